@@ -1,0 +1,1 @@
+"""JSON Schemas: the contract for everything on disk or from a model."""

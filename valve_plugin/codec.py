@@ -1,0 +1,73 @@
+"""One way from records to bytes and back: canonical JSON, content hashes, strict decoding."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, TypeVar
+
+import msgspec
+
+from valve_plugin.errors import RecordError
+
+T = TypeVar("T")
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+
+
+def canonical(value: Any) -> bytes:
+    """Return the canonical JSON of a record or plain value: sorted keys, no spaces, UTF-8, no NaN.
+
+    Equal values give equal bytes on every machine, which is what hashes and ledgers rest on.
+
+    Raises:
+        RecordError: a string holds a lone surrogate, or a value has no JSON form.
+    """
+    try:
+        return _ENCODER.encode(value)
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as e:
+        raise RecordError(f"cannot be written as JSON: {e}") from e
+
+
+def pretty(value: Any) -> bytes:
+    """Return sorted, two-space indented JSON ending in a newline: the form made for `git diff`."""
+    return msgspec.json.format(canonical(value), indent=2) + b"\n"
+
+
+def digest(value: Any) -> str:
+    """Return the SHA-256 (64 hex digits) of a value's canonical JSON."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def digest_bytes(data: bytes) -> str:
+    """Return the SHA-256 (64 hex digits) of bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def decode(data: bytes | str, type_: type[T], *, where: str) -> T:
+    """Decode JSON into `type_`, refusing unknown keys, wrong types, bad UTF-8 and absurd nesting.
+
+    Args:
+        data: JSON text.
+        type_: a record class, or any type msgspec knows.
+        where: what is being read, for the message: a file name, with a line where there is one.
+
+    Raises:
+        RecordError: with `where` and the path inside the document.
+    """
+    try:
+        return msgspec.json.decode(data, type=type_, strict=True)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+        raise RecordError(f"{where}: {e or type(e).__name__}") from e
+
+
+def convert(value: Any, type_: type[T], *, where: str) -> T:
+    """Turn plain Python data (from TOML, YAML, a data set) into `type_`, as strictly as `decode`."""
+    try:
+        return msgspec.convert(value, type_, strict=True)
+    except (msgspec.MsgspecError, RecursionError) as e:
+        raise RecordError(f"{where}: {e}") from e
+
+
+def plain(value: Any) -> Any:
+    """Turn a record into dicts, lists, strings and numbers."""
+    return msgspec.to_builtins(value)

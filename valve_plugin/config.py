@@ -1,0 +1,156 @@
+"""Settings: defaults, then `valve.toml`, then overrides; unknown names are refused with the nearest known one."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from valve_plugin.codec import convert, plain
+from valve_plugin.errors import ConfigError, RecordError
+from valve_plugin.records import Count, Pairing, Positive
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+FILE_NAME = "valve.toml"
+_MAX_BYTES = 1_000_000
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every setting with its default: the paper's reference configuration (tab:impl-config)."""
+
+    bank: str = ""
+    """Bank directory; empty: $VALVE_BANK, then <repo>/.valve, then user data."""
+    repo: str = ""
+    """owner/name of the repository; empty: found from the checkout."""
+    language: str = ""
+    """Main language, as `valve init` found it."""
+    test_command: str = ""
+    """How this repository runs its tests, as `valve init` found it."""
+
+    check: str = ""
+    """Live runs: command that fails at the base and passes after a good attempt. Empty: attempts stay ungraded."""
+    check_timeout: Positive = 600
+    """Seconds of wall clock for one run of `check`."""
+    attempts: Annotated[int, Meta(ge=0, le=100)] = 0
+    """Rollouts per task; 0: one in a live `mini` run, three in `valve evolve`."""
+    learn: Literal["queue", "inline", "off"] = "queue"
+    """What mixed live attempts do: queue an extraction, run it at once, or nothing."""
+
+    model: str = ""
+    """Model of solver and extractor (litellm name); empty: mini's own default."""
+    model_class: str = ""
+    """mini model class; empty: by model name."""
+    model_kwargs: dict[str, Any] = {}
+    """Extra arguments of every model call."""
+    step_limit: Positive = 50
+    """Model calls per rollout."""
+    cost_limit: Annotated[float, Meta(ge=0)] = 3.0
+    """USD per rollout; 0: none (then only steps bound it)."""
+
+    top_principles: Count = 10
+    top_skills: Count = 10
+    embedding: str = "auto"
+    """auto: sentence-transformers when the extra and the model are on disk, else hashing; or a name or path."""
+
+    rho: str = "0.02"
+    """Gate margin as decimal text."""
+    panel_size: Positive = 50
+    rollouts: Positive = 3
+    """Panel rollouts per task and condition."""
+    pairing: Pairing = "paper"
+    horizon: Positive = 100
+    """Gate queries declared per epoch."""
+    delta: str = "0.05"
+    """Failure probability of the certificates, as decimal text."""
+    max_mixed: Positive = 100
+    """Mixed tasks after which evolve stops."""
+    panel_seed: int = 123
+    seed: int = 0
+
+    workers: Positive = 1
+    unsafe_local: bool = False
+    """Run unattended rollouts without a sandbox. Only for code and models you trust."""
+
+
+NAMES: tuple[str, ...] = tuple(f.name for f in msgspec.structs.fields(Settings))
+
+
+def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
+    """Merge layers (later ones win) over the defaults.
+
+    Raises:
+        ConfigError: unknown name (with the nearest known one), wrong type, or value out of range.
+    """
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            merged[_known(name, where)] = value
+    for name in ("rho", "delta"):
+        if name in merged:
+            merged[name] = _fraction(name, merged[name], where)
+    try:
+        return convert(merged, Settings, where=where)
+    except RecordError as e:
+        raise ConfigError(f"{e}; see `valve init --help` for the settings") from e
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Read one `valve.toml` (missing: empty).
+
+    Raises:
+        ConfigError: unreadable, too large, not UTF-8 or not TOML, with file and line.
+    """
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as e:
+        raise ConfigError(f"{path}: cannot be read: {e.strerror}") from e
+    if len(raw) > _MAX_BYTES:
+        raise ConfigError(f"{path}: {len(raw)} bytes, expected at most {_MAX_BYTES}; is this the right file?")
+    try:
+        return tomllib.loads(raw.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as e:
+        raise ConfigError(f"{path}: not valid TOML: {e}") from e
+
+
+def load(bank_dir: Path | None, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Return the settings of a bank directory with overrides on top."""
+    path = bank_dir / FILE_NAME if bank_dir else None
+    layer = read_file(path) if path else {}
+    base = resolve(layer, where=str(path)) if path else Settings()
+    return resolve(changed(base), overrides or {}, where="overrides") if overrides else base
+
+
+def changed(settings: Settings) -> dict[str, Any]:
+    """Return only what differs from the defaults."""
+    default = plain(Settings())
+    return {name: value for name, value in plain(settings).items() if value != default[name]}
+
+
+def _known(name: str, where: str) -> str:
+    if name in NAMES:
+        return name
+    near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(NAMES)}"
+    raise ConfigError(f"{where}: unknown setting {name!r}; {hint}")
+
+
+def _fraction(name: str, value: Any, where: str) -> str:
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not (number.is_finite() and 0 < number < 1):
+        raise ConfigError(f"{where}: {name} is {value!r}, expected a number between 0 and 1, like 0.02")
+    return str(value)

@@ -1,0 +1,1 @@
+"""From mixed attempts to a proposal: digests, prompts, strict parsing, screening, duplicates."""

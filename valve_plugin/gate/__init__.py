@@ -1,0 +1,1 @@
+"""The panel run (a subprocess) and the judge that reads its stream."""

@@ -1,0 +1,73 @@
+"""The whole extension surface on one screen: host events of mini-SWE-agent, then VALVE's own steps.
+
+A plugin is a module, or a class without arguments, whose `@hookimpl` functions carry these names,
+advertised under the entry-point group `minisweagent.plugins`. Later registered plugins are asked first; a step's first
+answer that is not None wins, so replacing one step takes one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from valve_plugin.config import Settings
+    from valve_plugin.records import Attempt, Bank, Context, Proposal, Task, Verdict
+
+hookspec = pluggy.HookspecMarker("minisweagent")
+hookimpl = pluggy.HookimplMarker("minisweagent")
+
+
+class HostEvents:
+    """What happens in a `mini` process."""
+
+    @hookspec
+    def minisweagent_add_options(self) -> Sequence[Mapping[str, Any]]:
+        """Return command-line options: [{'flag': '--x', 'dest': 'x', 'type': str, 'default': None, 'help': ''}]."""
+        return ()
+
+    @hookspec
+    def minisweagent_configure(self, config: dict[str, Any], options: Mapping[str, Any]) -> None:
+        """Change mini's merged config in place, before model, environment and agent are built."""
+
+    @hookspec
+    def minisweagent_pre_run(self, agent: Any, task: str) -> str | None:
+        """Before the first step. A returned string ends the system message, verbatim."""
+
+    @hookspec
+    def minisweagent_post_run(
+        self, agent: Any, task: str, result: Mapping[str, Any], error: BaseException | None
+    ) -> None:
+        """After the last step, also when it raised. `result`: exit_status, submission, cost, api_calls."""
+
+
+class Steps:
+    """The method's steps, in flow order. `bank_dir` is the bank directory; `bank` its accepted content."""
+
+    @hookspec(firstresult=True)
+    def valve_retrieve(self, settings: Settings, bank: Bank, task_id: str, issue: str) -> Context | None:
+        """Compose the context for one task from the bank."""
+
+    @hookspec(firstresult=True)
+    def valve_attempt(
+        self, settings: Settings, task: Task, context: Context, ordinal: int, source: str
+    ) -> Attempt | None:
+        """Run the agent once on the task with that context, and grade it. Never raises for the agent's doing."""
+
+    @hookspec(firstresult=True)
+    def valve_extract(
+        self, settings: Settings, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]
+    ) -> Proposal | None:
+        """Contrast mixed attempts (with their trajectory digests) into a proposal; empty when nothing is usable."""
+
+    @hookspec(firstresult=True)
+    def valve_validate(self, settings: Settings, bank_dir: Path, proposal: Proposal) -> Verdict | None:
+        """Judge the proposal on the panel by paired rollouts. Persists outcomes, never the bank."""
+
+    @hookspec
+    def valve_event(self, name: str, data: Mapping[str, Any]) -> None:
+        """Observe: task_started, attempt_finished, proposed, gate_started, rollout_finished, verdict, accepted ..."""

@@ -1,0 +1,1 @@
+"""The seam with mini-SWE-agent: the --plugin option and the instrumentation of agents."""

@@ -1,0 +1,271 @@
+"""The frozen records every layer speaks in. Each field says its unit or range; equal records encode equally.
+
+Decode with `valve_plugin.codec.decode`: unknown keys, wrong types and values out of range are refused.
+Times, durations and costs are telemetry: they never enter the ledger or anything that is hashed for it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, field
+
+from valve_plugin.codec import digest, digest_bytes
+
+SCHEMA_VERSION = 1
+
+Kind = Literal["principle", "skill"]
+KINDS: tuple[Kind, ...] = ("principle", "skill")
+Outcome = Literal["resolved", "unresolved", "errored"]
+AttemptOutcome = Literal["resolved", "unresolved", "errored", "ungraded"]
+Decision = Literal["accept", "reject", "indecisive"]
+Pairing = Literal["paper", "deployed"]
+
+# Limits of what a model may put into a bank; generous for real items, small enough for a prompt.
+Name = Annotated[str, Meta(min_length=1, max_length=120, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$")]
+Sentence = Annotated[str, Meta(min_length=1, max_length=600)]
+Body = Annotated[str, Meta(min_length=1, max_length=12_000)]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Hash = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Money = Annotated[float, Meta(ge=0)]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all records."""
+
+
+class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One SWE-smith row: `patch` *introduces* the bug, its reverse is the gold patch."""
+
+    instance_id: Annotated[str, Meta(min_length=1, max_length=300)]
+    repo: Annotated[str, Meta(min_length=1, max_length=300)]
+    patch: Annotated[str, Meta(min_length=1)]
+    fail_to_pass: Annotated[tuple[str, ...], Meta(min_length=1)] = field(name="FAIL_TO_PASS")
+    pass_to_pass: tuple[str, ...] = field(name="PASS_TO_PASS", default=())
+    problem_statement: str = ""
+    image_name: str = ""
+    base_commit: str = ""
+    created_at: str = ""
+
+    @property
+    def content_hash(self) -> str:
+        """What makes two rows the same bug, whatever their ids."""
+        return digest([self.repo, self.patch, sorted(self.fail_to_pass)])
+
+
+class Item(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One principle (how to reason) or skill (a narrow procedure) of a bank."""
+
+    kind: Kind
+    name: Name
+    text: Sentence
+    """The search sentence that retrieval matches; C in eq:impl-retrieval."""
+    markdown: Body
+    """The rich body, injected verbatim."""
+    scope_hint: Annotated[str, Meta(max_length=600)] = ""
+    """Where a skill applies; always empty for a principle; M in eq:impl-retrieval."""
+    source_tasks: tuple[str, ...] = ()
+    """Ids of the mixed tasks it was learned from, in order."""
+    support: Positive = 1
+    """How many proposals carried it (1 plus merged exact duplicates)."""
+    created_step: Count = 0
+    """The accept (1-based) that brought it in; 0 while it is only proposed."""
+    passes: Count = 0
+    """Resolved source attempts."""
+    attempts: Count = 0
+    """All graded source attempts; passes/attempts is the importance prior."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Kind and name: unique within a bank."""
+        return (self.kind, self.name)
+
+
+class Bank(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An accepted bank: two append-only lists in creation order."""
+
+    repo: str
+    version: Count = 0
+    """Number of accepted moves that led here."""
+    principles: tuple[Item, ...] = ()
+    skills: tuple[Item, ...] = ()
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """Principles, then skills, each in creation order."""
+        return self.principles + self.skills
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the canonical bank; what verdicts are judged against and commits compare."""
+        return digest(self)
+
+
+class Merge(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An exact duplicate of a bank item: adds support and sources if its proposal is accepted."""
+
+    kind: Kind
+    name: Name
+    source_task: str
+    passes: Count = 0
+    attempts: Count = 0
+
+
+class Suppressed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A near-duplicate that was dropped, and the item it repeats."""
+
+    kind: Kind
+    name: str
+    duplicate_of: str
+    similarity: Annotated[float, Meta(ge=0, le=1)]
+
+
+class Proposal(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A joint move m_t: everything one mixed task proposed, judged as a whole (app:impl-extract)."""
+
+    task_id: str
+    items: tuple[Item, ...] = ()
+    merges: tuple[Merge, ...] = ()
+    suppressed: tuple[Suppressed, ...] = ()
+    issue_summary: str = ""
+    reason: str = ""
+    """Why there is nothing to judge, when there is nothing to judge."""
+    prompt_hash: str = ""
+    model: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """True when no new item is proposed: nothing changes any context, so no gate is asked."""
+        return not self.items
+
+    @property
+    def id(self) -> str:
+        """First 16 hex digits of its content hash."""
+        return digest(self)[:16]
+
+
+class Context(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What Retrieve composed for one task: the block that ends the system message."""
+
+    text: str
+    items: tuple[tuple[Kind, str], ...] = ()
+    """(kind, name) in the order injected."""
+    bank_hash: str = ""
+    embedding: str = "hashing"
+    """Which vectors ranked it; a bank judged with one warns under another."""
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the block's bytes; equal blocks are the same condition."""
+        return digest_bytes(self.text.encode("utf-8", "surrogatepass"))
+
+
+class Attempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One run of the agent on one task, graded or not."""
+
+    id: str
+    task_id: str
+    ordinal: Count
+    """This rollout's ordinal for (task, block); never reused."""
+    source: Literal["live", "evolve", "panel"]
+    outcome: AttemptOutcome
+    reason: str = ""
+    """Why it was unresolved, errored or ungraded, in one line."""
+    patch: str = ""
+    dropped_paths: tuple[str, ...] = ()
+    """Test files and test configuration whose edits were dropped before grading."""
+    exit_status: str = ""
+    steps: Count = 0
+    """Model calls."""
+    cost_usd: Money = 0.0
+    seconds: Annotated[float, Meta(ge=0)] = 0.0
+    recorded_at: float = 0.0
+    """Seconds since the epoch; 0 when unknown."""
+    model: str = ""
+    task_text: str = ""
+    base_tree: str = ""
+    """Git tree id the run started from, untracked files included (live attempts)."""
+    context_hash: str = ""
+    context_items: tuple[tuple[Kind, str], ...] = ()
+    check: str = ""
+    """The command that graded a live attempt."""
+    trajectory: str = ""
+    """File name of the redacted, compressed trajectory under `local/`."""
+
+
+class PanelTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A panel member, pinned by id and content."""
+
+    instance_id: str
+    content_hash: Hash
+
+
+class Panel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fixed panel V and the settings its outcomes depend on (eq:gate)."""
+
+    schema_version: Literal[1] = 1
+    tasks: tuple[PanelTask, ...]
+    rollouts: Positive = 3
+    """r, rollouts per task and condition."""
+    rho: str = "0.02"
+    """Margin as decimal text; parsed exactly, never through a float."""
+    pairing: Pairing = "paper"
+    seed: int = 123
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the panel."""
+        return digest(self)
+
+
+class PanelOutcome(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One executable panel rollout, as the ledger keeps it."""
+
+    task_id: str
+    ordinal: Count
+    outcome: Outcome
+    context_hash: Hash
+
+
+class Verdict(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the gate said about one proposal, with all that is needed to recompute it."""
+
+    proposal_id: str
+    decision: Decision
+    epoch: Positive
+    query: Positive
+    """1-based number of this gate query within its epoch; at most the horizon."""
+    panel_hash: Hash
+    bank_hash: Hash
+    """The bank it was judged against."""
+    pairing: Pairing
+    rho: str
+    n_tasks: Positive
+    rollouts: Positive
+    needed: int
+    """ceil(rho * N * r): net additional passes an accept takes."""
+    current_passes: Count
+    candidate_passes: Count
+    """Resolved among `outcomes`."""
+    unknown: Count = 0
+    """Errored among `outcomes`."""
+    order: tuple[str, ...]
+    """Panel task ids in the order fixed when the gate started."""
+    outcomes: tuple[PanelOutcome, ...]
+    """The decisive prefix (complete for an accept), in canonical order."""
+    reused: tuple[PanelOutcome, ...] = ()
+    """Current outcomes kept because the context did not change (pairing "deployed")."""
+
+
+class PanelResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A complete measurement of one bank on the panel: N * r outcomes."""
+
+    bank_hash: Hash
+    outcomes: tuple[PanelOutcome, ...]
+
+    @property
+    def passes(self) -> int:
+        """Number of resolved rollouts."""
+        return sum(o.outcome == "resolved" for o in self.outcomes)

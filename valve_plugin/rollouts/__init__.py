@@ -1,0 +1,1 @@
+"""Side effects: workspaces, sandboxes, running the agent, grading."""

@@ -1,0 +1,1 @@
+"""Where tasks come from, and the repositories they live in."""

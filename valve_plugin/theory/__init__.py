@@ -1,0 +1,1 @@
+"""Pure mathematics of the method: no I/O, clock or global randomness."""
