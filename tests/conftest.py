@@ -1,0 +1,53 @@
+"""Set-up shared by all tests: nothing outside temporary directories is read or written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests.tools import TEST_ALL
+
+# Wall-clock deadlines per example say more about the machine's load than about the code.
+hypothesis.settings.register_profile("valve", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("valve")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked `heavy` unless VALVE_TEST_ALL=1."""
+    if TEST_ALL:
+        return
+    skip = pytest.mark.skip(reason="heavy: set VALVE_TEST_ALL=1 to run it")
+    for item in items:
+        if item.get_closest_marker("heavy"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the person's settings, user data and git identity out of the tests, and the tests out of theirs."""
+    home = tmp_path_factory.mktemp("person")
+    (home / "gitconfig").write_text(
+        "[user]\n\tname = Test\n\temail = test@example.org\n[init]\n\tdefaultBranch = main\n[commit]\n\tgpgsign = false\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [n for n in os.environ if n.startswith(("VALVE_", "GIT_", "MSWEA_")) and n != "VALVE_TEST_ALL"]:
+            patch.delenv(name)
+        patch.setenv("VALVE_DATA", str(home / "data"))
+        patch.setenv("GIT_CONFIG_GLOBAL", str(home / "gitconfig"))
+        patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        patch.setenv("MSWEA_GLOBAL_CONFIG_DIR", str(home / "mini"))
+        patch.setenv("MSWEA_SILENT_STARTUP", "1")
+        patch.setenv("MSWEA_CONFIGURED", "true")
+        yield
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user data directory of this test's own."""
+    directory = tmp_path / "user-data"
+    monkeypatch.setenv("VALVE_DATA", str(directory))
+    return directory
