@@ -1,0 +1,193 @@
+"""The gate rule against brute force: every completion enumerated, every tie, every base rate."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from valve_plugin.errors import ConfigError
+from valve_plugin.records import PanelOutcome, Verdict
+from valve_plugin.theory import gate
+
+KNOWN = ("resolved", "unresolved")
+outcomes = st.sampled_from(("resolved", "unresolved", "errored"))
+HASH = "0" * 64
+
+
+def completions(known, total):
+    """Every way the errored and missing outcomes could have turned out."""
+    slots = [KNOWN if o == "errored" else (o,) for o in known] + [KNOWN] * (total - len(known))
+    return product(*slots)
+
+
+@st.composite
+def sides(draw, current_of=outcomes):
+    current = draw(st.lists(current_of, min_size=1, max_size=5))
+    candidate = draw(st.lists(outcomes, max_size=len(current)))
+    return current, candidate, draw(st.integers(0, 3))
+
+
+@pytest.mark.parametrize(
+    ("rho", "n", "r", "needed"),
+    [
+        ("0.02", 50, 3, 3),
+        ("0.02", 6, 3, 1),
+        ("0.1", 10, 3, 3),
+        ("0.0200001", 50, 3, 4),
+        ("2e-2", 50, 3, 3),
+        ("0", 5, 3, 0),
+    ],
+)
+def test_the_margin_is_exact(rho, n, r, needed):
+    assert gate.needed_passes(rho, n, r) == needed
+
+
+@given(st.integers(1, 999), st.integers(1, 60), st.integers(1, 5))
+def test_the_margin_is_the_least_integer_that_reaches_rho(thousandths, n, r):
+    needed = gate.needed_passes(f"0.{thousandths:03d}", n, r)
+    rho = Fraction(thousandths, 1000)
+    assert Fraction(needed, n * r) >= rho > Fraction(needed - 1, n * r)
+
+
+@pytest.mark.parametrize("rho", ["", "nan", "inf", "-0.1", "1", "1e-999999999", "0." + "0" * 60 + "1", "1/50", "0.02x"])
+def test_a_margin_that_is_no_margin_is_refused(rho):
+    with pytest.raises(ConfigError, match="rho is"):
+        gate.needed_passes(rho, 50, 3)
+
+
+@given(sides())
+def test_decide_agrees_with_every_completion(case):
+    current, candidate, needed = case
+    gains = {
+        b.count("resolved") - a.count("resolved")
+        for a in completions(current, len(current))
+        for b in completions(candidate, len(current))
+    }
+    assert gate.gain_bounds(current, candidate) == (min(gains), max(gains))
+    decision = gate.decide(current, candidate, needed)
+    assert (decision == "reject") == (max(gains) < needed)
+    all_known = len(candidate) == len(current) and "errored" not in (*current, *candidate)
+    assert (decision == "accept") == (all_known and min(gains) >= needed)
+
+
+@given(st.integers(0, 150), st.integers(-3, 5))
+def test_ties_at_every_base_rate(base, gain):
+    """N=50, r=3, rho=0.02: exactly three more passes is an accept, two is not; no rounding anywhere."""
+    if not 0 <= base + gain <= 150:
+        return
+    now = ["resolved"] * base + ["unresolved"] * (150 - base)
+    new = ["resolved"] * (base + gain) + ["unresolved"] * (150 - base - gain)
+    assert gate.decide(now, new, gate.needed_passes("0.02", 50, 3)) == ("accept" if gain >= 3 else "reject")
+
+
+@given(sides())
+def test_the_prefix_is_the_shortest_that_decides(case):
+    current, candidate, needed = case
+    decided = [k for k in range(len(candidate) + 1) if gate.decide(current, candidate[:k], needed) != "indecisive"]
+    assert gate.decisive_prefix(current, candidate, needed) == (decided[0] if decided else None)
+
+
+@given(sides(), st.lists(outcomes, max_size=5))
+def test_a_rejection_survives_whatever_comes_after(case, later):
+    current, candidate, needed = case
+    if gate.decide(current, candidate, needed) == "reject":
+        longer = (candidate + later)[: len(current)]
+        assert gate.decide(current, longer, needed) == "reject"
+
+
+def test_more_candidate_than_current_outcomes_is_a_bug_of_the_caller():
+    with pytest.raises(ValueError, match="2 candidate outcomes"):
+        gate.decide(["resolved"], ["resolved"] * 2, 1)
+
+
+def cells(per_task):
+    return tuple(
+        PanelOutcome(task_id=task, ordinal=j, outcome=o, context_hash=HASH)
+        for task, row in per_task.items()
+        for j, o in enumerate(row)
+    )
+
+
+def test_the_order_starts_with_what_fails_most():
+    history = cells({"a": ["resolved"] * 3, "b": ["unresolved", "errored", "resolved"], "c": ["unresolved"] * 3})
+    assert gate.order(["a", "b", "c"], history, history) == ("c", "b", "a")
+    assert gate.order(["x", "y"], (), ()) == ("x", "y")
+    now = cells({"a": ["resolved"], "d": ["unresolved"]})
+    tied = cells({"a": ["resolved", "unresolved"], "d": ["resolved", "unresolved"]})
+    assert gate.order(["a", "d"], tied, now) == ("d", "a")
+
+
+@st.composite
+def verdicts(draw):
+    """A sound verdict with the current outcomes it was made against, both pairings, errors included."""
+    n, r = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    rho = draw(st.sampled_from(["0.02", "0.1", "0.34"]))
+    tasks = [f"t{i}" for i in range(n)]
+    row = st.lists(outcomes, min_size=r, max_size=r)
+    known = st.lists(st.sampled_from(KNOWN), min_size=r, max_size=r)
+    current = cells({t: draw(known) for t in tasks})
+    kept = set(draw(st.lists(st.sampled_from(tasks), max_size=n))) if draw(st.booleans()) else set()
+    reused = tuple(o for o in current if o.task_id in kept)
+    order = gate.order(tasks, current, current)
+    fresh = cells({t: draw(row) for t in order if t not in kept})
+    now, before = [o.outcome for o in current], [o.outcome for o in reused]
+    needed = gate.needed_passes(rho, n, r)
+    length = gate.decisive_prefix(now, before + [o.outcome for o in fresh], needed)
+    judged = fresh if length is None else fresh[: max(0, length - len(reused))]
+    values = [o.outcome for o in judged]
+    verdict = Verdict(
+        proposal_id="p", decision=gate.decide(now, before + values, needed), epoch=1, query=1, panel_hash=HASH,
+        bank_hash=HASH, pairing="deployed" if kept else "paper", rho=rho, n_tasks=n, rollouts=r, needed=needed,
+        current_passes=gate.passes(now), candidate_passes=gate.passes(values), unknown=gate.unknown(values),
+        order=order, outcomes=judged, reused=reused,
+    )  # fmt: skip
+    return verdict, current
+
+
+@given(verdicts())
+def test_a_sound_verdict_recomputes(case):
+    assert gate.recompute(*case) == []
+
+
+CHANGES = {
+    "decision": lambda v: "reject" if v.decision == "accept" else "accept",
+    "needed": lambda v: v.needed + 1,
+    "rho": lambda v: "0",
+    "current_passes": lambda v: v.current_passes + 1,
+    "candidate_passes": lambda v: v.candidate_passes + 1,
+    "unknown": lambda v: v.unknown + 1,
+    "n_tasks": lambda v: v.n_tasks + 1,
+    "rollouts": lambda v: v.rollouts + 1,
+    "order": lambda v: ("stranger", *v.order[1:]),
+}
+
+
+@given(verdicts(), st.sampled_from(sorted(CHANGES)))
+def test_a_changed_verdict_does_not(case, name):
+    verdict, current = case
+    changed = msgspec.structs.replace(verdict, **{name: CHANGES[name](verdict)})
+    assert gate.recompute(changed, current) != []
+
+
+@given(verdicts(), st.data())
+def test_a_changed_outcome_does_not(case, data):
+    verdict, current = case
+    if not verdict.outcomes:
+        return
+    i = data.draw(st.integers(0, len(verdict.outcomes) - 1))
+    old = verdict.outcomes[i]
+    flip = {"resolved": "unresolved", "unresolved": "resolved", "errored": "resolved"}[old.outcome]
+    for change in ({"outcome": flip}, {"task_id": "stranger"}, {"ordinal": old.ordinal + 7}):
+        if change.get("ordinal") and len(verdict.outcomes) == 1:
+            continue  # one outcome alone says nothing about where its task's ordinals start
+        new = (*verdict.outcomes[:i], msgspec.structs.replace(old, **change), *verdict.outcomes[i + 1 :])
+        if change.get("ordinal") and verdict.rollouts == 1:
+            continue
+        if change.get("ordinal") and i == len(verdict.outcomes) - 1 and i % verdict.rollouts == 0:
+            continue  # the first ordinal of the last task, likewise
+        assert gate.recompute(msgspec.structs.replace(verdict, outcomes=new), current) != []

@@ -1,0 +1,189 @@
+"""The acceptance rule in integers, its exact early stopping, and the order that makes it stop early.
+
+A gate compares N * r rollouts of the candidate bank with the N * r outcomes carried for the current one.
+Everything here is a function of outcomes in *canonical order*: tasks in the order fixed when the gate
+started, the r rollouts of a task in a row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from valve_plugin.errors import ConfigError
+from valve_plugin.records import Decision, Outcome, PanelOutcome, Verdict
+
+_MAX_DECIMALS = 50  # "1e-999999999" is a number too, and exact arithmetic on it never ends
+
+
+def needed_passes(rho: str, n_tasks: int, rollouts: int) -> int:
+    """Return ceil(rho * N * r): the net additional passes an accept takes.
+
+    Args:
+        rho: margin as decimal text. Parsed exactly: through a float, 0.02 * 150 would need 4 instead of 3.
+        n_tasks: N, panel tasks.
+        rollouts: r, rollouts per task and condition.
+
+    Raises:
+        ConfigError: rho is not a finite decimal between 0 and 1.
+
+    Source: eq:gate, eq:impl-acceptance, both sides multiplied by N * r.
+    """
+    try:
+        margin = Decimal(rho)
+    except InvalidOperation:
+        margin = Decimal("NaN")
+    sane = len(rho) <= _MAX_DECIMALS and margin.is_finite() and margin.adjusted() > -_MAX_DECIMALS
+    if not (sane and 0 <= margin < 1):
+        raise ConfigError(f"rho is {rho!r}, expected a decimal between 0 and 1, like 0.02")
+    return math.ceil(Fraction(margin) * n_tasks * rollouts)
+
+
+def passes(outcomes: Sequence[Outcome]) -> int:
+    """Return how many outcomes are resolved."""
+    return sum(o == "resolved" for o in outcomes)
+
+
+def unknown(outcomes: Sequence[Outcome]) -> int:
+    """Return how many outcomes are errored: neither a pass nor a failure."""
+    return sum(o == "errored" for o in outcomes)
+
+
+def gain_bounds(current: Sequence[Outcome], candidate: Sequence[Outcome]) -> tuple[int, int]:
+    """Return the least and greatest net additional passes still possible, in rollouts.
+
+    Errored outcomes of either side, and candidate outcomes not there yet, count as both values.
+
+    Raises:
+        ValueError: more candidate outcomes than current ones.
+    """
+    missing = len(current) - len(candidate)
+    if missing < 0:
+        raise ValueError(
+            f"{len(candidate)} candidate outcomes, expected at most the {len(current)} of the current bank"
+        )
+    gain = passes(candidate) - passes(current)
+    return gain - unknown(current), gain + unknown(candidate) + missing
+
+
+def decide(current: Sequence[Outcome], candidate: Sequence[Outcome], needed: int) -> Decision:
+    """Return what the outcomes known so far say about the proposal.
+
+    `reject` as soon as no completion can reach the margin; `accept` when every outcome is known and it is
+    reached; else `indecisive`. An accept waits for all outcomes even when it is certain, because they
+    become the current ones of the next gate.
+
+    Args:
+        current: N * r outcomes of the current bank.
+        candidate: the candidate's, at most as many; what is missing is not run yet.
+        needed: from `needed_passes`.
+
+    Source: eq:gate with score carry-forward (app:impl-validate).
+    """
+    _, high = gain_bounds(current, candidate)
+    if high < needed:
+        return "reject"
+    complete = len(candidate) == len(current) and not unknown(current) and not unknown(candidate)
+    return "accept" if complete else "indecisive"
+
+
+def decisive_prefix(current: Sequence[Outcome], candidate: Sequence[Outcome], needed: int) -> int | None:
+    """Return the length of the shortest prefix of `candidate` that decides, or None while none does.
+
+    Which rollouts ran beyond it (because several workers were ahead) changes nothing in a verdict.
+    """
+    _, high = gain_bounds(current, ())
+    for length, outcome in enumerate(candidate):
+        if high < needed:
+            return length
+        high -= outcome == "unresolved"  # the only outcome that takes a possible pass away
+    return len(candidate) if decide(current, candidate, needed) != "indecisive" else None
+
+
+def order(tasks: Sequence[str], history: Sequence[PanelOutcome], current: Sequence[PanelOutcome]) -> tuple[str, ...]:
+    """Return the panel tasks in the order most likely to decide early: those that fail most first.
+
+    A rejection is certain once enough possible passes are lost, and they are lost fastest where the pass
+    share over all recorded rollouts of this panel is lowest; ties go by the current outcomes, then by
+    panel order. The order changes how soon a verdict is known, never which.
+
+    Args:
+        tasks: panel task ids in panel order.
+        history: every recorded outcome on this panel, whichever bank it measured.
+        current: the current bank's outcomes.
+    """
+    past, now = _shares(history), _shares(current)
+    return tuple(sorted(tasks, key=lambda task: (past.get(task, Fraction(0)), now.get(task, Fraction(0)))))
+
+
+def canonical_cells(tasks: Sequence[str], rollouts: int, first: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return (task id, ordinal) in canonical order; `first` is each task's first unused ordinal."""
+    return [(task, first[task] + j) for task in tasks for j in range(rollouts)]
+
+
+def recompute(verdict: Verdict, current: Sequence[PanelOutcome]) -> list[str]:
+    """Return what is wrong with a stored verdict, given the outcomes the current bank had then; empty when sound.
+
+    Recomputes the margin, the canonical order of the outcomes, the counts, and that they are the shortest
+    decisive prefix for the decision that was written.
+    """
+    problems = _misplaced(verdict, current)
+    if problems:  # the sums below would be about something else
+        return problems
+    now = [o.outcome for o in current]
+    judged = [o.outcome for o in verdict.outcomes]
+    candidate = [o.outcome for o in verdict.reused] + judged
+    needed = needed_passes(verdict.rho, verdict.n_tasks, verdict.rollouts)
+    expected = {
+        "needed": needed,
+        "current_passes": passes(now),
+        "candidate_passes": passes(judged),
+        "unknown": unknown(judged),
+        "decision": decide(now, candidate, needed),
+    }
+    for name, value in expected.items():
+        if getattr(verdict, name) != value:
+            problems.append(f"{name} is {getattr(verdict, name)!r}, its outcomes give {value!r}")
+    if expected["decision"] == "reject" and judged and decide(now, candidate[:-1], needed) == "reject":
+        problems.append(f"{len(judged)} outcomes, but fewer decide already: not the shortest decisive prefix")
+    if expected["decision"] == "indecisive" and len(candidate) < len(now):
+        problems.append(f"indecisive, but {len(now) - len(candidate)} of {len(now)} rollouts were not run")
+    return problems
+
+
+def _misplaced(verdict: Verdict, current: Sequence[PanelOutcome]) -> list[str]:
+    """Whether the outcomes are cells of the panel, in canonical order, at all."""
+    reused = {o.task_id for o in verdict.reused}
+    fresh = [task for task in verdict.order if task not in reused]
+    first = {o.task_id: o.ordinal for o in reversed(verdict.outcomes)}
+    cells = canonical_cells(fresh, verdict.rollouts, {task: first.get(task, 0) for task in fresh})
+    cell_of = [(o.task_id, o.ordinal) for o in verdict.outcomes]
+    checks = {
+        f"order does not name {verdict.n_tasks} different tasks": (
+            len(verdict.order) == len(set(verdict.order)) == verdict.n_tasks
+        ),
+        f"the current bank does not have {verdict.rollouts} outcomes for each task of the order": (
+            Counter(o.task_id for o in current) == dict.fromkeys(verdict.order, verdict.rollouts)
+        ),
+        "reused outcomes are not those the current bank has": (
+            verdict.reused == tuple(o for o in current if o.task_id in reused)
+        ),
+        "reuses current outcomes, which pairing 'paper' never does": not reused or verdict.pairing == "deployed",
+        "outcomes are not a prefix of the panel in canonical order": cell_of == cells[: len(cell_of)],
+        "one task was judged under two contexts": (
+            len({(o.task_id, o.context_hash) for o in verdict.outcomes}) == len({task for task, _ in cell_of})
+        ),
+    }
+    return [problem for problem, holds in checks.items() if not holds]
+
+
+def _shares(outcomes: Sequence[PanelOutcome]) -> dict[str, Fraction]:
+    """Pass share of each task over its known outcomes."""
+    known: dict[str, list[bool]] = {}
+    for o in outcomes:
+        if o.outcome != "errored":
+            known.setdefault(o.task_id, []).append(o.outcome == "resolved")
+    return {task: Fraction(sum(values), len(values)) for task, values in known.items()}
