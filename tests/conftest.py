@@ -15,6 +15,16 @@ from tests.tools import TEST_ALL
 hypothesis.settings.register_profile("valve", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("valve")
 
+_GIT_CONFIG = """
+[user]
+    name = Test
+    email = test@example.org
+[init]
+    defaultBranch = main
+[commit]
+    gpgsign = false
+"""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests marked `heavy` unless VALVE_TEST_ALL=1."""
@@ -30,9 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the person's settings, user data and git identity out of the tests, and the tests out of theirs."""
     home = tmp_path_factory.mktemp("person")
-    (home / "gitconfig").write_text(
-        "[user]\n\tname = Test\n\temail = test@example.org\n[init]\n\tdefaultBranch = main\n[commit]\n\tgpgsign = false\n"
-    )
+    (home / "gitconfig").write_text(_GIT_CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         for name in [n for n in os.environ if n.startswith(("VALVE_", "GIT_", "MSWEA_")) and n != "VALVE_TEST_ALL"]:
             patch.delenv(name)

@@ -1,12 +1,92 @@
-"""The `valve` command: one thin function per subcommand, one file per command."""
+"""The `valve` command: one thin function per subcommand, one file per command.
+
+A command module exposes `register(app)` and imports what is heavy inside its functions: every `valve`
+process imports all of them.
+"""
 
 from __future__ import annotations
 
-import typer
+import importlib
+import sys
+from typing import Any
 
-app = typer.Typer(name="valve", no_args_is_help=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+import typer
+from typer.core import TyperGroup
+
+from valve_plugin.cli import output
+
+# Sections of `valve --help` in reading order, each with the modules whose commands it shows.
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Start here": ("status", "init", "demo"),
+    "Run and learn": ("mini", "evolve", "gate", "panel"),
+    "Use the bank": ("bank", "context"),
+}
+
+
+class Group(TyperGroup):
+    """The root group: one error boundary around every command, and commands listed by section."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command inside the error boundary."""
+        with output.boundary():
+            return super().invoke(ctx)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands under the headings of SECTIONS."""
+        for section in SECTIONS:
+            listed = [c for c in self.commands.values() if _section(c) == section and not c.hidden]
+            if listed:
+                with formatter.section(section):
+                    formatter.write_dl([(c.name, c.get_short_help_str(limit=70)) for c in listed])
+
+
+def _section(command: Any) -> str:
+    return str(command.rich_help_panel)
+
+
+def build() -> typer.Typer:
+    """Return the application with every command registered."""
+    app = typer.Typer(
+        name="valve",
+        cls=Group,
+        # Help is plain text: the same everywhere, and drawn without importing Rich.
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    for section, modules in SECTIONS.items():
+        commands, groups = len(app.registered_commands), len(app.registered_groups)
+        for name in modules:
+            try:
+                module = importlib.import_module(f"valve_plugin.cli.{name}")
+            except ModuleNotFoundError as e:
+                if e.name != f"valve_plugin.cli.{name}":
+                    raise
+                continue
+            module.register(app)
+        for info in (*app.registered_commands[commands:], *app.registered_groups[groups:]):
+            info.rich_help_panel = section
+    return app
+
+
+app = build()
 
 
 def main() -> None:
     """Entry point of the console script."""
-    app()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character still gets the line
+    try:
+        app(prog_name="valve")
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Find out here, not while the interpreter ends, that nobody reads any more."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        output.silence()
+        sys.exit(output.BROKEN_PIPE)

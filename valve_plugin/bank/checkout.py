@@ -1,0 +1,129 @@
+"""Which repository a directory belongs to, read from files alone: no process is started for it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+BANK_NAME = ".valve"
+
+# Files that say "a project starts here"; the nearest one above a directory marks a monorepo's package.
+PROJECT_FILES = (
+    "pyproject.toml setup.py setup.cfg package.json go.mod Cargo.toml pom.xml build.gradle build.gradle.kts Gemfile "
+    "composer.json mix.exs Package.swift CMakeLists.txt"
+).split()
+
+_REMOTE = re.compile(r'^\s*\[remote "(?P<name>[^"]+)"\]\s*$')
+_URL = re.compile(r"^\s*url\s*=\s*(?P<url>.+?)\s*$")
+_SCP = re.compile(r"^(?:[^@/]+@)?[^:/]+:(?P<path>(?!//).+)$")  # git@host:owner/name.git
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkout:
+    """What a bank belongs to: a repository, or one package folder of it."""
+
+    folder: Path
+    """Absolute; where `.valve` is, or would be."""
+    root: Path
+    """Top of the work tree, or `folder` where there is no git."""
+    name: str
+    """owner/name, with the package's path for a package folder."""
+    named_by: str
+    """How the name was found, in words."""
+    git: bool
+
+    @property
+    def package(self) -> str:
+        """Path of the package folder within the repository; empty for the whole repository."""
+        relative = self.folder.relative_to(self.root).as_posix()
+        return "" if relative == "." else relative
+
+
+def find(start: Path) -> Checkout:
+    """Find the repository around `start`.
+
+    The folder is the nearest one upwards, within the work tree, that holds a bank; else the nearest with a
+    project file; else the top of the work tree. Outside git the same, up to the first hit, else `start`.
+    """
+    start = start.resolve()
+    upwards = [start, *start.parents]
+    root = next((d for d in upwards if (d / ".git").exists()), None)
+    within = upwards[: upwards.index(root) + 1] if root else _outside(upwards)
+    folder = _nearest(within, [BANK_NAME]) or _nearest(within, PROJECT_FILES) or root or start
+    name, how = _name(root) if root else (folder.name, "name of the folder (no git here)")
+    package = "" if root is None else folder.relative_to(root).as_posix()
+    if package not in ("", "."):
+        name = f"{name}/{package}"
+    return Checkout(folder=folder, root=root or folder, name=name, named_by=how, git=root is not None)
+
+
+def name_of(url: str) -> str:
+    """Return owner/name for a remote's URL (never its host, user or password), or the last part of a local path."""
+    scp = _SCP.match(url)
+    if scp:
+        path = scp["path"]
+    elif "://" in url:
+        parts = urlsplit(url)
+        path = parts.path if parts.scheme != "file" else Path(parts.path).name
+    else:
+        path = Path(url).name
+    return path.strip("/").removesuffix(".git").strip("/")
+
+
+def _nearest(directories: list[Path], names: list[str]) -> Path | None:
+    return next((d for d in directories if any((d / n).exists() for n in names)), None)
+
+
+def _outside(upwards: list[Path]) -> list[Path]:
+    """Without git, do not climb into the home directory or the file system's root: they are no repository."""
+    stop = {Path.home(), Path(upwards[-1])}
+    kept = []
+    for directory in upwards:
+        if directory in stop:
+            break
+        kept.append(directory)
+    return kept
+
+
+def _name(root: Path) -> tuple[str, str]:
+    common = _common_dir(root)
+    remotes = _remotes(common / "config")
+    for remote in ("origin", *remotes):
+        name = name_of(remotes.get(remote, ""))
+        if name:
+            return name, f"git remote {remote}"
+    # Without a remote every worktree still belongs to the repository whose directory holds the objects.
+    home = common.parent if common.name == ".git" else common
+    return home.name.removesuffix(".git"), "name of the repository's folder (no git remote)"
+
+
+def _common_dir(root: Path) -> Path:
+    """Return the directory that holds the repository's config: `.git`, or where a worktree's `.git` file leads."""
+    dot = root / ".git"
+    if dot.is_dir():
+        return dot
+    link = _text(dot).removeprefix("gitdir:").strip()
+    own = (root / link).resolve()
+    common = _text(own / "commondir").strip()
+    return (own / common).resolve() if common else own
+
+
+def _remotes(config: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    section = ""
+    for line in _text(config).splitlines():
+        if line.lstrip().startswith("["):
+            match = _REMOTE.match(line)
+            section = match["name"] if match else ""
+        elif section and (match := _URL.match(line)):
+            found.setdefault(section, match["url"].strip('"'))
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""

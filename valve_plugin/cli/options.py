@@ -1,0 +1,46 @@
+"""Options that several commands share, and the small things they have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.store import BankStore
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+BankDir = Annotated[
+    str,
+    typer.Option("--bank", metavar="DIR", help="Bank directory. Default: $VALVE_BANK, <repo>/.valve, user data."),
+]
+
+
+def examples(*lines: str) -> str:
+    """Return the epilog that shows how a command is used, one example a line: `command  # what it does`."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+def bank_dir(bank: str) -> Path:
+    """Return the bank directory that applies here, whether or not it exists."""
+    from valve_plugin.bank.checkout import find
+    from valve_plugin.bank.paths import locate
+
+    here = find(Path.cwd())
+    return locate(bank, here.folder, here.name)
+
+
+def open_bank(bank: str) -> BankStore:
+    """Open the bank that applies here; say on stderr what opening it had to set aside.
+
+    Raises:
+        BankError: there is none, or it is damaged.
+    """
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.cli.output import note
+
+    store = BankStore.open(bank_dir(bank))
+    for warning in store.warnings:
+        note(f"valve: {warning}", style="yellow")
+    return store
