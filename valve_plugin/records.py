@@ -78,7 +78,7 @@ class Item(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All graded source attempts; passes/attempts is the importance prior."""
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> tuple[Kind, str]:
         """Kind and name: unique within a bank."""
         return (self.kind, self.name)
 
@@ -212,6 +212,8 @@ class Panel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rho: str = "0.02"
     """Margin as decimal text; parsed exactly, never through a float."""
     pairing: Pairing = "paper"
+    embedding: str = "hashing"
+    """Which vectors rank the contexts its rollouts are judged under; see `bank.embedding`."""
     seed: int = 123
 
     @property
