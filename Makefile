@@ -1,0 +1,56 @@
+# `make demo` and `make test` need Python >= 3.10 and git, nothing else: they make their own environment.
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= auto
+TESTS ?= tests
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:
+	@echo "make demo    the whole loop, offline, on real bugs with a scripted model (SIMULATION)"
+	@echo "make test    the tests; VALVE_TEST_ALL=1 adds the heavy ones and makes missing tools a failure"
+	@echo "make lint    formatting, style, types, layers"
+	@echo "make bench   the benchmarks; each ends with its figures"
+	@echo "make clean   remove the environment and caches"
+	@echo "PYTHON=python3.12 chooses the interpreter; JOBS=2 the number of test processes."
+
+# The stamps say what the environment holds; they age when the declaration of dependencies changes.
+$(VENV)/.runtime: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python >= 3.10 is needed; set PYTHON=")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(PIP) install --quiet --editable '.[dev]'
+	touch $@
+
+.PHONY: dev
+dev: $(VENV)/.dev
+
+.PHONY: demo
+demo: $(VENV)/.runtime
+	$(BIN)/valve demo $(DEMO)
+
+.PHONY: test
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+
+.PHONY: lint
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: bench
+bench: $(VENV)/.dev
+	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit; done
+
+.PHONY: clean
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
