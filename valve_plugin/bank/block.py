@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from valve_plugin.records import Item
 
-_OPENING = "Notes from earlier work in this repository; each one earned its place by making real attempts succeed."
+_OPENING = "Notes from earlier work in this repository."
 _HEADINGS = {"principle": "Learned principles: how to reason", "skill": "Learned skills: what to do"}
 _CLOSING = (
     "Use a note where it fits the task at hand. Where a note and the repository's own code, tests or output "

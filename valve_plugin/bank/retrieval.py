@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -17,6 +18,11 @@ from valve_plugin.theory.similarity import UNIT, Score, Vector, tokens
 
 QUERY_LIMIT = 100_000
 """Characters of task id and issue that are read; a longer text is a log file, and its head says what it is."""
+
+_COUNT_BITS = 16  # of the running sums: search sentence and scope hint hold at most 1,200 characters
+_COUNT_MASK = (1 << _COUNT_BITS) - 1
+_Places = tuple[list[int], list[int], list[int]]
+"""Positions of the items that hold a word in their search sentence only, scope hint only, both."""
 
 
 class Ranked(NamedTuple):
@@ -78,28 +84,31 @@ class Shelf:
         self._text = [frozenset(tokens(i.text)) for i in self.items]
         self._scope = [frozenset(tokens(i.scope_hint)) for i in self.items]
         self._either = [c | m for c, m in zip(self._text, self._scope, strict=True)]
-        self._priors = [similarity.importance(i.passes, i.attempts, i.support) // 2 for i in self.items]
-        self._in_text, self._in_scope, self._in_either = map(_postings, (self._text, self._scope, self._either))
+        self._priors = [
+            similarity.importance(i.passes, i.attempts, i.support) // 2 << _COUNT_BITS for i in self.items
+        ]
+        self._places = _postings(self._text, self._scope)
 
     def top(self, query: Query, k: int) -> list[Item]:
         """Return the k best items, best first.
 
-        A cosine adds at most UNIT, so once the k-th best total is out of reach of all that follow by their
-        other terms, their cosines need not be known.
+        Overlap and cosine add at most one point each, so once the k-th best total is out of reach for all that
+        follow by their other terms, the rest need not be looked at.
         """
-        base = self._without_cosine(query)
+        sums = self._sums(query)
         best: list[tuple[int, int]] = []
-        for i in sorted(range(len(base)), key=base.__getitem__, reverse=True) if k else ():
-            if len(best) == k and base[i] + UNIT < -best[-1][0]:
+        for i in sorted(range(len(sums)), key=sums.__getitem__, reverse=True) if k else ():
+            if len(best) == k and (sums[i] >> _COUNT_BITS) + 2 * UNIT < -best[-1][0]:
                 break
-            best = sorted([*best, (-base[i] - query.cosine(self._vector(i)), i)])[:k]
+            insort(best, (-self._total(query, i, sums[i]), i))
+            del best[k:]
         return [self.items[i] for _, i in best]
 
     def listed(self, query: Query, keys: set[tuple[Kind, str]]) -> list[Item]:
         """Return the items with these keys, best first."""
-        base = self._without_cosine(query)
+        sums = self._sums(query)
         chosen = [i for i, item in enumerate(self.items) if item.key in keys]
-        chosen.sort(key=lambda i: base[i] + query.cosine(self._vector(i)), reverse=True)  # stable: ties keep order
+        chosen.sort(key=lambda i: self._total(query, i, sums[i]), reverse=True)  # stable: ties keep their order
         return [self.items[i] for i in chosen]
 
     def explain(self, query: Query, item: Item) -> Score:
@@ -109,25 +118,27 @@ class Shelf:
         cosine = query.cosine(self._vector(i))
         return similarity.score(query.tokens, self._text[i], self._scope[i], self._either, prior, cosine)
 
-    def _without_cosine(self, query: Query) -> list[int]:
-        """Return every item's score without its last term."""
+    def _sums(self, query: Query) -> list[int]:
+        """Return, for every item, prior and IDF terms in the high bits, the number of shared words in the low.
+
+        This is the hot loop: it touches an item once per shared word, and only adds.
+        """
         n = len(self.items)
-        shared = [0] * n
-        total = self._priors.copy()
-        for word in query.tokens & self._in_either.keys():
-            weight = similarity.idf(n, len(self._in_either[word]))
-            for i in self._in_either[word]:
-                shared[i] += 1
-            for i in self._in_text.get(word, ()):
-                total[i] += weight
-            weight = similarity.scope_weight(weight)
-            for i in self._in_scope.get(word, ()):
-                total[i] += weight
-        size = len(query.tokens)
-        return [
-            t + similarity.overlap(s, size, len(either)) if s else t
-            for t, s, either in zip(total, shared, self._either, strict=True)
-        ]
+        sums = self._priors.copy()
+        for word in query.tokens & self._places.keys():
+            places = self._places[word]
+            weight = similarity.idf(n, sum(map(len, places)))
+            scoped = similarity.scope_weight(weight)
+            for added, positions in zip((weight, scoped, weight + scoped), places, strict=True):
+                packed = added << _COUNT_BITS | 1
+                for i in positions:
+                    sums[i] += packed
+        return sums
+
+    def _total(self, query: Query, i: int, packed: int) -> int:
+        """Return s(i, q) from an item's packed sum."""
+        shared = similarity.overlap(packed & _COUNT_MASK, len(query.tokens), len(self._either[i]))
+        return (packed >> _COUNT_BITS) + shared + query.cosine(self._vector(i))
 
     def _vector(self, i: int) -> Vector:
         if i not in self._vectors:
@@ -181,12 +192,14 @@ def _index(bank: Bank, settings: Settings) -> Index:
     return index
 
 
-def _postings(sets: Sequence[frozenset[str]]) -> dict[str, list[int]]:
-    """Return, for each word, the positions of the sets that hold it."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for i, words in enumerate(sets):
-        for word in words:
-            found[word].append(i)
+def _postings(text: Sequence[frozenset[str]], scope: Sequence[frozenset[str]]) -> dict[str, _Places]:
+    """Return, for each word, the positions of the items that hold it."""
+    found: defaultdict[str, _Places] = defaultdict(lambda: ([], [], []))
+    for i, (c, m) in enumerate(zip(text, scope, strict=True)):
+        both = c & m
+        for words, which in ((c - both, 0), (m - both, 1), (both, 2)):
+            for word in words:
+                found[word][which].append(i)
     return dict(found)
 
 

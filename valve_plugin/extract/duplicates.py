@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 import msgspec
 
-from valve_plugin.records import Bank, Item, Merge, Suppressed
+from valve_plugin.records import Bank, Item, Kind, Merge, Suppressed
 from valve_plugin.theory.similarity import jaccard, near_duplicate, tokens
 
 _NAME_LENGTH = 120  # of records.Name
@@ -80,7 +80,7 @@ def _nearest(proposed: _Known, known: Iterable[_Known]) -> Suppressed | None:
     return found and Suppressed(kind=item.kind, name=item.name, duplicate_of=found[1], similarity=found[0])
 
 
-def _named_apart(item: Item, taken: set[tuple[str, str]]) -> Item:
+def _named_apart(item: Item, taken: Set[tuple[Kind, str]]) -> Item:
     name, number = item.name, 1
     while (item.kind, name) in taken:
         number += 1

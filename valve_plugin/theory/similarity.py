@@ -22,7 +22,7 @@ UNIT = 1 << 32
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"  # written without spaces: each character is a token
 _ASCII_PART = re.compile(r"[A-Z]+(?![a-z])[a-z0-9]*|[A-Z]?[a-z0-9]+")
-_WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
+_WORD = rf"[{_CJK}]|[^\W_{_CJK}]+"  # takes 2 ms to compile, so only when a text is not ASCII
 
 
 def tokens(text: str) -> list[str]:
@@ -34,7 +34,7 @@ def tokens(text: str) -> list[str]:
     if text.isascii():
         return " ".join(_ASCII_PART.findall(text)).lower().split()
     text = unicodedata.normalize("NFKC", text)
-    return [part.casefold() for word in _WORD.findall(text) for part in _camel_parts(word)]
+    return [part.casefold() for word in re.findall(_WORD, text) for part in _camel_parts(word)]
 
 
 def _camel_parts(word: str) -> Sequence[str]:
@@ -82,8 +82,9 @@ def hashing_vector(text: str) -> Vector:
     Each token counts in the dimension its CRC-32 names, with weight 1 for one occurrence, 2 for two or
     three, 3 for four to seven: repeated words add little, and weights stay integers.
     """
-    counts = Counter(crc32(t.encode("utf-8", "surrogatepass")) for t in tokens(text))
-    return vector(tuple(counts), tuple(map(int.bit_length, counts.values())))
+    counts = Counter(tokens(text))
+    weights = {crc32(t.encode("utf-8", "surrogatepass")): count.bit_length() for t, count in counts.items()}
+    return vector(tuple(weights), tuple(weights.values()))
 
 
 def cosine_to(query: Vector) -> Callable[[Vector], int]:
