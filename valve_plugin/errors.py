@@ -74,3 +74,7 @@ class InfrastructureError(ValveError, RuntimeError):
 
 class PluginError(ValveError, LookupError):
     """A plugin is not installed, does not load, or names a hook that does not exist."""
+
+
+class AgentError(ValveError, TypeError):
+    """An agent object cannot be instrumented."""

@@ -23,7 +23,7 @@ hookimpl = pluggy.HookimplMarker("minisweagent")
 
 
 class HostEvents:
-    """What happens in a `mini` process."""
+    """What happens in a `mini` process. A batch runs many agents in threads: keep what belongs to a run by agent."""
 
     @hookspec
     def minisweagent_add_options(self) -> Sequence[Mapping[str, Any]]:
@@ -32,7 +32,10 @@ class HostEvents:
 
     @hookspec
     def minisweagent_configure(self, config: dict[str, Any], options: Mapping[str, Any]) -> None:
-        """Change mini's merged config in place, before model, environment and agent are built."""
+        """Change mini's merged config in place, before model, environment and agent are built.
+
+        `config["valve"]` holds the settings from `-c valve.KEY=VALUE`; `options` every plugin's, by `dest`.
+        """
 
     @hookspec
     def minisweagent_pre_run(self, agent: Any, task: str) -> str | None:

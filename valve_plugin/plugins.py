@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pluggy
@@ -23,29 +23,43 @@ def installed() -> dict[str, EntryPoint]:
     return {ep.name: ep for ep in entry_points(group=GROUP)}
 
 
-def load(names: Sequence[str]) -> pluggy.PluginManager:
+def load(names: Sequence[str], *, broken: Callable[[PluginError], None] | None = None) -> pluggy.PluginManager:
     """Return a manager holding the named plugins, in the order given (the last is asked first).
 
     A plugin that is a class is instantiated, so that each manager's plugin has state of its own.
 
+    Args:
+        names: plugins as their entry points name them.
+        broken: told about each plugin that does not load, which is then left out; None: such a plugin raises.
+
     Raises:
-        PluginError: a name is not installed, a plugin does not import, or implements no such hook.
+        PluginError: a name is not installed; a plugin does not import, or implements a hook that does not exist.
     """
     manager = pluggy.PluginManager("minisweagent")
     manager.add_hookspecs(HostEvents)
     manager.add_hookspecs(Steps)
     have = installed()
-    for name in dict.fromkeys(names):
-        if name not in have:
-            listed = ", ".join(sorted(have)) or "none"
-            raise PluginError(f"no plugin named {name!r}; installed: {listed}")
+    wanted = dict.fromkeys(names)
+    if unknown := [name for name in wanted if name not in have]:
+        listed = ", ".join(sorted(have)) or "none"
+        raise PluginError(f"no plugin named {unknown[0]!r}; installed: {listed}")
+    for name in wanted:
         try:
-            plugin = have[name].load()
-            manager.register(plugin() if isinstance(plugin, type) else plugin, name=name)
-        except Exception as e:  # a foreign module may raise anything while it is imported
-            raise PluginError(f"plugin {name!r} does not load: {type(e).__name__}: {e}") from e
-    try:
-        manager.check_pending()
-    except pluggy.PluginValidationError as e:
-        raise PluginError(f"a plugin has a hook nobody calls: {e}") from e
+            _register(manager, have[name])
+        except PluginError as e:
+            if broken is None:
+                raise
+            broken(e)
     return manager
+
+
+def _register(manager: pluggy.PluginManager, entry_point: EntryPoint) -> None:
+    name = entry_point.name
+    try:
+        plugin = entry_point.load()
+        manager.register(plugin() if isinstance(plugin, type) else plugin, name=name)
+        manager.check_pending()  # a misspelt hook would otherwise be registered and never called
+    except Exception as e:  # a foreign module may raise anything while it is imported
+        if manager.has_plugin(name):
+            manager.unregister(name=name)
+        raise PluginError(f"plugin {name!r} does not load: {type(e).__name__}: {e}") from e

@@ -1,0 +1,175 @@
+"""The start-up guard: what makes `mini --plugin NAME` work with mini-SWE-agent's own scripts.
+
+`minisweagent_valve.pth` (from Python 3.15 on `minisweagent_valve.start`) calls this module when an interpreter starts
+as one of mini's commands, and never otherwise. It then puts one finder on `sys.meta_path`, which waits for mini's
+runner modules and gives each one's Typer command the option `--plugin`. That is all: the rest of this package is
+imported when the option is used, and stock mini goes on whatever happens here.
+
+`VALVE_STARTUP=0` in the environment switches it off; `valve mini ...` does the same without it.
+Start-up files run twice in virtual environments, so everything here may run again without effect.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+SWITCH = "VALVE_STARTUP"
+COMMANDS = ("mini", "mini-swe-agent", "mini-extra", "mini-e")
+RUNNERS = {
+    "minisweagent.run.mini": "get_agent",
+    "minisweagent.run.benchmarks.swebench": "ProgressTrackingAgent",
+    "minisweagent.run.benchmarks.swebench_single": "get_agent",
+    "minisweagent.run.benchmarks.programbench": "ProgramBenchAgent",
+}
+"""mini's runner modules, each with the global through which it makes its agents."""
+_NEEDED = ("recursive_merge", "get_config_from_spec", "DEFAULT_CONFIG_FILE")
+_OLDEST, _NEXT_MAJOR = (2, 4), (3, 0)
+
+
+def start() -> None:
+    """Install the finder if this process is one of mini's commands (PEP 829 entry point)."""
+    if os.environ.get(SWITCH) != "0" and is_mini(getattr(sys, "orig_argv", ())):
+        install()
+
+
+def is_mini(argv: Sequence[str]) -> bool:
+    """Tell from the interpreter's own arguments; the `.pth` line says the same, so that others import nothing."""
+    return any(
+        a.replace("\\", "/").rpartition("/")[2].removesuffix(".exe") in COMMANDS or "minisweagent" in a
+        for a in argv[1:8]
+    )
+
+
+def install() -> None:
+    """Put the finder first on `sys.meta_path`, once."""
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Finder())
+
+
+def say(text: str) -> None:
+    """Write one line to stderr, without characters a terminal would obey."""
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    sys.stderr.write(f"valve: {' '.join(shown.split())}\n")
+
+
+class Finder:
+    """Finds mini's runner modules as the other finders do, then adds a step after their execution."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        """Return the stock spec with our loader around its loader; None for every other module."""
+        if fullname not in RUNNERS:
+            return None
+        others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
+        spec: Any = next((s for f in others if (s := f.find_spec(fullname, path, target))), None)
+        if spec is not None and hasattr(spec.loader, "get_code"):
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader:
+    """The stock loader, followed by `extend`."""
+
+    def __init__(self, stock: Any) -> None:
+        self._stock = stock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stock, name)
+
+    def create_module(self, spec: Any) -> Any:
+        return self._stock.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        module.__loader__ = module.__spec__.loader = self._stock  # from here on the module is as stock
+        self._stock.exec_module(module)
+        extend(module)
+
+    def get_code(self, fullname: str) -> Any:
+        """Return what `python -m` runs: a module run as __main__ is never imported, so import it by its name."""
+        return compile(f"from {fullname} import app\nif __name__ == '__main__':\n    app()\n", f"<{fullname}>", "exec")
+
+
+def extend(module: Any) -> None:
+    """Give a runner module's command the option `--plugin`; on any failure leave it stock and say so in one line."""
+    try:
+        problem = _problem(module)
+        if problem:
+            say(f"{problem}; --plugin is ignored ({SWITCH}=0 silences this)")
+        _add_option(module, ignored=bool(problem))
+    except Exception as e:  # noqa: BLE001 - this runs inside every mini process: nothing of ours may stop one
+        say(f"--plugin is not available: {type(e).__name__}: {e}")
+
+
+def _problem(module: Any) -> str:
+    """Return why this mini-SWE-agent cannot take plugins, or nothing."""
+    import re
+
+    from minisweagent import __version__
+
+    found = re.match(r"(\d+)\.(\d+)", __version__)
+    if not (found and _OLDEST <= tuple(map(int, found.groups())) < _NEXT_MAJOR):
+        return f"mini-SWE-agent {__version__} is not supported, 2.4 up to 3 is"
+    missing = [name for name in (RUNNERS[module.__name__], *_NEEDED) if not hasattr(module, name)]
+    return f"mini-SWE-agent {__version__} has no {module.__name__}.{missing[0]}" if missing else ""
+
+
+def _add_option(module: Any, *, ignored: bool) -> None:
+    import functools
+    import inspect
+
+    import typer
+
+    command = module.app.registered_commands[0]
+    main = command.callback
+    if getattr(main, "takes_plugins", False):
+        return
+    asked = [] if ignored else requested(sys.argv[1:])
+    request = _prepare(asked, main)
+
+    @functools.wraps(main)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        names = kwargs.pop("plugin", None)
+        if ignored or not (names or asked):
+            return main(*args, **kwargs)
+        ready = request if asked else _prepare(names, main)  # called without a command line, as in tests
+        if ready is None:
+            return main(*args, **kwargs)
+        return ready.run(module, RUNNERS[module.__name__], functools.partial(main, *args), names, kwargs)
+
+    text = "Use an installed plugin (repeatable)."
+    option = typer.Option([], "--plugin", metavar="NAME", show_default=False, help=text)
+    added = [inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, annotation=list[str], default=option)]
+    added += request.parameters if request else []
+    signature = inspect.signature(main)
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {**main.__annotations__, **{p.name: p.annotation for p in added}}
+    run.takes_plugins = True  # type: ignore[attr-defined]
+    command.callback = run
+
+
+def requested(argv: Sequence[str]) -> list[str]:
+    """Return the plugins a command line names: plugins may add options, so they must be known before it is parsed."""
+    names = []
+    for here, after in zip(argv, [*argv[1:], ""], strict=True):
+        if here == "--":
+            break
+        if here == "--plugin":
+            names.append(after)
+        elif here.startswith("--plugin="):
+            names.append(here.partition("=")[2])
+    return [name for name in names if name]
+
+
+def _prepare(names: Sequence[str], main: Any) -> Any:
+    """Return the host's request for these plugins; None, with one line, where this package itself is broken."""
+    if not names:
+        return None
+    try:
+        from valve_plugin.host.option import prepare
+
+        return prepare(names, main)
+    except Exception as e:  # noqa: BLE001 - a damaged installation may raise anything
+        say(f"--plugin {' '.join(names)} is ignored: {type(e).__name__}: {e}")
+        return None

@@ -1,0 +1,88 @@
+"""Calling the plugins' host events so that no plugin can cost the user a run.
+
+Each plugin is asked by itself, in the order named: one that raises loses its own part and one line on stderr,
+and the others and mini go on. Errors of `valve_plugin.errors` in configure are different: they say that what the
+user asked for cannot be done, before anything was spent, so they pass.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pluggy
+
+from valve_plugin._boot import say
+from valve_plugin.errors import ValveError
+
+log = logging.getLogger("valve_plugin.host")
+
+
+class Host:
+    """The plugins of one command line, or of one `instrument` call. Safe to use from several threads."""
+
+    def __init__(self, manager: pluggy.PluginManager) -> None:
+        self.manager = manager
+        self._plugins: dict[str, Any] = dict(manager.list_name_plugin())
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the plugins, in the order given."""
+        return list(self._plugins)
+
+    def add_options(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield (plugin, option) for every command-line option the plugins add."""
+        for name in self.names:
+            try:
+                yield from ((name, spec) for spec in self._call(name, "minisweagent_add_options") or ())
+            except Exception as e:  # noqa: BLE001 - a plugin may raise anything
+                failed(name, "add_options", e)
+
+    def configure(self, config: dict[str, Any], options: Mapping[str, Any]) -> None:
+        """Let every plugin change mini's configuration in place.
+
+        Raises:
+            ValveError: a plugin cannot do what the user asked for; nothing has run yet.
+        """
+        for name in self.names:
+            try:
+                self._call(name, "minisweagent_configure", config=config, options=options)
+            except ValveError:
+                raise
+            except Exception as e:  # noqa: BLE001 - as above
+                failed(name, "configure", e)
+
+    def pre_run(self, agent: Any, task: str) -> list[str]:
+        """Return the blocks that end the system message, in the order the plugins were named."""
+        blocks = []
+        for name in self.names:
+            try:
+                block = self._call(name, "minisweagent_pre_run", agent=agent, task=task)
+                if not isinstance(block, str | None):
+                    raise TypeError(f"returned {type(block).__name__}, expected text or None")
+            except Exception as e:  # noqa: BLE001 - as above
+                failed(name, "pre_run", e)
+            else:
+                blocks += [block] if block else []
+        return blocks
+
+    def post_run(self, agent: Any, task: str, result: Mapping[str, Any], error: BaseException | None) -> None:
+        """Tell every plugin how the run ended."""
+        for name in self.names:
+            try:
+                self._call(name, "minisweagent_post_run", agent=agent, task=task, result=result, error=error)
+            except (Exception, KeyboardInterrupt, SystemExit) as e:  # noqa: BLE001
+                # Ctrl-C here means "stop grading", not "throw away the run that is already paid for".
+                failed(name, "post_run", e)
+
+    def _call(self, name: str, event: str, **arguments: Any) -> Any:
+        others = [plugin for other, plugin in self._plugins.items() if other != name]
+        answers = self.manager.subset_hook_caller(event, others)(**arguments)
+        return answers[0] if answers else None
+
+
+def failed(name: str, event: str, error: BaseException) -> None:
+    """Report a plugin's failure in one line; the traceback goes to the logger `valve_plugin.host` at level DEBUG."""
+    say(f"plugin {name!r} failed in {event}: {type(error).__name__}: {error}")
+    log.debug("plugin %r failed in %s", name, event, exc_info=error)
