@@ -31,10 +31,13 @@ class HostEvents:
         return ()
 
     @hookspec
-    def minisweagent_configure(self, config: dict[str, Any], options: Mapping[str, Any]) -> None:
+    def minisweagent_configure(
+        self, config: dict[str, Any], options: Mapping[str, Any], manager: pluggy.PluginManager
+    ) -> None:
         """Change mini's merged config in place, before model, environment and agent are built.
 
-        `config["valve"]` holds the settings from `-c valve.KEY=VALUE`; `options` every plugin's, by `dest`.
+        `config["valve"]` holds the settings from `-c valve.KEY=VALUE` (the host takes it out afterwards), `options`
+        every plugin's by `dest`; `manager.hook` calls VALVE's steps as all plugins of this run implement them.
         """
 
     @hookspec

@@ -47,7 +47,7 @@ class Host:
         """
         for name in self.names:
             try:
-                self._call(name, "minisweagent_configure", config=config, options=options)
+                self._call(name, "minisweagent_configure", config=config, options=options, manager=self.manager)
             except ValveError:
                 raise
             except Exception as e:  # noqa: BLE001 - as above
