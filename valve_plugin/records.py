@@ -122,6 +122,19 @@ class Suppressed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     similarity: Annotated[float, Meta(ge=0, le=1)]
 
 
+class Withheld(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An item that was not let through: it held a secret, or was set aside for a person to look at."""
+
+    kind: Kind
+    name: str
+    why: str
+    """Which rules it breaks, or what is wrong with it."""
+    content_hash: str = ""
+    """Digest of the item that was set aside; empty when it is kept nowhere."""
+    item: Item | None = None
+    """The item itself, on its way to `local/`; the ledger never holds it."""
+
+
 class Proposal(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A joint move m_t: everything one mixed task proposed, judged as a whole (app:impl-extract)."""
 
@@ -129,6 +142,7 @@ class Proposal(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     items: tuple[Item, ...] = ()
     merges: tuple[Merge, ...] = ()
     suppressed: tuple[Suppressed, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
     issue_summary: str = ""
     reason: str = ""
     """Why there is nothing to judge, when there is nothing to judge."""
