@@ -149,7 +149,9 @@ def main() -> None:
             runs = [[timed(ask, query) for _ in range(3)] for query in queries]
             best, first = [min(r) for r in runs], [r[0] for r in runs]
             p50[name], p99[name] = percentile(best, 50), percentile(best, 99)
-            print(f"{size:>6}  {name:<6} {built:>8.1f} {p50[name]:>8.2f} {p99[name]:>8.2f} {percentile(first, 99):>8.2f}")
+            print(
+                f"{size:>6}  {name:<6} {built:>8.1f} {p50[name]:>8.2f} {p99[name]:>8.2f} {percentile(first, 99):>8.2f}"
+            )
         print(f"{'':>6}  ratio  {'':>8} {p50['valve'] / p50['bm25s']:>8.2f} {p99['valve'] / p99['bm25s']:>8.2f}")
     verdict = "within" if p99["valve"] < BUDGET_MS else "OVER"
     print(

@@ -1,12 +1,35 @@
-"""Which vectors the cosine compares: the hashing representation, or a model that is already on disk."""
+"""Which vectors the cosine compares: the hashing representation, or a model that is already on disk.
+
+Nothing is ever downloaded. Models are looked up where Hugging Face tools keep them and loaded by path, so no
+network is asked and no environment variable, which the agent's own commands would inherit, need be set.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import functools
+import hashlib
+import importlib.util
+import logging
+import os
+import sys
+import threading
+from array import array
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
 
-from valve_plugin.theory.similarity import Vector, hashing_vector
+from valve_plugin.bank.paths import data_dir
+from valve_plugin.codec import digest_bytes
+from valve_plugin.theory.similarity import Vector, hashing_vector, vector
 
 HASHING = "hashing"
+AUTO = "auto"
+DEFAULT_MODEL = "Qwen/Qwen3-Embedding-0.6B"
+
+_SCALE = 32_767  # a unit vector's components as 16-bit integers
+_LOG = logging.getLogger(__name__)
+_LOADING = threading.Lock()
 
 
 class Embedding(Protocol):
@@ -19,6 +42,49 @@ class Embedding(Protocol):
 
     def body(self, text: str) -> Vector:
         """Encode the rich body of an item."""
+
+
+def choose(setting: str) -> Embedding:
+    """Return the embedding that `settings.embedding` names, loaded; the same object for the same setting.
+
+    "auto" is the default model when the `semantic` extra and the model are on disk, else hashing. A model
+    named explicitly that is missing or does not load is replaced by hashing, with one line of warning.
+    """
+    with _LOADING:
+        return _choose(setting)
+
+
+def mismatch(judged: str, now: str) -> str:
+    """Return one line of warning when a bank judged under one embedding is used under another, else ""."""
+    if judged == now:
+        return ""
+    return (
+        f"this bank was judged with embedding {judged!r} and is now ranked with {now!r}: other items may be "
+        f"injected than those that were judged; set `embedding` in valve.toml or install what it names"
+    )
+
+
+@functools.cache
+def _choose(setting: str) -> Embedding:
+    if setting == HASHING:
+        return Hashing()
+    name = DEFAULT_MODEL if setting == AUTO else setting
+    directory = find(name)
+    extra = directory is not None and importlib.util.find_spec("sentence_transformers") is not None
+    if directory is not None and extra:
+        try:
+            return Semantic(name, directory)
+        except Exception as e:  # noqa: BLE001  # damaged weights or a damaged torch raise whatever they like
+            said = str(e).partition("\n")[0]
+            reason = f"does not load from {directory} ({type(e).__name__}: {said})"
+    elif setting == AUTO:
+        return Hashing()
+    elif directory is None:
+        reason = f"is not on disk (looked in {', '.join(map(str, _caches()))}) and is not downloaded"
+    else:
+        reason = "needs the extra: pip install 'valve-plugin[semantic]'"
+    _LOG.warning("embedding %r %s; ranking with the hashing vector instead", name, reason)
+    return Hashing()
 
 
 class Hashing:
@@ -35,9 +101,118 @@ class Hashing:
         return hashing_vector(text)
 
 
-_HASHING = Hashing()
+class Semantic:
+    """A sentence-transformers model, its vectors rounded to integers so that cosines are exact.
+
+    Texts are encoded one at a time: in a batch, padding changes the last digits, and a ranking would depend
+    on what was encoded together. Vectors of bodies are kept in user data, by model and body.
+    """
+
+    def __init__(self, name: str, directory: Path) -> None:
+        label = directory.resolve().name if directory == Path(name).expanduser() else name
+        self.name = f"{label}@{fingerprint(directory)}"
+        self._model = _load(directory)
+        self._prompt = "query" if "query" in self._model.prompts else None
+        self._size = len(self._encode("size"))
+        self._cache = data_dir() / "vectors" / hashlib.sha256(self.name.encode()).hexdigest()[:16]
+
+    def query(self, text: str) -> Vector:
+        """Encode task id and issue, with the model's query prompt where it has one."""
+        return _dense(self._encode(text, prompt_name=self._prompt))
+
+    def body(self, text: str) -> Vector:
+        """Encode the rich body of an item, once per machine."""
+        path = self._cache / digest_bytes(text.encode("utf-8", "surrogatepass"))
+        known = _recall(path)
+        if known is None or len(known) != self._size:  # not there, or cut short by a power failure
+            known = self._encode(text)
+            _remember(path, known)
+        return _dense(known)
+
+    def _encode(self, text: str, **options: Any) -> array[int]:
+        text = text.encode("utf-8", "replace").decode("utf-8")  # tokenizers refuse lone surrogates
+        values = self._model.encode(text, normalize_embeddings=True, show_progress_bar=False, **options)
+        return array("h", [round(float(v) * _SCALE) for v in values])
 
 
-def choose(setting: str) -> Embedding:
-    """Return the embedding a setting names."""
-    return _HASHING
+def _load(directory: Path) -> Any:
+    """Load a model by path, from disk alone and without a progress bar."""
+    from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging as display
+
+    shown = display.is_progress_bar_enabled()
+    display.disable_progress_bar()
+    try:
+        return SentenceTransformer(str(directory), local_files_only=True)
+    finally:
+        if shown:
+            display.enable_progress_bar()
+
+
+def find(name: str) -> Path | None:
+    """Return the directory of a model on disk, by path or by its name on the Hugging Face hub, else None."""
+    given = Path(name).expanduser()
+    if (given / "config.json").is_file():
+        return given
+    folder = "models--" + (name if "/" in name else f"sentence-transformers/{name}").replace("/", "--")
+    for cache in _caches():
+        for snapshot in _snapshots(cache / folder):
+            if (snapshot / "config.json").is_file() and _weights(snapshot):
+                return snapshot
+    return None
+
+
+def fingerprint(directory: Path) -> str:
+    """Return 12 hex digits that tell a model's weights: names, sizes and first mebibytes of their files."""
+    seen = hashlib.sha256()
+    for path in _weights(directory):
+        with path.open("rb") as file:
+            seen.update(f"{path.name} {path.stat().st_size}\n".encode() + file.read(1 << 20))
+    return seen.hexdigest()[:12]
+
+
+def _caches() -> list[Path]:
+    """Return where Hugging Face tools keep models, as their documentation says, first match first."""
+    env = os.environ.get
+    home = env("HF_HOME") or os.path.join(env("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    hub = env("HF_HUB_CACHE") or env("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
+    return [Path(p).expanduser() for p in (env("SENTENCE_TRANSFORMERS_HOME"), hub) if p]
+
+
+def _snapshots(folder: Path) -> Iterator[Path]:
+    """Yield a cached model's revisions: the one its main branch names first."""
+    with suppress(OSError, UnicodeDecodeError):
+        yield folder / "snapshots" / (folder / "refs" / "main").read_text().strip()
+    yield from sorted(folder.glob("snapshots/*"))
+
+
+def _weights(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.bin"))
+
+
+def _dense(values: array[int]) -> Vector:
+    return vector(range(len(values)), values)
+
+
+def _recall(path: Path) -> array[int] | None:
+    """Return cached values, or None when there are none."""
+    values = array("h")
+    try:
+        values.frombytes(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _remember(path: Path, values: array[int]) -> None:
+    """Cache values for other processes; without a sync, since a lost file is only encoded again."""
+    stored = array("h", values)
+    if sys.byteorder == "big":
+        stored.byteswap()
+    new = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    with suppress(OSError):  # a cache: a read-only or full disk only costs time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_bytes(stored.tobytes())
+        os.replace(new, path)

@@ -34,6 +34,8 @@ class Ranked(NamedTuple):
 
 def retrieve(settings: Settings, bank: Bank, task_id: str, issue: str) -> Context:
     """Return the context of one task: the top items of each kind, bodies verbatim, as one block."""
+    if not bank.items:
+        return Context(text="", bank_hash=bank.hash)  # and no model is loaded to rank nothing
     index = _index(bank, settings)
     query = index.ask(task_id, issue)
     return _context(index, [i for shelf, k in index.quotas(settings) for i in shelf.top(query, k)])
@@ -84,9 +86,7 @@ class Shelf:
         self._text = [frozenset(tokens(i.text)) for i in self.items]
         self._scope = [frozenset(tokens(i.scope_hint)) for i in self.items]
         self._either = [c | m for c, m in zip(self._text, self._scope, strict=True)]
-        self._priors = [
-            similarity.importance(i.passes, i.attempts, i.support) // 2 << _COUNT_BITS for i in self.items
-        ]
+        self._priors = [similarity.importance(i.passes, i.attempts, i.support) // 2 << _COUNT_BITS for i in self.items]
         self._places = _postings(self._text, self._scope)
 
     def top(self, query: Query, k: int) -> list[Item]:
