@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import sys
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
@@ -52,6 +53,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """mini model class; empty: by model name."""
     model_kwargs: dict[str, Any] = {}
     """Extra arguments of every model call."""
+    mini_config: tuple[str, ...] = ()
+    """Unattended rollouts: what `mini -c` takes (files, or KEY=VALUE), on top of mini.yaml."""
+    model_tries: Count = 0
+    """Tries of one model call before a rollout ends as errored; 0: mini's own setting (10)."""
     step_limit: Positive = 50
     """Model calls per rollout."""
     cost_limit: Annotated[float, Meta(ge=0)] = 3.0
@@ -132,10 +137,25 @@ def load(bank_dir: Path | None, overrides: Mapping[str, Any] | None = None) -> S
     return resolve(changed(base), overrides or {}, where="overrides") if overrides else base
 
 
+def to_toml(layer: Mapping[str, Any]) -> str:
+    """Return settings as the text of a `valve.toml`, in the order of `Settings`."""
+    lines = [f"{name} = {_toml(layer[name])}" for name in NAMES if name in layer]
+    return "".join(f"{line}\n" for line in lines)
+
+
 def changed(settings: Settings) -> dict[str, Any]:
     """Return only what differs from the defaults."""
     default = plain(Settings())
     return {name: value for name, value in plain(settings).items() if value != default[name]}
+
+
+def _toml(value: Any) -> str:
+    """One value; JSON's strings, numbers and lists are TOML's too, but for the DEL character."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items() if v is not None) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def _known(name: str, where: str) -> str:
