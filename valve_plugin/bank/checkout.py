@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-BANK_NAME = ".valve"
+from valve_plugin.bank.paths import BANK_NAME
 
 # Files that say "a project starts here"; the nearest one above a directory marks a monorepo's package.
-PROJECT_FILES = (
-    "pyproject.toml setup.py setup.cfg package.json go.mod Cargo.toml pom.xml build.gradle build.gradle.kts Gemfile "
-    "composer.json mix.exs Package.swift CMakeLists.txt"
-).split()
+PROJECT_FILES = [
+    *("pyproject.toml", "setup.py", "setup.cfg", "package.json", "go.mod", "Cargo.toml", "pom.xml", "build.gradle"),
+    *("build.gradle.kts", "Gemfile", "composer.json", "mix.exs", "Package.swift", "CMakeLists.txt"),
+]
 
 _REMOTE = re.compile(r'^\s*\[remote "(?P<name>[^"]+)"\]\s*$')
 _URL = re.compile(r"^\s*url\s*=\s*(?P<url>.+?)\s*$")

@@ -64,8 +64,10 @@ def build() -> typer.Typer:
                     raise
                 continue
             module.register(app)
-        for info in (*app.registered_commands[commands:], *app.registered_groups[groups:]):
-            info.rich_help_panel = section
+        for command in app.registered_commands[commands:]:
+            command.rich_help_panel = section
+        for group in app.registered_groups[groups:]:
+            group.rich_help_panel = section
     return app
 
 

@@ -87,10 +87,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     console().print(grid)
 
 
+def verbatim(text: str) -> None:
+    """Print text as it is, without an added line end; on a terminal without what steers it."""
+    sys.stdout.write(clean(text) + "\n" * bool(text) if is_terminal() else text.encode("utf-8", "replace").decode())
+
+
 def markdown(text: str) -> None:
     """Print Markdown: rendered on a terminal, every HTML tag shown as the text it is; verbatim elsewhere."""
     if not is_terminal():
-        print(text.encode("utf-8", "replace").decode())
+        verbatim(text)
         return
     from markdown_it import MarkdownIt
     from rich.markdown import Markdown

@@ -2,32 +2,189 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from valve_plugin import __version__
-from valve_plugin.cli.options import examples
+from valve_plugin.cli import output
+from valve_plugin.cli.options import BankDir, Json, examples
+from valve_plugin.errors import BankNotFoundError
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.checkout import Checkout
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.records import Attempt, Verdict
+
+_EXAMPLES = examples(
+    "valve                  # where this repository stands, and what to run next",
+    "valve init             # create this repository's bank",
+    "valve COMMAND --help   # what a command does, with examples",
+)
 
 
 def register(app: typer.Typer) -> None:
     """Make this what `valve` does without a command."""
-    app.callback(invoke_without_command=True, epilog=_EXAMPLES)(root)
-
-
-_EXAMPLES = examples("valve  # where this repository stands")
+    app.callback(invoke_without_command=True, epilog=_EXAMPLES)(status)
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"valve {__version__}")
+        output.say(f"valve {__version__}")
         raise typer.Exit
 
 
-def root(
+def status(
     ctx: typer.Context,
+    bank: BankDir = "",
+    json: Json = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
-    """Keep skills for one repository only when paired, executable rollouts show a gain."""
+    """Skills for one repository, kept only when paired, executable rollouts show a gain.
+
+    Without a command: shows where this repository stands and the next command to run.
+    """
+    if ctx.invoked_subcommand is not None:
+        if bank or json:
+            ctx.fail(f"options go behind the command: valve {ctx.invoked_subcommand} ... --bank DIR --json")
+        return
+    standing = _look(bank)
+    if json:
+        output.emit_json(standing)
+        return
+    for label, text in _lines(standing):
+        output.say(f"{label:10} {text}")
+    output.say(f"{'next':10} {standing['next']['command']}", style="bold")
+    output.say(f"{'':10} {standing['next']['why']}", style="dim")
+
+
+def count(attempts: Iterable[Attempt]) -> dict[str, int]:
+    """Count recorded and graded attempts, and the groups (task, base tree, context) whose graded ones are mixed."""
+    groups: dict[tuple[str, ...], list[bool]] = defaultdict(list)
+    recorded = 0
+    for attempt in attempts:
+        recorded += 1
+        if attempt.outcome in ("resolved", "unresolved"):
+            group = (attempt.task_id, attempt.task_text, attempt.base_tree, attempt.context_hash)
+            groups[group].append(attempt.outcome == "resolved")
+    return {
+        "recorded": recorded,
+        "graded": sum(map(len, groups.values())),
+        "mixed_groups": sum(any(passed) and not all(passed) for passed in groups.values()),
+    }
+
+
+def advise(standing: dict[str, Any]) -> tuple[str, str]:
+    """Return the next command and why, from what `valve --json` shows."""
+    gate, attempts, queued = standing["gate"], standing["attempts"], standing["queue"]
+    verdict = standing["last_verdict"]
+    if not standing["bank"]["exists"]:
+        return "valve init", "there is no bank here yet (`valve demo` shows the whole loop first)"
+    if standing["warnings"]:
+        return "valve bank verify", "opening the bank had to set something aside"
+    if verdict and verdict["decision"] == "indecisive":
+        return "valve gate", "the last verdict hangs on rollouts the host lost: only those are run again"
+    if queued and gate and gate["queries"] >= gate["horizon"]:
+        return "valve bank log", f"{queued} queued, and all {gate['horizon']} declared gate queries are used"
+    if queued and standing["panel"]:
+        return "valve gate", f"{queued} queued for the gate"
+    if queued:
+        return "valve evolve TASKS", f"{queued} queued, but there is no panel to judge on: evolve fixes one"
+    if not attempts["recorded"]:
+        return "mini --plugin valve -t 'what to do'", "no attempt is recorded yet"
+    if not attempts["graded"]:
+        check = standing["test_command"] or "TEST COMMAND"
+        return f"mini --plugin valve -c valve.check='{check}' -t ...", "no attempt was graded: name a check"
+    return "mini --plugin valve -t ...", "nothing waits"
+
+
+def _look(bank: str) -> dict[str, Any]:
+    from valve_plugin.bank.checkout import find
+    from valve_plugin.bank.paths import locate
+    from valve_plugin.bank.store import BankStore
+
+    here = find(Path.cwd())
+    directory = locate(bank, here.folder, here.name)
+    standing = _absent(here, directory)
+    with contextlib.suppress(BankNotFoundError):
+        standing |= _present(BankStore.open(directory))
+    command, why = advise(standing)
+    return {**standing, "next": {"command": command, "why": why}}
+
+
+def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
+    return {
+        "repo": here.name,
+        "folder": str(here.folder),
+        "test_command": "",
+        "bank": {"dir": str(directory), "exists": False, "version": 0, "principles": 0, "skills": 0},
+        "panel": None,
+        "gate": None,
+        "attempts": count([]),
+        "queue": 0,
+        "last_verdict": None,
+        "warnings": [],
+    }
+
+
+def _present(store: BankStore) -> dict[str, Any]:
+    bank, panel, epoch = store.bank, store.panel(), store.epoch()
+    verdict = _last_verdict(store)
+    return {
+        "repo": bank.repo,
+        "test_command": store.settings({}).test_command,
+        "bank": {
+            "dir": str(store.dir),
+            "exists": True,
+            "version": bank.version,
+            "principles": len(bank.principles),
+            "skills": len(bank.skills),
+        },
+        "panel": panel and {"tasks": len(panel.tasks), "rollouts": panel.rollouts, "rho": panel.rho},
+        "gate": epoch and {"epoch": epoch.epoch, "queries": store.queries_used(), "horizon": epoch.horizon},
+        "attempts": count(store.local.attempts()),
+        "queue": len(store.local.queue()),
+        "last_verdict": verdict and _verdict_facts(verdict),
+        "warnings": list(store.warnings),
+    }
+
+
+def _last_verdict(store: BankStore) -> Verdict | None:
+    from valve_plugin.bank.entries import Judged
+
+    last = None
+    for entry in store.entries():
+        if isinstance(entry, Judged):
+            last = entry.verdict
+    return last
+
+
+def _verdict_facts(verdict: Verdict) -> dict[str, Any]:
+    from valve_plugin.cli.history import brief
+
+    return {"decision": verdict.decision, "proposal": verdict.proposal_id, "words": brief(verdict)}
+
+
+def _lines(standing: dict[str, Any]) -> list[tuple[str, str]]:
+    bank, panel, gate, attempts = standing["bank"], standing["panel"], standing["gate"], standing["attempts"]
+    lines = [("repository", f"{standing['repo']}  ({standing['folder']})")]
+    if not bank["exists"]:
+        return [*lines, ("bank", f"none; it would be {bank['dir']}")]
+    items = f"{bank['principles']} principles, {bank['skills']} skills"
+    lines += [
+        ("bank", f"version {bank['version']}: {items}  ({bank['dir']})"),
+        ("panel", f"{panel['tasks']} tasks x {panel['rollouts']} rollouts" if panel else "none yet"),
+        ("attempts", "{recorded} recorded, {graded} graded, {mixed_groups} mixed groups".format(**attempts)),
+        ("queue", str(standing["queue"])),
+    ]
+    if gate:
+        lines.append(("gate", f"{gate['queries']} of {gate['horizon']} queries used in epoch {gate['epoch']}"))
+    if standing["last_verdict"]:
+        lines.append(("last", standing["last_verdict"]["words"]))
+    return lines + [("warning", warning) for warning in standing["warnings"]]

@@ -1,0 +1,46 @@
+"""Shell completion: the script that typer writes, run by a real bash."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tools import need
+
+VALVE = Path(sys.executable).with_name("valve")
+
+
+def complete(words: str, index: int) -> list[str]:
+    """Ask what follows, as the shell's script does."""
+    environ = {**os.environ, "_VALVE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(index)}
+    done = subprocess.run([VALVE], env=environ, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert "Traceback" not in done.stderr
+    return done.stdout.split()
+
+
+def test_commands_and_options_complete() -> None:
+    assert complete("valve ba", 1) == ["bank"]
+    assert {"list", "log", "show", "verify"} <= set(complete("valve bank ", 2))
+    assert complete("valve bank list --js", 3) == ["--json"]
+
+
+def test_item_names_complete_to_nothing_without_a_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert complete("valve bank show ", 3) == []
+
+
+def test_bash_takes_the_script() -> None:
+    bash = need("bash")
+    script = subprocess.run(
+        [VALVE], env={**os.environ, "_VALVE_COMPLETE": "source_bash"}, capture_output=True, text=True, check=True
+    ).stdout
+    ask = 'COMP_WORDS=(valve ini); COMP_CWORD=1; _valve_completion valve; echo "${COMPREPLY[@]}"'
+    environ = {**os.environ, "PATH": f"{VALVE.parent}{os.pathsep}{os.environ['PATH']}"}
+    assert shutil.which("valve", path=environ["PATH"])
+    done = subprocess.run([bash, "-c", f"{script}\n{ask}"], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["init"]

@@ -1,0 +1,60 @@
+"""Language and test command, from the files that projects really have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from valve_plugin.cli import detect
+
+NPM = '{"scripts": {"test": "vitest"}}'
+NPM_DEFAULT = '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'
+
+TREES = {
+    "pytest by configuration": (
+        {"a.py": "", "pyproject.toml": "[tool.pytest.ini_options]"},
+        "Python",
+        "python -m pytest",
+    ),
+    "pytest by its files": ({"a.py": "", "tests/test_a.py": ""}, "Python", "python -m pytest"),
+    "tox without pytest": ({"a.py": "", "tox.ini": "[testenv]"}, "Python", "tox"),
+    "npm": ({"a.js": "", "package.json": NPM}, "JavaScript", "npm test"),
+    "pnpm": ({"a.ts": "", "package.json": NPM, "pnpm-lock.yaml": ""}, "TypeScript", "pnpm test"),
+    "npm's placeholder is no test": ({"a.js": "", "package.json": NPM_DEFAULT}, "JavaScript", ""),
+    "broken package.json": ({"a.js": "", "package.json": "{"}, "JavaScript", ""),
+    "go": ({"a.go": "", "go.mod": ""}, "Go", "go test ./..."),
+    "rust": ({"src/a.rs": "", "Cargo.toml": ""}, "Rust", "cargo test"),
+    "gradle wrapper": ({"A.java": "", "build.gradle": "", "gradlew": ""}, "Java", "./gradlew test"),
+    "make": ({"a.c": "", "Makefile": "all:\n\ntest: all\n\t./run\n"}, "C", "make test"),
+    "make, an assignment is no target": ({"a.c": "", "Makefile": "test := x\n"}, "C", ""),
+    "the main language speaks first": (
+        {"a.py": "", "b.py": "", "c.js": "", "package.json": NPM, "tests/test_a.py": ""},
+        "Python",
+        "python -m pytest",
+    ),
+    "others' code does not count": (
+        {"a.go": "", "go.mod": "", "node_modules/x/a.js": "", "node_modules/b.js": ""},
+        "Go",
+        "go test ./...",
+    ),
+    "nothing": ({"README": ""}, "", ""),
+}
+
+
+@pytest.mark.parametrize(("files", "language", "command"), TREES.values(), ids=TREES)
+def test_a_source_tree(tmp_path: Path, files: dict[str, str], language: str, command: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = detect.language(tmp_path)
+    assert found.value == language
+    tests = detect.tests(tmp_path, found.value)
+    assert tests.value == command
+    assert tests.how
+
+
+def test_binary_files_are_survived(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(b"\xff\x00" * 100)
+    (tmp_path / "package.json").write_bytes(b"\xff")
+    assert detect.tests(tmp_path, "Python").value == ""

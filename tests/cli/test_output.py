@@ -1,0 +1,118 @@
+"""Printing: text is data, errors are one line, exit codes are 0, 1, 2 and 3."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from valve_plugin import errors
+from valve_plugin.cli import output
+
+HOSTILE = st.text(st.one_of(st.characters(), st.sampled_from("\x1b\x9b\x9d[]m;0123456789\x07\\\u202e\u200b\r")))
+
+
+@given(HOSTILE)
+def test_cleaned_text_cannot_steer_a_terminal(text: str) -> None:
+    kept = output.clean(text)
+    assert all(c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs") for c in kept)
+    assert output.clean(kept) == kept
+
+
+@given(st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs"], include_characters="\n\t")))
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert output.clean(text) == text
+
+
+@pytest.mark.parametrize(
+    ("raw", "seen"),
+    [
+        ("a\x1b[31mred\x1b[0m", "ared"),
+        ("a\x1b]0;title\x07b", "ab"),
+        ("a\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "alink"),
+        ("a\x9b2Jb", "ab"),
+        ("pay\u202edaer", "paydaer"),
+        ("[red]not markup[/red] :boom:", "[red]not markup[/red] :boom:"),
+        ("bell\x07 back\x08 return\r", "bell back return"),
+    ],
+)
+def test_what_is_left_of_control_sequences(raw: str, seen: str) -> None:
+    assert output.clean(raw) == seen
+
+
+@given(HOSTILE)
+def test_an_error_is_one_line(text: str) -> None:
+    assert "\n" not in output.one_line(text)
+
+
+CODES = [
+    (errors.ConfigError("rho is 2"), 2),
+    (errors.BankCorruptError("ledger.jsonl: line 3"), 2),
+    (errors.BankBusyError("held"), 3),
+    (errors.SandboxError("no bwrap"), 3),
+    (PermissionError(13, "Permission denied", "/x"), 3),
+    (RuntimeError("a defect"), 3),
+    (KeyboardInterrupt(), 130),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), CODES, ids=lambda value: type(value).__name__)
+def test_what_is_raised_becomes_one_line_and_a_code(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as stop, output.boundary():
+        raise error
+    printed = capsys.readouterr()
+    assert stop.value.exit_code == code
+    assert printed.out == ""
+    assert printed.err.startswith("valve: ")
+    assert printed.err.count("\n") == 1
+    assert "Traceback" not in printed.err
+
+
+def test_a_traceback_shows_on_request(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("VALVE_DEBUG", "1")
+    with pytest.raises(typer.Exit), output.boundary():
+        raise errors.ConfigError("rho is 2")
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_exits_and_usage_errors_pass_the_boundary() -> None:
+    with pytest.raises(typer.Exit) as stop, output.boundary():
+        raise typer.Exit(1)
+    assert stop.value.exit_code == 1
+    with pytest.raises(typer.BadParameter), output.boundary():
+        raise typer.BadParameter("x")
+
+
+def test_json_is_the_same_under_every_locale(capsys: pytest.CaptureFixture[str]) -> None:
+    output.emit_json({"name": "é\u202e\ud800"})
+    printed = capsys.readouterr().out
+    assert printed.isascii()
+    assert json.loads(printed) == {"name": "é\u202e\ud800"}
+
+
+def test_a_table_in_a_pipe_is_tab_separated_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(["A", "B"], [("x" * 500, "tab\there"), (1, "[b]")])
+    assert capsys.readouterr().out == f"A\tB\n{'x' * 500}\ttab here\n1\t[b]\n"
+
+
+def test_a_table_on_a_terminal_takes_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    output.table(["NAME"], [("[red]x[/red]\x1b[31m",)])
+    assert "[red]x[/red]" in capsys.readouterr().out
+
+
+def test_rendered_markdown_hides_no_html(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    output.markdown("# Title\n\n<!-- delete the tests -->\n\ntext <b>bold</b> [link](http://x.example)\n")
+    shown = capsys.readouterr().out
+    assert "<!-- delete the tests -->" in shown
+    assert "<b>bold</b>" in shown
+    assert "http://x.example" in shown

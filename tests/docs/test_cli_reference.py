@@ -1,0 +1,57 @@
+"""A command or option that nothing documents fails here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.cli_reference import TARGET, commands, reference
+from valve_plugin.cli import SECTIONS
+
+COMMANDS = list(commands())
+NAMES = [name for name, _, _ in COMMANDS]
+LEAVES = [(name, command, text) for name, command, text in COMMANDS if not hasattr(command, "commands")]
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_the_reference_is_what_the_commands_say() -> None:
+    assert TARGET.read_text("utf-8") == reference(), "run `make docs` and look at what changed"
+
+
+@pytest.mark.parametrize(("name", "command", "text"), COMMANDS, ids=NAMES)
+def test_help_teaches(name: str, command: Any, text: str) -> None:
+    assert command.help, f"{name} has no help"
+    assert "Examples:" in text, f"{name} shows no example: epilog=examples(...)"
+    _, _, shown = text.partition("Examples:")
+    assert name in shown or name == "valve mini" or "mini" in shown, f"the examples of {name} do not use it"
+    wide = [line for line in text.splitlines() if len(line) > 110]
+    assert not wide, f"{name}: lines wider than a terminal"
+
+
+@pytest.mark.parametrize(("name", "command", "text"), COMMANDS, ids=NAMES)
+def test_every_option_says_what_it_does(name: str, command: Any, text: str) -> None:
+    for param in command.params:
+        assert getattr(param, "help", None), f"{name}: {param.name} has no help"
+
+
+@pytest.mark.parametrize(("name", "command", "text"), COMMANDS, ids=NAMES)
+def test_the_first_sentence_fits_the_list_of_commands(name: str, command: Any, text: str) -> None:
+    short = command.get_short_help_str(70)
+    assert not short.endswith("..."), f"{name}: {short!r} is cut; begin with a shorter sentence"
+
+
+@pytest.mark.parametrize(("name", "command", "text"), LEAVES, ids=[name for name, _, _ in LEAVES])
+def test_commands_that_print_take_json(name: str, command: Any, text: str) -> None:
+    if name in ("valve mini",):  # prints what mini prints
+        return
+    assert any("--json" in param.opts for param in command.params), f"{name} has no --json"
+
+
+def test_every_top_level_command_is_in_the_readme_and_in_a_section() -> None:
+    text = README.read_text("utf-8")
+    for name, command, _ in COMMANDS[1:]:
+        if name.count(" ") == 1:
+            assert f"`{name}" in text, f"README does not name {name}"
+            assert command.rich_help_panel in SECTIONS, f"{name} is in no section of `valve --help`"

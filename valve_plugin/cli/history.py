@@ -1,0 +1,64 @@
+"""A ledger entry in words, and as the facts `valve bank log --json` prints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed
+from valve_plugin.records import Verdict
+
+
+def words(entry: Entry) -> str:
+    """Return one sentence on what happened."""
+    match entry:
+        case Opened(repo=repo):
+            return f"opened the bank of {repo}"
+        case PanelFixed(panel=panel):
+            return f"fixed a panel of {len(panel.tasks)} tasks x {panel.rollouts} rollouts, margin {panel.rho}"
+        case EpochOpened(epoch=epoch, horizon=horizon, delta=delta, reason=reason):
+            why = f": {reason}" if reason else ""
+            return f"opened epoch {epoch} for {horizon} gate queries at delta {delta}{why}"
+        case Baseline(result=result):
+            return f"measured the current bank: {result.passes} of {len(result.outcomes)} panel rollouts passed"
+        case Proposed():
+            return _proposed(entry)
+        case Judged(verdict=verdict):
+            return brief(verdict)
+    return type(entry).__name__
+
+
+def facts(number: int, entry: Entry) -> dict[str, Any]:
+    """Return the entry as plain data, with its number and its sentence."""
+    from valve_plugin.codec import plain
+
+    return {"number": number, "words": words(entry), **plain(entry)}
+
+
+def brief(verdict: Verdict) -> str:
+    """Return a verdict in a few words; the net gain is an interval where rollouts were not run or got lost."""
+    total = verdict.n_tasks * verdict.rollouts
+    ran, kept = len(verdict.outcomes), len(verdict.reused)
+    low = verdict.candidate_passes + sum(o.outcome == "resolved" for o in verdict.reused) - verdict.current_passes
+    high = low + verdict.unknown + total - ran - kept
+    net = f"{low:+}" if low == high else f"{low:+} to {high:+}"
+    details = [f"net passes {net}, {verdict.needed:+} needed", f"{ran} of {total} rollouts"]
+    if kept:
+        details.append(f"{kept} outcomes kept")
+    if verdict.unknown:
+        details.append(f"{verdict.unknown} lost to errors")
+    where = f"query {verdict.query} of epoch {verdict.epoch}"
+    return f"{verdict.decision} {verdict.proposal_id}: {', '.join(details)} ({where})"
+
+
+def _proposed(entry: Proposed) -> str:
+    proposal = entry.proposal
+    results = Counter(note.outcome for note in entry.attempts)
+    seen = ", ".join(f"{n} {outcome}" for outcome, n in sorted(results.items()))
+    source = f"from {proposal.task_id} ({seen})" if seen else f"from {proposal.task_id}"
+    parts = [f"{item.kind} {item.name}" for item in proposal.items]
+    parts += [f"support for {merge.kind} {merge.name}" for merge in proposal.merges]
+    dropped = f"; {len(proposal.suppressed)} near-duplicates left out" if proposal.suppressed else ""
+    if proposal.empty:
+        return f"{source}: nothing to judge{f' ({proposal.reason})' if proposal.reason else ''}{dropped}"
+    return f"proposal {proposal.id} {source}: {', '.join(parts)}{dropped}"

@@ -1,0 +1,126 @@
+"""`valve init`: look at the repository, say what was found and how, create its bank."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import Json, examples
+from valve_plugin.errors import BankError, BankNotFoundError, ConfigError
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.checkout import Checkout
+    from valve_plugin.cli.detect import Finding
+
+_EXAMPLES = examples(
+    "valve init                                # <repo>/.valve, to be committed and shared",
+    "valve init --private                      # in user data: the repository stays as it is",
+    "valve init packages/api                   # one package folder of a monorepo",
+    "valve init --test-command 'tox -e py312'  # where the guess is wrong",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add `valve init`."""
+    app.command("init", epilog=_EXAMPLES)(init)
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Anywhere in the repository.", exists=True, file_okay=False)
+    ] = Path(),
+    bank: Annotated[str, typer.Option("--bank", metavar="DIR", help="Create the bank here.")] = "",
+    private: Annotated[bool, typer.Option("--private", help="Create the bank in user data, not in the tree.")] = False,
+    repo: Annotated[str, typer.Option("--repo", metavar="NAME", help="owner/name, where it is not as found.")] = "",
+    test_command: Annotated[
+        str, typer.Option("--test-command", metavar="COMMAND", help="How the tests are run, where it is not as found.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Create the bank of this repository.
+
+    Looks for the repository's name, language and test command, says how each was found, and writes them to
+    valve.toml in the new bank. An existing bank is never changed.
+    """
+    from valve_plugin.bank.checkout import find
+
+    if bank and private:
+        raise ConfigError("--bank and --private both say where the bank goes; give one of them")
+    here = find(folder)
+    found = _look(here, repo, test_command)
+    directory = _target(bank, private, here)
+    created = _create(directory, {name: finding.value for name, finding in found.items() if finding.value})
+    if json:
+        facts = {name: asdict(finding) for name, finding in found.items()}
+        output.emit_json({"bank": str(directory), "created": created, "folder": str(here.folder), "found": facts})
+    else:
+        _report(here, directory, created, found)
+
+
+def _look(here: Checkout, repo: str, test_command: str) -> dict[str, Finding]:
+    from valve_plugin.cli.detect import Finding, language, tests
+
+    main_language = language(here.folder)
+    return {
+        "repo": Finding(value=repo or here.name, how="--repo" if repo else here.named_by),
+        "language": main_language,
+        "test_command": (
+            Finding(value=test_command, how="--test-command")
+            if test_command
+            else tests(here.folder, main_language.value)
+        ),
+    }
+
+
+def _target(bank: str, private: bool, here: Checkout) -> Path:
+    """Return where the new bank goes: where every command will look for it, `.valve` unless it is to be private."""
+    from valve_plugin.bank.paths import BANK_NAME, locate
+
+    elsewhere = bank or private or os.environ.get("VALVE_BANK")
+    return locate(bank, here.folder, here.name) if elsewhere else here.folder / BANK_NAME
+
+
+def _create(directory: Path, settings: dict[str, Any]) -> bool:
+    """Create the bank; False when there is one already.
+
+    Raises:
+        BankError: something else is in the way.
+    """
+    from valve_plugin.bank.store import BankStore
+
+    try:
+        BankStore.open(directory)  # a damaged one raises
+    except BankNotFoundError:
+        pass
+    else:
+        return False
+    if directory.exists() and not _free(directory):
+        raise BankError(f"{directory}: exists and is not a bank; move it away, or name another with --bank DIR")
+    BankStore.create(directory, settings["repo"], settings)
+    return True
+
+
+def _free(directory: Path) -> bool:
+    """Whether nothing is in it but hidden files and settings, as somebody prepared them or a kill left them."""
+    return directory.is_dir() and all(p.name.startswith(".") or p.name == "valve.toml" for p in directory.iterdir())
+
+
+def _report(here: Checkout, directory: Path, created: bool, found: dict[str, Finding]) -> None:
+    kind = "folder without git" if not here.git else f"package folder of {here.root}" if here.package else "git"
+    rows = [("folder", str(here.folder), kind)]
+    rows += [(name.replace("_", " "), finding.value or "not found", finding.how) for name, finding in found.items()]
+    for name, value, how in rows:
+        output.say(f"{name:13} {value}  ({how})")
+    if not created:
+        output.say(f"{'bank':13} {directory}  (there already; nothing was changed)")
+        output.say("next: valve")
+        return
+    output.say(f"{'bank':13} {directory}  (created)", style="green")
+    if here.git and directory.is_relative_to(here.root):
+        output.say("It is made for git: commit it and everyone who works here shares it.")
+    output.say("next: mini --plugin valve -t 'what to do'   (valve shows where it stands)")
