@@ -6,14 +6,14 @@ Times, durations and costs are telemetry: they never enter the ledger or anythin
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, field
 
 from valve_plugin.codec import digest, digest_bytes
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
 
 Kind = Literal["principle", "skill"]
 KINDS: tuple[Kind, ...] = ("principle", "skill")
@@ -23,12 +23,13 @@ Decision = Literal["accept", "reject", "indecisive"]
 Pairing = Literal["paper", "deployed"]
 
 # Limits of what a model may put into a bank; generous for real items, small enough for a prompt.
-Name = Annotated[str, Meta(min_length=1, max_length=120, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$")]
+# The lookahead: in Python `$` also matches before a final newline, in JSON Schema's dialect it does not.
+Name = Annotated[str, Meta(min_length=1, max_length=120, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$(?!\n)")]
 Sentence = Annotated[str, Meta(min_length=1, max_length=600)]
 Body = Annotated[str, Meta(min_length=1, max_length=12_000)]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
-Hash = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Hash = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$", min_length=64, max_length=64)]
 Money = Annotated[float, Meta(ge=0)]
 
 

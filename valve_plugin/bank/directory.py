@@ -1,0 +1,157 @@
+"""The files of a bank directory: reading them whole, tidying after a kill, and making two of them from the ledger."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from valve_plugin.bank import cache, files, ledger
+from valve_plugin.bank.cache import Head
+from valve_plugin.bank.lock import locked
+from valve_plugin.bank.replay import History
+from valve_plugin.codec import digest_bytes, pretty
+from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, RecordError
+
+_WAIT = 30.0  # seconds for the lock; a write takes milliseconds
+
+GITIGNORE = b"""\
+.lock
+.lease*
+.*.tmp
+*.aside-*
+"""
+GITATTRIBUTES = b"""\
+# A hash chain can be neither merged nor re-encoded. When both sides of a merge changed it, keep one side's files.
+ledger.jsonl -text -merge
+bank.json -text -merge
+panel.json -text -merge
+"""
+
+
+class Directory:
+    """One bank directory on disk. `warn` is told, in one line, whatever was found wrong and dealt with."""
+
+    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+        self.path = path
+        self.ledger = path / ledger.FILE_NAME
+        self.bank = path / cache.BANK_FILE
+        self.panel = path / cache.PANEL_FILE
+        self._warn = warn
+
+    def locked(self, timeout: float = _WAIT) -> AbstractContextManager[None]:
+        """Be the only writer."""
+        return locked(self.path / ".lock", timeout, f"{self.path}: another process is writing this bank; try again")
+
+    def read_ledger(self) -> bytes:
+        """Return the ledger's bytes.
+
+        Raises:
+            BankNotFoundError: there is no bank here.
+            BankError: the ledger is gone or cannot be read.
+        """
+        try:
+            return files.read_limited(self.ledger, ledger.MAX_BYTES, "ledger")
+        except BankNotFoundError as e:
+            if os.path.lexists(self.bank):
+                raise BankCorruptError(
+                    f"{self.ledger}: missing, and {self.bank.name} alone proves nothing; {ledger.RESTORE}"
+                ) from e
+            raise BankNotFoundError(f"{self.path}: there is no bank here; make one with `valve init`") from e
+
+    def read_cache(self) -> cache.State | None:
+        """Return what `bank.json` says; None, with a warning, when it is missing or damaged.
+
+        Raises:
+            BankError: it cannot be read, or is of another version.
+        """
+        try:
+            return cache.read(self.bank)
+        except (BankNotFoundError, RecordError) as e:
+            self._warn(f"{e}; {self.ledger.name} was used, and the next write makes the file again")
+            return None
+
+    def read_ledger_tidied(self) -> bytes:
+        """Return the ledger without an unfinished last line, which is set aside if the directory can be written."""
+        data = self.read_ledger()
+        if data.endswith(b"\n"):
+            return data
+        try:
+            with self.locked(timeout=1):
+                return self.tidy()
+        except BankError as e:
+            self._warn(f"{self.ledger}: an unfinished last line was ignored, not set aside: {e}")
+            return data
+
+    def tidy(self) -> bytes:
+        """Under the lock: set aside what a killed write left after the last complete line; return the rest."""
+        data = self.read_ledger()
+        end = data.rfind(b"\n") + 1
+        if 0 < end < len(data):
+            self._set_aside(self.ledger, data[end:], "ended in an unfinished line, as a killed write leaves it")
+            files.cut(self.ledger, end)
+        return data[:end] or data
+
+    def compare(self, cached: cache.State | None, history: History) -> None:
+        """Say how `bank.json` differs from the ledger, which wins."""
+        if cached is None or cached.head == Head(seq=history.seq, hash=history.chain[-1].hash):
+            detail = "" if cached is None or known(cached, history) else "does not hold the bank its ledger line names"
+        elif cached.head.seq > history.seq:
+            detail = (
+                f"names ledger line {cached.head.seq + 1}, but {self.ledger.name} has {history.seq + 1}: was it cut?"
+            )
+        elif known(cached, history):
+            detail = f"is {history.seq - cached.head.seq} lines behind {self.ledger.name}, as a killed write leaves it"
+        else:
+            detail = f"does not belong to {self.ledger.name}"
+        if detail:
+            self._warn(f"{self.bank}: {detail}; the ledger was used, and the next write makes the file again")
+
+    def write_caches(self, history: History) -> None:
+        """Under the lock: make `bank.json` and `panel.json` again. The ledger holds already: failing is a warning."""
+        state, head = history.state, Head(seq=history.seq, hash=history.chain[-1].hash)
+        try:
+            self._keep_foreign(history)
+            files.write_atomic(self.bank, cache.render(state.bank, head))
+            if state.panel is not None:
+                _write_changed(self.panel, pretty(state.panel))
+            for leftover in self.path.glob(".*.tmp"):  # of killed writes
+                leftover.unlink(missing_ok=True)
+        except OSError as e:
+            self._warn(f"{e}; the ledger has the entry, and the next write makes the file again")
+
+    def _keep_foreign(self, history: History) -> None:
+        """Keep a copy of a `bank.json` that holds what no ledger line ever said."""
+        try:
+            data = files.read_limited(self.bank, cache.MAX_BYTES, "bank")
+        except BankNotFoundError:
+            return
+        try:
+            ours = known(cache.parse(data, str(self.bank)), history)
+        except RecordError:
+            ours = False
+        if not ours:
+            self._set_aside(self.bank, data, f"held what {self.ledger.name} does not say")
+
+    def _set_aside(self, path: Path, data: bytes, why: str) -> None:
+        side = path.with_name(f"{path.name}.aside-{digest_bytes(data)[:12]}")
+        files.write_atomic(side, data)
+        self._warn(f"{path}: {why}; those {len(data)} bytes are kept in {side.name}")
+
+
+def known(cached: cache.State, history: History) -> bool:
+    """Whether `bank.json` holds the bank of the ledger line it names."""
+    if cached.head.seq > history.seq:
+        return False
+    place = history.chain[cached.head.seq]
+    return (cached.head.hash, cached.bank.hash) == (place.hash, place.bank)
+
+
+def _write_changed(path: Path, data: bytes) -> None:
+    try:
+        if files.read_limited(path, len(data), "panel") == data:
+            return
+    except BankError:
+        pass  # missing, larger or unreadable: written anew
+    files.write_atomic(path, data)

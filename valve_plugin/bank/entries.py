@@ -1,0 +1,81 @@
+"""What a ledger line can say. Nothing here holds a time, a cost or a machine's name: equal runs give equal bytes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta
+
+from valve_plugin.records import (
+    SCHEMA_VERSION,
+    AttemptOutcome,
+    Count,
+    Hash,
+    Panel,
+    PanelResult,
+    Positive,
+    Proposal,
+    Record,
+    Verdict,
+)
+
+
+class Opened(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="opened"):
+    """First line of every ledger."""
+
+    repo: Annotated[str, Meta(min_length=1, max_length=300)]
+    schema_version: Literal[1] = SCHEMA_VERSION
+
+
+class PanelFixed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="panel_fixed"):
+    """The panel all later gates use; it ends the open epoch."""
+
+    panel: Panel
+
+
+class EpochOpened(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="epoch_opened"):
+    """A fresh count of gate queries; its first gate needs a fresh baseline."""
+
+    epoch: Positive
+    """e, one more than the last."""
+    horizon: Positive
+    """T, gate queries declared before the first of them."""
+    delta: str
+    """δ as decimal text; this epoch spends δ/(e(e+1))."""
+    panel_hash: Hash
+    reason: str
+
+
+class Baseline(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="baseline"):
+    """A complete, never truncated measurement of the current bank."""
+
+    epoch: Positive
+    result: PanelResult
+
+
+class AttemptNote(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rollout a proposal was learned from."""
+
+    task_id: str
+    ordinal: Count
+    outcome: AttemptOutcome
+    context_hash: Hash
+    patch_hash: Hash
+
+
+class Proposed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="proposed"):
+    """A joint move, also when it is empty, and the attempts behind it."""
+
+    proposal: Proposal
+    attempts: tuple[AttemptNote, ...] = ()
+
+
+class Judged(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="judged"):
+    """A gate's verdict. An accept *is* this one line: the move is made when the line is on disk."""
+
+    verdict: Verdict
+    bank_after: Hash
+    """Hash of the bank from here on: of the enlarged bank for an accept, else the same as `verdict.bank_hash`."""
+
+
+Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Baseline | Proposed | Judged

@@ -1,0 +1,185 @@
+"""What this machine keeps for a bank but never shares: attempts, journal, queue, usage counts, telemetry.
+
+Every record is a file of its own, or one line of a log, so any number of processes may write at once
+without a lock, and whatever kills one of them spoils nothing that was acknowledged.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from valve_plugin.bank import files
+from valve_plugin.codec import canonical, decode, digest, digest_bytes
+from valve_plugin.errors import BankError, BankNotFoundError, RecordError
+from valve_plugin.records import Attempt, Context, Kind
+
+_MAX_BYTES = 1 << 28
+_MAX_TRAJECTORY = 1 << 30
+_GZIP = 31  # zlib window bits for a gzip file; unlike the gzip module, without a time stamp
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+
+T = TypeVar("T")
+
+
+class LocalStore:
+    """Nothing is created before the first write."""
+
+    def __init__(self, path: Path) -> None:
+        self.dir = path
+        self.warnings: list[str] = []
+        """Files that could not be read and were passed over, one line each."""
+
+    def add_attempt(self, attempt: Attempt, trajectory: bytes | None = None) -> Attempt:
+        """Keep an attempt, and its trajectory if there is one; returns it with the trajectory's file name.
+
+        Both are on disk when this returns. An attempt already kept under the same id stays: a different
+        one gets a file beside it.
+        """
+        folder = self._folder("attempts", _safe(attempt.task_id))
+        stem = _safe(attempt.id)
+        if trajectory is not None:
+            packed = _pack(trajectory)
+            name = f"{stem}-{digest_bytes(trajectory)[:12]}.traj.json.gz"
+            files.write_atomic(self._folder("trajectories") / name, packed)
+            attempt = replace(attempt, trajectory=name)
+        data = canonical(attempt)
+        if not files.write_new(folder / f"{stem}.json", data):
+            files.write_new(folder / f"{stem}~{digest_bytes(data)[:12]}.json", data)
+        return attempt
+
+    def attempts(self, task_id: str | None = None) -> list[Attempt]:
+        """Return the attempts kept, of all tasks or one, oldest first."""
+        pattern = f"{_safe(task_id)}/*.json" if task_id is not None else "*/*.json"
+        paths = sorted((self.dir / "attempts").glob(pattern))
+        found = [a for a in (self._read(path, Attempt) for path in paths) if a is not None]
+        return sorted(found, key=lambda a: (a.recorded_at, a.id))
+
+    def trajectory(self, attempt: Attempt) -> bytes:
+        """Return the trajectory kept with an attempt.
+
+        Raises:
+            BankNotFoundError: it has none, or the file is gone.
+            BankError: the file is damaged.
+        """
+        name = attempt.trajectory
+        if not name or name != Path(name).name:
+            raise BankNotFoundError(f"attempt {attempt.id} has no trajectory here (it names {name!r})")
+        path = self.dir / "trajectories" / name
+        unpacker = zlib.decompressobj(_GZIP)
+        try:
+            data = unpacker.decompress(files.read_limited(path, _MAX_BYTES, "trajectory"), _MAX_TRAJECTORY)
+        except zlib.error as e:
+            raise BankError(f"{path}: damaged trajectory: {e}; delete it") from e
+        if not unpacker.eof:
+            raise BankError(f"{path}: truncated, or unpacks to more than {_MAX_TRAJECTORY} bytes; delete it")
+        return data
+
+    def journal_get(self, key: str) -> Attempt | None:
+        """Return the finished rollout with that key, or None (also when its file is damaged: then it runs again)."""
+        return self._read(self._journal(key), Attempt)
+
+    def journal_put(self, key: str, attempt: Attempt) -> None:
+        """Keep a finished rollout under what determines it, durably; it is never run again."""
+        path = self._journal(key)
+        files.make_dir(path.parent)
+        files.write_atomic(path, canonical(attempt))
+
+    def queue_push(self, job: Mapping[str, Any]) -> str:
+        """Append a job to the queue, durably; returns its id."""
+        data = canonical(dict(job))
+        folder = self._folder("queue")
+        number = max((int(p.stem) for p in self._jobs()), default=0) + 1
+        while not files.write_new(folder / f"{number:08d}.json", data):  # another process took the number
+            number += 1
+        return f"{number:08d}"
+
+    def queue(self) -> list[dict[str, Any]]:
+        """Return the jobs waiting, first in first out, each with its `id`."""
+        jobs = [(path.stem, self._read(path, dict[str, Any])) for path in self._jobs()]
+        return [{**job, "id": id_} for id_, job in jobs if job is not None]
+
+    def queue_done(self, job_id: str) -> None:
+        """Take a job out of the queue; fine when it is not there."""
+        if not any(path.stem == job_id for path in self._jobs()):
+            return
+        # Emptied rather than deleted, so that its number is not given again while it is the highest.
+        files.write_atomic(self.dir / "queue" / f"{job_id}.json", b"")
+        for path in self._jobs()[:-1]:
+            with suppress(FileNotFoundError):
+                if not path.stat().st_size:
+                    path.unlink()
+
+    def count_use(self, context: Context) -> None:
+        """Count one injection of each of the context's items."""
+        files.append_shared(self._folder() / "usage.jsonl", canonical(context.items))
+
+    def usage(self) -> dict[tuple[Kind, str], int]:
+        """Return how often each (kind, name) was injected on this machine."""
+        counts: Counter[tuple[Kind, str]] = Counter()
+        for items in self._log(self.dir / "usage.jsonl", tuple[tuple[Kind, str], ...]):
+            counts.update(items)
+        return dict(counts)
+
+    def telemetry(self, name: str, data: Mapping[str, Any]) -> None:
+        """Note times, costs and the like: never read by anything that decides."""
+        line = canonical({"at": time.time(), "name": name, "data": dict(data)})
+        files.append_shared(self._folder("telemetry") / f"{_safe(name)}.jsonl", line)
+
+    def _folder(self, *names: str) -> Path:
+        path = self.dir.joinpath(*names)
+        if not path.is_dir():
+            files.make_dir(self.dir, mode=0o700)  # trajectories quote the person's code
+            files.make_dir(path)
+        return path
+
+    def _journal(self, key: str) -> Path:
+        name = _safe(key)
+        return self.dir / "journal" / name[:2] / f"{name}.json"
+
+    def _jobs(self) -> list[Path]:
+        """Files of the queue in order, emptied ones included."""
+        return sorted(p for p in (self.dir / "queue").glob("*.json") if p.stem.isdecimal())
+
+    def _read(self, path: Path, type_: type[T]) -> T | None:
+        """Read one record; None when there is none, or, with a warning, when it cannot be read."""
+        try:
+            data = files.read_limited(path, _MAX_BYTES, "record")
+            return decode(data, type_, where=str(path)) if data else None
+        except BankNotFoundError:
+            return None
+        except (BankError, RecordError) as e:
+            self.warnings.append(f"{e}; passed over: delete the file")
+            return None
+
+    def _log(self, path: Path, type_: type[T]) -> Iterator[T]:
+        """Read the lines of a shared log; a line torn by a kill is passed over with a warning."""
+        try:
+            data = files.read_limited(path, _MAX_BYTES, "log")
+        except BankNotFoundError:
+            return
+        for number, line in enumerate(data.split(b"\n"), start=1):
+            if not line:
+                continue
+            try:
+                yield decode(line, type_, where=f"{path}: line {number}")
+            except RecordError as e:
+                self.warnings.append(f"{e}; passed over")
+
+
+def _safe(name: str) -> str:
+    """A file name for an id: the id itself where that is safe, else its hash."""
+    return name if _SAFE.match(name) else digest(name)
+
+
+def _pack(data: bytes) -> bytes:
+    packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+    return packer.compress(data) + packer.flush()

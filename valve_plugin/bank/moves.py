@@ -1,0 +1,48 @@
+"""What an accepted proposal does to a bank."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from valve_plugin.errors import RecordError
+from valve_plugin.records import Bank, Item, Merge, Proposal
+
+
+def apply(bank: Bank, proposal: Proposal) -> Bank:
+    """Return the bank after the proposal was accepted: merges made, new items appended, version one higher.
+
+    Raises:
+        RecordError: a new item's name is taken, or a merge names an item the bank does not have.
+
+    Source: m(B) of eq:gate; app:impl-memory.
+    """
+    version = bank.version + 1
+    items = {item.key: item for item in bank.items}
+    for merge in proposal.merges:
+        key = (merge.kind, merge.name)
+        if key not in items:
+            raise RecordError(
+                f"proposal {proposal.id} merges into {merge.kind} {merge.name!r}, which is not in the bank"
+            )
+        items[key] = _merged(items[key], merge)
+    for item in proposal.items:
+        if item.key in items:
+            raise RecordError(f"proposal {proposal.id} adds {item.kind} {item.name!r}, a name already taken: rename it")
+        items[item.key] = replace(item, created_step=version)
+    return replace(
+        bank,
+        version=version,
+        principles=tuple(i for i in items.values() if i.kind == "principle"),
+        skills=tuple(i for i in items.values() if i.kind == "skill"),
+    )
+
+
+def _merged(item: Item, merge: Merge) -> Item:
+    known = merge.source_task in item.source_tasks
+    return replace(
+        item,
+        support=item.support + 1,
+        source_tasks=item.source_tasks if known else (*item.source_tasks, merge.source_task),
+        passes=item.passes + merge.passes,
+        attempts=item.attempts + merge.attempts,
+    )

@@ -1,0 +1,54 @@
+"""Where banks and this machine's own data live."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+BANK_NAME = ".valve"
+
+
+def data_dir() -> Path:
+    """Return valve's user data directory: $VALVE_DATA, else the platform's; nothing is created."""
+    explicit = os.environ.get("VALVE_DATA")
+    if explicit:
+        return Path(explicit).expanduser().absolute()
+    from platformdirs import user_data_dir  # only asked when needed: start-up time
+
+    return Path(user_data_dir("valve", appauthor=False))
+
+
+def locate(explicit: str, repo_dir: Path, repo: str = "") -> Path:
+    """Return the bank directory, the first that applies; it need not exist.
+
+    Args:
+        explicit: a `--bank` or `valve.bank` setting; empty when none was given.
+        repo_dir: folder of the checkout; `.valve` in it is taken when it exists.
+        repo: owner/name, for the place in user data; empty: named after the folder and its path.
+    """
+    chosen = explicit or os.environ.get("VALVE_BANK", "")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    own = repo_dir / BANK_NAME
+    if own.is_dir():
+        return own.absolute()
+    return data_dir() / "banks" / (_flat(repo) if repo else _keyed(repo_dir.resolve()))
+
+
+def local_dir(bank_dir: Path) -> Path:
+    """Return where this machine keeps what belongs to a bank but not in git; one per resolved bank path."""
+    return data_dir() / "local" / _keyed(bank_dir.resolve())
+
+
+def _flat(repo: str) -> str:
+    """owner/name as one safe folder name: owner__name."""
+    parts = [re.sub(r"[^A-Za-z0-9._-]", "-", part).lstrip(".") for part in repo.split("/")]
+    return "__".join(part for part in parts if part) or "unnamed"
+
+
+def _keyed(path: Path) -> str:
+    """A readable folder name for a path, unique by its hash."""
+    words = [part for part in path.parts[-2:] if part not in ("/", BANK_NAME)]
+    return f"{_flat('/'.join(words))}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}"

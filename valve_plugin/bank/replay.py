@@ -1,0 +1,218 @@
+"""The state a ledger's entries lead to. The one place that says which entry may follow which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import singledispatchmethod
+from typing import NamedTuple
+
+from valve_plugin.bank import ledger, moves
+from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed
+from valve_plugin.errors import BankCorruptError, HorizonError, RecordError, StaleVerdictError, ValveError
+from valve_plugin.records import Bank, Panel, PanelOutcome, Proposal, Verdict
+
+
+class Replay:
+    """Folds entries one by one. A refused entry raises and leaves everything as it was."""
+
+    def __init__(self) -> None:
+        self.banks: list[Bank] = []
+        """By version; the last is the current one. Empty until `Opened`."""
+        self.panel: Panel | None = None
+        self.epoch: EpochOpened | None = None
+        """The open epoch; None before the first and between a new panel and its epoch."""
+        self.queries = 0
+        """Gate queries of the open epoch."""
+        self.outcomes: tuple[PanelOutcome, ...] | None = None
+        """The current bank's outcomes on the panel; None until the open epoch's baseline."""
+        self.proposals: dict[str, Proposal] = {}
+        """Every proposal recorded so far, by id."""
+        self.ordinals: dict[tuple[str, str], int] = {}
+        """(task id, context hash) -> first ordinal no recorded rollout has."""
+        self._epochs = 0
+        self._open_query = ""  # id of the proposal whose last verdict was indecisive
+
+    @property
+    def bank(self) -> Bank:
+        """The current bank."""
+        return self.banks[-1]
+
+    def feed(self, entry: Entry) -> None:
+        """Take one more entry.
+
+        Raises:
+            StaleVerdictError: a verdict about another bank than the current one.
+            HorizonError: a gate query beyond the horizon.
+            RecordError: anything else that may not come now; the message says what has to come first.
+        """
+        if bool(self.banks) == isinstance(entry, Opened):
+            raise RecordError("the first entry of a ledger, and only the first, is `opened`")
+        self._feed(entry)
+
+    @singledispatchmethod
+    def _feed(self, entry: Entry) -> None:
+        raise TypeError(f"{type(entry).__name__} is not a ledger entry")
+
+    @_feed.register
+    def _opened(self, entry: Opened) -> None:
+        self.banks.append(Bank(repo=entry.repo))
+
+    @_feed.register
+    def _panel_fixed(self, entry: PanelFixed) -> None:
+        ids = [task.instance_id for task in entry.panel.tasks]
+        if not ids or len(set(ids)) < len(ids):
+            raise RecordError(
+                f"a panel of {len(ids)} tasks ({len(set(ids))} different); expected at least one, each once"
+            )
+        self.panel, self.epoch, self.outcomes, self._open_query = entry.panel, None, None, ""
+
+    @_feed.register
+    def _epoch_opened(self, entry: EpochOpened) -> None:
+        if self.panel is None or entry.panel_hash != self.panel.hash:
+            raise RecordError(f"epoch {entry.epoch} is not about the fixed panel; fix the panel first")
+        if entry.epoch != self._epochs + 1:
+            raise RecordError(f"epoch {entry.epoch} after {self._epochs}, expected {self._epochs + 1}")
+        self.epoch, self._epochs = entry, entry.epoch
+        self.queries, self.outcomes, self._open_query = 0, None, ""
+
+    @_feed.register
+    def _baseline(self, entry: Baseline) -> None:
+        self._require_epoch(entry.epoch)
+        if self.outcomes is not None:
+            raise RecordError(f"epoch {entry.epoch} has a baseline already; open a new epoch for another")
+        if entry.result.bank_hash != self.bank.hash:
+            raise StaleVerdictError(f"the baseline measured bank {entry.result.bank_hash[:12]}, {self._now()}")
+        self._require_complete(entry.result.outcomes, "the baseline")
+        self._use(entry.result.outcomes)
+        self.outcomes = self._in_panel_order(entry.result.outcomes)
+
+    @_feed.register
+    def _proposed(self, entry: Proposed) -> None:
+        self.proposals[entry.proposal.id] = entry.proposal
+        for note in entry.attempts:
+            self._use_ordinal(note.task_id, note.context_hash, note.ordinal)
+
+    @_feed.register
+    def _judged(self, entry: Judged) -> None:
+        verdict = entry.verdict
+        self._require_query(verdict)
+        after = self._after(verdict)
+        if entry.bank_after != after.hash:
+            raise RecordError(
+                f"bank_after is {entry.bank_after[:12]}, but {verdict.decision} leads to {after.hash[:12]}"
+            )
+        self._use(verdict.outcomes)
+        self.queries = verdict.query
+        self._open_query = verdict.proposal_id if verdict.decision == "indecisive" else ""
+        if verdict.decision == "accept":
+            self.banks.append(after)
+            self.outcomes = self._in_panel_order(verdict.reused + verdict.outcomes)
+
+    def _require_query(self, verdict: Verdict) -> None:
+        """A verdict must be about this bank, panel and epoch, and the next query, or the undecided one again."""
+        if verdict.bank_hash != self.bank.hash:
+            raise StaleVerdictError(
+                f"proposal {verdict.proposal_id} was judged against bank {verdict.bank_hash[:12]}, {self._now()}; "
+                "queue it again"
+            )
+        epoch = self._require_epoch(verdict.epoch)
+        if verdict.panel_hash != epoch.panel_hash or self.outcomes is None:
+            raise RecordError("a verdict needs a baseline of the fixed panel in this epoch; record that first")
+        if verdict.proposal_id not in self.proposals:
+            raise RecordError(f"proposal {verdict.proposal_id} is not in the ledger; record it before its verdict")
+        again = verdict.query == self.queries and verdict.proposal_id == self._open_query
+        if verdict.query != self.queries + 1 and not again:
+            raise RecordError(f"query {verdict.query} after {self.queries}, expected {self.queries + 1}")
+        if verdict.query > epoch.horizon:
+            raise HorizonError(
+                f"query {verdict.query} of {epoch.horizon} declared for epoch {epoch.epoch}; open a new one"
+            )
+
+    def _require_epoch(self, number: int) -> EpochOpened:
+        if self.epoch is None or self.epoch.epoch != number:
+            now = self.epoch.epoch if self.epoch else "none"
+            raise RecordError(f"about epoch {number}, but the open one is {now}; open an epoch first")
+        return self.epoch
+
+    def _require_complete(self, outcomes: Iterable[PanelOutcome], what: str) -> None:
+        assert self.panel is not None  # an epoch is open
+        counts = {task.instance_id: 0 for task in self.panel.tasks}
+        for outcome in outcomes:
+            if outcome.task_id not in counts or outcome.outcome == "errored":
+                raise RecordError(
+                    f"{what} has {outcome.outcome} for {outcome.task_id!r}; expected known panel outcomes"
+                )
+            counts[outcome.task_id] += 1
+        wrong = [task for task, count in counts.items() if count != self.panel.rollouts]
+        if wrong:
+            raise RecordError(
+                f"{what} has {counts[wrong[0]]} outcomes for {wrong[0]!r}, expected {self.panel.rollouts}"
+            )
+
+    def _after(self, verdict: Verdict) -> Bank:
+        if verdict.decision != "accept":
+            return self.bank
+        proposal = self.proposals[verdict.proposal_id]
+        if proposal.empty:
+            raise RecordError(f"proposal {proposal.id} adds nothing, so there is nothing to accept")
+        self._require_complete(verdict.reused + verdict.outcomes, "an accept")
+        return moves.apply(self.bank, proposal)
+
+    def _in_panel_order(self, outcomes: Iterable[PanelOutcome]) -> tuple[PanelOutcome, ...]:
+        assert self.panel is not None
+        place = {task.instance_id: i for i, task in enumerate(self.panel.tasks)}
+        return tuple(sorted(outcomes, key=lambda o: (place[o.task_id], o.ordinal)))
+
+    def _use(self, outcomes: Iterable[PanelOutcome]) -> None:
+        for outcome in outcomes:
+            self._use_ordinal(outcome.task_id, outcome.context_hash, outcome.ordinal)
+
+    def _use_ordinal(self, task_id: str, context_hash: str, ordinal: int) -> None:
+        key = (task_id, context_hash)
+        self.ordinals[key] = max(self.ordinals.get(key, 0), ordinal + 1)
+
+    def _now(self) -> str:
+        return f"the current one is {self.bank.hash[:12]}"
+
+
+class Place(NamedTuple):
+    """What a ledger line pins: its own bytes and the bank from there on."""
+
+    hash: str
+    bank: str
+
+
+class History(NamedTuple):
+    """A whole ledger, replayed."""
+
+    state: Replay
+    chain: list[Place]
+    """One place a line."""
+
+    @property
+    def seq(self) -> int:
+        """Number of the last line, from 0."""
+        return len(self.chain) - 1
+
+
+def replayed(lines: Iterable[ledger.Line], where: str) -> History:
+    """Fold the lines of a ledger.
+
+    Raises:
+        BankCorruptError: a line may not come where it is, names another bank than replay gives, or there is none.
+    """
+    state, chain = Replay(), []
+    for line in lines:
+        place = f"{where}: line {line.seq + 1}"
+        try:
+            state.feed(line.entry)
+        except ValveError as e:
+            raise BankCorruptError(f"{place}: {e}; {ledger.RESTORE}") from e
+        if line.bank != state.bank.hash:
+            raise BankCorruptError(
+                f"{place}: names bank {line.bank[:12]}, replay gives {state.bank.hash[:12]}; {ledger.RESTORE}"
+            )
+        chain.append(Place(line.hash, line.bank))
+    if not chain:
+        raise BankCorruptError(f"{where}: no complete line; {ledger.RESTORE}, or delete it to start anew")
+    return History(state, chain)
