@@ -1,1 +1,1 @@
-"""A scripted model server: a SIMULATION of solver and extractor for demo, tests and benchmarks."""
+"""A SIMULATED model for the demo, tests and benchmarks. Nothing here measures a real one."""

@@ -1,0 +1,69 @@
+"""Where rollouts run: one small interface, so that a pool of threads may become a cluster.
+
+Outcomes do not depend on the executor: each rollout is a function of its own arguments.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+_STOP: ContextVar[threading.Event | None] = ContextVar("valve_executor_stop", default=None)
+
+
+class Executor(Protocol):
+    """Runs jobs, several at once."""
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """Queue a job; its future holds what it returns or raises, or CancelledError after `kill`."""
+        ...
+
+    def kill(self) -> None:
+        """Drop queued jobs and end running rollouts; their futures end with CancelledError. Idempotent."""
+        ...
+
+
+class LocalExecutor:
+    """Threads of this process; each rollout is a killable process of its own."""
+
+    def __init__(self, workers: int) -> None:
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="valve-rollout")
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """See Executor."""
+        return self._pool.submit(self._run, job)
+
+    def kill(self) -> None:
+        """See Executor."""
+        self._stop.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> LocalExecutor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Wait for all jobs; after an error (or Ctrl-C) kill them instead."""
+        if kind is not None:
+            self.kill()
+        self._pool.shutdown(wait=True)
+
+    def _run(self, job: Callable[[], T]) -> T:
+        token = _STOP.set(self._stop)
+        try:
+            return job()
+        finally:
+            _STOP.reset(token)
+
+
+def stopping() -> threading.Event | None:
+    """Return the event that is set when the executor running this job is killed; None outside of one."""
+    return _STOP.get()

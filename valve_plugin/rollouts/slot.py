@@ -1,0 +1,25 @@
+"""The slot at the end of a system template: text reaches the system message as a Jinja *value*, never as syntax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+VARIABLE = "plugin_system_block"
+SLOT = "{{ " + VARIABLE + " | default('') }}"
+
+
+def with_slot(template: str) -> str:
+    """Return a Jinja template that renders as `template` does, followed by the slot's value."""
+    if template.endswith(SLOT):
+        return template
+    # Jinja drops one newline at the end of a template; with the slot after it that newline would show.
+    body = re.sub(r"(\r\n|\r|\n)\Z", "", template)
+    if body.endswith("{"):  # "{" and the slot's "{{" would read as something else
+        body = body[:-1] + "{{ '{' }}"
+    return body + SLOT
+
+
+def filled(blocks: Sequence[str]) -> dict[str, str]:
+    """Return the variables that put these blocks, verbatim and each after a blank line, into the slot."""
+    return {VARIABLE: "".join(f"\n\n{block}" for block in blocks if block)}

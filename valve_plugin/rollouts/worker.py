@@ -1,0 +1,176 @@
+"""One rollout inside a child process: mini's own agent, model and prompts, with our sandbox as its environment.
+
+Light to import: the fork server has loaded litellm and mini-SWE-agent already, and the parent needs neither.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from valve_plugin.codec import canonical
+from valve_plugin.config import Settings
+from valve_plugin.rollouts.exits import Ended, classify
+from valve_plugin.rollouts.slot import filled, with_slot
+
+if TYPE_CHECKING:
+    from minisweagent import Agent
+
+SCRIPTED_MODEL = "openai/valve-scripted"
+"""The simulated model; only it is told which rollout asks."""
+ROLLOUT_HEADER = "X-Valve-Rollout"
+"""`<task id>/<ordinal>`: the draws of the simulated model depend on both."""
+
+RESULT, TRAJECTORY, LOG = "result.json", "trajectory.traj.json", "log.txt"
+
+
+class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the agent."""
+
+    task_id: str
+    ordinal: int
+    issue: str
+    block: str
+    """The context that ends the system message, verbatim; "": none."""
+    workspace: Path
+    settings: Settings
+    wall_seconds: float = 4 * 3600.0
+    """Backstop for the whole run. Reaching it is the infrastructure's failure: agents are limited by steps."""
+
+
+class RolloutResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run of the agent ended."""
+
+    ended: Ended
+    reason: str = ""
+    """Why there is nothing to grade, in one line."""
+    exit_status: str = ""
+    steps: int = 0
+    """Model calls."""
+    cost_usd: float = 0.0
+    model: str = ""
+    trajectory: bytes = b""
+    """JSON in mini's own format; empty when the run ended before its first step."""
+
+
+def work(spec: RolloutSpec, out: Path, environ: Mapping[str, str]) -> None:
+    """Entry point of the child: run, write the result into `out`, exit. Nothing is printed.
+
+    Args:
+        spec: what to run.
+        out: directory for the result, the trajectory and a log.
+        environ: the complete process environment, keys included; commands of the agent see none of it.
+    """
+    os.setsid()  # a group of its own: one signal ends it, and the terminal's do not reach it
+    _log_to(out / LOG)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    _set_environment(environ, spec.settings.model_tries)
+    result = _run(spec, out)
+    temporary = out / f"{RESULT}.part"
+    temporary.write_bytes(canonical(result))
+    temporary.replace(out / RESULT)
+
+
+def _run(spec: RolloutSpec, out: Path) -> RolloutResult:
+    agent: Any = None
+    error: list[str] = []
+    message = ""
+    try:
+        agent = build(spec, out / TRAJECTORY)
+        agent.run(spec.issue, **filled([spec.block]))
+    except Exception as e:  # noqa: BLE001  # the rollout boundary: whatever it was becomes this rollout's outcome
+        error, message = [c.__name__ for c in type(e).__mro__], str(e)
+    last = agent.messages[-1].get("extra", {}) if agent is not None and agent.messages else {}
+    status = str(last.get("exit_status", "")) or (error[0] if error else "")
+    ended, reason = classify(status, error, message)
+    return RolloutResult(
+        ended=ended,
+        reason=reason,
+        exit_status=status,
+        steps=getattr(agent, "n_calls", 0),
+        cost_usd=getattr(agent, "cost", 0.0),
+        model=str(getattr(getattr(getattr(agent, "model", None), "config", None), "model_name", "")),
+    )
+
+
+def build(spec: RolloutSpec, trajectory: Path) -> Agent:
+    """Return mini's agent for a rollout, with the slot for the context at the end of its system template."""
+    from minisweagent.agents import get_agent
+    from minisweagent.models import get_model
+
+    from valve_plugin.rollouts import sandbox
+    from valve_plugin.rollouts.environment import SandboxEnvironment
+
+    config = mini_config(spec)
+    settings = config["environment"]
+    settings.pop("environment_class", None)  # commands run in our sandbox, whatever a configuration names
+    environment = SandboxEnvironment(sandbox.choose(spec.settings), spec.workspace, **settings)
+    options = config["agent"] | {
+        "output_path": trajectory,
+        "system_template": with_slot(config["agent"]["system_template"]),
+    }
+    return get_agent(get_model(config=config["model"]), environment, options, default_type="default")
+
+
+def mini_config(spec: RolloutSpec) -> dict[str, Any]:
+    """Return mini's configuration of a rollout: mini.yaml, then `mini_config`, then the settings that name a thing."""
+    from minisweagent.config import get_config_from_spec
+    from minisweagent.utils.serialize import recursive_merge
+
+    settings = spec.settings
+    model: dict[str, Any] = {"model_kwargs": settings.model_kwargs}
+    if settings.model:
+        model["model_name"] = settings.model
+    if settings.model_class:
+        model["model_class"] = settings.model_class
+    if tracking := os.environ.get("MSWEA_COST_TRACKING"):  # mini reads it at import, which happened in the fork server
+        model["cost_tracking"] = tracking
+    if settings.model == SCRIPTED_MODEL:
+        model["model_kwargs"] = recursive_merge(
+            settings.model_kwargs, {"extra_headers": {ROLLOUT_HEADER: f"{spec.task_id}/{spec.ordinal}"}}
+        )
+    limits = {"step_limit": settings.step_limit, "cost_limit": settings.cost_limit}
+    specs = [get_config_from_spec(given) for given in ("mini.yaml", *settings.mini_config)]
+    sections: dict[str, Any] = {"agent": {}, "model": {}, "environment": {}}
+    return recursive_merge(sections, *specs, {"agent": limits, "model": model})
+
+
+def _set_environment(environ: Mapping[str, str], model_tries: int) -> None:
+    """Become the parent's present environment: ours is the fork server's, as old as its start."""
+    os.environ.clear()
+    os.environ.update(environ)
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.update(MSWEA_SILENT_STARTUP="1", MSWEA_CONFIGURED="true")
+    if model_tries:
+        os.environ["MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"] = str(model_tries)
+    import dotenv
+    import minisweagent
+
+    dotenv.load_dotenv(minisweagent.global_config_file)  # keys that mini keeps for its user
+
+
+def _log_to(path: Path) -> None:
+    """Send what libraries print to a file: our parent's standard output may be a stream of results."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with path.open("ab") as log, open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+
+
+def _die_with_parent() -> None:
+    """End this rollout, and every command it runs, as soon as the process that asked for it is gone."""
+    import multiprocessing
+
+    from valve_plugin.rollouts.processes import kill_tree
+
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        kill_tree(os.getpid())

@@ -1,0 +1,172 @@
+"""From a bug patch to the edits a solver makes: the right ones, or plausible wrong ones. Pure; line numbers are exact.
+
+A SWE-smith patch *introduces* the bug, so its new side is what the workspace holds and its old side is the fix.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from shlex import quote
+from typing import NamedTuple
+
+_FILE = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)")
+_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)")
+_NAME = re.compile(r"\b(?:def|class)\s+(\w+)")
+
+
+class Change(NamedTuple):
+    """One run of neighbouring lines to replace."""
+
+    path: str
+    line: int
+    """Where `present` begins in the workspace's file, from 1; with nothing present, the line to insert before."""
+    present: tuple[str, ...]
+    """The buggy lines, without line ends."""
+    wanted: tuple[str, ...]
+    """The lines to put there."""
+
+
+def changes(patch: str) -> list[Change]:
+    """Return the changes that undo a bug patch, in the patch's order.
+
+    A patch that only renames, creates or deletes whole files yields none: such a task is given up.
+    """
+    found: list[Change] = []
+    path = ""
+    lines = iter(patch.split("\n"))
+    for text in lines:
+        if header := _FILE.match(text):
+            path = header[1]
+        elif (hunk := _HUNK.match(text)) and path not in ("", "/dev/null"):
+            start = int(hunk[3]) + (hunk[4] == "0")  # an empty side is numbered by the line before it
+            found += _in_hunk(path, start, _body(lines, int(hunk[2] or 1), int(hunk[4] or 1)))
+    return found
+
+
+def _body(lines: Iterator[str], old: int, new: int) -> Iterator[str]:
+    """Yield a hunk's lines by its counts, since a removed line may itself look like a header."""
+    while old > 0 or new > 0:
+        text = next(lines, None)
+        if text is None:
+            return
+        old -= text[:1] in ("-", " ", "")
+        new -= text[:1] in ("+", " ", "")
+        yield text
+
+
+def _in_hunk(path: str, line: int, body: Iterator[str]) -> Iterator[Change]:
+    present: list[str] = []
+    wanted: list[str] = []
+    for text in itertools.chain(body, [" "]):  # a last context line closes the last change
+        if text.startswith("+"):
+            present.append(text[1:])
+        elif text.startswith("-"):
+            wanted.append(text[1:])
+        elif not text.startswith("\\"):  # "\ No newline at end of file" moves nothing
+            if present or wanted:
+                yield Change(path, line, tuple(present), tuple(wanted))
+            line += len(present) + 1
+            present, wanted = [], []
+
+
+def function_of(patch: str) -> str:
+    """Return the name of the innermost function or class the patch touches, as far as its text tells, else ""."""
+    for text in patch.split("\n"):
+        hunk = _HUNK.match(text)
+        if (hunk and (name := _NAME.search(hunk[5]))) or (text[:1] in "+- " and (name := _NAME.search(text))):
+            return name[1]
+    return ""
+
+
+_SLIPS: tuple[tuple[str, str], ...] = (
+    (r"==", "!="), (r"!=", "=="), (r"<=", "<"), (r">=", ">"),
+    (r"(?<![<\-=])>(?![=>])", ">="), (r"(?<![<=])<(?![=<])", "<="),
+    (r"\bis not\b", "is"), (r"\bnot in\b", "in"), (r"\bnot\b ", ""), (r"\bis\b(?! not)", "is not"),
+    (r"\band\b", "or"), (r"\bor\b", "and"), (r"\bTrue\b", "False"), (r"\bFalse\b", "True"),
+    (r"(?<=[\w)\]]) \+ (?=[\w(\[])", " - "), (r"(?<=[\w)\]]) - (?=[\w(\[])", " + "), (r"(?<![\w.])1(?![\w.])", "0"),
+    (r"(?<![\w.])0(?![\w.])", "1"), (r"\bNone\b", "False"),
+)  # fmt: skip
+
+
+def slips(all_changes: Sequence[Change]) -> list[list[Change]]:
+    """Return every variant of the fix in which one operator or constant of one restored line is wrong."""
+    return [
+        [*all_changes[:i], change._replace(wanted=wrong), *all_changes[i + 1 :]]
+        for i, change in enumerate(all_changes)
+        for wrong in _one_slip(change.wanted)
+        if wrong != change.present
+    ]
+
+
+def _one_slip(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for i, line in enumerate(lines):
+        if line.lstrip().startswith(("#", '"', "'", ">>>")):  # comments, texts and doctests decide nothing
+            continue
+        for pattern, slip in _SLIPS:
+            wrong = re.sub(pattern, slip, line, count=1)
+            if wrong != line:
+                yield (*lines[:i], wrong, *lines[i + 1 :])
+
+
+def command(edits: Sequence[Change], style: str) -> str:
+    """Return one bash command that makes the edits, in one of the ways agents really do.
+
+    Args:
+        edits: changes of one or more files; at least one.
+        style: "python" (a heredoc that assigns to slices of lines), "diff" (a heredoc for `git apply`),
+            or "sed" (falls back to "python" where a change is not one line for one line).
+    """
+    if style == "diff":
+        return _git_apply(edits)
+    if style == "sed" and all(len(c.present) == len(c.wanted) == 1 for c in edits):
+        return " && ".join(_sed(c) for c in edits)
+    return _python(edits)
+
+
+STYLES = ("python", "diff", "sed")
+
+
+def append(path: str, lines: Sequence[str]) -> str:
+    """Return a bash command that adds lines to the end of a file."""
+    body = "\n".join(lines)
+    return f"cat >> {quote(path)} <<'EOF'\n{body}\nEOF"
+
+
+def _sed(change: Change) -> str:
+    text = change.wanted[0].replace("\\", "\\\\")
+    replace = f"{change.line}c\\\n{text}"
+    return f"sed -i -e {quote(replace)} {quote(change.path)}"
+
+
+def _python(edits: Sequence[Change]) -> str:
+    body = ["from pathlib import Path"]
+    for path in dict.fromkeys(c.path for c in edits):
+        body += [f"path = Path({path!r})", 'lines = path.read_bytes().decode().split("\\n")']
+        mine = [c for c in edits if c.path == path]
+        for c in sorted(mine, key=lambda c: -c.line):  # from below, so that line numbers above stay valid
+            body.append(f"lines[{c.line - 1}:{c.line - 1 + len(c.present)}] = {_literal(c.wanted)}")
+        body.append('path.write_bytes("\\n".join(lines).encode())')
+    return "python3 - <<'PYTHON'\n" + "\n".join(body) + "\nPYTHON"
+
+
+def _literal(lines: Sequence[str]) -> str:
+    return "[\n" + "".join(f"    {line!r},\n" for line in lines) + "]" if lines else "[]"
+
+
+def _git_apply(edits: Sequence[Change]) -> str:
+    out: list[str] = []
+    for path in dict.fromkeys(c.path for c in edits):
+        out += [f"--- a/{path}", f"+++ b/{path}"]
+        shift = 0
+        for c in sorted((c for c in edits if c.path == path), key=lambda c: c.line):
+            out.append(f"@@ -{_range(c.line, len(c.present))} +{_range(c.line + shift, len(c.wanted))} @@")
+            out += [f"-{line}" for line in c.present]
+            out += [f"+{line}" for line in c.wanted]
+            shift += len(c.wanted) - len(c.present)
+    return "git apply --unidiff-zero --whitespace=nowarn - <<'PATCH'\n" + "\n".join(out) + "\nPATCH"
+
+
+def _range(line: int, count: int) -> str:
+    return f"{line if count else line - 1},{count}"

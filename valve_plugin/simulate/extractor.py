@@ -1,0 +1,93 @@
+"""The SIMULATED extractor: answers a contrastive prompt with good, useless, harmful, repeated or malformed lessons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from valve_plugin.records import Item, Task
+from valve_plugin.simulate import edits
+from valve_plugin.simulate.draw import Draw
+from valve_plugin.simulate.parameters import Lesson, Parameters, Quality, named
+from valve_plugin.simulate.solver import bug_class
+
+
+def answer(parameters: Parameters, lessons: tuple[Lesson, ...], task: Task, prompt: str, draw: Draw) -> str:
+    """Return the extractor's reply: JSON of the asked shape, or something malformed when the draw says so.
+
+    Args:
+        parameters: weights of the kinds of reply.
+        lessons: what there is to propose.
+        task: whose attempts are contrasted; its class of bug decides which good lessons fit.
+        prompt: all messages as one text; lessons named in it count as known.
+        draw: keyed by seed, task and role.
+    """
+    function = edits.function_of(task.patch) or "the_function"
+    file = next((c.path for c in edits.changes(task.patch)), "the module")
+    new = [x for x in lessons if not named(x.item(function, file).name, prompt)]
+    known = [x for x in lessons if x not in new]
+    kind = draw.weighted(parameters.extractor.proposals, "proposal")
+    if kind == "malformed":
+        spoiled = _chosen(parameters, new or known, "useless", task, draw)
+        return _malformed([x.item(function, file) for x in spoiled], draw)
+    if kind == "duplicate" and known:
+        repeated = draw.pick(known, "repeat").item(function, file)
+        return _reply([repeated if draw.chance(parameters.extractor.verbatim, "verbatim") else _reworded(repeated)])
+    quality: Quality = "good" if kind == "duplicate" else kind
+    return _reply([x.item(function, file) for x in _chosen(parameters, new or known, quality, task, draw)])
+
+
+def _chosen(
+    parameters: Parameters, options: Sequence[Lesson], quality: Quality, task: Task, draw: Draw
+) -> list[Lesson]:
+    """One or two lessons of that quality, those about the task's bug first; perhaps a useless one on top."""
+    kind = bug_class(parameters, task.instance_id)
+    of_quality = [x for x in options if x.quality == quality]
+    fitting = [x for x in of_quality if quality != "good" or x.about in (kind, "any")]
+    ordered = draw.shuffled(fitting or of_quality or options, "lesson")
+    chosen = ordered[: 1 + draw.chance(parameters.extractor.second, "second")]
+    spare = [x for x in options if x.quality == "useless" and x not in chosen]
+    if spare and draw.chance(parameters.extractor.padding, "padding"):
+        chosen.append(draw.pick(spare, "pad"))
+    return chosen
+
+
+def _reworded(item: Item) -> Item:
+    """The same lesson under another name, as models like to repeat themselves."""
+    return msgspec.structs.replace(
+        item,
+        name=f"always_{item.name}",
+        text=f"Remember: {item.text[0].lower()}{item.text[1:]}",
+        markdown=f"{item.markdown}\n\nThis has helped before.",
+    )
+
+
+def _object(items: Sequence[Item]) -> dict[str, Any]:
+    def row(item: Item) -> dict[str, str]:
+        fields = {"name": item.name, "text": item.text, "markdown": item.markdown}
+        return fields | ({"scope_hint": item.scope_hint} if item.kind == "skill" else {})
+
+    return {
+        "issue_summary": "Some attempts found the cause and some did not; the difference is in how they searched.",
+        "principles": [row(x) for x in items if x.kind == "principle"],
+        "skills": [row(x) for x in items if x.kind == "skill"],
+    }
+
+
+def _reply(items: Sequence[Item]) -> str:
+    return json.dumps(_object(items), indent=2)
+
+
+def _malformed(items: Sequence[Item], draw: Draw) -> str:
+    """Replies as models really spoil them: cut off, chatty, other keys, other types."""
+    good = _object(items)
+    forms = (
+        _reply(items)[:-20],
+        f"Here is what I learned:\n\n{_reply(items)}\n\nLet me know if you need more!",
+        json.dumps({"lessons": good["principles"] + good["skills"]}),
+        json.dumps(good | {"skills": "none this time", "confidence": 0.9}),
+    )
+    return draw.pick(forms, "malformed")
