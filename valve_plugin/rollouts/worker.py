@@ -17,7 +17,7 @@ import msgspec
 from valve_plugin.codec import canonical
 from valve_plugin.config import Settings
 from valve_plugin.rollouts.exits import Ended, classify
-from valve_plugin.rollouts.slot import filled, with_slot
+from valve_plugin.rollouts.system_slot import filled, with_slot
 
 if TYPE_CHECKING:
     from minisweagent import Agent
