@@ -1,0 +1,74 @@
+"""From a model's answer to items: strict JSON for the schema, or nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from valve_plugin.codec import decode
+from valve_plugin.errors import ModelOutputError, RecordError
+
+MAX_BYTES = 200_000
+"""Six items at their limits take half of it."""
+
+_FENCE = re.compile(r"\A\s*```[A-Za-z]*[ \t]*\r?\n(.*)\n[ \t]*```\s*\Z", re.DOTALL)
+
+
+class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One item as the model wrote it: nothing in it is trusted yet."""
+
+    name: str
+    text: str
+    markdown: str
+    scope_hint: str = ""
+
+
+class Extraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole answer that fits extraction.schema.json."""
+
+    principles: tuple[Draft, ...]
+    skills: tuple[Draft, ...]
+    issue_summary: str = ""
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """Return extraction.schema.json."""
+    raw = files("valve_plugin.schemas").joinpath("extraction.schema.json").read_bytes()
+    return decode(raw, dict[str, Any], where="extraction.schema.json")
+
+
+def parse(answer: str) -> Extraction:
+    """Read a model's answer. One surrounding code fence is stripped; nothing else is repaired.
+
+    Raises:
+        ModelOutputError: it is not the JSON that was asked for, in one line that quotes none of it.
+
+    Source: app:impl-extract ("malformed outputs produce an empty proposal").
+    """
+    from jsonschema import Draft202012Validator  # 60 ms, so not at import
+
+    size = len(answer.encode("utf-8", "surrogatepass"))
+    if size > MAX_BYTES:
+        raise ModelOutputError(f"the answer has {size} bytes, expected at most {MAX_BYTES}")
+    fenced = _FENCE.match(answer)
+    try:
+        data = decode(fenced[1] if fenced else answer, object, where="the answer")
+        problem = next(Draft202012Validator(schema()).iter_errors(data), None)
+    except (RecordError, UnicodeError, RecursionError) as e:
+        raise ModelOutputError(f"the answer is not JSON: {type(e).__name__}") from e
+    if problem is not None:
+        place = "/".join(map(str, problem.absolute_path)) or "top level"
+        rule = f"{problem.validator} {_brief(problem.validator_value)}"
+        raise ModelOutputError(f"the answer does not fit the schema at {place}: {rule}")
+    return msgspec.convert(data, Extraction)
+
+
+def _brief(value: object) -> str:
+    """Return what a schema rule asks for; the schema is ours, so it may be quoted."""
+    return ", ".join(value) if isinstance(value, Mapping) else str(value)

@@ -1,0 +1,94 @@
+"""Finding wording that turns an agent against its user, its tests or its harness; the table is rules.toml.
+
+A false alarm costs a person one look. A miss is still judged by executable outcomes, and read by whoever
+shares the bank.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+_INVISIBLE = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f]")
+_LOOKALIKES = str.maketrans("аеорсхуікԁѕјһ", "aeopcxyikdsjh")  # Cyrillic, on purpose
+_MARKUP = re.compile(r"[*`\"]|~~|(?<=[a-z])_(?=[a-z])")
+_SENTENCE = re.compile(r"(?<=[.!?;:])\s+|\n+")
+_ANTI_PATTERN = re.compile(
+    r"^[\s#*-]*anti-?patterns?\b.*?"
+    r"(?=^[\s#*-]*(?:better pattern|code|procedure|scope|trigger|statement|when to apply)\b|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_NEGATED = re.compile(
+    r"(?:\b(?:never|not|dont|avoid\w*|instead of|rather than|without|resist|wrong|mistake|beware of)\b|n't\b)"
+    r"(?!\W+(?:hesitate|forget|fail|neglect|be afraid|worry|stop at|bother|only|just))"
+)
+_OPAQUE = re.compile(
+    r"(?<![\w+/=-])(?=[\w+/]*[a-z])(?=[\w+/]*[A-Z])(?=[\w+/]*\d)[A-Za-z0-9+/]{60,}={0,2}"
+    r"|(?:\\x[0-9a-fA-F]{2}){8,}|(?:\\u[0-9a-fA-F]{4}){8,}"
+)
+_MANY_INVISIBLE = 3
+
+
+class Rule(NamedTuple):
+    """One line of defence."""
+
+    name: str
+    pattern: re.Pattern[str]
+    negatable: bool
+    """Whether advice against doing it is fine: "never delete tests"."""
+
+
+@cache
+def table() -> tuple[Rule, ...]:
+    """Return the rules of rules.toml, compiled."""
+    raw = tomllib.loads(files(__package__).joinpath("rules.toml").read_text("utf-8"))
+
+    def compiled(pattern: str) -> re.Pattern[str]:
+        joined = "".join(pattern.splitlines())
+        return re.compile(re.sub(r"<([a-z]+)>", lambda m: raw["words"][m[1]], joined))
+
+    return tuple(Rule(r["name"], compiled(r["pattern"]), r.get("negatable", False)) for r in raw["rule"])
+
+
+def violations(text: str) -> list[str]:
+    """Return the names of the rules that `text` breaks, each once; empty for ordinary text."""
+    found = ["hides its content"] if _OPAQUE.search(text) or _hidden(text) else []
+    whole = plain(text)
+    told = list(_sentences(whole))
+    advised = list(_sentences(_ANTI_PATTERN.sub("\n", whole)))  # what not to do may be named there
+    found += [r.name for r in table() if any(_breaks(r, s) for s in (advised if r.negatable else told))]
+    return list(dict.fromkeys(found))
+
+
+def plain(text: str) -> str:
+    """Return `text` as a model reads it: entities, compatibility forms, look-alikes and markup undone, lower case."""
+    text = unicodedata.normalize("NFKC", html.unescape(text)).replace("’", "'")  # noqa: RUF001
+    text = _INVISIBLE.sub("", text).casefold().translate(_LOOKALIKES)
+    return _MARKUP.sub(lambda m: " " if m[0] == "_" else "", text)
+
+
+def _breaks(rule: Rule, sentence: str) -> bool:
+    return any(
+        not (rule.negatable and _NEGATED.search(sentence[: match.start()])) for match in rule.pattern.finditer(sentence)
+    )
+
+
+def _sentences(text: str) -> Iterator[str]:
+    return (" ".join(s.split()) for s in _SENTENCE.split(text) if s.strip())
+
+
+def _hidden(text: str) -> bool:
+    """Whether characters that no reader sees carry a message: tag characters, overrides, or many joiners."""
+    marks = _INVISIBLE.findall(text)
+    return len(marks) > _MANY_INVISIBLE or any(m >= "\U000e0000" or "\u202a" <= m <= "\u202e" for m in marks)
