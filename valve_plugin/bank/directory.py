@@ -113,9 +113,9 @@ class Directory:
         state, head = history.state, Head(seq=history.seq, hash=history.chain[-1].hash)
         try:
             self._keep_foreign(history)
-            files.write_atomic(self.bank, cache.render(state.bank, head))
             if state.panel is not None:
                 _write_changed(self.panel, pretty(state.panel))
+            files.write_atomic(self.bank, cache.render(state.bank, head))  # last: it says that both are current
             for leftover in self.path.glob(".*.tmp"):  # of killed writes
                 leftover.unlink(missing_ok=True)
         except OSError as e:

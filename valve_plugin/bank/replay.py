@@ -116,8 +116,11 @@ class Replay:
                 "queue it again"
             )
         epoch = self._require_epoch(verdict.epoch)
-        if verdict.panel_hash != epoch.panel_hash or self.outcomes is None:
+        if self.panel is None or verdict.panel_hash != epoch.panel_hash or self.outcomes is None:
             raise RecordError("a verdict needs a baseline of the fixed panel in this epoch; record that first")
+        terms = (len(self.panel.tasks), self.panel.rollouts, self.panel.rho, self.panel.pairing)
+        if (verdict.n_tasks, verdict.rollouts, verdict.rho, verdict.pairing) != terms:
+            raise RecordError(f"a verdict by other terms (N, r, rho, pairing) than the panel's {terms}")
         if verdict.proposal_id not in self.proposals:
             raise RecordError(f"proposal {verdict.proposal_id} is not in the ledger; record it before its verdict")
         again = verdict.query == self.queries and verdict.proposal_id == self._open_query

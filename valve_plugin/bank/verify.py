@@ -1,0 +1,173 @@
+"""Checking all that a bank directory claims, from its files alone.
+
+This detects damage and mistakes. It is not a signature: whoever can write the directory can also write a
+ledger that verifies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from valve_plugin import config
+from valve_plugin.bank import cache, files, ledger
+from valve_plugin.bank.directory import known
+from valve_plugin.bank.entries import Judged
+from valve_plugin.bank.replay import History, Replay, replayed
+from valve_plugin.codec import decode, pretty
+from valve_plugin.errors import BankError, BankNotFoundError, ConfigError, RecordError
+from valve_plugin.records import Record
+from valve_plugin.schemas import load as load_schema
+from valve_plugin.theory import gate
+
+_MAX_PER_DOCUMENT = 5  # schema violations listed of one document
+
+
+class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One thing that does not hold."""
+
+    level: Literal["error", "warning"]
+    """`warning`: what a killed write leaves behind and the next write repairs; everything else is an `error`."""
+    file: str
+    """File name within the bank directory."""
+    place: str
+    """Line, or path inside the document; empty for the whole file."""
+    message: str
+
+
+def verify(path: Path) -> list[Finding]:
+    """Return what does not hold in a bank directory; empty when all does. Nothing is written.
+
+    Checks every document against its JSON Schema, the ledger's form and hash chain, that `bank.json` and
+    `panel.json` are byte for byte what the ledger's replay gives, that `valve.toml` can be read, and that every
+    verdict follows from its stored outcomes.
+
+    Raises:
+        BankNotFoundError: there is no bank.
+    """
+    try:
+        data = files.read_limited(path / ledger.FILE_NAME, ledger.MAX_BYTES, "ledger")
+    except BankNotFoundError:
+        raise BankNotFoundError(f"{path}: there is no bank here; make one with `valve init`") from None
+    except BankError as e:
+        return [_error(ledger.FILE_NAME, "", e)]
+    return [*_schemas(path, data), *_ledger(path, data), *_settings(path)]
+
+
+def _ledger(path: Path, data: bytes) -> Iterator[Finding]:
+    """The chain, its replay, and all that must agree with it."""
+    try:
+        reading = ledger.parse(data, ledger.FILE_NAME)
+        history = replayed(reading.lines, ledger.FILE_NAME)
+    except BankError as e:
+        yield _error(ledger.FILE_NAME, "", e)
+        return
+    if reading.torn:
+        message = (
+            f"{len(reading.torn)} bytes of an unfinished line, as a killed write leaves it; the next write tidies up"
+        )
+        yield Finding(level="warning", file=ledger.FILE_NAME, place="end", message=message)
+    yield from _verdicts(reading.lines)
+    bank = list(_bank_file(path, history))
+    yield from bank
+    # panel.json is written before bank.json: where that one is current, this one must be too.
+    yield from _panel_file(path, history.state, "warning" if any(f.level == "warning" for f in bank) else "error")
+
+
+def _verdicts(lines: list[ledger.Line]) -> Iterator[Finding]:
+    """Decide every verdict anew from the outcomes in the ledger."""
+    state = Replay()
+    for line in lines:
+        if isinstance(line.entry, Judged):
+            try:
+                problems = gate.recompute(line.entry.verdict, state.outcomes or ())
+            except ConfigError as e:  # the panel's rho is no number
+                problems = [str(e)]
+            for problem in problems:
+                yield _error(ledger.FILE_NAME, f"line {line.seq + 1}", problem)
+        state.feed(line.entry)
+
+
+def _bank_file(path: Path, history: History) -> Iterator[Finding]:
+    name = cache.BANK_FILE
+    try:
+        data = files.read_limited(path / name, cache.MAX_BYTES, "bank")
+        state = cache.parse(data, name)
+    except BankNotFoundError:
+        yield Finding(level="warning", file=name, place="", message="missing; the next write makes it from the ledger")
+        return
+    except (BankError, RecordError) as e:
+        yield _error(name, "", e)
+        return
+    seq, behind = state.head.seq, history.seq - state.head.seq
+    if not known(state, history):
+        yield _error(name, "", f"is not what {ledger.FILE_NAME} gives for the line it names, {seq + 1}")
+    elif data != cache.render(state.bank, state.head):
+        yield _error(name, "", "holds the right bank in other bytes than were written")
+    elif behind:
+        message = f"{behind} lines behind {ledger.FILE_NAME}, as a killed write leaves it; the next write repairs it"
+        yield Finding(level="warning", file=name, place="ledger", message=message)
+
+
+def _panel_file(path: Path, state: Replay, level: Literal["error", "warning"]) -> Iterator[Finding]:
+    name = cache.PANEL_FILE
+    try:
+        data = files.read_limited(path / name, cache.MAX_BYTES, "panel")
+    except BankNotFoundError:
+        if state.panel is not None:
+            yield Finding(level="warning", file=name, place="", message="missing; the next write makes it again")
+        return
+    except BankError as e:
+        yield _error(name, "", e)
+        return
+    if state.panel is None:
+        yield Finding(level=level, file=name, place="", message=f"{ledger.FILE_NAME} fixed no panel")
+    elif data != pretty(state.panel):
+        yield Finding(level=level, file=name, place="", message=f"is not the panel that {ledger.FILE_NAME} fixed last")
+
+
+def _settings(path: Path) -> Iterator[Finding]:
+    try:
+        config.load(path)
+    except ConfigError as e:
+        yield _error(config.FILE_NAME, "", e)
+
+
+def _schemas(path: Path, data: bytes) -> Iterator[Finding]:
+    """Every document against its schema, which is independent of the code that reads it for use."""
+    violations = _validator("ledger")
+    for number, raw in enumerate(data.split(b"\n")[:-1], start=1):
+        for place, message in violations(raw):
+            yield _error(ledger.FILE_NAME, f"line {number}: {place}", message)
+    for name, schema in ((cache.BANK_FILE, "bank"), (cache.PANEL_FILE, "panel")):
+        try:
+            document = files.read_limited(path / name, cache.MAX_BYTES, schema)
+        except BankError:
+            continue  # reported where the file is compared with the ledger
+        for place, message in _validator(schema)(document):
+            yield _error(name, place, message)
+
+
+def _validator(name: str) -> Callable[[bytes], Iterator[tuple[str, str]]]:
+    """A function from a JSON document to (place, message) of its first few violations of a schema."""
+    from jsonschema import Draft202012Validator  # 60 ms to import
+
+    validator = Draft202012Validator(load_schema(name))
+
+    def violations(document: bytes) -> Iterator[tuple[str, str]]:
+        try:
+            value: Any = decode(document, object, where="")
+            found = list(islice(validator.iter_errors(value), _MAX_PER_DOCUMENT))
+        except RecordError as e:
+            yield "", f"not JSON{e}"
+            return
+        for error in found:
+            yield error.json_path, f"{error.message:.300}"
+
+    return violations
+
+
+def _error(file: str, place: str, problem: object) -> Finding:
+    return Finding(level="error", file=file, place=place, message=str(problem))
