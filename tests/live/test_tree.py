@@ -1,0 +1,321 @@
+"""Trees of real directories: exact, complete, and without a trace in the person's repository."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from valve_plugin.codec import digest_bytes
+from valve_plugin.errors import InfrastructureError
+from valve_plugin.rollouts import live_tree
+from valve_plugin.rollouts.live_tree import Change, Trees
+
+Files = dict[str, bytes]
+
+
+def git(where: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost", *arguments]
+    return subprocess.run(command, cwd=where, check=True, capture_output=True, text=True).stdout
+
+
+def fill(root: Path, files: Files) -> None:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def contents(root: Path) -> Files:
+    return {
+        str(p.relative_to(root)): p.read_bytes()
+        for p in sorted(root.rglob("*"))
+        if p.is_file() and ".git" not in p.relative_to(root).parts
+    }
+
+
+def fingerprint(root: Path) -> dict[str, str]:
+    """Every file of a directory, its `.git` included, with its content and time of change.
+
+    Not the times of objects: git renews them when it is asked to store again what is there already.
+    """
+    return {
+        str(p.relative_to(root)): f"{'objects' in p.parts or p.lstat().st_mtime_ns} {digest_bytes(p.read_bytes())}"
+        for p in sorted(root.rglob("*"))
+        if p.is_file() and not p.is_symlink()
+    }
+
+
+START: Files = {
+    "src/app.py": b"def f():\n    return 1\n",
+    "src/same.py": b"x = 1\n",
+    "crlf.txt": b"one\r\ntwo\r\n",
+    ".gitignore": b"*.log\nbuild/\n",
+    "data.bin": bytes(range(256)),
+    "old.txt": b"goes\n",
+}
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    path = tmp_path / "scratch"
+    path.mkdir()
+    return path
+
+
+def checkout(base: Path) -> Path:
+    repo = base / "repo"
+    fill(repo, START)
+    git(base, "init", "-q", "-b", "main", str(repo))
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "start")
+    return repo
+
+
+def worktree(base: Path) -> Path:
+    git(checkout(base), "worktree", "add", "-q", str(base / "tree"))
+    return base / "tree"
+
+
+def packed(base: Path) -> Path:
+    repo = checkout(base)
+    git(repo, "gc", "-q")
+    return repo
+
+
+def split_index(base: Path) -> Path:
+    repo = checkout(base)
+    git(repo, "update-index", "--split-index")
+    git(repo, "update-index", "--assume-unchanged", "src/same.py")
+    return repo
+
+
+def no_commit_yet(base: Path) -> Path:
+    fill(base / "repo", START)
+    git(base, "init", "-q", str(base / "repo"))
+    return base / "repo"
+
+
+def sha256(base: Path) -> Path:
+    repo = base / "repo"
+    fill(repo, START)
+    git(base, "init", "-q", "--object-format=sha256", str(repo))
+    git(repo, "add", "-A")
+    git(repo, "commit", "-q", "-m", "start")
+    return repo
+
+
+def clone_by_reference(base: Path) -> Path:
+    git(base, "clone", "-q", "--shared", str(checkout(base)), str(base / "clone"))
+    return base / "clone"
+
+
+def plain_folder(base: Path) -> Path:
+    fill(base / "plain", START)
+    return base / "plain"
+
+
+KINDS = [checkout, worktree, packed, split_index, no_commit_yet, sha256, clone_by_reference, plain_folder]
+
+
+@pytest.mark.parametrize("make", KINDS, ids=lambda f: f.__name__)
+def test_a_run_is_captured_exactly_and_leaves_no_trace(
+    make: Callable[[Path], Path], tmp_path: Path, scratch: Path
+) -> None:
+    root = make(tmp_path)
+    fill(
+        root,
+        {"untracked.py": b"u = 1\n", "noise.log": b"ignored\n", ".valve/bank.json": b"{}", "src/app.py": b"changed\n"},
+    )
+    before = fingerprint(root)
+    trees = Trees(root, scratch, leave_out=[root / ".valve"])
+    base = trees.capture()
+    assert fingerprint(root) == before
+    started = contents(root)
+
+    fill(root, {"src/app.py": b"fixed\n", "new/deep/file.py": b"n\n", "latin.txt": b"caf\xe9\n", "new.bin": b"\0\1\2"})
+    fill(root, {".valve/bank.json": b"{1}", "build/out": b"ignored", "spaced name.py": b"\xf0\x9f\x90\x8d\n"})
+    (root / "old.txt").unlink()
+    (root / "link").symlink_to("src/app.py")
+    os.chmod(root / "src/same.py", 0o755)
+    os.chmod(root / "untracked.py", 0o755)
+    before = fingerprint(root)
+    end = trees.capture()
+    assert fingerprint(root) == before
+    assert end == Trees(root, (scratch / "again"), leave_out=[root / ".valve"]).capture()
+
+    changed = {c.path for c in trees.changes(base, end)}
+    assert changed == {
+        *("src/app.py", "new/deep/file.py", "latin.txt", "new.bin", "spaced name.py", "old.txt", "link"),
+        *([] if make is split_index else ["src/same.py"]),  # assumed unchanged, on the person's own word
+        "untracked.py",
+    }
+    copy = tmp_path / "copy"
+    trees.write(base, copy)
+    assert contents(copy) == {k: v for k, v in started.items() if k not in ("noise.log", ".valve/bank.json")}
+    patch = trees.patch(base, end)
+    subprocess.run(
+        ["git", "apply", "-"], cwd=copy, input=patch.encode(), check=True, env={**os.environ, "GIT_DIR": "/"}
+    )
+    ours = contents(root)
+    assert contents(copy) == {k: v for k, v in ours.items() if k in contents(copy)}
+    assert {p for p in changed if (copy / p).exists()} == changed - {"old.txt"}
+    assert (copy / "link").is_symlink()
+    assert os.access(copy / "untracked.py", os.X_OK)
+
+
+def test_a_change_in_the_same_second_and_size_is_seen(tmp_path: Path, scratch: Path) -> None:
+    root = checkout(tmp_path)
+    for n in range(20):
+        (root / "src/same.py").write_bytes(b"x = %d\n" % (n % 10))
+        git(root, "add", "-A")
+        (root / "src/same.py").write_bytes(b"x = %d\n" % ((n + 1) % 10))
+        trees = Trees(root, scratch / str(n))
+        copy = tmp_path / f"copy{n}"
+        trees.write(trees.capture(), copy)
+        assert (copy / "src/same.py").read_bytes() == b"x = %d\n" % ((n + 1) % 10)
+
+
+def test_counts_of_changed_lines(tmp_path: Path, scratch: Path) -> None:
+    root = checkout(tmp_path)
+    trees = Trees(root, scratch)
+    base = trees.capture()
+    fill(root, {"src/app.py": b"def f():\n    return 2\n    # more\n", "data.bin": b"\0" * 9})
+    end = trees.capture()
+    assert trees.changes(base, end) == [Change("data.bin", 1, True), Change("src/app.py", 3, False)]
+    assert trees.changes(base, base) == []
+    assert trees.patch(base, base) == trees.patch(base, end, []) == ""
+    assert "data.bin" not in trees.patch(base, end, ["src/app.py"])
+
+
+def test_paths_can_be_put_back(tmp_path: Path, scratch: Path) -> None:
+    root = checkout(tmp_path)
+    trees = Trees(root, scratch)
+    base = trees.capture()
+    fill(root, {"src/app.py": b"fixed\n", "crlf.txt": b"tampered\n", "conftest.py": b"evil\n"})
+    (root / "old.txt").unlink()
+    end = trees.capture()
+    mixed = trees.with_paths_from(end, base, ["crlf.txt", "conftest.py", "old.txt"])
+    assert [c.path for c in trees.changes(base, mixed)] == ["src/app.py"]
+    assert trees.with_paths_from(end, base, []) == end
+    assert sorted(trees.paths(mixed)) == sorted(START)
+
+
+def test_a_file_may_become_a_directory_and_back(tmp_path: Path, scratch: Path) -> None:
+    root = checkout(tmp_path)
+    trees = Trees(root, scratch)
+    base = trees.capture()
+    (root / "old.txt").unlink()
+    fill(root, {"old.txt/inside": b"1\n"})
+    end = trees.capture()
+    assert trees.with_paths_from(end, base, ["old.txt", "old.txt/inside"]) == base
+    copy = tmp_path / "copy"
+    trees.write(base, copy)
+    subprocess.run(["git", "apply", "-"], cwd=copy, input=trees.patch(base, end).encode(), check=True)
+    assert (copy / "old.txt/inside").read_bytes() == b"1\n"
+
+
+def test_secrets_files_and_huge_files_stay_out(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_tree, "MAX_FILE_BYTES", 1000)
+    root = checkout(tmp_path)
+    fill(root, {".env": b"K=planted-value\n", "prod.env": b"K=v\n", ".env.example": b"K=\n", "big.csv": b"x" * 2000})
+    os.mkfifo(root / "pipe")
+    trees = Trees(root, scratch)
+    base = trees.capture()
+    assert set(trees.paths(base)) == {*START, ".env.example"}
+    assert trees.notes == ["big.csv is not captured: 2,000 bytes"]
+    fill(root, {"big.csv": b"small now", "more.csv": b"x" * 2000})
+    assert trees.capture() == base, "a file left out at the start must not look new at the end"
+
+
+def test_a_folder_of_too_many_files_is_followed_only_where_git_knows_it(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_tree, "MAX_FILES", 10)
+    root = checkout(tmp_path)
+    fill(root, {f"many/{n}": b"x" for n in range(20)})
+    trees = Trees(root, scratch)
+    base = trees.capture()
+    assert set(trees.paths(base)) == set(START)
+    assert "over 10 of them" in trees.notes[0]
+    for n in range(15):
+        (root / f"many/{n}").unlink()
+    fill(root, {"src/app.py": b"fixed\n"})
+    assert [c.path for c in trees.changes(base, trees.capture())] == ["src/app.py"]
+
+
+def test_ignore_rules_of_every_kind_are_respected(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = checkout(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("GIT_CONFIG_GLOBAL")
+    fill(tmp_path / "home", {".config/git/ignore": b"by-default\n", "mine": b"by-config\n"})
+    (root / ".git/info/exclude").write_text("by-exclude\n")
+    fill(root, dict.fromkeys(("by-default", "by-config", "by-exclude", "a.log", "seen"), b""))
+    trees = Trees(root, scratch / "1")
+    assert set(trees.paths(trees.capture())) == {*START, "by-config", "seen"}
+    fill(tmp_path / "home", {".gitconfig": b"[core]\n\texcludesFile = ~/mine\n"})
+    trees = Trees(root, scratch / "2")
+    assert set(trees.paths(trees.capture())) == {*START, "by-default", "seen"}
+
+
+def test_nested_repositories_conflicts_and_unreadable_files_do_not_stop_it(tmp_path: Path, scratch: Path) -> None:
+    root = checkout(tmp_path)
+    git(root, "checkout", "-q", "-b", "other")
+    fill(root, {"src/app.py": b"theirs\n"})
+    git(root, "commit", "-q", "-am", "theirs")
+    git(root, "checkout", "-q", "main")
+    fill(root, {"src/app.py": b"ours\n"})
+    git(root, "commit", "-q", "-am", "ours")
+    subprocess.run(["git", "merge", "other"], cwd=root, capture_output=True, check=False)
+    git(root, "init", "-q", "empty-repository")
+    git(tmp_path, "clone", "-q", str(root), str(root / "other-repository"))
+    (root / "dangling").symlink_to("nowhere")
+    trees = Trees(root, scratch)
+    copy = tmp_path / "copy"
+    trees.write(trees.capture(), copy)
+    assert b"<<<<<<<" in (copy / "src/app.py").read_bytes()
+    assert sorted(p.name for p in copy.iterdir() if p.is_dir()) == ["src"]
+
+
+def test_a_configuration_inside_the_directory_is_not_heeded(tmp_path: Path, scratch: Path) -> None:
+    root = checkout(tmp_path)
+    trap = tmp_path / "trapped"
+    for key in ("core.fsmonitor", "diff.external", "filter.evil.clean", "filter.evil.smudge", "diff.evil.textconv"):
+        git(root, "config", key, f"touch {trap}; cat")
+    fill(root, {".gitattributes": b"* filter=evil diff=evil\n", "src/app.py": b"new\n"})
+    trees = Trees(root, scratch)
+    base = trees.capture()
+    fill(root, {"src/app.py": b"newer\n", "another": b"1\n"})
+    trees.patch(base, trees.capture())
+    trees.write(base, tmp_path / "copy")
+    assert not trap.exists()
+
+
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    return home
+
+
+def test_what_is_no_project_is_refused(at_home: Path, scratch: Path) -> None:
+    with pytest.raises(InfrastructureError, match="is no project folder"):
+        Trees(at_home, scratch)
+    with pytest.raises(InfrastructureError, match="is no project folder"):
+        Trees(Path("/"), scratch)
+
+
+def test_a_directory_that_is_gone_says_so(tmp_path: Path, scratch: Path) -> None:
+    root = plain_folder(tmp_path)
+    trees = Trees(root, scratch)
+    trees.capture()
+    root.rename(tmp_path / "elsewhere")
+    with pytest.raises(InfrastructureError, match="plain is gone"):
+        trees.capture()
