@@ -14,6 +14,7 @@ help:
 	@echo "make demo    the whole loop, offline, on real bugs with a scripted model (SIMULATION)"
 	@echo "make test    the tests; VALVE_TEST_ALL=1 adds the heavy ones and makes missing tools a failure"
 	@echo "make lint    formatting, style, types, layers"
+	@echo "make docs    write the command reference from the commands"
 	@echo "make bench   the benchmarks; each ends with its figures"
 	@echo "make clean   remove the environment and caches"
 	@echo "PYTHON=python3.12 chooses the interpreter; JOBS=2 the number of test processes."
@@ -46,6 +47,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+.PHONY: docs
+docs: $(VENV)/.dev
+	$(BIN)/python -m tests.docs.cli_reference
 
 .PHONY: bench
 bench: $(VENV)/.dev

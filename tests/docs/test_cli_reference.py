@@ -25,9 +25,9 @@ def test_help_teaches(name: str, command: Any, text: str) -> None:
     assert command.help, f"{name} has no help"
     assert "Examples:" in text, f"{name} shows no example: epilog=examples(...)"
     _, _, shown = text.partition("Examples:")
-    assert name in shown or name == "valve mini" or "mini" in shown, f"the examples of {name} do not use it"
-    wide = [line for line in text.splitlines() if len(line) > 110]
-    assert not wide, f"{name}: lines wider than a terminal"
+    assert name in shown, f"the examples of {name} do not use it"
+    wide = [line for line in text.splitlines() if len(line) > 112]
+    assert not wide, f"{name}: wider than a terminal: {wide}"
 
 
 @pytest.mark.parametrize(("name", "command", "text"), COMMANDS, ids=NAMES)
@@ -36,7 +36,7 @@ def test_every_option_says_what_it_does(name: str, command: Any, text: str) -> N
         assert getattr(param, "help", None), f"{name}: {param.name} has no help"
 
 
-@pytest.mark.parametrize(("name", "command", "text"), COMMANDS, ids=NAMES)
+@pytest.mark.parametrize(("name", "command", "text"), COMMANDS[1:], ids=NAMES[1:])
 def test_the_first_sentence_fits_the_list_of_commands(name: str, command: Any, text: str) -> None:
     short = command.get_short_help_str(70)
     assert not short.endswith("..."), f"{name}: {short!r} is cut; begin with a shorter sentence"
@@ -44,7 +44,7 @@ def test_the_first_sentence_fits_the_list_of_commands(name: str, command: Any, t
 
 @pytest.mark.parametrize(("name", "command", "text"), LEAVES, ids=[name for name, _, _ in LEAVES])
 def test_commands_that_print_take_json(name: str, command: Any, text: str) -> None:
-    if name in ("valve mini",):  # prints what mini prints
+    if name == "valve mini":  # prints what mini prints
         return
     assert any("--json" in param.opts for param in command.params), f"{name} has no --json"
 

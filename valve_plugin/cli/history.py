@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed
+from valve_plugin.cli.output import plural
 from valve_plugin.records import Verdict
 
 
@@ -15,10 +16,11 @@ def words(entry: Entry) -> str:
         case Opened(repo=repo):
             return f"opened the bank of {repo}"
         case PanelFixed(panel=panel):
-            return f"fixed a panel of {len(panel.tasks)} tasks x {panel.rollouts} rollouts, margin {panel.rho}"
+            size = f"{plural(len(panel.tasks), 'task')} x {plural(panel.rollouts, 'rollout')}"
+            return f"fixed a panel of {size}, margin {panel.rho}"
         case EpochOpened(epoch=epoch, horizon=horizon, delta=delta, reason=reason):
             why = f": {reason}" if reason else ""
-            return f"opened epoch {epoch} for {horizon} gate queries at delta {delta}{why}"
+            return f"opened epoch {epoch} for {plural(horizon, 'gate query', 'gate queries')} at delta {delta}{why}"
         case Baseline(result=result):
             return f"measured the current bank: {result.passes} of {len(result.outcomes)} panel rollouts passed"
         case Proposed():
@@ -41,14 +43,18 @@ def brief(verdict: Verdict) -> str:
     ran, kept = len(verdict.outcomes), len(verdict.reused)
     low = verdict.candidate_passes + sum(o.outcome == "resolved" for o in verdict.reused) - verdict.current_passes
     high = low + verdict.unknown + total - ran - kept
-    net = f"{low:+}" if low == high else f"{low:+} to {high:+}"
-    details = [f"net passes {net}, {verdict.needed:+} needed", f"{ran} of {total} rollouts"]
+    net = _signed(low) if low == high else f"{_signed(low)} to {_signed(high)}"
+    details = [f"net passes {net}, {_signed(verdict.needed)} needed", f"{ran} of {total} rollouts"]
     if kept:
         details.append(f"{kept} outcomes kept")
     if verdict.unknown:
         details.append(f"{verdict.unknown} lost to errors")
     where = f"query {verdict.query} of epoch {verdict.epoch}"
     return f"{verdict.decision} {verdict.proposal_id}: {', '.join(details)} ({where})"
+
+
+def _signed(number: int) -> str:
+    return f"{number:+}" if number else "0"
 
 
 def _proposed(entry: Proposed) -> str:
@@ -58,7 +64,7 @@ def _proposed(entry: Proposed) -> str:
     source = f"from {proposal.task_id} ({seen})" if seen else f"from {proposal.task_id}"
     parts = [f"{item.kind} {item.name}" for item in proposal.items]
     parts += [f"support for {merge.kind} {merge.name}" for merge in proposal.merges]
-    dropped = f"; {len(proposal.suppressed)} near-duplicates left out" if proposal.suppressed else ""
+    dropped = f"; {plural(len(proposal.suppressed), 'near-duplicate')} left out" if proposal.suppressed else ""
     if proposal.empty:
         return f"{source}: nothing to judge{f' ({proposal.reason})' if proposal.reason else ''}{dropped}"
     return f"proposal {proposal.id} {source}: {', '.join(parts)}{dropped}"

@@ -10,8 +10,14 @@ import typer
 from typer.core import TyperCommand
 
 from valve_plugin import _boot
+from valve_plugin.cli.options import examples
 
 RUNNER = "minisweagent.run.mini"
+
+_EXAMPLES = examples(
+    "valve mini -t 'Fix the failing import'                # as `mini --plugin valve` with the start-up file",
+    "VALVE_STARTUP=0 valve mini -c valve.check='pytest tests/test_x.py' -t '...'",
+)
 
 
 class Untouched(TyperCommand):
@@ -26,9 +32,12 @@ class Untouched(TyperCommand):
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command("mini", cls=Untouched, add_help_option=False)
+    @app.command("mini", cls=Untouched, add_help_option=False, epilog=_EXAMPLES)
     def mini(ctx: typer.Context) -> None:
-        """Run mini-SWE-agent's `mini` with this plugin; every option is mini's own."""
+        """Run `mini` with this plugin, without the start-up file.
+
+        Every argument is mini-SWE-agent's own, --help included.
+        """
         run(ctx.args)
 
 

@@ -52,6 +52,11 @@ def one_line(text: str) -> str:
     return " ".join(clean(text).split())
 
 
+def plural(number: int, one: str, many: str = "") -> str:
+    """Return `1 task`, `2 tasks`; `many` where adding an s is not enough."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def say(text: str = "", style: str = "") -> None:
     """Print one result line (or several) to stdout; `style` shows on terminals only."""
     _print(text, style, stderr=False)

@@ -13,6 +13,7 @@ import typer
 from valve_plugin import __version__
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Json, examples
+from valve_plugin.cli.output import plural
 from valve_plugin.errors import BankNotFoundError
 
 if TYPE_CHECKING:
@@ -176,11 +177,15 @@ def _lines(standing: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("repository", f"{standing['repo']}  ({standing['folder']})")]
     if not bank["exists"]:
         return [*lines, ("bank", f"none; it would be {bank['dir']}")]
-    items = f"{bank['principles']} principles, {bank['skills']} skills"
+    items = f"{plural(bank['principles'], 'principle')}, {plural(bank['skills'], 'skill')}"
+    mixed = plural(attempts["mixed_groups"], "mixed group")
     lines += [
         ("bank", f"version {bank['version']}: {items}  ({bank['dir']})"),
-        ("panel", f"{panel['tasks']} tasks x {panel['rollouts']} rollouts" if panel else "none yet"),
-        ("attempts", "{recorded} recorded, {graded} graded, {mixed_groups} mixed groups".format(**attempts)),
+        (
+            "panel",
+            f"{plural(panel['tasks'], 'task')} x {plural(panel['rollouts'], 'rollout')}" if panel else "none yet",
+        ),
+        ("attempts", f"{attempts['recorded']} recorded, {attempts['graded']} graded, {mixed}"),
         ("queue", str(standing["queue"])),
     ]
     if gate:

@@ -1,0 +1,110 @@
+"""`valve` alone: the state in one screen and the next command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.banks import attempt
+from tests.cli.conftest import Run
+from valve_plugin.bank.store import BankStore
+from valve_plugin.cli.status import advise, count
+
+
+def test_without_a_bank_the_next_command_makes_one(project: Path, valve: Run) -> None:
+    standing = valve("--json")
+    assert standing["bank"]["exists"] is False
+    assert standing["next"]["command"] == "valve init"
+    assert not (project / ".valve").exists()
+    assert "valve init" in valve()
+
+
+def test_a_bank_with_a_history(bank: BankStore, valve: Run) -> None:
+    for number, outcome in enumerate(["resolved", "unresolved", "ungraded", "errored"]):
+        bank.local.add_attempt(attempt(number, outcome))
+    bank.local.queue_push({"job": 1})
+    standing = valve("--json")
+    assert standing["repo"] == "owner/name"
+    assert standing["bank"] == {
+        "dir": str(bank.dir), "exists": True, "version": 1, "principles": 1, "skills": 1,
+    }  # fmt: skip
+    assert standing["panel"] == {"tasks": 2, "rollouts": 3, "rho": "0.02"}
+    assert standing["gate"] == {"epoch": 1, "queries": 2, "horizon": 5}
+    assert standing["attempts"] == {"recorded": 4, "graded": 2, "mixed_groups": 1}
+    assert standing["queue"] == 1
+    assert standing["last_verdict"]["decision"] == "reject"
+    assert standing["next"]["command"] == "valve gate"
+    text = valve()
+    assert "version 1: 1 principle, 1 skill" in text
+    assert "2 of 5 queries used in epoch 1" in text
+
+
+def test_only_known_outcomes_of_one_task_make_a_mixed_group() -> None:
+    apart = [attempt(0, "resolved", task="one"), attempt(1, "unresolved", task="two")]
+    assert count(apart) == {"recorded": 2, "graded": 2, "mixed_groups": 0}
+    lost = [attempt(0, "resolved"), attempt(1, "errored"), attempt(2, "ungraded")]
+    assert count(lost) == {"recorded": 3, "graded": 1, "mixed_groups": 0}
+
+
+STATE: dict[str, Any] = {
+    "bank": {"exists": True},
+    "warnings": [],
+    "last_verdict": None,
+    "queue": 0,
+    "panel": {"tasks": 2},
+    "gate": {"queries": 0, "horizon": 5},
+    "attempts": {"recorded": 2, "graded": 1},
+    "test_command": "tox",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "command"),
+    [
+        ({"warnings": ["torn"]}, "valve bank verify"),
+        ({"last_verdict": {"decision": "indecisive"}}, "valve gate"),
+        ({"queue": 1}, "valve gate"),
+        ({"queue": 1, "gate": {"queries": 5, "horizon": 5}}, "valve bank log"),
+        ({"queue": 1, "panel": None, "gate": None}, "valve evolve TASKS"),
+        ({"attempts": {"recorded": 0, "graded": 0}}, "mini --plugin valve -t 'what to do'"),
+        ({"attempts": {"recorded": 1, "graded": 0}}, "mini --plugin valve -c valve.check='tox' -t ..."),
+        ({}, "mini --plugin valve -t ..."),
+    ],
+)
+def test_the_next_command(change: dict[str, Any], command: str) -> None:
+    assert advise({**STATE, **change})[0] == command
+
+
+def test_options_before_a_command_are_refused(bank: BankStore, valve: Run) -> None:
+    valve("--bank", "x", "bank", "list", code=2)
+    assert "behind the command" in valve.err  # type: ignore[attr-defined]
+
+
+def test_a_damaged_bank_is_one_line(bank: BankStore, valve: Run) -> None:
+    ledger = bank.dir / "ledger.jsonl"
+    ledger.write_bytes(ledger.read_bytes().replace(b"look-first", b"look-worst"))
+    (bank.dir / "bank.json").unlink()
+    assert valve(code=2) == ""
+    assert "ledger.jsonl" in valve.err  # type: ignore[attr-defined]
+    assert valve.err.count("\n") == 1  # type: ignore[attr-defined]
+
+
+def test_the_version_and_a_command_that_is_nearly_right(valve: Run) -> None:
+    assert valve("--version").startswith("valve 0.")
+    valve("bnak", code=2)
+    assert "Did you mean 'bank'?" in valve.err  # type: ignore[attr-defined]
+
+
+def test_nothing_heavy_is_imported(project: Path) -> None:
+    heavy = "numpy,litellm,jsonschema,minisweagent,sentence_transformers"
+    code = (
+        "import sys; from valve_plugin.cli import app\n"
+        "try: app([])\nexcept SystemExit as e: assert not e.code, e.code\n"
+        f"print([m for m in {heavy!r}.split(',') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
