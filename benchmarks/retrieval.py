@@ -11,14 +11,10 @@ and counts with the smallest, so that what else the machine does weighs less; th
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import statistics
 import time
 from collections.abc import Callable
-
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[name] = "1"
 
 import bm25s
 
@@ -29,18 +25,23 @@ from valve_plugin.records import Bank, Item
 SIZES = (100, 1000, 5000)
 BUDGET_MS = 10.0
 
-VERBS = "check compare trace reproduce isolate narrow rerun inspect restore guard normalize validate bisect log".split()
-AREAS = (
+
+def vocabulary(text: str) -> list[str]:
+    return text.split()
+
+
+VERBS = vocabulary(
+    "check compare trace reproduce isolate narrow rerun inspect restore guard normalize validate bisect log"
+)
+AREAS = vocabulary(
     "parser lexer delta diff hash cache token path index iterator encoder serializer exclude ignore order type "
     "config option report tree node visitor formatter filter style schema dataset element sequence pixel rule "
     "dialect segment fixture import module boundary regex unicode bytes date decimal numpy set tuple enum slot"
-).split()
-FILLER = (
+)
+FILLER = vocabulary(
     "the a of to in and is when that it for with not on as be by this are from or an if at which before after only "
     "every each one two first last value result call function method class test case error exception argument"
-).split()
-
-
+)
 FIELD = [area + ending for ending in ("", "s", "ed", "ing", "map", "state", "name", "info") for area in AREAS]
 
 
@@ -106,13 +107,13 @@ def peer(bank: Bank) -> Callable[[str], object]:
     def shelf(items: tuple[Item, ...]) -> bm25s.BM25:
         index = bm25s.BM25(backend="numpy")
         texts = [f"{i.text} {i.scope_hint} {i.markdown}" for i in items]
-        index.index(bm25s.tokenize(texts, stopwords=None, show_progress=False), show_progress=False)
+        index.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
         return index
 
     shelves = [shelf(bank.principles), shelf(bank.skills)]
 
     def search(issue: str) -> object:
-        query = bm25s.tokenize(f"benchmark__task\n{issue}", stopwords=None, return_ids=False, show_progress=False)
+        query = bm25s.tokenize(f"benchmark__task\n{issue}", return_ids=False, show_progress=False)
         return [s.retrieve(query, k=10, show_progress=False) for s in shelves]
 
     return search
