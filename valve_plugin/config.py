@@ -82,6 +82,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     panel_seed: int = 123
     seed: int = 0
 
+    tasks: str = ""
+    """Task set that panel and stream come from: a directory with repository.toml and tasks.jsonl."""
+    plugins: tuple[str, ...] = ("valve",)
+    """Plugins of unattended steps, by entry point; the last is asked first."""
     workers: Positive = 1
     unsafe_local: bool = False
     """Run unattended rollouts without a sandbox. Only for code and models you trust."""

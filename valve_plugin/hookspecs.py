@@ -7,7 +7,7 @@ answer that is not None wins, so replacing one step takes one function.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -71,8 +71,13 @@ class Steps:
         """Contrast mixed attempts (with their trajectory digests) into a proposal; empty when nothing is usable."""
 
     @hookspec(firstresult=True)
-    def valve_validate(self, settings: Settings, bank_dir: Path, proposal: Proposal) -> Verdict | None:
-        """Judge the proposal on the panel by paired rollouts. Persists outcomes, never the bank."""
+    def valve_validate(
+        self, settings: Settings, bank_dir: Path, proposal: Proposal, observe: Callable[[str, Mapping[str, Any]], None]
+    ) -> Verdict | None:
+        """Judge the proposal on the panel by paired rollouts. Persists outcomes, never the bank.
+
+        `observe(name, data)` passes on what happens meanwhile, as `valve_event` does.
+        """
 
     @hookspec
     def valve_event(self, name: str, data: Mapping[str, Any]) -> None:
