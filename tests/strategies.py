@@ -1,0 +1,328 @@
+"""Hypothesis strategies shared by all tests: valid records, and legal histories of a bank."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from valve_plugin.bank import moves
+from valve_plugin.bank.entries import (
+    AttemptNote,
+    Baseline,
+    Entry,
+    EpochOpened,
+    Judged,
+    Opened,
+    PanelFixed,
+    Proposed,
+)
+from valve_plugin.codec import digest
+from valve_plugin.records import (
+    Attempt,
+    Bank,
+    Item,
+    Kind,
+    Merge,
+    Outcome,
+    Panel,
+    PanelOutcome,
+    PanelResult,
+    PanelTask,
+    Proposal,
+    Suppressed,
+    Task,
+    Verdict,
+)
+from valve_plugin.theory import gate
+
+MAX_COUNT = 2**53
+counts = st.integers(0, MAX_COUNT)
+positives = st.integers(1, MAX_COUNT)
+hashes = st.integers(0, 2**40).map(digest)
+kinds: SearchStrategy[Kind] = st.sampled_from(["principle", "skill"])
+outcomes_known: SearchStrategy[Outcome] = st.sampled_from(["resolved", "unresolved"])
+outcomes: SearchStrategy[Outcome] = st.sampled_from(["resolved", "unresolved", "errored"])
+
+
+def texts(min_size: int = 0, max_size: int = 30) -> SearchStrategy[str]:
+    """Any text that has a JSON form: everything but lone surrogates."""
+    return st.text(st.characters(exclude_categories=["Cs"]), min_size=min_size, max_size=max_size)
+
+
+names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
+ids = texts(1, 12)
+trails = st.lists(ids, max_size=3, unique=True).map(tuple)
+
+
+def items(kind: Kind | None = None, created_step: SearchStrategy[int] = counts) -> SearchStrategy[Item]:
+    """Items of one kind, or of both."""
+    return st.builds(
+        Item,
+        kind=st.just(kind) if kind else kinds,
+        name=names,
+        text=texts(1),
+        markdown=texts(1),
+        scope_hint=texts(),
+        source_tasks=trails,
+        support=positives,
+        created_step=created_step,
+        passes=counts,
+        attempts=counts,
+    )
+
+
+def unique(strategy: SearchStrategy[Item], max_size: int) -> SearchStrategy[tuple[Item, ...]]:
+    """Several items, no two with the same kind and name."""
+    return st.lists(strategy, max_size=max_size, unique_by=lambda item: item.key).map(tuple)
+
+
+banks = st.builds(
+    Bank, repo=ids, version=counts, principles=unique(items("principle"), 3), skills=unique(items("skill"), 3)
+)
+merges = st.builds(Merge, kind=kinds, name=names, source_task=ids, passes=counts, attempts=counts)
+proposals = st.builds(
+    Proposal,
+    task_id=ids,
+    items=unique(items(created_step=st.just(0)), 4),
+    merges=st.lists(merges, max_size=2).map(tuple),
+    suppressed=st.lists(
+        st.builds(Suppressed, kind=kinds, name=ids, duplicate_of=ids, similarity=st.floats(0, 1)), max_size=2
+    ).map(tuple),
+    issue_summary=texts(),
+    reason=texts(),
+    prompt_hash=texts(),
+    model=texts(),
+)
+panel_outcomes = st.builds(PanelOutcome, task_id=ids, ordinal=counts, outcome=outcomes, context_hash=hashes)
+panels = st.builds(
+    Panel,
+    tasks=st.lists(
+        st.builds(PanelTask, instance_id=ids, content_hash=hashes),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda task: task.instance_id,
+    ).map(tuple),
+    rollouts=st.integers(1, 3),
+    rho=st.sampled_from(["0.02", "0.1", "0.3"]),
+    seed=st.integers(-MAX_COUNT, MAX_COUNT),
+)
+panel_results = st.builds(PanelResult, bank_hash=hashes, outcomes=st.lists(panel_outcomes, max_size=3).map(tuple))
+verdicts = st.builds(
+    Verdict,
+    proposal_id=texts(),
+    decision=st.sampled_from(["accept", "reject", "indecisive"]),
+    epoch=positives,
+    query=positives,
+    panel_hash=hashes,
+    bank_hash=hashes,
+    pairing=st.sampled_from(["paper", "deployed"]),
+    rho=texts(),
+    n_tasks=positives,
+    rollouts=positives,
+    needed=st.integers(-MAX_COUNT, MAX_COUNT),
+    current_passes=counts,
+    candidate_passes=counts,
+    unknown=counts,
+    order=trails,
+    outcomes=st.lists(panel_outcomes, max_size=3).map(tuple),
+    reused=st.lists(panel_outcomes, max_size=2).map(tuple),
+)
+amounts = st.floats(0, 1e12)
+attempts = st.builds(
+    Attempt,
+    id=ids,
+    task_id=ids,
+    ordinal=counts,
+    source=st.sampled_from(["live", "evolve", "panel"]),
+    outcome=st.sampled_from(["resolved", "unresolved", "errored", "ungraded"]),
+    reason=texts(),
+    patch=texts(),
+    dropped_paths=trails,
+    exit_status=texts(),
+    steps=counts,
+    cost_usd=amounts,
+    seconds=amounts,
+    recorded_at=amounts,
+    model=texts(),
+    task_text=texts(),
+    base_tree=texts(),
+    context_hash=texts(),
+    context_items=st.lists(st.tuples(kinds, ids), max_size=2).map(tuple),
+    check=texts(),
+)
+tasks = st.builds(
+    Task,
+    instance_id=ids,
+    repo=ids,
+    patch=texts(1),
+    fail_to_pass=st.lists(texts(), min_size=1, max_size=3).map(tuple),
+    pass_to_pass=trails,
+    problem_statement=texts(),
+    image_name=texts(),
+    base_commit=texts(),
+    created_at=texts(),
+)
+attempt_notes = st.builds(
+    AttemptNote,
+    task_id=ids,
+    ordinal=counts,
+    outcome=st.sampled_from(["resolved", "unresolved", "errored", "ungraded"]),
+    context_hash=hashes,
+    patch_hash=hashes,
+)
+entries: SearchStrategy[Entry] = st.one_of(
+    st.builds(Opened, repo=ids),
+    st.builds(PanelFixed, panel=panels),
+    st.builds(EpochOpened, epoch=positives, horizon=positives, delta=texts(), panel_hash=hashes, reason=texts()),
+    st.builds(Baseline, epoch=positives, result=panel_results),
+    st.builds(Proposed, proposal=proposals, attempts=st.lists(attempt_notes, max_size=3).map(tuple)),
+    st.builds(Judged, verdict=verdicts, bank_after=hashes),
+)
+
+
+class Story(NamedTuple):
+    """A legal history and what it must lead to, worked out without the code under test but for `moves.apply`."""
+
+    entries: list[Entry]
+    banks: list[Bank]
+    """By version."""
+    panel: Panel | None
+    epoch: EpochOpened | None
+    queries: int
+    outcomes: tuple[PanelOutcome, ...] | None
+
+
+class _Teller:
+    """Writes one legal history, entry by entry, as an evolve run would."""
+
+    def __init__(self, draw: DrawFn) -> None:
+        self.draw = draw
+        repo = draw(ids)
+        self.entries: list[Entry] = [Opened(repo=repo)]
+        self.banks = [Bank(repo=repo)]
+        self.panel: Panel | None = None
+        self.epoch: EpochOpened | None = None
+        self.epochs = self.queries = 0
+        self.outcomes: tuple[PanelOutcome, ...] | None = None
+        self.ordinal = 0
+
+    def fix_panel(self) -> None:
+        self.panel = self.draw(panels)
+        self.epoch, self.queries, self.outcomes = None, 0, None
+        self.entries.append(PanelFixed(panel=self.panel))
+
+    def open_epoch(self) -> None:
+        if self.panel is None:
+            self.fix_panel()
+        assert self.panel is not None
+        self.epochs += 1
+        horizon = self.draw(st.integers(1, 4))
+        self.epoch = EpochOpened(
+            epoch=self.epochs, horizon=horizon, delta="0.05", panel_hash=self.panel.hash, reason=self.draw(texts())
+        )
+        self.queries, self.outcomes = 0, None
+        self.entries.append(self.epoch)
+
+    def measure(self) -> None:
+        if self.epoch is None or self.outcomes is not None:
+            self.open_epoch()
+        assert self.panel is not None
+        assert self.epoch is not None
+        found = self._rollouts([task.instance_id for task in self.panel.tasks], outcomes_known)
+        result = PanelResult(bank_hash=self.banks[-1].hash, outcomes=found)
+        self.outcomes = found
+        self.entries.append(Baseline(epoch=self.epoch.epoch, result=result))
+
+    def propose(self) -> Proposal:
+        bank = self.banks[-1]
+        taken = {item.key for item in bank.items}
+        fresh = self.draw(unique(items(created_step=st.just(0)), 3).map(lambda found: _without(found, taken)))
+        repeated = self.draw(st.lists(st.sampled_from(bank.items), max_size=2)) if bank.items else []
+        proposal = Proposal(
+            task_id=self.draw(ids),
+            items=fresh,
+            merges=tuple(Merge(kind=i.kind, name=i.name, source_task=self.draw(ids), attempts=3) for i in repeated),
+            reason=self.draw(texts()),
+        )
+        notes = self.draw(st.lists(attempt_notes, max_size=3).map(tuple))
+        self.entries.append(Proposed(proposal=proposal, attempts=notes))
+        return proposal
+
+    def judge(self) -> None:
+        proposal = self.propose()
+        if proposal.empty:
+            return
+        if self.epoch is None or self.outcomes is None or self.queries >= self.epoch.horizon:
+            self.measure()
+        self.queries += 1
+        verdict = self._verdict(proposal)
+        if verdict.decision == "indecisive" and self.draw(st.booleans()):
+            self._record(verdict, proposal)
+            verdict = self._verdict(proposal)  # the errored rollouts were run again: the same query
+        self._record(verdict, proposal)
+
+    def _record(self, verdict: Verdict, proposal: Proposal) -> None:
+        if verdict.decision == "accept":
+            self.banks.append(moves.apply(self.banks[-1], proposal))
+            self.outcomes = self._in_panel_order(verdict.outcomes)
+        self.entries.append(Judged(verdict=verdict, bank_after=self.banks[-1].hash))
+
+    def _in_panel_order(self, found: tuple[PanelOutcome, ...]) -> tuple[PanelOutcome, ...]:
+        assert self.panel is not None
+        return tuple(o for task in self.panel.tasks for o in found if o.task_id == task.instance_id)
+
+    def _verdict(self, proposal: Proposal) -> Verdict:
+        assert self.panel is not None
+        assert self.epoch is not None
+        assert self.outcomes is not None
+        order = tuple(self.draw(st.permutations([task.instance_id for task in self.panel.tasks])))
+        found = self._rollouts(list(order), outcomes if self.draw(st.booleans()) else st.just("resolved"))
+        now, then = [o.outcome for o in self.outcomes], [o.outcome for o in found]
+        needed = gate.needed_passes(self.panel.rho, len(order), self.panel.rollouts)
+        length = gate.decisive_prefix(now, then, needed)
+        kept = found if length is None else found[:length]
+        return Verdict(
+            proposal_id=proposal.id,
+            decision=gate.decide(now, [o.outcome for o in kept], needed),
+            epoch=self.epoch.epoch,
+            query=self.queries,
+            panel_hash=self.panel.hash,
+            bank_hash=self.banks[-1].hash,
+            pairing=self.panel.pairing,
+            rho=self.panel.rho,
+            n_tasks=len(order),
+            rollouts=self.panel.rollouts,
+            needed=needed,
+            current_passes=sum(o.outcome == "resolved" for o in self.outcomes),
+            candidate_passes=sum(o.outcome == "resolved" for o in kept),
+            unknown=sum(o.outcome == "errored" for o in kept),
+            order=order,
+            outcomes=kept,
+        )
+
+    def _rollouts(self, order: list[str], drawn: SearchStrategy[Outcome]) -> tuple[PanelOutcome, ...]:
+        """r rollouts for each task, in this order, with ordinals never used before."""
+        assert self.panel is not None
+        first, r = self.ordinal, self.panel.rollouts
+        self.ordinal += r
+        return tuple(
+            PanelOutcome(task_id=task, ordinal=first + j, outcome=self.draw(drawn), context_hash=digest(first))
+            for task in order
+            for j in range(r)
+        )
+
+
+def _without(found: tuple[Item, ...], taken: set[tuple[Kind, str]]) -> tuple[Item, ...]:
+    return tuple(item for item in found if item.key not in taken)
+
+
+@st.composite
+def stories(draw: DrawFn, max_steps: int = 6) -> Story:
+    """Legal histories: panels, epochs, baselines, proposals and verdicts of every decision, in any legal order."""
+    teller = _Teller(draw)
+    steps = [teller.judge, teller.judge, teller.judge, teller.propose, teller.measure, teller.open_epoch]
+    for step in draw(st.lists(st.sampled_from([*steps, teller.fix_panel]), max_size=max_steps)):
+        step()
+    return Story(teller.entries, teller.banks, teller.panel, teller.epoch, teller.queries, teller.outcomes)
