@@ -22,6 +22,8 @@ from valve_plugin.rollouts.system_slot import filled, with_slot
 if TYPE_CHECKING:
     from minisweagent import Agent
 
+    from valve_plugin.rollouts.workspace import Workspace
+
 SCRIPTED_MODEL = "openai/valve-scripted"
 """The simulated model; only it is told which rollout asks."""
 ROLLOUT_HEADER = "X-Valve-Rollout"
@@ -38,7 +40,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True):
     issue: str
     block: str
     """The context that ends the system message, verbatim; "": none."""
-    workspace: Path
+    workspace: Workspace
     settings: Settings
     wall_seconds: float = 4 * 3600.0
     """Backstop for the whole run. Reaching it is the infrastructure's failure: agents are limited by steps."""

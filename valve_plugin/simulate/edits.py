@@ -72,11 +72,15 @@ def _in_hunk(path: str, line: int, body: Iterator[str]) -> Iterator[Change]:
 
 
 def function_of(patch: str) -> str:
-    """Return the name of the innermost function or class the patch touches, as far as its text tells, else ""."""
+    """Return the function or class that stands above a patch's first change, else the first one below, else ""."""
+    above, changed = "", False
     for text in patch.split("\n"):
         hunk = _HUNK.match(text)
-        if (hunk and (name := _NAME.search(hunk[5]))) or (text[:1] in "+- " and (name := _NAME.search(text))):
-            return name[1]
+        if name := _NAME.search(hunk[5] if hunk else text):
+            above = name[1]
+        changed |= text[:1] in ("+", "-") and not text.startswith(("+++ ", "--- "))
+        if changed and above:
+            return above
     return ""
 
 

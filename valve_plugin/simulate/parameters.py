@@ -109,7 +109,8 @@ class Lesson(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def named_in(self, text: str) -> bool:
         """True when this lesson's name, for whatever task it was written, stands in `text` as a word."""
-        return _word(re.escape(self.name).replace(r"\$function", r"\w+"), text)
+        # A bank numbers names that clash: name-2.
+        return _word(re.escape(self.name).replace(r"\$function", r"\w+") + r"(?:-\d+)?", text)
 
 
 def named(name: str, text: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,7 +90,7 @@ class Running:
         return {
             "OPENAI_API_BASE": f"{self.base_url}/v1",
             "OPENAI_BASE_URL": f"{self.base_url}/v1",
-            "OPENAI_API_KEY": "simulation",
+            "OPENAI_API_KEY": "valve-simulated-key",
             "MSWEA_COST_TRACKING": "ignore_errors",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "NO_PROXY": past_proxies,
@@ -130,6 +131,11 @@ class _Server(ThreadingHTTPServer):
         self.simulation = simulation
         super().__init__(address, _Handler)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing about clients that were killed in the middle of a reply."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -145,7 +151,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200 if self.path == "/" else 404, {"banner": BANNER})
 
     def do_POST(self) -> None:
-        body = self.rfile.read(min(int(self.headers.get("Content-Length", 0)), _MAX_REQUEST))
+        length = self.headers.get("Content-Length", "")
+        if not (length.isdecimal() and int(length) <= _MAX_REQUEST):
+            self.close_connection = True  # an unread body would be taken for the next request
+            return self._refuse(413, f"Content-Length is {length!r}, expected at most {_MAX_REQUEST}")
+        body = self.rfile.read(int(length))
         if self.path != "/v1/chat/completions":
             return self._refuse(404, f"no such path: {self.path}; this server answers /v1/chat/completions")
         try:
@@ -154,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._refuse(400, "the simulation does not stream; leave `stream` out")
             simulation = self.server.simulation  # type: ignore[attr-defined]  # the handler is only ever given a _Server
             reply = simulation.reply(request, self.headers.get(ROLLOUT_HEADER, ""))
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
             return self._refuse(400, f"not a chat completion request: {type(e).__name__}: {e}")
         return self._send(200, reply)
 

@@ -1,0 +1,87 @@
+"""The extractor's replies: all kinds occur, by draw, and its lessons are usable items."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+
+from tests.simulate.rows import row
+from valve_plugin.errors import ModelOutputError
+from valve_plugin.extract.duplicates import split
+from valve_plugin.extract.parse import parse
+from valve_plugin.records import Bank, Item
+from valve_plugin.simulate import parameters as p
+from valve_plugin.simulate.draw import Draw
+from valve_plugin.simulate.extractor import answer
+
+DEFAULTS, LESSONS = p.defaults(), p.lessons()
+QUALITY = {x.item("total", "shop/cart.py").name: x.quality for x in LESSONS}
+
+
+def _answers(count: int, known: str = "") -> list[str]:
+    task = row("func_pm_ctrl_shuffle")
+    return [answer(DEFAULTS, LESSONS, task, known, Draw(seed, task.instance_id, "extractor")) for seed in range(count)]
+
+
+def test_all_kinds_of_reply_occur_and_good_ones_parse() -> None:
+    kinds: Counter[str] = Counter()
+    for reply in _answers(300):
+        try:
+            found = parse(reply)
+        except ModelOutputError:
+            kinds["malformed"] += 1
+            continue
+        drafts = (*found.principles, *found.skills)
+        assert 1 <= len(drafts) <= 3
+        kinds.update({QUALITY[d.name] for d in drafts})
+    assert set(kinds) == {"malformed", "good", "useless", "harmful"}
+
+
+def test_known_lessons_are_only_repeated_on_purpose() -> None:
+    known = [x.item("total", "shop/cart.py") for x in LESSONS if x.quality == "good"]
+    bank = Bank(repo="acme/shop", principles=_of("principle", known), skills=_of("skill", known))
+    prompt = "\n".join(f"- {x.name}" for x in known)
+    fresh, repeated, suppressed = 0, 0, 0
+    for reply in _answers(300, prompt):
+        try:
+            found = parse(reply)
+        except ModelOutputError:
+            continue
+        items = [Item(kind="principle", name=d.name, text=d.text, markdown=d.markdown) for d in found.principles]
+        for d in found.skills:
+            items.append(Item(kind="skill", name=d.name, text=d.text, markdown=d.markdown, scope_hint=d.scope_hint))
+        new, merges, near = split(items, bank)
+        fresh, repeated, suppressed = fresh + len(new), repeated + len(merges), suppressed + len(near)
+    assert fresh > 100
+    assert repeated > 3
+    assert suppressed > 3
+
+
+def test_the_same_key_gives_the_same_reply() -> None:
+    assert _answers(20) == _answers(20)
+    assert len(set(_answers(20))) > 5
+
+
+@pytest.mark.parametrize(("a", "b"), list(combinations(LESSONS, 2)), ids=lambda x: x.name)
+def test_no_two_lessons_are_near_duplicates(a: p.Lesson, b: p.Lesson) -> None:
+    if a.kind == b.kind:
+        first, second = (x.item("total", "shop/cart.py") for x in (a, b))
+        assert len(split([first, second], Bank(repo="r"))[0]) == 2
+
+
+def test_lessons_have_the_sections_that_are_asked_for() -> None:
+    for lesson in LESSONS:
+        wanted = (
+            ("**Scope:**", "**Trigger:**", "**Procedure:**")
+            if lesson.kind == "skill"
+            else ("**Statement:**", "**When to apply:**")
+        )
+        assert all(section in lesson.markdown for section in wanted), lesson.name
+        assert bool(lesson.scope_hint) == (lesson.kind == "skill"), lesson.name
+    assert len({x.name for x in LESSONS}) == len(LESSONS)
+
+
+def _of(kind: str, items: list[Item]) -> tuple[Item, ...]:
+    return tuple(x for x in items if x.kind == kind)

@@ -1,0 +1,64 @@
+"""Trajectories of finished rollouts, redacted and compressed in user data, until a bank's local store takes them."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from valve_plugin.bank.files import make_dir, read_limited, write_atomic
+from valve_plugin.bank.paths import data_dir
+from valve_plugin.codec import digest_bytes
+from valve_plugin.errors import BankError, BankNotFoundError
+from valve_plugin.records import Attempt
+
+_GZIP = 31  # zlib window bits for a gzip file without a time stamp: equal trajectories are equal files
+_MAX_PACKED, _MAX_UNPACKED = 1 << 28, 1 << 30
+_MOST = 4000
+"""Files kept; beyond it the oldest half goes, since a bank that wanted them has its copy."""
+
+
+def keep(rollout_id: str, trajectory: bytes) -> str:
+    """Store a trajectory atomically; return its file name, which names the content too: ids recur across banks."""
+    if not trajectory:
+        return ""
+    name = f"{rollout_id}-{digest_bytes(trajectory)[:12]}.json.gz"
+    folder = _folder()
+    make_dir(folder, mode=0o700)
+    packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+    write_atomic(folder / name, packer.compress(trajectory) + packer.flush())
+    _forget_oldest(folder)
+    return name
+
+
+def read(attempt: Attempt) -> bytes:
+    """Return the trajectory of an attempt that a rollout returned: JSON in mini's own format.
+
+    Raises:
+        BankNotFoundError: it has none, or it is gone.
+        BankError: the file is damaged.
+    """
+    name = attempt.trajectory
+    if not name or name != Path(name).name:
+        raise BankNotFoundError(f"attempt {attempt.id} has no trajectory (it names {name!r})")
+    path = _folder() / name
+    unpacker = zlib.decompressobj(_GZIP)
+    try:
+        return unpacker.decompress(read_limited(path, _MAX_PACKED, "trajectory"), _MAX_UNPACKED)
+    except zlib.error as e:
+        raise BankError(f"{path}: damaged trajectory: {e}; delete it") from e
+
+
+def _folder() -> Path:
+    return data_dir() / "rollouts"
+
+
+def _forget_oldest(folder: Path) -> None:
+    with os.scandir(folder) as entries:
+        kept = [entry for entry in entries if entry.name.endswith(".json.gz")]
+    if len(kept) <= _MOST:
+        return
+    with suppress(FileNotFoundError):  # another process forgets at the same time
+        for entry in sorted(kept, key=lambda e: e.stat().st_mtime)[: _MOST // 2]:
+            os.unlink(entry.path)
