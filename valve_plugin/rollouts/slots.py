@@ -1,0 +1,82 @@
+"""Numbered scratch directories. Whoever holds a slot's lock owns it; a lock dies with its process, so what a killed
+process left behind is removed by the next one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from valve_plugin.bank.paths import data_dir
+from valve_plugin.errors import InfrastructureError
+
+_MOST = 4096
+
+
+@contextmanager
+def slot() -> Iterator[tuple[int, Path]]:
+    """Yield (number, empty private directory) of a slot nobody else holds; the directory is removed at the end.
+
+    Raises:
+        InfrastructureError: the user data directory cannot be written.
+    """
+    root = data_dir() / "workspaces"
+    try:
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        number, lock = _acquire(root)
+    except OSError as e:
+        raise InfrastructureError(f"{root}: cannot make a workspace: {e}") from e
+    path = root / str(number)
+    try:
+        remove(path)
+        path.mkdir(mode=0o700)
+        yield number, path
+    finally:
+        remove(path)
+        os.close(lock)
+
+
+def reap() -> int:
+    """Remove what dead processes left behind; return how many directories that were."""
+    root = data_dir() / "workspaces"
+    removed = 0
+    for path in root.glob("*[0-9]") if root.is_dir() else ():
+        lock = _try_lock(root / f"{path.name}.lock")
+        if lock is not None:
+            remove(path)
+            os.close(lock)
+            removed += 1
+    return removed
+
+
+def remove(path: Path) -> None:
+    """Remove a directory, also where its owner took away his own permissions."""
+    if not path.exists():
+        return
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        for folder, _, _ in os.walk(path):  # topdown, so a parent is opened before its children are listed
+            os.chmod(folder, stat.S_IRWXU)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _acquire(root: Path) -> tuple[int, int]:
+    for number in range(_MOST):
+        lock = _try_lock(root / f"{number}.lock")
+        if lock is not None:
+            return number, lock
+    raise InfrastructureError(f"{root}: all {_MOST} workspaces are in use; are other runs still going?")
+
+
+def _try_lock(path: Path) -> int | None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd

@@ -1,0 +1,81 @@
+"""One run of hidden tests in a sandbox."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from valve_plugin.errors import InfrastructureError
+from valve_plugin.records import Record
+from valve_plugin.rollouts import harness, verdicts
+from valve_plugin.rollouts.limits import Limits
+from valve_plugin.rollouts.sandbox import Sandbox
+from valve_plugin.rollouts.supervise import Completed
+from valve_plugin.rollouts.workspace import Workspace
+from valve_plugin.tasks.repository import Prepared
+
+_OPTIONS = (
+    "--color=no",
+    "--continue-on-collection-errors",
+    "--disable-warnings",
+    "-p",
+    "no:cacheprovider",
+    "-q",
+    "--tb=no",
+)
+
+
+class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Verdicts of one run, and how it ended."""
+
+    __test__ = False
+    tests: dict[str, str]
+    trouble: str = ""
+    """Why the run as a whole cannot be believed; empty: it can."""
+    timed_out: bool = False
+
+
+def run_tests(
+    sandbox: Sandbox, workspace: Workspace, prepared: Prepared, paths: Sequence[str], limits: Limits
+) -> TestRun:
+    """Run the tests under `paths` (files or directories of the tree) and return their verdicts.
+
+    Raises:
+        InfrastructureError: the harness did not come up; nothing that was tested had run yet.
+    """
+    script = Path(harness.__file__).resolve()
+    root = sandbox.root or str(workspace.path)
+    key = secrets.token_bytes(32)
+    plan = {
+        "key": key.hex(),
+        "paths": [f"{root}/{r}".removesuffix("/.") for r in prepared.repository.source_roots],
+        "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
+    }
+    # -I: the tree is not on the import path, nor is anything of the environment, until the harness adds it.
+    done = sandbox.run(
+        [str(prepared.python), "-I", str(script)],
+        workspace,
+        limits=limits,
+        stdin=json.dumps(plan).encode(),
+        readonly=[script],
+    )
+    report = verdicts.read(done.output, key)
+    if not report.started:
+        raise InfrastructureError(f"the test harness did not start: {_tail(done)}")
+    return TestRun(tests=report.tests, trouble=_trouble(report, done), timed_out=done.timed_out)
+
+
+def _trouble(report: verdicts.Report, done: Completed) -> str:
+    if report.forged:
+        return report.forged
+    if done.limit:
+        return f"the tests hit the {done.limit} limit"
+    return "" if report.ended else f"the test run ended early: {_tail(done)}"
+
+
+def _tail(done: Completed) -> str:
+    text = done.output[-2000:].decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if line and not line.startswith("@valve")]
+    return f"exit code {done.returncode}; {' / '.join(lines[-3:])[-300:]}"

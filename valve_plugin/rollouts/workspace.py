@@ -1,0 +1,207 @@
+"""An agent's copy of a task: one commit, no history, no hidden tests; and the patch it became.
+
+Nothing the agent can write is trusted here: its `.git` is never read, symbolic links are never followed, and what
+changed is found by comparing its files with the store's pristine tree.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from valve_plugin.errors import TaskError
+from valve_plugin.records import Task
+from valve_plugin.rollouts.slots import slot
+from valve_plugin.rollouts.state import state
+from valve_plugin.tasks.git import TreeEntry, git, read_tree, write_tree
+from valve_plugin.tasks.repository import Prepared, interpreter_prefix
+
+MAX_PATCH_BYTES = 10_000_000
+_FIRST_UID = 1_900_000_000  # far above any real user: as root, each workspace's processes get a uid of their own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """Directories of one rollout; all are gone when its context manager ends."""
+
+    path: Path
+    """The working tree; /testbed inside a sandbox."""
+    home: Path
+    tmp: Path
+    """Kept from command to command, private to this workspace."""
+    uid: int
+    """Owner of everything the agent makes."""
+    store: Path | None = None
+    commit: str = ""
+    """The pristine commit the tree was made from."""
+    readonly: tuple[Path, ...] = ()
+    """What commands may read, at its own place: the test environment and its interpreter."""
+    bin: Path | None = None
+    """The test environment's commands, first on PATH."""
+    source_roots: tuple[str, ...] = (".",)
+    """Directories of the tree that are on the import path."""
+
+    @property
+    def root(self) -> Path:
+        """The directory that holds all the others."""
+        return self.path.parent
+
+
+@contextmanager
+def open(prepared: Prepared, task: Task) -> Iterator[Workspace]:  # noqa: A001 (a contract name)
+    """Yield a fresh workspace of the task; it is removed at the end, or by the next run after a kill.
+
+    Raises:
+        TaskError: the task's patch does not apply.
+        InfrastructureError: git or the disk failed.
+    """
+    with at_commit(prepared, state(prepared, task).tip) as workspace:
+        yield workspace
+
+
+@contextmanager
+def at_commit(prepared: Prepared, commit: str) -> Iterator[Workspace]:
+    """Yield a workspace that holds a commit of the store as its only one."""
+    with empty(prepared) as workspace:
+        path = workspace.path
+        own = path / ".git"
+        git("init", "-q", "--template=", "-b", "main", str(path))
+        fetch = ["fetch", "-q", "--no-write-fetch-head", "--update-head-ok", str(prepared.store)]
+        git(*fetch, f"{commit}:refs/heads/main", git_dir=own, cwd=path)
+        git("reset", "-q", "--hard", git_dir=own, cwd=path)
+        _give(path, workspace.uid)
+        yield replace(workspace, store=prepared.store, commit=commit)
+
+
+@contextmanager
+def empty(prepared: Prepared | None = None) -> Iterator[Workspace]:
+    """Yield a workspace with an empty tree, for callers that fill it themselves."""
+    with slot() as (number, root):
+        uid = _FIRST_UID + number if os.geteuid() == 0 else os.getuid()
+        places = {name: root / name for name in ("testbed", "home", "tmp")}
+        for place in places.values():
+            place.mkdir()
+            _give(place, uid)
+        workspace = Workspace(path=places["testbed"], home=places["home"], tmp=places["tmp"], uid=uid)
+        if prepared is not None:
+            workspace = replace(
+                workspace,
+                readonly=(prepared.venv, interpreter_prefix(prepared)),
+                bin=prepared.python.parent,
+                source_roots=prepared.repository.source_roots,
+            )
+        yield workspace
+
+
+def diff(workspace: Workspace) -> str:
+    """Return the patch from the pristine tree to what the files are now, new and binary files included.
+
+    Ignored files are left out as `git add` would; whatever became of the workspace's own `.git` does not matter.
+
+    Raises:
+        TaskError: the patch is larger than 10 MB; that is the agent's doing, not the host's.
+    """
+    assert workspace.store is not None, "this workspace was not made from a task"
+    with tempfile.TemporaryDirectory(prefix="valve-diff-", dir=workspace.root) as scratch:
+        objects = Path(scratch) / "objects"
+        objects.mkdir()
+        env = {
+            "GIT_OBJECT_DIRECTORY": str(objects),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(workspace.store / "objects"),
+        }
+        tree = _snapshot(workspace, workspace.store, Path(scratch) / "index", env)
+        return tree_diff(workspace.store, workspace.commit, tree, env)
+
+
+def tree_diff(store: Path, old: str, new: str, env: Mapping[str, str] | None = None) -> str:
+    """Return the patch between two trees as text that applies byte for byte.
+
+    A text file that is not UTF-8 cannot be quoted in a string: then every file is written in git's binary form.
+
+    Raises:
+        TaskError: it is larger than 10 MB.
+    """
+    command = ["diff-tree", "-p", "-r", "--binary", "--full-index", "--no-renames", "--no-ext-diff", old, new]
+    patch = git(*command, git_dir=store, env=env)
+    if len(patch) <= MAX_PATCH_BYTES:
+        try:
+            return patch.decode("utf-8")
+        except UnicodeDecodeError:
+            with tempfile.NamedTemporaryFile("w", suffix=".attributes") as attributes:
+                attributes.write("* -diff\n")
+                attributes.flush()
+                patch = git("-c", f"core.attributesFile={attributes.name}", *command, git_dir=store, env=env)
+    if len(patch) > MAX_PATCH_BYTES:
+        raise TaskError(f"the patch has {len(patch):,} bytes, expected at most {MAX_PATCH_BYTES:,}")
+    return patch.decode("utf-8")
+
+
+def _snapshot(workspace: Workspace, store: Path, index: Path, env: Mapping[str, str]) -> str:
+    """Write the tree of the workspace's files: tracked ones whatever they became, new ones unless ignored."""
+    tracked = read_tree(store, workspace.commit)
+    files = {path: mode for path, mode in _walk(workspace.path) if path in tracked or not path.endswith("/")}
+    ignored = _ignored(workspace.path, [path for path in files if path not in tracked], store, index, env)
+    kept = {path: mode for path, mode in files.items() if path not in ignored}
+    return write_tree(store, _hash(workspace.path, kept, store, env), index, env)
+
+
+def _walk(root: Path, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (relative path, git mode) of every file, never through a symbolic link, never inside a `.git`."""
+    folder = root / prefix
+    os.chmod(folder, os.lstat(folder).st_mode | stat.S_IRWXU)
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda e: e.name):
+            path = prefix + entry.name
+            if entry.name.lower() == ".git":
+                continue
+            if entry.is_symlink():
+                yield path, "120000"
+            elif entry.is_dir(follow_symlinks=False):
+                yield from _walk(root, path + "/")
+            elif entry.is_file(follow_symlinks=False):
+                yield path, "100755" if entry.stat(follow_symlinks=False).st_mode & 0o100 else "100644"
+
+
+def _ignored(root: Path, paths: list[str], store: Path, index: Path, env: Mapping[str, str]) -> set[str]:
+    if not paths:
+        return set()
+    data = "\0".join(paths).encode("utf-8", "surrogateescape")
+    env = {**env, "GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": str(index)}
+    out = git("check-ignore", "-z", "--stdin", "--no-index", git_dir=store, cwd=root, env=env, data=data, ok=(0, 1))
+    return set(out.decode("utf-8", "surrogateescape").split("\0"))
+
+
+def _hash(root: Path, files: Mapping[str, str], store: Path, env: Mapping[str, str]) -> dict[str, TreeEntry]:
+    """Store the files' contents as they are; return the entries of their tree."""
+    stream, paths = [], list(files)
+    for number, path in enumerate(paths, 1):
+        full = root / path
+        content = os.fsencode(os.readlink(full)) if files[path] == "120000" else _read(full)
+        stream.append(b"blob\nmark :%d\ndata %d\n%s\n" % (number, len(content), content))
+    marks = root.parent / "marks"
+    git("fast-import", "--quiet", f"--export-marks={marks}", git_dir=store, env=env, data=b"".join(stream))
+    lines = marks.read_text().splitlines() if paths else []
+    marks.unlink(missing_ok=True)
+    oids = {int(mark[1:]): oid for mark, oid in (line.split() for line in lines)}
+    return {path: (files[path], oids[number]) for number, path in enumerate(paths, 1)}
+
+
+def _read(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(fd, "rb") as file:
+        return file.read()
+
+
+def _give(path: Path, uid: int) -> None:
+    """Make `uid` the owner of a tree, where this process may."""
+    if os.geteuid() != 0:
+        return
+    os.chown(path, uid, uid)
+    for folder, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            os.lchown(os.path.join(folder, name), uid, uid)

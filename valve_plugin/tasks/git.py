@@ -1,0 +1,100 @@
+"""Git as a function: a fixed identity, no user or system configuration, exact bytes, errors that say what failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from valve_plugin.errors import InfrastructureError
+
+# One identity and one moment, so that equal trees give equal commits on every machine.
+_FIXED = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_AUTHOR_NAME": "valve",
+    "GIT_AUTHOR_EMAIL": "valve@localhost",
+    "GIT_AUTHOR_DATE": "2000-01-01T00:00:00Z",
+    "GIT_COMMITTER_NAME": "valve",
+    "GIT_COMMITTER_EMAIL": "valve@localhost",
+    "GIT_COMMITTER_DATE": "2000-01-01T00:00:00Z",
+    "LC_ALL": "C",
+}
+# Outranks every .gitattributes of a tree: what is stored is what is read back, byte for byte.
+_ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -export-ignore -export-subst\n"
+# What running tests leaves behind; never part of a patch.
+_EXCLUDE = "__pycache__/\n*.py[co]\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\n.hypothesis/\n.coverage\n"
+
+TreeEntry = tuple[str, str]
+"""(mode, object id) of one path."""
+
+
+def git(
+    *arguments: str,
+    git_dir: Path | None = None,
+    cwd: Path | None = None,
+    data: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    ok: tuple[int, ...] = (0,),
+) -> bytes:
+    """Run one git command and return its standard output.
+
+    Raises:
+        InfrastructureError: git is missing or ends with a code that is not in `ok`.
+    """
+    full = {"PATH": os.environ.get("PATH", os.defpath), **_FIXED, **(env or {})}
+    if git_dir is not None:
+        full["GIT_DIR"] = str(git_dir)
+    command = ["git", *arguments]
+    try:
+        done = subprocess.run(command, cwd=cwd, env=full, input=data, capture_output=True, check=False)
+    except OSError as e:
+        raise InfrastructureError(f"git cannot be run: {e}; install git and put it on PATH") from e
+    if done.returncode not in ok:
+        said = done.stderr.decode("utf-8", "replace").strip()[-500:]
+        raise InfrastructureError(f"git {arguments[0]} ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+def create_store(path: Path) -> None:
+    """Make a bare repository that keeps bytes as they are."""
+    git("init", "-q", "--bare", "--template=", str(path))
+    info = path / "info"
+    info.mkdir(exist_ok=True)
+    (info / "attributes").write_text(_ATTRIBUTES)
+    (info / "exclude").write_text(_EXCLUDE)
+
+
+def import_files(store: Path, files: Iterable[tuple[str, str, bytes]], ref: str) -> str:
+    """Commit (path, mode, content) triples without a parent as `ref`; return the commit id."""
+    stream = [f"commit {ref}\ncommitter valve <valve@localhost> 946684800 +0000\ndata 4\nbase\n".encode()]
+    for path, mode, content in sorted(files):
+        stream.append(f"M {mode} inline {_quote(path)}\ndata {len(content)}\n".encode() + content + b"\n")
+    git("fast-import", "--quiet", "--force", git_dir=store, data=b"".join(stream))
+    return git("rev-parse", ref, git_dir=store).decode().strip()
+
+
+def read_tree(store: Path, tree: str) -> dict[str, TreeEntry]:
+    """Return every path of a tree (or commit) with its mode and object id."""
+    out = git("ls-tree", "-r", "-z", "--full-tree", tree, git_dir=store)
+    entries = {}
+    for line in out.decode("utf-8", "surrogateescape").split("\0")[:-1]:
+        meta, path = line.split("\t", 1)
+        mode, _, oid = meta.split(" ")
+        entries[path] = (mode, oid)
+    return entries
+
+
+def write_tree(store: Path, entries: Mapping[str, TreeEntry], index: Path, env: Mapping[str, str] | None = None) -> str:
+    """Write a tree of exactly these entries, by way of a scratch index file; return its id."""
+    lines = "".join(f"{mode} {oid}\t{path}\0" for path, (mode, oid) in entries.items())
+    env = {**(env or {}), "GIT_INDEX_FILE": str(index)}
+    index.unlink(missing_ok=True)
+    git("update-index", "-z", "--index-info", git_dir=store, env=env, data=lines.encode("utf-8", "surrogateescape"))
+    return git("write-tree", git_dir=store, env=env).decode().strip()
+
+
+def _quote(path: str) -> str:
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -1,0 +1,203 @@
+"""A repository tasks are about: where its source comes from, and the store and environment made from it once."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from filelock import FileLock
+from msgspec import Meta
+from msgspec.structs import replace
+
+from valve_plugin import codec
+from valve_plugin.bank.files import read_limited, write_atomic
+from valve_plugin.bank.paths import data_dir
+from valve_plugin.errors import RecordError, TaskError
+from valve_plugin.records import Positive, Record
+from valve_plugin.tasks import environment, source
+from valve_plugin.tasks.git import create_store, import_files
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+FILE_NAME = "repository.toml"
+BASE_REF = "refs/valve/base"
+_MAX_BYTES = 1_000_000
+
+RelativePath = Annotated[str, Meta(min_length=1, max_length=300, pattern=r"^(\.|[A-Za-z0-9_][A-Za-z0-9_./-]*)$")]
+
+
+class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `repository.toml` says."""
+
+    name: Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?$")]
+    """What the rows call it in `repo`, usually owner/name."""
+    source: Annotated[str, Meta(pattern=r"^(pypi:[A-Za-z0-9][A-Za-z0-9_.-]*==[A-Za-z0-9_.!+-]+|path:.+)$")]
+    """`pypi:NAME==VERSION` (its source archive) or `path:DIRECTORY`, relative to repository.toml."""
+    sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")] = ""
+    """Of the source archive; empty: not checked."""
+    python: Annotated[str, Meta(pattern=r"^(3\.\d+(-3\.\d+)?)?$")] = ""
+    """Versions the requirements install on, like `3.10-3.13`; empty: any."""
+    requirements: tuple[Annotated[str, Meta(min_length=1, pattern=r"^[^-\s]")], ...] = ()
+    """What the tests need, pinned; the repository itself is never installed, it is put on the import path."""
+    source_roots: tuple[RelativePath, ...] = (".",)
+    """Directories that go on the import path."""
+    test_roots: tuple[RelativePath, ...] = ("tests",)
+    """Files and directories that hold the tests: what a whole run is given, and what no patch may touch."""
+    pytest_args: tuple[str, ...] = ()
+    suite: Annotated[str, Meta(max_length=100)] = ""
+    """File with one test id a line, beside repository.toml: what rows without PASS_TO_PASS must keep passing."""
+    cpu_seconds: Positive = 120
+    """CPU limit of one whole test run."""
+
+    @property
+    def slug(self) -> str:
+        """The name as one path component."""
+        return self.name.replace("/", "__")
+
+
+class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A repository ready for rollouts."""
+
+    repository: Repository
+    folder: str
+    """Where everything below was made."""
+    base: str
+    """Commit id of the untouched source."""
+    base_python: str = ""
+    """Version of the interpreter, like 3.11.7."""
+
+    @property
+    def name(self) -> str:
+        """The repository's name."""
+        return self.repository.name
+
+    @property
+    def store(self) -> Path:
+        """Bare git repository that holds the base commit."""
+        return Path(self.folder) / "store.git"
+
+    @property
+    def venv(self) -> Path:
+        """The test environment."""
+        return Path(self.folder) / "venv"
+
+    @property
+    def python(self) -> Path:
+        """The test environment's interpreter; a symbolic link that must not be resolved."""
+        return self.venv / "bin" / "python"
+
+    @property
+    def digest(self) -> str:
+        """What test outcomes depend on besides task and patch: definition, source and interpreter."""
+        return codec.digest([self.repository, self.base, self.base_python])
+
+
+def read(path: Path) -> Repository:
+    """Read a repository.toml; a relative `path:` source becomes absolute.
+
+    Raises:
+        TaskError: missing, too large, not UTF-8, not TOML, unknown or malformed keys.
+    """
+    try:
+        raw = tomllib.loads(read_limited(path, _MAX_BYTES, "repository").decode("utf-8"))
+        repository = codec.convert(raw, Repository, where=str(path))
+    except FileNotFoundError as e:
+        raise TaskError(f"{path}: no such file; a task directory holds {FILE_NAME} and tasks.jsonl") from e
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecordError, RecursionError) as e:
+        raise TaskError(f"{path}: {e}") from e
+    if repository.source.startswith("path:"):
+        folder = (path.parent / repository.source.removeprefix("path:")).resolve()
+        repository = replace(repository, source=f"path:{folder}")
+    if any(".." in Path(p).parts for p in (*repository.source_roots, *repository.test_roots, repository.suite)):
+        raise TaskError(f"{path}: source_roots, test_roots and suite must stay inside the directory, without '..'")
+    return repository
+
+
+def prepare(repository: Repository, progress: Callable[[str], None] | None = None) -> Prepared:
+    """Fetch the source, store it, and make the test environment. Idempotent; resumes after a kill.
+
+    Steps that were finished are kept; concurrent callers wait for the first.
+
+    Raises:
+        TaskError: the source does not exist or is not what sha256 says, or no usable Python.
+        InfrastructureError: the package index or git failed.
+    """
+    say = progress or (lambda _: None)
+    home = _home(repository.name)
+    home.mkdir(parents=True, exist_ok=True)
+    with FileLock(home / "lock"):
+        done = _read_prepared(home)
+        if done and done.repository == repository and done.python.exists():
+            return done
+        place = home / codec.digest(repository)[:12]
+        place.mkdir(exist_ok=True)
+        python = environment.find_python(repository.python)
+        test_python = environment.create(place / "venv", python, repository.requirements, say)
+        base = _store(place / "store.git", repository, test_python, say)
+        result = Prepared(
+            repository=repository,
+            folder=str(place),
+            base=base,
+            base_python=environment.version(test_python),
+        )
+        write_atomic(home / "prepared.json", codec.pretty(result))
+        return result
+
+
+def prepared(name: str) -> Prepared:
+    """Return what `prepare` made for the repository that rows call `name`.
+
+    Raises:
+        TaskError: it was not prepared on this machine; says how.
+    """
+    found = _read_prepared(_home(name))
+    if found is None or not found.python.exists():
+        raise TaskError(
+            f"repository {name!r} is not prepared on this machine; run `valve tasks verify DIRECTORY` on its task "
+            f"directory, or call valve_plugin.tasks.repository.prepare"
+        )
+    return found
+
+
+def _home(name: str) -> Path:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?", name):
+        raise TaskError(f"repository name {name!r} is not of the form owner/name")
+    return data_dir() / "repos" / name.replace("/", "__")
+
+
+def _read_prepared(home: Path) -> Prepared | None:
+    path = home / "prepared.json"
+    try:
+        return codec.decode(path.read_bytes(), Prepared, where=str(path))
+    except (OSError, RecordError):
+        return None  # absent or of another version: prepared anew
+
+
+def _store(path: Path, repository: Repository, python: Path, say: Callable[[str], None]) -> str:
+    commit = path / "valve-base"
+    if commit.exists():
+        return commit.read_text().strip()
+    kind, _, where = repository.source.partition(":")
+    if kind == "pypi":
+        say(f"downloading the source archive of {where}")
+        archive = source.download(python, where, path.parent / "archive")
+        files = source.from_archive(archive, repository.sha256)
+    else:
+        files = source.from_directory(Path(where))
+    say(f"storing {len(files)} files")
+    if not path.exists():
+        create_store(path)
+    base = import_files(path, files, BASE_REF)
+    write_atomic(commit, base.encode() + b"\n")
+    return base
+
+
+def interpreter_prefix(prepared: Prepared) -> Path:
+    """Return the installation the test environment borrows its standard library from."""
+    return environment.base_prefix(prepared.venv)
