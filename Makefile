@@ -22,7 +22,7 @@ help:
 # The stamps say what the environment holds; they age when the declaration of dependencies changes.
 $(VENV)/.runtime: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python >= 3.10 is needed; set PYTHON=")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --editable .
 	touch $@
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from valve_plugin.bank.checkout import find, name_of
+from valve_plugin.cli import detect
 
 
 def git(*args: str, cwd: Path) -> None:
@@ -87,6 +89,13 @@ def test_the_home_directory_is_no_project(tmp_path: Path, monkeypatch: pytest.Mo
 def test_git_files_that_make_no_sense_are_survived(tmp_path: Path) -> None:
     (tmp_path / ".git").write_bytes(b"\xff\xfe not a link")
     assert find(tmp_path).folder == tmp_path
+
+
+def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".git")
+    os.symlink("/dev/zero", tmp_path / "pyproject.toml")
+    assert find(tmp_path).folder == tmp_path
+    assert detect.tests(tmp_path, "Python").value == ""
 
 
 @pytest.mark.parametrize(

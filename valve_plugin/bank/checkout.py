@@ -15,6 +15,7 @@ PROJECT_FILES = [
     *("build.gradle.kts", "Gemfile", "composer.json", "mix.exs", "Package.swift", "CMakeLists.txt"),
 ]
 
+_MAX_BYTES = 1_000_000
 _REMOTE = re.compile(r'^\s*\[remote "(?P<name>[^"]+)"\]\s*$')
 _URL = re.compile(r"^\s*url\s*=\s*(?P<url>.+?)\s*$")
 _SCP = re.compile(r"^(?:[^@/]+@)?[^:/]+:(?P<path>(?!//).+)$")  # git@host:owner/name.git
@@ -124,6 +125,9 @@ def _remotes(config: Path) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text("utf-8", "replace")
+        if not path.is_file():  # a pipe or a device would never end
+            return ""
+        with path.open("rb") as file:
+            return file.read(_MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""

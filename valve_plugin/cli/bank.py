@@ -114,7 +114,7 @@ def log(
 
     Panels, baselines, proposals, and verdicts with their numbers, oldest first.
     """
-    from valve_plugin.cli.history import facts, words
+    from valve_plugin.cli.history import facts, style, words
 
     store = open_bank(bank)
     numbered = list(enumerate(store.entries(), start=1))[-(last or 0) :]
@@ -122,7 +122,7 @@ def log(
         output.emit_json([facts(number, entry) for number, entry in numbered])
         return
     for number, entry in numbered:
-        output.say(f"{number:>5}  {output.one_line(words(entry))}")
+        output.say(f"{number:>5}  {output.one_line(words(entry))}", style=style(entry))
 
 
 def verify(bank: BankDir = "", json: Json = False) -> None:

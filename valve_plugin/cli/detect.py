@@ -142,6 +142,8 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[Path], Finding | None]], ...] = (
 
 def _read(path: Path) -> str:
     try:
+        if not path.is_file():  # a pipe or a device would never end
+            return ""
         with path.open("rb") as file:
             return file.read(_MAX_BYTES).decode("utf-8", "replace")
     except OSError:

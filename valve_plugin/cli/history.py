@@ -37,6 +37,13 @@ def facts(number: int, entry: Entry) -> dict[str, Any]:
     return {"number": number, "words": words(entry), **plain(entry)}
 
 
+def style(entry: Entry) -> str:
+    """Return how a terminal shows the entry: what changed the bank, or waits for somebody, stands out."""
+    if not isinstance(entry, Judged):
+        return ""
+    return {"accept": "green", "reject": "", "indecisive": "yellow"}[entry.verdict.decision]
+
+
 def brief(verdict: Verdict) -> str:
     """Return a verdict in a few words; the net gain is an interval where rollouts were not run or got lost."""
     total = verdict.n_tasks * verdict.rollouts

@@ -93,8 +93,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def verbatim(text: str) -> None:
-    """Print text as it is, without an added line end; on a terminal without what steers it."""
-    sys.stdout.write(clean(text) + "\n" * bool(text) if is_terminal() else text.encode("utf-8", "replace").decode())
+    """Print text byte for byte; on a terminal, without what steers it and with a line end."""
+    if is_terminal():
+        shown = clean(text)
+        sys.stdout.write(shown if shown.endswith("\n") or not shown else f"{shown}\n")
+    else:
+        sys.stdout.write(text.encode("utf-8", "replace").decode())
 
 
 def markdown(text: str) -> None:
