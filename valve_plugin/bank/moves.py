@@ -21,9 +21,7 @@ def apply(bank: Bank, proposal: Proposal) -> Bank:
     for merge in proposal.merges:
         key = (merge.kind, merge.name)
         if key not in items:
-            raise RecordError(
-                f"proposal {proposal.id} merges into {merge.kind} {merge.name!r}, which is not in the bank"
-            )
+            raise RecordError(f"proposal {proposal.id} merges into {merge.kind} {merge.name!r}, which the bank lacks")
         items[key] = _merged(items[key], merge)
     for item in proposal.items:
         if item.key in items:

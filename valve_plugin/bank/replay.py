@@ -64,7 +64,8 @@ class Replay:
             raise RecordError(
                 f"a panel of {len(ids)} tasks ({len(set(ids))} different); expected at least one, each once"
             )
-        self.panel, self.epoch, self.outcomes, self._open_query = entry.panel, None, None, ""
+        self.panel, self.epoch = entry.panel, None
+        self.queries, self.outcomes, self._open_query = 0, None, ""
 
     @_feed.register
     def _epoch_opened(self, entry: EpochOpened) -> None:
@@ -128,7 +129,7 @@ class Replay:
             raise RecordError(f"query {verdict.query} after {self.queries}, expected {self.queries + 1}")
         if verdict.query > epoch.horizon:
             raise HorizonError(
-                f"query {verdict.query} of {epoch.horizon} declared for epoch {epoch.epoch}; open a new one"
+                f"query {verdict.query} of the {epoch.horizon} declared for epoch {epoch.epoch}; open a new epoch"
             )
 
     def _require_epoch(self, number: int) -> EpochOpened:

@@ -1,0 +1,178 @@
+"""The state a ledger leads to, and which entry may follow which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests import strategies
+from tests.strategies import Story
+from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed
+from valve_plugin.bank.replay import Replay
+from valve_plugin.codec import digest
+from valve_plugin.errors import HorizonError, RecordError, StaleVerdictError, ValveError
+from valve_plugin.records import Panel
+
+
+def replayed(entries: list[Entry]) -> Replay:
+    state = Replay()
+    for entry in entries:
+        state.feed(entry)
+    return state
+
+
+def facts(state: Replay) -> dict[str, Any]:
+    """Everything a Replay knows, to compare before and after."""
+    return {name: repr(value) for name, value in vars(state).items()}
+
+
+@given(strategies.stories())
+def test_replay_is_the_fold_of_the_accepted_moves(story: Story) -> None:
+    state = replayed(story.entries)
+    assert state.banks == story.banks
+    assert [bank.version for bank in state.banks] == list(range(len(state.banks)))
+    assert (state.panel, state.epoch, state.queries, state.outcomes) == (
+        story.panel,
+        story.epoch,
+        story.queries,
+        story.outcomes,
+    )
+
+
+@given(strategies.stories())
+def test_ordinals_are_above_every_recorded_rollout(story: Story) -> None:
+    state = replayed(story.entries)
+    used: dict[tuple[str, str], int] = {}
+    for entry in story.entries:
+        rollouts: tuple[Any, ...] = ()
+        if isinstance(entry, Baseline):
+            rollouts = entry.result.outcomes
+        elif isinstance(entry, Proposed):
+            rollouts = entry.attempts
+        elif isinstance(entry, Judged):
+            rollouts = entry.verdict.outcomes
+        for r in rollouts:
+            used[r.task_id, r.context_hash] = max(used.get((r.task_id, r.context_hash), -1), r.ordinal)
+    assert state.ordinals == {key: top + 1 for key, top in used.items()}
+
+
+@given(strategies.stories(), strategies.entries)
+def test_a_refused_entry_changes_nothing(story: Story, entry: Entry) -> None:
+    state = replayed(story.entries)
+    before = facts(state)
+    try:
+        state.feed(entry)
+    except ValveError:
+        assert facts(state) == before
+
+
+@given(strategies.stories(), st.data())
+def test_a_verdict_fits_in_one_place_only(story: Story, data: st.DataObject) -> None:
+    """Doing a step twice, or one step later, is refused, unless it was indecisive or changes nothing."""
+    judged = [i for i, entry in enumerate(story.entries) if isinstance(entry, Judged)]
+    if not judged:
+        return
+    at = data.draw(st.sampled_from(judged))
+    entry = story.entries[at]
+    assert isinstance(entry, Judged)
+    state = replayed(story.entries[: at + 1])
+    if entry.verdict.decision == "indecisive":
+        state.feed(entry)
+    else:
+        with pytest.raises(ValveError):
+            state.feed(entry)
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "error"),
+    [
+        ("bank_hash", lambda v: digest("another bank"), StaleVerdictError),
+        ("epoch", lambda v: v + 1, RecordError),
+        ("query", lambda v: v + 1, RecordError),
+        ("panel_hash", lambda v: digest("another panel"), RecordError),
+        ("proposal_id", lambda v: "unheard of", RecordError),
+        ("rho", lambda v: "0", RecordError),
+        ("n_tasks", lambda v: v + 1, RecordError),
+        ("rollouts", lambda v: v + 1, RecordError),
+        ("pairing", lambda v: "deployed", RecordError),
+        ("outcomes", lambda v: v[:-1], RecordError),
+        ("outcomes", lambda v: (*v[:-1], replace(v[-1], outcome="errored")), RecordError),
+    ],
+)
+def test_an_accept_must_be_about_what_is_current(
+    accept: list[Entry], field: str, change: Callable[[Any], Any], error: type[ValveError]
+) -> None:
+    entry = accept[-1]
+    assert isinstance(entry, Judged)
+    replayed(accept)  # sound as it is
+    verdict = replace(entry.verdict, **{field: change(getattr(entry.verdict, field))})
+    with pytest.raises(error):
+        replayed([*accept[:-1], replace(entry, verdict=verdict)])
+
+
+def test_an_accept_must_lead_to_the_bank_it_names(accept: list[Entry]) -> None:
+    entry = accept[-1]
+    assert isinstance(entry, Judged)
+    with pytest.raises(RecordError, match="but accept leads to"):
+        replayed([*accept[:-1], replace(entry, bank_after=entry.verdict.bank_hash)])
+
+
+def test_the_query_after_the_horizon_is_refused(accept: list[Entry]) -> None:
+    last = accept[-1]
+    assert isinstance(last, Judged)
+    epoch = next(e for e in accept if isinstance(e, EpochOpened))
+    entries = [replace(epoch, horizon=1) if e is epoch else e for e in accept]
+    state = replayed(entries)
+    again = replace(last.verdict, query=2, bank_hash=state.bank.hash)
+    with pytest.raises(HorizonError, match="query 2 of the 1 declared for epoch 1; open a new epoch"):
+        state.feed(replace(last, verdict=again))
+
+
+def test_a_new_panel_needs_a_new_epoch(accept: list[Entry]) -> None:
+    state = replayed(accept)
+    panel = next(e for e in accept if isinstance(e, PanelFixed))
+    state.feed(panel)
+    assert (state.epoch, state.outcomes) == (None, None)
+    baseline = next(e for e in accept if isinstance(e, Baseline))
+    with pytest.raises(RecordError, match="open an epoch first"):
+        state.feed(baseline)
+    state.feed(EpochOpened(epoch=2, horizon=9, delta="0.05", panel_hash=panel.panel.hash, reason="new panel"))
+    assert state.queries == 0
+
+
+@pytest.mark.parametrize("entry", [PanelFixed(panel=Panel(tasks=())), Opened(repo="again")])
+def test_what_may_never_come(accept: list[Entry], entry: Entry) -> None:
+    with pytest.raises(RecordError):
+        replayed([*accept, entry])
+
+
+def test_nothing_comes_before_opened(accept: list[Entry]) -> None:
+    with pytest.raises(RecordError, match="only the first, is `opened`"):
+        replayed(accept[1:])
+
+
+@pytest.mark.parametrize("spoil", ["missing", "errored", "foreign", "twice"])
+def test_a_baseline_is_complete(accept: list[Entry], spoil: str) -> None:
+    at = next(i for i, e in enumerate(accept) if isinstance(e, Baseline))
+    baseline = accept[at]
+    assert isinstance(baseline, Baseline)
+    found = baseline.result.outcomes
+    spoilt = {
+        "missing": found[:-1],
+        "errored": (*found[:-1], replace(found[-1], outcome="errored")),
+        "foreign": (*found[:-1], replace(found[-1], task_id="not in the panel")),
+        "twice": (*found, found[-1]),
+    }[spoil]
+    with pytest.raises(RecordError):
+        replayed([*accept[:at], replace(baseline, result=replace(baseline.result, outcomes=spoilt))])
+
+
+def test_an_epoch_has_one_baseline(accept: list[Entry]) -> None:
+    at = next(i for i, e in enumerate(accept) if isinstance(e, Baseline))
+    with pytest.raises(RecordError, match="has a baseline already"):
+        replayed([*accept[: at + 1], accept[at]])
