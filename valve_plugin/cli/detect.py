@@ -85,7 +85,7 @@ def _pytest(folder: Path) -> Finding | None:
         ("tests/conftest.py", ""),
     ):
         if (folder / name).is_file() and section in _read(folder / name):
-            return Finding(value="python -m pytest", how=f"{section or 'present'} in {name}" if section else name)
+            return Finding(value="python -m pytest", how=f"pytest's settings in {name}" if section else name)
     for directory in ("tests", "test", "."):
         found = sorted((folder / directory).glob("test_*.py"))
         if found:
