@@ -274,6 +274,8 @@ class Verdict(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The decisive prefix (complete for an accept), in canonical order."""
     reused: tuple[PanelOutcome, ...] = ()
     """Current outcomes kept because the context did not change (pairing "deployed")."""
+    deployed: Count = 0
+    """Accepts only: panel tasks whose context under the enlarged bank is the judged one; certificates need all."""
 
 
 class PanelResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

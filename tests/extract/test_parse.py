@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from valve_plugin import schemas
 from valve_plugin.errors import ModelOutputError
-from valve_plugin.extract.parse import MAX_BYTES, parse, schema
+from valve_plugin.extract.parse import MAX_BYTES, parse
 
 PRINCIPLE = {"name": "check_the_negation", "text": "Check which way a test goes.", "markdown": "**Statement:** x"}
 SKILL = {**PRINCIPLE, "scope_hint": "diff.py"}
@@ -20,7 +21,7 @@ ANSWER = {"issue_summary": "s", "principles": [PRINCIPLE], "skills": [SKILL]}
 def test_the_contract_is_a_valid_schema():
     from jsonschema import Draft202012Validator
 
-    Draft202012Validator.check_schema(schema())
+    Draft202012Validator.check_schema(schemas.load("extraction"))
 
 
 @pytest.mark.parametrize(

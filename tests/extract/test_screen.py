@@ -85,7 +85,6 @@ def test_any_name_becomes_a_bank_name_or_nothing(name):
     assert normal == normal_name(normal)
     if normal:
         plain = {"kind": "skill", "name": normal, "text": "t", "markdown": "m"}
-        from valve_plugin.codec import convert
 
         convert(plain, Item, where="x")
 

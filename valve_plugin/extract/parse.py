@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
-from typing import Any
 
 import msgspec
 
+from valve_plugin import schemas
 from valve_plugin.codec import decode
 from valve_plugin.errors import ModelOutputError, RecordError
 
@@ -36,13 +34,6 @@ class Extraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issue_summary: str = ""
 
 
-@cache
-def schema() -> dict[str, Any]:
-    """Return extraction.schema.json."""
-    raw = files("valve_plugin.schemas").joinpath("extraction.schema.json").read_bytes()
-    return decode(raw, dict[str, Any], where="extraction.schema.json")
-
-
 def parse(answer: str) -> Extraction:
     """Read a model's answer. One surrounding code fence is stripped; nothing else is repaired.
 
@@ -59,7 +50,7 @@ def parse(answer: str) -> Extraction:
     fenced = _FENCE.match(answer)
     try:
         data = decode(fenced[1] if fenced else answer, object, where="the answer")
-        problem = next(Draft202012Validator(schema()).iter_errors(data), None)
+        problem = next(Draft202012Validator(schemas.load("extraction")).iter_errors(data), None)
     except (RecordError, UnicodeError, RecursionError) as e:
         raise ModelOutputError(f"the answer is not JSON: {type(e).__name__}") from e
     if problem is not None:

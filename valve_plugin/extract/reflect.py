@@ -11,12 +11,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from valve_plugin import schemas
 from valve_plugin.codec import digest
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, InfrastructureError, ModelOutputError
 from valve_plugin.extract.digest import readable
 from valve_plugin.extract.duplicates import split
-from valve_plugin.extract.parse import Draft, Extraction, parse, schema
+from valve_plugin.extract.parse import Draft, Extraction, parse
 from valve_plugin.extract.screen import Source, safe_line, screen
 from valve_plugin.records import Attempt, Bank, Kind, Proposal
 
@@ -124,7 +125,7 @@ def _ask(settings: Settings, model: str, messages: list[dict[str, str]]) -> str:
 
     arguments: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "num_retries": RETRIES, **settings.model_kwargs}
     if litellm.supports_response_schema(model):
-        wanted = {"name": "extraction", "schema": schema()}
+        wanted = {"name": "extraction", "schema": schemas.load("extraction")}
         arguments.setdefault("response_format", {"type": "json_schema", "json_schema": wanted})
     try:
         response = litellm.completion(model=model, messages=messages, **arguments)

@@ -1,0 +1,194 @@
+"""Validate: judge a proposal by paired rollouts on the panel, and stop asking as soon as the answer is certain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from valve_plugin import plugins
+from valve_plugin.bank import moves
+from valve_plugin.bank.entries import Baseline, EpochOpened, Judged
+from valve_plugin.bank.store import BankStore
+from valve_plugin.config import Settings
+from valve_plugin.errors import BankError, HorizonError, InfrastructureError, RecordError
+from valve_plugin.gate.panel import Line
+from valve_plugin.gate.plan import (
+    Cell,
+    Plan,
+    baseline_plan,
+    deployed_share,
+    fixed_panel,
+    gate_plan,
+    panel_settings,
+    panel_tasks,
+)
+from valve_plugin.gate.stream import stream
+from valve_plugin.records import Outcome, PanelOutcome, PanelResult, Proposal, Task, Verdict
+from valve_plugin.tasks.load import load
+from valve_plugin.theory import gate
+
+Observe = Callable[[str, Mapping[str, Any]], None]
+
+
+def judge(
+    settings: Settings, bank_dir: Path, proposal: Proposal, observe: Observe = lambda name, data: None
+) -> Verdict:
+    """Return the gate's verdict about a proposal. The first gate of an epoch measures the current bank first.
+
+    Appends that baseline to the ledger, never the verdict: who asked commits it.
+
+    Args:
+        settings: `tasks` names the task set the panel was chosen from.
+        bank_dir: the bank; its panel is fixed and an epoch is open.
+        proposal: at least one new item, not in the bank yet.
+        observe: told about gate_started, rollout_finished, baseline.
+
+    Raises:
+        HorizonError: all queries of the epoch are used.
+        BankError: no panel is fixed, or no epoch is open.
+        InfrastructureError: the baseline could not be completed; run again to retry what failed.
+
+    Source: eq:gate, app:impl-validate.
+    """
+    return _Gate(settings, bank_dir, observe).judge(proposal)
+
+
+class _Gate:
+    """One bank, its panel, and how to ask about it."""
+
+    def __init__(self, settings: Settings, bank_dir: Path, observe: Observe) -> None:
+        self.store = BankStore.open(bank_dir)
+        self.panel = fixed_panel(self.store)
+        self.settings = panel_settings(settings, self.panel)
+        self.observe = observe
+        self.tasks: list[Task] = panel_tasks(self.panel, load(Path(settings.tasks)).tasks)
+        self.retrieve = plugins.load(settings.plugins).hook.valve_retrieve
+
+    def judge(self, proposal: Proposal) -> Verdict:
+        epoch, query = self._query(proposal)
+        current = self.store.current_outcomes() or self._baseline(epoch)
+        plan = gate_plan(self.settings, self.store, self.tasks, proposal, self.retrieve)
+        needed = gate.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
+        now = _values(current)
+        self.observe("gate_started", {
+            "proposal_id": proposal.id, "query": query, "needed": needed, "rollouts": len(plan.cells),
+            "current_passes": gate.passes(now), "order": plan.order,
+        })  # fmt: skip
+        outcomes = self._candidate(proposal, plan, now, needed)
+        candidate = _values((*plan.reused, *outcomes))
+        decision = gate.decide(now, candidate, needed)
+        enlarged = moves.apply(self.store.bank, proposal)
+        deployed = decision == "accept" and deployed_share(self.settings, enlarged, self.tasks, plan, self.retrieve)
+        return Verdict(
+            proposal_id=proposal.id,
+            decision=decision,
+            epoch=epoch.epoch,
+            query=query,
+            panel_hash=self.panel.hash,
+            bank_hash=self.store.bank.hash,
+            pairing=self.panel.pairing,
+            rho=self.panel.rho,
+            n_tasks=len(self.panel.tasks),
+            rollouts=self.panel.rollouts,
+            needed=needed,
+            current_passes=gate.passes(now),
+            candidate_passes=gate.passes(_values(outcomes)),
+            unknown=gate.unknown(_values(outcomes)),
+            order=plan.order,
+            outcomes=outcomes,
+            reused=plan.reused,
+            deployed=int(deployed),
+        )
+
+    def _query(self, proposal: Proposal) -> tuple[EpochOpened, int]:
+        """The open epoch and this query's number in it: the same again for a proposal left undecided."""
+        epoch = self.store.epoch()
+        if epoch is None:
+            raise BankError(f"{self.store.dir}: no epoch is open, so no horizon is declared; `valve evolve` opens one")
+        last = None
+        for entry in self.store.entries():
+            last = entry.verdict if isinstance(entry, Judged) else last
+        undecided = (
+            last and last.decision == "indecisive" and last.proposal_id == proposal.id and last.epoch == epoch.epoch
+        )
+        query = self.store.queries_used() + (0 if undecided else 1)
+        if query > epoch.horizon:
+            raise HorizonError(
+                f"all {epoch.horizon} gate queries declared for epoch {epoch.epoch} are used; open a new epoch "
+                "(its first gate measures the bank anew)"
+            )
+        return epoch, query
+
+    def _baseline(self, epoch: EpochOpened) -> tuple[PanelOutcome, ...]:
+        plan = baseline_plan(self.settings, self.store, self.tasks, self.retrieve)
+        self.observe("baseline_started", {"rollouts": len(plan.cells), "bank_hash": self.store.bank.hash})
+        found: dict[tuple[str, int], PanelOutcome] = {}
+        with closing(stream(self.settings, self.store.dir, None)) as lines:
+            for line in lines:
+                self._seen(line, plan, found)
+        outcomes = _prefix(plan, found)
+        errored = gate.unknown(_values(outcomes))
+        if errored or len(outcomes) < len(plan.cells):
+            raise InfrastructureError(
+                f"the baseline has {errored} errored and {len(plan.cells) - len(outcomes)} missing rollouts of "
+                f"{len(plan.cells)}; a baseline is complete or it is none: run again to retry only those"
+            )
+        result = PanelResult(bank_hash=self.store.bank.hash, outcomes=outcomes)
+        self.store.append(Baseline(epoch=epoch.epoch, result=result))
+        self.observe("baseline", {"passes": result.passes, "rollouts": len(outcomes)})
+        current = self.store.current_outcomes()
+        assert current is not None
+        return current
+
+    def _candidate(
+        self, proposal: Proposal, plan: Plan, current: Sequence[Outcome], needed: int
+    ) -> tuple[PanelOutcome, ...]:
+        """Run the candidate's rollouts until their canonical prefix decides; return that prefix."""
+        found: dict[tuple[str, int], PanelOutcome] = {}
+        reused = _values(plan.reused)
+        length = gate.decisive_prefix(current, reused, needed)
+        if length is None:
+            with closing(stream(self.settings, self.store.dir, proposal)) as lines:
+                for line in lines:
+                    self._seen(line, plan, found)
+                    known = _values(_prefix(plan, found))
+                    length = gate.decisive_prefix(current, [*reused, *known], needed)
+                    if length is not None:
+                        break
+        outcomes = _prefix(plan, found)
+        if length is None and len(outcomes) < len(plan.cells):
+            raise InfrastructureError(
+                f"the panel run ended after {len(found)} of {len(plan.cells)} rollouts; run again"
+            )
+        return outcomes if length is None else outcomes[: max(0, length - len(reused))]
+
+    def _seen(self, line: Line, plan: Plan, found: dict[tuple[str, int], PanelOutcome]) -> None:
+        o = line.outcome
+        found[o.task_id, o.ordinal] = o
+        self.observe("rollout_finished", {**line.telemetry, "done": len(found), "of": len(plan.cells)})
+
+
+def _values(outcomes: Sequence[PanelOutcome]) -> list[Outcome]:
+    return [o.outcome for o in outcomes]
+
+
+def _prefix(plan: Plan, found: Mapping[tuple[str, int], PanelOutcome]) -> tuple[PanelOutcome, ...]:
+    """Return the finished rollouts that no unfinished one precedes in canonical order."""
+    outcomes: list[PanelOutcome] = []
+    for cell in plan.cells:
+        outcome = found.get((cell.task.instance_id, cell.ordinal))
+        if outcome is None:
+            break
+        outcomes.append(_same_condition(cell, outcome))
+    return tuple(outcomes)
+
+
+def _same_condition(cell: Cell, outcome: PanelOutcome) -> PanelOutcome:
+    if outcome.context_hash != cell.context.hash:
+        raise RecordError(
+            f"the panel run judged {outcome.task_id} under context {outcome.context_hash[:12]}, planned was "
+            f"{cell.context.hash[:12]}; did the bank or its settings change meanwhile?"
+        )
+    return outcome

@@ -1,0 +1,75 @@
+"""The panel run: every rollout of a plan, several at once, each reported the moment it is durable."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import as_completed
+from functools import partial
+from types import FrameType
+from typing import Any, NoReturn
+
+import msgspec
+
+from valve_plugin.bank.local import LocalStore
+from valve_plugin.config import Settings
+from valve_plugin.gate.plan import Cell, Plan
+from valve_plugin.gate.rollout import RunAttempt, durable, telemetry
+from valve_plugin.records import Attempt, PanelOutcome
+from valve_plugin.rollouts.executors import LocalExecutor
+
+
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of the stream that `valve panel run` prints."""
+
+    outcome: PanelOutcome
+    """What the ledger may keep."""
+    telemetry: dict[str, Any] = {}
+    """What it took; nothing that decides reads it."""
+
+
+def run(attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan) -> Iterator[Line]:
+    """Yield each rollout of the plan as it ends. They start in canonical order and may end in any.
+
+    Leaving the iterator early ends the rollouts that still run.
+    """
+    with LocalExecutor(settings.workers) as executor:
+        jobs = [executor.submit(partial(durable, attempt, local, settings, cell, "panel")) for cell in plan.cells]
+        cells = dict(zip(jobs, plan.cells, strict=True))
+        for job in as_completed(jobs):
+            yield _line(cells[job], job.result())
+
+
+def stop_with(parent: int) -> None:
+    """End this process like an interrupt when it is told to terminate, or when its parent is gone.
+
+    Args:
+        parent: process id of who asked for the run; 0 when nobody waits for it.
+    """
+
+    def interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    if parent:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _line(cell: Cell, attempt: Attempt) -> Line:
+    assert attempt.outcome != "ungraded"  # panel tasks have tests
+    outcome = PanelOutcome(
+        task_id=cell.task.instance_id,
+        ordinal=cell.ordinal,
+        outcome=attempt.outcome,
+        context_hash=cell.context.hash,
+    )
+    return Line(outcome=outcome, telemetry=telemetry(attempt))

@@ -1,0 +1,153 @@
+"""What a gate will run: which context each panel task is judged under, and in which order its rollouts count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from valve_plugin.bank import moves, retrieval
+from valve_plugin.bank.entries import Baseline, Judged, PanelFixed
+from valve_plugin.bank.store import BankStore
+from valve_plugin.config import Settings
+from valve_plugin.errors import BankError, TaskError
+from valve_plugin.records import Bank, Context, Panel, PanelOutcome, Proposal, Task
+from valve_plugin.theory import gate
+
+
+class Retrieve(Protocol):
+    """The retrieve step, as all plugins of a run implement it."""
+
+    def __call__(self, *, settings: Settings, bank: Bank, task_id: str, issue: str) -> Context:
+        """See `hookspecs.Steps.valve_retrieve`."""
+        ...
+
+
+class Cell(NamedTuple):
+    """One rollout to be: a task, its context and this rollout's ordinal for the two."""
+
+    task: Task
+    context: Context
+    ordinal: int
+
+
+class Plan(NamedTuple):
+    """All rollouts of one gate (or baseline) in canonical order."""
+
+    order: tuple[str, ...]
+    """Every panel task."""
+    cells: tuple[Cell, ...]
+    """The rollouts to run."""
+    reused: tuple[PanelOutcome, ...] = ()
+    """Current outcomes that stand for the candidate too, since its context is the same bytes."""
+
+
+def fixed_panel(store: BankStore) -> Panel:
+    """Return the bank's panel.
+
+    Raises:
+        BankError: none is fixed yet.
+    """
+    panel = store.panel()
+    if panel is None:
+        raise BankError(f"{store.dir}: no panel is fixed yet; `valve evolve TASKS` fixes one before its first task")
+    return panel
+
+
+def panel_settings(settings: Settings, panel: Panel) -> Settings:
+    """Return the settings under which this panel's outcomes are comparable: its own win over whatever is set now."""
+    return replace(
+        settings, rho=panel.rho, rollouts=panel.rollouts, pairing=panel.pairing, embedding=panel.embedding,
+        panel_size=len(panel.tasks), panel_seed=panel.seed,
+    )  # fmt: skip
+
+
+def panel_tasks(panel: Panel, tasks: Sequence[Task]) -> list[Task]:
+    """Return the panel's tasks in panel order.
+
+    Raises:
+        TaskError: a task is missing, or its content is not what was pinned.
+    """
+    by_id = {task.instance_id: task for task in tasks}
+    found = []
+    for pinned in panel.tasks:
+        task = by_id.get(pinned.instance_id)
+        if task is None or task.content_hash != pinned.content_hash:
+            what = "has other content than the panel pinned" if task else "is not in the task set"
+            raise TaskError(f"panel task {pinned.instance_id} {what}; give the task set the panel was chosen from")
+        found.append(task)
+    return found
+
+
+def baseline_plan(settings: Settings, store: BankStore, tasks: Sequence[Task], retrieve: Retrieve) -> Plan:
+    """Return the complete measurement of the current bank, in panel order."""
+    contexts = {t.instance_id: _current(settings, store.bank, t, retrieve) for t in tasks}
+    return _plan(settings, store, tasks, contexts, [t.instance_id for t in tasks], ())
+
+
+def gate_plan(
+    settings: Settings, store: BankStore, tasks: Sequence[Task], proposal: Proposal, retrieve: Retrieve
+) -> Plan:
+    """Return the measurement of the candidate bank.
+
+    Under pairing "deployed" a task whose context stays what its current outcomes were measured under keeps
+    them. The order is learned from the ledger alone, so every process that reads it plans the same.
+    """
+    enlarged = moves.apply(store.bank, proposal)
+    if settings.pairing == "deployed":
+        contexts = {t.instance_id: _current(settings, enlarged, t, retrieve) for t in tasks}
+    else:
+        contexts = {
+            t.instance_id: retrieval.candidate(
+                settings, store.bank, enlarged, proposal, t.instance_id, t.problem_statement
+            )
+            for t in tasks
+        }
+    current = store.current_outcomes() or ()
+    measured = {o.task_id: o.context_hash for o in current}
+    kept = {
+        task for task, context in contexts.items() if settings.pairing == "deployed" and measured[task] == context.hash
+    }
+    order = gate.order([t.instance_id for t in tasks], _history(store), current)
+    return _plan(settings, store, tasks, contexts, order, tuple(o for o in current if o.task_id in kept))
+
+
+def deployed_share(settings: Settings, enlarged: Bank, tasks: Sequence[Task], plan: Plan, retrieve: Retrieve) -> int:
+    """Return how many panel tasks would get, from the enlarged bank, exactly the context they were judged under."""
+    judged = {cell.task.instance_id: cell.context.hash for cell in plan.cells}
+    judged |= {o.task_id: o.context_hash for o in plan.reused}
+    return sum(_current(settings, enlarged, t, retrieve).hash == judged[t.instance_id] for t in tasks)
+
+
+def _plan(
+    settings: Settings,
+    store: BankStore,
+    tasks: Sequence[Task],
+    contexts: dict[str, Context],
+    order: Sequence[str],
+    reused: tuple[PanelOutcome, ...],
+) -> Plan:
+    by_id = {t.instance_id: t for t in tasks}
+    kept = {o.task_id for o in reused}
+    fresh = [task for task in order if task not in kept]
+    first = {task: store.ordinals(task, contexts[task].hash) for task in fresh}
+    cells = [Cell(by_id[t], contexts[t], n) for t, n in gate.canonical_cells(fresh, settings.rollouts, first)]
+    return Plan(tuple(order), tuple(cells), reused)
+
+
+def _current(settings: Settings, bank: Bank, task: Task, retrieve: Retrieve) -> Context:
+    return retrieve(settings=settings, bank=bank, task_id=task.instance_id, issue=task.problem_statement)
+
+
+def _history(store: BankStore) -> list[PanelOutcome]:
+    """Every outcome recorded on the fixed panel, oldest first, whichever bank it measured."""
+    outcomes: list[PanelOutcome] = []
+    for entry in store.entries():
+        if isinstance(entry, PanelFixed):
+            outcomes = []
+        elif isinstance(entry, Baseline):
+            outcomes += entry.result.outcomes
+        elif isinstance(entry, Judged):
+            outcomes += entry.verdict.outcomes
+    return outcomes

@@ -1,0 +1,74 @@
+"""One durable rollout: out of the journal when it ran before, else run, kept, and journaled before anyone counts it."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal, Protocol
+
+from valve_plugin.bank.local import LocalStore
+from valve_plugin.config import Settings
+from valve_plugin.errors import BankNotFoundError
+from valve_plugin.gate.plan import Cell
+from valve_plugin.records import Attempt, Context, Task
+from valve_plugin.rollouts import trajectories
+from valve_plugin.rollouts.attempt import rollout_key
+
+PAUSES = (1.0, 10.0)
+"""Seconds before each further try of a rollout whose host or provider failed."""
+
+
+class RunAttempt(Protocol):
+    """The attempt step, as all plugins of a run implement it."""
+
+    def __call__(
+        self, *, settings: Settings, task: Task, context: Context, ordinal: int, source: Literal["evolve", "panel"]
+    ) -> Attempt:
+        """See `hookspecs.Steps.valve_attempt`."""
+        ...
+
+
+def durable(
+    attempt: RunAttempt, local: LocalStore, settings: Settings, cell: Cell, source: Literal["evolve", "panel"]
+) -> Attempt:
+    """Return the rollout of a cell, run at most once however often its process is killed.
+
+    An errored rollout is tried again after a pause, a few times, and is never journaled: the next process
+    tries it anew.
+    """
+    key = rollout_key(settings, cell.task, cell.context, cell.ordinal)
+    known = local.journal_get(key)
+    if known is not None:
+        return known
+    for pause in (*PAUSES, None):
+        done = attempt(settings=settings, task=cell.task, context=cell.context, ordinal=cell.ordinal, source=source)
+        if done.outcome != "errored" or pause is None:
+            break
+        time.sleep(pause)
+    kept = local.add_attempt(done, _trajectory(done))
+    local.telemetry("rollouts", telemetry(kept))
+    if kept.outcome != "errored":
+        local.journal_put(key, kept)
+    return kept
+
+
+def telemetry(attempt: Attempt) -> dict[str, object]:
+    """Return what a rollout took; it informs people, never a verdict."""
+    return {
+        "task_id": attempt.task_id,
+        "ordinal": attempt.ordinal,
+        "source": attempt.source,
+        "outcome": attempt.outcome,
+        "reason": attempt.reason,
+        "exit_status": attempt.exit_status,
+        "steps": attempt.steps,
+        "cost_usd": attempt.cost_usd,
+        "seconds": round(attempt.seconds, 3),
+        "model": attempt.model,
+    }
+
+
+def _trajectory(attempt: Attempt) -> bytes | None:
+    try:
+        return trajectories.read(attempt) if attempt.trajectory else None
+    except BankNotFoundError:  # the shared folder forgets the oldest; the outcome stands without it
+        return None

@@ -1,0 +1,87 @@
+"""Shelling out the panel run and reading what it prints, line by line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from valve_plugin.codec import canonical, decode, plain
+from valve_plugin.config import Settings
+from valve_plugin.errors import InfrastructureError, ValveError
+from valve_plugin.gate.panel import Line
+from valve_plugin.records import Proposal
+from valve_plugin.rollouts.processes import kill_tree
+
+_GRACE_SECONDS = 10.0
+
+
+def stream(settings: Settings, bank_dir: Path, proposal: Proposal | None) -> Generator[Line, None, None]:
+    """Run `valve panel run` and yield its lines. Closing the generator stops the run and all its rollouts.
+
+    Args:
+        settings: complete settings of the run; they travel in a private file, since they may hold keys.
+        bank_dir: the bank.
+        proposal: what to measure; None: the current bank.
+
+    Raises:
+        InfrastructureError: the run ended with that kind of error, or died.
+        ValveError: the run was used wrongly; the message is its own.
+    """
+    with tempfile.TemporaryDirectory(prefix="valve-gate-") as private:
+        asked = Path(private)
+        with (asked / "stderr").open("wb+") as errors:
+            process = subprocess.Popen(
+                _command(settings, bank_dir, proposal, asked),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,  # Ctrl-C reaches us alone, and we end it
+            )
+            try:
+                assert process.stdout is not None
+                for raw in process.stdout:
+                    yield decode(raw, Line, where="valve panel run")
+                _check(process.wait(), errors)
+            finally:
+                _stop(process)
+
+
+def _command(settings: Settings, bank_dir: Path, proposal: Proposal | None, asked: Path) -> list[str]:
+    (asked / "settings.json").write_bytes(canonical(plain(settings)))
+    what = ["--current"]
+    if proposal is not None:
+        (asked / "proposal.json").write_bytes(canonical(proposal))
+        what = ["--proposal", str(asked / "proposal.json")]
+    command = [sys.executable, "-m", "valve_plugin", "panel", "run", "--bank", str(bank_dir), *what]
+    return [*command, "--settings", str(asked / "settings.json"), "--parent", str(os.getpid())]
+
+
+def _check(code: int, errors: IO[bytes]) -> None:
+    """Turn a failed panel run into the error it reported."""
+    if code == 0:
+        return
+    errors.seek(0)
+    said = errors.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
+    message = f"the panel run failed (exit status {code}): {said[-1] if said else 'it said nothing'}"
+    raise ValveError(message) if code == ValveError.exit_code else InfrastructureError(message)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the run; it gets a moment to end its rollouts itself."""
+    if process.stdout is not None:
+        process.stdout.close()
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_SECONDS)
+        return
+    kill_tree(process.pid)
+    process.wait()
