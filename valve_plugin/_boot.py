@@ -116,43 +116,61 @@ def _problem(module: Any) -> str:
 
 
 def _add_option(module: Any, *, ignored: bool) -> None:
+    """Make the runner's command one that knows `--plugin`. mini's function itself, and its call, stay as they are."""
     import functools
+
+    import typer
+
+    info = module.app.registered_commands[0]
+    stock: Any = info.cls
+    if getattr(stock, "takes_plugins", False):
+        return
+    text = "Use an installed plugin (repeatable)."
+    option = typer.Option([], "--plugin", metavar="NAME", show_default=False, help=text)
+
+    class Command(stock):  # type: ignore[misc]
+        takes_plugins = True
+        callback: Any
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.params.append(as_parameter("plugin", list[str], option))
+
+        def parse_args(self, ctx: Any, args: list[str]) -> Any:
+            """Load the plugins named, as they may add options; where one is used, the call goes through the host."""
+            request = None if ignored or ctx.resilient_parsing else _prepare(requested(args), self)
+            rest = super().parse_args(ctx, args)
+            names = ctx.params.pop("plugin")
+            if request is not None:
+                request.take_options(ctx.params)
+                if names:
+                    factory = RUNNERS[module.__name__]
+                    self.callback = functools.partial(request.run, module, factory, self.callback)
+            return rest
+
+    info.cls = Command
+
+
+def as_parameter(name: str, annotation: Any, option: Any) -> Any:
+    """Return what Typer makes of one option in a command function's signature."""
     import inspect
 
     import typer
 
-    command = module.app.registered_commands[0]
-    main = command.callback
-    if getattr(main, "takes_plugins", False):
-        return
-    asked = [] if ignored else requested(sys.argv[1:])
-    request = _prepare(asked, main)
+    def carrier(**_: Any) -> None: ...
 
-    @functools.wraps(main)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        names = kwargs.pop("plugin", None)
-        if ignored or not (names or asked):
-            return main(*args, **kwargs)
-        ready = request if asked else _prepare(names, main)  # called without a command line, as in tests
-        if ready is None:
-            return main(*args, **kwargs)
-        return ready.run(module, RUNNERS[module.__name__], functools.partial(main, *args), names, kwargs)
-
-    text = "Use an installed plugin (repeatable)."
-    option = typer.Option([], "--plugin", metavar="NAME", show_default=False, help=text)
-    added = [inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, annotation=list[str], default=option)]
-    added += request.parameters if request else []
-    signature = inspect.signature(main)
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
-    run.__annotations__ = {**main.__annotations__, **{p.name: p.annotation for p in added}}
-    run.takes_plugins = True  # type: ignore[attr-defined]
-    command.callback = run
+    parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=option)
+    carrier.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
+    carrier.__annotations__ = {name: annotation}
+    app = typer.Typer(add_completion=False)
+    app.command()(carrier)
+    return typer.main.get_command(app).params[0]
 
 
-def requested(argv: Sequence[str]) -> list[str]:
-    """Return the plugins a command line names: plugins may add options, so they must be known before it is parsed."""
+def requested(args: Sequence[str]) -> list[str]:
+    """Return the plugins a command line names, before it is parsed."""
     names = []
-    for here, after in zip(argv, [*argv[1:], ""], strict=True):
+    for here, after in zip(args, [*args[1:], ""], strict=False):
         if here == "--":
             break
         if here == "--plugin":
@@ -162,14 +180,14 @@ def requested(argv: Sequence[str]) -> list[str]:
     return [name for name in names if name]
 
 
-def _prepare(names: Sequence[str], main: Any) -> Any:
+def _prepare(names: Sequence[str], command: Any) -> Any:
     """Return the host's request for these plugins; None, with one line, where this package itself is broken."""
     if not names:
         return None
     try:
         from valve_plugin.host.option import prepare
 
-        return prepare(names, main)
+        return prepare(names, command)
     except Exception as e:  # noqa: BLE001 - a damaged installation may raise anything
         say(f"--plugin {' '.join(names)} is ignored: {type(e).__name__}: {e}")
         return None

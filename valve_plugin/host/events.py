@@ -39,18 +39,19 @@ class Host:
             except Exception as e:  # noqa: BLE001 - a plugin may raise anything
                 failed(name, "add_options", e)
 
-    def configure(self, config: dict[str, Any], options: Mapping[str, Any]) -> None:
+    def configure(self, config: dict[str, Any], options: Mapping[str, Any], *, strict: bool = False) -> None:
         """Let every plugin change mini's configuration in place.
 
         Raises:
             ValveError: a plugin cannot do what the user asked for; nothing has run yet.
+            Exception: with `strict`, whatever a plugin raises.
         """
         for name in self.names:
             try:
                 self._call(name, "minisweagent_configure", config=config, options=options, manager=self.manager)
-            except ValveError:
-                raise
-            except Exception as e:  # noqa: BLE001 - as above
+            except Exception as e:
+                if strict or isinstance(e, ValveError):
+                    raise
                 failed(name, "configure", e)
 
     def pre_run(self, agent: Any, task: str) -> list[str]:

@@ -64,7 +64,7 @@ def instrument(
     resolve(given)
     host = Host(load(plugins))
     options = {spec["dest"]: spec.get("default") for _, spec in host.add_options()}
-    host.manager.hook.minisweagent_configure(config={"valve": given}, options=options, manager=host.manager)
+    host.configure({"valve": given}, options, strict=True)
     return attach(agent, host)
 
 

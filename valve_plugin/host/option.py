@@ -6,18 +6,17 @@ instrumented agents, and the merged configuration passes the plugins.
 
 from __future__ import annotations
 
-import inspect
 import json
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import msgspec
 import typer
 
-from valve_plugin._boot import say
+from valve_plugin._boot import as_parameter, say
 from valve_plugin.config import Settings, resolve
 from valve_plugin.errors import AgentError, ConfigError, PluginError, ValveError
 from valve_plugin.host.events import Host, failed
@@ -28,62 +27,58 @@ SECTION = "valve"
 _TEXTS = frozenset(f.name for f in msgspec.structs.fields(Settings) if f.type is str)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
     """The plugins that one command line names, loaded, with the options they add."""
 
     host: Host | None
     problem: str = ""
     """Why there is no host: a name that is not installed, with those that are."""
-    parameters: tuple[inspect.Parameter, ...] = ()
-    dests: tuple[str, ...] = ()
-    """Under which name the plugins find the value of each parameter."""
+    dests: dict[str, str] = field(default_factory=dict)
+    """Under which name the plugins find each option, by its parameter."""
+    options: dict[str, Any] = field(default_factory=dict)
 
-    def run(
-        self,
-        module: types.ModuleType,
-        factory: str,
-        main: Callable[..., Any],
-        names: Sequence[str],
-        arguments: dict[str, Any],
-    ) -> Any:
-        """Run mini's command `main` with the plugins attached.
+    def take_options(self, parsed: dict[str, Any]) -> None:
+        """Move the values of the plugins' options out of what was parsed for mini."""
+        self.options = {dest: parsed.pop(name, None) for name, dest in self.dests.items()}
+
+    def run(self, module: types.ModuleType, factory: str, command: Callable[..., Any], **arguments: Any) -> Any:
+        """Run mini's command with the plugins attached.
 
         Raises:
             typer.BadParameter: unknown plugin, or a wrong `valve.KEY` (exit code 2).
         """
-        pairs = zip(self.dests, self.parameters, strict=True)
-        options = {dest: arguments.pop(p.name, p.default.default) for dest, p in pairs}
-        if not names:
-            return main(**arguments)
         if self.host is None:
             raise typer.BadParameter(self.problem, param_hint="--plugin")
         arguments["config_spec"] = config_specs(module, arguments["config_spec"])
-        with attached(module, factory, self.host, options):
-            return main(**arguments)
+        with attached(module, factory, self.host, self.options):
+            return command(**arguments)
 
 
-def prepare(names: Sequence[str], main: Callable[..., Any]) -> Request:
-    """Load the plugins. One that does not load is left out, with one line; stock mini goes on without it."""
+def prepare(names: Sequence[str], command: Any) -> Request:
+    """Load the plugins and add their options to the command.
+
+    One that does not load is left out, with one line; mini goes on without it.
+    """
     try:
-        host = Host(load(names, broken=lambda error: say(f"{error}; going on without it")))
+        request = Request(Host(load(names, broken=lambda error: say(f"{error}; going on without it"))))
     except PluginError as e:
         return Request(host=None, problem=str(e))
-    taken = {flag for p in inspect.signature(main).parameters.values() for flag in _flags(p)} | {"--plugin", "--help"}
-    parameters: list[inspect.Parameter] = []
-    dests: list[str] = []
-    for name, spec in host.add_options():
+    assert request.host is not None
+    taken = {flag for p in command.params for flag in (*p.opts, *p.secondary_opts)} | {"--help"}
+    for plugin, spec in request.host.add_options():
         try:
-            parameter = _parameter(len(parameters), name, spec)
-            if clash := taken.intersection(_flags(parameter)):
-                raise ValueError(f"option {', '.join(sorted(clash))} is taken")
-        except (LookupError, TypeError, ValueError) as e:
-            failed(name, "add_options", e)
+            option = _option(f"plugin_option_{len(request.dests)}", plugin, spec)
+            flags = {*option.opts, *option.secondary_opts}
+            if flags & taken:
+                raise ValueError(f"option {', '.join(sorted(flags & taken))} is taken")
+            request.dests[option.name] = spec["dest"]
+        except Exception as e:  # noqa: BLE001 - whatever Typer or a plugin's own mapping may raise
+            failed(plugin, "add_options", e)
             continue
-        taken.update(_flags(parameter))
-        parameters.append(parameter)
-        dests.append(spec["dest"])
-    return Request(host=host, parameters=tuple(parameters), dests=tuple(dests))
+        taken |= flags
+        command.params.append(option)
+    return request
 
 
 def config_specs(module: Any, specs: Sequence[str]) -> list[str]:
@@ -163,19 +158,14 @@ def _as_typed(spec: str) -> str:
     return spec if quoted else f"{key}={json.dumps(value)}"
 
 
-def _parameter(number: int, plugin: str, spec: Mapping[str, Any]) -> inspect.Parameter:
+def _option(name: str, plugin: str, spec: Mapping[str, Any]) -> Any:
+    """Let Typer make a command-line option of what `minisweagent_add_options` returned."""
     default, flag, type_ = spec.get("default"), spec["flag"], spec.get("type", str)
     if not (isinstance(flag, str) and flag.startswith("-")):
         raise ValueError(f"flag is {flag!r}, expected one like '--{spec['dest']}'")
-    option = typer.Option(default, flag, help=spec.get("help", ""), rich_help_panel=f"Plugin {plugin}")
     annotation = type_ | None if default is None and isinstance(type_, type) else type_
-    return inspect.Parameter(
-        f"plugin_option_{number}", inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=option
-    )
-
-
-def _flags(parameter: inspect.Parameter) -> list[str]:
-    return [part for flag in getattr(parameter.default, "param_decls", None) or () for part in flag.split("/")]
+    option = typer.Option(default, flag, help=spec.get("help", ""), rich_help_panel=f"Plugin {plugin}")
+    return as_parameter(name, annotation, option)
 
 
 def _refuse(error: ValveError) -> NoReturn:
