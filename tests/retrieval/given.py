@@ -6,7 +6,21 @@ from hypothesis import strategies as st
 
 from valve_plugin.records import Bank, Item, Kind
 
-WORDS = ["parser", "delta", "ignoreOrder", "get_item", "the", "of", "Ünïcode", "日本", "utf8", "A", "3", "--", "{{ x }}"]
+WORDS = [
+    "parser",
+    "delta",
+    "ignoreOrder",
+    "get_item",
+    "the",
+    "of",
+    "Ünïcode",
+    "日本",
+    "utf8",
+    "A",
+    "3",
+    "--",
+    "{{ x }}",
+]
 
 sentences = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
 some_sentence = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join)

@@ -115,7 +115,7 @@ def test_every_item_has_one_fate_and_what_is_new_is_new(
     proposed = principles + skills
     new, merges, suppressed = split(proposed, bank)
     assert len(new) + len(merges) + len(suppressed) == len(proposed)
-    together = [i for i in bank.items + new]
+    together = bank.items + new
     assert len({i.key for i in together}) == len(together)
     for position, one in enumerate(together):
         for other in together[:position] if one in new else ():

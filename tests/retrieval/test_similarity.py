@@ -68,7 +68,7 @@ def test_near_duplicate_compares_the_ratio_exactly(a: frozenset[str], b: frozens
 
 
 def test_exactly_0_45_is_a_duplicate() -> None:
-    shared = frozenset(range(9))
+    shared = frozenset(map(str, range(9)))
     left, right = shared | {"l"}, shared | {f"r{i}" for i in range(10)}
     assert jaccard(left, right) == (9, 20)
     assert near_duplicate(left, right)

