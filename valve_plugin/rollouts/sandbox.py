@@ -93,14 +93,14 @@ class Bubblewrap:
     ) -> Completed:
         """See `Sandbox.run`."""
         inner = limits.wrap([*_drop_uid(workspace.uid), *_argv(command)])
-        visible = environment(workspace, TESTBED, _HOME, _TMP) | dict(env or {})
+        visible = environment(workspace, workspace.place, _HOME, _TMP) | dict(env or {})
         settings = [word for name, value in visible.items() for word in ("--setenv", name, value)]
         outer = [
             *_isolate(workspace.uid),
             *_mounts(workspace, readonly),
             *settings,
             "--chdir",
-            os.path.normpath(os.path.join(TESTBED, cwd)),
+            os.path.normpath(os.path.join(workspace.place, cwd)),
             "--",
             *inner,
         ]
@@ -192,7 +192,8 @@ def _mounts(workspace: Workspace, readonly: Sequence[Path]) -> list[str]:
     for name in _ETC:
         words += _bind("--ro-bind", f"/etc/{name}") if os.path.exists(f"/etc/{name}") else []
     words += ["--proc", "/proc", "--dev", "/dev", *_SHM, "--bind", str(workspace.tmp), _TMP]
-    words += [*_parents(_HOME), "--bind", str(workspace.home), _HOME, "--bind", str(workspace.path), TESTBED]
+    words += [*_parents(_HOME), "--bind", str(workspace.home), _HOME]
+    words += [*_parents(workspace.place), "--bind", str(workspace.path), workspace.place]
     for path in (*workspace.readonly, *readonly):
         words += _bind("--ro-bind", str(path)) if not str(path).startswith("/usr/") else []
     return words

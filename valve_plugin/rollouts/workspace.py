@@ -30,7 +30,7 @@ class Workspace:
     """Directories of one rollout; all are gone when its context manager ends."""
 
     path: Path
-    """The working tree; /testbed inside a sandbox."""
+    """The working tree."""
     home: Path
     tmp: Path
     """Kept from command to command, private to this workspace."""
@@ -45,6 +45,8 @@ class Workspace:
     """The test environment's commands, first on PATH."""
     source_roots: tuple[str, ...] = (".",)
     """Directories of the tree that are on the import path."""
+    place: str = "/testbed"
+    """Where the tree appears inside a sandbox; a live run's own path, where editable installs point."""
 
     @property
     def root(self) -> Path:
@@ -68,14 +70,7 @@ def open(prepared: Prepared, task: Task) -> Iterator[Workspace]:  # noqa: A001 (
 def at_commit(prepared: Prepared, commit: str) -> Iterator[Workspace]:
     """Yield a workspace that holds a commit of the store as its only one."""
     with empty(prepared) as workspace:
-        path = workspace.path
-        own = path / ".git"
-        git("init", "-q", "--template=", "-b", "main", str(path))
-        fetch = ["fetch", "-q", "--no-write-fetch-head", "--update-head-ok", str(prepared.store)]
-        git(*fetch, f"{commit}:refs/heads/main", git_dir=own, cwd=path)
-        git("reset", "-q", "--hard", git_dir=own, cwd=path)
-        _give(path, workspace.uid)
-        yield replace(workspace, store=prepared.store, commit=commit)
+        yield filled(workspace, prepared.store, commit)
 
 
 @contextmanager
@@ -96,6 +91,18 @@ def empty(prepared: Prepared | None = None) -> Iterator[Workspace]:
                 source_roots=prepared.repository.source_roots,
             )
         yield workspace
+
+
+def filled(workspace: Workspace, store: Path, commit: str) -> Workspace:
+    """Give an empty workspace the files of a store's commit, which becomes its only one."""
+    path, own = workspace.path, workspace.path / ".git"
+    form = ["--object-format=sha256"] if len(commit) == 64 else []
+    git("init", "-q", "--template=", "-b", "main", *form, str(path))
+    fetch = ["fetch", "-q", "--no-write-fetch-head", "--update-head-ok", str(store)]
+    git(*fetch, f"{commit}:refs/heads/main", git_dir=own, cwd=path)
+    git("reset", "-q", "--hard", git_dir=own, cwd=path)
+    _give(path, workspace.uid)
+    return replace(workspace, store=store, commit=commit)
 
 
 def diff(workspace: Workspace) -> str:
