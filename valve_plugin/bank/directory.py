@@ -98,11 +98,9 @@ class Directory:
         if cached is None or cached.head == Head(seq=history.seq, hash=history.chain[-1].hash):
             detail = "" if cached is None or known(cached, history) else "does not hold the bank its ledger line names"
         elif cached.head.seq > history.seq:
-            detail = (
-                f"names ledger line {cached.head.seq + 1}, but {self.ledger.name} has {history.seq + 1}: was it cut?"
-            )
+            detail = f"names line {cached.head.seq + 1} of {self.ledger.name}, which has {history.seq + 1}: was it cut?"
         elif known(cached, history):
-            detail = f"is {history.seq - cached.head.seq} lines behind {self.ledger.name}, as a killed write leaves it"
+            detail = f"ends at line {cached.head.seq + 1} of {history.seq + 1}, as a killed write leaves it"
         else:
             detail = f"does not belong to {self.ledger.name}"
         if detail:

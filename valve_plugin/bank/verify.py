@@ -101,13 +101,13 @@ def _bank_file(path: Path, history: History) -> Iterator[Finding]:
     except (BankError, RecordError) as e:
         yield _error(name, "", e)
         return
-    seq, behind = state.head.seq, history.seq - state.head.seq
+    seq = state.head.seq
     if not known(state, history):
         yield _error(name, "", f"is not what {ledger.FILE_NAME} gives for the line it names, {seq + 1}")
     elif data != cache.render(state.bank, state.head):
         yield _error(name, "", "holds the right bank in other bytes than were written")
-    elif behind:
-        message = f"{behind} lines behind {ledger.FILE_NAME}, as a killed write leaves it; the next write repairs it"
+    elif seq < history.seq:
+        message = f"ends at line {seq + 1} of {history.seq + 1}, as a killed write leaves it; the next write repairs it"
         yield Finding(level="warning", file=name, place="ledger", message=message)
 
 

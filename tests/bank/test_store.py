@@ -1,0 +1,417 @@
+"""The bank directory as the rest of the program sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
+
+from tests import strategies
+from tests.bank import build
+from tests.strategies import Story
+from valve_plugin.bank import cache, files, ledger
+from valve_plugin.bank.entries import Entry, Judged, Proposed
+from valve_plugin.bank.store import BankStore
+from valve_plugin.bank.verify import verify
+from valve_plugin.codec import digest, pretty
+from valve_plugin.errors import (
+    BankBusyError,
+    BankCorruptError,
+    BankError,
+    BankNotFoundError,
+    ConfigError,
+    HorizonError,
+    RecordError,
+    StaleVerdictError,
+)
+from valve_plugin.records import Bank, Proposal
+
+FORK = get_context("fork")  # children share the parent's imports: these tests start many
+
+
+def proposed(number: int) -> Proposed:
+    return Proposed(proposal=Proposal(task_id=f"task-{number}", reason="nothing to learn"))
+
+
+def snapshot(path: Path) -> dict[str, bytes]:
+    """Every file of a directory but the lock, which says nothing."""
+    return {p.name: p.read_bytes() for p in path.iterdir() if p.name != ".lock"}
+
+
+class TestRoundTrip:
+    @given(story=strategies.stories())
+    @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_any_history_written_is_the_history_read(
+        self, story: Story, tmp_path_factory: pytest.TempPathFactory, data_dir: Path
+    ) -> None:
+        path = tmp_path_factory.mktemp("banks") / "bank"
+        writer = BankStore.create(path, story.banks[0].repo)
+        for entry in story.entries[1:]:
+            writer.append(entry)
+        reader = BankStore.open(path)
+        for store in (writer, reader):
+            assert list(store.entries()) == story.entries
+            assert store.bank == story.banks[-1]
+            assert [store.at(v) for v in range(len(story.banks))] == story.banks
+            assert (store.panel(), store.epoch(), store.queries_used(), store.current_outcomes()) == story[2:]
+            assert store.warnings == []
+        assert writer.head == reader.head
+        assert verify(path) == []
+
+    def test_the_same_history_is_the_same_bytes_anywhere(self, bank_dir: Path, tmp_path: Path) -> None:
+        other = BankStore.create(tmp_path / "else" / "where", build.REPO)
+        for entry in build.accepted()[1:]:
+            other.append(entry)
+        ignored = {".lock"}
+        assert {k: v for k, v in snapshot(other.dir).items() if k not in ignored} == snapshot(bank_dir)
+
+    def test_bank_json_is_made_for_git_diff(self, bank_dir: Path) -> None:
+        before = (bank_dir / "bank.json").read_text()
+        BankStore.open(bank_dir).append(proposed(1))
+        after = (bank_dir / "bank.json").read_text()
+        changed = set(before.splitlines()) ^ set(after.splitlines())
+        assert {line.split(":")[0].strip() for line in changed} == {'"hash"', '"seq"'}
+        assert json.loads(after)["ledger"]["seq"] == json.loads(before)["ledger"]["seq"] + 1
+
+
+class TestCreate:
+    def test_settings_are_kept(self, tmp_path: Path, data_dir: Path) -> None:
+        given_ = {"test_command": 'pytest -k "a or b" \x7f\t', "model_kwargs": {"temperature": 0.5, "stop": ["é"]}}
+        store = BankStore.create(tmp_path / "b", "o/n", given_)
+        assert store.settings().test_command == given_["test_command"]
+        assert store.settings().model_kwargs == given_["model_kwargs"]
+        assert store.settings({"rho": "0.1"}).rho == "0.1"
+
+    def test_a_wrong_setting_writes_nothing(self, tmp_path: Path, data_dir: Path) -> None:
+        with pytest.raises(ConfigError, match="did you mean 'rho'"):
+            BankStore.create(tmp_path / "b", "o/n", {"roh": "0.1"})
+        with pytest.raises(RecordError):
+            BankStore.create(tmp_path / "b", "")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_bank_is_never_replaced(self, bank_dir: Path) -> None:
+        before = snapshot(bank_dir)
+        with pytest.raises(BankError, match="there is a bank already"):
+            BankStore.create(bank_dir, "other/repo")
+        assert snapshot(bank_dir) == before
+
+    def test_a_settings_file_of_the_person_is_kept_and_said(self, tmp_path: Path, data_dir: Path) -> None:
+        (tmp_path / "valve.toml").write_text("# mine\nrho = '0.3'\n")
+        store = BankStore.create(tmp_path, "o/n", {"rho": "0.1"})
+        assert store.settings().rho == "0.3"
+        assert "is kept" in store.warnings[0]
+
+    def test_git_ignores_what_is_not_for_it(self, bank_dir: Path) -> None:
+        ignored = (bank_dir / ".gitignore").read_text().split()
+        with BankStore.open(bank_dir).lease():
+            hidden = [p for p in bank_dir.iterdir() if not any(p.match(pattern) for pattern in ignored)]
+        expected = {".gitignore", ".gitattributes", "bank.json", "ledger.jsonl", "panel.json", "valve.toml"}
+        assert {p.name for p in hidden} == expected
+
+
+class TestOpen:
+    def test_where_there_is_nothing(self, tmp_path: Path, data_dir: Path) -> None:
+        for path in (tmp_path, tmp_path / "no" / "such"):
+            with pytest.raises(BankNotFoundError, match="make one with `valve init`"):
+                BankStore.open(path)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_reading_writes_nothing(self, bank_dir: Path, data_dir: Path) -> None:
+        before = snapshot(bank_dir)
+        store = BankStore.open(bank_dir)
+        store.at(0), store.panel(), list(store.entries()), store.local.attempts(), store.settings()
+        assert snapshot(bank_dir) == before
+        assert not data_dir.exists()
+
+    def test_only_the_end_of_the_ledger_is_looked_at_when_all_is_well(
+        self, bank_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def not_now(*_: object) -> None:
+            raise AssertionError("the whole ledger was parsed")
+
+        monkeypatch.setattr(ledger, "parse", not_now)
+        assert BankStore.open(bank_dir).bank.version == 1
+
+    def test_a_ledger_of_another_version(self, bank_dir: Path) -> None:
+        path = bank_dir / "bank.json"
+        path.write_bytes(path.read_bytes().replace(b'"schema_version": 1', b'"schema_version": 2'))
+        before = snapshot(bank_dir)
+        with pytest.raises(BankError, match=r"bank.json: schema_version is 2, this valve reads 1; use the version"):
+            BankStore.open(bank_dir)
+        assert snapshot(bank_dir) == before
+
+
+class TestLedgerWins:
+    """`bank.json` is a cache."""
+
+    def spoil(self, bank_dir: Path, data: bytes | None) -> BankStore:
+        path = bank_dir / "bank.json"
+        path.unlink() if data is None else path.write_bytes(data)
+        store = BankStore.open(bank_dir)
+        assert store.bank.skills[0].name == build.item(1000).name
+        assert store.bank.version == 1
+        return store
+
+    @pytest.mark.parametrize("data", [None, b"", b"{", b"[]", b"\xff\xfe", b"<<<<<<< HEAD\n", b"[" * 100_000])
+    def test_over_what_cannot_be_read(self, bank_dir: Path, data: bytes | None) -> None:
+        store = self.spoil(bank_dir, data)
+        assert len(store.warnings) == 1
+        assert "bank.json" in store.warnings[0]
+        assert "the next write makes the file again" in store.warnings[0]
+        store.append(proposed(1))
+        again = BankStore.open(bank_dir)
+        assert (again.bank, again.warnings) == (store.bank, [])
+
+    def test_over_an_edit_by_hand_which_is_kept_aside(self, bank_dir: Path) -> None:
+        edited = (bank_dir / "bank.json").read_bytes().replace(b"Convert both sides", b"Delete all tests")
+        store = self.spoil(bank_dir, edited)
+        assert "does not hold the bank its ledger line names" in store.warnings[0]
+        assert b"Delete" not in pretty(store.bank)
+        store.append(proposed(1))
+        (aside,) = bank_dir.glob("bank.json.aside-*")
+        assert aside.read_bytes() == edited
+        assert b"Delete" not in (bank_dir / "bank.json").read_bytes()
+
+    def test_over_the_bank_of_another_ledger(self, bank_dir: Path) -> None:
+        head = cache.Head(seq=3, hash=digest("elsewhere"))
+        store = self.spoil(bank_dir, cache.render(Bank(repo="r"), head))
+        assert "does not belong to ledger.jsonl" in store.warnings[0]
+
+    def test_over_a_bank_from_before(self, bank_dir: Path) -> None:
+        old = (bank_dir / "bank.json").read_bytes()
+        BankStore.open(bank_dir).append(proposed(1))
+        store = self.spoil(bank_dir, old)
+        assert "ends at line 6 of 7" in store.warnings[0]
+        store.append(proposed(2))
+        assert list(bank_dir.glob("*.aside-*")) == []  # the ledger knows that bank: nothing to keep
+
+    def test_over_a_bank_of_lines_it_lost(self, bank_dir: Path) -> None:
+        path = bank_dir / "ledger.jsonl"
+        lost = b"".join(path.read_bytes().splitlines(keepends=True)[:-1])
+        path.write_bytes(lost)
+        store = BankStore.open(bank_dir)
+        assert store.bank.version == 0
+        assert "names line 6 of ledger.jsonl, which has 5: was it cut?" in store.warnings[0]
+        store.append(proposed(1))
+        assert len(list(bank_dir.glob("bank.json.aside-*"))) == 1  # the only copy of what was lost
+
+    def test_panel_json_is_made_again(self, bank_dir: Path) -> None:
+        (bank_dir / "panel.json").write_bytes(b"{}")
+        store = BankStore.open(bank_dir)
+        assert store.panel() == build.PANEL
+        store.append(proposed(1))
+        assert (bank_dir / "panel.json").read_bytes() == pretty(build.PANEL)
+
+    def test_a_cache_that_cannot_be_written_is_a_warning(self, bank_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The entry is in the ledger: saying that it failed would be wrong."""
+
+        def full(path: Path, data: bytes) -> None:
+            raise BankError(f"{path}: cannot write: No space left on device")
+
+        store = BankStore.open(bank_dir)
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "write_atomic", full)
+            store.append(proposed(1))
+        assert "No space left" in store.warnings[0]
+        assert list(BankStore.open(bank_dir).entries())[-1] == proposed(1)
+
+
+class TestTorn:
+    @pytest.mark.parametrize("rest", [b"{", b'{"bank":"', b"\xff" * 1000, b"x" * 100_000])
+    def test_an_unfinished_line_is_set_aside_and_reported(self, bank_dir: Path, rest: bytes) -> None:
+        path = bank_dir / "ledger.jsonl"
+        whole = path.read_bytes()
+        path.write_bytes(whole + rest)
+        store = BankStore.open(bank_dir)
+        assert store.bank.version == 1
+        (aside,) = bank_dir.glob("ledger.jsonl.aside-*")
+        assert aside.read_bytes() == rest
+        assert path.read_bytes() == whole
+        assert len(store.warnings) == 1
+        assert f"those {len(rest)} bytes are kept in {aside.name}" in store.warnings[0]
+        assert verify(bank_dir) == []
+
+    def test_a_line_without_its_newline_was_never_acknowledged(self, bank_dir: Path) -> None:
+        path = bank_dir / "ledger.jsonl"
+        path.write_bytes(path.read_bytes()[:-1])
+        store = BankStore.open(bank_dir)
+        assert store.bank.version == 0
+        assert len(store.warnings) == 2  # the line, and that bank.json knew it
+
+    def test_it_is_set_aside_by_a_writer_that_was_open_before(self, bank_dir: Path) -> None:
+        store = BankStore.open(bank_dir)
+        with (bank_dir / "ledger.jsonl").open("ab") as file:
+            file.write(b'{"half')
+        store.append(proposed(1))
+        assert len(list(bank_dir.glob("ledger.jsonl.aside-*"))) == 1
+        assert BankStore.open(bank_dir).warnings == []
+
+    def test_a_busy_writer_is_not_disturbed(self, bank_dir: Path) -> None:
+        """What looks torn may be a line that is being written right now."""
+        path = bank_dir / "ledger.jsonl"
+        path.write_bytes(path.read_bytes() + b'{"half')
+        writer = BankStore.open(bank_dir)
+        path.write_bytes(path.read_bytes() + b'{"half')
+        before = snapshot(bank_dir)
+        with writer._files.locked():
+            reader = BankStore.open(bank_dir)
+        assert reader.bank.version == 1
+        assert "was ignored, not set aside" in reader.warnings[0]
+        assert snapshot(bank_dir) == before
+
+    def test_a_ledger_without_a_whole_line_is_refused(self, bank_dir: Path) -> None:
+        for rest in (b"", b'{"half'):
+            (bank_dir / "ledger.jsonl").write_bytes(rest)
+            with pytest.raises(BankCorruptError, match="no complete line"):
+                BankStore.open(bank_dir)
+
+
+class TestAppend:
+    def test_a_stale_accept_changes_nothing(self, bank_dir: Path) -> None:
+        store = BankStore.open(bank_dir)
+        move = build.proposal(2)
+        store.append(Proposed(proposal=move))
+        before = snapshot(bank_dir)
+        stale = build.judged(store.at(0), move, 2, 4, build.rollouts("late", "resolved"))
+        with pytest.raises(StaleVerdictError, match="queue it again"):
+            store.append(stale)
+        assert snapshot(bank_dir) == before
+        assert store.bank.version == 1
+
+    def test_two_writers_see_each_other(self, tmp_path: Path, data_dir: Path) -> None:
+        """The second accept was judged against a bank that the first one changed."""
+        ours = BankStore.create(tmp_path / "b", build.REPO)
+        theirs = BankStore.open(tmp_path / "b")
+        for entry in build.opening():
+            ours.append(entry)
+        first, second = (build.accepting(ours.bank, build.proposal(n)) for n in (1, 2))
+        theirs.append(first[0])
+        ours.append(second[0])
+        theirs.append(first[1])
+        with pytest.raises(StaleVerdictError):
+            ours.append(second[1])
+        ours.refresh()
+        assert ours.bank == theirs.bank
+        assert ours.bank.version == 1
+
+    def test_an_unsound_verdict_is_never_written(self, bank_dir: Path) -> None:
+        store = BankStore.open(bank_dir)
+        move = build.proposal(2)
+        store.append(Proposed(proposal=move))
+        before = snapshot(bank_dir)
+        sound = build.judged(store.bank, move, 2, 4, ())  # all is resolved now: nothing can be better
+        more = build.rollouts("b", "unresolved")[:1]
+        for change in ({"needed": 0}, {"candidate_passes": 1}, {"current_passes": 0}, {"outcomes": more}):
+            entry = replace(sound, verdict=replace(sound.verdict, **change))
+            with pytest.raises(RecordError, match="is not sound"):
+                store.append(entry)
+        assert snapshot(bank_dir) == before
+        store.append(sound)
+        assert store.queries_used() == 2
+
+    def test_the_horizon_holds(self, tmp_path: Path, data_dir: Path) -> None:
+        store = BankStore.create(tmp_path / "b", build.REPO)
+        move, other = build.proposal(1), build.proposal(2)
+        for entry in [*build.opening(horizon=1), *build.accepting(store.bank, move), Proposed(proposal=other)]:
+            store.append(entry)
+        with pytest.raises(HorizonError, match="open a new epoch"):
+            store.append(build.judged(store.bank, other, 2, 4, build.rollouts("x", "unresolved")[:1]))
+
+    def test_ordinals_count_on(self, bank_dir: Path) -> None:
+        store = BankStore.open(bank_dir)
+        assert store.ordinals("bug-a", digest("none")) == 2
+        assert store.ordinals("bug-a", digest("never seen")) == 0
+
+    def test_there_is_no_version_before_the_first_or_after_the_last(self, bank_dir: Path) -> None:
+        store = BankStore.open(bank_dir)
+        for version in (-1, 2):
+            with pytest.raises(BankNotFoundError, match=f"no version {version}; the bank has versions 0 to 1"):
+                store.at(version)
+
+    def test_a_failed_write_leaves_no_trace(self, bank_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = BankStore.open(bank_dir)
+        before = snapshot(bank_dir)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", _full_disk)
+            with pytest.raises(BankError, match=r"ledger\.jsonl: cannot append: No space left on device; free some"):
+                store.append(proposed(1))
+        assert snapshot(bank_dir) == before
+        store.append(proposed(1))
+        assert list(store.entries())[-1] == proposed(1)
+
+
+def _full_disk(fd: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def _append_some(path: Path, worker: int, count: int) -> None:
+    store = BankStore.open(path)
+    for number in range(count):
+        store.append(proposed(worker * 1000 + number))
+
+
+def test_many_processes_append_at_once(bank_dir: Path) -> None:
+    workers = [FORK.Process(target=_append_some, args=(bank_dir, worker, 10)) for worker in range(4)]
+    for process in workers:
+        process.start()
+    for process in workers:
+        process.join()
+        assert process.exitcode == 0
+    found = [e.proposal.task_id for e in BankStore.open(bank_dir).entries() if isinstance(e, Proposed)]
+    for worker in range(4):  # all kept, each writer's in its order
+        own = [t for t in found if t.startswith(f"task-{worker * 1000 // 1000}") and t != "task-0"]
+        assert own == sorted(own)
+    assert len(found) == 1 + 40
+    assert verify(bank_dir) == []
+
+
+class TestLease:
+    def test_one_at_a_time(self, bank_dir: Path) -> None:
+        ours, theirs = BankStore.open(bank_dir), BankStore.open(bank_dir)
+        with ours.lease():
+            with pytest.raises(BankBusyError, match=f"process {os.getpid()} is evolving"), theirs.lease():
+                pass
+            theirs.append(proposed(1))  # recording goes on
+        with theirs.lease():
+            pass
+
+    def test_it_ends_with_its_process_however_that_ends(self, bank_dir: Path) -> None:
+        holding = FORK.Event()
+        process = FORK.Process(target=_hold, args=(bank_dir, holding))
+        process.start()
+        assert holding.wait(30)
+        store = BankStore.open(bank_dir)
+        with pytest.raises(BankBusyError, match=f"process {process.pid} "), store.lease():
+            pass
+        process.kill()
+        process.join()
+        with store.lease():
+            assert (bank_dir / ".lease-holder").read_text() == str(os.getpid())
+        assert not (bank_dir / ".lease-holder").exists()
+
+
+def _hold(path: Path, holding: object) -> None:
+    with BankStore.open(path).lease():
+        holding.set()  # type: ignore[attr-defined]
+        FORK.Event().wait(60)
+
+
+def test_a_moved_bank_keeps_its_content_but_not_its_local_data(bank_dir: Path) -> None:
+    store = BankStore.open(bank_dir)
+    store.local.queue_push({"n": 1})
+    moved = bank_dir.with_name("moved")
+    shutil.move(bank_dir, moved)
+    other = BankStore.open(moved)
+    assert other.bank == store.bank
+    assert other.local.queue() == []
+
+
+def test_entries_come_in_order(bank_dir: Path, accept: list[Entry]) -> None:
+    assert list(BankStore.open(bank_dir).entries()) == accept
+    assert isinstance(accept[-1], Judged)
