@@ -21,9 +21,9 @@ from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.protect import is_protected, test_files
 from valve_plugin.rollouts.sandbox import Sandbox
-from valve_plugin.rollouts.state import State, apply, state
+from valve_plugin.rollouts.state import State, apply, commit_tree, state
 from valve_plugin.rollouts.testrun import TestRun, run_tests
-from valve_plugin.tasks.git import git, read_tree, write_tree
+from valve_plugin.tasks.git import read_tree, write_tree
 from valve_plugin.tasks.repository import Prepared
 
 GRADER_VERSION = 1
@@ -90,7 +90,7 @@ def effective_tree(prepared: Prepared, states: State, patch: str) -> tuple[str |
 
 def _judge(prepared: Prepared, task: Task, tree: str, sandbox: Sandbox) -> Grade:
     """Run the files with FAIL_TO_PASS tests, and only when those pass everything."""
-    commit = git("commit-tree", tree, git_dir=prepared.store, data=b"graded\n").decode().strip()
+    commit = commit_tree(prepared, tree)
     first = test_files(task.fail_to_pass)
     run = _run_alone_if_late(prepared, commit, first, sandbox)
     if (bad := _complaint(run, task.fail_to_pass)) or set(test_files(task.pass_to_pass)) <= set(first):

@@ -43,12 +43,15 @@ def state(prepared: Prepared, task: Task) -> State:
         if missing := [path for path in hidden if path not in entries]:
             raise TaskError(f"{task.instance_id}: no such test file: {', '.join(missing[:3])}")
         tip_tree = write_tree(prepared.store, {p: e for p, e in entries.items() if p not in hidden}, index)
-    commits = []
-    for ref, tree in zip(refs, (bug_tree, tip_tree), strict=True):
-        commit = git("commit-tree", tree, git_dir=prepared.store, data=b"Initial commit\n").decode().strip()
-        git("update-ref", ref, commit, git_dir=prepared.store)
-        commits.append(commit)
-    return State(bug=commits[0], tip=commits[1])
+    bug, tip = (commit_tree(prepared, tree) for tree in (bug_tree, tip_tree))
+    git("update-ref", refs[0], bug, git_dir=prepared.store)
+    git("update-ref", refs[1], tip, git_dir=prepared.store)
+    return State(bug=bug, tip=tip)
+
+
+def commit_tree(prepared: Prepared, tree: str) -> str:
+    """Return a commit of a tree, without a parent; always the same one for equal trees."""
+    return git("commit-tree", tree, git_dir=prepared.store, data=b"Initial commit\n").decode().strip()
 
 
 def apply(prepared: Prepared, commit: str, patch: str, index: Path, *, reverse: bool = False) -> str | None:

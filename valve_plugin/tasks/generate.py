@@ -1,0 +1,189 @@
+"""Verified tasks from candidate bugs: what each bug breaks, found by running the repository's own tests."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+
+from valve_plugin import codec
+from valve_plugin.errors import RecordError, TaskError
+from valve_plugin.records import Record
+from valve_plugin.rollouts import workspace as workspaces
+from valve_plugin.rollouts.limits import Limits
+from valve_plugin.rollouts.protect import is_protected
+from valve_plugin.rollouts.sandbox import Sandbox
+from valve_plugin.rollouts.state import apply, commit_tree
+from valve_plugin.rollouts.testrun import TestRun, run_tests
+from valve_plugin.tasks.issue_text import compose, leaks
+from valve_plugin.tasks.load import Row
+from valve_plugin.tasks.repository import Prepared
+from valve_plugin.tasks.smith import Candidate
+
+_MOST_TEXTS = 5
+MAX_BROKEN_SHARE = 0.1
+"""Bugs that break more of the suite than this crash on import or nearly: nothing to reason about."""
+_NOT_SOURCE = ("docs/", "setup.py", "examples/", "benchmarks/")
+
+
+class Tried(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of one candidate: a row, or the reason there is none."""
+
+    candidate: Candidate
+    row: Row | None = None
+    reason: str = ""
+
+
+def skip(path: str, test_roots: Sequence[str]) -> bool:
+    """True for files in which no bug is wanted: tests, documentation, packaging."""
+    return is_protected(path, test_roots) or path.startswith(_NOT_SOURCE)
+
+
+def stable_suite(prepared: Prepared, sandbox: Sandbox) -> list[str]:
+    """Return the tests that pass in two runs on the untouched source, sorted.
+
+    Raises:
+        TaskError: no test passes, or a run was cut short.
+    """
+    runs = [_run(prepared, prepared.base, sandbox) for _ in range(2)]
+    if trouble := next((run.trouble for run in runs if run.trouble), ""):
+        raise TaskError(f"{prepared.name}: its own tests do not run through: {trouble}")
+    if not (suite := sorted(_passed(runs[0]) & _passed(runs[1]))):
+        raise TaskError(f"{prepared.name}: none of its {len(runs[0].tests)} tests passes on the untouched source")
+    return suite
+
+
+def generate(
+    prepared: Prepared,
+    suite: Sequence[str],
+    ordered: Iterable[Candidate],
+    sandbox: Sandbox,
+    *,
+    wanted: int,
+    prefix: str,
+    journal: Path,
+    workers: int = 1,
+    told: Callable[[Tried], None] = lambda _: None,
+) -> list[Row]:
+    """Try candidates in order until `wanted` of them are verified; return their rows in that order.
+
+    The result does not depend on `workers`: candidates are tried a few ahead, but taken in order.
+
+    Args:
+        prefix: what instance ids begin with.
+        journal: file of what was tried, so that a run that was killed goes on where it stopped.
+        told: called with every result that is taken.
+    """
+    known = _read_journal(journal)
+    lock = Lock()
+
+    def attempt(candidate: Candidate) -> Tried:
+        if candidate.patch not in known:
+            tried = try_candidate(prepared, suite, candidate, sandbox, prefix)
+            with lock, journal.open("ab") as file:
+                file.write(codec.canonical(tried) + b"\n")
+            return tried
+        return known[candidate.patch]
+
+    rows: list[Row] = []
+    with ThreadPoolExecutor(workers) as pool:
+        for tried in _ahead(pool, attempt, ordered, workers):
+            told(tried)
+            if tried.row is not None:
+                rows.append(tried.row)
+            if len(rows) == wanted:
+                break
+    return rows
+
+
+def try_candidate(
+    prepared: Prepared, suite: Sequence[str], candidate: Candidate, sandbox: Sandbox, prefix: str
+) -> Tried:
+    """Run the whole suite twice with the bug: what fails both times is FAIL_TO_PASS."""
+    with tempfile.TemporaryDirectory(prefix="valve-") as scratch:
+        tree = apply(prepared, prepared.base, candidate.patch, Path(scratch) / "index")
+    if tree is None:
+        return Tried(candidate=candidate, reason="its patch does not apply")
+    bug = commit_tree(prepared, tree)
+    passed: list[set[str]] = []
+    for _ in range(2):
+        run = _run(prepared, bug, sandbox)
+        if run.trouble:
+            return Tried(candidate=candidate, reason=run.trouble)
+        passed.append(_passed(run))
+        broken = len(suite) - len(passed[0].intersection(suite))
+        if not broken:
+            return Tried(candidate=candidate, reason="no test notices it")
+        if broken > MAX_BROKEN_SHARE * len(suite):
+            return Tried(candidate=candidate, reason=f"breaks {broken} of {len(suite)} tests")
+    failing = [test for test in suite if test not in passed[0] | passed[1]]
+    if not failing:
+        return Tried(candidate=candidate, reason="what it breaks is flaky")
+    text = _issue(prepared, bug, candidate.patch, failing, sandbox)
+    if not text:
+        return Tried(candidate=candidate, reason="every issue text would name the fix")
+    row = Row(
+        instance_id=f"{prefix}.{candidate.modifier}__{candidate.digest}",
+        repo=prepared.name,
+        patch=candidate.patch,
+        fail_to_pass=tuple(failing),
+        unstable=tuple(sorted(set(suite) & (passed[0] ^ passed[1]))),
+        problem_statement=text,
+    )
+    return Tried(candidate=candidate, row=row)
+
+
+def _issue(prepared: Prepared, bug: str, patch: str, failing: Sequence[str], sandbox: Sandbox) -> str:
+    """Return an issue from the shortest failing test whose text does not give the fix away; empty: there is none."""
+    version = prepared.repository.source.removeprefix("pypi:").replace("==", " ")
+    show = ["-m", "pytest", "-q", "--tb=short", "--color=no", "-p", "no:cacheprovider"]
+    with workspaces.at_commit(prepared, bug) as workspace:
+        for test in sorted(failing, key=lambda t: (len(t), t))[:_MOST_TEXTS]:
+            done = sandbox.run([str(prepared.python), *show, *prepared.repository.pytest_args, test], workspace)
+            source = (workspace.path / test.split("::")[0]).read_text("utf-8", "replace")
+            others = [other for other in failing if other != test]
+            text = compose(test, source, done.output.decode("utf-8", "replace"), others, version)
+            if not leaks(text, patch):
+                return text
+    return ""
+
+
+def _run(prepared: Prepared, commit: str, sandbox: Sandbox) -> TestRun:
+    limits = Limits(cpu_seconds=prepared.repository.cpu_seconds)
+    with workspaces.at_commit(prepared, commit) as workspace:
+        return run_tests(sandbox, workspace, prepared, prepared.repository.test_roots, limits)
+
+
+def _passed(run: TestRun) -> set[str]:
+    return {test for test, outcome in run.tests.items() if outcome == "passed"}
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, call: Callable[[Candidate], Tried], items: Iterable[Candidate], ahead: int
+) -> Iterator[Tried]:
+    """Yield call(item) in order, with `ahead` calls going on at once."""
+    waiting: deque[Future[Tried]] = deque()
+    source = iter(items)
+    try:
+        while True:
+            waiting.extend(pool.submit(call, item) for item in islice(source, ahead - len(waiting)))
+            if not waiting:
+                return
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _read_journal(path: Path) -> dict[str, Tried]:
+    known = {}
+    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+        with suppress(RecordError):  # the last line of a run that was killed may be torn
+            tried = codec.decode(line, Tried, where=str(path))
+            known[tried.candidate.patch] = tried
+    return known

@@ -1,0 +1,82 @@
+"""Candidate bugs from SWE-smith's procedural modifiers (extra `smith`), in an order that spreads them out."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from valve_plugin.errors import ConfigError
+from valve_plugin.records import Record
+
+
+class Candidate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One possible bug, not yet tried."""
+
+    modifier: str
+    """SWE-smith's name of the change, like func_pm_ctrl_invert_if."""
+    file: str
+    digest: str
+    """SWE-smith's hash of the rewritten code; together with the modifier it ends the instance id."""
+    patch: str
+
+
+def candidates(root: Path, skip: Callable[[str], bool], seed: int) -> list[Candidate]:
+    """Return every bug the modifiers can make in the Python files of a source tree, each once, in a fixed order.
+
+    Each (file, line, modifier) draws from its own generator, so the result depends neither on the order of files
+    nor on what else is in the tree.
+
+    Args:
+        skip: true for relative paths to leave alone (tests, packaging).
+
+    Raises:
+        ConfigError: the extra is not installed.
+    """
+    try:
+        from swesmith.bug_gen.adapters import get_entities_from_file
+        from swesmith.bug_gen.procedural.python import MODIFIERS_PYTHON
+        from swesmith.bug_gen.utils import generate_patch_fast
+    except ImportError as e:
+        raise ConfigError(f"SWE-smith is not installed ({e}); pip install 'valve-plugin[smith]'") from e
+    found: dict[str, Candidate] = {}
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if skip(name):
+            continue
+        entities: list[object] = []
+        get_entities_from_file[".py"](entities, str(path), -1)
+        for entity in entities:
+            for modifier in MODIFIERS_PYTHON:
+                if not modifier.can_change(entity):
+                    continue
+                modifier.rand = random.Random(f"{seed}:{name}:{entity.line_start}:{modifier.name}")  # noqa: S311
+                bug = modifier.modify(entity)
+                patch = bug and generate_patch_fast(entity, bug, str(root))
+                if patch:
+                    made = Candidate(modifier=modifier.name, file=name, digest=bug.get_hash(), patch=patch)
+                    found.setdefault(patch, made)
+    return list(found.values())
+
+
+def spread(found: Iterable[Candidate], seed: int) -> list[Candidate]:
+    """Return the candidates so that every prefix is as diverse over files and modifiers as it can be.
+
+    Greedy: next comes one whose (file, modifier) pair, then file and modifier, were taken least often; ties by a
+    shuffle with `seed`. Pure.
+    """
+    left = sorted(found, key=lambda c: (c.file, c.modifier, c.digest, c.patch))
+    random.Random(seed).shuffle(left)  # noqa: S311
+    pairs: Counter[tuple[str, str]] = Counter()
+    files: Counter[str] = Counter()
+    modifiers: Counter[str] = Counter()
+    ordered = []
+    while left:
+        best = min(left, key=lambda c: (pairs[c.file, c.modifier], files[c.file] + modifiers[c.modifier]))
+        left.remove(best)
+        ordered.append(best)
+        pairs[best.file, best.modifier] += 1
+        files[best.file] += 1
+        modifiers[best.modifier] += 1
+    return ordered
