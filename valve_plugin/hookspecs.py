@@ -45,6 +45,13 @@ class HostEvents:
         """Before the first step. A returned string ends the system message, verbatim."""
 
     @hookspec
+    def minisweagent_run(self, agent: Any, task: str) -> Mapping[str, Any] | None:
+        """Run the task in place of the agent's own loop and return what `agent.run` would; None: leave it to the agent.
+
+        The first plugin, in the order named, that does not answer None has the run.
+        """
+
+    @hookspec
     def minisweagent_post_run(
         self, agent: Any, task: str, result: Mapping[str, Any], error: BaseException | None
     ) -> None:

@@ -68,6 +68,21 @@ class Host:
                 blocks += [block] if block else []
         return blocks
 
+    def run(self, agent: Any, task: str) -> Mapping[str, Any] | None:
+        """Return the result of the first plugin that runs the task itself, or None: the agent runs it.
+
+        A plugin that takes the run and fails ends it: it was asked for something else than the agent's own loop.
+        """
+        for name in self.names:
+            try:
+                result: Mapping[str, Any] | None = self._call(name, "minisweagent_run", agent=agent, task=task)
+            except Exception as e:  # noqa: BLE001 - as above
+                failed(name, "run", e)
+                return {"exit_status": type(e).__name__, "submission": ""}
+            if result is not None:
+                return result
+        return None
+
     def post_run(self, agent: Any, task: str, result: Mapping[str, Any], error: BaseException | None) -> None:
         """Tell every plugin how the run ended."""
         for name in self.names:
