@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from valve_plugin.bank import files
 from valve_plugin.codec import canonical, decode, digest, digest_bytes
 from valve_plugin.errors import BankError, BankNotFoundError, RecordError
-from valve_plugin.records import Attempt, Context, Kind
+from valve_plugin.records import Attempt, Context, Kind, Withheld
 
 _MAX_BYTES = 1 << 28
 _MAX_TRAJECTORY = 1 << 30
@@ -117,6 +117,15 @@ class LocalStore:
             with suppress(FileNotFoundError):
                 if not path.stat().st_size:
                     path.unlink()
+
+    def set_aside(self, withheld: Withheld) -> None:
+        """Keep an item that was quarantined, for a person to look at."""
+        files.write_new(self._folder("quarantine") / f"{_safe(withheld.content_hash)}.json", canonical(withheld))
+
+    def quarantine(self) -> list[Withheld]:
+        """Return the items set aside, in no particular order."""
+        paths = sorted((self.dir / "quarantine").glob("*.json"))
+        return [w for w in (self._read(path, Withheld) for path in paths) if w is not None]
 
     def count_use(self, context: Context) -> None:
         """Count one injection of each of the context's items."""

@@ -102,7 +102,8 @@ class Replay:
             raise RecordError(
                 f"bank_after is {entry.bank_after[:12]}, but {verdict.decision} leads to {after.hash[:12]}"
             )
-        self._use(verdict.outcomes)
+        if verdict.decision != "indecisive":  # else the query goes on with the same rollouts
+            self._use(verdict.outcomes)
         self.queries = verdict.query
         self._open_query = verdict.proposal_id if verdict.decision == "indecisive" else ""
         if verdict.decision == "accept":
