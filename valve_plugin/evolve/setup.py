@@ -1,0 +1,68 @@
+"""Before the first task: the panel is fixed, the horizon declared, and what remains is the stream."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from valve_plugin.bank import embedding
+from valve_plugin.bank.entries import EpochOpened, PanelFixed
+from valve_plugin.bank.store import BankStore
+from valve_plugin.config import Settings
+from valve_plugin.errors import ConfigError, TaskError
+from valve_plugin.gate.plan import panel_tasks
+from valve_plugin.records import Panel, PanelTask, Task
+from valve_plugin.tasks.load import TaskSet
+
+
+def prepare(store: BankStore, settings: Settings, taskset: TaskSet) -> list[Task]:
+    """Fix the panel and open the first epoch where that has not been done; return the stream, in prepared order.
+
+    Raises:
+        ConfigError: the bank is about another repository.
+        TaskError: too few tasks for the panel, or the fixed panel is not in this task set.
+    """
+    if store.bank.repo != taskset.repository.name:
+        raise ConfigError(
+            f"{store.dir} is the bank of {store.bank.repo}, the tasks are about {taskset.repository.name}; "
+            "name another bank with --bank DIR"
+        )
+    panel = store.panel()
+    if panel is None:
+        panel = choose_panel(settings, taskset.tasks)
+        store.append(PanelFixed(panel=panel))
+    panel_tasks(panel, taskset.tasks)  # all there, and what they were
+    if store.epoch() is None:
+        first = EpochOpened(
+            epoch=1, horizon=settings.horizon, delta=settings.delta, panel_hash=panel.hash, reason="first panel"
+        )
+        store.append(first)
+    return stream_of(panel, taskset.tasks)
+
+
+def choose_panel(settings: Settings, tasks: Sequence[Task]) -> Panel:
+    """Return the panel: `panel_size` tasks sampled without replacement, in sampled order.
+
+    Source: tab:impl-config ("sampled from the remaining stream (seed 123)").
+    """
+    if settings.panel_size >= len(tasks):
+        raise TaskError(
+            f"{len(tasks)} tasks, and the panel takes {settings.panel_size}: nothing would be left to learn from; "
+            "give more tasks or a smaller --panel-size"
+        )
+    chosen = random.Random(settings.panel_seed).sample(list(tasks), settings.panel_size)  # noqa: S311 (a sample, no secret)
+    return Panel(
+        tasks=tuple(PanelTask(instance_id=t.instance_id, content_hash=t.content_hash) for t in chosen),
+        rollouts=settings.rollouts,
+        rho=settings.rho,
+        pairing=settings.pairing,
+        embedding=embedding.choose(settings.embedding).name,
+        seed=settings.panel_seed,
+    )
+
+
+def stream_of(panel: Panel, tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks that are no panel task, neither by id nor by content, in prepared order."""
+    ids = {t.instance_id for t in panel.tasks}
+    contents = {t.content_hash for t in panel.tasks}
+    return [t for t in tasks if t.instance_id not in ids and t.content_hash not in contents]

@@ -1,0 +1,233 @@
+"""The method's steps on one bank, each as the run's plugins implement it. The loop calls them in flow order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import pluggy
+from msgspec.structs import replace
+
+from valve_plugin.bank import moves
+from valve_plugin.bank.entries import AttemptNote, Judged, Proposed
+from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import digest_bytes
+from valve_plugin.config import Settings
+from valve_plugin.errors import BankError, InfrastructureError, PluginError, StaleVerdictError
+from valve_plugin.extract.digest import digest
+from valve_plugin.extract.duplicates import split
+from valve_plugin.gate.plan import Cell, fixed_panel, panel_settings
+from valve_plugin.gate.rollout import durable, telemetry
+from valve_plugin.records import Attempt, Bank, Context, Proposal, Task, Verdict
+from valve_plugin.rollouts.executors import LocalExecutor
+
+ATTEMPTS = 3
+"""R of tab:impl-config, where settings leave it open."""
+
+T = TypeVar("T")
+
+
+class Steps:
+    """One run over one bank. What has happened is read from the ledger, so a new process goes on where one ended."""
+
+    def __init__(self, manager: pluggy.PluginManager, store: BankStore, settings: Settings) -> None:
+        self.hook = manager.hook
+        self.store = store
+        settings = panel_settings(settings, fixed_panel(store))
+        self.settings = replace(settings, attempts=settings.attempts or ATTEMPTS)
+
+    def remaining(self, stream: Sequence[Task]) -> Iterator[Task]:
+        """Yield the stream's tasks from behind the last mixed one in the ledger, until enough were mixed.
+
+        Tasks that were not mixed leave no entry; behind the last that was, they come again, out of the journal.
+        """
+        ids = [task.instance_id for task in stream]
+        for position in range(self._position(ids), len(stream)):
+            mixed_so_far = self._mixed(ids)
+            if len(mixed_so_far) >= self.settings.max_mixed:
+                return
+            self._tell("task_started", task_id=ids[position], position=position + 1, of=len(ids))
+            yield stream[position]
+
+    def retrieve(self, task: Task) -> Context:
+        """Compose the task's context from the current bank, once for all its attempts."""
+        context: Context | None = self.hook.valve_retrieve(
+            settings=self.settings, bank=self.store.bank, task_id=task.instance_id, issue=task.problem_statement
+        )
+        return _answered(context, "valve_retrieve")
+
+    def attempt(self, task: Task, context: Context) -> list[Attempt]:
+        """Run all attempts at a task, and count the context's items as used.
+
+        Raises:
+            InfrastructureError: one is errored, also after retries: it is no failure, so the run pauses here.
+        """
+        first = self.store.ordinals(task.instance_id, context.hash)
+        cells = [Cell(task, context, first + n) for n in range(self.settings.attempts)]
+        run = partial(durable, self.hook.valve_attempt, self.store.local, self.settings)
+        with LocalExecutor(min(self.settings.workers, len(cells))) as executor:
+            jobs = [executor.submit(partial(run, cell, "evolve")) for cell in cells]
+            attempts = [self._finished(job.result()) for job in jobs]
+        lost = [a for a in attempts if a.outcome == "errored"]
+        if lost:
+            raise InfrastructureError(
+                f"{len(lost)} of {len(attempts)} attempts at {task.instance_id} hit a failure of host or provider "
+                f"({lost[0].reason}); the run pauses: start it again to retry only those"
+            )
+        self.store.local.count_use(context)
+        passed = sum(a.outcome == "resolved" for a in attempts)
+        self._tell("task_finished", task_id=task.instance_id, passed=passed, attempts=len(attempts))
+        return attempts
+
+    def extract(self, issue: str, attempts: Sequence[Attempt]) -> Proposal:
+        """Contrast the attempts into a proposal."""
+        digests = [digest(_trajectory(self.store, a), a) for a in attempts]
+        proposal: Proposal | None = self.hook.valve_extract(
+            settings=self.settings, bank=self.store.bank, issue=issue, attempts=attempts, trajectories=digests
+        )
+        return _answered(proposal, "valve_extract")
+
+    def record(self, proposal: Proposal, attempts: Sequence[Attempt] = ()) -> None:
+        """Write the proposal to the ledger, also an empty one; what was withheld stays on this machine."""
+        for withheld in proposal.withheld:
+            if withheld.item is not None:
+                self.store.local.set_aside(withheld)
+        shared = replace(proposal, withheld=tuple(replace(w, item=None) for w in proposal.withheld))
+        self.store.append(Proposed(proposal=shared, attempts=tuple(_note(a) for a in attempts)))
+        self._tell(
+            "proposed",
+            task_id=shared.task_id,
+            proposal_id=shared.id,
+            items=[f"{i.kind}: {i.name}" for i in shared.items],
+            merges=len(shared.merges),
+            suppressed=len(shared.suppressed),
+            withheld=len(shared.withheld),
+            reason=shared.reason,
+        )
+
+    def pending(self) -> Proposal | None:
+        """Return the last proposal if it still waits for a verdict, brought up to date with the bank."""
+        last: Proposal | None = None
+        for entry in self.store.entries():
+            if isinstance(entry, Proposed):
+                last = entry.proposal
+            elif isinstance(entry, Judged) and last and entry.verdict.proposal_id == last.id:
+                last = last if entry.verdict.decision == "indecisive" else None
+        if last is None or last.empty:
+            return None
+        fresh = refreshed(last, self.store.bank)
+        if fresh != last:
+            self.record(fresh)
+        return None if fresh.empty else fresh
+
+    def validate(self, proposal: Proposal) -> Verdict:
+        """Ask the gate."""
+        verdict: Verdict | None = self.hook.valve_validate(
+            settings=self.settings, bank_dir=self.store.dir, proposal=proposal, observe=self._observe
+        )
+        return _answered(verdict, "valve_validate")
+
+    def commit(self, proposal: Proposal, verdict: Verdict) -> None:
+        """Write the verdict; an accept is that one line. A stale verdict is dropped and its proposal stays pending.
+
+        Raises:
+            InfrastructureError: the verdict is indecisive; the bank stays and the run pauses.
+        """
+        self.store.refresh()  # the gate may have added the baseline
+        try:
+            after = moves.apply(self.store.bank, proposal) if verdict.decision == "accept" else self.store.bank
+            if verdict != self._last_verdict():
+                self.store.append(Judged(verdict=verdict, bank_after=after.hash))
+        except StaleVerdictError as e:
+            self._tell("stale", proposal_id=proposal.id, reason=str(e))
+            return
+        self._tell(
+            "verdict",
+            proposal_id=proposal.id,
+            task_id=proposal.task_id,
+            decision=verdict.decision,
+            current_passes=verdict.current_passes,
+            candidate_passes=verdict.candidate_passes,
+            needed=verdict.needed,
+            rollouts=len(verdict.outcomes),
+            of=verdict.n_tasks * verdict.rollouts,
+            version=after.version,
+        )
+        if verdict.decision == "indecisive":
+            raise InfrastructureError(
+                f"the verdict about {proposal.id} hangs on {verdict.unknown} errored rollouts; the bank stays, "
+                "and the run pauses: start it again to retry only those"
+            )
+
+    def _finished(self, attempt: Attempt) -> Attempt:
+        self._tell("attempt_finished", **telemetry(attempt))
+        return attempt
+
+    def _observe(self, name: str, data: Mapping[str, Any]) -> None:
+        self.hook.valve_event(name=name, data=data)
+
+    def _tell(self, event: str, **data: Any) -> None:
+        self._observe(event, data)
+
+    def _mixed(self, ids: Sequence[str]) -> set[str]:
+        """Stream tasks that were found mixed, according to the ledger."""
+        known = set(ids)
+        proposed = (e.proposal.task_id for e in self.store.entries() if isinstance(e, Proposed) and e.attempts)
+        return {task for task in proposed if task in known}
+
+    def _position(self, ids: Sequence[str]) -> int:
+        return max((ids.index(task) + 1 for task in self._mixed(ids)), default=0)
+
+    def _last_verdict(self) -> Verdict | None:
+        last = None
+        for entry in self.store.entries():
+            last = entry.verdict if isinstance(entry, Judged) else None
+        return last
+
+
+def mixed(attempts: Sequence[Attempt]) -> bool:
+    """Whether some attempts passed and some failed.
+
+    Source: eq:impl-mixed.
+    """
+    passed = sum(a.outcome == "resolved" for a in attempts)
+    return 0 < passed < len(attempts)
+
+
+def refreshed(proposal: Proposal, bank: Bank) -> Proposal:
+    """Return the proposal with its duplicates sorted out against the bank as it is now."""
+    new, merges, suppressed = split(proposal.items, bank)
+    if new == proposal.items:
+        return proposal
+    return replace(
+        proposal,
+        items=new,
+        merges=proposal.merges + merges,
+        suppressed=proposal.suppressed + suppressed,
+        reason=proposal.reason if new else "every item was a duplicate by the time of the gate",
+    )
+
+
+def _note(attempt: Attempt) -> AttemptNote:
+    return AttemptNote(
+        task_id=attempt.task_id,
+        ordinal=attempt.ordinal,
+        outcome=attempt.outcome,
+        context_hash=attempt.context_hash,
+        patch_hash=digest_bytes(attempt.patch.encode("utf-8", "surrogatepass")),
+    )
+
+
+def _trajectory(store: BankStore, attempt: Attempt) -> bytes:
+    """The trajectory kept with an attempt; a lost one leaves patch and outcome to learn from."""
+    try:
+        return store.local.trajectory(attempt)
+    except BankError:
+        return b""
+
+
+def _answered(value: T | None, step: str) -> T:
+    if value is None:
+        raise PluginError(f"no plugin answered {step}; is `valve` among the plugins of this run?")
+    return value
