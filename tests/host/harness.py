@@ -71,6 +71,13 @@ def deterministic(path: Path, *commands: str) -> Path:
     return path
 
 
+def without_times(value: Any) -> Any:
+    """Return a trajectory without its time stamps, to compare it with another."""
+    if isinstance(value, dict):
+        return {k: without_times(v) for k, v in value.items() if k != "timestamp"}
+    return [without_times(v) for v in value] if isinstance(value, list) else value
+
+
 @dataclass
 class Mini:
     """One directory to run mini's commands in, with its plugins and what they wrote down."""

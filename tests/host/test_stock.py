@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.host.harness import SUBMIT, Mini, deterministic
+from tests.host.harness import SUBMIT, Mini, deterministic, without_times
 
 OFF = {"VALVE_STARTUP": "0"}
 RUN = ("-y", "--exit-immediately", "-t", "the task", "-o", "t.json", "-c", "mini.yaml")
@@ -35,12 +34,6 @@ STOCK_COMMANDS = {
 def plain(text: str) -> str:
     """Drop what differs between any two runs: addresses, times."""
     return re.sub(r"0x[0-9a-f]+|\d{10}\.\d+", "", text)
-
-
-def without_times(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: without_times(v) for k, v in value.items() if k != "timestamp"}
-    return [without_times(v) for v in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("name", STOCK_COMMANDS)

@@ -1,0 +1,397 @@
+"""`instrument`: what an agent object does with plugins attached, and which agents are refused."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from minisweagent.agents.default import AgentConfig, DefaultAgent
+from minisweagent.agents.interactive import InteractiveAgent
+from minisweagent.environments.local import LocalEnvironment
+from minisweagent.exceptions import Submitted
+from minisweagent.models.test_models import DeterministicModel, make_output
+from pluggy import PluginManager
+
+import valve_plugin
+from tests.host.harness import SUBMIT, without_times
+from valve_plugin.errors import AgentError, ConfigError, PluginError, ValveError
+from valve_plugin.hookspecs import HostEvents, Steps, hookimpl
+from valve_plugin.host.events import Host
+from valve_plugin.host.instrument import SLOT, VARIABLE, attach, instrument, with_slot
+from valve_plugin.plugins import load
+
+
+class Recorder:
+    """A plugin that injects a block made from the task, and keeps what it is told."""
+
+    def __init__(self, block: str = "<{task}>") -> None:
+        self.block = block
+        self.tasks: list[str] = []
+        self.ends: list[tuple[str, dict[str, Any], BaseException | None]] = []
+        self.fails: dict[str, BaseException] = {}
+
+    @hookimpl
+    def minisweagent_pre_run(self, agent: Any, task: str) -> str:
+        self.tasks.append(task)
+        if "pre_run" in self.fails:
+            raise self.fails["pre_run"]
+        return self.block.replace("{task}", task)
+
+    @hookimpl
+    def minisweagent_post_run(self, agent: Any, task: str, result: Any, error: BaseException | None) -> None:
+        self.ends.append((task, dict(result), error))
+        if "post_run" in self.fails:
+            raise self.fails["post_run"]
+
+
+def host(*plugins: Any) -> Host:
+    manager = PluginManager("minisweagent")
+    manager.add_hookspecs(HostEvents)
+    manager.add_hookspecs(Steps)
+    for number, plugin in enumerate(plugins):
+        manager.register(plugin, name=f"plugin{number}")
+    return Host(manager)
+
+
+def agent(*commands: str, runs: int = 1, kind: type[DefaultAgent] = DefaultAgent, **config: Any) -> DefaultAgent:
+    outputs = [make_output("do it", [{"command": c}], cost=0.25) for c in (*commands, SUBMIT)]
+    settings = {"system_template": "You help.", "instance_template": "Solve {{ task }}.", "cost_limit": 0.0} | config
+    return kind(DeterministicModel(outputs=outputs * runs), LocalEnvironment(), **settings)
+
+
+# -- the slot --
+
+
+@given(
+    template=st.text(st.sampled_from(" \n\r{}%#-+ab'|"), max_size=12),
+    block=st.text() | st.sampled_from(["{{ x }}", "{% raw %}", "#}", "\\", "  \n\n"]),
+)
+@example(template="ends in {", block="{{ x }}")
+@example(template="ends in {#", block="#}")
+@example(template="ends in {#-\n", block="-#}")
+@example(template="two newlines\n\n", block="")
+@example(template="{% if a %}x{% endif -%}  \n", block=" y")
+@example(template="windows\r\n", block="z")
+def test_slot_adds_the_block_verbatim_and_changes_nothing_else(template: str, block: str) -> None:
+    def render(text: str, **variables: str) -> str:
+        return jinja2.Template(text, undefined=jinja2.StrictUndefined).render(a="A", b="B", **variables)
+
+    try:
+        stock = render(template)
+    except jinja2.TemplateError:
+        return
+    opened = with_slot(template)
+    assert render(opened) == stock
+    assert render(opened, **{VARIABLE: block}) == stock + block
+    assert with_slot(opened) == opened
+
+
+# -- runs --
+
+
+def test_every_run_gets_its_own_block_and_record() -> None:
+    recorder = Recorder()
+    tested = attach(agent("true", runs=2), host(recorder))
+    for task in ("first", "second"):
+        assert tested.run(task)["submission"] == "the-submission\n"
+        assert tested.messages[0]["content"] == f"You help.\n\n<{task}>"
+        assert tested.messages[1]["content"] == f"Solve {task}."
+    expected = {"exit_status": "Submitted", "submission": "the-submission\n", "cost": 0.5, "api_calls": 2}
+    assert recorder.ends == [("first", expected, None), ("second", expected, None)]
+
+
+def test_blocks_come_in_the_order_of_the_plugins_and_none_means_none() -> None:
+    tested = attach(agent(), host(Recorder("one"), Recorder(""), Recorder("two\n ")))
+    tested.run("t")
+    assert tested.messages[0]["content"] == "You help.\n\none\n\ntwo\n "
+    stock = agent(system_template="You help.\n\n")
+    silent = attach(agent(system_template="You help.\n\n"), host(Recorder("")))
+    assert stock.run("t") == silent.run("t")
+    assert silent.messages[0] == stock.messages[0]
+
+
+def test_the_agent_stays_what_it_was(tmp_path: Path) -> None:
+    stock, tested = agent(output_path=tmp_path / "stock.json"), agent(output_path=tmp_path / "ours.json")
+    assert attach(tested, host(Recorder(""))) is tested
+    assert type(tested) is DefaultAgent
+    assert stock.run("t", extra="given") == tested.run("t", extra="given")
+    assert tested.extra_template_vars["extra"] == "given"
+    left, right = (json.loads((tmp_path / f"{n}.json").read_text()) for n in ("stock", "ours"))
+    assert right["info"].pop("plugins") == ["plugin0"]
+    config = right["info"]["config"]["agent"]
+    config |= {
+        "system_template": config["system_template"].removesuffix(SLOT),
+        "output_path": str(tmp_path / "stock.json"),
+    }
+    assert without_times(left) == without_times(right)
+
+
+def test_what_the_caller_saves_stays_on_top(tmp_path: Path) -> None:
+    tested = attach(agent(), host(Recorder()))
+    tested.run("t")
+    saved = tested.save(tmp_path / "again.json", {"info": {"exit_status": "mine"}, "instance_id": "i"})
+    assert saved["info"]["exit_status"] == "mine"
+    assert saved["info"]["plugins"] == ["plugin0"]
+    assert saved["instance_id"] == "i"
+
+
+def test_attaching_twice_gives_one_block_and_one_record() -> None:
+    first, second = Recorder("first"), Recorder("second")
+    tested = attach(attach(agent(runs=2), host(first)), host(second))
+    tested.run("t")
+    assert tested.messages[0]["content"] == "You help.\n\nsecond"
+    assert (len(first.ends), len(second.ends)) == (0, 1)
+    assert tested.serialize()["info"]["plugins"] == ["plugin0"]
+
+
+def test_a_template_replaced_between_runs_is_followed() -> None:
+    tested = attach(agent(runs=2), host(Recorder()))
+    tested.run("a")
+    tested.config.system_template = "Another\n"
+    tested.run("b")
+    assert tested.messages[0]["content"] == "Another\n\n<b>"
+
+
+def test_many_agents_in_threads() -> None:
+    shared, barrier = Recorder(), threading.Barrier(8)
+    one_host = host(shared)
+
+    def work(number: int) -> str:
+        tested = attach(agent("true"), one_host)
+        barrier.wait()
+        tested.run(f"task {number}")
+        return str(tested.messages[0]["content"])
+
+    with ThreadPoolExecutor(8) as pool:
+        messages = list(pool.map(work, range(8)))
+    assert messages == [f"You help.\n\n<task {n}>" for n in range(8)]
+    assert sorted(task for task, _, _ in shared.ends) == [f"task {n}" for n in range(8)]
+
+
+# -- endings --
+
+
+class Exploding(LocalEnvironment):
+    """An environment whose command raises what it is told to."""
+
+    error: BaseException = RuntimeError("boom")
+
+    def execute(self, action: Any, *args: Any, **kwargs: Any) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt(), SystemExit(3)])
+def test_post_run_is_told_about_errors_and_they_pass(error: BaseException) -> None:
+    recorder = Recorder()
+    tested = attach(agent(runs=2), host(recorder))
+    tested.run("fine")
+    tested.env = Exploding()
+    tested.env.error = error
+    with pytest.raises(type(error)) as caught:
+        tested.run("fails")
+    assert caught.value is error
+    task, result, seen = recorder.ends[-1]
+    assert (task, seen) == ("fails", error)
+    assert result == {"exit_status": type(error).__name__, "submission": "", "cost": 0.25, "api_calls": 1}
+
+
+def test_limits_are_an_ending_not_an_error() -> None:
+    recorder = Recorder()
+    attach(agent("true", "true", step_limit=1), host(recorder)).run("t")
+    assert recorder.ends[0][1:] == (
+        {"exit_status": "LimitsExceeded", "submission": "", "cost": 0.25, "api_calls": 1},
+        None,
+    )
+
+
+def test_a_template_that_does_not_render_is_the_runs_error() -> None:
+    recorder = Recorder()
+    tested = attach(agent(runs=2), host(recorder))
+    tested.run("fine")
+    tested.config.instance_template = "{{ undefined_name }}"
+    with pytest.raises(jinja2.UndefinedError):
+        tested.run("fails")
+    assert recorder.ends[-1][1] == {"exit_status": "UndefinedError", "submission": "", "cost": 0.0, "api_calls": 0}
+
+
+@pytest.mark.parametrize("error", [RuntimeError("two\nlines"), KeyboardInterrupt(), SystemExit(1)])
+def test_a_failing_post_run_keeps_the_result(error: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
+    failing, other = Recorder(), Recorder()
+    failing.fails["post_run"] = error
+    tested = attach(agent(), host(failing, other))
+    assert tested.run("t")["submission"] == "the-submission\n"
+    assert len(other.ends) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"valve: plugin 'plugin0' failed in post_run: {type(error).__name__}")
+
+
+def test_a_failing_post_run_keeps_the_runs_own_error(capsys: pytest.CaptureFixture[str]) -> None:
+    failing = Recorder()
+    failing.fails["post_run"] = ValueError("second")
+    tested = attach(agent(), host(failing))
+    tested.env = Exploding()
+    with pytest.raises(RuntimeError, match="boom"):
+        tested.run("t")
+    assert "ValueError: second" in capsys.readouterr().err
+
+
+def test_a_failing_pre_run_costs_its_block(capsys: pytest.CaptureFixture[str]) -> None:
+    failing = Recorder()
+    failing.fails["pre_run"] = ValveError("no bank")
+    tested = attach(agent(), host(failing, Recorder("kept")))
+    assert tested.run("t")["submission"] == "the-submission\n"
+    assert tested.messages[0]["content"] == "You help.\n\nkept"
+    assert "plugin 'plugin0' failed in pre_run: ValveError: no bank" in capsys.readouterr().err
+
+
+def test_a_block_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    class Wrong:
+        @hookimpl
+        def minisweagent_pre_run(self, agent: Any, task: str) -> Any:
+            return ["a", "list"]
+
+    tested = attach(agent(), host(Wrong()))
+    tested.run("t")
+    assert tested.messages[0]["content"] == "You help."
+    assert "returned list, expected text or None" in capsys.readouterr().err
+
+
+def test_stopping_in_pre_run_stops() -> None:
+    stopping = Recorder()
+    stopping.fails["pre_run"] = KeyboardInterrupt()
+    tested = attach(agent(), host(stopping))
+    with pytest.raises(KeyboardInterrupt):
+        tested.run("t")
+    assert tested.messages == []
+
+
+def test_a_follow_up_task_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["now add a test", ""])
+    monkeypatch.setattr("minisweagent.agents.interactive.prompt_session.prompt", lambda *_, **__: next(answers))
+    recorder = Recorder()
+    tested = attach(agent(SUBMIT, "true", kind=InteractiveAgent, mode="yolo"), host(recorder))
+    tested.run("first task")
+    assert any("now add a test" in str(m["content"]) for m in tested.messages)
+    assert recorder.tasks == ["first task"]
+    (ending,) = recorder.ends
+    assert ending[1] == {"exit_status": "Submitted", "submission": "the-submission\n", "cost": 0.75, "api_calls": 3}
+
+
+# -- refusals --
+
+
+class Slotted:
+    __slots__ = ("config", "messages")
+
+    def __init__(self) -> None:
+        self.config = AgentConfig(system_template="s", instance_template="i")
+
+    def run(self, task: str, **_: Any) -> dict[str, Any]:
+        raise Submitted
+
+
+def with_config(config: Any) -> DefaultAgent:
+    made = agent()
+    made.config = config
+    return made
+
+
+class Frozen(AgentConfig, frozen=True):
+    """A config that cannot be changed."""
+
+
+class Runless:
+    config = AgentConfig(system_template="s", instance_template="i")
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        (Slotted(), "Slotted does not let attributes be set"),
+        (with_config({"system_template": "s"}), "DefaultAgent has a dict as its config; expected an object"),
+        (with_config(None), "has a NoneType as its config"),
+        (with_config(Frozen(system_template="s", instance_template="i")), "config.system_template cannot be set"),
+        (Runless(), "has no method 'run'"),
+    ],
+)
+def test_refused_agents_are_told_why_and_left_alone(refused: Any, reason: str) -> None:
+    before = dict(getattr(refused, "__dict__", {}))
+    with pytest.raises(AgentError, match=reason) as caught:
+        attach(refused, host(Recorder()))
+    assert isinstance(caught.value, TypeError)
+    assert getattr(refused, "__dict__", {}) == before
+
+
+# -- the public function --
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the installed plugin `valve` is configured with."""
+    calls: list[dict[str, Any]] = []
+    original = Host.configure
+
+    def configure(self: Host, config: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        calls.append(json.loads(json.dumps(config)))
+        original(self, config, *args, **kwargs)
+
+    monkeypatch.setattr(Host, "configure", configure)
+    return calls
+
+
+def test_settings_reach_the_plugins(seen: list[dict[str, Any]], tmp_path: Path, data_dir: Path) -> None:
+    tested = valve_plugin.instrument(agent(), bank=tmp_path / "bank", settings={"learn": "off", "bank": "ignored"})
+    assert seen == [{"valve": {"learn": "off", "bank": str(tmp_path / "bank")}}]
+    assert tested.serialize()["info"]["plugins"] == ["valve"]
+    settings = valve_plugin.config.Settings(learn="off")  # type: ignore[attr-defined]
+    instrument(agent(), settings=settings)
+    assert seen[1:] == [{"valve": {"learn": "off"}}]
+
+
+def test_each_call_makes_plugins_of_its_own(tmp_path: Path, data_dir: Path) -> None:
+    first, second = (vars(instrument(agent()))["_valve_seam"].host.manager.get_plugin("valve") for _ in range(2))
+    assert first is not second
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown setting 'lern'; did you mean 'learn'"):
+        instrument(agent(), settings={"lern": "off"})
+    with pytest.raises(PluginError, match=r"no plugin named 'nope'; installed: .*valve"):
+        instrument(agent(), plugins=["nope"])
+
+
+def test_a_plugin_that_fails_to_configure_raises_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        @hookimpl
+        def minisweagent_configure(self, config: Any) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        host(Failing()).configure({}, {}, strict=True)
+
+
+def test_hooks_see_the_manager_of_their_run() -> None:
+    class Looking:
+        manager: Any = None
+
+        @hookimpl
+        def minisweagent_configure(self, manager: Any) -> None:
+            self.manager = manager
+
+    looking = Looking()
+    made = host(looking)
+    made.configure({}, {})
+    assert looking.manager is made.manager
+
+
+def test_loading_leaves_a_broken_plugin_out_only_when_asked() -> None:
+    with pytest.raises(PluginError):
+        load(["nope"], broken=lambda e: None)
+    assert [name for name, _ in load(["valve", "valve"]).list_name_plugin()] == ["valve"]
