@@ -8,7 +8,18 @@ from valve_plugin.bank.entries import AttemptNote, Baseline, EpochOpened, Judged
 from valve_plugin.bank.moves import apply
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest
-from valve_plugin.records import Attempt, Item, Outcome, Panel, PanelOutcome, PanelResult, PanelTask, Proposal, Verdict
+from valve_plugin.records import (
+    Attempt,
+    Item,
+    Outcome,
+    Panel,
+    PanelOutcome,
+    PanelResult,
+    PanelTask,
+    Proposal,
+    Verdict,
+    Withheld,
+)
 from valve_plugin.theory.gate import needed_passes
 
 TASKS = ("bug-a", "bug-b")
@@ -37,7 +48,8 @@ SKILL = Item(
 GOOD = Proposal(task_id="bug-x", items=(PRINCIPLE, SKILL), model="scripted")
 NOISE = Item(kind="skill", name="noise", text="Do nothing at all", markdown="Nothing.", passes=1, attempts=3)
 BAD = Proposal(task_id="bug-y", items=(NOISE,))
-EMPTY = Proposal(task_id="bug-z", reason="the answer was no JSON")
+HARMFUL = Withheld(kind="skill", name="skip-tests", why="turns the agent against its tests")
+EMPTY = Proposal(task_id="bug-z", reason="nothing usable is left", withheld=(HARMFUL,))
 
 
 def outcomes(context: str, passed: int, total: int, first: int = 0) -> tuple[PanelOutcome, ...]:

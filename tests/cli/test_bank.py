@@ -94,7 +94,8 @@ def test_log_tells_the_history_in_words(bank: BankStore, valve: Run) -> None:
         "measured the current bank: 3 of 6 panel rollouts passed",
         f"proposal {GOOD.id} from bug-x (1 resolved): principle look-first, skill dates",
         f"accept {GOOD.id}: net passes +2, +1 needed, 6 of 6 rollouts (query 1 of epoch 1)",
-        "from bug-z: nothing to judge (the answer was no JSON)",
+        "from bug-z: nothing to judge (nothing usable is left); skill skip-tests withheld: turns the agent against "
+        "its tests",
         f"proposal {BAD.id} from bug-y: skill noise",
         f"reject {BAD.id}: net passes -5 to 0, +1 needed, 1 of 6 rollouts (query 2 of epoch 1)",
     ]

@@ -72,6 +72,7 @@ def _proposed(entry: Proposed) -> str:
     parts = [f"{item.kind} {item.name}" for item in proposal.items]
     parts += [f"support for {merge.kind} {merge.name}" for merge in proposal.merges]
     dropped = f"; {plural(len(proposal.suppressed), 'near-duplicate')} left out" if proposal.suppressed else ""
+    dropped += "".join(f"; {w.kind} {w.name} withheld: {w.why}" for w in proposal.withheld)
     if proposal.empty:
         return f"{source}: nothing to judge{f' ({proposal.reason})' if proposal.reason else ''}{dropped}"
     return f"proposal {proposal.id} {source}: {', '.join(parts)}{dropped}"

@@ -129,6 +129,7 @@ def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
         "gate": None,
         "attempts": count([]),
         "queue": 0,
+        "quarantine": 0,
         "last_verdict": None,
         "warnings": [],
     }
@@ -151,6 +152,7 @@ def _present(store: BankStore) -> dict[str, Any]:
         "gate": epoch and {"epoch": epoch.epoch, "queries": store.queries_used(), "horizon": epoch.horizon},
         "attempts": count(store.local.attempts()),
         "queue": len(store.local.queue()),
+        "quarantine": len(store.local.quarantine()),
         "last_verdict": verdict and _verdict_facts(verdict),
         "warnings": list(store.warnings),
     }
@@ -190,6 +192,8 @@ def _lines(standing: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if gate:
         lines.append(("gate", f"{gate['queries']} of {gate['horizon']} queries used in epoch {gate['epoch']}"))
+    if standing["quarantine"]:
+        lines.append(("quarantine", f"{plural(standing['quarantine'], 'item')} set aside for a person to look at"))
     if standing["last_verdict"]:
         lines.append(("last", standing["last_verdict"]["words"]))
     return lines + [("warning", warning) for warning in standing["warnings"]]
