@@ -1,0 +1,120 @@
+"""Every way to start mini takes plugins: scripts, modules, benchmarks, `valve mini`, a real HTTP model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.host.harness import SUBMIT, Mini, deterministic
+from tests.host.model_server import serve
+
+CONFIG = ("-c", "mini.yaml", "-c", "model.yaml")
+
+SINGLE = {
+    "mini-swe-agent": ("mini-swe-agent",),
+    "python -m minisweagent": ("python", "-m", "minisweagent"),
+    "python -m minisweagent.run.mini": ("python", "-m", "minisweagent.run.mini"),
+    "python -X utf8 -m": ("python", "-X", "utf8", "-m", "minisweagent.run.mini"),
+    "python -c": ("python", "-c", "from minisweagent.run.mini import app; app()"),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_single_runs(mini: Mini, name: str) -> None:
+    done = mini.task(*CONFIG, "--plugin=probe", program=SINGLE[name])
+    assert done.returncode == 0, done.stderr
+    assert mini.trajectory()["info"]["plugins"] == ["probe"]
+    assert mini.events("post_run")[0]["result"]["api_calls"] == 2
+
+
+@pytest.mark.parametrize("program", [("valve", "mini"), ("python", "-m", "valve_plugin", "mini")], ids=" ".join)
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_valve_mini(mini: Mini, program: tuple[str, ...], switch: str) -> None:
+    env = {"VALVE_STARTUP": switch}
+    done = mini.task(*CONFIG, "-c", "valve.learn=off", "--plugin", "probe", program=program, env=env)
+    assert done.returncode == 0, done.stderr
+    assert mini.trajectory()["info"]["plugins"] == ["valve", "probe"]
+    assert mini.events("configure")[0]["options"] == {"level": 7}
+
+
+def test_valve_mini_passes_everything_through(mini: Mini) -> None:
+    shown = mini("mini", "--help", program=("valve",))
+    assert shown.returncode == 0
+    assert "Usage: valve mini [OPTIONS]" in shown.stdout
+    stock = mini("--plugin", "valve", "--help")
+    assert shown.stdout.splitlines()[2:] == stock.stdout.splitlines()[2:]
+    for args in (["--nonsense"], ["-t", "x", "-c", "nowhere.yaml"], ["-t", "x", "--", "-y"]):
+        ours, theirs = mini("mini", *args, program=("valve",)), mini("--plugin", "valve", *args)
+        assert ours.returncode == theirs.returncode != 0
+        last, same = (done.stderr.strip().splitlines()[-2:] for done in (ours, theirs))
+        assert last == same
+
+
+@pytest.fixture
+def bench(mini: Mini) -> Mini:
+    """Two SWE-bench rows in a local data set, run in the local environment."""
+    rows = [{"instance_id": f"task__{n}", "problem_statement": f"Issue number {n}."} for n in range(2)]
+    data = mini.directory / "dataset"
+    data.mkdir()
+    (data / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    mini.variables |= {"HF_DATASETS_CACHE": str(mini.directory / "cache"), "HF_HUB_OFFLINE": "1"}
+    deterministic(mini.directory / "model.yaml", "true")
+    (mini.directory / "block").write_text("{{ block }}")
+    return mini
+
+
+BENCH = ("--subset", "dataset", "--split", "test", "-c", "swebench.yaml", "-c", "model.yaml")
+LOCAL = ("-c", "environment.environment_class=local", "-c", "environment.cwd=.", "--plugin", "probe")
+
+
+def test_swebench_batch_in_threads(bench: Mini) -> None:
+    done = bench(
+        *BENCH, *LOCAL, "-w", "2", "-o", "out", program=("mini-extra", "swebench"), env={"PROBE_BLOCK": "block"}
+    )
+    assert done.returncode == 0, done.stderr
+    predictions = json.loads((bench.directory / "out" / "preds.json").read_text())
+    assert {k: v["model_patch"] for k, v in predictions.items()} == {
+        "task__0": "the-submission\n",
+        "task__1": "the-submission\n",
+    }
+    for n in range(2):
+        name = f"out/task__{n}/task__{n}.traj.json"
+        assert bench.system_message(name).endswith("\n\n{{ block }}")
+        assert bench.trajectory(name)["info"]["plugins"] == ["probe"]
+        assert bench.trajectory(name)["instance_id"] == f"task__{n}"
+    assert len(bench.events("configure")) == 1
+    assert sorted(e["task"] for e in bench.events("post_run")) == ["Issue number 0.", "Issue number 1."]
+    assert [e["result"]["cost"] for e in bench.events("post_run")] == [1.0, 1.0]
+
+
+def test_swebench_single(bench: Mini) -> None:
+    args = ("-i", "task__1", "-y", "--exit-immediately", "-o", "t.json")
+    done = bench(*BENCH, *LOCAL, *args, program=("mini-extra", "swebench-single"), env={"PROBE_BLOCK": "block"})
+    assert done.returncode == 0, done.stderr
+    assert bench.events("post_run")[0]["task"] == "Issue number 1."
+    assert bench.system_message().endswith("\n\n{{ block }}")
+
+
+def test_an_openai_compatible_server_sees_the_block_verbatim(mini: Mini) -> None:
+    block = "{{ config }} {% endraw %} {# #} \\d+\\n 'quotes' \"double\"\n  ends with spaces   \n"
+    (mini.directory / "block").write_text(block)
+    with serve(["echo hello > written.txt", SUBMIT]) as server:
+        env = {
+            "OPENAI_API_BASE": server.url,
+            "OPENAI_API_KEY": "sk-test",
+            "MSWEA_COST_TRACKING": "ignore_errors",
+            "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "PROBE_BLOCK": "block",
+        }
+        done = mini.task("-m", "openai/scripted", "--plugin", "probe", "-c", "valve.learn=off", env=env)
+    assert done.returncode == 0, done.stderr
+    assert len(server.requests) == 2
+    for request in server.requests:
+        system = request["messages"][0]
+        assert (system["role"], system["content"].endswith("\n\n" + block)) == ("system", True)
+        assert "valve" not in json.dumps({k: v for k, v in request.items() if k != "messages"})
+    assert Path(mini.directory / "written.txt").read_text() == "hello\n"
+    assert mini.events("post_run")[0]["result"]["exit_status"] == "Submitted"
