@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from valve_plugin.bank.files import make_dir, read_limited, write_atomic
+from valve_plugin.bank.files import make_dir, write_atomic
+from valve_plugin.bank.packed import pack, unpack
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.codec import digest_bytes
-from valve_plugin.errors import BankError, BankNotFoundError
+from valve_plugin.errors import BankNotFoundError
 from valve_plugin.records import Attempt
 
-_GZIP = 31  # zlib window bits for a gzip file without a time stamp: equal trajectories are equal files
-_MAX_PACKED, _MAX_UNPACKED = 1 << 28, 1 << 30
 _MOST = 4000
 """Files kept; beyond it the oldest half goes, since a bank that wanted them has its copy."""
 
@@ -26,8 +24,7 @@ def keep(rollout_id: str, trajectory: bytes) -> str:
     name = f"{rollout_id}-{digest_bytes(trajectory)[:12]}.json.gz"
     folder = _folder()
     make_dir(folder, mode=0o700)
-    packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
-    write_atomic(folder / name, packer.compress(trajectory) + packer.flush())
+    write_atomic(folder / name, pack(trajectory))
     _forget_oldest(folder)
     return name
 
@@ -42,12 +39,7 @@ def read(attempt: Attempt) -> bytes:
     name = attempt.trajectory
     if not name or name != Path(name).name:
         raise BankNotFoundError(f"attempt {attempt.id} has no trajectory (it names {name!r})")
-    path = _folder() / name
-    unpacker = zlib.decompressobj(_GZIP)
-    try:
-        return unpacker.decompress(read_limited(path, _MAX_PACKED, "trajectory"), _MAX_UNPACKED)
-    except zlib.error as e:
-        raise BankError(f"{path}: damaged trajectory: {e}; delete it") from e
+    return unpack(_folder() / name, "trajectory")
 
 
 def _folder() -> Path:

@@ -1,0 +1,203 @@
+"""Attempts end to end: the simulated model over HTTP, real mini, real bubblewrap, real git, real pytest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.rollouts.runner_support import SCRIPTED, SUBMIT, always, saying, shop
+from tests.tools import need
+from valve_plugin.bank.local import LocalStore
+from valve_plugin.errors import SandboxError, TaskError
+from valve_plugin.records import Attempt, Context, Task
+from valve_plugin.rollouts import sandbox, trajectories
+from valve_plugin.rollouts.attempt import attempt, rollout_key
+from valve_plugin.rollouts.executors import LocalExecutor
+from valve_plugin.simulate import parameters as p
+from valve_plugin.simulate.server import start
+from valve_plugin.tasks.load import TaskSet
+
+NONE = Context(text="")
+
+
+@pytest.fixture(scope="module")
+def taskset(tmp_path_factory: pytest.TempPathFactory) -> TaskSet:
+    need("bwrap")
+    return shop(tmp_path_factory.mktemp("shop"))
+
+
+@pytest.fixture
+def simulated(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The simulated model as shipped."""
+    with start(taskset, seed=5) as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        yield
+
+
+def _attempt(task: Task, ordinal: int = 0, context: Context = NONE) -> Attempt:
+    return attempt(SCRIPTED, task, context, ordinal, "evolve")
+
+
+def _commands(made: Attempt) -> list[str]:
+    messages = json.loads(trajectories.read(made))["messages"]
+    calls = [call for m in messages for call in m.get("tool_calls") or []]
+    return [json.loads(call["function"]["arguments"])["command"] for call in calls]
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_grade_is_what_the_tests_say(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch, right: bool) -> None:
+    with start(taskset, seed=1, parameters=always(right)) as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        made = [_attempt(task, ordinal) for task in taskset.tasks for ordinal in range(2)]
+    assert [x.outcome for x in made] == ["resolved" if right else "unresolved"] * 4
+    for x in made:
+        assert x.exit_status == "Submitted"
+        assert (x.reason == "") == right
+        assert (x.steps, x.cost_usd, x.model) == (len(_commands(x)), 0.0, "openai/valve-scripted")
+        assert x.patch == "" or x.patch.startswith("diff --git a/shop/cart.py")
+
+
+def test_the_same_draw_is_the_same_attempt(taskset: TaskSet, simulated: None) -> None:
+    task = taskset.tasks[0]
+    first, again = _attempt(task), _attempt(task)
+    same = ("id", "outcome", "patch", "steps", "context_hash", "exit_status")
+    assert [getattr(first, f) for f in same] == [getattr(again, f) for f in same]
+    assert _commands(first) == _commands(again)
+    others = [_attempt(task, ordinal) for ordinal in (1, 2, 3)]
+    assert len({x.id for x in (first, *others)}) == 4
+    assert len({tuple(_commands(x)) for x in (first, *others)}) > 1
+
+
+def test_outcomes_do_not_depend_on_workers(taskset: TaskSet, simulated: None) -> None:
+    jobs = [(task, ordinal) for task in taskset.tasks for ordinal in range(2)]
+    results = []
+    for workers in (1, 3):
+        with LocalExecutor(workers) as executor:
+            futures = [executor.submit(lambda t=t, o=o: _attempt(t, o)) for t, o in jobs]  # type: ignore[misc]
+            results.append([(f.result().id, f.result().outcome, f.result().patch) for f in futures])
+    assert results[0] == results[1]
+
+
+def test_the_context_ends_the_system_message_and_is_recorded(taskset: TaskSet, simulated: None) -> None:
+    lesson = p.lessons()[0].item("total", "shop/cart.py")
+    context = Context(
+        text=f"--- skill: {lesson.name} ---\n{{{{ 1/0 }}}} {lesson.markdown}\n", items=(("skill", lesson.name),)
+    )
+    made = _attempt(taskset.tasks[0], 0, context)
+    assert json.loads(trajectories.read(made))["messages"][0]["content"].endswith("\n\n" + context.text)
+    assert (made.context_hash, made.context_items) == (context.hash, context.items)
+    assert made.id != rollout_key(SCRIPTED, taskset.tasks[0], NONE, 0)[:16]
+
+
+def test_the_agent_finds_no_history_no_hidden_test_and_no_other_attempt(taskset: TaskSet) -> None:
+    find = "find /testbed /home /tmp /root /work -name 'tasks.jsonl' -o -name '*.json.gz' -o -name 'bank.json'"
+    look = f"git log --all --format=%s; ls tests; {find}; cat tests/*"
+    made = attempt(saying(look, SUBMIT), taskset.tasks[0], NONE, 0, "panel")
+    messages = json.loads(trajectories.read(made))["messages"]
+    (seen,) = [m["extra"]["raw_output"] for m in messages if m["role"] == "tool"]
+    assert seen.splitlines()[0] == "Initial commit"
+    assert "test_total" not in seen
+    assert "tasks.jsonl" not in seen
+    assert "json" not in seen
+    assert made.outcome == "unresolved"
+    assert "empty" in made.reason
+
+
+def test_an_edit_of_the_tests_is_dropped_and_named(taskset: TaskSet) -> None:
+    cheat = "mkdir -p tests && echo 'def test_total(): pass' > tests/test_cart.py"
+    made = attempt(saying(cheat, SUBMIT), taskset.tasks[0], NONE, 0, "panel")
+    assert made.outcome == "unresolved"
+    assert made.dropped_paths == ("tests/test_cart.py",)
+
+
+def test_secrets_are_not_kept(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "planted-value-5566778899")
+    made = attempt(saying("echo planted-value-5566778899", SUBMIT), taskset.tasks[0], NONE, 0, "panel")
+    kept = trajectories.read(made)
+    assert b"planted-value" not in kept
+    assert b"[redacted:MY_SERVICE_TOKEN]" in kept
+    json.loads(kept)
+
+
+def test_a_local_store_takes_the_trajectory(taskset: TaskSet, tmp_path: Path) -> None:
+    made = attempt(saying(SUBMIT), taskset.tasks[0], NONE, 0, "evolve")
+    store = LocalStore(tmp_path / "local")
+    kept = store.add_attempt(made, trajectories.read(made))
+    assert store.trajectory(kept) == trajectories.read(made)
+
+
+def test_trajectories_open_in_minis_inspector(taskset: TaskSet, tmp_path: Path) -> None:
+    from minisweagent.run.utilities.inspector import TrajectoryInspector
+
+    made = attempt(saying("echo look at me", SUBMIT), taskset.tasks[0], NONE, 0, "evolve")
+    path = tmp_path / "one.traj.json"
+    path.write_bytes(trajectories.read(made))
+
+    async def browse() -> int:
+        inspector = TrajectoryInspector([path])
+        async with inspector.run_test() as pilot:
+            await pilot.press("right")
+            return int(inspector.n_steps)
+
+    assert asyncio.run(browse()) == 3
+
+
+def test_what_cannot_be_run_is_refused(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    import msgspec
+
+    stranger = msgspec.structs.replace(taskset.tasks[0], repo="acme/other")
+    with pytest.raises(TaskError, match="acme/other"):
+        _attempt(stranger)
+    monkeypatch.setattr(sandbox, "_bubblewrap_fails", lambda: "it was taken away")
+    with pytest.raises(SandboxError, match="--unsafe-local"):
+        _attempt(taskset.tasks[0])
+
+
+def test_no_provider_is_errored_and_no_failure(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_BASE", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "planted-key-1234")
+    made = _attempt(taskset.tasks[0])
+    assert made.outcome == "errored"
+    assert "Connection" in made.reason
+    assert "planted" not in made.reason
+
+
+def test_a_killed_executor_cancels_what_runs_and_what_waits(taskset: TaskSet) -> None:
+    settings = saying("sleep 60", SUBMIT)
+    executor = LocalExecutor(2)
+    futures = [executor.submit(lambda: attempt(settings, taskset.tasks[0], NONE, 0, "panel")) for _ in range(4)]
+    with ThreadPoolExecutor(1) as other:
+        other.submit(executor.kill).result(timeout=30)
+    for future in futures:
+        with pytest.raises(CancelledError):
+            future.result(timeout=0)
+
+
+def test_the_key_counts_what_determines_a_rollout(
+    taskset: TaskSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import msgspec
+
+    task, replace = taskset.tasks[0], msgspec.structs.replace
+    extra = tmp_path / "extra.yaml"
+    extra.write_text("agent: {}\n")
+    with_file = replace(SCRIPTED, mini_config=(str(extra),))
+    keys = [
+        rollout_key(SCRIPTED, task, NONE, 0),
+        rollout_key(SCRIPTED, task, NONE, 1),
+        rollout_key(SCRIPTED, task, Context(text="x"), 0),
+        rollout_key(SCRIPTED, replace(task, problem_statement="Another issue."), NONE, 0),
+        rollout_key(replace(SCRIPTED, step_limit=21), task, NONE, 0),
+        rollout_key(with_file, task, NONE, 0),
+    ]
+    extra.write_text("agent: {step_limit: 3}\n")
+    keys.append(rollout_key(with_file, task, NONE, 0))
+    assert len(set(keys)) == len(keys)
+    assert rollout_key(replace(SCRIPTED, workers=9, rho="0.1"), task, NONE, 0) == keys[0]
