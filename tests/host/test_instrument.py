@@ -24,7 +24,8 @@ from tests.host.harness import SUBMIT, without_times
 from valve_plugin.errors import AgentError, ConfigError, PluginError, ValveError
 from valve_plugin.hookspecs import HostEvents, Steps, hookimpl
 from valve_plugin.host.events import Host
-from valve_plugin.host.instrument import SLOT, VARIABLE, attach, instrument, with_slot
+from valve_plugin.host.instrument import attach, instrument
+from valve_plugin.rollouts.system_slot import SLOT, VARIABLE, with_slot
 from valve_plugin.plugins import load
 
 
@@ -263,6 +264,37 @@ def test_a_block_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]) 
     assert "returned list, expected text or None" in capsys.readouterr().err
 
 
+class Taking(Recorder):
+    """A plugin that runs the task itself."""
+
+    answer: Any = None
+
+    @hookimpl
+    def minisweagent_run(self, agent: Any, task: str) -> Any:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+def test_a_plugin_may_take_the_run() -> None:
+    first, second = Taking(), Taking()
+    second.answer = {"exit_status": "Best", "submission": "a patch"}
+    tested = attach(agent(), host(first, second))
+    assert tested.run("t") is second.answer
+    assert tested.messages == []
+    expected = {"exit_status": "Best", "submission": "a patch", "cost": 0.0, "api_calls": 0}
+    assert first.ends == second.ends == [("t", expected, None)]
+
+
+def test_a_plugin_that_fails_in_the_run_it_took_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    taking = Taking()
+    taking.answer = RuntimeError("no sandbox")
+    tested = attach(agent(), host(taking))
+    assert tested.run("t") == {"exit_status": "RuntimeError", "submission": ""}
+    assert tested.messages == []
+    assert "plugin 'plugin0' failed in run: RuntimeError: no sandbox" in capsys.readouterr().err
+
+
 def test_stopping_in_pre_run_stops() -> None:
     stopping = Recorder()
     stopping.fails["pre_run"] = KeyboardInterrupt()
@@ -375,6 +407,22 @@ def test_a_plugin_that_fails_to_configure_raises_in_python(monkeypatch: pytest.M
 
     with pytest.raises(ZeroDivisionError):
         host(Failing()).configure({}, {}, strict=True)
+
+
+def test_a_plugin_cannot_take_the_settings_from_the_next() -> None:
+    seen: list[Any] = []
+
+    class Greedy:
+        @hookimpl
+        def minisweagent_configure(self, config: dict[str, Any]) -> None:
+            settings = config.pop("valve")
+            seen.append(dict(settings))
+            settings.clear()
+
+    config: dict[str, Any] = {"agent": {}, "valve": {"learn": "off"}}
+    host(Greedy(), Greedy()).configure(config, {})
+    assert seen == [{"learn": "off"}] * 2
+    assert config == {"agent": {}}
 
 
 def test_hooks_see_the_manager_of_their_run() -> None:

@@ -40,19 +40,22 @@ class Host:
                 failed(name, "add_options", e)
 
     def configure(self, config: dict[str, Any], options: Mapping[str, Any], *, strict: bool = False) -> None:
-        """Let every plugin change mini's configuration in place.
+        """Let every plugin change mini's configuration in place. The settings in `config["valve"]` are there for each.
 
         Raises:
             ValveError: a plugin cannot do what the user asked for; nothing has run yet.
             Exception: with `strict`, whatever a plugin raises.
         """
+        settings = config.get("valve") or {}
         for name in self.names:
+            config["valve"] = dict(settings)
             try:
                 self._call(name, "minisweagent_configure", config=config, options=options, manager=self.manager)
             except Exception as e:
                 if strict or isinstance(e, ValveError):
                     raise
                 failed(name, "configure", e)
+        config.pop("valve", None)
 
     def pre_run(self, agent: Any, task: str) -> list[str]:
         """Return the blocks that end the system message, in the order the plugins were named."""

@@ -7,7 +7,6 @@ plugins inject reaches the system message as the value of a Jinja variable, so n
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -17,11 +16,10 @@ from valve_plugin.config import Settings, changed, resolve
 from valve_plugin.errors import AgentError
 from valve_plugin.host.events import Host
 from valve_plugin.plugins import load
+from valve_plugin.rollouts.system_slot import filled, with_slot
 
 Agent = TypeVar("Agent")
 
-VARIABLE = "plugin_system_block"
-SLOT = "{{ " + VARIABLE + " | default('') }}"
 _SEAM = "_valve_seam"
 
 
@@ -96,9 +94,9 @@ def attach(agent: Agent, host: Host) -> Agent:
 def _run(self: Any, task: str = "", **variables: Any) -> Any:
     """Run the agent as stock, between the plugins' pre_run and post_run."""
     seam: Seam = getattr(self, _SEAM)
-    blocks = seam.host.pre_run(self, task)
     _open_slot(self)  # again: the template may have been replaced since
-    variables[VARIABLE] = "".join(f"\n\n{block}" for block in blocks)
+    blocks = seam.host.pre_run(self, task)
+    variables |= filled(blocks)
     cost, calls = _spent(self)
     returned: Any = None
     error: BaseException | None = None
@@ -149,19 +147,6 @@ def _open_slot(agent: Any) -> None:
         config.system_template = with_slot(template)  # type: ignore[union-attr]
     except (AttributeError, TypeError, ValueError) as e:
         raise AgentError(f"{_name(agent)}: config.system_template cannot be set: {e}; expected a mutable config") from e
-
-
-def with_slot(template: str) -> str:
-    """Return a Jinja template that renders as `template` does, followed by the slot's value."""
-    if template.endswith(SLOT):
-        return template
-    # Jinja drops one newline at the end of a template; with the slot after it that newline would show.
-    body = re.sub(r"(\r\n|\r|\n)\Z", "", template)
-    if re.search(r"\{#[-+]?\Z", body):  # a comment opened at the very end: Jinja takes it as closed
-        body += "#}"
-    elif body.endswith("{"):  # plain text at the very end, but not before the slot's own braces
-        body = body[:-1] + "{{ '{' }}"
-    return body + SLOT
 
 
 def _method(agent: Any, name: str) -> Callable[..., Any]:

@@ -120,7 +120,6 @@ def attached(module: types.ModuleType, factory: str, host: Host, options: Mappin
             host.configure(config, options)
         except ValveError as e:
             _refuse(e)
-        config.pop(SECTION, None)
         return config
 
     vars(module).update({factory: build, "recursive_merge": merge})
