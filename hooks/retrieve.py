@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from valve_plugin.config import Settings
-from valve_plugin.hooks.session import Session
+from valve_plugin.hooks.session import Session, say
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Bank, Context
 
@@ -12,8 +14,25 @@ class RetrieveHooks(Session):
     """The step that reads the bank."""
 
     @hookimpl
+    def minisweagent_pre_run(self, agent: Any, task: str) -> str | None:
+        """Compose the block for the task, and note what the run starts from."""
+        if self.bank_dir is None:
+            return None
+        from valve_plugin.rollouts.live import start
+
+        run = start(self.settings, self.bank_dir, lambda bank: self._context(bank, task), agent, task, say)
+        self.runs[id(agent)] = run
+        return run.context.text or None
+
+    @hookimpl
     def valve_retrieve(self, settings: Settings, bank: Bank, task_id: str, issue: str) -> Context:
         """Rank the bank's items for the task and compose the block."""
         from valve_plugin.bank.retrieval import retrieve
 
         return retrieve(settings, bank, task_id, issue)
+
+    def _context(self, bank: Bank, task: str) -> Context:
+        """Ask whichever plugin retrieves. A live task has no id beside its text, and its text is the query."""
+        retrieve = self.manager.hook.valve_retrieve if self.manager else self.valve_retrieve
+        context: Context | None = retrieve(settings=self.settings, bank=bank, task_id="", issue=task)
+        return context or Context(text="")

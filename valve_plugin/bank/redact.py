@@ -121,19 +121,8 @@ class Redactor:
 
     @classmethod
     def of(cls, environ: Mapping[str, str], workspace: Path | None = None, config: Any = None) -> Redactor:
-        """Gather the secrets of an environment, of the `.env` files of a workspace and mini, and of a configuration.
-
-        Args:
-            environ: environment variables; values under key-like names count, and passwords inside URLs.
-            workspace: a directory whose `.env` files are read, three levels deep; None reads only mini's own.
-            config: nested plain data (mini's model configuration); strings under key-like names count.
-        """
-        found: dict[str, str] = {}
-        for path in [_mini_env_file(environ), *(_env_files(workspace) if workspace else ())]:
-            found.update(_of_env_file(path))
-        found.update(_of_config(config))
-        found.update(_of_environ(environ))
-        return cls(found)
+        """Return a redactor of all that `gather` finds."""
+        return cls(gather(environ, workspace, config))
 
     def __call__(self, text: str) -> str:
         """Return the text with every secret replaced by `[redacted:<what>]`."""
@@ -154,10 +143,30 @@ class Redactor:
             return [self.tree(v) for v in value]
         return value
 
+    def shown(self, value: object) -> str:
+        """Return the redacted text of an object that has no other form."""
+        return self(str(value))
+
     def leaks(self, data: bytes) -> bool:
         """Tell whether binary data holds a secret: such a file cannot be redacted, only left out."""
         text = data.decode("latin-1")
         return any(needle.encode().decode("latin-1") in text for needle, _ in self._needles) or bool(find(text))
+
+
+def gather(environ: Mapping[str, str], workspace: Path | None = None, config: Any = None) -> dict[str, str]:
+    """Return secret value -> where it is from.
+
+    Args:
+        environ: environment variables; values under key-like names count, and passwords inside URLs.
+        workspace: a directory whose `.env` files are read, three levels deep; None reads only mini's own.
+        config: nested plain data (mini's model configuration); strings under key-like names count.
+    """
+    found: dict[str, str] = {}
+    for path in [_mini_env_file(environ), *(_env_files(workspace) if workspace else ())]:
+        found.update(_of_env_file(path))
+    found.update(_of_config(config))
+    found.update(_of_environ(environ))
+    return found
 
 
 def redact(text: str, environ: Mapping[str, str], workspace: Path | None = None) -> str:

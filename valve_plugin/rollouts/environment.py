@@ -36,6 +36,8 @@ class SandboxEnvironmentConfig(BaseModel):
     """CPU seconds of one command: unlike wall time, the machine's load does not change them."""
     wall_timeout: int = Limits().wall_seconds
     """Backstop in seconds of wall clock, for commands that wait without computing."""
+    start: str = ""
+    """Where commands start, relative to the workspace. Not `cwd`: there mini's configurations name absolute paths."""
 
 
 class SandboxEnvironment:
@@ -55,7 +57,7 @@ class SandboxEnvironment:
 
         Args:
             action: `{"command": ...}`.
-            cwd: relative to the workspace.
+            cwd: relative to the workspace; empty: as configured.
             timeout: CPU seconds; None: as configured.
 
         Raises:
@@ -64,7 +66,9 @@ class SandboxEnvironment:
         """
         limits = Limits(cpu_seconds=timeout or self.config.timeout, wall_seconds=self.config.wall_timeout)
         command = action.get("command", "")
-        done = self._sandbox.run(command, self._workspace, limits=limits, cwd=cwd, env=self.config.env)
+        done = self._sandbox.run(
+            command, self._workspace, limits=limits, cwd=cwd or self.config.start, env=self.config.env
+        )
         text = clipped(done.output).decode("utf-8", "replace")
         _finish_if_submitted(text, done.returncode)
         return {"output": text, "returncode": done.returncode, "exception_info": _stopped(done, limits)}

@@ -27,7 +27,6 @@ MAX_TOTAL_BYTES = 200_000_000
 MAX_FILES = 20_000
 """Beyond either total all untracked files are left out: such a folder holds more than source code."""
 _DIFF = ("diff-tree", "-r", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv", "--full-index")
-_ALL_BINARY = "* -diff\n"
 
 
 @dataclass(frozen=True)
@@ -135,6 +134,27 @@ class Trees:
         self._git("read-tree", tree, env=env)
         self._git("checkout-index", "-a", "-f", "-q", f"--prefix={to}/", env=env)
 
+    def applied(self, tree: str, patch: str) -> str:
+        """Return a tree with a patch applied that was made from it.
+
+        Raises:
+            InfrastructureError: it does not apply.
+        """
+        env = self._index("applied")
+        self._git("read-tree", tree, env=env)
+        if patch:
+            self._git("apply", "--cached", "--whitespace=nowarn", "-", env=env, data=patch.encode())
+        return self._git("write-tree", "--missing-ok", env=env).decode().strip()
+
+    def apply_to_root(self, patch: str) -> None:
+        """Apply a patch to the person's files, all of it or none; their index stays as it is.
+
+        Raises:
+            InfrastructureError: it does not apply; nothing was changed.
+        """
+        for check in (["--check"], []):
+            self._git("apply", *check, "--whitespace=nowarn", "-", data=patch.encode())
+
     def commit(self, tree: str) -> str:
         """Return a commit of the scratch repository that holds a tree and has no parent."""
         return self._git("commit-tree", tree, data=b"The tree the run started from\n").decode().strip()
@@ -197,21 +217,22 @@ class Trees:
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError:
-            attributes = self.store / "info" / "attributes"
-            kept = attributes.read_text()
-            attributes.write_text(_ALL_BINARY)
-            try:
-                return self.diff(base, end, [path]).decode("ascii")
-            finally:
-                attributes.write_text(kept)
+            return git(*_DIFF, "-p", "--binary", base, end, "--", path, git_dir=self._binary_store()).decode("ascii")
+
+    def _binary_store(self) -> Path:
+        """Return a repository with the same objects that takes every file for binary."""
+        store = self.store / f"binary-{os.urandom(4).hex()}"
+        create_store(store)
+        shutil.copy(self.store / "config", store / "config")
+        (store / "info" / "attributes").write_text("* -diff\n")
+        (store / "objects" / "info" / "alternates").write_text(f"{self.store / 'objects'}\n")
+        return store
 
     def _has_index(self) -> bool:
         return (self.store / "index").exists()
 
     def _index(self, name: str) -> dict[str, str]:
-        path = self.store / f"{name}.index"
-        path.unlink(missing_ok=True)
-        return {"GIT_INDEX_FILE": str(path)}
+        return {"GIT_INDEX_FILE": str(self.store / f"{name}-{os.urandom(4).hex()}.index")}  # threads have one each
 
     def _git(
         self,

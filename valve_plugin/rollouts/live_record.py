@@ -1,0 +1,80 @@
+"""Keeping a live attempt: redacted, with its trajectory; and noticing when there is something to learn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from valve_plugin.bank import files
+from valve_plugin.bank.local import LocalStore
+from valve_plugin.bank.lock import locked
+from valve_plugin.bank.redact import Redactor
+from valve_plugin.codec import canonical, convert, digest, plain
+from valve_plugin.records import Attempt
+from valve_plugin.rollouts.live_context import Say
+
+FEWEST_GRADED = 3
+"""Graded attempts of one group before it can be mixed; the method contrasts three."""
+_LOCK_SECONDS = 30.0
+
+
+def keep(local: LocalStore, attempt: Attempt, trajectory: Any, redactor: Redactor, *, learn: bool, say: Say) -> Attempt:
+    """Store an attempt and its trajectory without secrets; queue an extraction when its group is mixed now.
+
+    Args:
+        trajectory: plain data in mini's format; what has no JSON form is stored as text.
+        learn: False: nothing is queued.
+    """
+    attempt = convert(redactor.tree(plain(attempt)), Attempt, where="attempt")
+    kept = local.add_attempt(attempt, json.dumps(redactor.tree(trajectory), default=redactor.shown).encode())
+    if learn and kept.outcome in ("resolved", "unresolved"):
+        group = group_of(local.attempts(kept.task_id), kept)
+        if mixed(group) and enqueue(local, group):
+            passes = sum(a.outcome == "resolved" for a in group)
+            say(
+                f"{passes} of {len(group)} attempts at this task passed: queued for learning; "
+                f"{len(local.queue())} waiting, `valve gate` judges them"
+            )
+    return kept
+
+
+def group_of(attempts: Sequence[Attempt], one: Attempt) -> list[Attempt]:
+    """Return the graded live attempts at the same task, from the same tree, under the same context."""
+    key = (one.task_text, one.base_tree, one.context_hash)
+    return [
+        a
+        for a in attempts
+        if a.source == "live"
+        and a.outcome in ("resolved", "unresolved")
+        and (a.task_text, a.base_tree, a.context_hash) == key
+    ]
+
+
+def mixed(group: Sequence[Attempt]) -> bool:
+    """Tell whether some graded attempts of a group passed and some did not: then there is something to contrast."""
+    passes = sum(a.outcome == "resolved" for a in group)
+    return len(group) >= FEWEST_GRADED and 0 < passes < len(group)
+
+
+def enqueue(local: LocalStore, group: Sequence[Attempt]) -> bool:
+    """Queue one extraction for a group, once for all time; False when that was done before."""
+    first = group[0]
+    name = digest([first.task_text, first.base_tree, first.context_hash])[:16]
+    marks = local.dir / "groups"
+    files.make_dir(marks)
+    mark = marks / name
+    # Queued first and marked second, under a lock: a kill in between queues nothing twice while the job waits.
+    with locked(marks / ".lock", _LOCK_SECONDS, f"{marks}: another process keeps the lock"):
+        if mark.exists() or any(job.get("group") == name for job in local.queue()):
+            return False
+        job = {
+            "kind": "extract",
+            "group": name,
+            "task_id": first.task_id,
+            "issue": first.task_text,
+            "attempts": [a.id for a in group],
+        }
+        local.queue_push(job)
+        files.write_new(mark, canonical(job["attempts"]))
+    return True
