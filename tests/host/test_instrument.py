@@ -21,6 +21,8 @@ from pluggy import PluginManager
 
 import valve_plugin
 from tests.host.harness import SUBMIT, without_times
+from valve_plugin.bank.store import BankStore
+from valve_plugin.config import Settings
 from valve_plugin.errors import AgentError, ConfigError, PluginError, ValveError
 from valve_plugin.hookspecs import HostEvents, Steps, hookimpl
 from valve_plugin.host.events import Host
@@ -379,11 +381,12 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_settings_reach_the_plugins(seen: list[dict[str, Any]], tmp_path: Path, data_dir: Path) -> None:
-    tested = valve_plugin.instrument(agent(), bank=tmp_path / "bank", settings={"learn": "off", "bank": "ignored"})
-    assert seen == [{"valve": {"learn": "off", "bank": str(tmp_path / "bank")}}]
+    bank = tmp_path / "bank"
+    BankStore.create(bank, "me/it", {})
+    tested = valve_plugin.instrument(agent(), bank=bank, settings={"learn": "off", "bank": "ignored"})
+    assert seen == [{"valve": {"learn": "off", "bank": str(bank)}}]
     assert tested.serialize()["info"]["plugins"] == ["valve"]
-    settings = valve_plugin.config.Settings(learn="off")  # type: ignore[attr-defined]
-    instrument(agent(), settings=settings)
+    instrument(agent(), settings=Settings(learn="off"))
     assert seen[1:] == [{"valve": {"learn": "off"}}]
 
 
