@@ -27,8 +27,8 @@ from valve_plugin.errors import AgentError, ConfigError, PluginError, ValveError
 from valve_plugin.hookspecs import HostEvents, Steps, hookimpl
 from valve_plugin.host.events import Host
 from valve_plugin.host.instrument import attach, instrument
-from valve_plugin.rollouts.system_slot import SLOT, VARIABLE, with_slot
 from valve_plugin.plugins import load
+from valve_plugin.rollouts.system_slot import SLOT, VARIABLE, with_slot
 
 
 class Recorder:
