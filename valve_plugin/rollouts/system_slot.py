@@ -15,7 +15,9 @@ def with_slot(template: str) -> str:
         return template
     # Jinja drops one newline at the end of a template; with the slot after it that newline would show.
     body = re.sub(r"(\r\n|\r|\n)\Z", "", template)
-    if body.endswith("{"):  # "{" and the slot's "{{" would read as something else
+    if re.search(r"\{#[-+]?\Z", body):  # a comment opened at the very end: Jinja takes it as closed
+        body += "#}"
+    elif body.endswith("{"):  # plain text at the very end, but not before the slot's own braces
         body = body[:-1] + "{{ '{' }}"
     return body + SLOT
 
