@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
@@ -180,6 +181,10 @@ entries: SearchStrategy[Entry] = st.one_of(
     st.builds(Proposed, proposal=proposals, attempts=st.lists(attempt_notes, max_size=3).map(tuple)),
     st.builds(Judged, verdict=verdicts, bank_after=hashes),
 )
+
+
+few = settings(max_examples=30, deadline=None)
+"""For tests whose every example is a whole history."""
 
 
 class Story(NamedTuple):

@@ -22,13 +22,6 @@ from valve_plugin.bank.verify import verify
 from valve_plugin.errors import BankNotFoundError, StaleVerdictError
 from valve_plugin.records import Attempt, Bank, Context, PanelResult, Proposal
 
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk: a kill loses nothing that the kernel has, and these tests write thousands of files."""
-    monkeypatch.setattr(os, "fsync", lambda fd: None)
-
-
 LATER = Proposed(proposal=Proposal(task_id="later"))
 
 

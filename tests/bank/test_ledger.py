@@ -32,6 +32,7 @@ def lines_of(data: bytes) -> list[bytes]:
     return data.splitlines(keepends=True)
 
 
+@strategies.few
 @given(strategies.stories())
 def test_what_is_written_is_read_back(story: Story) -> None:
     data = written(story.entries)
@@ -43,11 +44,13 @@ def test_what_is_written_is_read_back(story: Story) -> None:
     assert [place.bank for place in history.chain][-1] == story.banks[-1].hash
 
 
+@strategies.few
 @given(strategies.stories())
 def test_equal_histories_are_equal_bytes(story: Story) -> None:
     assert written(story.entries) == written(list(story.entries))
 
 
+@strategies.few
 @given(strategies.stories())
 def test_the_tail_is_the_last_line(story: Story) -> None:
     data = written(story.entries)
@@ -55,6 +58,7 @@ def test_the_tail_is_the_last_line(story: Story) -> None:
     assert ledger.tail(data) == (last.seq, last.hash, last.bank)
 
 
+@strategies.few
 @given(strategies.stories(), st.data())
 def test_any_cut_leaves_whole_lines_and_a_torn_rest(story: Story, data: st.DataObject) -> None:
     whole = written(story.entries)
@@ -67,6 +71,7 @@ def test_any_cut_leaves_whole_lines_and_a_torn_rest(story: Story, data: st.DataO
         assert ledger.tail(whole[:size]) is None
 
 
+@strategies.few
 @given(strategies.stories(), st.data())
 def test_any_changed_byte_before_the_last_line_is_found(story: Story, data: st.DataObject) -> None:
     """The last line has nobody to vouch for it but `bank.json`: see the tests of verify."""
@@ -78,6 +83,7 @@ def test_any_changed_byte_before_the_last_line_is_found(story: Story, data: st.D
         ledger.parse(bytes(whole), "x")
 
 
+@strategies.few
 @given(strategies.stories(), st.data())
 def test_dropped_doubled_and_swapped_lines_are_found(story: Story, data: st.DataObject) -> None:
     lines = lines_of(written([*story.entries, Proposed(proposal=Proposal(task_id="last"))]))
@@ -90,6 +96,7 @@ def test_dropped_doubled_and_swapped_lines_are_found(story: Story, data: st.Data
             ledger.parse(b"".join(spoilt), "x")
 
 
+@strategies.few
 @given(strategies.stories(), strategies.ids, strategies.ids)
 def test_two_branches_put_together_are_a_fork(story: Story, ours: str, theirs: str) -> None:
     """What a line-wise merge of two branches makes of the file."""

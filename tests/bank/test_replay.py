@@ -31,6 +31,7 @@ def facts(state: Replay) -> dict[str, Any]:
     return {name: repr(value) for name, value in vars(state).items()}
 
 
+@strategies.few
 @given(strategies.stories())
 def test_replay_is_the_fold_of_the_accepted_moves(story: Story) -> None:
     state = replayed(story.entries)
@@ -44,6 +45,7 @@ def test_replay_is_the_fold_of_the_accepted_moves(story: Story) -> None:
     )
 
 
+@strategies.few
 @given(strategies.stories())
 def test_ordinals_are_above_every_recorded_rollout(story: Story) -> None:
     state = replayed(story.entries)
@@ -61,6 +63,7 @@ def test_ordinals_are_above_every_recorded_rollout(story: Story) -> None:
     assert state.ordinals == {key: top + 1 for key, top in used.items()}
 
 
+@strategies.few
 @given(strategies.stories(), strategies.entries)
 def test_a_refused_entry_changes_nothing(story: Story, entry: Entry) -> None:
     state = replayed(story.entries)
@@ -71,6 +74,7 @@ def test_a_refused_entry_changes_nothing(story: Story, entry: Entry) -> None:
         assert facts(state) == before
 
 
+@strategies.few
 @given(strategies.stories(), st.data())
 def test_a_verdict_fits_in_one_place_only(story: Story, data: st.DataObject) -> None:
     """Doing a step twice, or one step later, is refused, unless it was indecisive or changes nothing."""

@@ -46,7 +46,7 @@ def snapshot(path: Path) -> dict[str, bytes]:
 
 class TestRoundTrip:
     @given(story=strategies.stories())
-    @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_any_history_written_is_the_history_read(
         self, story: Story, tmp_path_factory: pytest.TempPathFactory, data_dir: Path
     ) -> None:

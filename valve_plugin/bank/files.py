@@ -50,7 +50,7 @@ def read_limited(path: Path, max_bytes: int, what: str) -> bytes:
             fd = os.open(path, _READ)
         except FileNotFoundError as e:
             raise BankNotFoundError(f"{path}: there is no {what}") from e
-        with open(fd, "rb") as file:
+        try:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
                 raise BankError(f"{path}: {what} is not a regular file; put a file there or choose another --bank")
@@ -58,7 +58,10 @@ def read_limited(path: Path, max_bytes: int, what: str) -> bytes:
                 raise BankError(
                     f"{path}: {what} has {info.st_size} bytes, expected at most {max_bytes}; is this the right file?"
                 )
-            return file.read(max_bytes)
+            with open(fd, "rb", closefd=False) as file:
+                return file.read(max_bytes)
+        finally:
+            os.close(fd)
 
 
 def write_atomic(path: Path, data: bytes) -> None:

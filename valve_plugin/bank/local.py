@@ -44,6 +44,7 @@ class LocalStore:
         Both are on disk when this returns. An attempt already kept under the same id stays: a different
         one gets a file beside it.
         """
+        _checked(attempt)
         folder = self._folder("attempts", _safe(attempt.task_id))
         stem = _safe(attempt.id)
         if trajectory is not None:
@@ -52,7 +53,8 @@ class LocalStore:
             files.write_atomic(self._folder("trajectories") / name, packed)
             attempt = replace(attempt, trajectory=name)
         data = canonical(attempt)
-        if not files.write_new(folder / f"{stem}.json", data):
+        path = folder / f"{stem}.json"
+        if not files.write_new(path, data) and files.read_limited(path, _MAX_BYTES, "attempt") != data:
             files.write_new(folder / f"{stem}~{digest_bytes(data)[:12]}.json", data)
         return attempt
 
@@ -89,9 +91,10 @@ class LocalStore:
 
     def journal_put(self, key: str, attempt: Attempt) -> None:
         """Keep a finished rollout under what determines it, durably; it is never run again."""
+        data = _checked(attempt)
         path = self._journal(key)
-        files.make_dir(path.parent)
-        files.write_atomic(path, canonical(attempt))
+        self._folder("journal", path.parent.name)
+        files.write_atomic(path, data)
 
     def queue_push(self, job: Mapping[str, Any]) -> str:
         """Append a job to the queue, durably; returns its id."""
@@ -126,6 +129,17 @@ class LocalStore:
         """Return the items set aside, in no particular order."""
         paths = sorted((self.dir / "quarantine").glob("*.json"))
         return [w for w in (self._read(path, Withheld) for path in paths) if w is not None]
+
+    def remember(self, name: str, value: str) -> None:
+        """Keep one short text for the next command on this machine."""
+        files.write_atomic(self._folder("notes") / _safe(name), value.encode())
+
+    def recall(self, name: str) -> str:
+        """Return what was last remembered under a name; empty when nothing was."""
+        try:
+            return files.read_limited(self.dir / "notes" / _safe(name), 10_000, "note").decode("utf-8", "replace")
+        except BankNotFoundError:
+            return ""
 
     def count_use(self, context: Context) -> None:
         """Count one injection of each of the context's items."""
@@ -187,6 +201,13 @@ class LocalStore:
 def _safe(name: str) -> str:
     """A file name for an id: the id itself where that is safe, else its hash."""
     return name if _SAFE.match(name) else digest(name)
+
+
+def _checked(attempt: Attempt) -> bytes:
+    """An attempt's bytes, if they can be read back: records do not check themselves when they are made."""
+    data = canonical(attempt)
+    decode(data, Attempt, where=f"attempt {attempt.id}")
+    return data
 
 
 def _pack(data: bytes) -> bytes:

@@ -1,0 +1,189 @@
+"""What this machine keeps: nothing lost, whoever else writes."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests import strategies
+from valve_plugin.bank.local import LocalStore
+from valve_plugin.errors import BankError, BankNotFoundError, RecordError
+from valve_plugin.records import Attempt, Context
+
+FORK = get_context("fork")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "local")
+
+
+def attempt(id_: str = "a", task: str = "t", at: float = 0.0) -> Attempt:
+    return Attempt(id=id_, task_id=task, ordinal=0, source="live", outcome="ungraded", recorded_at=at)
+
+
+class TestAttempts:
+    @strategies.few
+    @given(found=st.lists(st.tuples(strategies.attempts, st.none() | st.binary(max_size=100)), max_size=6))
+    def test_all_are_kept_with_their_trajectories(
+        self, tmp_path_factory: pytest.TempPathFactory, found: list[tuple[Attempt, bytes | None]]
+    ) -> None:
+        store = LocalStore(tmp_path_factory.mktemp("local"))
+        kept = [(store.add_attempt(a, data), data) for a, data in found]
+        everything = store.attempts()
+        assert {repr(a) for a, _ in kept} == {repr(a) for a in everything}
+        for a, data in kept:
+            assert replace(a, trajectory="") in [replace(b, trajectory="") for b, _ in found]
+            if data is None:
+                with pytest.raises(BankNotFoundError, match="has no trajectory"):
+                    store.trajectory(a)
+            else:
+                assert store.trajectory(a) == data
+        by_task = [a for task in {a.task_id for a in everything} for a in store.attempts(task)]
+        assert sorted(map(repr, by_task)) == sorted(map(repr, everything))
+        assert store.warnings == []
+
+    def test_oldest_first(self, store: LocalStore) -> None:
+        for id_, at in (("c", 1.0), ("a", 3.0), ("b", 2.0)):
+            store.add_attempt(attempt(id_, at=at))
+        assert [a.id for a in store.attempts()] == ["c", "b", "a"]
+
+    def test_adding_twice_is_adding_once(self, store: LocalStore) -> None:
+        first = store.add_attempt(attempt(), b"trajectory")
+        assert store.add_attempt(attempt(), b"trajectory") == first
+        assert store.attempts() == [first]
+
+    def test_another_attempt_under_the_same_id_is_kept_too(self, store: LocalStore) -> None:
+        store.add_attempt(attempt(at=1.0), b"one")
+        store.add_attempt(attempt(at=2.0), b"two")
+        assert [store.trajectory(a) for a in store.attempts()] == [b"one", b"two"]
+
+    def test_trajectories_are_compressed_and_private(self, store: LocalStore) -> None:
+        kept = store.add_attempt(attempt(), b"the same again, " * 10_000)
+        path = store.dir / "trajectories" / kept.trajectory
+        assert path.stat().st_size < 2000
+        assert stat.S_IMODE(store.dir.stat().st_mode) == 0o700
+
+    @pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "", "."])
+    def test_a_trajectory_is_a_name_not_a_path(self, store: LocalStore, name: str) -> None:
+        with pytest.raises(BankError):
+            store.trajectory(replace(attempt(), trajectory=name))
+
+    @pytest.mark.parametrize("spoil", [lambda b: b[:-3], lambda b: b[:1], lambda b: b"", lambda b: b"x" + b])
+    def test_a_damaged_trajectory_says_so(self, store: LocalStore, spoil: object) -> None:
+        kept = store.add_attempt(attempt(), b"0123456789" * 100)
+        path = store.dir / "trajectories" / kept.trajectory
+        path.write_bytes(spoil(path.read_bytes()))  # type: ignore[operator]
+        with pytest.raises(BankError, match="delete it"):
+            store.trajectory(kept)
+
+    def test_a_damaged_attempt_does_not_hide_the_others(self, store: LocalStore) -> None:
+        store.add_attempt(attempt("a"))
+        store.add_attempt(attempt("b"))
+        (store.dir / "attempts" / "t" / "a.json").write_bytes(b'{"id"')
+        assert [a.id for a in store.attempts()] == ["b"]
+        assert "a.json" in store.warnings[0]
+        assert "delete the file" in store.warnings[0]
+
+    def test_what_could_not_be_read_back_is_refused(self, store: LocalStore) -> None:
+        for wrong in (replace(attempt(), patch="\ud800"), replace(attempt(), steps=-1)):
+            with pytest.raises(RecordError):
+                store.add_attempt(wrong)
+            with pytest.raises(RecordError):
+                store.journal_put("key", wrong)
+        assert store.attempts() == []
+
+
+class TestJournal:
+    @strategies.few
+    @given(rollouts=st.dictionaries(st.text(max_size=40), strategies.attempts, max_size=5))
+    def test_what_was_put_is_got(self, tmp_path_factory: pytest.TempPathFactory, rollouts: dict[str, Attempt]) -> None:
+        store = LocalStore(tmp_path_factory.mktemp("local"))
+        keys = {key for key in rollouts if key.isprintable()}
+        for key in keys:
+            assert store.journal_get(key) is None
+            store.journal_put(key, rollouts[key])
+        assert {key: LocalStore(store.dir).journal_get(key) for key in keys} == {key: rollouts[key] for key in keys}
+
+    def test_a_damaged_rollout_runs_again(self, store: LocalStore) -> None:
+        store.journal_put("ab12", attempt())
+        (store.dir / "journal" / "ab" / "ab12.json").write_bytes(b"\xff")
+        assert store.journal_get("ab12") is None
+        assert len(store.warnings) == 1
+
+
+class TestQueue:
+    @strategies.few
+    @given(steps=st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=25))
+    def test_it_is_first_in_first_out(self, tmp_path_factory: pytest.TempPathFactory, steps: list[int | None]) -> None:
+        """Against a plain list: None pushes, a number finishes that place of the queue."""
+        store = LocalStore(tmp_path_factory.mktemp("local"))
+        model: list[tuple[str, int]] = []
+        for number, step in enumerate(steps):
+            if step is None:
+                model.append((store.queue_push({"n": number}), number))
+            elif step < len(model):
+                store.queue_done(model.pop(step)[0])
+            assert store.queue() == [{"id": id_, "n": n} for id_, n in model]
+        assert len(list((store.dir / "queue").glob("*"))) <= len(model) + 1
+
+    def test_a_number_is_not_given_twice(self, store: LocalStore) -> None:
+        first = store.queue_push({})
+        store.queue_done(first)
+        second = store.queue_push({})
+        store.queue_done(first)  # by somebody who was slow
+        assert [job["id"] for job in store.queue()] == [second]
+
+    def test_finishing_what_is_not_there_is_fine(self, store: LocalStore) -> None:
+        store.queue_done("00000007")
+        store.queue_done("../../../etc/passwd")
+        assert not store.dir.exists()
+
+
+def _use(path: Path, worker: int, count: int) -> None:
+    store = LocalStore(path)
+    for number in range(count):
+        store.add_attempt(attempt(f"{worker}-{number}", task=f"t{number}"), f"{worker} {number}".encode())
+        store.queue_push({"worker": worker, "n": number})
+        store.count_use(Context(text="", items=(("skill", "shared"), ("principle", f"own-{worker}"))))
+        store.telemetry("run", {"worker": worker})
+
+
+@pytest.mark.parametrize("make", [FORK.Process, threading.Thread])
+def test_eight_at_once_lose_nothing(store: LocalStore, make: type[threading.Thread]) -> None:
+    workers = [make(target=_use, args=(store.dir, worker, 5)) for worker in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    attempts = store.attempts()
+    assert {a.id for a in attempts} == {f"{w}-{n}" for w in range(8) for n in range(5)}
+    assert all(store.trajectory(a) == a.id.replace("-", " ").encode() for a in attempts)
+    jobs = store.queue()
+    assert len(jobs) == len({job["id"] for job in jobs}) == 40
+    for w in range(8):  # each writer's jobs in its order
+        assert [job["n"] for job in jobs if job["worker"] == w] == [0, 1, 2, 3, 4]
+    assert store.usage() == {("skill", "shared"): 40} | {("principle", f"own-{w}"): 5 for w in range(8)}
+    assert store.warnings == []
+
+
+def test_a_torn_use_spoils_only_itself(store: LocalStore) -> None:
+    context = Context(text="", items=(("skill", "one"),))
+    store.count_use(context)
+    with (store.dir / "usage.jsonl").open("ab") as file:
+        file.write(b'\n[["skill","o')  # what a kill leaves
+    store.count_use(context)
+    assert store.usage() == {("skill", "one"): 2}
+    assert len(store.warnings) == 1
+
+
+def test_reading_creates_nothing(store: LocalStore) -> None:
+    assert (store.attempts(), store.queue(), store.usage(), store.journal_get("k")) == ([], [], {}, None)
+    assert not store.dir.exists()
