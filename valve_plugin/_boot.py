@@ -49,10 +49,14 @@ def install() -> None:
         sys.meta_path.insert(0, Finder())
 
 
-def say(text: str) -> None:
-    """Write one line to stderr, without characters a terminal would obey."""
+def say(text: str, error: BaseException | None = None) -> None:
+    """Write one line to stderr, without characters a terminal would obey; VALVE_DEBUG=1 adds the error's traceback."""
     shown = "".join(c if c.isprintable() else " " for c in text)
     sys.stderr.write(f"valve: {' '.join(shown.split())}\n")
+    if error is not None and os.environ.get("VALVE_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(error)
 
 
 class Finder:
@@ -99,7 +103,7 @@ def extend(module: Any) -> None:
             say(f"{problem}; --plugin is ignored ({SWITCH}=0 silences this)")
         _add_option(module, ignored=bool(problem))
     except Exception as e:  # noqa: BLE001 - this runs inside every mini process: nothing of ours may stop one
-        say(f"--plugin is not available: {type(e).__name__}: {e}")
+        say(f"--plugin is not available: {type(e).__name__}: {e}", e)
 
 
 def _problem(module: Any) -> str:
@@ -189,5 +193,5 @@ def _prepare(names: Sequence[str], command: Any) -> Any:
 
         return prepare(names, command)
     except Exception as e:  # noqa: BLE001 - a damaged installation may raise anything
-        say(f"--plugin {' '.join(names)} is ignored: {type(e).__name__}: {e}")
+        say(f"--plugin {' '.join(names)} is ignored: {type(e).__name__}: {e}", e)
         return None

@@ -80,6 +80,13 @@ def test_broken_plugin_costs_one_line(mini: Mini, kind: str) -> None:
     assert len(mini.events("post_run")) == 1
 
 
+def test_debug_shows_where(mini: Mini) -> None:
+    done = mini.task(*CONFIG, "--plugin", "probe", env={"PROBE_RAISE": "pre_run", "VALVE_DEBUG": "1"})
+    assert done.returncode == 0
+    assert "in minisweagent_pre_run\n" in done.stderr
+    assert "RuntimeError: the probe fails on purpose" in done.stderr
+
+
 @pytest.mark.parametrize("event", ["add_options", "configure", "pre_run", "post_run"])
 def test_a_hook_that_raises_costs_one_line(mini: Mini, event: str) -> None:
     second = PROBE.replace("PROBE_RAISE", "SECOND_RAISE").replace("--probe-level", "--second-level")

@@ -7,7 +7,6 @@ user asked for cannot be done, before anything was spent, so they pass.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,8 +14,6 @@ import pluggy
 
 from valve_plugin._boot import say
 from valve_plugin.errors import ValveError
-
-log = logging.getLogger("valve_plugin.host")
 
 
 class Host:
@@ -102,6 +99,5 @@ class Host:
 
 
 def failed(name: str, event: str, error: BaseException) -> None:
-    """Report a plugin's failure in one line; the traceback goes to the logger `valve_plugin.host` at level DEBUG."""
-    say(f"plugin {name!r} failed in {event}: {type(error).__name__}: {error}")
-    log.debug("plugin %r failed in %s", name, event, exc_info=error)
+    """Report a plugin's failure in one line."""
+    say(f"plugin {name!r} failed in {event}: {type(error).__name__}: {error}", error)

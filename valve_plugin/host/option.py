@@ -61,7 +61,7 @@ def prepare(names: Sequence[str], command: Any) -> Request:
     One that does not load is left out, with one line; mini goes on without it.
     """
     try:
-        request = Request(Host(load(names, broken=lambda error: say(f"{error}; going on without it"))))
+        request = Request(Host(load(names, broken=lambda error: say(f"{error}; going on without it", error))))
     except PluginError as e:
         return Request(host=None, problem=str(e))
     assert request.host is not None
