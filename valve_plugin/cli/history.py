@@ -45,19 +45,24 @@ def style(entry: Entry) -> str:
 
 
 def brief(verdict: Verdict) -> str:
-    """Return a verdict in a few words; the net gain is an interval where rollouts were not run or got lost."""
-    total = verdict.n_tasks * verdict.rollouts
-    ran, kept = len(verdict.outcomes), len(verdict.reused)
-    low = verdict.candidate_passes + sum(o.outcome == "resolved" for o in verdict.reused) - verdict.current_passes
-    high = low + verdict.unknown + total - ran - kept
-    net = _signed(low) if low == high else f"{_signed(low)} to {_signed(high)}"
-    details = [f"net passes {net}, {_signed(verdict.needed)} needed", f"{ran} of {total} rollouts"]
-    if kept:
-        details.append(f"{kept} outcomes kept")
+    """Return a verdict in a few words."""
+    total, ran = verdict.n_tasks * verdict.rollouts, len(verdict.outcomes)
+    details = [f"net passes {net_passes(verdict)}, {_signed(verdict.needed)} needed", f"{ran} of {total} rollouts"]
+    if verdict.reused:
+        details.append(f"{len(verdict.reused)} outcomes kept")
     if verdict.unknown:
         details.append(f"{verdict.unknown} lost to errors")
     where = f"query {verdict.query} of epoch {verdict.epoch}"
     return f"{verdict.decision} {verdict.proposal_id}: {', '.join(details)} ({where})"
+
+
+def net_passes(verdict: Verdict) -> str:
+    """Return the net gain in passes: an interval where rollouts were not run or got lost."""
+    reused = sum(o.outcome == "resolved" for o in verdict.reused)
+    low = verdict.candidate_passes + reused - verdict.current_passes
+    total = verdict.n_tasks * verdict.rollouts
+    high = low + verdict.unknown + total - len(verdict.outcomes) - len(verdict.reused)
+    return _signed(low) if low == high else f"{_signed(low)} to {_signed(high)}"
 
 
 def _signed(number: int) -> str:

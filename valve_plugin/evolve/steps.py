@@ -148,7 +148,7 @@ class Steps:
             task_id=proposal.task_id,
             decision=verdict.decision,
             current_passes=verdict.current_passes,
-            candidate_passes=verdict.candidate_passes,
+            candidate_passes=verdict.candidate_passes + sum(o.outcome == "resolved" for o in verdict.reused),
             needed=verdict.needed,
             rollouts=len(verdict.outcomes),
             of=verdict.n_tasks * verdict.rollouts,

@@ -1,0 +1,124 @@
+"""`valve evolve`: learn from a stream of tasks, keeping only what the gate accepts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import BankDir, Json, examples
+from valve_plugin.cli.session import Set, Simulate, UnsafeLocal, Workers, overrides, running
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.evolve.summary import Row
+
+
+def register(app: typer.Typer) -> None:
+    """Add `valve evolve`."""
+    app.command(
+        "evolve",
+        epilog=examples(
+            "valve evolve tasks/ -c model=openai/gpt-5.5          # the reference protocol: panel 50 x 3",
+            "valve evolve tasks/ --panel-size 6 --limit 12        # a small one",
+            "valve evolve tasks/ --simulate --panel-size 6        # without a key: a SIMULATION",
+            "valve evolve tasks/ -c pairing=deployed -c rho=0.05  # settings for this run",
+        ),
+    )(evolve)
+
+
+def evolve(
+    tasks: Annotated[
+        str, typer.Argument(metavar="TASKS", help="Directory with repository.toml and tasks.jsonl, or a rows file.")
+    ],
+    bank: BankDir = "",
+    panel_size: Annotated[
+        int | None, typer.Option("--panel-size", min=1, metavar="N", help="Tasks of the panel. Default: 50.")
+    ] = None,
+    rollouts: Annotated[
+        int | None, typer.Option("--rollouts", min=1, metavar="R", help="Panel rollouts per task. Default: 3.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="Use only the first N tasks of the stream.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="SEED", help="Seed of what is drawn. Default: 0.")
+    ] = None,
+    workers: Workers = None,
+    set_: Set = [],  # noqa: B006 (Typer copies it)
+    simulate: Simulate = False,
+    unsafe_local: UnsafeLocal = False,
+    json: Json = False,
+) -> None:
+    """Learn from a stream of tasks.
+
+    Each task is attempted three times. Where some attempts pass and some fail, the model contrasts them and
+    proposes principles and skills; they enter the bank only if the panel, tasks held out of the stream, gains
+    by the margin. Interrupted and started again, it goes on where it stopped.
+    """
+    from valve_plugin.cli.progress import Progress
+    from valve_plugin.evolve.loop import evolve as loop
+    from valve_plugin.evolve.steps import Steps
+
+    given = overrides(
+        set_, panel_size=panel_size, rollouts=rollouts, seed=seed, workers=workers, unsafe_local=unsafe_local or None
+    )
+    with Progress() as progress, running(tasks, bank, given, simulate=simulate, observer=progress) as run:
+        loop(Steps(run.manager, run.store, run.settings), run.stream[:limit])
+        if json:
+            output.emit_json({**facts(run.store), "simulation": simulate})
+        else:
+            show(run.store)
+
+
+def show(store: BankStore) -> None:
+    """Print what a bank's proposals came to."""
+    from valve_plugin.evolve.summary import rows
+
+    table = [_cells(row) for row in rows(store.entries())]
+    if table:
+        output.table(["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION"], table)
+    bank = store.bank
+    output.say(
+        f"{bank.repo}: version {bank.version}, {output.plural(len(bank.principles), 'principle')}, "
+        f"{output.plural(len(bank.skills), 'skill')}; {store.queries_used()} gate queries used; {store.dir}"
+    )
+
+
+def facts(store: BankStore) -> dict[str, Any]:
+    """Return the same as plain data."""
+    from valve_plugin.evolve.summary import rows, scores
+
+    return {
+        "bank": str(store.dir),
+        "repo": store.bank.repo,
+        "version": store.bank.version,
+        "principles": len(store.bank.principles),
+        "skills": len(store.bank.skills),
+        "queries": store.queries_used(),
+        "panel_scores": [score._asdict() for score in scores(store.entries())],
+        "proposals": [
+            {
+                "task_id": row.task_id,
+                "passed": row.passed,
+                "attempts": row.attempts,
+                "proposal_id": row.proposal.id,
+                "items": [f"{i.kind}: {i.name}" for i in row.proposal.items],
+                "outcome": row.outcome,
+                "reason": row.proposal.reason,
+                "version": row.version,
+            }
+            for row in rows(store.entries())
+        ],
+    }
+
+
+def _cells(row: Row) -> list[object]:
+    from valve_plugin.cli.history import net_passes
+
+    proposed = output.plural(len(row.proposal.items), "item") if row.proposal.items else row.proposal.reason
+    verdict = row.verdict
+    ran = f"{len(verdict.outcomes)}/{verdict.n_tasks * verdict.rollouts}" if verdict else ""
+    net = net_passes(verdict) if verdict else ""
+    return [row.task_id, f"{row.passed}/{row.attempts}", proposed, row.outcome, net, ran, row.version]

@@ -1,0 +1,122 @@
+"""`valve panel run`: the panel's rollouts as a stream of JSON lines; what the gate shells out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import BankDir, bank_dir, examples
+from valve_plugin.cli.session import Set, Simulate, Tasks, UnsafeLocal, Workers, overrides, simulation, tasks_of
+from valve_plugin.errors import ConfigError
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.config import Settings
+    from valve_plugin.records import Proposal
+
+_MAX_BYTES = 10_000_000
+
+
+def register(app: typer.Typer) -> None:
+    """Add `valve panel run`."""
+    group = typer.Typer(
+        help="Run the fixed panel by hand.",
+        epilog=examples("valve panel run --current", "valve panel run --proposal proposal.json"),
+        no_args_is_help=True,
+    )
+    group.command(
+        "run",
+        epilog=examples(
+            "valve panel run --current                    # what the accepted bank scores",
+            "valve panel run --proposal proposal.json     # what it would score with a proposal",
+            "valve panel run --current | jq -r .outcome.outcome | sort | uniq -c",
+        ),
+    )(run)
+    app.add_typer(group, name="panel")
+
+
+def run(
+    current: Annotated[bool, typer.Option("--current", help="Measure the bank as it is.")] = False,
+    proposal: Annotated[
+        str, typer.Option("--proposal", metavar="FILE", help="Measure the bank with this proposal; - reads stdin.")
+    ] = "",
+    tasks: Tasks = "",
+    bank: BankDir = "",
+    workers: Workers = None,
+    set_: Set = [],  # noqa: B006 (Typer copies it)
+    simulate: Simulate = False,
+    unsafe_local: UnsafeLocal = False,
+    json: Annotated[bool, typer.Option("--json", help="As everywhere; the lines are JSON with or without it.")] = True,
+    settings_file: Annotated[
+        Path | None, typer.Option("--settings", hidden=True, help="Complete settings as JSON; nothing else is read.")
+    ] = None,
+    parent: Annotated[int, typer.Option("--parent", hidden=True, help="Stop when this process is gone.")] = 0,
+) -> None:
+    """Run the panel, one JSON line per rollout.
+
+    Each line holds the outcome as the ledger would keep it, and telemetry, and is printed once the rollout is
+    durable: what ran before is not run again. Nothing is written to the ledger; the gate does that.
+    """
+    from contextlib import ExitStack
+
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.gate.panel import stop_with
+    from valve_plugin.tasks.load import load
+
+    if current == bool(proposal):
+        raise ConfigError("say what to measure: --current, or --proposal FILE")
+    stop_with(parent)
+    store = BankStore.open(bank_dir(bank))
+    settings = _settings(store, settings_file, overrides(set_, workers=workers, unsafe_local=unsafe_local or None))
+    taskset = load(tasks_of(store, tasks, settings))
+    with ExitStack() as stack:
+        if simulate:
+            settings = stack.enter_context(simulation(taskset, settings))
+        _print(store, settings, taskset.tasks, _read(proposal) if proposal else None)
+
+
+def _print(store: BankStore, settings: Settings, tasks: Any, proposal: Proposal | None) -> None:
+    from valve_plugin import plugins
+    from valve_plugin.codec import canonical
+    from valve_plugin.gate import panel, plan
+    from valve_plugin.rollouts.runner import warm
+
+    warm()
+    fixed = plan.fixed_panel(store)
+    settings = plan.panel_settings(settings, fixed)
+    members = plan.panel_tasks(fixed, tasks)
+    hook = plugins.load(settings.plugins).hook
+    planned = (
+        plan.baseline_plan(settings, store, members, hook.valve_retrieve)
+        if proposal is None
+        else plan.gate_plan(settings, store, members, proposal, hook.valve_retrieve)
+    )
+    for line in panel.run(hook.valve_attempt, store.local, settings, planned):
+        sys.stdout.write(canonical(line).decode() + "\n")
+        sys.stdout.flush()
+    if sys.stdout.isatty():
+        output.note(f"{len(planned.cells)} rollouts, {len(planned.reused)} outcomes kept")
+
+
+def _settings(store: BankStore, file: Path | None, given: dict[str, Any]) -> Settings:
+    from valve_plugin.codec import decode
+    from valve_plugin.config import resolve
+
+    if file is None:
+        return store.settings(given)
+    return resolve(decode(file.read_bytes(), dict[str, Any], where=str(file)), where=str(file))
+
+
+def _read(proposal: str) -> Proposal:
+    from valve_plugin.codec import decode
+    from valve_plugin.records import Proposal
+
+    raw = sys.stdin.buffer.read(_MAX_BYTES) if proposal == "-" else Path(proposal).read_bytes()
+    found = decode(raw, Proposal, where=proposal)
+    if found.empty:
+        raise ConfigError(f"{proposal}: proposes no item, so there is nothing to measure")
+    return found

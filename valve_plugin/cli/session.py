@@ -1,0 +1,173 @@
+"""What evolve, gate, panel and demo set up before their first rollout, and the options they share."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.errors import BankNotFoundError, ConfigError
+
+if TYPE_CHECKING:
+    import pluggy
+
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.config import Settings
+    from valve_plugin.records import Task
+    from valve_plugin.tasks.load import TaskSet
+
+Set = Annotated[
+    list[str], typer.Option("-c", "--set", metavar="KEY=VALUE", help="A setting for this run; may be repeated.")
+]
+Tasks = Annotated[
+    str,
+    typer.Option("--tasks", metavar="TASKS", help="Task set the panel was chosen from. Default: the last one used."),
+]
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="Use the scripted model. A SIMULATION: no key, no network, no real model.")
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, metavar="N", help="Rollouts run at the same time. Default: 1.")
+]
+UnsafeLocal = Annotated[
+    bool, typer.Option("--unsafe-local", help="Run rollouts without a sandbox, with all your rights.")
+]
+
+_LAST_TASKS = "tasks"
+
+
+class Run(NamedTuple):
+    """Everything a run needs."""
+
+    store: BankStore
+    settings: Settings
+    taskset: TaskSet
+    stream: list[Task]
+    """Tasks outside the panel, in prepared order."""
+    manager: pluggy.PluginManager
+
+
+def overrides(specs: Sequence[str], **options: Any) -> dict[str, Any]:
+    """Return the settings that `-c KEY=VALUE` and a command's own options give; options that were not given are None.
+
+    Raises:
+        ConfigError: not KEY=VALUE. Unknown keys are found where the settings are resolved.
+    """
+    given: dict[str, Any] = {}
+    for spec in specs:
+        key, equals, text = spec.partition("=")
+        if not equals:
+            raise ConfigError(f"-c {spec!r}: expected KEY=VALUE, like -c rho=0.02")
+        given[key.removeprefix("valve.")] = _value(key.removeprefix("valve."), text)
+    return given | {name: value for name, value in options.items() if value is not None}
+
+
+@contextmanager
+def running(
+    tasks: str, bank: str, given: Mapping[str, Any], *, simulate: bool = False, observer: object = None
+) -> Iterator[Run]:
+    """Set up a run that may change the bank: one at a time per bank.
+
+    Loads the task set, opens or creates its bank, prepares the repository, fixes the panel if none is fixed.
+    """
+    from valve_plugin import plugins
+    from valve_plugin.evolve.setup import prepare as fix_panel
+    from valve_plugin.rollouts import sandbox
+    from valve_plugin.tasks.load import load
+    from valve_plugin.tasks.repository import prepare
+
+    taskset = load(tasks)
+    store = _open_or_create(bank, taskset)
+    with ExitStack() as stack:
+        settings = store.settings({**given, "tasks": str(Path(tasks).resolve())})
+        if simulate:
+            settings = stack.enter_context(simulation(taskset, settings))
+        _require_model(settings)
+        sandbox.choose(settings)
+        stack.enter_context(store.lease())
+        prepare(taskset.repository, output.note)
+        stream = fix_panel(store, settings, taskset)
+        store.local.remember(_LAST_TASKS, settings.tasks)
+        manager = plugins.load(settings.plugins)
+        if observer is not None:
+            manager.register(observer)
+        yield Run(store, settings, taskset, stream, manager)
+
+
+@contextmanager
+def simulation(taskset: TaskSet, settings: Settings) -> Iterator[Settings]:
+    """Serve the scripted model while the block runs; yields the settings that use it."""
+    from msgspec.structs import replace
+
+    from valve_plugin.rollouts.worker import SCRIPTED_MODEL
+    from valve_plugin.simulate.server import BANNER, start
+
+    output.note(BANNER, style="bold yellow")
+    with start(taskset, settings.seed) as server:
+        before = {name: os.environ.get(name) for name in server.environment()}
+        os.environ.update(server.environment())
+        try:
+            # The seed is part of what determines a rollout, so the journal must see it.
+            yield replace(settings, model=SCRIPTED_MODEL, model_class="", model_kwargs={"seed": settings.seed})
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+def tasks_of(store: BankStore, given: str, settings: Settings) -> str:
+    """Return the task set to use: the option, the setting, or the one the bank was last used with.
+
+    Raises:
+        ConfigError: none is known.
+    """
+    found = given or settings.tasks or store.local.recall(_LAST_TASKS)
+    if not found:
+        raise ConfigError(f"{store.dir}: no task set is known here; give the one its panel was chosen from: --tasks")
+    return found
+
+
+def _open_or_create(bank: str, taskset: TaskSet) -> BankStore:
+    from valve_plugin.bank.checkout import find
+    from valve_plugin.bank.paths import locate
+    from valve_plugin.bank.store import BankStore
+
+    directory = locate(bank, find(Path.cwd()).folder, taskset.repository.name)
+    try:
+        store = BankStore.open(directory)
+    except BankNotFoundError:
+        store = BankStore.create(directory, taskset.repository.name, {"repo": taskset.repository.name})
+        output.note(f"made a bank for {taskset.repository.name}: {directory}")
+    for warning in store.warnings:
+        output.note(f"valve: {warning}", style="yellow")
+    return store
+
+
+def _require_model(settings: Settings) -> None:
+    if not settings.model and not os.environ.get("MSWEA_MODEL_NAME"):
+        raise ConfigError(
+            "no model is named: give -c model=NAME (any litellm name), or set mini's default with "
+            "`mini-extra config setup`; --simulate shows the loop without one"
+        )
+
+
+def _value(key: str, text: str) -> Any:
+    """Return a setting's value: text where the setting is text, else JSON. What fits neither is refused by its type."""
+    import msgspec
+
+    from valve_plugin.config import Settings
+
+    kinds = {f.name: f.type for f in msgspec.structs.fields(Settings)}
+    if kinds.get(key) is str or key in ("rho", "delta"):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
