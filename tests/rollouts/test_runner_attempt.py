@@ -13,6 +13,7 @@ import pytest
 from tests.rollouts.runner_support import SCRIPTED, SUBMIT, always, saying, shop
 from tests.tools import need
 from valve_plugin.bank.local import LocalStore
+from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError, TaskError
 from valve_plugin.records import Attempt, Context, Task
 from valve_plugin.rollouts import sandbox, trajectories
@@ -178,6 +179,23 @@ def test_a_killed_executor_cancels_what_runs_and_what_waits(taskset: TaskSet) ->
     for future in futures:
         with pytest.raises(CancelledError):
             future.result(timeout=0)
+
+
+def test_minis_own_default_model_and_keys_are_used(
+    taskset: TaskSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MSWEA_MODEL_NAME", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "x")  # so that what is loaded is taken away again afterwards
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MSWEA_GLOBAL_CONFIG_DIR", str(tmp_path))
+    with start(taskset, seed=5) as server:
+        (tmp_path / ".env").write_text("MSWEA_MODEL_NAME='openai/any'\nOPENAI_API_KEY='kept-by-mini-1234'\n")
+        for name, value in server.environment().items():
+            if name != "OPENAI_API_KEY":
+                monkeypatch.setenv(name, value)
+        made = attempt(Settings(step_limit=20, model_tries=1), taskset.tasks[0], NONE, 0, "evolve")
+    assert (made.model, made.exit_status) == ("openai/any", "Submitted")
 
 
 def test_the_key_counts_what_determines_a_rollout(

@@ -13,7 +13,7 @@ from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, SandboxError, TaskError
 from valve_plugin.records import Attempt, Context, Task
-from valve_plugin.rollouts import sandbox, trajectories, workspace
+from valve_plugin.rollouts import mini_settings, sandbox, trajectories, workspace
 from valve_plugin.rollouts.executors import stopping
 from valve_plugin.rollouts.exits import one_line
 from valve_plugin.rollouts.grade import Grade, grade
@@ -42,6 +42,7 @@ def attempt(
         CancelledError: the executor that runs it was killed.
     """
     started = time.monotonic()
+    mini_settings.load()
     sandbox.choose(settings)  # refuse before anything runs
     result, patch, graded = _run_and_grade(settings, task, context, ordinal, prepared(task.repo))
     rollout_id = rollout_key(settings, task, context, ordinal)[:16]

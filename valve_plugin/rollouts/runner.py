@@ -113,7 +113,7 @@ def _result(out: Path, overdue: float | None) -> RolloutResult:
     trajectory = _read(out / TRAJECTORY)
     try:
         result = decode((out / RESULT).read_bytes(), RolloutResult, where=RESULT)
-    except FileNotFoundError:
+    except (FileNotFoundError, RecordError):
         log = _read(out / LOG).decode("utf-8", "replace")[-2000:]
         what = f"stopped after {overdue:.0f} s of wall clock" if overdue else f"its process died; it said: {log}"
         return RolloutResult(ended="errored", reason=one_line(what), exit_status="Died", trajectory=_whole(trajectory))

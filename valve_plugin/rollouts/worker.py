@@ -16,6 +16,7 @@ import msgspec
 
 from valve_plugin.codec import canonical
 from valve_plugin.config import Settings
+from valve_plugin.rollouts import mini_settings
 from valve_plugin.rollouts.exits import Ended, classify
 from valve_plugin.rollouts.system_slot import filled, with_slot
 
@@ -151,10 +152,7 @@ def _set_environment(environ: Mapping[str, str], model_tries: int) -> None:
     os.environ.update(MSWEA_SILENT_STARTUP="1", MSWEA_CONFIGURED="true")
     if model_tries:
         os.environ["MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"] = str(model_tries)
-    import dotenv
-    import minisweagent
-
-    dotenv.load_dotenv(minisweagent.global_config_file)  # keys that mini keeps for its user
+    mini_settings.load()
 
 
 def _log_to(path: Path) -> None:
