@@ -89,6 +89,7 @@ class Directory:
         data = self.read_ledger()
         end = data.rfind(b"\n") + 1
         if 0 < end < len(data):
+            ledger.parse(data, str(self.ledger))  # where the rest is damaged, nothing is touched
             self._set_aside(self.ledger, data[end:], "ended in an unfinished line, as a killed write leaves it")
             files.cut(self.ledger, end)
         return data[:end] or data

@@ -140,7 +140,7 @@ def _parse_line(raw: bytes, number: int, seen: Mapping[str, int], where: str) ->
     if continues != number - 1:
         raise LedgerForkedError(f"{where}: continues line {continues}, as line {continues + 1} does: {_FORK}")
     if stored.seq != number - 1 or canonical(stored) != raw:
-        raise BankCorruptError(f"{where}: not as it was written (number, order of keys, or spaces); {RESTORE}")
+        raise BankCorruptError(f"{where}: not as it was written (its number, order of keys, spaces or line end); {RESTORE}")
     return Line(stored.seq, hash_of(raw), stored.bank, stored.entry)
 
 

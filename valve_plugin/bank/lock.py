@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from valve_plugin.bank.files import naming
-from valve_plugin.errors import BankBusyError
+from valve_plugin.errors import BankBusyError, BankError
 
 
 @contextmanager
@@ -20,6 +20,8 @@ def locked(path: Path, timeout: float, busy: str) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout  # 50 ms to import, and only writers need it
 
+    if path.is_symlink():  # not every version of filelock refuses to create or empty what it points to
+        raise BankError(f"{path}: is a symbolic link, expected a lock file; delete it")
     lock = FileLock(str(path), timeout=timeout)
     with naming(path, "lock"):
         try:

@@ -177,8 +177,7 @@ class BankStore:
             BankBusyError: somebody else is.
         """
         note = self.dir / ".lease-holder"
-        who = "process " + note.read_text("utf-8", "replace")[:20] if note.is_file() else "another process"
-        busy = f"{self.dir}: {who} is evolving or judging this bank; wait for it or stop it"
+        busy = f"{self.dir}: {_holder(note)} is evolving or judging this bank; wait for it or stop it"
         with locked(self.dir / ".lease", 0, busy):
             files.write_atomic(note, str(os.getpid()).encode())
             try:
@@ -211,6 +210,14 @@ class BankStore:
     def _warn(self, message: str) -> None:
         if message not in self.warnings:
             self.warnings.append(message)
+
+
+def _holder(note: Path) -> str:
+    """Who left the note; only for a message, so anything unexpected is passed over."""
+    try:
+        return f"process {int(files.read_limited(note, 20, 'note'))}"
+    except (BankError, ValueError):
+        return "another process"
 
 
 def _require_sound(entry: Judged, current: tuple[PanelOutcome, ...] | None) -> None:

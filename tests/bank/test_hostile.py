@@ -1,0 +1,270 @@
+"""Truncated, malformed, hostile, huge, foreign and read-only bank directories: said clearly, and nothing written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.bank import build
+from tests.tools import need
+from valve_plugin.bank import cache, ledger
+from valve_plugin.bank.entries import Proposed
+from valve_plugin.bank.store import BankStore
+from valve_plugin.errors import BankBusyError, BankCorruptError, BankError, ConfigError, LedgerForkedError, ValveError
+from valve_plugin.records import Proposal
+
+COVERED = ("bank.json", "ledger.jsonl", "panel.json")
+LATER = Proposed(proposal=Proposal(task_id="later"))
+
+
+def snapshot(path: Path) -> dict[str, bytes | str]:
+    """Every file but the lock."""
+    return {
+        p.name: os.readlink(p) if p.is_symlink() else p.read_bytes()
+        for p in path.iterdir()
+        if p.name != ".lock" and (p.is_symlink() or p.is_file())
+    }
+
+
+def read_all(path: Path) -> BankStore:
+    """Ask a bank directory for everything it can tell."""
+    store = BankStore.open(path)
+    store.panel(), store.at(0), list(store.entries()), store.settings()
+    return store
+
+
+def line(number: int, spoil: Callable[[bytes], bytes] | None) -> Callable[[bytes], bytes]:
+    """Spoil one line (from 0) of a file, or leave it out."""
+
+    def spoilt(data: bytes) -> bytes:
+        lines = data.splitlines(keepends=True)
+        lines[number : number + 1] = [spoil(lines[number][:-1]) + b"\n"] if spoil else []
+        return b"".join(lines)
+
+    return spoilt
+
+
+LEDGERS: dict[str, tuple[Callable[[bytes], bytes], type[ValveError], str]] = {
+    "empty": (lambda b: b"", BankCorruptError, "no complete line"),
+    "cut in its first line": (lambda b: b[:20], BankCorruptError, "no complete line"),
+    "a line lost": (line(2, None), BankCorruptError, "line 3: does not continue"),
+    "a byte changed": (line(2, lambda b: b.replace(b"first", b"First")), BankCorruptError, "line 4: does not continue"),
+    "not JSON": (line(1, lambda b: b"{not json}"), BankCorruptError, r"line 2: JSON is malformed.*byte 1"),
+    "cut in the middle": (line(1, lambda b: b[:40]), BankCorruptError, "line 2: Input data was truncated"),
+    "not UTF-8": (line(0, lambda b: b.replace(b"owner", b"\xff\xfe")), BankCorruptError, "line 1: .*utf-8"),
+    "UTF-16": (lambda b: b.decode().encode("utf-16"), BankCorruptError, "line 1: "),
+    "a byte order mark": (lambda b: b"\xef\xbb\xbf" + b, BankCorruptError, "line 1: JSON is malformed"),
+    "Windows line ends": (lambda b: b.replace(b"\n", b"\r\n"), BankCorruptError, "line 1: not as it was written"),
+    "deep nesting": (line(1, lambda b: b"[" * 200_000), BankCorruptError, "line 2: "),
+    "a lone surrogate": (line(0, lambda b: b.replace(b"owner", rb"\ud800")), BankCorruptError, "line 1: "),
+    "a doubled key": (line(5, lambda b: b[:-1] + b',"seq":5}'), BankCorruptError, "line 6: not as it was written"),
+    "a huge number": (line(0, lambda b: b.replace(b'"seq":0', b'"seq":' + b"9" * 5000)), BankCorruptError, "line 1: "),
+    "an unknown key": (
+        line(0, lambda b: b.replace(b'{"bank"', b'{"also":1,"bank"')),
+        BankCorruptError,
+        "line 1: .*`also`",
+    ),
+    "an unknown entry": (
+        line(1, lambda b: b.replace(b"panel_fixed", b"dream")),
+        BankCorruptError,
+        r"line 2: .*'dream'",
+    ),
+    "a newer version": (
+        line(0, lambda b: b.replace(b'version":1', b'version":7')),
+        BankError,
+        "schema_version is 7, this",
+    ),
+    "an older version": (
+        line(0, lambda b: b.replace(b'version":1', b'version":0')),
+        BankError,
+        "schema_version is 0, this",
+    ),
+    "conflict marks": (lambda b: b + b"=======\n", LedgerForkedError, "line 7: git left a conflict mark"),
+    "another's lines after ours": (lambda b: b + b.splitlines(True)[-1], LedgerForkedError, "line 7: continues line 5"),
+}
+
+
+@pytest.mark.parametrize("name", LEDGERS)
+def test_a_ledger_that_is_damaged(name: str, bank_dir: Path) -> None:
+    spoil, error, place = LEDGERS[name]
+    path = bank_dir / "ledger.jsonl"
+    path.write_bytes(spoil(path.read_bytes()))
+    before = snapshot(bank_dir)
+    for use in (read_all, lambda p: BankStore.open(p).append(LATER)):
+        with pytest.raises(error, match=place) as caught:
+            use(bank_dir)
+        message = str(caught.value)
+        assert message.startswith(str(path))
+        assert "\n" not in message
+        assert len(message) < 500
+        assert any(way in message for way in ("restore", "keep one side", "use the version")), message
+    assert snapshot(bank_dir) == before
+
+
+def test_a_ledger_that_is_missing(bank_dir: Path) -> None:
+    (bank_dir / "ledger.jsonl").unlink()
+    before = snapshot(bank_dir)
+    with pytest.raises(BankCorruptError, match=r"ledger.jsonl: missing, and bank.json alone proves nothing; restore"):
+        read_all(bank_dir)
+    assert snapshot(bank_dir) == before
+
+
+@pytest.mark.parametrize("name", ["ledger.jsonl", "bank.json"])
+def test_files_that_are_huge(name: str, bank_dir: Path) -> None:
+    with (bank_dir / name).open("r+b") as file:
+        file.truncate(1 << 42)  # sparse: takes no space
+    with pytest.raises(BankError, match=rf"{name}: \w+ has {1 << 42} bytes, expected at most \d+; is this the right"):
+        read_all(bank_dir)
+
+
+@pytest.mark.parametrize("name", ["ledger.jsonl", "bank.json"])
+def test_files_that_lead_elsewhere(name: str, bank_dir: Path, tmp_path: Path) -> None:
+    """A cloned repository must not make us read or write outside its bank directory."""
+    target = tmp_path / "target"
+    shutil.move(bank_dir / name, target)
+    (bank_dir / name).symlink_to(target)
+    before = target.read_bytes()
+    with pytest.raises(BankError, match=rf"{name}: .*; it is a symbolic link: put the file itself there"):
+        read_all(bank_dir)
+    assert target.read_bytes() == before
+
+
+def test_a_linked_panel_is_replaced_not_followed(bank_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"precious")
+    (bank_dir / "panel.json").unlink()
+    (bank_dir / "panel.json").symlink_to(tmp_path / "target")
+    BankStore.open(bank_dir).append(LATER)
+    assert (tmp_path / "target").read_bytes() == b"precious"
+    assert not (bank_dir / "panel.json").is_symlink()
+
+
+def test_a_linked_lock_is_refused(bank_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"precious")
+    (bank_dir / ".lock").unlink()
+    (bank_dir / ".lock").symlink_to(tmp_path / "target")
+    with pytest.raises(BankError, match="symbolic link, expected a lock file; delete it"):
+        BankStore.open(bank_dir).append(LATER)
+    assert (tmp_path / "target").read_bytes() == b"precious"
+
+
+def test_a_settings_file_that_is_damaged(bank_dir: Path) -> None:
+    for data, place in (
+        (b"rho = ", "not valid TOML"),
+        (b"\xff", "not valid TOML"),
+        (b"roh = '1'", "did you mean 'rho'"),
+    ):
+        (bank_dir / "valve.toml").write_bytes(data)
+        with pytest.raises(ConfigError, match=f"valve.toml: .*{place}"):
+            read_all(bank_dir)
+
+
+@given(
+    name=st.sampled_from([*COVERED, "valve.toml"]),
+    cuts=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 40), st.binary(max_size=40)), min_size=1, max_size=3),
+)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_the_bytes_the_answer_is_a_clear_error_or_the_right_bank(
+    name: str, cuts: list[tuple[float, int, bytes]], bank_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    trial = tmp_path_factory.mktemp("trials") / "trial"
+    shutil.copytree(bank_dir, trial)
+    data = (trial / name).read_bytes()
+    for where, length, new in cuts:
+        at = int(where * len(data))
+        data = data[:at] + new + data[at + length :]
+    (trial / name).write_bytes(data)
+    try:
+        store = read_all(trial)
+    except ValveError as e:
+        message = str(e)
+    else:
+        message = name
+        known = [json.loads(raw)["bank"] for raw in (bank_dir / "ledger.jsonl").read_bytes().splitlines()]
+        last_line_changed = name == "ledger.jsonl" and store.warnings
+        assert store.bank.hash in known or last_line_changed
+    assert name in message
+
+
+def _read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every attempt to write fail as on a read-only file system, also for root, whom permissions do not bind."""
+    real = os.open
+
+    def guarded(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return real(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", guarded)
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_read_only_directory_can_be_read(torn: bool, bank_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if torn:
+        with (bank_dir / "ledger.jsonl").open("ab") as file:
+            file.write(b'{"half')
+    before = snapshot(bank_dir)
+    _read_only(monkeypatch)
+    store = read_all(bank_dir)
+    assert store.bank.version == 1
+    assert len(store.warnings) == torn
+    with pytest.raises(BankError, match="read-only file system: choose another place with --bank"):
+        store.append(LATER)
+    with pytest.raises(BankError, match="read-only file system"), store.lease():
+        pass
+    assert snapshot(bank_dir) == before
+    assert store.bank.version == 1
+
+
+READ = """
+import sys
+from pathlib import Path
+from valve_plugin.bank.entries import Proposed
+from valve_plugin.bank.store import BankStore
+from valve_plugin.errors import BankError
+from valve_plugin.records import Proposal
+store = BankStore.open(Path(sys.argv[1]))
+print(store.bank.version, store.queries_used(), len(store.local.attempts()), store.warnings)
+for write in (lambda: store.append(Proposed(proposal=Proposal(task_id="t"))), lambda: store.local.queue_push({})):
+    try:
+        write()
+    except BankError as e:
+        print(e)
+"""
+
+
+def test_a_directory_on_a_really_read_only_file_system(bank_dir: Path) -> None:
+    """By bubblewrap: everything, user data included, is mounted read-only."""
+    command = [need("bwrap"), "--ro-bind", "/", "/", "--dev", "/dev", sys.executable, "-c", READ, str(bank_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    first, *errors = done.stdout.splitlines()
+    assert first == "1 1 0 []"
+    assert len(errors) == 2
+    assert all("read-only file system: choose another place with --bank" in e for e in errors)
+
+
+def test_a_writer_that_hangs_is_reported(bank_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = BankStore.open(bank_dir), BankStore.open(bank_dir)
+    real = theirs._files.locked
+    monkeypatch.setattr(theirs._files, "locked", lambda timeout=0.1: real(0.1))
+    with ours._files.locked(), pytest.raises(BankBusyError, match="another process is writing this bank; try again"):
+        theirs.append(LATER)
+
+
+def test_limits_leave_room(bank_dir: Path) -> None:
+    """The limits are for what is absurd, not for what is merely large: a thousand gates on the paper's panel."""
+    size = max(len(raw) for raw in (bank_dir / "ledger.jsonl").read_bytes().splitlines())
+    rollouts = len(build.TASKS) * build.PANEL.rollouts
+    assert size / rollouts * 150 * 1000 < ledger.MAX_BYTES
+    assert cache.MAX_BYTES > 5000 * 13_000
