@@ -67,16 +67,16 @@ def test_lessons_move_the_chance_as_their_quality_says(modifier: str, number: in
 
 def test_a_name_inside_another_word_is_no_lesson() -> None:
     lesson = LESSONS[0]
-    assert lesson.named_in(f"--- skill: {lesson.name} ---")
-    assert lesson.named_in(f"--- skill: {lesson.name}-2 ---")
-    assert not lesson.named_in(f"--- skill: {lesson.name}_more ---")
-    assert not lesson.named_in(f"--- skill: not_{lesson.name} ---")
+    assert lesson.count_in(f"--- skill: {lesson.name} ---\n--- skill: {lesson.name} ---") == 1
+    assert lesson.count_in(f"--- skill: {lesson.name}-2 ---") == 1
+    assert lesson.count_in(f"--- skill: {lesson.name}_more ---") == 0
+    assert lesson.count_in(f"--- skill: not_{lesson.name} ---") == 0
 
 
 def test_lessons_written_for_a_task_are_recognised_with_any_function() -> None:
     (lesson,) = [x for x in LESSONS if x.name.startswith("begin_reading_at")]
-    assert lesson.named_in("--- skill: begin_reading_at_total ---")
-    assert not lesson.named_in("--- skill: begin_reading_at_ ---")
+    assert lesson.count_in("--- skill: begin_reading_at_total ---\n--- skill: begin_reading_at_other ---") == 2
+    assert lesson.count_in("--- skill: begin_reading_at_ ---") == 0
 
 
 @given(_MODIFIERS, st.integers(0, 10**6), st.integers(0, 50), st.floats(0, 1))

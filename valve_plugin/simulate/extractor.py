@@ -31,25 +31,26 @@ def answer(parameters: Parameters, lessons: tuple[Lesson, ...], task: Task, prom
     known = [x for x in lessons if x not in new]
     kind = draw.weighted(parameters.extractor.proposals, "proposal")
     if kind == "malformed":
-        spoiled = _chosen(parameters, new or known, "useless", task, draw)
+        spoiled = _chosen(parameters, new, known, "useless", task, draw)
         return _malformed([x.item(function, file) for x in spoiled], draw)
     if kind == "duplicate" and known:
         repeated = draw.pick(known, "repeat").item(function, file)
         return _reply([repeated if draw.chance(parameters.extractor.verbatim, "verbatim") else _reworded(repeated)])
     quality: Quality = "good" if kind == "duplicate" else kind
-    return _reply([x.item(function, file) for x in _chosen(parameters, new or known, quality, task, draw)])
+    return _reply([x.item(function, file) for x in _chosen(parameters, new, known, quality, task, draw)])
 
 
 def _chosen(
-    parameters: Parameters, options: Sequence[Lesson], quality: Quality, task: Task, draw: Draw
+    parameters: Parameters, new: list[Lesson], known: list[Lesson], quality: Quality, task: Task, draw: Draw
 ) -> list[Lesson]:
-    """One or two lessons of that quality, those about the task's bug first; perhaps a useless one on top."""
+    """One or two lessons of that quality, new ones about the task's bug first; perhaps a useless one on top."""
     kind = bug_class(parameters, task.instance_id)
-    of_quality = [x for x in options if x.quality == quality]
+    of_quality = [x for x in new if x.quality == quality]
     fitting = [x for x in of_quality if quality != "good" or x.about in (kind, "any")]
-    ordered = draw.shuffled(fitting or of_quality or options, "lesson")
+    # Who has nothing new to say repeats what is known.
+    ordered = draw.shuffled(fitting or of_quality or [x for x in known if x.quality == quality], "lesson")
     chosen = ordered[: 1 + draw.chance(parameters.extractor.second, "second")]
-    spare = [x for x in options if x.quality == "useless" and x not in chosen]
+    spare = [x for x in new if x.quality == "useless" and x not in chosen]
     if spare and draw.chance(parameters.extractor.padding, "padding"):
         chosen.append(draw.pick(spare, "pad"))
     return chosen

@@ -27,6 +27,7 @@ ProposalKind = Literal["good", "useless", "harmful", "duplicate", "malformed"]
 
 Chance = Annotated[float, Meta(ge=0, le=1)]
 Weight = Annotated[float, Meta(ge=0)]
+_WORD = r"(?<![\w.\-]){}(?![\w\-])"
 BUG_CLASSES: tuple[BugClass, ...] = get_args(BugClass)
 
 
@@ -107,15 +108,16 @@ class Lesson(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
             markdown=fill(self.markdown).strip(),
         )
 
-    def named_in(self, text: str) -> bool:
-        """True when this lesson's name, for whatever task it was written, stands in `text` as a word."""
+    def count_in(self, text: str) -> int:
+        """How many items made from this lesson `text` names: one at most, unless it is written for each task anew."""
         # A bank numbers names that clash: name-2.
-        return _word(re.escape(self.name).replace(r"\$function", r"\w+") + r"(?:-\d+)?", text)
+        pattern = re.escape(self.name).replace(r"\$function", r"\w+") + r"(?:-\d+)?"
+        return len(set(re.findall(_WORD.format(pattern), text)))
 
 
 def named(name: str, text: str) -> bool:
     """True when `name` stands in `text` as a word of its own."""
-    return _word(re.escape(name), text)
+    return re.search(_WORD.format(re.escape(name)), text) is not None
 
 
 @cache
@@ -138,10 +140,6 @@ def parse(raw: dict[str, Any]) -> Parameters:
         RecordError: with the place inside the file.
     """
     return convert(raw, Parameters, where="parameters.toml")
-
-
-def _word(pattern: str, text: str) -> bool:
-    return re.search(rf"(?<![\w.\-]){pattern}(?![\w\-])", text) is not None
 
 
 def _read(name: str) -> dict[str, Any]:

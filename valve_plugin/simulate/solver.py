@@ -40,7 +40,7 @@ def success_chance(parameters: Parameters, lessons: tuple[Lesson, ...], instance
     kind = bug_class(parameters, instance_id)
     base = solver.base[kind]
     difficulty = (2 * Draw("difficulty", instance_id).uniform() - 1) * solver.spread
-    taught = sum(x.effect(parameters.effects, kind) for x in lessons if x.named_in(system_message))
+    taught = sum(x.effect(parameters.effects, kind) * x.count_in(system_message) for x in lessons)
     taught = max(-solver.effect_cap, min(solver.effect_cap, taught))
     logit = math.log(base / (1 - base)) - difficulty + taught
     return max(solver.floor, min(solver.ceiling, 1 / (1 + math.exp(-logit))))
