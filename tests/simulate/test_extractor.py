@@ -8,9 +8,12 @@ from itertools import combinations
 import pytest
 
 from tests.simulate.rows import row
+from valve_plugin.bank import block
+from valve_plugin.bank.redact import Redactor
 from valve_plugin.errors import ModelOutputError
 from valve_plugin.extract.duplicates import split
-from valve_plugin.extract.parse import parse
+from valve_plugin.extract.parse import Draft, parse
+from valve_plugin.extract.screen import Source, screen
 from valve_plugin.records import Bank, Item
 from valve_plugin.simulate import parameters as p
 from valve_plugin.simulate.draw import Draw
@@ -69,6 +72,17 @@ def test_no_two_lessons_are_near_duplicates(a: p.Lesson, b: p.Lesson) -> None:
     if a.kind == b.kind:
         first, second = (x.item("total", "shop/cart.py") for x in (a, b))
         assert len(split([first, second], Bank(repo="r"))[0]) == 2
+
+
+@pytest.mark.parametrize("function", ["total", "__init__", "_prep_dict", "DeepHash", "é"])
+def test_lessons_come_through_the_screen_as_they_are(function: str) -> None:
+    items = [x.item(function, "shop/cart.py") for x in LESSONS]
+    drafts = [(x.kind, Draft(name=x.name, text=x.text, markdown=x.markdown, scope_hint=x.scope_hint)) for x in items]
+    screened = screen(drafts, Source(("t",), 1, 3), Redactor({}))
+    assert screened.withheld == ()
+    assert [(x.name, x.markdown) for x in screened.items] == [(x.name, x.markdown) for x in items]
+    block_text = block.render(screened.items)
+    assert [x.count_in(block_text) for x in LESSONS] == [1] * len(LESSONS)
 
 
 def test_lessons_have_the_sections_that_are_asked_for() -> None:

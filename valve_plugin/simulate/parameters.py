@@ -75,9 +75,9 @@ class Parameters(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Lesson(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One text the extractor may propose. `$function` and `$file` are filled in from the task."""
+    """One text the extractor may propose. `${function}` and `$file` are filled in from the task."""
 
-    name: Annotated[str, Meta(pattern=r"^[a-z_$]+$")]
+    name: Annotated[str, Meta(pattern=r"^[a-z_${}]+$")]
     kind: Kind
     quality: Quality
     about: BugClass | Literal["any"] = "any"
@@ -100,9 +100,10 @@ class Lesson(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
         def fill(text: str) -> str:
             return Template(text).safe_substitute(function=function, file=file)
 
+        spoken = "_".join(re.findall(r"[a-z0-9]+", function.lower())) or "it"  # names are lower case words
         return Item(
             kind=self.kind,
-            name=fill(self.name),
+            name=Template(self.name).substitute(function=spoken),
             text=fill(self.text),
             scope_hint=fill(self.scope_hint),
             markdown=fill(self.markdown).strip(),
@@ -111,7 +112,7 @@ class Lesson(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def count_in(self, text: str) -> int:
         """How many items made from this lesson `text` names: one at most, unless it is written for each task anew."""
         # A bank numbers names that clash: name-2.
-        pattern = re.escape(self.name).replace(r"\$function", r"\w+") + r"(?:-\d+)?"
+        pattern = re.escape(self.name).replace(re.escape("${function}"), r"\w+") + r"(?:-\d+)?"
         return len(set(re.findall(_WORD.format(pattern), text)))
 
 
