@@ -6,24 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.harness import PROBE, Mini, add_distribution, deterministic
+from tests.host.harness import Mini, make_mini
 
 
 @pytest.fixture
 def mini(tmp_path: Path) -> Mini:
-    """mini's commands in a directory of their own, with the plugin `probe` installed and a scripted model."""
-    made = Mini(tmp_path, {})
-    add_distribution(made.plugins, "probe", PROBE)
-    made.variables |= {
-        "PYTHONPATH": str(made.plugins),
-        "PROBE_LOG": str(tmp_path / "probe.jsonl"),
-        "MSWEA_GLOBAL_CONFIG_DIR": str(tmp_path / "global"),
-        "VALVE_DATA": str(tmp_path / "data"),
-        "COLUMNS": "200",
-        "NO_COLOR": "1",
-    }
-    deterministic(tmp_path / "model.yaml", "echo working")
-    return made
+    """mini's commands, with the plugin `probe` and a scripted model."""
+    return make_mini(tmp_path)
 
 
 @pytest.fixture

@@ -84,12 +84,14 @@ class Mini:
 
     directory: Path
     variables: dict[str, str]
+    bin: Path = BIN
+    """Where the commands are installed."""
 
     def __call__(
         self, *args: str, program: Sequence[str] = ("mini",), env: Mapping[str, str] | None = None, timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of mini's to its end, without a terminal."""
-        first = [str(BIN / program[0]), *program[1:]]
+        first = [str(self.bin / program[0]), *program[1:]]
         return subprocess.run(
             [*first, *args],
             cwd=self.directory,
@@ -123,3 +125,19 @@ class Mini:
     def system_message(self, name: str = "t.json") -> str:
         """Return the system message of the last run."""
         return str(self.trajectory(name)["messages"][0]["content"])
+
+
+def make_mini(directory: Path) -> Mini:
+    """Return mini's commands in a directory of their own, with the plugin `probe` installed and a scripted model."""
+    made = Mini(directory, {})
+    add_distribution(made.plugins, "probe", PROBE)
+    deterministic(directory / "model.yaml", "echo working")
+    made.variables |= {
+        "PYTHONPATH": str(made.plugins),
+        "PROBE_LOG": str(directory / "probe.jsonl"),
+        "MSWEA_GLOBAL_CONFIG_DIR": str(directory / "global"),
+        "VALVE_DATA": str(directory / "data"),
+        "COLUMNS": "200",
+        "NO_COLOR": "1",
+    }
+    return made
