@@ -137,10 +137,13 @@ class Belonging:
         self._tops = {".", cwd}
 
     def to_tests(self, path: str, *, new: bool) -> bool:
-        """Tell whether a changed path is the tests' rather than the attempt's; `new`: it was not there before."""
+        """Tell whether a changed path is the tests' rather than the attempt's; `new`: it was not there before.
+
+        A file that the check names is the check's, unless the attempt was to make it.
+        """
         pure = PurePosixPath(path)
         return (
-            path in self._named
+            (path in self._named and not new)
             or pure.name in self._runner_files
             or is_protected(path, ())
             or any(fnmatchcase(pure.name, pattern) for pattern in _TEST_PATTERNS)

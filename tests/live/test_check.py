@@ -1,0 +1,255 @@
+"""Grading by the person's own check, in real sandboxes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.live.conftest import CHECK, FIX, QUICK, Project, make_bank, make_project
+from tests.tools import need
+from valve_plugin.rollouts import sandbox
+from valve_plugin.rollouts.live_check import Belonging, is_pytest, not_a_failure
+from valve_plugin.rollouts.live_place import find_tools
+from valve_plugin.rollouts.supervise import Completed, Limit
+
+BREAK = "sed -i 's/a - b/a * b * 7/' calc.py"
+
+
+@pytest.fixture
+def bwrap() -> None:
+    need("bwrap")
+
+
+@pytest.mark.usefixtures("bwrap")
+class TestInTheSandbox:
+    def test_failing_before_and_passing_after_is_resolved(
+        self, project: Project, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        project.run(FIX, check=CHECK)
+        attempt = project.attempt()
+        assert (attempt.outcome, attempt.check) == ("resolved", CHECK)
+        assert capsys.readouterr().err == "valve: resolved: the check failed before the attempt and passes after it\n"
+
+    def test_failing_after_is_unresolved(self, project: Project) -> None:
+        project.run(BREAK, check=QUICK)
+        assert (project.attempt().outcome, project.attempt().reason) == (
+            "unresolved",
+            "the check fails after the attempt (exit code 1)",
+        )
+
+    @pytest.mark.parametrize(
+        ("check", "reason"),
+        [
+            ("python -m pytest -q test_fine.py", "it passes at the base already"),
+            ("python -m pytest -q test_missing.py", "the test does not exist (exit code 4)"),
+            ("python -m pytest -q test_fine.py -k nothing_like_it", "pytest found no tests (exit code 5)"),
+            ("python -m pytest -q test_import.py", "could not be imported: no test failed (exit code 2)"),
+            ("no-such-command", "it could not run (exit code 127)"),
+            ("kill -9 $$", "it could not run (exit code"),
+        ],
+    )
+    def test_what_did_not_fail_at_the_base_grades_nothing(self, project: Project, check: str, reason: str) -> None:
+        (project.root / "test_import.py").write_text("from calc import missing\n\ndef test(): pass\n")
+        project.run(FIX, check=check)
+        assert project.attempt().outcome == "ungraded"
+        assert reason in project.attempt().reason
+
+    def test_any_command_may_be_the_check(self, project: Project) -> None:
+        project.run(FIX, check="python -c 'import calc; assert calc.add(2, 2) == 4'")
+        assert project.attempt().outcome == "resolved"
+
+    def test_the_persons_new_test_file_counts_and_their_tree_is_not_run_in(self, project: Project) -> None:
+        (project.root / "test_new.py").write_text(
+            "from calc import add\n\ndef test():\n    open('ran', 'w').close()\n    assert add(1, 1) == 2\n"
+        )
+        project.run(FIX, check="python -m pytest -q test_new.py")
+        assert project.attempt().outcome == "resolved"
+        assert not (project.root / "ran").exists()
+        assert not list(project.root.rglob("__pycache__"))
+
+    @pytest.mark.parametrize(
+        ("cheat", "dropped"),
+        [
+            ("sed -i s/4/0/ test_calc.py", {"test_calc.py"}),
+            ("echo 'collect_ignore = [\"test_calc.py\"]' > conftest.py", {"conftest.py"}),
+            ("printf '[pytest]\\naddopts = --co\\n' > pytest.ini", {"pytest.ini"}),
+            (
+                "echo 'import os; os._exit(0)' > sitecustomize.py; cp sitecustomize.py pytest.py",
+                {"sitecustomize.py", "pytest.py"},
+            ),
+            ("mkdir tests; echo 1 > tests/data", {"tests/data"}),
+            ("rm test_calc.py", {"test_calc.py"}),
+        ],
+    )
+    def test_tests_are_taken_from_the_base(self, project: Project, cheat: str, dropped: set[str]) -> None:
+        project.run(cheat, check=QUICK)
+        project.git("checkout", "-q", ".")
+        project.git("clean", "-fdq", "-e", ".valve")
+        project.run(cheat, FIX, check=QUICK)
+        cheated, fixed = project.attempts()
+        assert (cheated.outcome, cheated.reason) == ("unresolved", "nothing but tests changed")
+        assert fixed.outcome == "resolved"
+        assert set(cheated.dropped_paths) == set(fixed.dropped_paths) == dropped
+
+    def test_the_check_has_neither_network_nor_keys_nor_home(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SOME_API_KEY", "planted-in-environment")
+        probe = (
+            "import os, socket, sys, pathlib\n"
+            "def test():\n"
+            "    assert 'SOME_API_KEY' not in os.environ\n"
+            f"    assert not pathlib.Path({str(project.local.dir.parent)!r}).exists()\n"
+            "    assert not pathlib.Path('.valve').exists()\n"
+            "    with socket.socket() as s:\n        s.settimeout(2)\n"
+            "        try:\n            s.connect(('192.0.2.1', 80))\n"
+            "        except OSError as e:\n            assert e.errno == 101, e  # network is unreachable\n"
+            "    from calc import add\n    assert add(2, 2) == 4\n"
+        )
+        (project.root / "test_probe.py").write_text(probe)
+        project.run(FIX, check="python -m pytest -q test_probe.py")
+        assert project.attempt().outcome == "resolved", project.attempt().reason
+
+    def test_a_check_is_stopped_at_its_time_limit(self, project: Project) -> None:
+        project.run(FIX, check="sleep 60", check_timeout=1)
+        assert "at the base it was stopped: out of wall" in project.attempt().reason
+        project.run("true", task="other", check="test -e done || exit 1; sleep 60", check_timeout=1)
+        project.run("touch done", task="third", check="test -e done || exit 1; sleep 60", check_timeout=1)
+        assert [a.outcome for a in project.attempts()] == ["ungraded", "unresolved", "unresolved"]
+        assert project.attempts()[-1].reason == "the check was stopped after the attempt: it took over 1 s"
+
+    def test_an_editable_install_in_the_projects_own_environment_means_the_copy(
+        self, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = make_project(tmp_path / "with-venv")
+        monkeypatch.chdir(made.root)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=made.root, check=True)
+        (made.root / ".gitignore").write_text(".venv/\n__pycache__/\n")
+        (made.root / "src").mkdir()
+        (made.root / "calc.py").rename(made.root / "src" / "calc.py")
+        site = next((made.root / ".venv/lib").glob("python*/site-packages"))
+        (site / "editable.pth").write_text(f"{made.root}/src\n")  # what `pip install -e` leaves
+        make_bank(made.bank)
+        monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+        check = "python -c 'import calc, sys; assert calc.add(2, 2) == 4' && .venv/bin/python -c 'import calc'"
+        made.run("sed -i 's/a - b/a + b/' src/calc.py", check=check)
+        assert made.attempt().outcome == "resolved", made.attempt().reason
+
+    def test_a_check_runs_where_mini_was_started(
+        self, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mono = make_project(tmp_path / "mono")
+        package = make_project(mono.root / "packages" / "one", git=False)
+        make_bank(package.bank)
+        monkeypatch.chdir(package.root)
+        package.run("sed -i 's/a - b/a + b/' calc.py; sed -i s/4/0/ test_calc.py", check=QUICK)
+        attempt = package.attempt()
+        assert (attempt.outcome, attempt.dropped_paths) == ("resolved", ("packages/one/test_calc.py",))
+
+    def test_an_agent_that_ran_out_of_steps_is_unresolved_whatever_it_left(self, project: Project) -> None:
+        from valve_plugin import instrument
+
+        agent = instrument(project.agent(FIX, "true", step_limit=1), settings={"check": QUICK})
+        agent.run("the task")
+        assert (project.attempt().outcome, project.attempt().exit_status) == ("unresolved", "LimitsExceeded")
+
+
+def test_without_a_sandbox_the_check_is_refused_unless_allowed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "_bubblewrap_fails", lambda: "bwrap is not on PATH")
+    project.run(FIX, check=QUICK)
+    assert project.attempt().outcome == "ungraded"
+    assert "bwrap is not on PATH" in project.attempt().reason
+    project.git("checkout", "-q", ".")
+    project.run(FIX, check=QUICK, unsafe_local=True)
+    assert project.attempts()[-1].outcome == "resolved"
+
+
+def test_ctrl_c_during_the_check_still_records(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("valve_plugin.rollouts.live_place.run_check", interrupted)
+    project.run(FIX, check=CHECK)
+    assert (project.attempt().outcome, project.attempt().reason) == ("ungraded", "the check was interrupted")
+
+
+def completed(returncode: int, output: bytes = b"", limit: Limit = "") -> Completed:
+    return Completed(returncode=returncode, output=output, truncated=False, limit=limit)
+
+
+@given(st.integers(-31, 255))
+def test_which_exit_codes_are_failures(code: int) -> None:
+    assert (not_a_failure("pytest -q", completed(code)) == "") is (code == 1)
+    assert (not_a_failure("make test", completed(code)) == "") is (1 <= code <= 125)
+    assert not_a_failure("make test", completed(code, limit="wall"))
+
+
+def test_a_missing_pytest_is_no_failing_test() -> None:
+    said = b"/usr/bin/python: No module named pytest\n"
+    assert "not installed" in not_a_failure("python -m pytest tests", completed(1, said))
+
+
+@pytest.mark.parametrize(
+    ("check", "expected"),
+    [
+        *[(c, True) for c in ("pytest", "python -m pytest x", "cd a && .venv/bin/pytest -q;", "uv run py.test 'a b'")],
+        *[(c, False) for c in ("make test", "python tests/run.py", "echo pytest-cov", "npm test -- 'x")],
+    ],
+)
+def test_pytest_is_known_by_name(check: str, expected: bool) -> None:
+    assert is_pytest(check) is expected
+
+
+@pytest.mark.parametrize(
+    ("check", "cwd", "path", "new", "expected"),
+    [
+        ("./verify.sh", ".", "verify.sh", False, True),
+        ("./verify.sh", ".", "verify.sh", True, False),
+        ("bash tools/verify.sh --fast", ".", "tools/verify.sh", False, True),
+        ("./verify.sh", "sub", "sub/verify.sh", False, True),
+        ("./verify.sh", "sub", "verify.sh", False, False),
+        ("../verify.sh", "sub", "verify.sh", False, True),
+        ("pytest /w/checks/a.py::test_x[1::2]", ".", "checks/a.py", False, True),
+        ("pytest --rootdir=x -c cfg/p.cfg --conf=cfg/q.cfg", ".", "cfg/q.cfg", False, True),
+        ("make test", ".", "sub/Makefile", False, True),
+        ("pytest", ".", "Makefile", False, False),
+        ("npm test", ".", "src/a.test.ts", False, True),
+        ("npm test", ".", "src/a.ts", False, False),
+        ("go test ./...", ".", "pkg/a_test.go", True, True),
+        ("pytest", ".", "src/latest_tests.py", True, False),
+        ("pytest", ".", "pkg/tests/data.json", False, True),
+        ("pytest", ".", "pytest.py", True, True),
+        ("pytest", "sub", "sub/unittest/mock.py", True, True),
+        ("pytest", ".", "src/pytest.py", True, False),
+        ("pytest", ".", "py.py", False, False),
+    ],
+)
+def test_which_paths_belong_to_the_tests(check: str, cwd: str, path: str, new: bool, expected: bool) -> None:
+    assert Belonging(check, cwd, "/w").to_tests(path, new=new) is expected
+
+
+def test_tools_never_cover_the_copy_nor_show_what_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    root = home / "env" / "projects" / "one"
+    for folder in ("env/bin", "env/lib", ".local/bin", ".cargo/bin", "bin", ".nvm/v20/bin", ".pyenv/shims"):
+        (home / folder).mkdir(parents=True)
+    (root / ".venv" / "bin").mkdir(parents=True)
+    on_path = [".local/bin", ".cargo/bin", "bin", ".nvm/v20/bin", ".pyenv/shims", "env/bin"]
+    environ = {"VIRTUAL_ENV": str(home / "env"), "PATH": os.pathsep.join(str(home / p) for p in on_path)}
+    tools = find_tools(root, root, environ)
+    assert not any(root.is_relative_to(place) for place in tools.readonly)
+    shown = {str(p.relative_to(home)) for p in tools.readonly if p.is_relative_to(home)}
+    assert shown == {
+        *("env/bin", "env/lib", "env/projects/one/.venv", ".local/bin", ".cargo/bin", "bin", ".nvm/v20", ".pyenv")
+    }
+    assert tools.path.split(":")[:2] == [str(home / "env/bin"), str(root / ".venv/bin")]
+    assert tools.path.endswith("/sbin")
