@@ -123,7 +123,7 @@ def build(spec: RolloutSpec, trajectory: Path) -> Agent:
 
 def mini_config(spec: RolloutSpec) -> dict[str, Any]:
     """Return mini's configuration of a rollout: mini.yaml, then `mini_config`, then the settings that name a thing."""
-    from minisweagent.config import get_config_from_spec
+    from minisweagent.config import builtin_config_dir, get_config_from_spec
     from minisweagent.utils.serialize import recursive_merge
 
     settings = spec.settings
@@ -139,7 +139,8 @@ def mini_config(spec: RolloutSpec) -> dict[str, Any]:
             settings.model_kwargs, {"extra_headers": {ROLLOUT_HEADER: f"{spec.task_id}/{spec.ordinal}"}}
         )
     limits = {"step_limit": settings.step_limit, "cost_limit": settings.cost_limit}
-    specs = [get_config_from_spec(given) for given in ("mini.yaml", *settings.mini_config)]
+    default = str(builtin_config_dir / "mini.yaml")  # by its bare name, one in the working directory would win
+    specs = [get_config_from_spec(given) for given in (default, *settings.mini_config)]
     sections: dict[str, Any] = {"agent": {}, "model": {}, "environment": {}}
     return recursive_merge(sections, *specs, {"agent": limits, "model": model})
 
