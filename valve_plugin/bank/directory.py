@@ -6,13 +6,16 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from valve_plugin.bank import cache, files, ledger
 from valve_plugin.bank.cache import Head
 from valve_plugin.bank.lock import locked
-from valve_plugin.bank.replay import History
 from valve_plugin.codec import digest_bytes, pretty
 from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, RecordError
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.replay import History
 
 _WAIT = 30.0  # seconds for the lock; a write takes milliseconds
 
@@ -96,7 +99,7 @@ class Directory:
 
     def compare(self, cached: cache.State | None, history: History) -> None:
         """Say how `bank.json` differs from the ledger, which wins."""
-        if cached is None or cached.head == Head(seq=history.seq, hash=history.chain[-1].hash):
+        if cached is None or cached.head == Head(seq=history.seq, hash=history.head):
             detail = "" if cached is None or known(cached, history) else "does not hold the bank its ledger line names"
         elif cached.head.seq > history.seq:
             detail = f"names line {cached.head.seq + 1} of {self.ledger.name}, which has {history.seq + 1}: was it cut?"
@@ -109,7 +112,7 @@ class Directory:
 
     def write_caches(self, history: History) -> None:
         """Under the lock: make `bank.json` and `panel.json` again. The ledger holds already: failing is a warning."""
-        state, head = history.state, Head(seq=history.seq, hash=history.chain[-1].hash)
+        state, head = history.state, Head(seq=history.seq, hash=history.head)
         try:
             self._keep_foreign(history)
             if state.panel is not None:
@@ -143,8 +146,7 @@ def known(cached: cache.State, history: History) -> bool:
     """Whether `bank.json` holds the bank of the ledger line it names."""
     if cached.head.seq > history.seq:
         return False
-    place = history.chain[cached.head.seq]
-    return (cached.head.hash, cached.bank.hash) == (place.hash, place.bank)
+    return (cached.head.hash, cached.bank.hash) == history.chain[cached.head.seq]
 
 
 def _write_changed(path: Path, data: bytes) -> None:

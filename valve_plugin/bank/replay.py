@@ -180,24 +180,22 @@ class Replay:
         return f"the current one is {self.bank.hash[:12]}"
 
 
-class Place(NamedTuple):
-    """What a ledger line pins: its own bytes and the bank from there on."""
-
-    hash: str
-    bank: str
-
-
 class History(NamedTuple):
     """A whole ledger, replayed."""
 
     state: Replay
-    chain: list[Place]
-    """One place a line."""
+    chain: list[tuple[str, str]]
+    """Of each line: its hash, and the hash of the bank from there on."""
 
     @property
     def seq(self) -> int:
         """Number of the last line, from 0."""
         return len(self.chain) - 1
+
+    @property
+    def head(self) -> str:
+        """Hash of the last line."""
+        return self.chain[-1][0]
 
 
 def replayed(lines: Iterable[ledger.Line], where: str) -> History:
@@ -217,7 +215,7 @@ def replayed(lines: Iterable[ledger.Line], where: str) -> History:
             raise BankCorruptError(
                 f"{place}: names bank {line.bank[:12]}, replay gives {state.bank.hash[:12]}; {ledger.RESTORE}"
             )
-        chain.append(Place(line.hash, line.bank))
+        chain.append((line.hash, line.bank))
     if not chain:
         raise BankCorruptError(f"{where}: no complete line; {ledger.RESTORE}, or delete it to start anew")
     return History(state, chain)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from valve_plugin import config
 from valve_plugin.bank import files, ledger
@@ -16,9 +16,11 @@ from valve_plugin.bank.entries import Entry, EpochOpened, Judged, Opened
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.lock import locked
 from valve_plugin.bank.paths import local_dir
-from valve_plugin.bank.replay import History, Place, Replay, replayed
 from valve_plugin.errors import BankError, BankNotFoundError, RecordError
 from valve_plugin.records import Bank, Panel, PanelOutcome
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.replay import History, Replay
 
 
 class BankStore:
@@ -130,8 +132,8 @@ class BankStore:
             except BaseException:
                 self._history = None  # it may be one entry ahead of the file
                 raise
-            history.chain.append(Place(ledger.hash_of(line), bank.hash))
-            self._bank, self._head = bank, Head(seq=history.seq, hash=history.chain[-1].hash)
+            self._bank, self._head = bank, Head(seq=history.seq + 1, hash=ledger.hash_of(line))
+            history.chain.append((self.head, bank.hash))
             self._files.write_caches(history)
 
     def at(self, version: int) -> Bank:
@@ -196,9 +198,11 @@ class BankStore:
         return self._history
 
     def _load(self, data: bytes) -> None:
+        from valve_plugin.bank.replay import replayed  # a run that only reads the bank does without
+
         history = replayed(ledger.parse(data, str(self._files.ledger)).lines, str(self._files.ledger))
         self._history, self._bank = history, history.state.bank
-        self._head = Head(seq=history.seq, hash=history.chain[-1].hash)
+        self._head = Head(seq=history.seq, hash=history.head)
 
     def _catch_up(self) -> None:
         """Under the lock: tidy, and read what other processes wrote since."""
