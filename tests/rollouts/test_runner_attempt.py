@@ -65,6 +65,17 @@ def test_the_grade_is_what_the_tests_say(taskset: TaskSet, monkeypatch: pytest.M
         assert x.patch == "" or x.patch.startswith("diff --git a/shop/cart.py")
 
 
+@pytest.mark.parametrize("model_class", ["litellm", "litellm_textbased"])
+def test_other_model_classes_work(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch, model_class: str) -> None:
+    config = ("mini_textbased.yaml",) if "text" in model_class else ()
+    settings = Settings(model="openai/valve-scripted", model_class=model_class, mini_config=config, step_limit=20)
+    with start(taskset, seed=1, parameters=always(True)) as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        made = attempt(settings, taskset.tasks[0], NONE, 0, "evolve")
+    assert made.outcome == "resolved", made
+
+
 def test_the_same_draw_is_the_same_attempt(taskset: TaskSet, simulated: None) -> None:
     task = taskset.tasks[0]
     first, again = _attempt(task), _attempt(task)
