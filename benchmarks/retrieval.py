@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 import bm25s
+from samples import make_bank, words
 
 from valve_plugin.bank.retrieval import retrieve
 from valve_plugin.config import Settings
@@ -24,72 +25,6 @@ from valve_plugin.records import Bank, Item
 
 SIZES = (100, 1000, 5000)
 BUDGET_MS = 10.0
-
-
-def vocabulary(text: str) -> list[str]:
-    return text.split()
-
-
-VERBS = vocabulary(
-    "check compare trace reproduce isolate narrow rerun inspect restore guard normalize validate bisect log"
-)
-AREAS = vocabulary(
-    "parser lexer delta diff hash cache token path index iterator encoder serializer exclude ignore order type "
-    "config option report tree node visitor formatter filter style schema dataset element sequence pixel rule "
-    "dialect segment fixture import module boundary regex unicode bytes date decimal numpy set tuple enum slot"
-)
-FILLER = vocabulary(
-    "the a of to in and is when that it for with not on as be by this are from or an if at which before after only "
-    "every each one two first last value result call function method class test case error exception argument"
-)
-FIELD = [area + ending for ending in ("", "s", "ed", "ing", "map", "state", "name", "info") for area in AREAS]
-
-
-def words(rng: random.Random, count: int) -> str:
-    """Return prose-like words: function words, words of the field (few common, most rare), identifiers."""
-
-    def rare(vocabulary: list[str]) -> str:
-        return vocabulary[int(rng.paretovariate(0.5) - 1) % len(vocabulary)]
-
-    def word() -> str:
-        kind = rng.random()
-        if kind < 0.45:
-            return rng.choice(FILLER)
-        if kind < 0.8:
-            return rare(FIELD)
-        if kind < 0.9:
-            return rng.choice(VERBS)
-        if kind < 0.96:
-            return f"{rng.choice(VERBS)}_{rare(FIELD)}"
-        return f"{rare(FIELD).title()}{rare(FIELD).title()}Error"
-
-    return " ".join(word() for _ in range(count))
-
-
-def make_bank(rng: random.Random, size: int) -> Bank:
-    """Return a bank of `size` items, half of each kind, of the lengths that real ones have."""
-
-    def item(i: int) -> Item:
-        skill = i % 2 == 1
-        steps = "\n".join(f"{n}. {words(rng, 18)}." for n in range(1, rng.randint(4, 8)))
-        return Item(
-            kind="skill" if skill else "principle",
-            name=f"{rng.choice(VERBS)}-{rng.choice(AREAS)}-{i}",
-            text=words(rng, rng.randint(10, 25)),
-            scope_hint=words(rng, rng.randint(4, 12)) if skill else "",
-            markdown=f"**Trigger**: {words(rng, 20)}\n\n**Procedure**\n{steps}\n",
-            created_step=i // 6 + 1,
-            passes=rng.randint(1, 2),
-            attempts=3,
-        )
-
-    items = [item(i) for i in range(size)]
-    return Bank(
-        repo="benchmark/benchmark",
-        version=size // 6 + 1,
-        principles=tuple(i for i in items if i.kind == "principle"),
-        skills=tuple(i for i in items if i.kind == "skill"),
-    )
 
 
 def make_queries(rng: random.Random, count: int) -> list[str]:

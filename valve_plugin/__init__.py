@@ -5,9 +5,10 @@ This module stays empty of imports: the start-up guard passes through it in ever
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as type checkers understand it, without importing typing
 if TYPE_CHECKING:
+    from typing import Any
+
     from valve_plugin.host.instrument import instrument
 
 __version__ = "0.1.0"

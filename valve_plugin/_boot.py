@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+
+TYPE_CHECKING = False  # as type checkers understand it, without importing typing
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 SWITCH = "VALVE_STARTUP"
 COMMANDS = ("mini", "mini-swe-agent", "mini-extra", "mini-e")
