@@ -142,9 +142,20 @@ def load(bank_dir: Path | None, overrides: Mapping[str, Any] | None = None) -> S
 
 
 def to_toml(layer: Mapping[str, Any]) -> str:
-    """Return settings as the text of a `valve.toml`, in the order of `Settings`."""
-    lines = [f"{name} = {_toml(layer[name])}" for name in NAMES if name in layer]
-    return "".join(f"{line}\n" for line in lines)
+    """Return settings as the text of a `valve.toml`, in the order of `Settings`.
+
+    Raises:
+        ConfigError: a value has no form in TOML: null in a list, NaN, text that is not Unicode.
+    """
+    lines = []
+    for name in NAMES:
+        if name in layer:
+            try:
+                lines.append(f"{name} = {_toml(layer[name])}\n")
+                lines[-1].encode()
+            except ValueError as e:
+                raise ConfigError(f"{name} is {layer[name]!r:.200}, which cannot be written as TOML: {e}") from e
+    return "".join(lines)
 
 
 def changed(settings: Settings) -> dict[str, Any]:
@@ -159,6 +170,8 @@ def _toml(value: Any) -> str:
         return "{" + ", ".join(f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items() if v is not None) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(v) for v in value) + "]"
+    if value is None:
+        raise ValueError("it has no null")
     return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from multiprocessing import get_context
+from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests import strategies
 from tests.bank import build
 from tests.strategies import Story
+from valve_plugin import config
 from valve_plugin.bank import cache, files, ledger
 from valve_plugin.bank.entries import Entry, Judged, Proposed
 from valve_plugin.bank.store import BankStore
@@ -32,6 +37,14 @@ from valve_plugin.errors import (
 )
 from valve_plugin.records import Bank, Proposal
 
+TOML_VALUES = st.recursive(
+    st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | strategies.texts(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(strategies.texts(), inner, max_size=3),
+    max_leaves=6,
+)
 FORK = get_context("fork")  # children share the parent's imports: these tests start many
 
 
@@ -87,6 +100,18 @@ class TestCreate:
         assert store.settings().test_command == given_["test_command"]
         assert store.settings().model_kwargs == given_["model_kwargs"]
         assert store.settings({"rho": "0.1"}).rho == "0.1"
+
+    @given(kwargs=st.dictionaries(strategies.texts(), TOML_VALUES, max_size=4), command=strategies.texts())
+    @settings(max_examples=50)
+    def test_any_settings_come_back(self, kwargs: dict[str, Any], command: str) -> None:
+        text = config.to_toml({"model_kwargs": kwargs, "test_command": command, "workers": 3})
+        assert config.tomllib.loads(text) == {"model_kwargs": kwargs, "test_command": command, "workers": 3}
+
+    @pytest.mark.parametrize("value", [[None], float("nan"), "\ud800", float("inf")])
+    def test_what_toml_cannot_say_writes_nothing(self, value: object, tmp_path: Path, data_dir: Path) -> None:
+        with pytest.raises(ConfigError, match=r"model_kwargs is .* cannot be written as TOML"):
+            BankStore.create(tmp_path / "b", "o/n", {"model_kwargs": {"x": value}})
+        assert list(tmp_path.iterdir()) == []
 
     def test_a_wrong_setting_writes_nothing(self, tmp_path: Path, data_dir: Path) -> None:
         with pytest.raises(ConfigError, match="did you mean 'rho'"):
@@ -145,6 +170,40 @@ class TestOpen:
         with pytest.raises(BankError, match=r"bank.json: schema_version is 2, this valve reads 1; use the version"):
             BankStore.open(bank_dir)
         assert snapshot(bank_dir) == before
+
+
+class TestBusy:
+    """Another process writes while this one reads."""
+
+    @pytest.mark.parametrize("step", ["ledger.jsonl", "bank.json"])
+    def test_a_reader_waits_for_the_writer_rather_than_warn(
+        self, step: str, bank_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The writer is held up just after it wrote `step`, or before; the reader must see one state, and be silent."""
+        writing, read = FORK.Event(), FORK.Event()
+        process = FORK.Process(target=_append_slowly, args=(bank_dir, step, writing, read))
+        process.start()
+        assert writing.wait(30)
+        timer = threading.Timer(0.2, read.set)  # lets the writer go on while the reader waits
+        timer.start()
+        store = BankStore.open(bank_dir)
+        process.join()
+        timer.join()
+        assert store.warnings == []
+        assert list(store.entries())[-1] == proposed(1)
+
+
+def _append_slowly(path: Path, step: str, writing: Event, read: Event) -> None:
+    real = files.write_atomic
+
+    def slow(target: Path, data: bytes) -> None:
+        if target.name == step or step == "ledger.jsonl":  # the first file made after the ledger's line
+            writing.set()
+            assert read.wait(30)
+        real(target, data)
+
+    files.write_atomic = slow
+    BankStore.open(path).append(proposed(1))
 
 
 class TestLedgerWins:
@@ -363,10 +422,10 @@ def test_many_processes_append_at_once(bank_dir: Path) -> None:
     for process in workers:
         process.join()
         assert process.exitcode == 0
-    found = [e.proposal.task_id for e in BankStore.open(bank_dir).entries() if isinstance(e, Proposed)]
+    found = [e for e in BankStore.open(bank_dir).entries() if isinstance(e, Proposed)]
     for worker in range(4):  # all kept, each writer's in its order
-        own = [t for t in found if t.startswith(f"task-{worker * 1000 // 1000}") and t != "task-0"]
-        assert own == sorted(own)
+        expected = [proposed(worker * 1000 + number) for number in range(10)]
+        assert [e for e in found if e in expected] == expected
     assert len(found) == 1 + 40
     assert verify(bank_dir) == []
 
@@ -396,9 +455,9 @@ class TestLease:
         assert not (bank_dir / ".lease-holder").exists()
 
 
-def _hold(path: Path, holding: object) -> None:
+def _hold(path: Path, holding: Event) -> None:
     with BankStore.open(path).lease():
-        holding.set()  # type: ignore[attr-defined]
+        holding.set()
         FORK.Event().wait(60)
 
 

@@ -72,6 +72,7 @@ def test_a_changed_byte_is_found(name: str, where: float, change: int, bank_dir:
 
 
 @pytest.mark.heavy
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", COVERED)
 def test_every_changed_byte_is_found(name: str, bank_dir: Path) -> None:
     path = bank_dir / name

@@ -41,11 +41,12 @@ class Directory:
         self.ledger = path / ledger.FILE_NAME
         self.bank = path / cache.BANK_FILE
         self.panel = path / cache.PANEL_FILE
+        self._lock = path / ".lock"
         self._warn = warn
 
     def locked(self, timeout: float = _WAIT) -> AbstractContextManager[None]:
         """Be the only writer."""
-        return locked(self.path / ".lock", timeout, f"{self.path}: another process is writing this bank; try again")
+        return locked(self._lock, timeout, f"{self.path}: another process is writing this bank; try again")
 
     def read_ledger(self) -> bytes:
         """Return the ledger's bytes.
@@ -75,24 +76,31 @@ class Directory:
             self._warn(f"{e}; {self.ledger.name} was used, and the next write makes the file again")
             return None
 
-    def read_ledger_tidied(self) -> bytes:
-        """Return the ledger without an unfinished last line, which is set aside if the directory can be written."""
+    def read_settled(self) -> tuple[cache.State | None, bytes]:
+        """Return what `bank.json` says and the ledger's bytes, with no writer in between if that can be had.
+
+        What looks half done may be about to be done by another process, so this waits for it; what still
+        does is what a kill left, and an unfinished last line of the ledger is set aside.
+        """
         data = self.read_ledger()
-        if data.endswith(b"\n"):
-            return data
-        try:
-            with self.locked(timeout=1):
-                return self.tidy()
-        except BankError as e:
-            self._warn(f"{self.ledger}: an unfinished last line was ignored, not set aside: {e}")
-            return data
+        torn = not data.endswith(b"\n")
+        if torn:
+            ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is touched
+        if torn or self._lock.exists():  # without a lock file there was never a writer
+            try:
+                with self.locked(timeout=1):
+                    return self.read_cache(), self.tidy()
+            except BankError as e:  # busy or read-only: reading goes on
+                if torn:
+                    self._warn(f"{self.ledger}: an unfinished last line was ignored, not set aside: {e}")
+        return self.read_cache(), data
 
     def tidy(self) -> bytes:
         """Under the lock: set aside what a killed write left after the last complete line; return the rest."""
         data = self.read_ledger()
         end = data.rfind(b"\n") + 1
         if 0 < end < len(data):
-            ledger.parse(data, str(self.ledger))  # where the rest is damaged, nothing is touched
+            ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is touched
             self._set_aside(self.ledger, data[end:], "ended in an unfinished line, as a killed write leaves it")
             files.cut(self.ledger, end)
         return data[:end] or data

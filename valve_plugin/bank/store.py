@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from valve_plugin import config
 from valve_plugin.bank import files, ledger
-from valve_plugin.bank.cache import Head
+from valve_plugin.bank.cache import Head, State
 from valve_plugin.bank.directory import GITATTRIBUTES, GITIGNORE, Directory
 from valve_plugin.bank.entries import Entry, EpochOpened, Judged, Opened
 from valve_plugin.bank.local import LocalStore
@@ -96,13 +96,12 @@ class BankStore:
         When `bank.json` agrees with the ledger's last line that is all that is read closely: a few
         milliseconds, however long the ledger. Else, and before anything is written, the whole is replayed.
         """
-        cached = self._files.read_cache()
-        tail = ledger.tail(self._files.read_ledger())
-        if cached and tail and cached.head == Head(seq=tail.seq, hash=tail.hash) and cached.bank.hash == tail.bank:
-            self._bank, self._head, self._history = cached.bank, cached.head, None
+        if self._take(self._files.read_cache(), self._files.read_ledger()):
             return
-        self._load(self._files.read_ledger_tidied())
-        self._files.compare(cached, self._known())
+        cached, data = self._files.read_settled()
+        if not self._take(cached, data):
+            self._load(data)
+            self._files.compare(cached, self._known())
 
     def entries(self) -> Iterator[Entry]:
         """Every entry from the first, as they are on disk now."""
@@ -193,9 +192,17 @@ class BankStore:
 
     def _known(self) -> History:
         if self._history is None:
-            self._load(self._files.read_ledger_tidied())
+            self._load(self._files.read_settled()[1])
         assert self._history is not None
         return self._history
+
+    def _take(self, cached: State | None, data: bytes) -> bool:
+        """Show what `bank.json` says, if the ledger's last line agrees."""
+        tail = ledger.tail(data)
+        if not cached or not tail or cached.head != Head(seq=tail.seq, hash=tail.hash) or cached.bank.hash != tail.bank:
+            return False
+        self._bank, self._head, self._history = cached.bank, cached.head, None
+        return True
 
     def _load(self, data: bytes) -> None:
         from valve_plugin.bank.replay import replayed  # a run that only reads the bank does without
