@@ -10,35 +10,87 @@ import sys
 from pathlib import Path
 
 FUNCTIONS = {
-    "total": ("def total(values):\n    result = 0\n    for value in values:\n        result = result + value\n    return result\n",
-              ("result + value", "result - value"), "assert total([1, 2, 3]) == 6"),
-    "largest": ("def largest(values):\n    best = values[0]\n    for value in values:\n        if value > best:\n            best = value\n    return best\n",
-                ("value > best", "value < best"), "assert largest([3, 9, 4]) == 9"),
-    "clamp": ("def clamp(value, low, high):\n    if value < low:\n        return low\n    return min(value, high)\n",
-              ("value < low", "value > low"), "assert clamp(5, 0, 9) == 5"),
-    "parity": ("def parity(number):\n    if number % 2 == 0:\n        return 'even'\n    return 'odd'\n",
-               ("== 0", "!= 0"), "assert parity(4) == 'even'"),
-    "mean": ("def mean(values):\n    if not values:\n        return 0\n    return sum(values) / len(values)\n",
-             ("/ len", "* len"), "assert mean([2, 4]) == 3"),
-    "span": ("def span(values):\n    return max(values) - min(values)\n",
-             ("max(values) - min(values)", "min(values) - max(values)"), "assert span([2, 7]) == 5"),
-    "first": ("def first(values, default=None):\n    if values:\n        return values[0]\n    return default\n",
-              ("values[0]", "values[-1]"), "assert first([1, 2]) == 1"),
-    "joined": ("def joined(words, sep='-'):\n    return sep.join(str(word) for word in words)\n",
-               ("'-'", "'_'"), "assert joined([1, 2]) == '1-2'"),
-    "count": ("def count(values, wanted):\n    return sum(1 for value in values if value == wanted)\n",
-              ("value == wanted", "value != wanted"), "assert count([1, 1, 2], 1) == 2"),
-    "flat": ("def flat(rows):\n    result = []\n    for row in rows:\n        result.extend(row)\n    return result\n",
-             ("result.extend(row)", "result.append(row)"), "assert flat([[1], [2]]) == [1, 2]"),
-    "factorial": ("def factorial(n):\n    result = 1\n    for i in range(1, n + 1):\n        result *= i\n    return result\n",
-                  ("n + 1", "n"), "assert factorial(4) == 24"),
-    "inside": ("def inside(value, low, high):\n    return low <= value and value <= high\n",
-               ("and value", "or value"), "assert not inside(11, 0, 9)"),
-    "swap": ("def swap(pair):\n    left, right = pair\n    return right, left\n",
-             ("right, left\n", "left, right\n"), "assert swap((1, 2)) == (2, 1)"),
-    "sign": ("def sign(number):\n    if number < 0:\n        return -1\n    return 1 if number > 0 else 0\n",
-             ("number < 0", "number <= 0"), "assert sign(0) == 0"),
-}  # fmt: skip
+    "total": (
+        "def total(values):\n"
+        "    result = 0\n"
+        "    for value in values:\n"
+        "        result = result + value\n"
+        "    return result\n",
+        ("result + value", "result - value"),
+        "assert total([1, 2, 3]) == 6",
+    ),
+    "largest": (
+        "def largest(values):\n"
+        "    best = values[0]\n"
+        "    for value in values:\n"
+        "        if value > best:\n"
+        "            best = value\n"
+        "    return best\n",
+        ("value > best", "value < best"),
+        "assert largest([3, 9, 4]) == 9",
+    ),
+    "clamp": (
+        "def clamp(value, low, high):\n    if value < low:\n        return low\n    return min(value, high)\n",
+        ("value < low", "value > low"),
+        "assert clamp(5, 0, 9) == 5",
+    ),
+    "parity": (
+        "def parity(number):\n    if number % 2 == 0:\n        return 'even'\n    return 'odd'\n",
+        ("== 0", "!= 0"),
+        "assert parity(4) == 'even'",
+    ),
+    "mean": (
+        "def mean(values):\n    if not values:\n        return 0\n    return sum(values) / len(values)\n",
+        ("/ len", "* len"),
+        "assert mean([2, 4]) == 3",
+    ),
+    "span": (
+        "def span(values):\n    return max(values) - min(values)\n",
+        ("max(values) - min(values)", "min(values) - max(values)"),
+        "assert span([2, 7]) == 5",
+    ),
+    "first": (
+        "def first(values, default=None):\n    if values:\n        return values[0]\n    return default\n",
+        ("values[0]", "values[-1]"),
+        "assert first([1, 2]) == 1",
+    ),
+    "joined": (
+        "def joined(words, sep='-'):\n    return sep.join(str(word) for word in words)\n",
+        ("'-'", "'_'"),
+        "assert joined([1, 2]) == '1-2'",
+    ),
+    "count": (
+        "def count(values, wanted):\n    return sum(1 for value in values if value == wanted)\n",
+        ("value == wanted", "value != wanted"),
+        "assert count([1, 1, 2], 1) == 2",
+    ),
+    "flat": (
+        "def flat(rows):\n    result = []\n    for row in rows:\n        result.extend(row)\n    return result\n",
+        ("result.extend(row)", "result.append(row)"),
+        "assert flat([[1], [2]]) == [1, 2]",
+    ),
+    "factorial": (
+        "def factorial(n):\n    result = 1\n    for i in range(1, n + 1):\n        result *= i\n    return result\n",
+        ("n + 1", "n"),
+        "assert factorial(4) == 24",
+    ),
+    "inside": (
+        "def inside(value, low, high):\n    return low <= value and value <= high\n",
+        ("and value", "or value"),
+        "assert not inside(11, 0, 9)",
+    ),
+    "swap": (
+        "def swap(pair):\n    left, right = pair\n    return right, left\n",
+        ("right, left\n", "left, right\n"),
+        "assert swap((1, 2)) == (2, 1)",
+    ),
+    "sign": (
+        "def sign(number):\n    if number < 0:\n        return -1\n    return 1 if number > 0 else 0\n",
+        ("number < 0", "number <= 0"),
+        "assert sign(0) == 0",
+    ),
+}
+"""Name: code, what is right and what the bug makes of it, and the test."""
 MODIFIERS = ("func_pm_op_change", "func_pm_ctrl_invert_if", "func_pm_remove_assign")
 
 
@@ -72,11 +124,14 @@ def _row(number: int, name: str, fixed: str) -> dict[str, object]:
         "patch": "diff --git a/calc/core.py b/calc/core.py\n" + "\n".join(lines) + "\n",
         "FAIL_TO_PASS": [test],
         "PASS_TO_PASS": [f"tests/test_core.py::test_{other}" for other in FUNCTIONS if other != name],
-        "problem_statement": f"`{name}` returns wrong values, report number {number}.\n\nIt worked in the last release.",
+        "problem_statement": f"`{name}` returns wrong values, report number {number}.\n\nIt worked in the past.",
     }
 
 
-def valve(*arguments: str | Path, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+Done = subprocess.CompletedProcess[str]
+
+
+def valve(*arguments: str | Path, check: bool = True, **env: str) -> Done:
     """Run the `valve` command in a process of its own."""
     command = [sys.executable, "-m", "valve_plugin", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=600)

@@ -50,7 +50,7 @@ def run(
     set_: Set = [],  # noqa: B006 (Typer copies it)
     simulate: Simulate = False,
     unsafe_local: UnsafeLocal = False,
-    json: Annotated[bool, typer.Option("--json", help="As everywhere; the lines are JSON with or without it.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="As everywhere; the lines are JSON with or without it.")] = False,
     settings_file: Annotated[
         Path | None, typer.Option("--settings", hidden=True, help="Complete settings as JSON; nothing else is read.")
     ] = None,
@@ -83,9 +83,7 @@ def _print(store: BankStore, settings: Settings, tasks: Any, proposal: Proposal 
     from valve_plugin import plugins
     from valve_plugin.codec import canonical
     from valve_plugin.gate import panel, plan
-    from valve_plugin.rollouts.runner import warm
 
-    warm()
     fixed = plan.fixed_panel(store)
     settings = plan.panel_settings(settings, fixed)
     members = plan.panel_tasks(fixed, tasks)

@@ -90,11 +90,12 @@ class Steps:
 
     def record(self, proposal: Proposal, attempts: Sequence[Attempt] = ()) -> None:
         """Write the proposal to the ledger, also an empty one; what was withheld stays on this machine."""
+        proposal = refreshed(proposal, self.store.bank)  # whichever plugin extracted it
         for withheld in proposal.withheld:
             if withheld.item is not None:
                 self.store.local.set_aside(withheld)
         shared = replace(proposal, withheld=tuple(replace(w, item=None) for w in proposal.withheld))
-        self.store.append(Proposed(proposal=shared, attempts=tuple(_note(a) for a in attempts)))
+        self.store.append(Proposed(proposal=shared, attempts=tuple(note(a) for a in attempts)))
         self._tell(
             "proposed",
             task_id=shared.task_id,
@@ -108,13 +109,8 @@ class Steps:
 
     def pending(self) -> Proposal | None:
         """Return the last proposal if it still waits for a verdict, brought up to date with the bank."""
-        last: Proposal | None = None
-        for entry in self.store.entries():
-            if isinstance(entry, Proposed):
-                last = entry.proposal
-            elif isinstance(entry, Judged) and last and entry.verdict.proposal_id == last.id:
-                last = last if entry.verdict.decision == "indecisive" else None
-        if last is None or last.empty:
+        last = waiting(self.store)
+        if last is None:
             return None
         fresh = refreshed(last, self.store.bank)
         if fresh != last:
@@ -186,6 +182,17 @@ class Steps:
         return last
 
 
+def waiting(store: BankStore) -> Proposal | None:
+    """Return the ledger's last proposal if nothing was decided about it."""
+    last: Proposal | None = None
+    for entry in store.entries():
+        if isinstance(entry, Proposed):
+            last = entry.proposal
+        elif isinstance(entry, Judged) and last and entry.verdict.proposal_id == last.id:
+            last = last if entry.verdict.decision == "indecisive" else None
+    return None if last is None or last.empty else last
+
+
 def mixed(attempts: Sequence[Attempt]) -> bool:
     """Whether some attempts passed and some failed.
 
@@ -205,11 +212,12 @@ def refreshed(proposal: Proposal, bank: Bank) -> Proposal:
         items=new,
         merges=proposal.merges + merges,
         suppressed=proposal.suppressed + suppressed,
-        reason=proposal.reason if new else "every item was a duplicate by the time of the gate",
+        reason=proposal.reason if new else "every item is a duplicate of what the bank has now",
     )
 
 
-def _note(attempt: Attempt) -> AttemptNote:
+def note(attempt: Attempt) -> AttemptNote:
+    """Return what the ledger keeps of an attempt that a proposal was learned from."""
     return AttemptNote(
         task_id=attempt.task_id,
         ordinal=attempt.ordinal,

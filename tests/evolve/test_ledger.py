@@ -1,0 +1,179 @@
+"""What a run writes depends on nothing but its tasks, its settings and the model: not on workers, kills or failures."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.evolve import library
+from valve_plugin.bank.entries import Baseline, Judged, Proposed
+from valve_plugin.bank.store import BankStore
+from valve_plugin.bank.verify import verify
+from valve_plugin.codec import digest_bytes
+
+EMPTY = digest_bytes(b"")[:8]
+"""Hash of no block at all."""
+
+
+def ledger(bank: Path) -> bytes:
+    return (bank / "ledger.jsonl").read_bytes()
+
+
+def test_the_ledger_is_the_same_for_any_number_of_workers(evolve, whole, tmp_path):
+    evolve(tmp_path / "bank", "--workers", "5")
+    assert ledger(tmp_path / "bank") == ledger(whole)
+    store = BankStore.open(whole)
+    decisions = [e.verdict.decision for e in store.entries() if isinstance(e, Judged)]
+    assert {"accept", "reject"} == set(decisions), "the run exercises both; choose another seed if it does not"
+    assert verify(whole) == []
+    evolve(tmp_path / "bank")
+    assert ledger(tmp_path / "bank") == ledger(whole), "a finished run has nothing to add"
+
+
+def test_a_rejection_stops_at_the_shortest_decisive_prefix(whole):
+    verdicts = [e.verdict for e in BankStore.open(whole).entries() if isinstance(e, Judged)]
+    rejected = [v for v in verdicts if v.decision == "reject"]
+    assert any(len(v.outcomes) < v.n_tasks * v.rollouts for v in rejected)
+    for v in verdicts:
+        lost = v.n_tasks * v.rollouts - v.needed - v.current_passes  # passes that may be lost before it is over
+        unresolved = sum(o.outcome == "unresolved" for o in v.outcomes)
+        assert unresolved == lost + 1 if v.decision == "reject" else len(v.outcomes) == 6
+
+
+@pytest.mark.parametrize(
+    "seed", [1, pytest.param(2, marks=pytest.mark.heavy), pytest.param(3, marks=pytest.mark.heavy)]
+)
+def test_killed_at_any_instant_it_ends_where_an_uninterrupted_run_ends(evolve, tmp_path, seed):
+    given = ("--seed", str(seed), "--workers", "2")
+    evolve(tmp_path / "whole", *given)
+    chance = random.Random(seed)
+    for _ in range(5 if seed == 1 else 50):
+        _start_and_kill(evolve, tmp_path / "killed", given, chance.uniform(0.3, 2.5))
+    evolve(tmp_path / "killed", *given)
+    assert ledger(tmp_path / "killed") == ledger(tmp_path / "whole")
+    assert verify(tmp_path / "killed") == []
+
+
+def _start_and_kill(evolve, bank, given, seconds):
+    """Start the command and kill it, and only it, after a while; its panel run must end by itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        killed = []
+
+        def run(command, **options):
+            process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=options["env"]
+            )
+            time.sleep(seconds)
+            process.kill()
+            killed.append(process.wait())
+            return subprocess.CompletedProcess(command, 0, "", "")
+
+        patch.setattr(library.subprocess, "run", run)
+        evolve(bank, *given)
+
+
+def test_a_failure_of_the_host_pauses_and_is_no_failure_of_the_agent(evolve, whole, tmp_path):
+    down = tmp_path / "down"
+    down.write_text(f"evolve 02 1 {EMPTY}\n")  # the second attempt at one task of the stream
+    paused = evolve(tmp_path / "bank", check=False, TOY_DOWN=str(down))
+    assert paused.returncode == 3
+    assert "the provider is down" in paused.stderr
+    assert "start it again" in paused.stderr
+    down.unlink()
+    evolve(tmp_path / "bank", TOY_DOWN=str(down))
+    assert ledger(tmp_path / "bank") == ledger(whole)
+
+
+def test_a_baseline_is_complete_or_it_is_none(evolve, whole, tmp_path):
+    down = tmp_path / "down"
+    first = BankStore.open(whole).panel().tasks[1].instance_id
+    down.write_text(f"panel {first[-2:]} 1 {EMPTY}\n")
+    paused = evolve(tmp_path / "bank", check=False, TOY_DOWN=str(down))
+    assert paused.returncode == 3
+    assert "a baseline is complete or it is none" in paused.stderr
+    assert not any(isinstance(e, Baseline) for e in BankStore.open(tmp_path / "bank").entries())
+    down.unlink()
+    evolve(tmp_path / "bank")
+    assert ledger(tmp_path / "bank") == ledger(whole)
+
+
+def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whole, tmp_path):
+    """Errored rollouts leave a gate open; retrying only them decides the same query as if nothing had happened."""
+    done = BankStore.open(whole)
+    accepted = next(e.verdict for e in whole.entries() if isinstance(e, Judged) and e.verdict.decision == "accept")
+    lost = accepted.outcomes[0]
+    down = tmp_path / "down"
+    down.write_text(f"panel {lost.task_id[-2:]} {lost.ordinal} {lost.context_hash[:8]}\n")
+    paused = evolve(tmp_path / "bank", check=False, TOY_DOWN=str(down))
+    assert paused.returncode == 3
+    assert "hangs on 1 errored rollouts" in paused.stderr
+    store = BankStore.open(tmp_path / "bank")
+    opened = [e.verdict for e in store.entries() if isinstance(e, Judged)][-1]
+    assert opened.decision == "indecisive"
+    version = store.bank.version
+    paused = evolve(tmp_path / "bank", check=False, TOY_DOWN=str(down))
+    store.refresh()
+    assert (paused.returncode, store.bank.version) == (3, version)
+    assert [e for e in store.entries() if isinstance(e, Judged)][-1].verdict == opened, "nothing new, nothing written"
+    evolve(tmp_path / "bank")
+    store.refresh()
+    assert store.bank == done.bank
+    assert store.queries_used() == done.queries_used()
+    assert verify(tmp_path / "bank") == []
+
+
+def test_a_proposal_is_on_record_before_it_is_judged_also_an_empty_one(evolve, tmp_path):
+    evolve(tmp_path / "bank", "--seed", "4")
+    entries = list(BankStore.open(tmp_path / "bank").entries())
+    proposed = [e.proposal for e in entries if isinstance(e, Proposed)]
+    judged = [e.verdict.proposal_id for e in entries if isinstance(e, Judged)]
+    assert judged == [p.id for p in proposed if not p.empty]
+    assert all(p.reason for p in proposed if p.empty)
+
+
+def test_the_horizon_is_declared_and_holds(evolve, tmp_path):
+    stopped = evolve(tmp_path / "bank", "-c", "horizon=2", check=False)
+    assert stopped.returncode == 2
+    assert "all 2 gate queries declared for epoch 1 are used" in stopped.stderr
+    assert BankStore.open(tmp_path / "bank").queries_used() == 2
+
+
+def test_limits_hold_and_a_longer_run_goes_on(evolve, whole, tmp_path):
+    evolve(tmp_path / "bank", "--limit", "4")
+    short = ledger(tmp_path / "bank")
+    evolve(tmp_path / "bank", "-c", "max_mixed=1")
+    assert ledger(tmp_path / "bank") == short
+    evolve(tmp_path / "bank")
+    assert ledger(tmp_path / "bank") == ledger(whole)
+    assert ledger(whole).startswith(short)
+
+
+def test_deployed_pairing_keeps_what_does_not_change(evolve, tmp_path):
+    evolve(tmp_path / "bank", "-c", "pairing=deployed", "-c", "top_skills=1", "-c", "top_principles=0")
+    assert verify(tmp_path / "bank") == []
+    verdicts = [e.verdict for e in BankStore.open(tmp_path / "bank").entries() if isinstance(e, Judged)]
+    assert any(v.reused for v in verdicts)
+    assert all(v.deployed == v.n_tasks for v in verdicts if v.decision == "accept")
+
+
+def test_a_bank_of_another_repository_is_refused(calc, evolve, tmp_path):
+    BankStore.create(tmp_path / "bank", "someone/else")
+    done = evolve(tmp_path / "bank", check=False)
+    assert done.returncode == 2
+    assert "is the bank of someone/else, the tasks are about acme/calc" in done.stderr
+
+
+def test_a_panel_that_leaves_nothing_is_refused(evolve, tmp_path):
+    done = evolve(tmp_path / "bank", "--panel-size", "14", check=False)
+    assert done.returncode == 2
+    assert "nothing would be left to learn from" in done.stderr
+
+
+def test_no_model_is_said_before_anything_runs(calc, tmp_path):
+    done = library.valve("evolve", calc, "--bank", tmp_path / "bank", check=False)
+    assert done.returncode == 2
+    assert "no model is named" in done.stderr

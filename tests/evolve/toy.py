@@ -1,0 +1,69 @@
+"""A third-party plugin whose agent and model are hashes: a whole evolution in seconds, nothing mocked around it.
+
+Its outcomes depend on task, ordinal and context alone; how long each takes is random. `$TOY_DOWN` may name a file:
+while it exists, the rollouts it lists are errored.
+"""
+
+import os
+import random
+import time
+from pathlib import Path
+
+import valve_plugin.gate.rollout
+from valve_plugin.codec import digest
+from valve_plugin.hookspecs import hookimpl
+from valve_plugin.records import Attempt, Item, Proposal
+
+valve_plugin.gate.rollout.PAUSES = (0.01,)
+
+
+def draw(*key):
+    return int(digest(list(key))[:8], 16) / 16**8
+
+
+def words(key, number):
+    return " ".join(digest([key, i])[:8] for i in range(number))
+
+
+@hookimpl
+def valve_attempt(settings, task, context, ordinal, source):
+    time.sleep(random.random() * float(os.environ.get("TOY_SECONDS", "0.02")))
+    down = Path(os.environ.get("TOY_DOWN", "/nonexistent"))
+    if (
+        down.exists()
+        and f"{source} {task.instance_id[-2:]} {ordinal} {context.hash[:8]}" in down.read_text().splitlines()
+    ):
+        outcome, reason = "errored", "the provider is down"
+    else:
+        chance = 0.45 + 0.3 * ("GOOD" in context.text) - 0.3 * context.text.count("BAD")
+        solved = draw("attempt", settings.seed, task.instance_id, ordinal, context.hash) < chance
+        outcome, reason = ("resolved", "") if solved else ("unresolved", "a test fails")
+    return Attempt(
+        id=digest([task.instance_id, ordinal, context.hash])[:16],
+        task_id=task.instance_id,
+        ordinal=ordinal,
+        source=source,
+        outcome=outcome,
+        reason=reason,
+        context_hash=context.hash,
+        context_items=context.items,
+        recorded_at=time.time(),
+        seconds=random.random(),
+    )
+
+
+@hookimpl
+def valve_extract(settings, bank, issue, attempts, trajectories):
+    task_id = attempts[0].task_id
+    lesson = ("GOOD", "BAD", "IDLE")[int(draw("extract", settings.seed, task_id) * 3)]
+    item = Item(
+        kind="skill",
+        name=f"{lesson.lower()}_{task_id[-2:]}",
+        text=f"{lesson} advice about {words(task_id, 6)}",
+        markdown=f"**Scope:** {lesson} {words(task_id, 30)}",
+        source_tasks=(task_id,),
+        passes=sum(a.outcome == "resolved" for a in attempts),
+        attempts=len(attempts),
+    )
+    nothing = draw("nothing", settings.seed, task_id) < 0.1
+    return Proposal(task_id=task_id, items=() if nothing else (item,), reason="nothing learned" if nothing else "")

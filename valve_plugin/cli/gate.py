@@ -1,0 +1,55 @@
+"""`valve gate`: judge what waits."""
+
+from __future__ import annotations
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.evolve import facts, show
+from valve_plugin.cli.options import BankDir, Json, examples, open_bank
+from valve_plugin.cli.session import Set, Simulate, Tasks, UnsafeLocal, Workers, overrides, running, tasks_of
+
+
+def register(app: typer.Typer) -> None:
+    """Add `valve gate`."""
+    app.command(
+        "gate",
+        epilog=examples(
+            "valve gate                      # what mini's runs queued, and a verdict that was left open",
+            "valve gate --tasks tasks/       # the first time: the task set to choose a panel from",
+        ),
+    )(gate)
+
+
+def gate(
+    tasks: Tasks = "",
+    bank: BankDir = "",
+    workers: Workers = None,
+    set_: Set = [],  # noqa: B006 (Typer copies it)
+    simulate: Simulate = False,
+    unsafe_local: UnsafeLocal = False,
+    json: Json = False,
+) -> None:
+    """Judge what waits, first in, first out.
+
+    Each group of mixed attempts that `mini --plugin valve` queued is turned into a proposal, and the proposal
+    enters the bank only if the panel gains by the margin. A proposal whose verdict was left open comes first.
+    """
+    from valve_plugin.cli.progress import Progress
+    from valve_plugin.evolve.queue import drain
+    from valve_plugin.evolve.steps import Steps, waiting
+
+    store = open_bank(bank)
+    judged = False
+    if store.local.queue() or (store.panel() and waiting(store)):
+        given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
+        found = tasks_of(store, tasks, store.settings(given))
+        with Progress() as progress, running(found, str(store.dir), given, simulate=simulate, observer=progress) as run:
+            judged = drain(Steps(run.manager, run.store, run.settings))
+            store = run.store
+    if json:
+        output.emit_json({**facts(store), "judged": judged, "simulation": simulate})
+    elif judged:
+        show(store)
+    else:
+        output.say("nothing waits")
