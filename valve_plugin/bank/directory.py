@@ -83,7 +83,7 @@ class Directory:
         does is what a kill left, and an unfinished last line of the ledger is set aside.
         """
         data = self.read_ledger()
-        torn = not data.endswith(b"\n")
+        torn = b"\n" in data and not data.endswith(b"\n")
         if torn:
             ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is touched
         if torn or self._lock.exists():  # without a lock file there was never a writer
