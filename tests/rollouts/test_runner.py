@@ -65,7 +65,7 @@ def test_without_a_block_the_system_message_is_minis_own(workspace: Workspace) -
 def test_commands_see_no_key_and_no_network(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "sk-planted-4f1b9c0e77"
     monkeypatch.setenv("OPENAI_API_KEY", secret)
-    look = "env; cat /proc/*/environ | tr '\\0' '\\n'; cat /proc/*/cmdline; cat ~/.bashrc /root/.bashrc"
+    look = "env; cat /proc/*/environ | tr '\\0' '\\n'; cat /proc/*/cmdline; cat ~/.bashrc"
     result = _run(saying(look, "cat < /dev/tcp/127.0.0.1/22; ls /sys/class/net", SUBMIT), workspace)
     assert secret not in result.trajectory.decode()
     seen = _outputs(result)

@@ -13,6 +13,7 @@ import pytest
 from tests.rollouts.runner_support import SCRIPTED, SUBMIT, always, saying, shop
 from tests.tools import need
 from valve_plugin.bank.local import LocalStore
+from valve_plugin.bank.paths import data_dir as bank_data_dir
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError, TaskError
 from valve_plugin.records import Attempt, Context, Task
@@ -109,7 +110,8 @@ def test_the_context_ends_the_system_message_and_is_recorded(taskset: TaskSet, s
 
 
 def test_the_agent_finds_no_history_no_hidden_test_and_no_other_attempt(taskset: TaskSet) -> None:
-    find = "find /testbed /home /tmp /root /work -name 'tasks.jsonl' -o -name '*.json.gz' -o -name 'bank.json'"
+    places = f"/testbed /home /tmp {Path.home()} {Path.cwd()} {bank_data_dir()}"
+    find = f"find {places} -name 'tasks.jsonl' -o -name '*.json.gz' -o -name 'bank.json'"
     look = f"git log --all --format=%s; ls tests; {find}; cat tests/*"
     made = attempt(saying(look, SUBMIT), taskset.tasks[0], NONE, 0, "panel")
     messages = json.loads(trajectories.read(made))["messages"]
@@ -117,7 +119,7 @@ def test_the_agent_finds_no_history_no_hidden_test_and_no_other_attempt(taskset:
     assert seen.splitlines()[0] == "Initial commit"
     assert "test_total" not in seen
     assert "tasks.jsonl" not in seen
-    assert "json" not in seen
+    assert ".json" not in seen
     assert made.outcome == "unresolved"
     assert "empty" in made.reason
 

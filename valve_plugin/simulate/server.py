@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any
 
 from valve_plugin.codec import digest, digest_bytes
@@ -99,19 +100,16 @@ class Running:
 
 
 @contextmanager
-def start(
-    taskset: TaskSet, seed: int = 0, parameters: p.Parameters | None = None, *, port: int = 0
-) -> Iterator[Running]:
+def start(taskset: TaskSet, seed: int = 0, parameters: p.Parameters | None = None) -> Iterator[Running]:
     """Serve the simulated model on 127.0.0.1 until the block ends.
 
     Args:
         taskset: the tasks it can recognise and solve.
         seed: the root of every draw.
         parameters: its numbers; None: parameters.toml.
-        port: 0 for a free one.
     """
     simulation = Simulation(taskset.tasks, seed, parameters or p.defaults())
-    server = _Server(("127.0.0.1", port), simulation)
+    server = _Server(("127.0.0.1", 0), simulation)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
@@ -130,6 +128,11 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], simulation: Simulation) -> None:
         self.simulation = simulation
         super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server what this machine is called."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing about clients that were killed in the middle of a reply."""

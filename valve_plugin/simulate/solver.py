@@ -56,7 +56,7 @@ def script(parameters: Parameters, task: Task, chance: float, draw: Draw) -> lis
         draw: keyed by all this attempt may depend on: seed, task, ordinal, role and hash of the block.
     """
     fix = edits.changes(task.patch)
-    step = _right(fix, draw) if fix and draw.chance(chance, "solved") else _wrong(parameters, task, fix, draw)
+    step = _right(task, fix, draw) if fix and draw.chance(chance, "solved") else _wrong(parameters, task, fix, draw)
     steps = _looks(parameters, task, fix, draw)
     if step:
         steps.append(step)
@@ -86,14 +86,19 @@ def _looks(parameters: Parameters, task: Task, fix: list[edits.Change], draw: Dr
     return draw.shuffled(wider, "look")[: max(1, how_many - len(close))] + close
 
 
-def _right(fix: list[edits.Change], draw: Draw) -> Step:
-    return Step("This is the cause; I repair it.", edits.command(fix, draw.pick(edits.STYLES, "style")))
+def _right(task: Task, fix: list[edits.Change], draw: Draw) -> Step:
+    return Step("This is the cause; I repair it.", edits.command(fix, _style(task, draw)))
+
+
+def _style(task: Task, draw: Draw) -> str:
+    # A last line without its end can only be named in a real diff, so there the others are used.
+    return draw.pick(edits.STYLES, "style") if "\n\\ No newline" not in task.patch else "python"
 
 
 def _wrong(parameters: Parameters, task: Task, fix: list[edits.Change], draw: Draw) -> Step | None:
     """Fail in a drawn way; a way that this patch does not allow is replaced by the next weaker one."""
     way: Failure = draw.weighted(parameters.solver.failures, "failure") if fix else "giveup"
-    style = draw.pick(edits.STYLES, "style")
+    style = _style(task, draw)
     if way == "partial" and len(fix) > 1:
         return Step("This line looks wrong; that must be it.", edits.command([draw.pick(fix, "which")], style))
     if way in ("partial", "operator") and (slips := edits.slips(fix)):
