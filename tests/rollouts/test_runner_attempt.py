@@ -110,7 +110,7 @@ def test_the_context_ends_the_system_message_and_is_recorded(taskset: TaskSet, s
 
 
 def test_the_agent_finds_no_history_no_hidden_test_and_no_other_attempt(taskset: TaskSet) -> None:
-    places = f"/testbed /home /tmp {Path.home()} {Path.cwd()} {bank_data_dir()}"
+    places = f"/testbed /home /tmp {Path.cwd()} {bank_data_dir()}"
     find = f"find {places} -name 'tasks.jsonl' -o -name '*.json.gz' -o -name 'bank.json'"
     look = f"git log --all --format=%s; ls tests; {find}; cat tests/*"
     made = attempt(saying(look, SUBMIT), taskset.tasks[0], NONE, 0, "panel")
