@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tests.cli.banks import attempt
+from tests.cli.banks import GOOD, attempt
 from tests.cli.conftest import Run
+from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
-from valve_plugin.cli.status import advise, count
+from valve_plugin.cli.status import advise, count, outlook
 
 
 def test_without_a_bank_the_next_command_makes_one(project: Path, valve: Run) -> None:
@@ -53,7 +55,7 @@ def test_only_known_outcomes_of_one_task_make_a_mixed_group() -> None:
 STATE: dict[str, Any] = {
     "bank": {"exists": True},
     "warnings": [],
-    "last_verdict": None,
+    "waiting": "",
     "queue": 0,
     "panel": {"tasks": 2},
     "gate": {"queries": 0, "horizon": 5},
@@ -62,14 +64,26 @@ STATE: dict[str, Any] = {
 }
 
 
+def test_a_proposal_waits_until_something_is_decided_about_it(bank: BankStore) -> None:
+    entries = list(bank.entries())
+    assert outlook(entries[:4]) == (None, "")
+    assert outlook(entries[:5]) == (None, GOOD.id)
+    verdict, waiting = outlook(entries[:6])
+    assert verdict is not None
+    assert (verdict.decision, waiting) == ("accept", "")
+    left_open = Judged(verdict=replace(verdict, decision="indecisive"), bank_after=verdict.bank_hash)
+    assert outlook([*entries[:5], left_open])[1] == GOOD.id
+    assert outlook(entries[:7])[1] == ""
+
+
 @pytest.mark.parametrize(
     ("change", "command"),
     [
         ({"warnings": ["torn"]}, "valve bank verify"),
-        ({"last_verdict": {"decision": "indecisive"}}, "valve gate"),
+        ({"waiting": "0123"}, "valve gate"),
         ({"queue": 1}, "valve gate"),
         ({"queue": 1, "gate": {"queries": 5, "horizon": 5}}, "valve bank log"),
-        ({"queue": 1, "panel": None, "gate": None}, "valve evolve TASKS"),
+        ({"queue": 1, "panel": None, "gate": None}, "valve gate --tasks TASKS"),
         ({"attempts": {"recorded": 0, "graded": 0}}, "mini --plugin valve -t 'what to do'"),
         ({"attempts": {"recorded": 1, "graded": 0}}, "mini --plugin valve -c valve.check='tox' -t ..."),
         ({}, "mini --plugin valve -t ..."),

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
-from valve_plugin.errors import ConfigError
+from valve_plugin.errors import ConfigError, PluginError
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.records import Context
 
 _EXAMPLES = examples(
     "valve context --task 'Timestamps lose their time zone'",
@@ -38,24 +43,27 @@ def context(
     These are the bytes that `mini --plugin valve` ends the system message with. An empty bank gives an empty
     block, and prints nothing.
     """
-    issue = _read(task, file)
-    store = open_bank(bank)
-    from valve_plugin.bank.retrieval import retrieve
+    from valve_plugin.codec import plain
 
-    block = retrieve(store.settings({}), store.bank, task_id, issue)
+    issue = _read(task, file)
+    block = _retrieve(open_bank(bank), task_id, issue)
     if json:
         items = [{"kind": kind, "name": name} for kind, name in block.items]
-        output.emit_json(
-            {
-                "text": block.text,
-                "hash": block.hash,
-                "items": items,
-                "bank_hash": block.bank_hash,
-                "embedding": block.embedding,
-            }
-        )
+        output.emit_json({**plain(block), "items": items, "hash": block.hash})
     else:
         output.verbatim(block.text)
+
+
+def _retrieve(store: BankStore, task_id: str, issue: str) -> Context:
+    """Ask whichever plugin of this bank's settings retrieves."""
+    from valve_plugin import plugins
+
+    settings = store.settings()
+    hook = plugins.load(settings.plugins).hook
+    block: Context | None = hook.valve_retrieve(settings=settings, bank=store.bank, task_id=task_id, issue=issue)
+    if block is None:
+        raise PluginError(f"none of the plugins {', '.join(settings.plugins)} retrieves; add valve to `plugins`")
+    return block
 
 
 def _read(task: str, file: Path | None) -> str:
@@ -69,7 +77,8 @@ def _read(task: str, file: Path | None) -> str:
     if file is None and task != "-":
         return task
     try:
-        raw = file.read_bytes() if file else sys.stdin.buffer.read(_MAX_BYTES + 1)
+        with file.open("rb") if file else nullcontext(sys.stdin.buffer) as stream:
+            raw = stream.read(_MAX_BYTES + 1)
     except OSError as e:
         raise ConfigError(f"{file}: cannot be read: {e.strerror}") from e
     if len(raw) > _MAX_BYTES:

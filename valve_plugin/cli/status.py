@@ -18,6 +18,7 @@ from valve_plugin.errors import BankNotFoundError
 
 if TYPE_CHECKING:
     from valve_plugin.bank.checkout import Checkout
+    from valve_plugin.bank.entries import Entry
     from valve_plugin.bank.store import BankStore
     from valve_plugin.records import Attempt, Verdict
 
@@ -84,19 +85,18 @@ def count(attempts: Iterable[Attempt]) -> dict[str, int]:
 def advise(standing: dict[str, Any]) -> tuple[str, str]:
     """Return the next command and why, from what `valve --json` shows."""
     gate, attempts, queued = standing["gate"], standing["attempts"], standing["queue"]
-    verdict = standing["last_verdict"]
     if not standing["bank"]["exists"]:
         return "valve init", "there is no bank here yet (`valve demo` shows the whole loop first)"
     if standing["warnings"]:
         return "valve bank verify", "opening the bank had to set something aside"
-    if verdict and verdict["decision"] == "indecisive":
-        return "valve gate", "the last verdict hangs on rollouts the host lost: only those are run again"
+    if standing["waiting"]:
+        return "valve gate", f"nothing is decided yet about proposal {standing['waiting']}; finished rollouts are kept"
     if queued and gate and gate["queries"] >= gate["horizon"]:
-        return "valve bank log", f"{queued} queued, and all {gate['horizon']} declared gate queries are used"
+        return "valve bank log", f"all {gate['horizon']} declared gate queries are used: {queued} queued must wait"
     if queued and standing["panel"]:
         return "valve gate", f"{queued} queued for the gate"
     if queued:
-        return "valve evolve TASKS", f"{queued} queued, but there is no panel to judge on: evolve fixes one"
+        return "valve gate --tasks TASKS", f"{queued} queued; a first gate needs the task set to choose its panel from"
     if not attempts["recorded"]:
         return "mini --plugin valve -t 'what to do'", "no attempt is recorded yet"
     if not attempts["graded"]:
@@ -130,6 +130,7 @@ def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
         "attempts": count([]),
         "queue": 0,
         "quarantine": 0,
+        "waiting": "",
         "last_verdict": None,
         "warnings": [],
     }
@@ -137,7 +138,7 @@ def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
 
 def _present(store: BankStore) -> dict[str, Any]:
     bank, panel, epoch = store.bank, store.panel(), store.epoch()
-    verdict = _last_verdict(store)
+    verdict, waiting = outlook(store.entries())
     return {
         "repo": bank.repo,
         "test_command": store.settings({}).test_command,
@@ -153,19 +154,25 @@ def _present(store: BankStore) -> dict[str, Any]:
         "attempts": count(store.local.attempts()),
         "queue": len(store.local.queue()),
         "quarantine": len(store.local.quarantine()),
+        "waiting": waiting,
         "last_verdict": verdict and _verdict_facts(verdict),
         "warnings": list(store.warnings),
     }
 
 
-def _last_verdict(store: BankStore) -> Verdict | None:
-    from valve_plugin.bank.entries import Judged
+def outlook(entries: Iterable[Entry]) -> tuple[Verdict | None, str]:
+    """Return the last verdict, and the id of the last proposal while nothing was decided about it, else empty."""
+    from valve_plugin.bank.entries import Judged, Proposed
 
-    last = None
-    for entry in store.entries():
-        if isinstance(entry, Judged):
+    last, waiting = None, ""
+    for entry in entries:
+        if isinstance(entry, Proposed):
+            waiting = "" if entry.proposal.empty else entry.proposal.id
+        elif isinstance(entry, Judged):
             last = entry.verdict
-    return last
+            if last.proposal_id == waiting and last.decision != "indecisive":
+                waiting = ""
+    return last, waiting
 
 
 def _verdict_facts(verdict: Verdict) -> dict[str, Any]:
