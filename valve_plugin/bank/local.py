@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -18,13 +17,12 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from valve_plugin.bank import files
+from valve_plugin.bank.packed import pack, unpack
 from valve_plugin.codec import canonical, decode, digest, digest_bytes
 from valve_plugin.errors import BankError, BankNotFoundError, RecordError
 from valve_plugin.records import Attempt, Context, Kind, Withheld
 
 _MAX_BYTES = 1 << 28
-_MAX_TRAJECTORY = 1 << 30
-_GZIP = 31  # zlib window bits for a gzip file; unlike the gzip module, without a time stamp
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 T = TypeVar("T")
@@ -48,9 +46,8 @@ class LocalStore:
         folder = self._folder("attempts", _safe(attempt.task_id))
         stem = _safe(attempt.id)
         if trajectory is not None:
-            packed = _pack(trajectory)
             name = f"{stem}-{digest_bytes(trajectory)[:12]}.traj.json.gz"
-            files.write_atomic(self._folder("trajectories") / name, packed)
+            files.write_atomic(self._folder("trajectories") / name, pack(trajectory))
             attempt = replace(attempt, trajectory=name)
         data = canonical(attempt)
         path = folder / f"{stem}.json"
@@ -75,15 +72,7 @@ class LocalStore:
         name = attempt.trajectory
         if not name or name != Path(name).name:
             raise BankNotFoundError(f"attempt {attempt.id} has no trajectory here (it names {name!r})")
-        path = self.dir / "trajectories" / name
-        unpacker = zlib.decompressobj(_GZIP)
-        try:
-            data = unpacker.decompress(files.read_limited(path, _MAX_BYTES, "trajectory"), _MAX_TRAJECTORY)
-        except zlib.error as e:
-            raise BankError(f"{path}: damaged trajectory: {e}; delete it") from e
-        if not unpacker.eof:
-            raise BankError(f"{path}: truncated, or unpacks to more than {_MAX_TRAJECTORY} bytes; delete it")
-        return data
+        return unpack(self.dir / "trajectories" / name, "trajectory")
 
     def journal_get(self, key: str) -> Attempt | None:
         """Return the finished rollout with that key, or None (also when its file is damaged: then it runs again)."""
@@ -208,8 +197,3 @@ def _checked(attempt: Attempt) -> bytes:
     data = canonical(attempt)
     decode(data, Attempt, where=f"attempt {attempt.id}")
     return data
-
-
-def _pack(data: bytes) -> bytes:
-    packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
-    return packer.compress(data) + packer.flush()

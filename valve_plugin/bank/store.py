@@ -117,6 +117,7 @@ class BankStore:
             RecordError: the entry may not come now, or its verdict does not follow from its outcomes.
             BankError: the directory cannot be written; the entry is not in the ledger.
         """
+        self._known()  # a damaged ledger is refused before even a lock file is made
         with self._files.locked():
             self._catch_up()
             history = self._known()
