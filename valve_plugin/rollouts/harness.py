@@ -1,74 +1,84 @@
-"""Runs inside the sandbox, alone: pytest over the hidden tests, each verdict reported with a proof of its origin.
+"""Runs inside the sandbox, alone: pytest over the hidden tests, each verdict signed by the judge as it is reached.
 
 A script of the standard library and pytest only; it never imports the package it belongs to.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import importlib.util
 import json
 import os
+import pkgutil
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-
-class Channel:
-    """Writes records to the real standard output, each signed with a key nobody else was given, numbered in order."""
-
-    def __init__(self, key: bytes) -> None:
-        self._fd = os.dup(1)
-        self._mac = hmac.new(key, digestmod=hashlib.sha256)
-
-    def send(self, record: dict[str, Any]) -> None:
-        """Write one record; each signature covers all records so far, so none can be added, dropped or moved."""
-        body = json.dumps(record, separators=(",", ":")).encode()
-        self._mac.update(body + b"\n")
-        os.write(self._fd, b"\n@valve " + self._mac.hexdigest().encode() + b" " + body + b"\n")
+import _pytest
+import pytest
+from _pytest.skipping import evaluate_xfail_marks
 
 
 class Reporter:
-    """Judges each test by what its phases raised, not by what a report says."""
+    """The pytest plugin that tells the judge what happens; it holds nothing that a verdict depends on."""
 
-    def __init__(self, channel: Channel, paths: list[str]) -> None:
-        self.channel, self.paths = channel, paths
-        self.phases: dict[str, list[str]] = {}
+    def __init__(self, paths: list[str]) -> None:
+        self._paths = paths
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        """Send a test's verdict once its last phase is over."""
-        if report.when == "setup":
-            self.phases[report.nodeid] = []
-        xfail = hasattr(report, "wasxfail")
-        self.phases[report.nodeid].append("x" + report.outcome if xfail else report.outcome)
-        if report.when == "teardown":
-            outcomes = self.phases.pop(report.nodeid)
-            self.channel.send({"test": report.nodeid, "outcome": verdict(outcomes)})
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_load_initial_conftests(self, early_config: Any) -> Iterator[None]:
+        """The environment's plugins are loaded, nothing of the tree is: from here on, newcomers are not trusted."""
+        sys.audit("valve", "seal", early_config.pluginmanager)
+        sys.path.extend(self._paths)  # behind the environment, so a planted pytest.py shadows nothing
+        yield
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Fix which object is which test."""
+        sys.audit("valve", "items", [(item, item.nodeid, _function(item)) for item in session.items])
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[None]:
+        """Tell pytest's outcome of a phase and, beside it, whether that phase raised."""
+        raised = call.excinfo is not None
+        result: Any = yield
+        report = result.get_result()
+        outcome = report.outcome
+        if outcome == "skipped" and hasattr(report, "wasxfail"):
+            outcome = "xfailed" if _declared(item) else "failed"
+        sys.audit("valve", "report", item, _function(item), call.when, outcome, raised or call.excinfo is not None)
 
 
-def verdict(phases: list[str]) -> str:
-    """Combine the outcomes of setup, call and teardown into one."""
-    if "failed" in phases:
-        return "failed"
-    if "xskipped" in phases:
-        return "xfailed"
-    if "skipped" in phases:
-        return "skipped"
-    return "passed" if len(phases) == 3 and phases[1] in ("passed", "xpassed") else "failed"
+def _function(item: Any) -> Any:
+    """Return the function of a test item, the same object each time; None for items made from data."""
+    method = getattr(item, "obj", None)
+    return getattr(method, "__func__", method)
+
+
+def _declared(item: Any) -> bool:
+    """True when the test itself is marked as failing; an xfail raised by tested code does not count."""
+    return evaluate_xfail_marks(item) is not None or hasattr(item.obj, "__unittest_expecting_failure__")
 
 
 def main() -> None:
     """Read the plan from standard input, run, and leave without giving the tested code a last word."""
     plan = json.loads(sys.stdin.buffer.read())
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    channel = Channel(bytes.fromhex(plan["key"]))
-    import pytest
-
-    channel.send({"event": "start", "pytest": pytest.__version__})
-    reporter = Reporter(channel, plan["paths"])
-    sys.path.extend(plan["paths"])
-    code = pytest.main(plan["arguments"], plugins=[reporter])
-    channel.send({"event": "end", "exit": int(code)})
+    for module in pkgutil.walk_packages(_pytest.__path__, "_pytest."):
+        importlib.import_module(module.name)  # whatever pytest could still need is now here, and trusted
+    _appoint(plan.pop("judge"), bytes.fromhex(plan.pop("key")), plan["hidden"])
+    if importlib.util.find_spec("pytest_cov"):
+        plan["arguments"].append("--no-cov")  # measuring is not grading, and a tracer may change what it watches
+    pytest.main(plan["arguments"], plugins=[Reporter(plan["paths"])])
+    sys.audit("valve", "end")
     os._exit(0)
+
+
+def _appoint(judge: str, key: bytes, hidden: list[str]) -> None:
+    """Run the judge's source in a namespace that only its own functions know, and make it the audit hook."""
+    namespace: dict[str, Any] = {"__name__": "judge"}
+    exec(compile(judge, "judge", "exec", dont_inherit=True), namespace)  # noqa: S102
+    namespace["start"](key, os.dup(1), hidden, globals())
+    sys.addaudithook(namespace["hook"])
 
 
 if __name__ == "__main__":

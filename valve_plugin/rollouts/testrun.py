@@ -9,14 +9,17 @@ from pathlib import Path
 
 from valve_plugin.errors import InfrastructureError
 from valve_plugin.records import Record
-from valve_plugin.rollouts import harness, verdicts
+from valve_plugin.rollouts import harness, judge, verdicts
 from valve_plugin.rollouts.limits import Limits
+from valve_plugin.rollouts.protect import is_protected
 from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.supervise import Completed
 from valve_plugin.rollouts.workspace import Workspace
+from valve_plugin.tasks.git import read_tree
 from valve_plugin.tasks.repository import Prepared
 
 _OPTIONS = (
+    "--assert=plain",
     "--color=no",
     "--continue-on-collection-errors",
     "--disable-warnings",
@@ -50,6 +53,8 @@ def run_tests(
     key = secrets.token_bytes(32)
     plan = {
         "key": key.hex(),
+        "judge": Path(judge.__file__).read_text(),
+        "hidden": [f"{root}/{path}" for path in _hidden_sources(prepared, workspace)],
         "paths": [f"{root}/{r}".removesuffix("/.") for r in prepared.repository.source_roots],
         "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
     }
@@ -67,9 +72,16 @@ def run_tests(
     return TestRun(tests=report.tests, trouble=_trouble(report, done), timed_out=done.timed_out)
 
 
+def _hidden_sources(prepared: Prepared, workspace: Workspace) -> list[str]:
+    """Return the Python files whose code may be a test or decide how one runs."""
+    paths = read_tree(prepared.store, workspace.commit)
+    roots = prepared.repository.test_roots
+    return [p for p in paths if p.endswith(".py") and is_protected(p, roots) and (workspace.path / p).is_file()]
+
+
 def _trouble(report: verdicts.Report, done: Completed) -> str:
-    if report.forged:
-        return report.forged
+    if report.tampered:
+        return report.tampered
     if done.limit:
         return f"the tests hit the {done.limit} limit"
     return "" if report.ended else f"the test run ended early: {_tail(done)}"

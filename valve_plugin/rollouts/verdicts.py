@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
+from typing import Literal
 
+from valve_plugin import codec
+from valve_plugin.errors import RecordError
 from valve_plugin.records import Record
 
-_LINE = re.compile(rb"^@valve ([0-9a-f]{64}) (\{.*\})$", re.MULTILINE)
+_LINE = re.compile(rb"^@valve ([0-9a-f]{128}) (\{.*\})$", re.MULTILINE)
+_PHASES = ("setup", "call", "teardown")
+
+
+class Message(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One signed line; which fields are set tells what it says."""
+
+    event: Literal["", "start", "end"] = ""
+    tampered: str = ""
+    test: str = ""
+    when: Literal["", "setup", "call", "teardown"] = ""
+    outcome: str = ""
+    raised: bool = False
 
 
 class Report(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,26 +35,49 @@ class Report(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """It reached its end by itself."""
     tests: dict[str, str]
     """Test id to passed, failed, skipped or xfailed."""
-    forged: str = ""
+    tampered: str = ""
     """Why the records are not to be believed; empty: they are."""
 
 
 def read(output: bytes, key: bytes) -> Report:
     """Check and collect the records in a run's output."""
-    mac = hmac.new(key, digestmod=hashlib.sha256)
-    started = ended = False
-    tests: dict[str, str] = {}
-    forged = ""
+    messages, tampered = _signed(output, key)
+    phases: dict[str, list[Message]] = {}
+    for message in messages:
+        if message.test:
+            phases.setdefault(message.test, []).append(message)
+    events = {message.event for message in messages}
+    twice = [test for test, parts in phases.items() if len({p.when for p in parts}) != len(parts)]
+    return Report(
+        started="start" in events,
+        ended="end" in events,
+        tests={test: verdict(parts) for test, parts in phases.items()},
+        tampered=tampered
+        or next((m.tampered for m in messages if m.tampered), "")
+        or (f"{twice[0]} was reported twice" if twice else ""),
+    )
+
+
+def verdict(parts: list[Message]) -> str:
+    """Combine the phases of one test; passed means that all three were passed without an exception."""
+    outcomes = {part.outcome for part in parts}
+    if outcomes == {"passed"} and tuple(p.when for p in parts) == _PHASES and not any(p.raised for p in parts):
+        return "passed"
+    if "failed" not in outcomes and parts[-1].when == "teardown":
+        return next((known for known in ("xfailed", "skipped") if known in outcomes), "failed")
+    return "failed"
+
+
+def _signed(output: bytes, key: bytes) -> tuple[list[Message], str]:
+    """Return (messages whose signatures continue the chain, why reading stopped; empty: it did not)."""
+    chain = hashlib.blake2b(key=key)
+    messages: list[Message] = []
     for match in _LINE.finditer(output):
-        mac.update(match[2] + b"\n")
-        if not hmac.compare_digest(mac.hexdigest().encode(), match[1]):
-            forged = "a record in the output was not written by the harness"
-            break
-        record = json.loads(match[2])
-        started |= record.get("event") == "start"
-        ended |= record.get("event") == "end"
-        if "test" in record:
-            if record["test"] in tests:
-                forged = f"{record['test']} was reported twice"
-            tests[record["test"]] = record["outcome"]
-    return Report(started=started, ended=ended and not forged, tests=tests, forged=forged)
+        chain.update(match[2] + b"\n")
+        if not hmac.compare_digest(chain.copy().hexdigest().encode(), match[1]):
+            return messages, "the output holds a record that the harness did not write"
+        try:
+            messages.append(codec.decode(match[2], Message, where="record"))
+        except RecordError as e:
+            return messages, str(e)
+    return messages, ""

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import Record
@@ -45,7 +46,7 @@ def candidates(root: Path, skip: Callable[[str], bool], seed: int) -> list[Candi
         name = path.relative_to(root).as_posix()
         if skip(name):
             continue
-        entities: list[object] = []
+        entities: list[Any] = []
         get_entities_from_file[".py"](entities, str(path), -1)
         for entity in entities:
             for modifier in MODIFIERS_PYTHON:

@@ -1,0 +1,226 @@
+"""What the test harness's audit hook knows and does. Executed by `harness.py` in a namespace of its own.
+
+Tested code shares the process with its judge. The interpreter keeps audit hooks where no module, frame or object
+leads, so the state below cannot be looked up; `gc`, which could find it, is closed to newcomers. Nor can it be
+reached from below: while the judge runs it calls nothing but C functions taken before tested code came, and touches
+foreign objects only after their exact type is known, so no foreign method ever runs with the judge on its stack.
+
+A verdict is signed only if
+- everyone on the caller's stack was there before the tree's code, down to the harness's own main module;
+- the functions of pytest, pluggy, unittest and the builtins are what they were;
+- no plugin on the hooks that run a test, no trace function, no import hook was planted;
+- the test's code is what its file held before tested code ran.
+
+Limits, plainly: native code can still do anything to its own process, and a third-party library that tests compare
+with (an array library's assert functions) is not watched.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json.encoder
+import marshal
+import os
+import sys
+import types
+from typing import Any
+
+MACHINERY = ("_pytest", "pytest", "pluggy", "unittest", "builtins", "__main__")
+RUNNING = ("pytest_runtest", "pytest_pyfunc", "pytest_pycollect", "pytest_fixture", "pytest_generate", "pytest_make")
+"""Beginnings of the hooks that make and run a test; who implements one could decide what a test does."""
+HIDDEN = frozenset({"gc.get_objects", "gc.get_referrers", "gc.get_referents"})
+PREFIXES = (sys.prefix, sys.base_prefix)
+
+# C functions, taken now: tested code may replace them where they come from.
+audit_frame, write, quote, dump = sys._getframe, os.write, json.encoder.encode_basestring_ascii, marshal.dumps
+gettrace, getprofile, modules = sys.gettrace, sys.getprofile, sys.modules
+
+fd, harness_globals, signature = -1, {}, hashlib.blake2b()  # type: ignore[var-annotated]
+sources: set[bytes] = set()
+trusted: dict[int, types.CodeType] = {}
+machinery: dict[str, types.ModuleType] = {}
+bindings: list[tuple[dict[str, Any], str, Any, str]] = []
+bound: dict[int, Any] = {}
+installed: dict[str, set[bytes]] = {}
+hooks: dict[str, Any] = {}
+caller_type: type = object
+tests: dict[int, tuple[Any, str, Any]] = {}
+watchers: list[Any] = []
+
+
+def start(key: bytes, output: int, test_sources: list[str], own_globals: dict[str, Any]) -> None:
+    """Take the key, the descriptor records go to, and the files whose code may be a test."""
+    global fd, signature, harness_globals
+    fd, signature, harness_globals = output, hashlib.blake2b(key=key), own_globals
+    for path in test_sources:
+        sources.update(codes_of(path))
+
+
+def hook(event: str, said: tuple[Any, ...]) -> None:
+    """Be the audit hook."""
+    if event == "valve":
+        hear(audit_frame(1), *said)
+    elif not trusted:
+        return
+    elif event in HIDDEN and id(audit_frame(1).f_code) not in trusted:
+        raise PermissionError("not available while tests are graded")
+    elif event == "object.__setattr__" and id(said[0]) in bound:
+        refuse("the code of a function of the test machinery was replaced")
+
+
+def hear(frame: types.FrameType, kind: str, *said: Any) -> None:
+    """Take one message: seal, items, report for each phase of each test, end."""
+    if kind == "seal" and not trusted:
+        seal(frame, *said)
+        record('"event":"start"')
+        return
+    if why := stranger(frame):
+        refuse(why)
+    if kind == "items" and not watchers:
+        tests.update((id(item), (item, nodeid, function)) for item, nodeid, function in said[0])
+        watchers.extend([sys.meta_path, sys.meta_path[0]])
+    elif kind == "report":
+        report(*said)
+    elif kind == "end":
+        if why := altered():
+            refuse(why)
+        record('"event":"end"')
+
+
+def report(item: Any, function: Any, when: str, outcome: str, raised: bool) -> None:
+    """Sign one phase of one test."""
+    known, nodeid, first_function = tests.get(id(item), (None, "", None))
+    if known is not item or not type(nodeid) is type(when) is type(outcome) is str:
+        refuse("a test was exchanged for another")
+    if function is not first_function or not original(function):
+        refuse(f"{nodeid} is not the test that its file holds")
+    if when == "call" and (why := altered()):  # the costly look is taken once a test
+        refuse(why)
+    words = f'"test":{quote(nodeid)},"when":{quote(when)},"outcome":{quote(outcome)}'
+    record(f'{words},"raised":{"true" if raised is True else "false"}')
+
+
+def record(members: str) -> None:
+    """Write one record; each signature covers all records so far, so none can be added, dropped or moved."""
+    body = b"{" + members.encode("ascii") + b"}"
+    signature.update(body + b"\n")
+    write(fd, b"\n@valve " + signature.copy().hexdigest().encode("ascii") + b" " + body + b"\n")
+
+
+def refuse(why: str) -> None:
+    """Sign that this run is not to be believed, and stop whoever asked."""
+    record(f'"tampered":{quote(why)}')
+    raise PermissionError(why)
+
+
+def seal(frame: types.FrameType | None, plugins: Any) -> None:
+    """Note who and what is there now, before anything of the tree is."""
+    global hooks, caller_type
+    hooks = vars(plugins.hook)
+    caller_type = type(plugins.hook.pytest_runtest_call)
+    machinery.update((name, m) for name, m in modules.items() if name.split(".")[0] in MACHINERY)
+    for module in machinery.values():
+        bind(vars(module), module.__name__)
+        if module.__name__ != "builtins":
+            for value in list(vars(module).values()):
+                if isinstance(value, type) and value.__module__ == module.__name__:
+                    bind(gc.get_referents(value.__dict__)[0], f"{value.__module__}.{value.__qualname__}")
+    codes = [thing.__code__ for thing in gc.get_objects() if type(thing) is types.FunctionType]
+    while frame is not None:
+        codes.append(frame.f_code)
+        frame = frame.f_back
+    trusted.update((id(inner), inner) for code in codes for inner in nested(code))
+
+
+def bind(space: dict[str, Any], owner: str) -> None:
+    """Note what the functions, classes and properties in a namespace are."""
+    for name, value in list(space.items()):
+        if hasattr(value, "__get__") or callable(value):
+            bindings.append((space, name, value, owner))
+            if type(value) is types.FunctionType:
+                bound[id(value)] = value
+
+
+def stranger(frame: types.FrameType | None) -> str:
+    """Return who speaks that should not; empty: everyone on the stack was there before the tree's code."""
+    bottom = None
+    while frame is not None:
+        if id(frame.f_code) not in trusted:
+            return f"a verdict came by way of {frame.f_code.co_name}"
+        bottom, frame = frame, frame.f_back
+    return "" if bottom and bottom.f_globals is harness_globals else "a verdict came from another thread"
+
+
+def altered() -> str:
+    """Return what tested code changed that runs or judges tests; empty: nothing."""
+    for space, name, value, owner in bindings:
+        now = space.get(name)
+        if now is not value and not shim(now, owner, name):
+            return f"{owner}.{name} was replaced"
+    if sys.modules is not modules or any(modules.get(name) is not module for name, module in machinery.items()):
+        return "a module of the test machinery was replaced"
+    if gettrace() is not None or getprofile() is not None:
+        return "a trace function was planted"
+    if watchers and not (sys.meta_path is watchers[0] and watchers[0][0] is watchers[1]):
+        return "an import hook was planted"
+    for name, caller in hooks.items():
+        if name.startswith(RUNNING) and (type(caller) is not caller_type or foreign(caller)):
+            return f"a plugin was planted on {name}"
+    return ""
+
+
+def shim(now: Any, owner: str, name: str) -> bool:
+    """True where pytest's own legacypath plugin has put `Class_method` in the place of `Class.method`."""
+    expected = f"{owner.rpartition('.')[2]}_{name}"
+    return type(now) is types.FunctionType and id(now.__code__) in trusted and now.__name__ == expected
+
+
+def foreign(caller: Any) -> bool:
+    """True when a hook has an implementation whose code was not there before and is not of a test file."""
+    return any(not original(implementation.function) for implementation in caller._hookimpls)
+
+
+def original(function: Any) -> bool:
+    """True for a function that was there before, or whose code is what a test or an installed file holds."""
+    function = unwrapped(function)
+    if type(function) is not types.FunctionType:
+        return type(function) is not types.MethodType  # data-driven items have no function
+    code = function.__code__
+    if id(code) in trusted:
+        return True
+    try:
+        dumped = dump(code, 2)
+    except ValueError:  # holds constants that no source can hold
+        return False
+    return dumped in sources or dumped in codes_of(code.co_filename)
+
+
+def unwrapped(function: Any) -> Any:
+    """Return the innermost function that decorators wrapped."""
+    for _ in range(100):
+        if type(function) is types.MethodType:
+            function = function.__func__
+        elif type(function) is types.FunctionType and "hypothesis" in function.__dict__:
+            function = vars(function.__dict__["hypothesis"]).get("inner_test")  # its wrapper is made by exec
+        elif type(function) is types.FunctionType and "__wrapped__" in function.__dict__:
+            function = function.__dict__["__wrapped__"]
+        else:
+            break
+    return function
+
+
+def codes_of(path: str) -> set[bytes]:
+    """Return the code of a source file and of all functions in it; of installed files, which nobody can change."""
+    if type(path) is not str or (trusted and not path.startswith(PREFIXES)):
+        return set()
+    if path not in installed:
+        with open(path, "rb") as file:
+            whole = compile(file.read(), path, "exec", dont_inherit=True)
+        installed[path] = {dump(code, 2) for code in nested(whole)}
+    return installed[path]
+
+
+def nested(code: types.CodeType) -> list[types.CodeType]:
+    """Return a code object and all that are defined inside it."""
+    return [code, *(c for constant in code.co_consts if type(constant) is types.CodeType for c in nested(constant))]
