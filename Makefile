@@ -54,7 +54,7 @@ docs: $(VENV)/.dev
 
 .PHONY: bench
 bench: $(VENV)/.dev
-	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit; done
+	for file in $$(grep -l __main__ benchmarks/*.py); do echo "== $$file"; $(BIN)/python "$$file" || exit; done
 
 .PHONY: clean
 clean:
