@@ -7,7 +7,7 @@ import json
 import random
 import time
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -101,7 +101,7 @@ def test_it_reads_megabytes_per_second() -> None:
     assert time.process_time() - start < 2.0  # measured: 0.1 s; 0.33 MB/s would take 6 s
 
 
-secrets = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=8, max_size=40).filter(
+secrets = st.text(st.characters(min_codepoint=33), min_size=8, max_size=40).filter(
     lambda s: s.strip() == s and not s.startswith("/") and "redacted" not in s
 )
 
@@ -109,15 +109,21 @@ secrets = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size
 @given(secrets, st.text(max_size=50), st.text(max_size=50))
 def test_no_form_of_a_value_survives(secret: str, before: str, after: str) -> None:
     redactor = Redactor({secret: "S"})
-    forms = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1], json.dumps(json.dumps(secret))[3:-3]}
+    forms = {secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret))[3:-3]}
     for form in forms:
         # Neighbours may complete another copy of the secret; only the planted one is claimed.
         assert form not in redactor(f"{before} {form} {after}".replace(secret, form))
 
 
+@given(st.text(st.characters(min_codepoint=33, exclude_categories=["Cs"]), min_size=8).filter(lambda s: s.strip() == s))
+def test_no_url_form_of_a_value_survives(secret: str) -> None:
+    for form in (quote(secret), quote(secret, safe=""), quote_plus(secret)):
+        assert form not in Redactor({secret: "S"})(f"?k={form}&")
+
+
 @given(secrets, st.binary(max_size=20), st.binary(max_size=20))
 def test_no_base64_of_a_value_survives(secret: str, before: bytes, after: bytes) -> None:
-    whole = base64.b64encode(before + secret.encode() + after).decode()
+    whole = base64.b64encode(before + secret.encode("utf-8", "surrogatepass") + after).decode()
     cleaned = Redactor({secret: "S"})(f"data: {whole}")
     assert "[redacted:S]" in cleaned
     assert whole not in cleaned

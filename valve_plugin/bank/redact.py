@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 MIN_NAMED = 6
 """Characters of the shortest value that is redacted for its key-like name."""
@@ -41,6 +41,7 @@ _ASSIGNMENT = re.compile(
     r"(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\r\n]*))",
     re.MULTILINE,
 )
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 # (what it is, literals one of which every match contains, the pattern; its group, or all of it, is the secret).
 # A pattern runs only where its literal was seen, which keeps the common case at memory-search speed.
@@ -149,8 +150,7 @@ class Redactor:
 
     def leaks(self, data: bytes) -> bool:
         """Tell whether binary data holds a secret: such a file cannot be redacted, only left out."""
-        text = data.decode("latin-1")
-        return any(needle.encode().decode("latin-1") in text for needle, _ in self._needles) or bool(find(text))
+        return any(_bytes(needle) in data for needle, _ in self._needles) or bool(find(data.decode("latin-1")))
 
 
 def gather(environ: Mapping[str, str], workspace: Path | None = None, config: Any = None) -> dict[str, str]:
@@ -253,10 +253,14 @@ def _of_env_file(path: Path) -> Iterator[tuple[str, str]]:
     for name, double, single, bare in _ASSIGNMENT.findall(text):
         whole = double or single or bare.strip()
         # A bare value may carry a comment, a quoted one escapes and several lines: any reading of it is the secret.
-        for value in {whole, bare.split(" #")[0].strip(), double.replace("\\n", "\n").replace('\\"', '"')}:
+        for value in {whole, bare.split(" #")[0].strip(), _ESCAPE.sub(_unescaped, double)}:
             for part in {value, *value.split("\n")}:
                 if _secret(name, part.strip(), anything=True):
                     yield part.strip(), name
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return {"n": "\n", "t": "\t", "r": "\r"}.get(match[1], match[1])
 
 
 def _of_config(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -271,11 +275,13 @@ def _of_config(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield how a value looks raw, JSON-escaped (once and twice), URL-quoted, and inside base64 at any offset."""
+    """Yield how a value looks raw, as Python and JSON (once and twice) escape it, URL-quoted, and inside base64."""
     yield value
+    yield value.replace("\\", "\\\\")
     escaped = json.dumps(value)[1:-1]
-    yield from {escaped, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(escaped)[1:-1], quote(value, safe="")}
-    raw = value.encode("utf-8", "surrogatepass")
+    yield from (escaped, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(escaped)[1:-1])
+    yield from (quote(_bytes(value), safe=""), quote(_bytes(value)), quote_plus(_bytes(value)))
+    raw = _bytes(value)
     for offset in range(3):
         # Characters that also encode neighbouring bytes differ from text to text: keep the ones that cannot.
         text = base64.b64encode(b"\0" * offset + raw).rstrip(b"=").decode()
@@ -283,3 +289,10 @@ def _forms(value: str) -> Iterator[str]:
         if len(core) >= MIN_NAMED:
             yield core
             yield core.replace("+", "-").replace("/", "_")
+
+
+def _bytes(value: str) -> bytes:
+    try:
+        return value.encode("utf-8", "surrogateescape")  # as it was in the environment
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogatepass")

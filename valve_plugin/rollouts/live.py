@@ -77,7 +77,8 @@ class Run:
 
     def redactor(self, config: Any) -> Redactor:
         """Return what takes this run's secrets out of texts; `config` is the agent's and model's configuration."""
-        return Redactor(self.secrets | gather(os.environ, self.base.trees.root if self.base else None, config))
+        workspace = self.base.trees.root if self.base else None
+        return Redactor(self.secrets | gather(os.environ, workspace, [config, self.settings.model_kwargs]))
 
 
 def start(
