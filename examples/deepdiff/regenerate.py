@@ -55,7 +55,7 @@ def main() -> None:
             flush=True,
         )
 
-    rows = generate(
+    suite, rows = generate(
         prepared,
         suite,
         smith.spread(found, options.seed),

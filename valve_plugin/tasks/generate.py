@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from threading import Lock
 
+from msgspec.structs import replace
+
 from valve_plugin import codec
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Record
@@ -36,6 +38,8 @@ class Tried(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     candidate: Candidate
     row: Row | None = None
+    flaky: tuple[str, ...] = ()
+    """Suite tests that passed in one of its two runs only."""
     reason: str = ""
 
 
@@ -69,10 +73,11 @@ def generate(
     journal: Path,
     workers: int = 1,
     told: Callable[[Tried], None] = lambda _: None,
-) -> list[Row]:
-    """Try candidates in order until `wanted` of them are verified; return their rows in that order.
+) -> tuple[list[str], list[Row]]:
+    """Try candidates in order until `wanted` of them are verified; return (suite, rows in that order).
 
-    The result does not depend on `workers`: candidates are tried a few ahead, but taken in order.
+    The result does not depend on `workers`: candidates are tried a few ahead, but taken in order. A test that was
+    seen to vary with any bug leaves the returned suite, and FAIL_TO_PASS of all rows: it says nothing about a patch.
 
     Args:
         prefix: what instance ids begin with.
@@ -91,14 +96,16 @@ def generate(
         return known[candidate.patch]
 
     rows: list[Row] = []
+    flaky: set[str] = set()
     with ThreadPoolExecutor(workers) as pool:
         for tried in _ahead(pool, attempt, ordered, workers):
             told(tried)
-            if tried.row is not None:
-                rows.append(tried.row)
+            flaky.update(tried.flaky)
+            rows = [row for row in (*rows, tried.row) if row and not flaky.issuperset(row.fail_to_pass)]
             if len(rows) == wanted:
                 break
-    return rows
+    settled = [replace(row, fail_to_pass=tuple(t for t in row.fail_to_pass if t not in flaky)) for row in rows]
+    return [test for test in suite if test not in flaky], settled
 
 
 def try_candidate(
@@ -122,20 +129,20 @@ def try_candidate(
         if broken > MAX_BROKEN_SHARE * len(suite):
             return Tried(candidate=candidate, reason=f"breaks {broken} of {len(suite)} tests")
     failing = [test for test in suite if test not in passed[0] | passed[1]]
+    flaky = tuple(sorted(set(suite) & (passed[0] ^ passed[1])))
     if not failing:
-        return Tried(candidate=candidate, reason="what it breaks is flaky")
+        return Tried(candidate=candidate, flaky=flaky, reason="what it breaks is flaky")
     text = _issue(prepared, bug, candidate.patch, failing, sandbox)
     if not text:
-        return Tried(candidate=candidate, reason="every issue text would name the fix")
+        return Tried(candidate=candidate, flaky=flaky, reason="every issue text would name the fix")
     row = Row(
         instance_id=f"{prefix}.{candidate.modifier}__{candidate.digest}",
         repo=prepared.name,
         patch=candidate.patch,
         fail_to_pass=tuple(failing),
-        unstable=tuple(sorted(set(suite) & (passed[0] ^ passed[1]))),
         problem_statement=text,
     )
-    return Tried(candidate=candidate, row=row)
+    return Tried(candidate=candidate, row=row, flaky=flaky)
 
 
 def _issue(prepared: Prepared, bug: str, patch: str, failing: Sequence[str], sandbox: Sandbox) -> str:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import field
@@ -33,9 +32,7 @@ class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     patch: str
     fail_to_pass: tuple[str, ...] = field(name="FAIL_TO_PASS")
     pass_to_pass: tuple[str, ...] | None = field(name="PASS_TO_PASS", default=None)
-    """Left out: every test of the repository's suite file but FAIL_TO_PASS and `unstable`."""
-    unstable: tuple[str, ...] = ()
-    """Suite tests that neither surely pass nor surely fail with this bug, so say nothing."""
+    """Left out: every test of the repository's suite file but FAIL_TO_PASS."""
     problem_statement: str
     image_name: str = ""
     base_commit: str = ""
@@ -110,9 +107,7 @@ def _task(line: bytes, repository: Repository, suite: Sequence[str] | None) -> T
         _check_ids(ids, f"{row.instance_id}: {name}")
     if both := set(row.fail_to_pass) & set(passing):
         raise TaskError(f"{row.instance_id}: {min(both)} is both in FAIL_TO_PASS and PASS_TO_PASS")
-    values: dict[str, Any] = msgspec.structs.asdict(row)
-    del values["unstable"]
-    return Task(**values | {"pass_to_pass": tuple(passing)})
+    return Task(**msgspec.structs.asdict(row) | {"pass_to_pass": tuple(passing)})
 
 
 def _check_row(row: Row, repository: Repository) -> None:
@@ -135,16 +130,13 @@ def _check_row(row: Row, repository: Repository) -> None:
 
 def _pass_to_pass(row: Row, suite: Sequence[str] | None) -> Sequence[str]:
     if row.pass_to_pass is not None:
-        if row.unstable:
-            raise TaskError(f"{row.instance_id}: `unstable` goes with a suite, not with PASS_TO_PASS")
         return row.pass_to_pass
     if suite is None:
         raise TaskError(f"{row.instance_id}: PASS_TO_PASS is missing, and repository.toml names no suite file")
-    known = set(suite)
-    if strange := [t for t in (*row.fail_to_pass, *row.unstable) if t not in known]:
-        raise TaskError(f"{row.instance_id}: {strange[0]!r} is not in the suite file")
-    without = {*row.fail_to_pass, *row.unstable}
-    return [test for test in suite if test not in without]
+    failing = set(row.fail_to_pass)
+    if strange := failing.difference(suite):
+        raise TaskError(f"{row.instance_id}: {min(strange)!r} is not in the suite file")
+    return [test for test in suite if test not in failing]
 
 
 def _check_ids(ids: Sequence[str], where: str) -> None:
