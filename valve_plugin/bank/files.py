@@ -77,6 +77,12 @@ def write_new(path: Path, data: bytes) -> bool:
             os.link(new, path)
         except FileExistsError:
             return False
+        except OSError:  # a file system without hard links: take the name, then fill it
+            try:
+                os.close(os.open(path, _NEW, 0o666))
+            except FileExistsError:
+                return False
+            os.replace(new, path)
     return True
 
 

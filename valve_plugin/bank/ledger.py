@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 30
 _MAX_LINE = 1 << 26
 _CONFLICT = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
 RESTORE = "restore the file from git or a backup"
-_FORK = "two histories, probably two merged branches; keep one side's bank directory and `valve bank import` the other"
+_FORK = "two histories, probably of two branches; keep one side's bank directory whole (git checkout --ours or --theirs)"
 
 
 class Stored(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,14 +133,16 @@ def _parse_line(raw: bytes, number: int, seen: Mapping[str, int], where: str) ->
     try:
         stored = decode(raw, Stored, where=where)
     except RecordError as e:
-        raise BankCorruptError(f"{e}; {RESTORE}") from e
+        raise BankCorruptError(f"{e}; {RESTORE}, or use the version of valve-plugin that wrote it") from e
     continues = seen.get(stored.prev)
     if continues is None:
         raise BankCorruptError(f"{where}: does not continue the line before, so one of the two was changed; {RESTORE}")
     if continues != number - 1:
         raise LedgerForkedError(f"{where}: continues line {continues}, as line {continues + 1} does: {_FORK}")
     if stored.seq != number - 1 or canonical(stored) != raw:
-        raise BankCorruptError(f"{where}: not as it was written (its number, order of keys, spaces or line end); {RESTORE}")
+        raise BankCorruptError(
+            f"{where}: not as it was written (its number, order of keys, spaces or line end); {RESTORE}"
+        )
     return Line(stored.seq, hash_of(raw), stored.bank, stored.entry)
 
 
