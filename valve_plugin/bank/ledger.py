@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 30
 _MAX_LINE = 1 << 26
 _CONFLICT = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
 RESTORE = "restore the file from git or a backup"
-_FORK = "two histories, probably of two branches; keep one side's bank directory whole (git checkout --ours or --theirs)"
+_FORK = "two histories, as of two branches; keep one side's bank directory whole (git checkout --ours or --theirs)"
 
 
 class Stored(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
