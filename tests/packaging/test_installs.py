@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.harness import Mini
+from tests.host.harness import PROBE, Mini, add_distribution
 from tests.packaging.conftest import ROOT, Tools, run
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1200)]
@@ -85,14 +85,20 @@ def test_pip_install_and_uninstall(tools: Tools, mini: Mini, tmp_path: Path, kin
     assert traces(tmp_path / "env") == []
 
 
+def find_python(tools: Tools, version: str) -> str:
+    """Return an interpreter of that version, found by uv or among pyenv's; empty: there is none."""
+    command = [tools.uv, "python", "find", "--no-python-downloads", version]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    return found or next(map(str, pyenv.glob(f"versions/{version}.*/bin/python")), "")
+
+
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"])
 def test_every_python_found_here(tools: Tools, mini: Mini, tmp_path: Path, version: str) -> None:
-    found = subprocess.run(
-        [tools.uv, "python", "find", "--no-python-downloads", version], capture_output=True, text=True, timeout=60
-    )
-    if found.returncode:
+    python = find_python(tools, version)
+    if not python:
         pytest.skip(f"there is no Python {version} on this machine")
-    env = tools.venv(tmp_path / "env", found.stdout.strip())
+    env = tools.venv(tmp_path / "env", python)
     tools.install(env, tools.wheel)
     check_works(mini, env)
 
@@ -122,6 +128,9 @@ def test_pipx_inject(tools: Tools, mini: Mini, tmp_path: Path) -> None:
     run(pipx, "install", "--python", sys.executable, "mini-swe-agent", env=env)
     check_stock(mini, tmp_path / "bin")
     run(pipx, "inject", "mini-swe-agent", tools.wheel, env=env)
+    # pipx's scripts run with -E, so PYTHONPATH does not bring the probe in.
+    (site_packages,) = (tmp_path / "pipx" / "venvs").glob("mini-swe-agent/lib/python*/site-packages")
+    add_distribution(site_packages, "probe", PROBE)
     check_works(mini, tmp_path / "bin")
     run(pipx, "uninject", "mini-swe-agent", "valve-plugin", env=env)
     check_stock(mini, tmp_path / "bin")
