@@ -1,0 +1,128 @@
+"""The stock `mini` script with --plugin valve, as a person starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.host.harness import deterministic
+from tests.host.model_server import serve
+from tests.live.conftest import CHECK, FINISH, FIX, QUICK, Project
+from tests.tools import need
+
+MINI = str(Path(sys.executable).with_name("mini"))
+TASK = ("-t", "add gives wrong sums")
+HTTP = {
+    "OPENAI_API_KEY": "sk-" + "0planted" * 4,
+    "MSWEA_COST_TRACKING": "ignore_errors",
+    "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+}
+
+
+def start(project: Project, *args: str, yolo: bool = True, **env: str) -> subprocess.Popen[str]:
+    command = [MINI, "--plugin", "valve", "--exit-immediately", *(["-y"] if yolo else []), *args]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=project.root, env={**os.environ, **env}, text=True, **pipes)  # type: ignore[call-overload,no-any-return]
+
+
+def mini(project: Project, *args: str, yolo: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+    process = start(project, *args, yolo=yolo, **env)
+    out, err = process.communicate(timeout=180)
+    return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line for line in done.stderr.splitlines() if line.startswith("valve:")]
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> tuple[str, ...]:
+    """Arguments for mini's own scripted model, which needs no litellm."""
+    return ("-c", "mini.yaml", "-c", str(deterministic(tmp_path / "model.yaml", FIX)))
+
+
+def test_against_a_server_with_a_check(project: Project, data_dir: Path, tmp_path: Path) -> None:
+    need("bwrap")
+    (project.root / ".env").write_text("DATABASE=planted-in-dotenv\n")
+    output = tmp_path / "t.json"
+    with serve(["cat .env; env", FIX, FINISH]) as server:
+        check = ("-c", f"valve.check={CHECK}")
+        done = mini(project, *TASK, "-m", "openai/x", "-o", str(output), *check, OPENAI_API_BASE=server.url, **HTTP)
+    assert done.returncode == 0, done.stderr
+    system = server.requests[0]["messages"][0]["content"]
+    assert "Check {{ the }} {% operator %} {# first #} \\n" in system
+    assert said(done) == ["valve: resolved: the check failed before the attempt and passes after it"]
+    attempt = project.attempt()
+    assert (attempt.outcome, attempt.steps, attempt.model) == ("resolved", 3, "openai/x")
+    kept = project.local.trajectory(attempt)
+    assert len(json.loads(kept)["messages"]) == len(json.loads(output.read_text())["messages"])
+    for secret in (HTTP["OPENAI_API_KEY"], "planted-in-dotenv"):
+        assert secret in output.read_text(), "mini's own file is mini's"
+        assert secret.encode() not in kept
+        assert not [
+            p
+            for d in (data_dir, project.bank)
+            for p in d.rglob("*")
+            if p.is_file() and secret.encode() in p.read_bytes()
+        ]
+
+
+def test_attempts_against_a_server(project: Project, tmp_path: Path) -> None:
+    need("bwrap")
+    output = tmp_path / "t.json"
+    with serve([FIX, FINISH]) as server:
+        check = ("-c", f"valve.check={QUICK}", "-c", "valve.attempts=2")
+        done = mini(project, *TASK, "-m", "openai/x", "-o", str(output), *check, OPENAI_API_BASE=server.url, **HTTP)
+    assert done.returncode == 0, done.stderr
+    assert len(server.requests) == 4
+    assert len({json.dumps(r["messages"][:2]) for r in server.requests}) == 1, "the same prompt, to the byte"
+    assert said(done)[-1] == "valve: applied attempt 1: 2 changed lines in calc.py"
+    assert [a.outcome for a in project.attempts()] == ["resolved", "resolved"]
+    assert "a + b" in (project.root / "calc.py").read_text()
+    assert json.loads(output.read_text())["info"]["exit_status"] == "Submitted"
+
+
+def test_what_was_asked_for_wrongly_is_refused_in_one_line(project: Project, scripted: tuple[str, ...]) -> None:
+    for arguments, expected in (
+        (["-c", "valve.attempts=3"], "valve: valve.attempts runs unattended, and mini is in mode 'confirm'; add -y"),
+        (["-c", "valve.bank=nowhere"], "nowhere: there is no bank here; make one with `valve init --bank nowhere`"),
+    ):
+        done = mini(project, *TASK, *scripted, *arguments, yolo=False)
+        assert done.returncode == 2
+        assert len(said(done)) == 1
+        assert expected in said(done)[0]
+    assert project.attempts() == []
+
+
+def test_eight_at_once_are_eight_attempts(project: Project, scripted: tuple[str, ...], tmp_path: Path) -> None:
+    running = [start(project, *TASK, *scripted, "-o", str(tmp_path / f"{n}.json")) for n in range(8)]
+    for process in running:
+        _, err = process.communicate(timeout=180)
+        assert process.returncode == 0, err
+        assert "valve:" not in err
+    attempts = project.attempts()
+    assert len({a.id for a in attempts}) == 8
+    assert len({a.context_hash for a in attempts}) == 1
+    assert project.local.usage() == {("skill", "use-plus"): 8}
+    assert all(json.loads(project.local.trajectory(a))["messages"] for a in attempts)
+
+
+def test_a_run_that_is_interrupted_is_recorded(project: Project, tmp_path: Path) -> None:
+    model = deterministic(tmp_path / "model.yaml", FIX, "touch started; exec sleep 20")
+    process = start(project, *TASK, "-c", "mini.yaml", "-c", str(model), "-o", str(tmp_path / "t.json"))
+    deadline = time.monotonic() + 60
+    while not (project.root / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    attempt = project.attempt()
+    assert attempt.outcome in ("ungraded", "errored")
+    assert "+    return a + b" in attempt.patch
