@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from msgspec import field
 
@@ -21,8 +19,10 @@ from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.protect import is_protected, test_files
 from valve_plugin.rollouts.sandbox import Sandbox
+from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.state import State, apply, commit_tree, state
 from valve_plugin.rollouts.testrun import TestRun, run_tests
+from valve_plugin.rollouts.workspace import MAX_PATCH_BYTES
 from valve_plugin.tasks.git import read_tree, write_tree
 from valve_plugin.tasks.repository import Prepared
 
@@ -56,12 +56,16 @@ def grade(prepared: Prepared, task: Task, patch: str, settings: Settings) -> Gra
     """
     if not patch.strip():
         return Grade(outcome="unresolved", reason="the patch is empty")
+    if len(patch) > MAX_PATCH_BYTES:
+        return Grade(outcome="unresolved", reason=f"the patch has {len(patch):,} characters; too many to be a fix")
     states = state(prepared, task)
     try:
         sandbox = sandboxes.choose(settings)
         tree, dropped = effective_tree(prepared, states, patch)
         if tree is None:
             return Grade(outcome="unresolved", reason="the patch does not apply")
+        if tree == states.bug_tree:
+            return Grade(outcome="unresolved", reason="the patch changes nothing but tests", dropped_paths=dropped)
         key = codec.digest([GRADER_VERSION, prepared.digest, task, tree, sandbox.name])
         found = _cached(key) or _keep(key, _judge(prepared, task, tree, sandbox))
     except (InfrastructureError, SandboxError, OSError) as e:
@@ -75,8 +79,8 @@ def effective_tree(prepared: Prepared, states: State, patch: str) -> tuple[str |
     The tree is the tip with the patch, then every test file and test configuration as the hidden state has them.
     """
     roots = prepared.repository.test_roots
-    with tempfile.TemporaryDirectory(prefix="valve-") as scratch:
-        index = Path(scratch) / "index"
+    with slot() as (_, scratch):
+        index = scratch / "index"
         patched_tree = apply(prepared, states.tip, patch, index)
         if patched_tree is None:
             return None, ()

@@ -21,14 +21,19 @@ from _pytest.skipping import evaluate_xfail_marks
 class Reporter:
     """The pytest plugin that tells the judge what happens; it holds nothing that a verdict depends on."""
 
-    def __init__(self, paths: list[str]) -> None:
+    def __init__(self, paths: list[str], packages: list[str]) -> None:
         self._paths = paths
+        self._packages = set(packages) - sys.stdlib_module_names - {"_pytest", "pytest", "pluggy"}
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_load_initial_conftests(self, early_config: Any) -> Iterator[None]:
         """The environment's plugins are loaded, nothing of the tree is: from here on, newcomers are not trusted."""
         sys.audit("valve", "seal", early_config.pluginmanager)
-        sys.path.extend(self._paths)  # behind the environment, so a planted pytest.py shadows nothing
+        # The tree comes first, also before packages of its own name that pytest brought along (Pygments). A planted
+        # pytest.py shadows nothing: all of pytest is imported by now.
+        sys.path[:0] = self._paths
+        for name in [name for name in sys.modules if name.partition(".")[0] in self._packages]:
+            del sys.modules[name]
         yield
 
     @pytest.hookimpl(trylast=True)
@@ -68,7 +73,7 @@ def main() -> None:
     _appoint(plan.pop("judge"), bytes.fromhex(plan.pop("key")), plan["hidden"])
     if importlib.util.find_spec("pytest_cov"):
         plan["arguments"].append("--no-cov")  # measuring is not grading, and a tracer may change what it watches
-    pytest.main(plan["arguments"], plugins=[Reporter(plan["paths"])])
+    pytest.main(plan["arguments"], plugins=[Reporter(plan["paths"], plan["packages"])])
     sys.audit("valve", "end")
     os._exit(0)
 

@@ -27,30 +27,27 @@ def slot() -> Iterator[tuple[int, Path]]:
     root = data_dir() / "workspaces"
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        reap(root)
         number, lock = _acquire(root)
+        path = root / str(number)
+        remove(path)  # by now only if it was left in the moment since
+        path.mkdir(mode=0o700)
     except OSError as e:
         raise InfrastructureError(f"{root}: cannot make a workspace: {e}") from e
-    path = root / str(number)
     try:
-        remove(path)
-        path.mkdir(mode=0o700)
         yield number, path
     finally:
         remove(path)
         os.close(lock)
 
 
-def reap() -> int:
-    """Remove what dead processes left behind; return how many directories that were."""
-    root = data_dir() / "workspaces"
-    removed = 0
-    for path in root.glob("*[0-9]") if root.is_dir() else ():
+def reap(root: Path) -> None:
+    """Remove what dead processes left behind."""
+    for path in root.glob("*[0-9]"):
         lock = _try_lock(root / f"{path.name}.lock")
         if lock is not None:
             remove(path)
             os.close(lock)
-            removed += 1
-    return removed
 
 
 def remove(path: Path) -> None:

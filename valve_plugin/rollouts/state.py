@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from valve_plugin.errors import InfrastructureError, TaskError
 from valve_plugin.records import Record, Task
 from valve_plugin.rollouts.protect import test_files
+from valve_plugin.rollouts.slots import slot
 from valve_plugin.tasks.git import git, read_tree, write_tree
 from valve_plugin.tasks.repository import Prepared
 
@@ -17,6 +17,8 @@ class State(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     bug: str
     """Bug applied, all tests there."""
+    bug_tree: str
+    """Tree id of `bug`."""
     tip: str
     """Bug applied, files with FAIL_TO_PASS tests removed: what the agent gets."""
 
@@ -28,11 +30,11 @@ def state(prepared: Prepared, task: Task) -> State:
         TaskError: the patch does not apply to the base, changes nothing, or a FAIL_TO_PASS file does not exist.
     """
     refs = [f"refs/valve/{task.content_hash}/{name}" for name in ("bug", "tip")]
-    known = git("for-each-ref", "--format=%(objectname)", *refs, git_dir=prepared.store).decode().split()
-    if len(known) == 2:
-        return State(bug=known[0], tip=known[1])
-    with tempfile.TemporaryDirectory(prefix="valve-") as scratch:
-        index = Path(scratch) / "index"
+    known = git("for-each-ref", "--format=%(objectname) %(tree)", *refs, git_dir=prepared.store).decode().split()
+    if len(known) == 4:
+        return State(bug=known[0], bug_tree=known[1], tip=known[2])
+    with slot() as (_, scratch):
+        index = scratch / "index"
         bug_tree = apply(prepared, prepared.base, task.patch, index)
         if bug_tree is None:
             raise TaskError(f"{task.instance_id}: its patch does not apply to {prepared.name}; wrong row or source?")
@@ -46,7 +48,7 @@ def state(prepared: Prepared, task: Task) -> State:
     bug, tip = (commit_tree(prepared, tree) for tree in (bug_tree, tip_tree))
     git("update-ref", refs[0], bug, git_dir=prepared.store)
     git("update-ref", refs[1], tip, git_dir=prepared.store)
-    return State(bug=bug, tip=tip)
+    return State(bug=bug, bug_tree=bug_tree, tip=tip)
 
 
 def commit_tree(prepared: Prepared, tree: str) -> str:
@@ -54,7 +56,7 @@ def commit_tree(prepared: Prepared, tree: str) -> str:
     return git("commit-tree", tree, git_dir=prepared.store, data=b"Initial commit\n").decode().strip()
 
 
-def apply(prepared: Prepared, commit: str, patch: str, index: Path, *, reverse: bool = False) -> str | None:
+def apply(prepared: Prepared, commit: str, patch: str, index: Path) -> str | None:
     """Return the tree of `commit` with the patch applied, or None when it does not apply.
 
     Args:
@@ -62,8 +64,11 @@ def apply(prepared: Prepared, commit: str, patch: str, index: Path, *, reverse: 
     """
     env = {"GIT_INDEX_FILE": str(index)}
     git("read-tree", commit, git_dir=prepared.store, env=env)
-    options = ["--cached", "--whitespace=nowarn", *(["--reverse"] if reverse else [])]
-    data = patch.encode("utf-8", "surrogateescape")
+    options = ["--cached", "--whitespace=nowarn"]
+    try:
+        data = patch.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return None
     for fallback in ([], ["--3way"]):  # the second finds moved places by the blob ids that the patch names
         try:
             git("apply", *options, *fallback, git_dir=prepared.store, env=env, data=data)

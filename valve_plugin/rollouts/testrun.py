@@ -55,6 +55,7 @@ def run_tests(
         "key": key.hex(),
         "judge": Path(judge.__file__).read_text(),
         "hidden": [f"{root}/{path}" for path in _hidden_sources(prepared, workspace)],
+        "packages": _packages(prepared),
         "paths": [f"{root}/{r}".removesuffix("/.") for r in prepared.repository.source_roots],
         "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
     }
@@ -77,6 +78,17 @@ def _hidden_sources(prepared: Prepared, workspace: Workspace) -> list[str]:
     paths = read_tree(prepared.store, workspace.commit)
     roots = prepared.repository.test_roots
     return [p for p in paths if p.endswith(".py") and is_protected(p, roots) and (workspace.path / p).is_file()]
+
+
+def _packages(prepared: Prepared) -> list[str]:
+    """Return the importable names that the untouched source provides."""
+    found = set()
+    for path in read_tree(prepared.store, prepared.base):
+        for root in prepared.repository.source_roots:
+            inside = path.removeprefix(f"{root}/") if root != "." else path
+            if path.endswith(".py") and (root == "." or inside != path):
+                found.add(inside.split("/")[0].removesuffix(".py"))
+    return sorted(name for name in found if name.isidentifier())
 
 
 def _trouble(report: verdicts.Report, done: Completed) -> str:

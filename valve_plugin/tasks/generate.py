@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +19,7 @@ from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.protect import is_protected
 from valve_plugin.rollouts.sandbox import Sandbox
+from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.state import apply, commit_tree
 from valve_plugin.rollouts.testrun import TestRun, run_tests
 from valve_plugin.tasks.issue_text import compose, leaks
@@ -112,8 +112,8 @@ def try_candidate(
     prepared: Prepared, suite: Sequence[str], candidate: Candidate, sandbox: Sandbox, prefix: str
 ) -> Tried:
     """Run the whole suite twice with the bug: what fails both times is FAIL_TO_PASS."""
-    with tempfile.TemporaryDirectory(prefix="valve-") as scratch:
-        tree = apply(prepared, prepared.base, candidate.patch, Path(scratch) / "index")
+    with slot() as (_, scratch):
+        tree = apply(prepared, prepared.base, candidate.patch, scratch / "index")
     if tree is None:
         return Tried(candidate=candidate, reason="its patch does not apply")
     bug = commit_tree(prepared, tree)

@@ -159,8 +159,8 @@ def prepared(name: str) -> Prepared:
     found = _read_prepared(_home(name))
     if found is None or not found.python.exists():
         raise TaskError(
-            f"repository {name!r} is not prepared on this machine; run `valve tasks verify DIRECTORY` on its task "
-            f"directory, or call valve_plugin.tasks.repository.prepare"
+            f"repository {name!r} is not prepared on this machine; `valve evolve DIRECTORY` does that for its task "
+            f"directory, or call valve_plugin.tasks.repository.prepare(read(Path('DIRECTORY/{FILE_NAME}')))"
         )
     return found
 
