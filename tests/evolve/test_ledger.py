@@ -19,6 +19,10 @@ EMPTY = digest_bytes(b"")[:8]
 """Hash of no block at all."""
 
 
+def verdicts(store):
+    return [entry.verdict for entry in store.entries() if isinstance(entry, Judged)]
+
+
 def ledger(bank: Path) -> bytes:
     return (bank / "ledger.jsonl").read_bytes()
 
@@ -27,7 +31,7 @@ def test_the_ledger_is_the_same_for_any_number_of_workers(evolve, whole, tmp_pat
     evolve(tmp_path / "bank", "--workers", "5")
     assert ledger(tmp_path / "bank") == ledger(whole)
     store = BankStore.open(whole)
-    decisions = [e.verdict.decision for e in store.entries() if isinstance(e, Judged)]
+    decisions = [v.decision for v in verdicts(store)]
     assert {"accept", "reject"} == set(decisions), "the run exercises both; choose another seed if it does not"
     assert verify(whole) == []
     evolve(tmp_path / "bank")
@@ -35,10 +39,10 @@ def test_the_ledger_is_the_same_for_any_number_of_workers(evolve, whole, tmp_pat
 
 
 def test_a_rejection_stops_at_the_shortest_decisive_prefix(whole):
-    verdicts = [e.verdict for e in BankStore.open(whole).entries() if isinstance(e, Judged)]
-    rejected = [v for v in verdicts if v.decision == "reject"]
+    judged = verdicts(BankStore.open(whole))
+    rejected = [v for v in judged if v.decision == "reject"]
     assert any(len(v.outcomes) < v.n_tasks * v.rollouts for v in rejected)
-    for v in verdicts:
+    for v in judged:
         lost = v.n_tasks * v.rollouts - v.needed - v.current_passes  # passes that may be lost before it is over
         unresolved = sum(o.outcome == "unresolved" for o in v.outcomes)
         assert unresolved == lost + 1 if v.decision == "reject" else len(v.outcomes) == 6
@@ -104,7 +108,7 @@ def test_a_baseline_is_complete_or_it_is_none(evolve, whole, tmp_path):
 def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whole, tmp_path):
     """Errored rollouts leave a gate open; retrying only them decides the same query as if nothing had happened."""
     done = BankStore.open(whole)
-    accepted = next(e.verdict for e in whole.entries() if isinstance(e, Judged) and e.verdict.decision == "accept")
+    accepted = next(v for v in verdicts(done) if v.decision == "accept")
     lost = accepted.outcomes[0]
     down = tmp_path / "down"
     down.write_text(f"panel {lost.task_id[-2:]} {lost.ordinal} {lost.context_hash[:8]}\n")
@@ -112,17 +116,17 @@ def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whol
     assert paused.returncode == 3
     assert "hangs on 1 errored rollouts" in paused.stderr
     store = BankStore.open(tmp_path / "bank")
-    opened = [e.verdict for e in store.entries() if isinstance(e, Judged)][-1]
+    opened = verdicts(store)[-1]
     assert opened.decision == "indecisive"
     version = store.bank.version
     paused = evolve(tmp_path / "bank", check=False, TOY_DOWN=str(down))
     store.refresh()
     assert (paused.returncode, store.bank.version) == (3, version)
-    assert [e for e in store.entries() if isinstance(e, Judged)][-1].verdict == opened, "nothing new, nothing written"
+    assert verdicts(store)[-1] == opened, "nothing new, nothing written"
     evolve(tmp_path / "bank")
     store.refresh()
-    assert store.bank == done.bank
-    assert store.queries_used() == done.queries_used()
+    assert (store.bank, store.queries_used()) == (done.bank, done.queries_used())
+    assert [v for v in verdicts(store) if v.decision != "indecisive"] == verdicts(done)
     assert verify(tmp_path / "bank") == []
 
 
@@ -155,9 +159,9 @@ def test_limits_hold_and_a_longer_run_goes_on(evolve, whole, tmp_path):
 def test_deployed_pairing_keeps_what_does_not_change(evolve, tmp_path):
     evolve(tmp_path / "bank", "-c", "pairing=deployed", "-c", "top_skills=1", "-c", "top_principles=0")
     assert verify(tmp_path / "bank") == []
-    verdicts = [e.verdict for e in BankStore.open(tmp_path / "bank").entries() if isinstance(e, Judged)]
-    assert any(v.reused for v in verdicts)
-    assert all(v.deployed == v.n_tasks for v in verdicts if v.decision == "accept")
+    judged = verdicts(BankStore.open(tmp_path / "bank"))
+    assert any(v.reused for v in judged)
+    assert all(v.deployed == v.n_tasks for v in judged if v.decision == "accept")
 
 
 def test_a_bank_of_another_repository_is_refused(calc, evolve, tmp_path):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from valve_plugin import schemas
 from valve_plugin.codec import decode
 from valve_plugin.errors import ModelOutputError, RecordError
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 MAX_BYTES = 200_000
 """Six items at their limits take half of it."""
@@ -55,11 +58,12 @@ def parse(answer: str) -> Extraction:
         raise ModelOutputError(f"the answer is not JSON: {type(e).__name__}") from e
     if problem is not None:
         place = "/".join(map(str, problem.absolute_path)) or "top level"
-        rule = f"{problem.validator} {_brief(problem.validator_value)}"
-        raise ModelOutputError(f"the answer does not fit the schema at {place}: {rule}")
+        raise ModelOutputError(f"the answer does not fit the schema at {place}: {_rule(problem)}")
     return msgspec.convert(data, Extraction)
 
 
-def _brief(value: object) -> str:
-    """Return what a schema rule asks for; the schema is ours, so it may be quoted."""
-    return ", ".join(value) if isinstance(value, Mapping) else str(value)
+def _rule(problem: ValidationError) -> str:
+    """Return which rule is broken. The rule is ours and may be quoted; what broke it is the model's and is not."""
+    if problem.validator == "additionalProperties":
+        return "other keys than asked for"
+    return f"{problem.validator} {problem.validator_value}"

@@ -148,6 +148,6 @@ def _history(store: BankStore) -> list[PanelOutcome]:
             outcomes = []
         elif isinstance(entry, Baseline):
             outcomes += entry.result.outcomes
-        elif isinstance(entry, Judged):
-            outcomes += entry.verdict.outcomes
+        elif isinstance(entry, Judged) and entry.verdict.decision != "indecisive":
+            outcomes += entry.verdict.outcomes  # a query that goes on keeps the order it started with
     return outcomes
