@@ -9,7 +9,7 @@ from pathlib import Path
 
 from valve_plugin.errors import InfrastructureError
 from valve_plugin.records import Record
-from valve_plugin.rollouts import harness, judge, verdicts
+from valve_plugin.rollouts import verdicts
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.protect import is_protected
 from valve_plugin.rollouts.sandbox import Sandbox
@@ -18,6 +18,9 @@ from valve_plugin.rollouts.workspace import Workspace
 from valve_plugin.tasks.git import read_tree
 from valve_plugin.tasks.repository import Prepared
 
+# Read and run inside the sandbox, never imported here: pytest belongs to the test environment, not to this one.
+_HARNESS = Path(__file__).resolve().with_name("harness.py")
+_JUDGE = _HARNESS.with_name("judge.py")
 _OPTIONS = (
     "--assert=plain",
     "--color=no",
@@ -48,12 +51,11 @@ def run_tests(
     Raises:
         InfrastructureError: the harness did not come up; nothing that was tested had run yet.
     """
-    script = Path(harness.__file__).resolve()
     root = sandbox.root or str(workspace.path)
     key = secrets.token_bytes(32)
     plan = {
         "key": key.hex(),
-        "judge": Path(judge.__file__).read_text(),
+        "judge": _JUDGE.read_text(),
         "hidden": [f"{root}/{path}" for path in _hidden_sources(prepared, workspace)],
         "packages": _packages(prepared),
         "paths": [f"{root}/{r}".removesuffix("/.") for r in prepared.repository.source_roots],
@@ -61,11 +63,11 @@ def run_tests(
     }
     # -I: the tree is not on the import path, nor is anything of the environment, until the harness adds it.
     done = sandbox.run(
-        [str(prepared.python), "-I", str(script)],
+        [str(prepared.python), "-I", str(_HARNESS)],
         workspace,
         limits=limits,
         stdin=json.dumps(plan).encode(),
-        readonly=[script],
+        readonly=[_HARNESS],
     )
     report = verdicts.read(done.output, key)
     if not report.started:

@@ -45,6 +45,8 @@ class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Versions the requirements install on, like `3.10-3.13`; empty: any."""
     requirements: tuple[Annotated[str, Meta(min_length=1, pattern=r"^[^-\s]")], ...] = ()
     """What the tests need, pinned; the repository itself is never installed, it is put on the import path."""
+    environment: str = ""
+    """An existing virtual environment to test in, instead of one made from `requirements`."""
     source_roots: tuple[RelativePath, ...] = (".",)
     """Directories that go on the import path."""
     test_roots: tuple[RelativePath, ...] = ("tests",)
@@ -85,7 +87,7 @@ class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def venv(self) -> Path:
         """The test environment."""
-        return Path(self.folder) / "venv"
+        return Path(self.repository.environment or f"{self.folder}/venv")
 
     @property
     def python(self) -> Path:
@@ -114,6 +116,8 @@ def read(path: Path) -> Repository:
     if repository.source.startswith("path:"):
         folder = (path.parent / repository.source.removeprefix("path:")).resolve()
         repository = replace(repository, source=f"path:{folder}")
+    if repository.environment:
+        repository = replace(repository, environment=str(path.parent.absolute() / repository.environment))
     if any(".." in Path(p).parts for p in (*repository.source_roots, *repository.test_roots, repository.suite)):
         raise TaskError(f"{path}: source_roots, test_roots and suite must stay inside the directory, without '..'")
     return repository
@@ -137,8 +141,7 @@ def prepare(repository: Repository, progress: Callable[[str], None] | None = Non
             return done
         place = home / codec.digest(repository)[:12]
         place.mkdir(exist_ok=True)
-        python = environment.find_python(repository.python)
-        test_python = environment.create(place / "venv", python, repository.requirements, say)
+        test_python = _environment(place / "venv", repository, say)
         base = _store(place / "store.git", repository, test_python, say)
         result = Prepared(
             repository=repository,
@@ -177,6 +180,18 @@ def _read_prepared(home: Path) -> Prepared | None:
         return codec.decode(path.read_bytes(), Prepared, where=str(path))
     except (OSError, RecordError):
         return None  # absent or of another version: prepared anew
+
+
+def _environment(venv: Path, repository: Repository, say: Callable[[str], None]) -> Path:
+    if not repository.environment:
+        python = environment.find_python(repository.python)
+        return environment.create(venv, python, repository.requirements, say)
+    python = Path(repository.environment) / "bin" / "python"
+    if repository.requirements or not (python.exists() and (python.parent.parent / "pyvenv.cfg").exists()):
+        raise TaskError(
+            f"environment {repository.environment!r} must be an existing virtual environment, without requirements"
+        )
+    return python
 
 
 def _store(path: Path, repository: Repository, python: Path, say: Callable[[str], None]) -> str:
