@@ -15,8 +15,7 @@ CONFIG = ("-c", "mini.yaml", "-c", "model.yaml")
 SINGLE = {
     "mini-swe-agent": ("mini-swe-agent",),
     "python -m minisweagent": ("python", "-m", "minisweagent"),
-    "python -m minisweagent.run.mini": ("python", "-m", "minisweagent.run.mini"),
-    "python -X utf8 -m": ("python", "-X", "utf8", "-m", "minisweagent.run.mini"),
+    "python -X utf8 -m minisweagent.run.mini": ("python", "-X", "utf8", "-m", "minisweagent.run.mini"),
     "python -c": ("python", "-c", "from minisweagent.run.mini import app; app()"),
 }
 

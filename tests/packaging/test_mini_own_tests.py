@@ -23,27 +23,11 @@ def test_same_results_with_and_without(tmp_path: Path) -> None:
     with tarfile.open(archive) as source:
         source.extractall(tmp_path / "minisweagent")  # with this name among the arguments, the guard is active
     (tests,) = (tmp_path / "minisweagent").glob("*/tests")
+    pytest_ = [sys.executable, "-m", "pytest", tests, "-v", "-c", os.devnull, "--rootdir", tests]
     seen = []
     for switch in ("0", "1"):
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                tests,
-                "-v",
-                "-c",
-                os.devnull,
-                "--rootdir",
-                tests,
-                "-p",
-                "no:cacheprovider",
-            ],
-            env={**os.environ, "VALVE_STARTUP": switch},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        env = {**os.environ, "VALVE_STARTUP": switch}
+        done = subprocess.run(pytest_, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout
         seen.append(sorted(re.findall(r"(\S+::\S+) (PASSED|SKIPPED)", done.stdout)))
     assert seen[0] == seen[1]
