@@ -44,12 +44,12 @@ def items(draw: st.DrawFn, kind: Kind) -> Item:
     )
 
 
-def shelf(kind: Kind, max_size: int = 12) -> st.SearchStrategy[tuple[Item, ...]]:
+def shelf(kind: Kind, max_size: int = 8) -> st.SearchStrategy[tuple[Item, ...]]:
     """Items of one kind with distinct names."""
     return st.lists(items(kind), max_size=max_size, unique_by=lambda i: i.name).map(tuple)
 
 
-def banks(max_size: int = 12) -> st.SearchStrategy[Bank]:
+def banks(max_size: int = 8) -> st.SearchStrategy[Bank]:
     """Banks of up to `max_size` items of each kind."""
     return st.builds(
         Bank, repo=st.just("a/b"), principles=shelf("principle", max_size), skills=shelf("skill", max_size)

@@ -75,6 +75,12 @@ def main() -> None:
     plant(model, embedding.DEFAULT_MODEL)  # now "auto" finds the default model on disk
     by_name = retrieve(Settings(embedding="auto"), BANK, "task", ISSUE)
 
+    pinned = [
+        embedding.pinned(context.embedding, str(model)),
+        embedding.pinned(by_name.embedding, "hashing"),
+    ]
+    same = embedding.choose(pinned[1]) is embedding.choose("auto")
+
     asked = time.monotonic()
     missing = retrieve(Settings(embedding="no/such-model"), BANK, "task", ISSUE)
     waited = time.monotonic() - asked
@@ -91,6 +97,7 @@ def main() -> None:
                 "again_from_cache": [name for _, name in embedding_again(settings).items],
                 "auto_embedding": by_name.embedding,
                 "auto_same_block": by_name.text == context.text,
+                "pinned": pinned == [str(model), by_name.embedding] and same,
                 "missing_embedding": missing.embedding,
                 "missing_seconds": waited,
             }

@@ -38,6 +38,12 @@ def test_an_exact_duplicate_merges_whatever_its_case_spacing_and_name() -> None:
     assert split([again], BANK) == ((), (merge,), ())
 
 
+def test_a_merge_goes_into_the_oldest_of_equal_items() -> None:
+    bank = Bank(repo="a/b", skills=(KNOWN, item("skill", "copy", KNOWN.text, KNOWN.markdown, KNOWN.scope_hint)))
+    ((merge,), _) = split([item("skill", "n", KNOWN.text, KNOWN.markdown, KNOWN.scope_hint)], bank)[1:]
+    assert merge.name == "run-it"
+
+
 def test_other_punctuation_is_not_an_exact_duplicate_but_a_near_one() -> None:
     near = item("skill", "new", "Run the tests first!", "1. Run *them*.\n2. Read.", "tests")
     assert split([near], BANK) == (

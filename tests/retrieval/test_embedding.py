@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from valve_plugin.bank import embedding
+from valve_plugin.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -145,6 +146,22 @@ def test_cached_vectors_survive_and_failures_to_cache_do_not_matter(tmp_path: Pa
     assert embedding._recall(path) is None
     (tmp_path / "file").write_text("")
     embedding._remember(tmp_path / "file" / "body", values)
+
+
+def test_a_recorded_name_finds_those_weights_again_whichever_revision_is_current(hub: Path) -> None:
+    old = plant(hub / "models--a--b", "1", weights=b"old")
+    new = plant(hub / "models--a--b", "2", main=True, weights=b"new")
+    assert embedding.find("a/b") == new
+    assert embedding.find(f"a/b@{embedding.fingerprint(old)}") == old
+    assert embedding.find(f"a/b@{embedding.fingerprint(new)}") == new
+    assert embedding.find("a/b@0123456789ab") is None
+
+
+def test_a_panel_goes_on_only_under_the_embedding_it_was_measured_with() -> None:
+    assert embedding.pinned("hashing", "auto") == "hashing"
+    assert embedding.pinned("hashing", "no/such-model") == "hashing"
+    with pytest.raises(ConfigError, match="'a/b@0123456789ab', which is not available here"):
+        embedding.pinned("a/b@0123456789ab", "auto")
 
 
 def test_a_change_of_embedding_is_named() -> None:

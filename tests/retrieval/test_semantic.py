@@ -67,6 +67,10 @@ def test_auto_takes_the_default_model_once_it_is_on_disk(facts: dict[str, Any]) 
     assert facts["auto_same_block"]
 
 
+def test_a_recorded_embedding_is_found_again(facts: dict[str, Any]) -> None:
+    assert facts["pinned"]
+
+
 def test_a_missing_model_is_one_line_at_once(facts: dict[str, Any]) -> None:
     assert facts["missing_embedding"] == "hashing"
     assert facts["missing_seconds"] < 1

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.codec import digest_bytes
+from valve_plugin.errors import ConfigError
 from valve_plugin.theory.similarity import Vector, hashing_vector, vector
 
 HASHING = "hashing"
@@ -64,27 +65,49 @@ def mismatch(judged: str, now: str) -> str:
     )
 
 
+def pinned(recorded: str, setting: str) -> str:
+    """Return a setting that gives the recorded embedding on this machine: what judging on goes on under.
+
+    Raises:
+        ConfigError: neither `setting` nor the recorded name gives it; under another, outcomes do not compare.
+    """
+    if recorded == HASHING:
+        return HASHING
+    for possible in (setting, recorded):
+        if choose(possible).name == recorded:
+            return possible
+    raise ConfigError(
+        f"outcomes so far were measured with embedding {recorded!r}, which is not available here: install the extra "
+        "and the model (a model in a folder: `embedding` = its path), or open a new epoch"
+    )
+
+
 @functools.cache
 def _choose(setting: str) -> Embedding:
     if setting == HASHING:
-        return Hashing()
+        return _hashing()
     name = DEFAULT_MODEL if setting == AUTO else setting
     directory = find(name)
-    extra = directory is not None and importlib.util.find_spec("sentence_transformers") is not None
-    if directory is not None and extra:
-        try:
-            return Semantic(name, directory)
-        except Exception as e:  # noqa: BLE001  # damaged weights or a damaged torch raise whatever they like
-            said = str(e).partition("\n")[0]
-            reason = f"does not load from {directory} ({type(e).__name__}: {said})"
-    elif setting == AUTO:
-        return Hashing()
-    elif directory is None:
-        reason = f"is not on disk (looked in {', '.join(map(str, _caches()))}) and is not downloaded"
-    else:
-        reason = "needs the extra: pip install 'valve-plugin[semantic]'"
+    if setting == AUTO and (directory is None or not _extra()):
+        return _hashing()
+    if directory is None:
+        return _instead(name, f"is not on disk (looked in {', '.join(map(str, _caches()))}) and is not downloaded")
+    if not _extra():
+        return _instead(name, "needs the extra: pip install 'valve-plugin[semantic]'")
+    try:
+        return _semantic(_label(name, directory), directory)
+    except Exception as e:  # noqa: BLE001  # damaged weights or a damaged torch raise whatever they like
+        said = str(e).partition("\n")[0]
+        return _instead(name, f"does not load from {directory} ({type(e).__name__}: {said})")
+
+
+def _instead(name: str, reason: str) -> Embedding:
     _LOG.warning("embedding %r %s; ranking with the hashing vector instead", name, reason)
-    return Hashing()
+    return _hashing()
+
+
+def _extra() -> bool:
+    return importlib.util.find_spec("sentence_transformers") is not None
 
 
 class Hashing:
@@ -108,8 +131,7 @@ class Semantic:
     on what was encoded together. Vectors of bodies are kept in user data, by model and body.
     """
 
-    def __init__(self, name: str, directory: Path) -> None:
-        label = directory.resolve().name if directory == Path(name).expanduser() else name
+    def __init__(self, label: str, directory: Path) -> None:
         self.name = f"{label}@{fingerprint(directory)}"
         self._model = _load(directory)
         self._prompt = "query" if "query" in self._model.prompts else None
@@ -135,6 +157,10 @@ class Semantic:
         return array("h", [round(float(v) * _SCALE) for v in values])
 
 
+_hashing = functools.cache(Hashing)  # one object each, however it was named
+_semantic = functools.cache(Semantic)
+
+
 def _load(directory: Path) -> Any:
     """Load a model by path, from disk alone and without a progress bar."""
     from sentence_transformers import SentenceTransformer
@@ -150,14 +176,20 @@ def _load(directory: Path) -> Any:
 
 
 def find(name: str) -> Path | None:
-    """Return the directory of a model on disk, by path or by its name on the Hugging Face hub, else None."""
+    """Return the directory of a model on disk, else None.
+
+    Args:
+        name: a path, or a name on the Hugging Face hub; `name@fingerprint`, as recorded, asks for those weights.
+    """
     given = Path(name).expanduser()
     if (given / "config.json").is_file():
         return given
-    folder = "models--" + (name if "/" in name else f"sentence-transformers/{name}").replace("/", "--")
+    label, _, wanted = name.partition("@")
+    folder = "models--" + (label if "/" in label else f"sentence-transformers/{label}").replace("/", "--")
     for cache in _caches():
         for snapshot in _snapshots(cache / folder):
-            if (snapshot / "config.json").is_file() and _weights(snapshot):
+            whole = (snapshot / "config.json").is_file() and _weights(snapshot)
+            if whole and wanted in ("", fingerprint(snapshot)):
                 return snapshot
     return None
 
@@ -169,6 +201,11 @@ def fingerprint(directory: Path) -> str:
         with path.open("rb") as file:
             seen.update(f"{path.name} {path.stat().st_size}\n".encode() + file.read(1 << 20))
     return seen.hexdigest()[:12]
+
+
+def _label(name: str, directory: Path) -> str:
+    """Return what a person calls a model, without this machine's path to it."""
+    return directory.resolve().name if directory == Path(name).expanduser() else name.partition("@")[0]
 
 
 def _caches() -> list[Path]:
