@@ -1,7 +1,7 @@
 """A third-party plugin whose agent and model are hashes: a whole evolution in seconds, nothing mocked around it.
 
 Its outcomes depend on task, ordinal and context alone; how long each takes is random. `$TOY_DOWN` may name a file:
-while it exists, the rollouts it lists are errored.
+while it exists, the rollouts it lists are errored. With `$TOY_ASKS`, extraction is left to the built-in step.
 """
 
 import os
@@ -54,6 +54,8 @@ def valve_attempt(settings, task, context, ordinal, source):
 
 @hookimpl
 def valve_extract(settings, bank, issue, attempts, trajectories):
+    if "TOY_ASKS" in os.environ:
+        return None  # the built-in step asks a model
     task_id = attempts[0].task_id
     lesson = ("GOOD", "BAD", "IDLE")[int(draw("extract", settings.seed, task_id) * 3)]
     item = Item(
