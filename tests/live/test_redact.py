@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from valve_plugin.bank.redact import Redactor, find, key_like, redact
+from valve_plugin.bank.key_formats import find
+from valve_plugin.bank.redact import Redactor, key_like, redact
 
 ALNUM = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 

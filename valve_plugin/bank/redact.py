@@ -11,11 +11,13 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
+
+from valve_plugin.bank.key_formats import FORMATS, Format, find, possible
 
 MIN_NAMED = 6
 """Characters of the shortest value that is redacted for its key-like name."""
@@ -36,76 +38,12 @@ _KEY_WORDS = frozenset((
 ))
 # fmt: on
 _KEY_ENDS = ("apikey", "token", "secret", "password", "passwd")
-_ASSIGNMENT = re.compile(
-    r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.]*)[ \t]*[=:][ \t]*"
-    r"(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\r\n]*))",
-    re.MULTILINE,
+# Compiled on first use, as the formats below are: most processes never meet the text they are for.
+_ASSIGNMENT = (
+    r"(?m)^[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.]*)[ \t]*[=:][ \t]*"
+    r"(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\r\n]*))"
 )
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-
-# (what it is, literals one of which every match contains, the pattern; its group, or all of it, is the secret).
-# A pattern runs only where its literal was seen, which keeps the common case at memory-search speed.
-_FORMATS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("API key", ("sk-",), r"(?<![\w-])sk-(?:ant|proj|or|svcacct|admin|lf)-[\w-]{16,}"),
-    ("API key", ("sk-",), r"(?<![\w-])sk-(?=[A-Za-z]*\d)[A-Za-z0-9]{20,}"),
-    ("API key", ("gsk_", "r8_"), r"(?<!\w)(?:gsk|r8)_[A-Za-z0-9]{30,}"),
-    ("API key", ("xai-", "pplx-", "nvapi-"), r"(?<!\w)(?:xai|pplx|nvapi)-[\w-]{30,}"),
-    ("GitHub token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"(?<!\w)gh[pousr]_[A-Za-z0-9]{30,}"),
-    ("GitHub token", ("github_pat_",), r"github_pat_\w{30,}"),
-    ("GitLab token", ("glpat-",), r"glpat-[\w-]{20,}"),
-    ("AWS key id", ("AKIA", "ASIA", "ABIA", "ACCA"), r"(?<![A-Za-z0-9])A(?:KI|SI|BI|CC)A[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    ("Google key", ("AIza",), r"AIza[\w-]{35}"),
-    ("Google token", ("ya29.",), r"ya29\.[\w-]{20,}"),
-    ("Google secret", ("GOCSPX-",), r"GOCSPX-[\w-]{20,}"),
-    ("Slack token", ("xox",), r"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    ("Slack webhook", ("hooks.slack.com",), r"hooks\.slack\.com/services/[\w/]{20,}"),
-    ("Hugging Face token", ("hf_",), r"(?<!\w)hf_[A-Za-z0-9]{30,}"),
-    ("npm token", ("npm_",), r"(?<!\w)npm_[A-Za-z0-9]{36}"),
-    ("PyPI token", ("pypi-AgE",), r"pypi-AgE[\w-]{50,}"),
-    ("Stripe key", ("_live_", "_test_"), r"(?<![A-Za-z0-9])[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
-    ("SendGrid key", ("SG.",), r"(?<!\w)SG\.[\w-]{16,}\.[\w-]{16,}"),
-    ("Databricks token", ("dapi",), r"(?<!\w)dapi[0-9a-f]{32}"),
-    ("DigitalOcean token", ("_v1_",), r"(?<!\w)do[opr]_v1_[0-9a-f]{40,}"),
-    ("bot token", (":AA",), r"(?<!\d)\d{8,10}:AA[\w-]{32,}"),
-    ("JSON web token", ("eyJ",), r"(?<!\w)eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}"),
-    (
-        "private key",
-        ("PRIVATE KEY-----",),
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^\"'-]{0,20000}(?:-----END[A-Z ]*-----)?",
-    ),
-    (
-        "password in URL",
-        ("://",),
-        r"(?<=://)[^\s/:@\"'`<>{}\\]{0,100}:(?!pass(?:word|wd)?@)([^\s/:@\"'`<>{}$\\]{3,200})(?=@)",
-    ),
-    (
-        "authorization",
-        ("uthorization",),
-        r"uthorization[\"'\\]*\s*[:=]\s*[\"'\\]*(?:[Bb]earer|[Bb]asic|token)\s+([\w.~+/=-]{8,})",
-    ),
-    # A value given to a name like api_key: long, letters and digits, not a git hash. One row per stem, because a
-    # pattern that starts with a literal is searched ten times faster than one that starts with alternatives.
-    *(
-        (
-            "assigned secret",
-            (stem,),
-            stem + r"[\"'\\]{0,4}\s?[:=]\s?[\"'\\]{0,4}((?![0-9a-f]+(?![\w+/=~-]))"
-            r"(?=[\w+/=~-]*\d)(?=[\w+/=~-]*[A-Za-z])[\w+/=~-]{20,})",
-        )
-        for stem in ("key", "Key", "KEY", "oken", "OKEN", "ecret", "ECRET", "assword", "ASSWORD")
-    ),
-)
-
-
-@lru_cache(maxsize=1)
-def _formats() -> tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...]:
-    """Compile on first use: most commands never redact."""
-    return tuple((label, hints, re.compile(pattern)) for label, hints, pattern in _FORMATS)
-
-
-def find(text: str) -> list[str]:
-    """Name the known secret formats that occur in a text, in the order of the table."""
-    return [label for label, pattern in _possible(text) if pattern.search(text)]
+_ESCAPE = r"(?s)\\(.)"
 
 
 class Redactor:
@@ -119,6 +57,7 @@ class Redactor:
                 needles.setdefault(form, f"[redacted:{secrets[value]}]")
         # Longest first, so that a secret inside another one never leaves the outer one's ends behind.
         self._needles = sorted(needles.items(), key=lambda pair: -len(pair[0]))
+        self._formats: Sequence[Format] = FORMATS
 
     @classmethod
     def of(cls, environ: Mapping[str, str], workspace: Path | None = None, config: Any = None) -> Redactor:
@@ -130,18 +69,26 @@ class Redactor:
         for needle, label in self._needles:
             if needle in text:
                 text = text.replace(needle, label)
-        for label, pattern in _possible(text):
-            text = pattern.sub(partial(_replacement, f"[redacted:{label}]"), text)
+        for label, _, pattern in possible(self._formats, text):
+            text = re.sub(pattern, partial(_replacement, f"[redacted:{label}]"), text)
         return text
 
     def tree(self, value: Any) -> Any:
         """Redact every string of nested plain data, keys included."""
+        every = "\0".join(_strings(value))
+        # Whatever does not occur in all the strings together need not be looked for in each.
+        narrowed = Redactor({})
+        narrowed._needles = [(needle, label) for needle, label in self._needles if needle in every]
+        narrowed._formats = possible(self._formats, every)
+        return narrowed._walk(value)
+
+    def _walk(self, value: Any) -> Any:
         if isinstance(value, str):
             return self(value)
         if isinstance(value, Mapping):
-            return {self(k) if isinstance(k, str) else k: self.tree(v) for k, v in value.items()}
+            return {self(k) if isinstance(k, str) else k: self._walk(v) for k, v in value.items()}
         if isinstance(value, list | tuple):
-            return [self.tree(v) for v in value]
+            return [self._walk(v) for v in value]
         return value
 
     def shown(self, value: object) -> str:
@@ -174,6 +121,7 @@ def redact(text: str, environ: Mapping[str, str], workspace: Path | None = None)
     return Redactor.of(environ, workspace)(text)
 
 
+@lru_cache(maxsize=4096)
 def key_like(name: str) -> bool:
     """Tell whether a variable or setting of this name usually holds a secret (API_KEY, dbPassword, GH_TOKEN)."""
     if name in ("PWD", "OLDPWD"):  # the working directory
@@ -182,8 +130,16 @@ def key_like(name: str) -> bool:
     return any(w.lower() in _KEY_WORDS or w.lower().endswith(_KEY_ENDS) for w in words)
 
 
-def _possible(text: str) -> list[tuple[str, re.Pattern[str]]]:
-    return [(label, pattern) for label, hints, pattern in _formats() if any(hint in text for hint in hints)]
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from _strings(key)
+            yield from _strings(below)
+    elif isinstance(value, list | tuple):
+        for below in value:
+            yield from _strings(below)
 
 
 def _replacement(label: str, match: re.Match[str]) -> str:
@@ -250,10 +206,10 @@ def _of_env_file(path: Path) -> Iterator[tuple[str, str]]:
             text = f.read(_MAX_ENV_BYTES).decode("utf-8", "replace")
     except OSError:
         return
-    for name, double, single, bare in _ASSIGNMENT.findall(text):
+    for name, double, single, bare in re.findall(_ASSIGNMENT, text):
         whole = double or single or bare.strip()
         # A bare value may carry a comment, a quoted one escapes and several lines: any reading of it is the secret.
-        for value in {whole, bare.split(" #")[0].strip(), _ESCAPE.sub(_unescaped, double)}:
+        for value in {whole, bare.split(" #")[0].strip(), re.sub(_ESCAPE, _unescaped, double)}:
             for part in {value, *value.split("\n")}:
                 if _secret(name, part.strip(), anything=True):
                     yield part.strip(), name

@@ -10,9 +10,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.paths import BANK_NAME, local_dir
@@ -34,8 +35,7 @@ MAX_PATCH_BYTES = 10_000_000
 _BINARY = "\nGIT binary patch\n"
 
 
-@dataclass(frozen=True)
-class Base:
+class Base(msgspec.Struct, frozen=True):
     """The directory a run works in, as it was when the run started."""
 
     trees: Trees
@@ -49,8 +49,7 @@ class Base:
         return self.cwd.relative_to(self.trees.root).as_posix()
 
 
-@dataclass
-class Run:
+class Run(msgspec.Struct, kw_only=True):
     """What is known of a run before it ends."""
 
     settings: Settings
@@ -63,11 +62,11 @@ class Run:
     scratch: tempfile.TemporaryDirectory[str]
     base: Base | None = None
     """None where the agent works elsewhere (in a container), or nothing could be captured."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = []
     """What is missing from the record and why."""
-    secrets: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = {}
     """Those known at the start: the agent may remove the file that tells them."""
-    started: float = field(default_factory=time.monotonic)
+    started: float = msgspec.field(default_factory=time.monotonic)
     recorded: bool = False
 
     @property
@@ -88,7 +87,16 @@ def start(
     local = LocalStore(local_dir(bank_dir))
     context, witness = compose(bank_dir, local, retrieve, say)
     scratch = tempfile.TemporaryDirectory(prefix="valve-run-", ignore_cleanup_errors=True)
-    run = Run(settings, bank_dir, local, say, task, context, witness, scratch)
+    run = Run(
+        settings=settings,
+        bank_dir=bank_dir,
+        local=local,
+        say=say,
+        task=task,
+        context=context,
+        witness=witness,
+        scratch=scratch,
+    )
     try:
         run.base = _capture(agent, Path(scratch.name), bank_dir)
         if run.base is not None:

@@ -58,7 +58,8 @@ class Trees:
         self.root, self.store = root, scratch / "store"
         self.notes: list[str] = []
         """What captures left out and why, one line each."""
-        self._left_out = [p.relative_to(root).as_posix() for p in leave_out if p != root and p.is_relative_to(root)]
+        below = [path for path in leave_out if path != root and path.is_relative_to(root)]
+        self._left_out = [path.relative_to(root).as_posix() for path in below]
         self._skipped: set[str] = set()
         self._only_known = False
         create_store(self.store)
@@ -66,7 +67,7 @@ class Trees:
             self._borrow(*_git_dirs(root))
         with (self.store / "config").open("a") as f:
             f.write(f"[core]\n\texcludesFile = {_quoted(_global_ignore_file(self.store))}\n")
-        if self._left_out and self._has_index():
+        if any(path.exists() for path in below) and self._has_index():
             self._git("rm", "-r", "-q", "-f", "--cached", "--ignore-unmatch", "--", *self._left_out)
         if (root / ".gitmodules").exists():
             self._drop_submodules()
