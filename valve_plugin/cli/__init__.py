@@ -57,13 +57,7 @@ def build() -> typer.Typer:
     for section, modules in SECTIONS.items():
         commands, groups = len(app.registered_commands), len(app.registered_groups)
         for name in modules:
-            try:
-                module = importlib.import_module(f"valve_plugin.cli.{name}")
-            except ModuleNotFoundError as e:
-                if e.name != f"valve_plugin.cli.{name}":
-                    raise
-                continue
-            module.register(app)
+            importlib.import_module(f"valve_plugin.cli.{name}").register(app)
         for command in app.registered_commands[commands:]:
             command.rich_help_panel = section
         for group in app.registered_groups[groups:]:
