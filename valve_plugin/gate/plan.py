@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from valve_plugin.bank import moves, retrieval
+from valve_plugin.bank import embedding, moves, retrieval
 from valve_plugin.bank.entries import Baseline, Judged, PanelFixed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
@@ -56,9 +56,14 @@ def fixed_panel(store: BankStore) -> Panel:
 
 
 def panel_settings(settings: Settings, panel: Panel) -> Settings:
-    """Return the settings under which this panel's outcomes are comparable: its own win over whatever is set now."""
+    """Return the settings under which this panel's outcomes are comparable: its own win over whatever is set now.
+
+    Raises:
+        ConfigError: the panel was measured with an embedding that this machine does not have.
+    """
     return replace(
-        settings, rho=panel.rho, rollouts=panel.rollouts, pairing=panel.pairing, embedding=panel.embedding,
+        settings, rho=panel.rho, rollouts=panel.rollouts, pairing=panel.pairing,
+        embedding=embedding.pinned(panel.embedding, settings.embedding),
         panel_size=len(panel.tasks), panel_seed=panel.seed,
     )  # fmt: skip
 
