@@ -146,7 +146,7 @@ def test_a_bank_that_changed_during_a_run_is_verified_before_use(
     assert system(project.run("true")) == "You fix code.", "and it stays so"
 
     (project.bank / "bank.json").write_bytes(intact)
-    assert "Check {{ the }}" in system(project.run("true")), "it is again what runs started with"
+    assert "Check {{ the }}" in system(project.run("true")), "it is what it was, and verifies"
 
     project.run("echo 'seed = 1' > .valve/valve.toml")
     capsys.readouterr()

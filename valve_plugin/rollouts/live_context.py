@@ -35,8 +35,8 @@ def compose(
             _verify(bank_dir)
             witness.settle()
             say("the bank changed during an earlier run and was verified now")
-        witness.arrive()
         store = BankStore.open(bank_dir)
+        witness.arrive()
         for warning in store.warnings:
             say(warning)
         context = retrieve(store.bank)

@@ -9,13 +9,13 @@ it looks at, which an agent may have written.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from valve_plugin.bank.redact import is_env_file
 from valve_plugin.errors import InfrastructureError
@@ -29,8 +29,7 @@ MAX_FILES = 20_000
 _DIFF = ("diff-tree", "-r", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv", "--full-index")
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One path that differs between two trees."""
 
     path: str
@@ -165,7 +164,7 @@ class Trees:
         info = self.store / "objects" / "info"
         info.mkdir(parents=True, exist_ok=True)
         (info / "alternates").write_text(f"{common / 'objects'}\n")
-        if re.search(r"objectformat\s*=\s*sha256", _text(common / "config"), re.IGNORECASE):
+        if "objectformat = sha256" in _text(common / "config").lower():
             with (self.store / "config").open("a") as f:
                 f.write("[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectFormat = sha256\n")
         with (self.store / "info" / "exclude").open("a") as f:

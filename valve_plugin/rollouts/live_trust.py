@@ -6,26 +6,30 @@ stays behind, because the bank changed or the run was killed, makes the next run
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from valve_plugin.bank import files
 
-_MAX_BYTES = 1 << 30
 COVERED = ("bank.json", "ledger.jsonl", "panel.json", "valve.toml")
 
 
-def fingerprint(bank_dir: Path) -> str:
-    """Return a hash of all that a run takes from a bank directory; absent and unreadable files count as such."""
-    whole = hashlib.sha256()
+def state(bank_dir: Path) -> str:
+    """Return what tells whether any file of a bank was written, without reading them: their times and places.
+
+    The time of the last status change is among them, which no program can set. A file that was written anew with the
+    same content counts as changed; that costs one verification.
+    """
+    found: list[list[str | int]] = []
     for name in COVERED:
-        content = b"absent"
-        with suppress(OSError):
-            content = hashlib.sha256(files.read_limited(bank_dir / name, _MAX_BYTES, "part of a bank")).digest()
-        whole.update(content)
-    return whole.hexdigest()
+        try:
+            info = os.lstat(bank_dir / name)
+        except OSError:
+            found.append([name])
+        else:
+            found.append([name, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino])
+    return json.dumps(found)
 
 
 class Witness:
@@ -34,7 +38,7 @@ class Witness:
     def __init__(self, local_dir: Path, bank_dir: Path) -> None:
         self._notes, self._bank_dir = local_dir / "runs", bank_dir
         self._note = self._notes / f"{os.getpid()}-{os.urandom(6).hex()}"
-        self.before = fingerprint(bank_dir)
+        self.before = state(bank_dir)
 
     def doubts(self) -> bool:
         """Tell whether some run started with another bank than this one and never saw it verified."""
@@ -47,17 +51,21 @@ class Witness:
                 note.unlink(missing_ok=True)
 
     def arrive(self) -> None:
-        """Leave the note."""
-        files.make_dir(self._notes)
-        files.write_atomic(self._note, self.before.encode())
+        """Leave the note: from here on the bank must stay as it is."""
+        self.before = state(self._bank_dir)
+        self._leave_note()
 
     def leave(self) -> bool:
         """Take the note away and return True if the bank is as it was; else see that the note is there."""
-        if fingerprint(self._bank_dir) == self.before:
+        if state(self._bank_dir) == self.before:
             self._note.unlink(missing_ok=True)
             return True
-        self.arrive()
+        self._leave_note()
         return False
+
+    def _leave_note(self) -> None:
+        files.make_dir(self._notes)
+        files.write_atomic(self._note, self.before.encode())
 
     def _all(self) -> list[Path]:
         return [note for note in self._notes.iterdir() if not note.name.startswith(".")] if self._notes.is_dir() else []
