@@ -91,7 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Run unattended rollouts without a sandbox. Only for code and models you trust."""
 
 
-NAMES: tuple[str, ...] = tuple(f.name for f in msgspec.structs.fields(Settings))
+NAMES: tuple[str, ...] = Settings.__struct_fields__
 
 
 def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -23,13 +22,11 @@ Agent = TypeVar("Agent")
 _SEAM = "_valve_seam"
 
 
-@dataclass
 class Seam:
     """What an instrumented agent carries: its plugins and its stock methods."""
 
-    host: Host
-    run: Callable[..., Any]
-    serialize: Callable[..., Any] | None
+    def __init__(self, host: Host, run: Callable[..., Any], serialize: Callable[..., Any] | None) -> None:
+        self.host, self.run, self.serialize = host, run, serialize
 
 
 def instrument(

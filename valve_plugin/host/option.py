@@ -6,11 +6,11 @@ instrumented agents, and the merged configuration passes the plugins.
 
 from __future__ import annotations
 
+import functools
 import json
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import msgspec
@@ -24,19 +24,17 @@ from valve_plugin.host.instrument import attach
 from valve_plugin.plugins import load
 
 SECTION = "valve"
-_TEXTS = frozenset(f.name for f in msgspec.structs.fields(Settings) if f.type is str)
 
 
-@dataclass
 class Request:
     """The plugins that one command line names, loaded, with the options they add."""
 
-    host: Host | None
-    problem: str = ""
-    """Why there is no host: a name that is not installed, with those that are."""
-    dests: dict[str, str] = field(default_factory=dict)
-    """Under which name the plugins find each option, by its parameter."""
-    options: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, host: Host | None, problem: str = "") -> None:
+        """Take the host; or, in its place, why there is none: a name that is not installed, with those that are."""
+        self.host, self.problem = host, problem
+        self.dests: dict[str, str] = {}
+        """Under which name the plugins find each option, by its parameter."""
+        self.options: dict[str, Any] = {}
 
     def take_options(self, parsed: dict[str, Any]) -> None:
         """Move the values of the plugins' options out of what was parsed for mini."""
@@ -148,13 +146,18 @@ def _as_typed(spec: str) -> str:
     mini reads values as JSON where it can, which would make a boolean and another number of them.
     """
     key, _, value = spec.partition("=")
-    if key.removeprefix(f"{SECTION}.") not in _TEXTS:
+    if key.removeprefix(f"{SECTION}.") not in _texts():
         return spec
     try:
         quoted = isinstance(json.loads(value), str)
     except ValueError:
         quoted = False
     return spec if quoted else f"{key}={json.dumps(value)}"
+
+
+@functools.cache
+def _texts() -> frozenset[str]:
+    return frozenset(f.name for f in msgspec.structs.fields(Settings) if f.type is str)
 
 
 def _option(name: str, plugin: str, spec: Mapping[str, Any]) -> Any:
