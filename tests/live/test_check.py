@@ -242,8 +242,9 @@ def test_tools_never_cover_the_copy_nor_show_what_is_private(tmp_path: Path, mon
     root = home / "env" / "projects" / "one"
     for folder in ("env/bin", "env/lib", ".local/bin", ".cargo/bin", "bin", ".nvm/v20/bin", ".pyenv/shims"):
         (home / folder).mkdir(parents=True)
-    (root / ".venv" / "bin").mkdir(parents=True)
-    on_path = [".local/bin", ".cargo/bin", "bin", ".nvm/v20/bin", ".pyenv/shims", "env/bin"]
+    for folder in (".venv/bin", "bin", "lib"):
+        (root / folder).mkdir(parents=True)
+    on_path = [".local/bin", ".cargo/bin", "bin", ".nvm/v20/bin", ".pyenv/shims", "env/bin", "env/projects/one/bin"]
     environ = {"VIRTUAL_ENV": str(home / "env"), "PATH": os.pathsep.join(str(home / p) for p in on_path)}
     tools = find_tools(root, root, environ)
     assert not any(root.is_relative_to(place) for place in tools.readonly)

@@ -64,6 +64,7 @@ def test_the_shortest_passing_patch_is_applied(project: Project, capsys: pytest.
     assert (project.root / "calc.py").read_text() == "def add(a, b):\n    return a + b\n"
     assert project.git("status", "--porcelain").split("\n") == [" M calc.py", "?? .valve/", ""]
     assert "valve: applied attempt 3: 2 changed lines in calc.py" in said
+    assert said[-1] == "valve: 2 of 3 attempts passed: queued for learning; 1 waiting, `valve gate` judges them"
     assert any("not graded and are not applied: test_calc.py" in line for line in said)
     saved = Path(next(line for line in said if "all of it is" in line).split("all of it is ")[1])
     assert "+extra" in saved.read_text()

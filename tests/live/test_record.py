@@ -19,7 +19,7 @@ from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.redact import Redactor
 from valve_plugin.codec import digest
 from valve_plugin.records import Attempt
-from valve_plugin.rollouts.live_record import enqueue, group_of, keep, mixed
+from valve_plugin.rollouts.live_record import enqueue, group_of, keep, learn_from, mixed
 
 # Made up here, so that nothing in this repository looks like a key.
 ENV_KEY = "envkey-" + digest("a")[:24]
@@ -125,33 +125,44 @@ def test_a_group_shares_task_tree_and_context(field: str) -> None:
     assert [a.id for a in group_of(others, attempt("resolved"))] == ["a2"]
 
 
-def keep_all(local: LocalStore, outcomes: list[str], *, learn: bool = True) -> list[str]:
+def keep_all(local: LocalStore, outcomes: list[str], mode: str = "queue", first: int = 0) -> list[str]:
     said: list[str] = []
-    for n, outcome in enumerate(outcomes):
-        keep(local, attempt(outcome, n), {}, Redactor({}), learn=learn, say=said.append)
+    for n, outcome in enumerate(outcomes, first):
+        kept = keep(local, attempt(outcome, n), {}, Redactor({}))
+        learn_from(Path("bank"), local, kept, mode, said.append)
     return said
 
 
 def test_a_mixed_group_is_queued_once(tmp_path: Path) -> None:
     local = LocalStore(tmp_path)
-    said = keep_all(local, ["resolved", "ungraded", "unresolved", "errored"])
-    assert (said, local.queue()) == ([], [])
-    keep(local, attempt("unresolved", 9), {}, Redactor({}), learn=True, say=said.append)
-    assert said == ["1 of 3 attempts at this task passed: queued for learning; 1 waiting, `valve gate` judges them"]
+    assert (keep_all(local, ["resolved", "ungraded", "unresolved", "errored"]), local.queue()) == ([], [])
+    assert keep_all(local, ["unresolved"], first=4) == [
+        "1 of 3 attempts passed: queued for learning; 1 waiting, `valve gate` judges them"
+    ]
     (job,) = local.queue()
-    assert job["kind"] == "extract"
-    assert sorted(job["attempts"]) == ["a0", "a2", "a9"]
-    keep(local, attempt("resolved", 10), {}, Redactor({}), learn=True, say=said.append)
+    assert (job["kind"], job["task_id"], job["issue"]) == ("extract", "live-t", "t")
+    assert sorted(job["attempts"]) == ["a0", "a2", "a4"]
+    assert keep_all(local, ["resolved"], first=5) == []
     local.queue_done(job["id"])
-    keep(local, attempt("resolved", 11), {}, Redactor({}), learn=True, say=said.append)
-    assert (len(said), local.queue()) == (1, [])
+    assert (keep_all(local, ["resolved"], first=6), local.queue()) == ([], [])
 
 
 def test_uniform_groups_and_learning_switched_off_queue_nothing(tmp_path: Path) -> None:
     assert keep_all(LocalStore(tmp_path / "1"), ["resolved"] * 4) == []
     assert keep_all(LocalStore(tmp_path / "2"), ["unresolved"] * 4) == []
-    assert keep_all(LocalStore(tmp_path / "3"), ["resolved", "unresolved", "resolved"], learn=False) == []
+    assert keep_all(LocalStore(tmp_path / "3"), ["resolved", "unresolved", "resolved"], "off") == []
     assert LocalStore(tmp_path / "3").queue() == []
+
+
+def test_inline_learning_judges_the_queue_at_once(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
+    local = project.local
+    for n, outcome in enumerate(["resolved", "unresolved", "resolved"]):
+        kept = keep(local, attempt(outcome, n), {}, Redactor({}))
+        learn_from(project.bank, local, kept, "inline", lambda _: None)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "valve: " in err, "`valve gate` ran, and says what it lacks here: a task set to choose a panel from"
+    assert len(local.queue()) == 1
 
 
 def test_many_who_notice_at_once_queue_it_once(tmp_path: Path) -> None:

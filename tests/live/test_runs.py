@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +274,21 @@ def test_an_agent_that_works_elsewhere_is_recorded_with_what_it_submits(project:
     attempt = project.attempt()
     assert attempt.patch == "diff --git a/x b/x\n"
     assert (attempt.outcome, attempt.base_tree) == ("ungraded", "")
+
+
+def test_agents_in_threads_are_recorded_each_for_itself(project: Project) -> None:
+    from valve_plugin.host.events import Host
+    from valve_plugin.host.instrument import attach
+    from valve_plugin.plugins import load
+
+    host = Host(load(["valve"]))  # one for all, as in a batch
+    host.configure({}, {})
+    agents = [attach(project.agent(f"echo {n} > made{n}"), host) for n in range(4)]
+    threads = [threading.Thread(target=agent.run, args=(f"make {n}",)) for n, agent in enumerate(agents)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    attempts = {a.task_text: a for a in project.attempts()}
+    assert sorted(attempts) == [f"make {n}" for n in range(4)]
+    assert all(f"b/made{n}" in attempts[f"make {n}"].patch for n in range(4))

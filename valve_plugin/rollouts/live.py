@@ -24,7 +24,7 @@ from valve_plugin.errors import InfrastructureError, ValveError
 from valve_plugin.records import Attempt, Bank, Context
 from valve_plugin.rollouts.exits import Ended, classify, one_line
 from valve_plugin.rollouts.live_context import Say, compose
-from valve_plugin.rollouts.live_record import keep
+from valve_plugin.rollouts.live_record import keep, learn_from
 from valve_plugin.rollouts.live_tree import Trees
 
 if TYPE_CHECKING:
@@ -168,7 +168,9 @@ def _record(run: Run, agent: Any, result: Mapping[str, Any], error: BaseExceptio
         seconds=time.monotonic() - run.started,
         model=str(getattr(getattr(getattr(agent, "model", None), "config", None), "model_name", "")),
     )
-    return keep(run.local, attempt, trajectory, redactor, learn=run.settings.learn != "off", say=run.say)
+    kept = keep(run.local, attempt, trajectory, redactor)
+    learn_from(run.bank_dir, run.local, kept, run.settings.learn, run.say)
+    return kept
 
 
 def next_ordinal(run: Run) -> int:

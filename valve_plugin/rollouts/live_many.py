@@ -26,7 +26,7 @@ from valve_plugin.rollouts.exits import one_line
 from valve_plugin.rollouts.live import Base, Run
 from valve_plugin.rollouts.live_check import Check, Graded
 from valve_plugin.rollouts.live_place import copy, environment
-from valve_plugin.rollouts.live_record import keep
+from valve_plugin.rollouts.live_record import keep, learn_from
 from valve_plugin.rollouts.runner import RolloutResult, RolloutSpec
 from valve_plugin.rollouts.runner import run as run_agent
 from valve_plugin.rollouts.sandbox import choose
@@ -75,6 +75,7 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
         _apply(run, base, check, chosen)
     elif run.settings.check:
         run.say("no attempt passes the check: your files are as they were")
+    learn_from(run.bank_dir, run.local, done[-1].attempt, run.settings.learn, run.say)
     return _hand_over(agent, done, chosen or done[-1])
 
 
@@ -194,7 +195,7 @@ def _recorded(run: Run, end: str, result: RolloutResult, graded: Graded, facts: 
         redactor = run.redactor(trajectory.get("info"))
         patch, notes = live.readable_patch(run, end, redactor)
         attempt = live.described(run, graded, notes, patch=patch, **facts)
-        return keep(run.local, attempt, trajectory, redactor, learn=run.settings.learn != "off", say=run.say)
+        return keep(run.local, attempt, trajectory, redactor)
     except (ValveError, OSError, ValueError) as e:
         run.say(f"this attempt was not recorded: {one_line(str(e))}")
         return live.described(run, graded, (), **facts)

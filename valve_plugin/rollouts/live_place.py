@@ -94,7 +94,8 @@ def find_tools(root: Path, cwd: Path, environ: Mapping[str, str]) -> Tools:
     on_path = [Path(entry) for entry in environ.get("PATH", os.defpath).split(os.pathsep) if entry.startswith("/")]
     on_path = [entry for entry in on_path if entry.is_dir()]
     bins = [venv / "bin" for venv in venvs] + on_path + [Path(sys.prefix, "bin")]
-    visible = [*venvs, Path(sys.prefix), *map(_installation, on_path)]
+    outside = [entry for entry in on_path if not entry.is_relative_to(root)]  # the copy has its own
+    visible = [*venvs, Path(sys.prefix), *map(_installation, outside)]
     visible += [prefix for venv in [*venvs, Path(sys.prefix)] if (prefix := _base(venv))]
     visible += [folder / name for folder in (cwd, root) for name in _INSTALLED if (folder / name).is_dir()]
     readonly = [part for place in dict.fromkeys(visible) for part in _around(root, place) if not _in_system(part)]

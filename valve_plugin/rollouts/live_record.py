@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from valve_plugin.bank import files
@@ -17,26 +20,32 @@ from valve_plugin.rollouts.live_context import Say
 FEWEST_GRADED = 3
 """Graded attempts of one group before it can be mixed; the method contrasts three."""
 _LOCK_SECONDS = 30.0
+_STDERR = 2
 
 
-def keep(local: LocalStore, attempt: Attempt, trajectory: Any, redactor: Redactor, *, learn: bool, say: Say) -> Attempt:
-    """Store an attempt and its trajectory without secrets; queue an extraction when its group is mixed now.
+def keep(local: LocalStore, attempt: Attempt, trajectory: Any, redactor: Redactor) -> Attempt:
+    """Store an attempt and its trajectory (plain data in mini's format) without secrets."""
+    attempt = convert(redactor.tree(plain(attempt)), Attempt, where="attempt")
+    return local.add_attempt(attempt, json.dumps(redactor.tree(trajectory), default=redactor.shown).encode())
+
+
+def learn_from(bank_dir: Path, local: LocalStore, attempt: Attempt, mode: str, say: Say) -> None:
+    """Queue an extraction when an attempt made its group mixed; "inline": and judge the queue at once.
 
     Args:
-        trajectory: plain data in mini's format; what has no JSON form is stored as text.
-        learn: False: nothing is queued.
+        mode: `settings.learn`; "off" does nothing.
     """
-    attempt = convert(redactor.tree(plain(attempt)), Attempt, where="attempt")
-    kept = local.add_attempt(attempt, json.dumps(redactor.tree(trajectory), default=redactor.shown).encode())
-    if learn and kept.outcome in ("resolved", "unresolved"):
-        group = group_of(local.attempts(kept.task_id), kept)
-        if mixed(group) and enqueue(local, group):
-            passes = sum(a.outcome == "resolved" for a in group)
-            say(
-                f"{passes} of {len(group)} attempts at this task passed: queued for learning; "
-                f"{len(local.queue())} waiting, `valve gate` judges them"
-            )
-    return kept
+    if mode == "off" or attempt.outcome not in ("resolved", "unresolved"):
+        return
+    group = group_of(local.attempts(attempt.task_id), attempt)
+    if not (mixed(group) and enqueue(local, group)):
+        return
+    passes, waiting = sum(a.outcome == "resolved" for a in group), len(local.queue())
+    say(f"{passes} of {len(group)} attempts passed: queued for learning; {waiting} waiting, `valve gate` judges them")
+    if mode == "inline":
+        # A process of its own, as when a person types it: mini's stdout stays mini's, and nothing is imported here.
+        command = [sys.executable, "-m", "valve_plugin", "gate", "--bank", str(bank_dir)]
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=_STDERR, check=False)
 
 
 def group_of(attempts: Sequence[Attempt], one: Attempt) -> list[Attempt]:
