@@ -36,6 +36,7 @@ from valve_plugin.records import (
     Task,
     Verdict,
 )
+from valve_plugin.tasks.repository import Repository
 from valve_plugin.theory import gate
 
 MAX_COUNT = 2**53
@@ -331,3 +332,19 @@ def stories(draw: DrawFn, max_steps: int = 6) -> Story:
     for step in draw(st.lists(st.sampled_from([*steps, teller.fix_panel]), max_size=max_steps)):
         step()
     return Story(teller.entries, teller.banks, teller.panel, teller.epoch, teller.queries, teller.outcomes)
+
+
+repositories = st.builds(
+    Repository,
+    name=st.sampled_from(["calc", "acme/calc", "a.b-c_d/E"]),
+    source=st.sampled_from(["pypi:deepdiff==8.2.0", "path:../source"]),
+    sha256=st.just("") | hashes,
+    python=st.sampled_from(["", "3.12", "3.10-3.13"]),
+    requirements=st.lists(st.from_regex(r"[a-z]{1,8}(==[0-9]{1,3})?", fullmatch=True), max_size=3).map(tuple),
+    environment=texts(0, 8),
+    source_roots=st.sampled_from([(), (".",), ("src", "lib/x")]),
+    test_roots=st.sampled_from([("tests",), ("pkg/tests", "t")]),
+    pytest_args=st.lists(texts(0, 8), max_size=2).map(tuple),
+    suite=st.sampled_from(["", "suite.txt"]),
+    cpu_seconds=positives,
+)

@@ -38,6 +38,7 @@ RECORDS: dict[str, SearchStrategy[Any]] = {
     "verdict": strategies.verdicts,
     "attempt": strategies.attempts,
     "task": strategies.tasks,
+    "repository": strategies.repositories,
 }
 VALIDATORS = {name: Draft202012Validator(load(name)) for name in RECORDS}
 

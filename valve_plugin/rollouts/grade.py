@@ -58,8 +58,8 @@ def grade(prepared: Prepared, task: Task, patch: str, settings: Settings) -> Gra
         return Grade(outcome="unresolved", reason="the patch is empty")
     if len(patch) > MAX_PATCH_BYTES:
         return Grade(outcome="unresolved", reason=f"the patch has {len(patch):,} characters; too many to be a fix")
-    states = state(prepared, task)
     try:
+        states = state(prepared, task)
         sandbox = sandboxes.choose(settings)
         tree, dropped = effective_tree(prepared, states, patch)
         if tree is None:

@@ -212,9 +212,10 @@ def _parents(path: str) -> list[str]:
 @lru_cache(maxsize=1)
 def _bubblewrap_fails() -> str:
     """Return why bubblewrap cannot be used on this machine, empty when it works; tried once per process."""
-    if shutil.which("bwrap") is None:
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
         return "bwrap is not on PATH"
-    probe = ["bwrap", *_isolate(os.getuid()), *(w for p in _SYSTEM if os.path.exists(p) for w in ("--ro-bind", p, p))]
+    probe = [bwrap, *_isolate(os.getuid()), *(w for p in _SYSTEM if os.path.exists(p) for w in ("--ro-bind", p, p))]
     probe += ["--proc", "/proc", "--dev", "/dev", "--", "/usr/bin/true"]
     try:
         done = subprocess.run(probe, capture_output=True, text=True, timeout=30, check=False, env={})

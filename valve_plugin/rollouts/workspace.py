@@ -98,9 +98,10 @@ def filled(workspace: Workspace, store: Path, commit: str) -> Workspace:
     path, own = workspace.path, workspace.path / ".git"
     form = ["--object-format=sha256"] if len(commit) == 64 else []
     git("init", "-q", "--template=", "-b", "main", *form, str(path))
-    fetch = ["fetch", "-q", "--no-auto-gc", "--no-write-fetch-head", "--update-head-ok", str(store)]
+    quiet = ["-c", "core.logAllRefUpdates=false"]  # a reflog would name the store
+    fetch = [*quiet, "fetch", "-q", "--no-auto-gc", "--no-write-fetch-head", "--update-head-ok", str(store)]
     git(*fetch, f"{commit}:refs/heads/main", git_dir=own, cwd=path)
-    git("reset", "-q", "--hard", git_dir=own, cwd=path)
+    git(*quiet, "reset", "-q", "--hard", git_dir=own, cwd=path)
     _give(path, workspace.uid)
     return replace(workspace, store=store, commit=commit)
 

@@ -58,10 +58,12 @@ def load(path: Path | str) -> TaskSet:
         TaskError: anything is wrong with any row; lists what, and in which line.
     """
     path = Path(path)
+    if not path.exists():
+        raise TaskError(f"{path}: no such file or directory; expected one with {FILE_NAME} and {ROWS_NAME}")
     rows_path = path / ROWS_NAME if path.is_dir() else path
     repository = read(rows_path.parent / FILE_NAME)
     suite = _suite(rows_path.parent / repository.suite) if repository.suite else None
-    lines = _bytes(rows_path, "task rows").split(b"\n")
+    lines = _bytes(rows_path, "task file").split(b"\n")
     tasks, refusals = check(lines, repository, suite)
     if refusals:
         more = f"\n  and {len(refusals) - _MAX_SHOWN} more" if len(refusals) > _MAX_SHOWN else ""

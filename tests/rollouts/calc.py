@@ -1,0 +1,149 @@
+"""A tiny real repository and one bug in it, tested in the environment that runs these tests: no network."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from valve_plugin.records import Task
+from valve_plugin.tasks.load import TaskSet, load
+from valve_plugin.tasks.repository import Prepared, prepare
+
+OPS = '''\
+"""Arithmetic."""
+
+
+def add(a, b):
+    return a + b
+
+
+def clamp(x, low, high):
+    if x < low:
+        return low
+    if x > high:
+        return high
+    return x
+'''
+BUGGY = OPS.replace("if x > high:\n        return high", "if x > high:\n        return low")
+WRONG_FIX = OPS.replace("if x > high:\n        return high", "if x > high:\n        return x")
+
+TEST_OPS = """\
+import unittest
+
+import pytest
+
+from calc.ops import add, clamp
+
+
+@pytest.mark.parametrize("case", ["plain", "with a space", "a::b [c]"])
+def test_add(case):
+    assert add(1, 2) == 3
+
+
+class TestClamp:
+    def test_low(self):
+        assert clamp(-1, 0, 9) == 0
+
+    def test_high(self):
+        assert clamp(10, 0, 9) == 9
+
+
+class OldStyle(unittest.TestCase):
+    def test_high(self):
+        self.assertEqual(clamp(10, 0, 9), 9)
+
+    @unittest.expectedFailure
+    def test_hopeless(self):
+        self.assertEqual(add(1, 1), 3)
+
+
+@pytest.mark.xfail(strict=True)
+def test_known_bug():
+    assert add(1, 1) == 3
+
+
+@pytest.mark.skip
+def test_skipped():
+    pass
+"""
+TEST_OTHER = """\
+from calc.ops import clamp
+
+
+def test_middle():
+    assert clamp(5, 0, 9) == 5
+
+
+def test_fixture(nine):
+    assert clamp(nine, 0, 99) == 9
+"""
+CONFTEST = "import pytest\n\n\n@pytest.fixture\ndef nine():\n    return 9\n"
+FILES = {
+    "calc/__init__.py": "",
+    "calc/ops.py": OPS,
+    "tests/test_ops.py": TEST_OPS,
+    "tests/test_other.py": TEST_OTHER,
+    "conftest.py": CONFTEST,
+    "pytest.ini": "[pytest]\naddopts = -v\n",
+    "README.md": "Calculations.\n",
+}
+F2P = ("tests/test_ops.py::OldStyle::test_high", "tests/test_ops.py::TestClamp::test_high")
+P2P = (
+    "tests/test_ops.py::OldStyle::test_hopeless",
+    "tests/test_ops.py::TestClamp::test_low",
+    "tests/test_ops.py::test_add[a::b [c]]",
+    "tests/test_ops.py::test_add[plain]",
+    "tests/test_ops.py::test_add[with a space]",
+    "tests/test_ops.py::test_known_bug",
+    "tests/test_other.py::test_fixture",
+    "tests/test_other.py::test_middle",
+)
+
+
+def change(before: str, after: str, path: str = "calc/ops.py") -> str:
+    """Return a unified diff."""
+    lines = (text.splitlines(keepends=True) for text in (before, after))
+    return "".join(difflib.unified_diff(*lines, f"a/{path}", f"b/{path}"))
+
+
+def row(**changes: object) -> dict[str, object]:
+    """Return the row of the bug, as in tasks.jsonl."""
+    return {
+        "instance_id": "acme__calc.1.func_pm_x__1",
+        "repo": "acme/calc",
+        "patch": change(OPS, BUGGY),
+        "FAIL_TO_PASS": list(F2P),
+        "PASS_TO_PASS": list(P2P),
+        "problem_statement": "clamp(10, 0, 9) is 0, expected 9",
+        **changes,
+    }
+
+
+def write(folder: Path, rows: list[dict[str, object]] | None = None, extra: str = "") -> Path:
+    """Write source, repository.toml and rows; return the task directory."""
+    for name, text in FILES.items():
+        path = folder / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    lines = ['name = "acme/calc"', 'source = "path:source"', f"environment = {json.dumps(environment(folder))}"]
+    (folder / "repository.toml").write_text("\n".join([*lines, "cpu_seconds = 20", extra]) + "\n")
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows or [row()]))
+    return folder
+
+
+def environment(folder: Path) -> str:
+    """Return a virtual environment that has pytest: our own, or one made over the interpreter that runs us."""
+    if sys.prefix != sys.base_prefix:
+        return sys.prefix
+    made = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", str(made)], check=True)
+    return str(made)
+
+
+def taskset(folder: Path) -> tuple[TaskSet, Prepared, Task]:
+    """Write, load and prepare everything; return it with the one task."""
+    found = load(write(folder))
+    return found, prepare(found.repository), found.tasks[0]

@@ -1,0 +1,167 @@
+"""Grading: what resolves, what does not, and whose fault it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.rollouts import calc
+from valve_plugin.bank.paths import data_dir
+from valve_plugin.config import Settings
+from valve_plugin.records import Task
+from valve_plugin.rollouts import grade as grading
+from valve_plugin.rollouts import sandbox as sandboxes
+from valve_plugin.rollouts import workspace as workspaces
+from valve_plugin.rollouts.grade import Grade, grade
+from valve_plugin.rollouts.state import gold_patch
+from valve_plugin.rollouts.testrun import TestRun
+from valve_plugin.tasks.repository import Prepared
+
+Calc = tuple[Prepared, Task]
+
+
+def patched(calc_task: Calc, files: dict[str, str]) -> str:
+    """Return the patch an agent would make by writing these files."""
+    with workspaces.open(*calc_task) as place:
+        for name, text in files.items():
+            (place.path / name).parent.mkdir(parents=True, exist_ok=True)
+            (place.path / name).write_text(text)
+        return workspaces.diff(place)
+
+
+def test_gold_resolves(calc_task: Calc, unsafe: Settings) -> None:
+    result = grade(*calc_task, gold_patch(*calc_task), unsafe)
+    assert result == Grade(outcome="resolved", tests=result.tests)
+    assert set(calc.F2P + calc.P2P) <= result.tests.keys()
+    assert result.tests["tests/test_ops.py::test_add[with a space]"] == "passed"
+    assert result.tests["tests/test_ops.py::test_known_bug"] == "xfailed"
+    assert result.tests["tests/test_ops.py::OldStyle::test_hopeless"] == "xfailed"
+    assert result.tests["tests/test_ops.py::test_skipped"] == "skipped"
+
+
+@pytest.mark.parametrize("patch", ["", " \n"])
+def test_empty_does_not(calc_task: Calc, unsafe: Settings, patch: str) -> None:
+    assert grade(*calc_task, patch, unsafe) == Grade(outcome="unresolved", reason="the patch is empty")
+
+
+def test_a_wrong_fix_names_a_failing_test_and_stops_after_the_first_run(calc_task: Calc, unsafe: Settings) -> None:
+    result = grade(*calc_task, patched(calc_task, {"calc/ops.py": calc.WRONG_FIX}), unsafe)
+    assert result.outcome == "unresolved"
+    assert result.reason == "2 of 2 required tests do not pass: tests/test_ops.py::OldStyle::test_high failed"
+    assert "tests/test_other.py::test_middle" not in result.tests
+
+
+def test_a_fix_that_breaks_something_else_does_not_resolve(calc_task: Calc, unsafe: Settings) -> None:
+    breaks = calc.OPS.replace("    return x", "    return x + (x == 5)")
+    result = grade(*calc_task, patched(calc_task, {"calc/ops.py": breaks}), unsafe)
+    assert result.reason == "1 of 10 required tests do not pass: tests/test_other.py::test_middle failed"
+
+
+def test_edits_of_tests_are_dropped_and_reported(calc_task: Calc, unsafe: Settings) -> None:
+    files = {
+        "calc/ops.py": calc.OPS,
+        "tests/test_ops.py": "def test_mine(): pass\n",
+        "tests/data/x.json": "{}",
+        "pytest.ini": "[pytest]\naddopts = --collect-only\n",
+        "calc/conftest.py": "import os\nos._exit(0)\n",
+    }
+    result = grade(*calc_task, patched(calc_task, files), unsafe)
+    assert result.outcome == "resolved"
+    assert result.dropped_paths == ("calc/conftest.py", "pytest.ini", "tests/data/x.json", "tests/test_ops.py")
+
+
+def test_edits_of_tests_alone_are_not_even_run(calc_task: Calc, unsafe: Settings) -> None:
+    result = grade(*calc_task, patched(calc_task, {"tests/test_ops.py": "def test(): pass\n"}), unsafe)
+    assert (result.outcome, result.reason) == ("unresolved", "the patch changes nothing but tests")
+    assert result.dropped_paths == ("tests/test_ops.py",)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "not a patch",
+        calc.change("other\n", "text\n"),
+        calc.change("", "x\n", "../escape.py"),
+        calc.change("", "x\n", ".git/hooks/post-checkout"),
+        "diff --git a/x b/x\n\ud800",
+        "\0" * 100,
+    ],
+)
+def test_what_does_not_apply_is_the_agents_doing(calc_task: Calc, unsafe: Settings, patch: str) -> None:
+    assert grade(*calc_task, patch, unsafe) == Grade(outcome="unresolved", reason="the patch does not apply")
+
+
+def test_an_enormous_patch_is_the_agents_doing(calc_task: Calc, unsafe: Settings) -> None:
+    assert grade(*calc_task, "+" * 20_000_000, unsafe).outcome == "unresolved"
+
+
+@pytest.mark.parametrize("planted", ["tests", "tests/test_ops.py", "conftest.py"])
+def test_a_link_in_the_place_of_tests_changes_nothing(calc_task: Calc, unsafe: Settings, planted: str) -> None:
+    with workspaces.open(*calc_task) as place:
+        target = place.path / planted
+        if target.is_dir():
+            target.rename(place.path / "moved")
+        target.unlink(missing_ok=True)
+        target.symlink_to("/tmp")
+        (place.path / "calc/ops.py").write_text(calc.OPS)
+        patch = workspaces.diff(place)
+    assert grade(*calc_task, patch, unsafe).outcome == "resolved"
+
+
+def test_a_source_that_hangs_is_repeated_once_and_then_unresolved(
+    calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared, task = calc_task
+    runs: list[TestRun] = []
+    real = grading.run_tests
+    monkeypatch.setattr(grading, "run_tests", lambda *words: runs.append(real(*words)) or runs[-1])
+    brief = replace(prepared, repository=replace(prepared.repository, cpu_seconds=2))
+    hangs = calc.OPS.replace("if x > high:", "while x > high:")
+    hangs = hangs.replace("return high", "pass")
+    result = grade(brief, task, patched(calc_task, {"calc/ops.py": hangs}), unsafe)
+    assert (result.outcome, result.reason) == ("unresolved", "the tests hit the cpu limit")
+    assert [run.timed_out for run in runs] == [True, True]
+
+
+def test_equal_trees_are_graded_once(calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = patched(calc_task, {"calc/ops.py": calc.OPS.replace("Arithmetic", "Sums")})
+    resolved = grade(*calc_task, first, unsafe)
+    monkeypatch.setattr(grading, "run_tests", lambda *_: pytest.fail("graded again"))
+    assert grade(*calc_task, first, unsafe) == resolved
+    written_differently = first.replace("index ", "index 1")  # same effect, other bytes
+    assert grade(*calc_task, written_differently, unsafe).outcome == "resolved"
+
+
+def test_a_damaged_cache_entry_is_graded_again(calc_task: Calc, unsafe: Settings) -> None:
+    patch = patched(calc_task, {"calc/ops.py": calc.OPS.replace("Arithmetic", "Numbers")})
+    first = grade(*calc_task, patch, unsafe)
+    for path in (data_dir() / "grades").glob("*/*"):
+        path.write_bytes(path.read_bytes()[:-5])
+    assert grade(*calc_task, patch, unsafe) == first
+
+
+def test_a_broken_host_is_errored_and_not_remembered(
+    calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    prepared, task = calc_task
+    patch = patched(calc_task, {"calc/ops.py": calc.OPS.replace("Arithmetic", "Calculation")})
+    gone = replace(prepared, repository=replace(prepared.repository, environment=str(tmp_path)))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to("/usr/bin/false")
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    result = grade(gone, task, patch, unsafe)
+    assert result.outcome == "errored"
+    assert "the test harness did not start" in result.reason
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert grade(prepared, task, patch, unsafe).outcome == "errored"  # no git
+    monkeypatch.undo()
+    assert grade(prepared, task, patch, unsafe).outcome == "resolved"
+
+
+def test_no_sandbox_is_errored(calc_task: Calc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxes, "_bubblewrap_fails", lambda: "it is not installed")
+    result = grade(*calc_task, gold_patch(*calc_task), Settings())
+    assert result.outcome == "errored"
+    assert "--unsafe-local" in result.reason

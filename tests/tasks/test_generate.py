@@ -1,0 +1,126 @@
+"""Verifying candidates with a repository's own tests, and the order they are tried in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.rollouts import calc
+from tests.tools import need_module
+from valve_plugin.config import Settings
+from valve_plugin.records import Task
+from valve_plugin.rollouts import sandbox as sandboxes
+from valve_plugin.tasks import generate as generating
+from valve_plugin.tasks import smith
+from valve_plugin.tasks.generate import Tried, generate, skip, stable_suite
+from valve_plugin.tasks.load import check
+from valve_plugin.tasks.repository import prepare, read
+from valve_plugin.tasks.smith import Candidate, spread
+
+candidates = st.builds(
+    Candidate,
+    modifier=st.sampled_from("xyz"),
+    file=st.sampled_from("abc"),
+    digest=st.text("0123", min_size=1, max_size=3),
+    patch=st.text(max_size=3),
+)
+
+
+@given(st.lists(candidates, max_size=20), st.integers())
+def test_spreading_only_reorders_and_starts_with_every_pair(found: list[Candidate], seed: int) -> None:
+    ordered = spread(found, seed)
+    assert sorted(map(repr, ordered)) == sorted(map(repr, found))
+    assert ordered == spread(reversed(found), seed)
+    pairs = {(c.file, c.modifier) for c in found}
+    assert {(c.file, c.modifier) for c in ordered[: len(pairs)]} == pairs
+
+
+def candidate(name: str, source: str) -> Candidate:
+    return Candidate(modifier=name, file="calc/ops.py", digest="1", patch=calc.change(calc.OPS, source))
+
+
+CANDIDATES = [
+    candidate("no_change", calc.OPS.replace("Arithmetic", "Sums")),
+    candidate("crash", "1 / 0\n"),
+    candidate("clamp", calc.BUGGY),
+    candidate("leak", calc.OPS.replace("return low", "raise KeyError('if x > high: return high')")),
+    candidate("add", calc.OPS.replace("a + b", "a - b")),
+]
+
+
+@pytest.mark.timeout(200)
+def test_candidates_become_rows_or_reasons(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generating, "MAX_BROKEN_SHARE", 0.5)
+    where = prepare(read(calc.write(tmp_path) / "repository.toml"))
+    sandbox = sandboxes.choose(Settings(unsafe_local=True))
+    suite = stable_suite(where, sandbox)
+    assert set(suite) == {*calc.F2P, *calc.P2P} - {
+        "tests/test_ops.py::test_known_bug",
+        "tests/test_ops.py::OldStyle::test_hopeless",
+    }
+    told: list[Tried] = []
+    journal = tmp_path / "journal"
+    options = {"wanted": 2, "prefix": "acme__calc.1", "journal": journal, "workers": 2}
+    kept, rows = generate(where, suite, CANDIDATES, sandbox, told=told.append, **options)  # type: ignore[arg-type]
+    assert kept == suite
+    assert [tried.reason for tried in told[:2]] == ["no test notices it", "breaks 8 of 8 tests"]
+    assert [row.instance_id for row in rows] == ["acme__calc.1.clamp__1", "acme__calc.1.leak__1"]
+    assert rows[0].fail_to_pass == tuple(sorted(calc.F2P))
+    assert "def test_high" in rows[0].problem_statement
+    assert "calc/ops.py" not in rows[0].problem_statement
+    lines = [json.dumps({**calc.row(), "instance_id": row.instance_id, "patch": row.patch}).encode() for row in rows]
+    tasks, refusals = check(lines[:1], where.repository)
+    assert isinstance(tasks[0], Task)
+    assert refusals == []
+
+    monkeypatch.setattr(generating, "try_candidate", lambda *_: pytest.fail("tried again"))
+    journal.write_bytes(journal.read_bytes() + b'{"torn')
+    again = generate(where, suite, CANDIDATES[:4], sandbox, **options)  # type: ignore[arg-type]
+    assert again == (kept, rows)
+
+
+def test_a_test_that_varies_leaves_suite_and_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = generating.Row(**{k.lower(): v for k, v in calc.row(FAIL_TO_PASS=("a", "b")).items()})  # type: ignore[arg-type]
+    results = {
+        "one": Tried(candidate=CANDIDATES[0], row=row),
+        "two": Tried(candidate=CANDIDATES[1], flaky=("a",), reason="what it breaks is flaky"),
+        "three": Tried(candidate=CANDIDATES[2], row=row),
+    }
+    tried = iter(results.values())
+    monkeypatch.setattr(generating, "try_candidate", lambda *_: next(tried))
+    suite, rows = generate(
+        None,  # type: ignore[arg-type]
+        ["a", "b", "c"],
+        CANDIDATES[:3],
+        None,  # type: ignore[arg-type]
+        wanted=2,
+        prefix="x",
+        journal=tmp_path / "journal",
+    )
+    assert suite == ["b", "c"]
+    assert [r.fail_to_pass for r in rows] == [("b",), ("b",)]
+
+
+def test_where_no_bug_is_wanted() -> None:
+    assert all(skip(path, ["tests"]) for path in ("tests/x.py", "setup.py", "docs/conf.py", "conftest.py"))
+    assert not skip("calc/ops.py", ["tests"])
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "swesmith", None)
+    with pytest.raises(Exception, match=r"pip install 'valve-plugin\[smith\]'"):
+        smith.candidates(tmp_path, lambda _: False, 0)
+
+
+@pytest.mark.heavy
+def test_real_modifiers_are_deterministic(tmp_path: Path) -> None:
+    need_module("swesmith")
+    for name in ("a", "b"):
+        calc.write(tmp_path / name)
+    first, second = (smith.candidates(tmp_path / n / "source", lambda p: skip(p, ["tests"]), 1) for n in ("a", "b"))
+    assert first == second
+    assert {c.file for c in first} == {"calc/ops.py"}
