@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from valve_plugin.bank.paths import BANK_NAME
@@ -21,8 +21,7 @@ _URL = re.compile(r"^\s*url\s*=\s*(?P<url>.+?)\s*$")
 _SCP = re.compile(r"^(?:[^@/]+@)?[^:/]+:(?P<path>(?!//).+)$")  # git@host:owner/name.git
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checkout:
+class Checkout(NamedTuple):
     """What a bank belongs to: a repository, or one package folder of it."""
 
     folder: Path

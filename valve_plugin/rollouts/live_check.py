@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, SandboxError
@@ -45,8 +44,7 @@ _RUNNER_FILES = {
 _SHADOWS = ("sitecustomize", "usercustomize", "pytest", "_pytest", "pluggy", "py", "unittest")
 
 
-@dataclass(frozen=True)
-class Graded:
+class Graded(NamedTuple):
     """What the check says about one attempt."""
 
     outcome: AttemptOutcome
@@ -90,7 +88,7 @@ class Check:
                 return Graded("unresolved", "nothing but tests changed" if dropped else "nothing changed", dropped)
             return self._after(graded, dropped)
         except (SandboxError, InfrastructureError) as e:
-            return Graded("ungraded", one_line(f"the check could not run: {e}"))
+            return Graded("ungraded", f"the check could not run: {in_mini(e)}")
 
     def graded_tree(self, end: str) -> tuple[str, tuple[str, ...]]:
         """Return what is graded: the end tree with what belongs to the tests put back, and which paths that were."""
@@ -182,6 +180,11 @@ def not_a_failure(check: str, done: Completed) -> str:
     if code == 1 or (1 <= code <= 125 and not is_pytest(check)):
         return ""
     return f"at the base it could not run (exit code {code}): {_last_line(done.output)}"
+
+
+def in_mini(error: Exception) -> str:
+    """Return an error's message in one line, with the option that it names as a person gives it to mini."""
+    return one_line(str(error).replace("--unsafe-local", "-c valve.unsafe_local=true"))
 
 
 def grade(settings: Settings, base: Base, end: str, unfinished: str = "") -> Graded:
