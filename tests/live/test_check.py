@@ -167,6 +167,7 @@ def test_without_a_sandbox_the_check_is_refused_unless_allowed(
     project.run(FIX, check=QUICK)
     assert project.attempt().outcome == "ungraded"
     assert "bwrap is not on PATH" in project.attempt().reason
+    assert "-c valve.unsafe_local=true" in project.attempt().reason
     project.git("checkout", "-q", ".")
     project.run(FIX, check=QUICK, unsafe_local=True)
     assert project.attempts()[-1].outcome == "resolved"

@@ -213,6 +213,16 @@ def test_a_directory_that_the_agent_removes_is_recorded_without_patch(
     assert "is gone" in attempt.reason
 
 
+def test_without_git_the_run_is_recorded_without_its_patch(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    project.run("echo changed > calc.py")
+    assert (project.attempt().patch, project.attempt().base_tree) == ("", "")
+    assert "install git" in project.attempt().reason
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_plain_folder_and_a_subfolder(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = make_project(tmp_path / "plain", git=False)
     make_bank(plain.bank, item())

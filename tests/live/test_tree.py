@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import InfrastructureError
@@ -216,6 +221,40 @@ def test_a_file_may_become_a_directory_and_back(tmp_path: Path, scratch: Path) -
     trees.write(base, copy)
     subprocess.run(["git", "apply", "-"], cwd=copy, input=trees.patch(base, end).encode(), check=True)
     assert (copy / "old.txt/inside").read_bytes() == b"1\n"
+
+
+NAMES = st.sampled_from(["a.py", "b", "d/a.py", "d/e/f", "g h/\u00e9", "-x", "d.txt"])
+CONTENT = st.one_of(st.binary(max_size=40), st.text(max_size=40).map(lambda t: t.encode("utf-8", "replace")))
+LAYOUT = st.dictionaries(NAMES, CONTENT, max_size=5)
+
+
+@hypothesis.settings(max_examples=15)
+@given(LAYOUT, LAYOUT, st.lists(NAMES, max_size=3))
+def test_any_change_round_trips(before: Files, after: Files, restored: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        root, scratch = Path(place) / "root", Path(place) / "scratch"
+        root.mkdir()
+        scratch.mkdir()
+        fill(root, before)
+        trees = Trees(root, scratch)
+        base = trees.capture()
+        shutil.rmtree(root)
+        root.mkdir()
+        fill(root, after)
+        end = trees.capture()
+        assert trees.applied(base, trees.patch(base, end)) == end
+        assert trees.applied(end, trees.patch(end, base)) == base
+        assert {c.path for c in trees.changes(base, end)} == {
+            n for n in before.keys() | after.keys() if before.get(n) != after.get(n)
+        }
+        trees.write(base, Path(place) / "copy")
+        assert contents(Path(place) / "copy") == before
+        mixed = {
+            **{n: c for n, c in after.items() if n not in restored},
+            **{n: before[n] for n in restored if n in before},
+        }
+        trees.write(trees.with_paths_from(end, base, restored), Path(place) / "mixed")
+        assert contents(Path(place) / "mixed") == mixed
 
 
 def test_secrets_files_and_huge_files_stay_out(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:

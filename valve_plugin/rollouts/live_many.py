@@ -24,7 +24,7 @@ from valve_plugin.rollouts import live, workspace
 from valve_plugin.rollouts.executors import LocalExecutor, stopping
 from valve_plugin.rollouts.exits import one_line
 from valve_plugin.rollouts.live import Base, Run
-from valve_plugin.rollouts.live_check import Check, Graded
+from valve_plugin.rollouts.live_check import Check, Graded, in_mini
 from valve_plugin.rollouts.live_place import copy, environment
 from valve_plugin.rollouts.live_record import keep, learn_from
 from valve_plugin.rollouts.runner import RolloutResult, RolloutSpec
@@ -56,7 +56,7 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
     try:
         base = _ready(run, agent)
     except ValveError as e:
-        run.say(f"no attempt was made, and nothing was changed: {e}")
+        run.say(f"no attempt was made, and nothing was changed: {in_mini(e)}")
         return {"exit_status": NOT_RUN, "submission": ""}
     check = Check(run.settings, base)
     _announce(run, check)
@@ -102,9 +102,9 @@ def _announce(run: Run, check: Check) -> None:
     try:
         reason = check.unusable()
     except (SandboxError, InfrastructureError) as e:
-        reason = str(e)
+        reason = in_mini(e)
     if reason:
-        run.say(f"the check cannot grade, so the attempts are recorded, and none is applied: {one_line(reason)}")
+        run.say(f"the check cannot grade, so the attempts are recorded, and none is applied: {reason}")
 
 
 def as_settings(settings: Settings, agent: Any, scratch: Path, base: Base) -> Settings:
