@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.retrieval.given import banks, sentences, shelf
-from valve_plugin.bank import block
+from valve_plugin.bank import block, embedding, retrieval
 from valve_plugin.bank.retrieval import QUERY_LIMIT, candidate, explain, retrieve
 from valve_plugin.codec import canonical
 from valve_plugin.config import Settings
@@ -57,6 +57,14 @@ def test_the_index_ranks_as_the_equation_does(bank: Bank, task_id: str, issue: s
     assert context.text == block.render(chosen)
     assert context.bank_hash == bank.hash
     assert context.embedding == "hashing"
+
+
+@given(banks(), sentences, sentences, limits, limits)
+def test_large_banks_are_ranked_as_small_ones(bank: Bank, task_id: str, issue: str, p: int, s: int) -> None:
+    small = retrieve(using(p, s), bank, task_id, issue)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retrieval, "LARGE", 1)
+        assert retrieve(using(p, s), msgspec.structs.replace(bank), task_id, issue) == small
 
 
 @given(banks(), sentences, sentences)
@@ -292,6 +300,21 @@ def test_a_one_shot_retrieve_reads_few_bodies() -> None:
         patch.setattr("valve_plugin.bank.embedding.hashing_vector", lambda t: read.append(t) or original(t))
         retrieve(using(), bank, "t", " ".join(f"word{n}" for n in range(12)))
     assert len(read) < 50
+
+
+def test_sums_near_their_largest_are_the_same_integers_with_numpy() -> None:
+    """The longest texts a record may hold, every word of them rare and asked for: floats must still be exact."""
+    letters = [chr(c) for c in range(0x4E00, 0x4E00 + 1150)]  # each a word of its own
+    heavy = skill("heavy", "".join(letters[:600]), scope="".join(letters[550:1150]), outcomes="++-")
+    bank = Bank(repo="a/b", skills=(*many(retrieval.LARGE).skills, heavy))
+    numbers = retrieval.Index(bank, embedding.choose("hashing")).shelves["skill"]
+    query = retrieval.Query(frozenset([*letters, "the", "word3"]), lambda vector: 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retrieval, "LARGE", 10**9)
+        plain = retrieval.Index(bank, embedding.choose("hashing")).shelves["skill"]
+        expected = plain._sums(query)
+    assert numbers._sums(query) == expected
+    assert max(expected) > 1 << 60
 
 
 def test_threads_may_share_a_bank() -> None:
