@@ -48,7 +48,6 @@ class TestInTheSandbox:
         [
             ("python -m pytest -q test_fine.py", "it passes at the base already"),
             ("python -m pytest -q test_missing.py", "the test does not exist (exit code 4)"),
-            ("python -m pytest -q test_fine.py -k nothing_like_it", "pytest found no tests (exit code 5)"),
             ("python -m pytest -q test_import.py", "could not be imported: no test failed (exit code 2)"),
             ("no-such-command", "it could not run (exit code 127)"),
             ("kill -9 $$", "it could not run (exit code"),
@@ -68,7 +67,7 @@ class TestInTheSandbox:
         (project.root / "test_new.py").write_text(
             "from calc import add\n\ndef test():\n    open('ran', 'w').close()\n    assert add(1, 1) == 2\n"
         )
-        project.run(FIX, check="python -m pytest -q test_new.py")
+        project.run(FIX, check="python -c 'import test_new; test_new.test()'")
         assert project.attempt().outcome == "resolved"
         assert not (project.root / "ran").exists()
         assert not list(project.root.rglob("__pycache__"))
@@ -113,7 +112,7 @@ class TestInTheSandbox:
             "    from calc import add\n    assert add(2, 2) == 4\n"
         )
         (project.root / "test_probe.py").write_text(probe)
-        project.run(FIX, check="python -m pytest -q test_probe.py")
+        project.run(FIX, check="python -c 'import test_probe; test_probe.test()'")
         assert project.attempt().outcome == "resolved", project.attempt().reason
 
     def test_a_check_is_stopped_at_its_time_limit(self, project: Project) -> None:
@@ -184,6 +183,11 @@ def test_ctrl_c_during_the_check_still_records(project: Project, monkeypatch: py
 
 def completed(returncode: int, output: bytes = b"", limit: Limit = "") -> Completed:
     return Completed(returncode=returncode, output=output, truncated=False, limit=limit)
+
+
+@pytest.mark.parametrize(("code", "reason"), [(3, "internal error"), (5, "found no tests")])
+def test_the_other_exit_codes_of_pytest_have_their_reason(code: int, reason: str) -> None:
+    assert reason in not_a_failure("pytest", completed(code))
 
 
 @given(st.integers(-31, 255))

@@ -75,6 +75,7 @@ def test_against_a_server_with_a_check(project: Project, data_dir: Path, tmp_pat
         ]
 
 
+@pytest.mark.heavy
 def test_attempts_against_a_server(project: Project, tmp_path: Path) -> None:
     need("bwrap")
     output = tmp_path / "t.json"
