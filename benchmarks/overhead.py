@@ -5,7 +5,8 @@ of 100 files; the model costs no time, and litellm, which takes mini seconds to 
 stock run is as short as a run can be. Two independent measurements, user and system time together:
 
 - inside the process, a meter at our entry points (start-up line, option, imports, hooks) adds up what passes
-  before mini's own code goes on, and for the git processes that our hooks start, separately;
+  before mini's own code goes on, and for the git processes that our hooks start, separately. Modules that a stock
+  run imports as well are imported before, so that nobody is charged for them;
 - from outside, the whole process with its children, with the plugin less without.
 
     python benchmarks/overhead.py [--runs 30] [--items 200]
@@ -29,14 +30,14 @@ from samples import History, make_bank, words
 BUDGET_MS = 50.0
 PTH = "minisweagent_valve.pth"
 
-# Runs mini as its script does. METER set: with a meter around our entry points, the start-up line under it as well
-# (VALVE_STARTUP=0 keeps `site` from running it first).
+# Runs mini as its script does. With METER, there is a meter around our entry points; the start-up line runs under it
+# as well (VALVE_STARTUP=0 keeps `site` from running it first). STOCK is where a stock run leaves its modules' names.
 CHILD = '''
-import os, sys, time
+import atexit, contextlib, importlib, json, os, resource, sys, time
 
-def cpu():
-    t = os.times()
-    return t.user + t.system, t.children_user + t.children_system
+def children():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 class Meter:
     """Adds up the time between entering our code and leaving it; nested entries count once."""
@@ -47,18 +48,25 @@ class Meter:
         def metered(*args, **kwargs):
             if self.depth:
                 return function(*args, **kwargs)
-            self.depth, before, start = 1, cpu(), time.process_time()
+            self.depth, before, start = 1, children(), time.process_time()
             try:
                 return function(*args, **kwargs)
             finally:
                 own = time.process_time() - start
                 self.depth, self.spent = 0, self.spent + own
-                self.children += cpu()[1] - before[1]
+                self.children += children() - before
                 self.parts[name] = self.parts.get(name, 0.0) + own
         return metered
 
 meter = Meter()
-if os.environ.get("METER"):
+stock = os.environ["STOCK"]
+if "METER" not in os.environ:
+    atexit.register(lambda: open(stock, "w").write(json.dumps(list(sys.modules))))
+else:
+    for name in json.load(open(stock)):
+        if name not in ("__main__", "minisweagent.run.mini"):
+            with contextlib.suppress(ImportError):  # some are no modules, as those of six.moves
+                importlib.import_module(name)
     sys.orig_argv = [sys.executable, "/bin/mini"]
     del os.environ["VALVE_STARTUP"]
     line = open(os.environ["METER_PTH"]).read()
@@ -79,7 +87,6 @@ if os.environ.get("METER"):
         return request
 
     _boot._prepare = prepared
-    import atexit, json
     report = lambda: {"spent": meter.spent, "children": meter.children, "parts": meter.parts}
     atexit.register(lambda: open(os.environ["METER"], "w").write(json.dumps(report())))
 sys.argv[0] = "mini"
@@ -105,7 +112,8 @@ def make_project(directory: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(f"# {words(rng, 12)}" for _ in range(100)))
     git = ["git", "-c", "user.name=b", "-c", "user.email=b@example.org"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "start"]):
+    remote = ["remote", "add", "origin", "git@example.org:benchmark/benchmark.git"]
+    for command in (["init", "-q"], remote, ["add", "."], ["commit", "-q", "-m", "start"]):
         subprocess.run([*git, *command], cwd=directory / "project", check=True)
     commands = ["ls", "echo changed >> package_3/module_3.py", "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"]
     outputs = [
@@ -117,8 +125,9 @@ def make_project(directory: Path) -> None:
     (directory / "child.py").write_text(CHILD)
 
 
-def run(directory: Path, bank: Path, task: str, *, plugin: bool, metered: bool = False) -> Run:
-    """Run mini once in a fresh process."""
+def run(directory: Path, bank: Path, task: str, *, plugin: bool, own_script: bool = False) -> Run:
+    """Run mini once in a fresh process: its own script, or ours (with the plugin: metered)."""
+    metered = plugin and own_script
     subprocess.run(["git", "checkout", "-q", "."], cwd=directory / "project", check=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("VALVE_", "MSWEA_", "METER"))}
     env |= {
@@ -127,14 +136,15 @@ def run(directory: Path, bank: Path, task: str, *, plugin: bool, metered: bool =
         "MSWEA_GLOBAL_CONFIG_DIR": str(directory / "mini"),
         "VALVE_DATA": str(directory / "data"),
         "VALVE_BANK": str(bank),
+        "STOCK": str(directory / "modules.json"),
     }
     meter = directory / "meter.json"
     if metered:
-        env |= {"METER": str(meter), "METER_PTH": str(Path(__file__).parents[1] / PTH), "VALVE_STARTUP": "0"}
-    elif not plugin:
+        env |= {"METER": str(meter), "METER_PTH": str(Path(__file__).parents[1] / PTH)}
+    if metered or not plugin:
         env["VALVE_STARTUP"] = "0"
-    start = [] if metered else [str(Path(sys.executable).parent / "mini")]
-    command = [sys.executable, *(start or [str(directory / "child.py")])]
+    script = directory / "child.py" if own_script else Path(sys.executable).parent / "mini"
+    command = [sys.executable, str(script)]
     command += [*(["--plugin", "valve"] if plugin else []), "-y", "--exit-immediately", "-t", task]
     command += ["-c", "mini.yaml", "-c", str(directory / "model.yaml"), "-o", str(directory / "t.json")]
     with (directory / "out").open("w") as out:
@@ -167,14 +177,16 @@ def main() -> None:
         make_project(directory)
         bank = make_bank(rng, args.items)
         history = History(directory / "bank")
+        (directory / "bank" / "valve.toml").write_text('repo = "benchmark/benchmark"\ntest_command = "pytest"\n')
         history.grow(tuple(item for pair in zip(bank.principles, bank.skills, strict=True) for item in pair))
-        task = words(rng, 200)
+        run(directory, directory / "bank", "look around", plugin=False, own_script=True)
         stock, ours, metered = [], [], []
         for n in range(args.runs + 1):
+            task = words(rng, 200)
             runs = (
                 run(directory, directory / "bank", task, plugin=False),
                 run(directory, directory / "bank", task, plugin=True),
-                run(directory, directory / "bank", task, plugin=True, metered=True),
+                run(directory, directory / "bank", task, plugin=True, own_script=True),
             )
             if n:  # the first round compiles and fills caches
                 for kept, one in zip((stock, ours, metered), runs, strict=True):

@@ -54,14 +54,18 @@ def read_limited(path: Path, max_bytes: int, what: str) -> bytes:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
                 raise BankError(f"{path}: {what} is not a regular file; put a file there or choose another --bank")
-            if info.st_size > max_bytes:
-                raise BankError(
-                    f"{path}: {what} has {info.st_size} bytes, expected at most {max_bytes}; is this the right file?"
-                )
-            with open(fd, "rb", closefd=False) as file:
-                return file.read(max_bytes)
+            _require_size(path, info.st_size, max_bytes, what)
+            with open(fd, "rb", buffering=0, closefd=False) as file:
+                data: bytes = file.readall()  # `read(max_bytes)` would reserve that much memory first
+            _require_size(path, len(data), max_bytes, what)
+            return data
         finally:
             os.close(fd)
+
+
+def _require_size(path: Path, size: int, max_bytes: int, what: str) -> None:
+    if size > max_bytes:
+        raise BankError(f"{path}: {what} has {size} bytes, expected at most {max_bytes}; is this the right file?")
 
 
 def write_atomic(path: Path, data: bytes) -> None:

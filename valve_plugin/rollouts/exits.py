@@ -22,10 +22,9 @@ _AGENT_ERRORS = {
     "ContentPolicyViolationError": "the provider refused the conversation's content",
 }
 # Providers behind gateways report an overflow as a plain bad request.
-_OVERFLOW = re.compile(
-    r"context[ _-]?(?:window|length)|maximum context|prompt is too long|input is too long|too many (?:input )?tokens"
-    r"|exceeds? the (?:maximum|model's|available) (?:number of tokens|context)",
-    re.IGNORECASE,
+_OVERFLOW = (
+    r"(?i)context[ _-]?(?:window|length)|maximum context|prompt is too long|input is too long"
+    r"|too many (?:input )?tokens|exceeds? the (?:maximum|model's|available) (?:number of tokens|context)"
 )
 _LINE = 300
 
@@ -45,7 +44,7 @@ def classify(exit_status: str, error: Sequence[str] = (), message: str = "") -> 
         for name in error:
             if name in _AGENT_ERRORS:
                 return "unresolved", one_line(f"{_AGENT_ERRORS[name]}: {message}")
-        if "BadRequestError" in error and _OVERFLOW.search(message):
+        if "BadRequestError" in error and re.search(_OVERFLOW, message):
             return "unresolved", one_line(f"{_AGENT_ERRORS['ContextWindowExceededError']}: {message}")
         return "errored", one_line(f"{error[0]}: {message}")
     if exit_status == "Submitted":
