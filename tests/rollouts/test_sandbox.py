@@ -154,7 +154,7 @@ def test_the_hosts_files_are_not_there(sandbox: Sandbox, place: Workspace, calc_
 
 def test_writing_outside_is_refused(sandbox: Sandbox, place: Workspace, calc_task: tuple[Prepared, Task]) -> None:
     prepared, _ = calc_task
-    for target in ("/usr/x", "/etc/x", "/x", f"{prepared.venv}/x", f"{prepared.venv}/bin/python", "/testbed/../x"):
+    for target in ("/usr/x", "/etc/x", "/x", f"{prepared.venv}/x", f"{prepared.venv}/bin/python", "/testbed/../x", "/dev/x", "/home/x"):
         done = sandbox.run(f"echo x > {target}", place)
         assert done.returncode != 0, target
     assert not (prepared.venv / "x").exists()
@@ -236,6 +236,16 @@ def test_nothing_outlives_a_killed_parent(place: Workspace, sandbox: Sandbox, tm
     assert left.exists()  # nobody was there to remove it
     with workspaces.empty():
         assert not left.exists()
+
+
+def test_a_command_cannot_pass_for_a_broken_sandbox(sandbox: Sandbox, place: Workspace) -> None:
+    done = sandbox.run("echo 'bwrap: Creating new namespace failed' >&2; exit 1", place)
+    assert done.returncode == 1
+
+
+def test_a_sandbox_that_cannot_be_set_up_is_the_hosts_fault(sandbox: Sandbox, place: Workspace) -> None:
+    with pytest.raises(SandboxError, match="bubblewrap failed: bwrap: "):
+        sandbox.run("true", place, readonly=[Path("/no/such/place")])
 
 
 def test_works_from_threads_at_once(sandbox: Sandbox, calc_task: tuple[Prepared, Task]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -96,6 +97,7 @@ class Bubblewrap:
         visible = environment(workspace, workspace.place, _HOME, _TMP) | dict(env or {})
         settings = [word for name, value in visible.items() for word in ("--setenv", name, value)]
         outer = [
+            "bwrap",
             *_isolate(workspace.uid),
             *_mounts(workspace, readonly),
             *settings,
@@ -106,9 +108,13 @@ class Bubblewrap:
         ]
         # An empty environment for bwrap itself too: inside, it is process 1, whose environment can be read.
         bare = {"PATH": os.environ.get("PATH", os.defpath)}
-        done = supervise(["bwrap", *outer], workspace.root, limits, env=bare, stdin=stdin)
-        if done.returncode == 1 and done.output.startswith(b"bwrap: "):
-            raise SandboxError(f"bubblewrap did not start: {done.output[:300].decode('utf-8', 'replace')}")
+        with tempfile.TemporaryFile(dir=workspace.root) as status:
+            outer[1:1] = ["--json-status-fd", str(status.fileno())]
+            done = supervise(outer, workspace.root, limits, env=bare, stdin=stdin, pass_fds=[status.fileno()])
+            status.seek(0)
+            # Written once the command really runs; what it prints or returns says nothing about the sandbox.
+            if not done.limit and b"exit-code" not in status.read():
+                raise SandboxError(f"bubblewrap failed: {done.output[-300:].decode('utf-8', 'replace')}")
         return done
 
 
@@ -196,7 +202,8 @@ def _mounts(workspace: Workspace, readonly: Sequence[Path]) -> list[str]:
     words += [*_parents(workspace.place), "--bind", str(workspace.path), workspace.place]
     for path in (*workspace.readonly, *readonly):
         words += _bind("--ro-bind", str(path)) if not str(path).startswith("/usr/") else []
-    return words
+    # What is left is bwrap's own file system in memory: nobody's to fill.
+    return [*words, "--remount-ro", "/dev", "--remount-ro", "/"]
 
 
 def _bind(how: str, path: str) -> list[str]:

@@ -14,7 +14,8 @@ from pathlib import Path
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.errors import InfrastructureError
 
-_MOST = 4096
+MOST = 4096
+"""Slots there can be at once."""
 
 
 @contextmanager
@@ -56,17 +57,19 @@ def remove(path: Path) -> None:
         return
     shutil.rmtree(path, ignore_errors=True)
     if path.exists():
-        for folder, _, _ in os.walk(path):  # topdown, so a parent is opened before its children are listed
-            os.chmod(folder, stat.S_IRWXU)
+        for folder, names, _ in os.walk(path):  # from the top, so a folder is opened before it is listed
+            for name in names:
+                if not os.path.islink(os.path.join(folder, name)):
+                    os.chmod(os.path.join(folder, name), stat.S_IRWXU)
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _acquire(root: Path) -> tuple[int, int]:
-    for number in range(_MOST):
+    for number in range(MOST):
         lock = _try_lock(root / f"{number}.lock")
         if lock is not None:
             return number, lock
-    raise InfrastructureError(f"{root}: all {_MOST} workspaces are in use; are other runs still going?")
+    raise InfrastructureError(f"{root}: all {MOST} workspaces are in use; are other runs still going?")
 
 
 def _try_lock(path: Path) -> int | None:

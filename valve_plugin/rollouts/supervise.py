@@ -48,6 +48,7 @@ def supervise(
     env: Mapping[str, str],
     stdin: bytes = b"",
     cwd: Path | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> Completed:
     """Run a command until it ends or exceeds a limit, then kill whatever it started.
 
@@ -66,6 +67,7 @@ def supervise(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=pass_fds,
         )
     except OSError as e:
         raise SandboxError(f"{command[0]} cannot be started: {e}") from e

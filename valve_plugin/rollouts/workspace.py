@@ -14,15 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from valve_plugin.bank.paths import data_dir
+from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import TaskError
 from valve_plugin.records import Task
-from valve_plugin.rollouts.slots import slot
+from valve_plugin.rollouts.slots import MOST, slot
 from valve_plugin.rollouts.state import state
 from valve_plugin.tasks.git import TreeEntry, git, read_tree, write_tree
 from valve_plugin.tasks.repository import Prepared, interpreter_prefix
 
 MAX_PATCH_BYTES = 10_000_000
-_FIRST_UID = 1_900_000_000  # far above any real user: as root, each workspace's processes get a uid of their own
+_FIRST_UID = 1_900_000_000  # far above any real user
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ def at_commit(prepared: Prepared, commit: str) -> Iterator[Workspace]:
 def empty(prepared: Prepared | None = None) -> Iterator[Workspace]:
     """Yield a workspace with an empty tree, for callers that fill it themselves."""
     with slot() as (number, root):
-        uid = _FIRST_UID + number if os.geteuid() == 0 else os.getuid()
+        uid = _own_uid(number) if os.geteuid() == 0 else os.getuid()
         places = {name: root / name for name in ("testbed", "home", "tmp")}
         for place in places.values():
             place.mkdir()
@@ -203,6 +205,12 @@ def _read(path: Path) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(fd, "rb") as file:
         return file.read()
+
+
+def _own_uid(number: int) -> int:
+    """Return a uid that no other live workspace on this machine has, so that limits count its processes only."""
+    block = int(digest_bytes(os.fsencode(data_dir()))[:8], 16) % 60_000  # other data directories count from 0 as well
+    return _FIRST_UID + block * MOST + number
 
 
 def _give(path: Path, uid: int) -> None:
