@@ -36,14 +36,14 @@ class Session:
     def minisweagent_configure(
         self, config: dict[str, Any], options: Mapping[str, Any], manager: pluggy.PluginManager
     ) -> None:
-        """Take `valve.*` out of mini's configuration; find the bank and its settings.
+        """Take the settings from `valve.*` of mini's configuration, and find the bank and those it brings.
 
         Raises:
             ConfigError: a wrong setting, or one that cannot be honoured here.
             BankNotFoundError: the bank that was named does not exist.
         """
         self.manager = manager
-        given = dict(config.pop("valve", None) or {})
+        given = dict(config.get("valve") or {})
         self.settings = resolve(given, where="valve.*")
         self.bank_dir = _bank(self.settings)
         if self.bank_dir is not None:
@@ -84,6 +84,8 @@ def _with_file(bank_dir: Path, given: Mapping[str, Any]) -> Settings:
     except ConfigError as e:
         say(f"{e}; going on without that file")
         return asked
+    if settings.learn == "inline" and asked.learn != "inline":
+        settings = replace(settings, learn="queue")  # judging calls models and runs code: see ASKED_FOR
     return replace(settings, **{name: getattr(asked, name) for name in ASKED_FOR})
 
 

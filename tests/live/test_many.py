@@ -66,7 +66,7 @@ def test_the_shortest_passing_patch_is_applied(project: Project, capsys: pytest.
     assert "valve: applied attempt 3: 2 changed lines in calc.py" in said
     assert said[-1] == "valve: 2 of 3 attempts passed: queued for learning; 1 waiting, `valve gate` judges them"
     assert any("not graded and are not applied: test_calc.py" in line for line in said)
-    saved = Path(next(line for line in said if "all of it is" in line).split("all of it is ")[1])
+    saved = Path(next(line for line in said if "all of it is" in line).split("all of it is in ")[1])
     assert "+extra" in saved.read_text()
 
     assert agent.n_calls == 9
@@ -116,7 +116,7 @@ def test_a_tree_that_changed_meanwhile_is_left_alone(
     said = capsys.readouterr().err
     assert "nothing was applied: these changed while the attempts ran: mine.py" in said
     assert "a - b" in (project.root / "calc.py").read_text()
-    patch = Path(said.split("the patch is ")[1].strip()).read_text()
+    patch = Path(said.split("the patch is in ")[1].strip()).read_text()
     assert "+    return a + b" in patch
 
 

@@ -11,7 +11,10 @@ import pytest
 
 from tests.live.conftest import CHECK, FIX, Project, item, make_bank, make_project
 from valve_plugin import instrument
+from valve_plugin.config import changed
 from valve_plugin.errors import BankNotFoundError, ConfigError
+from valve_plugin.hooks import Valve
+from valve_plugin.plugins import load
 
 
 def system(agent: Any) -> str:
@@ -125,7 +128,13 @@ def test_a_bank_that_cannot_be_used_costs_one_line(
 
 
 def test_settings_of_the_bank_apply_but_may_not_run_anything(project: Project) -> None:
-    (project.bank / "valve.toml").write_text("top_skills = 0\ncheck = 'touch ran'\nattempts = 3\nunsafe_local = true\n")
+    evil = "check = 'touch ran'\nattempts = 3\nunsafe_local = true\nlearn = 'inline'\n"
+    (project.bank / "valve.toml").write_text(f"top_skills = 0\n{evil}")
+    session = Valve()
+    session.minisweagent_configure({}, {}, load(["valve"]))
+    assert changed(session.settings) == {"top_skills": 0}
+    session.minisweagent_configure({"valve": {"learn": "inline"}}, {}, load(["valve"]))
+    assert session.settings.learn == "inline"
     agent = project.run(FIX)
     assert system(agent) == "You fix code.", "top_skills"
     assert project.attempt().check == ""
@@ -289,7 +298,6 @@ def test_an_agent_that_works_elsewhere_is_recorded_with_what_it_submits(project:
 def test_agents_in_threads_are_recorded_each_for_itself(project: Project) -> None:
     from valve_plugin.host.events import Host
     from valve_plugin.host.instrument import attach
-    from valve_plugin.plugins import load
 
     host = Host(load(["valve"]))  # one for all, as in a batch
     host.configure({}, {})

@@ -75,7 +75,8 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
         _apply(run, base, check, chosen)
     elif run.settings.check:
         run.say("no attempt passes the check: your files are as they were")
-    learn_from(run.bank_dir, run.local, done[-1].attempt, run.settings.learn, run.say)
+    for one in done:
+        learn_from(run.bank_dir, run.local, one.attempt, run.settings.learn, run.say)
     return _hand_over(agent, done, chosen or done[-1])
 
 
@@ -225,13 +226,15 @@ def _apply(run: Run, base: Base, check: Check, chosen: Done) -> None:
         run.say(f"its changes to tests were not graded and are not applied: {', '.join(dropped)}; all of it is {where}")
 
 
-def _saved(run: Run, attempt: Attempt) -> Path:
-    """Return a file with the attempt's patch, as it was recorded."""
-    folder = run.local.dir / "patches"
-    files.make_dir(folder)
-    path = folder / f"{attempt.id}.patch"
-    files.write_atomic(path, attempt.patch.encode())
-    return path
+def _saved(run: Run, attempt: Attempt) -> str:
+    """Write the attempt's patch, as it was recorded, to a file; return where, or why not."""
+    path = run.local.dir / "patches" / f"{attempt.id}.patch"
+    try:
+        files.make_dir(path.parent)
+        files.write_atomic(path, attempt.patch.encode())
+    except OSError as e:
+        return f"not kept: {one_line(str(e))}"
+    return f"in {path}"
 
 
 def _hand_over(agent: Any, done: Sequence[Done], shown: Done) -> Mapping[str, Any]:
