@@ -57,6 +57,6 @@ def whole(evolve: Evolve, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 ARGUMENTS = (
-    "evolve", "--panel-size", "3", "--rollouts", "2", "--unsafe-local",
+    "evolve", "--panel-size", "4", "--rollouts", "2", "--unsafe-local",
     "-c", 'plugins=["valve","toy"]', "-c", "model=toy", "-c", "embedding=hashing", "-c", "rho=0.1",
 )  # fmt: skip

@@ -35,7 +35,7 @@ def valve_attempt(settings, task, context, ordinal, source):
     ):
         outcome, reason = "errored", "the provider is down"
     else:
-        chance = 0.45 + 0.3 * ("GOOD" in context.text) - 0.3 * context.text.count("BAD")
+        chance = 0.4 + 0.2 * ("GOOD" in context.text) - 0.3 * context.text.count("BAD")
         solved = draw("attempt", settings.seed, task.instance_id, ordinal, context.hash) < chance
         outcome, reason = ("resolved", "") if solved else ("unresolved", "a test fails")
     return Attempt(

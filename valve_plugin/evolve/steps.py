@@ -108,14 +108,13 @@ class Steps:
         )
 
     def pending(self) -> Proposal | None:
-        """Return the last proposal if it still waits for a verdict, brought up to date with the bank."""
-        last = waiting(self.store)
-        if last is None:
-            return None
-        fresh = refreshed(last, self.store.bank)
-        if fresh != last:
-            self.record(fresh)
-        return None if fresh.empty else fresh
+        """Return the proposal that waits for a verdict, brought up to date with the bank."""
+        while proposal := waiting(self.store):
+            fresh = refreshed(proposal, self.store.bank)
+            if fresh == proposal:
+                return proposal
+            self.record(fresh)  # it stands in for the other; when nothing is left of it, the next one's turn comes
+        return None
 
     def validate(self, proposal: Proposal) -> Verdict:
         """Ask the gate."""
@@ -183,14 +182,14 @@ class Steps:
 
 
 def waiting(store: BankStore) -> Proposal | None:
-    """Return the ledger's last proposal if nothing was decided about it."""
-    last: Proposal | None = None
+    """Return the oldest proposal nothing was decided about; a task's later proposal stands in for an earlier one."""
+    latest: dict[str, Proposal] = {}
     for entry in store.entries():
         if isinstance(entry, Proposed):
-            last = entry.proposal
-        elif isinstance(entry, Judged) and last and entry.verdict.proposal_id == last.id:
-            last = last if entry.verdict.decision == "indecisive" else None
-    return None if last is None or last.empty else last
+            latest[entry.proposal.task_id] = entry.proposal
+        elif isinstance(entry, Judged) and entry.verdict.decision != "indecisive":
+            latest = {task: p for task, p in latest.items() if p.id != entry.verdict.proposal_id}
+    return next((p for p in latest.values() if not p.empty), None)
 
 
 def mixed(attempts: Sequence[Attempt]) -> bool:

@@ -1,0 +1,38 @@
+"""The small repository and the toy plugin of the evolution tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.evolve.conftest import ARGUMENTS, calc, evolve, toy, whole  # noqa: F401 (fixtures)
+from valve_plugin import config
+from valve_plugin.bank.store import BankStore
+
+
+@pytest.fixture
+def plugins(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """The toy plugin is installed, here and in the processes started from here."""
+    monkeypatch.syspath_prepend(str(toy))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture
+def bank(whole: Path, tmp_path: Path) -> Path:  # noqa: F811
+    """A copy of the evolved bank, free to change."""
+    return Path(shutil.copytree(whole, tmp_path / "bank"))
+
+
+@pytest.fixture
+def settings(calc: Path) -> Callable[[BankStore], config.Settings]:  # noqa: F811
+    """Settings of a run with the toy plugin."""
+
+    def of(store: BankStore, **changes: object) -> config.Settings:
+        given = {"plugins": ["valve", "toy"], "model": "toy", "unsafe_local": True, "tasks": str(calc), **changes}
+        return store.settings(given)
+
+    return of
