@@ -207,8 +207,11 @@ def test_minis_own_default_model_and_keys_are_used(
         for name, value in server.environment().items():
             if name != "OPENAI_API_KEY":
                 monkeypatch.setenv(name, value)
+        unnamed = rollout_key(Settings(), taskset.tasks[0], NONE, 0)  # the same before and after anything ran
         made = attempt(Settings(step_limit=20, model_tries=1), taskset.tasks[0], NONE, 0, "evolve")
     assert (made.model, made.exit_status) == ("openai/any", "Submitted")
+    assert unnamed == rollout_key(Settings(), taskset.tasks[0], NONE, 0)
+    assert unnamed == rollout_key(Settings(model="openai/any"), taskset.tasks[0], NONE, 0)
 
 
 def test_the_key_counts_what_determines_a_rollout(

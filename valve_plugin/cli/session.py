@@ -151,6 +151,9 @@ def _open_or_create(bank: str, taskset: TaskSet) -> BankStore:
 
 
 def _require_model(settings: Settings) -> None:
+    from valve_plugin.rollouts import mini_settings
+
+    mini_settings.load()  # the default model and keys that mini keeps for its user; the extractor needs them too
     if not settings.model and not os.environ.get("MSWEA_MODEL_NAME"):
         raise ConfigError(
             "no model is named: give -c model=NAME (any litellm name), or set mini's default with "

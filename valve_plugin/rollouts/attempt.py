@@ -85,6 +85,7 @@ def rollout_key(settings: Settings, task: Task, context: Context, ordinal: int) 
 
 def solver_configuration(settings: Settings) -> dict[str, Any]:
     """Return what of the settings (and of the files and versions they name) changes how the agent solves a task."""
+    mini_settings.load()  # where no model is named, mini's default counts
     return {
         "mini": version("mini-swe-agent"),
         "model": settings.model or os.environ.get("MSWEA_MODEL_NAME", ""),
