@@ -346,5 +346,6 @@ repositories = st.builds(
     test_roots=st.sampled_from([("tests",), ("pkg/tests", "t")]),
     pytest_args=st.lists(texts(0, 8), max_size=2).map(tuple),
     suite=st.sampled_from(["", "suite.txt"]),
+    flaky=st.lists(texts(0, 8), max_size=2).map(tuple),
     cpu_seconds=positives,
 )

@@ -78,6 +78,11 @@ def test_home_and_tmp_last_from_command_to_command(any_sandbox: Sandbox, place: 
     assert any_sandbox.run("cat ~/kept $TMPDIR/kept", place).output == b"1\n2\n"
 
 
+def test_git_works_as_the_agent_expects(any_sandbox: Sandbox, place: Workspace) -> None:
+    done = any_sandbox.run("echo x >> README.md && git commit -qam work && git log --format=%s && git status -s", place)
+    assert done.output == b"work\nInitial commit\n"
+
+
 def test_output_is_cut_without_a_deadlock(any_sandbox: Sandbox, place: Workspace) -> None:
     done = any_sandbox.run("head -c 50000000 /dev/zero; echo end", place, limits=Limits(output_bytes=1000))
     assert done.output == b"\0" * 1000

@@ -163,6 +163,10 @@ def environment(workspace: Workspace, root: str, home: str, tmp: str) -> dict[st
         "GIT_AUTHOR_EMAIL": "agent@localhost",
         "GIT_COMMITTER_NAME": "agent",
         "GIT_COMMITTER_EMAIL": "agent@localhost",
+        # The tree's owner is a uid of its own, which git would take for somebody else's where commands run plainly.
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "safe.directory",
+        "GIT_CONFIG_VALUE_0": "*",
     }
 
 
@@ -220,8 +224,9 @@ def _parents(path: str) -> list[str]:
 def _bubblewrap_fails() -> str:
     """Return why bubblewrap cannot be used on this machine, empty when it works; tried once per process."""
     bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        return "bwrap is not on PATH"
+    missing = [tool for tool in ("bwrap", "prlimit", "setpriv") if shutil.which(tool) is None]
+    if bwrap is None or missing:
+        return f"{' and '.join(missing)} not on PATH (prlimit and setpriv come with util-linux)"
     probe = [bwrap, *_isolate(os.getuid()), *(w for p in _SYSTEM if os.path.exists(p) for w in ("--ro-bind", p, p))]
     probe += ["--proc", "/proc", "--dev", "/dev", "--", "/usr/bin/true"]
     try:

@@ -49,7 +49,7 @@ def skip(path: str, test_roots: Sequence[str]) -> bool:
 
 
 def stable_suite(prepared: Prepared, sandbox: Sandbox) -> list[str]:
-    """Return the tests that pass in two runs on the untouched source, sorted.
+    """Return the tests that pass in two runs on the untouched source and are not known as flaky, sorted.
 
     Raises:
         TaskError: no test passes, or a run was cut short.
@@ -57,7 +57,7 @@ def stable_suite(prepared: Prepared, sandbox: Sandbox) -> list[str]:
     runs = [_run(prepared, prepared.base, sandbox) for _ in range(2)]
     if trouble := next((run.trouble for run in runs if run.trouble), ""):
         raise TaskError(f"{prepared.name}: its own tests do not run through: {trouble}")
-    if not (suite := sorted(_passed(runs[0]) & _passed(runs[1]))):
+    if not (suite := sorted((_passed(runs[0]) & _passed(runs[1])).difference(prepared.repository.flaky))):
         raise TaskError(f"{prepared.name}: none of its {len(runs[0].tests)} tests passes on the untouched source")
     return suite
 

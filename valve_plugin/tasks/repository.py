@@ -54,6 +54,8 @@ class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pytest_args: tuple[str, ...] = ()
     suite: Annotated[str, Meta(max_length=100)] = ""
     """File with one test id a line, beside repository.toml: what rows without PASS_TO_PASS must keep passing."""
+    flaky: tuple[str, ...] = ()
+    """Tests known to vary, kept out of the suite when tasks are generated."""
     cpu_seconds: Positive = 120
     """CPU limit of one whole test run."""
 
