@@ -17,10 +17,16 @@ GROUP = "minisweagent.plugins"
 
 
 def installed() -> dict[str, EntryPoint]:
-    """Return the entry points of the plugin group by name, nothing loaded."""
-    from importlib.metadata import entry_points  # 20 ms, so not at import
+    """Return the entry points of the plugin group by name, nothing loaded; first on the path wins, as in imports."""
+    from importlib.metadata import distributions  # 20 ms where nobody else imported it, so not at import
 
-    return {ep.name: ep for ep in entry_points(group=GROUP)}
+    found: dict[str, EntryPoint] = {}
+    for distribution in distributions():
+        # Looking for the name first takes half the time of parsing what every distribution advertises.
+        if GROUP in (distribution.read_text("entry_points.txt") or ""):
+            for entry_point in distribution.entry_points.select(group=GROUP):
+                found.setdefault(entry_point.name, entry_point)
+    return found
 
 
 def load(names: Sequence[str], *, broken: Callable[[PluginError], None] | None = None) -> pluggy.PluginManager:

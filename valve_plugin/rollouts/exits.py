@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from valve_plugin.records import AttemptOutcome
 
 Ended = Literal["submitted", "unresolved", "errored"]
 
@@ -27,6 +29,16 @@ _OVERFLOW = (
     r"|too many (?:input )?tokens|exceeds? the (?:maximum|model's|available) (?:number of tokens|context)"
 )
 _LINE = 300
+
+
+class Graded(NamedTuple):
+    """What the check says about one attempt."""
+
+    outcome: AttemptOutcome
+    reason: str
+    """In one line, also when it is resolved."""
+    dropped_paths: tuple[str, ...] = ()
+    """Changed paths that belong to the tests: they were graded as they were before."""
 
 
 def classify(exit_status: str, error: Sequence[str] = (), message: str = "") -> tuple[Ended, str]:

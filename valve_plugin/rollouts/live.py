@@ -22,13 +22,12 @@ from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, ValveError
 from valve_plugin.records import Attempt, Bank, Context
-from valve_plugin.rollouts.exits import Ended, classify, one_line
+from valve_plugin.rollouts.exits import Ended, Graded, classify, one_line
 from valve_plugin.rollouts.live_context import Say, compose
 from valve_plugin.rollouts.live_record import keep, learn_from
 from valve_plugin.rollouts.live_tree import Trees
 
 if TYPE_CHECKING:
-    from valve_plugin.rollouts.live_check import Graded
     from valve_plugin.rollouts.live_trust import Witness
 
 MAX_PATCH_BYTES = 10_000_000
@@ -250,14 +249,14 @@ def _submitted_patch(result: Mapping[str, Any]) -> str:
 
 
 def _graded(run: Run, end: str, ended: Ended | None, why: str) -> Graded:
-    from valve_plugin.rollouts.live_check import Graded, grade
-
     if ended is None or ended == "errored":
         return Graded("ungraded" if ended is None else "errored", why)
     if not run.settings.check:
         return Graded("ungraded", why or "no check was named (valve.check)")
     if run.base is None or not end:
         return Graded("ungraded", "the check needs the directory the agent worked in, and it was not captured")
+    from valve_plugin.rollouts.live_check import grade
+
     try:
         return grade(run.settings, run.base, end, unfinished=why if ended == "unresolved" else "")
     except KeyboardInterrupt:

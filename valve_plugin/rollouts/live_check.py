@@ -11,12 +11,11 @@ import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, SandboxError
-from valve_plugin.records import AttemptOutcome
-from valve_plugin.rollouts.exits import one_line
+from valve_plugin.rollouts.exits import Graded, one_line
 from valve_plugin.rollouts.protect import is_protected
 
 if TYPE_CHECKING:
@@ -42,16 +41,6 @@ _RUNNER_FILES = {
 }
 # Modules that Python or pytest would import from the working directory in place of the real ones.
 _SHADOWS = ("sitecustomize", "usercustomize", "pytest", "_pytest", "pluggy", "py", "unittest")
-
-
-class Graded(NamedTuple):
-    """What the check says about one attempt."""
-
-    outcome: AttemptOutcome
-    reason: str
-    """In one line, also when it is resolved."""
-    dropped_paths: tuple[str, ...] = ()
-    """Changed paths that belong to the tests: they were graded as they were before."""
 
 
 class Check:

@@ -22,9 +22,9 @@ from valve_plugin.errors import InfrastructureError, SandboxError, TaskError, Va
 from valve_plugin.records import Attempt
 from valve_plugin.rollouts import live, workspace
 from valve_plugin.rollouts.executors import LocalExecutor, stopping
-from valve_plugin.rollouts.exits import one_line
+from valve_plugin.rollouts.exits import Graded, one_line
 from valve_plugin.rollouts.live import Base, Run
-from valve_plugin.rollouts.live_check import Check, Graded, in_mini
+from valve_plugin.rollouts.live_check import Check, in_mini
 from valve_plugin.rollouts.live_place import copy, environment
 from valve_plugin.rollouts.live_record import keep, learn_from
 from valve_plugin.rollouts.runner import RolloutResult, RolloutSpec
