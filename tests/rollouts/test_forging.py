@@ -39,7 +39,9 @@ IMPORTED = {
         """,
     "sign by itself": """
         import sys
-        sys.audit("valve", "report", None, None, "call", "passed", False)
+        item = function = None
+        when, outcome, raised = "call", "passed", False
+        sys.audit("valve")
         """,
 }
 IMPORTED_TOO = {
@@ -105,8 +107,18 @@ IMPORTED_TOO = {
     "trace": "import sys; sys.settrace(lambda *a: None)",
     "sign from a thread": """
         import sys, threading
-        thread = threading.Thread(target=sys.audit, args=("valve", "end"))
+        thread = threading.Thread(target=sys.audit, args=("valve",))
         thread.start(); thread.join()
+        """,
+    "sign while a frame is cleaned up": """
+        import functools, gc, sys
+        class Late:
+            __del__ = functools.partial(sys.audit, "valve")
+        for _ in range(200):
+            late = Late()
+            late.cycle = late
+        del late
+        gc.set_threshold(1)
         """,
     "find the judge": """
         import gc, types

@@ -19,7 +19,10 @@ from _pytest.skipping import evaluate_xfail_marks
 
 
 class Reporter:
-    """The pytest plugin that tells the judge what happens; it holds nothing that a verdict depends on."""
+    """The pytest plugin that tells the judge what happens; it holds nothing that a verdict depends on.
+
+    `sys.audit("valve")` is how: the judge takes what it needs from the locals of whoever calls that here.
+    """
 
     def __init__(self, paths: list[str], packages: list[str]) -> None:
         self._paths = paths
@@ -28,7 +31,7 @@ class Reporter:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_load_initial_conftests(self, early_config: Any) -> Iterator[None]:
         """The environment's plugins are loaded, nothing of the tree is: from here on, newcomers are not trusted."""
-        sys.audit("valve", "seal", early_config.pluginmanager)
+        sys.audit("valve")
         # The tree comes first, also before packages of its own name that pytest brought along (Pygments). A planted
         # pytest.py shadows nothing: all of pytest is imported by now.
         sys.path[:0] = self._paths
@@ -39,18 +42,20 @@ class Reporter:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: Any) -> None:
         """Fix which object is which test."""
-        sys.audit("valve", "items", [(item, item.nodeid, _function(item)) for item in session.items])
+        tests = [(item, item.nodeid, _function(item)) for item in session.items]  # noqa: F841 (for the judge)
+        sys.audit("valve")
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[None]:
         """Tell pytest's outcome of a phase and, beside it, whether that phase raised."""
         raised = call.excinfo is not None
         result: Any = yield
-        report = result.get_result()
+        report, function, when = result.get_result(), _function(item), call.when  # noqa: F841
+        raised |= call.excinfo is not None  # unittest's failures are put there only now
         outcome = report.outcome
         if outcome == "skipped" and hasattr(report, "wasxfail"):
             outcome = "xfailed" if _declared(item) else "failed"
-        sys.audit("valve", "report", item, _function(item), call.when, outcome, raised or call.excinfo is not None)
+        sys.audit("valve")
 
 
 def _function(item: Any) -> Any:
@@ -74,7 +79,7 @@ def main() -> None:
     if importlib.util.find_spec("pytest_cov"):
         plan["arguments"].append("--no-cov")  # measuring is not grading, and a tracer may change what it watches
     pytest.main(plan["arguments"], plugins=[Reporter(plan["paths"], plan["packages"])])
-    sys.audit("valve", "end")
+    sys.audit("valve")
     os._exit(0)
 
 

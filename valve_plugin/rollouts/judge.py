@@ -5,14 +5,16 @@ leads, so the state below cannot be looked up; `gc`, which could find it, is clo
 reached from below: while the judge runs it calls nothing but C functions taken before tested code came, and touches
 foreign objects only after their exact type is known, so no foreign method ever runs with the judge on its stack.
 
-A verdict is signed only if
+It is told nothing: `sys.audit("valve")` only makes it look at the caller's frame, which must be one of the harness's
+own, and take the values from there. A verdict is signed only if
 - everyone on the caller's stack was there before the tree's code, down to the harness's own main module;
 - the functions of pytest, pluggy, unittest and the builtins are what they were;
 - no plugin on the hooks that run a test, no trace function, no import hook was planted;
 - the test's code is what its file held before tested code ran.
 
-Limits, plainly: native code can still do anything to its own process, and a third-party library that tests compare
-with (an array library's assert functions) is not watched.
+Limits, plainly: native code can still do anything to its own process; a function of pytest that is swapped in and
+out again between two looks (there is one a test) is not seen; and a third-party library that tests compare with (an
+array library's assert functions) is not watched.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ fd, harness_globals, signature = -1, {}, hashlib.blake2b()  # type: ignore[var-a
 sources: set[bytes] = set()
 trusted: dict[int, types.CodeType] = {}
 machinery: dict[str, types.ModuleType] = {}
+speakers: dict[int, str] = {}
 bindings: list[tuple[dict[str, Any], str, Any, str]] = []
 bound: dict[int, Any] = {}
 installed: dict[str, set[bytes]] = {}
@@ -60,7 +63,7 @@ def start(key: bytes, output: int, test_sources: list[str], own_globals: dict[st
 def hook(event: str, said: tuple[Any, ...]) -> None:
     """Be the audit hook."""
     if event == "valve":
-        hear(audit_frame(1), *said)
+        hear(audit_frame(1))
     elif not trusted:
         return
     elif event in HIDDEN and id(audit_frame(1).f_code) not in trusted:
@@ -69,23 +72,27 @@ def hook(event: str, said: tuple[Any, ...]) -> None:
         refuse("the code of a function of the test machinery was replaced")
 
 
-def hear(frame: types.FrameType, kind: str, *said: Any) -> None:
-    """Take one message: seal, items, report for each phase of each test, end."""
-    if kind == "seal" and not trusted:
-        seal(frame, *said)
+def hear(frame: types.FrameType) -> None:
+    """Look at a caller: first to seal, then that all tests are collected, each phase of each test, and the end."""
+    said = frame.f_locals
+    if not trusted:
+        seal(frame, said["early_config"].pluginmanager)
         record('"event":"start"')
         return
+    speaker = speakers.get(id(frame.f_code), "")
     if why := stranger(frame):
         refuse(why)
-    if kind == "items" and not watchers:
-        tests.update((id(item), (item, nodeid, function)) for item, nodeid, function in said[0])
+    if speaker == "pytest_collection_finish" and not watchers:
+        tests.update((id(item), (item, nodeid, function)) for item, nodeid, function in said["tests"])
         watchers.extend([sys.meta_path, sys.meta_path[0]])
-    elif kind == "report":
-        report(*said)
-    elif kind == "end":
+    elif speaker == "pytest_runtest_makereport":
+        report(said["item"], said["function"], said["when"], said["outcome"], said["raised"])
+    elif speaker == "main":
         if why := altered():
             refuse(why)
         record('"event":"end"')
+    else:
+        refuse(f"a verdict came by way of {frame.f_code.co_name}")
 
 
 def report(item: Any, function: Any, when: str, outcome: str, raised: bool) -> None:
@@ -119,6 +126,8 @@ def seal(frame: types.FrameType | None, plugins: Any) -> None:
     global hooks, caller_type
     hooks = vars(plugins.hook)
     caller_type = type(plugins.hook.pytest_runtest_call)
+    own = [*vars(harness_globals["Reporter"]).values(), harness_globals["main"]]
+    speakers.update((id(f.__code__), f.__name__) for f in own if type(f) is types.FunctionType)
     machinery.update((name, m) for name, m in modules.items() if name.split(".")[0] in MACHINERY)
     for module in machinery.values():
         bind(vars(module), module.__name__)
