@@ -7,7 +7,8 @@ stock run is as short as a run can be. Two independent measurements, user and sy
 - inside the process, a meter at our entry points (start-up line, option, imports, hooks) adds up what passes
   before mini's own code goes on, and for the git processes that our hooks start, separately. Modules that a stock
   run imports as well are imported before, so that nobody is charged for them;
-- from outside, the whole process with its children, with the plugin less without.
+- from outside, the whole process with its children, with the plugin less without. This holds what mini itself spends
+  on the longer system message as well: it prints it, and saves it with every step.
 
     python benchmarks/overhead.py [--runs 30] [--items 200]
 """
