@@ -6,6 +6,7 @@ import difflib
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from valve_plugin.records import Task
@@ -122,9 +123,14 @@ def row(**changes: object) -> dict[str, object]:
     }
 
 
-def write(folder: Path, rows: list[dict[str, object]] | None = None, extra: str = "") -> Path:
+def write(
+    folder: Path,
+    rows: list[dict[str, object]] | None = None,
+    extra: str = "",
+    files: Mapping[str, str] = FILES,
+) -> Path:
     """Write source, repository.toml and rows; return the task directory."""
-    for name, text in FILES.items():
+    for name, text in files.items():
         path = folder / "source" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

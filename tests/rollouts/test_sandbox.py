@@ -159,7 +159,16 @@ def test_the_hosts_files_are_not_there(sandbox: Sandbox, place: Workspace, calc_
 
 def test_writing_outside_is_refused(sandbox: Sandbox, place: Workspace, calc_task: tuple[Prepared, Task]) -> None:
     prepared, _ = calc_task
-    for target in ("/usr/x", "/etc/x", "/x", f"{prepared.venv}/x", f"{prepared.venv}/bin/python", "/testbed/../x", "/dev/x", "/home/x"):
+    for target in (
+        "/usr/x",
+        "/etc/x",
+        "/x",
+        f"{prepared.venv}/x",
+        f"{prepared.venv}/bin/python",
+        "/testbed/../x",
+        "/dev/x",
+        "/home/x",
+    ):
         done = sandbox.run(f"echo x > {target}", place)
         assert done.returncode != 0, target
     assert not (prepared.venv / "x").exists()
@@ -283,7 +292,7 @@ def test_a_bubblewrap_that_does_not_work_here_says_so(monkeypatch: pytest.Monkey
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     fake.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     sandboxes._bubblewrap_fails.cache_clear()
     try:
         with pytest.raises(SandboxError, match="No permissions to create new namespace"):

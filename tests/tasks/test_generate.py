@@ -83,6 +83,18 @@ def test_candidates_become_rows_or_reasons(tmp_path: Path, data_dir: Path, monke
     assert again == (kept, rows)
 
 
+@pytest.mark.parametrize("root", ["", "src/"])
+def test_the_tree_comes_before_a_package_that_pytest_brought_along(tmp_path: Path, data_dir: Path, root: str) -> None:
+    files = {
+        f"{root}iniconfig/__init__.py": "from iniconfig.mine import here\n",
+        f"{root}iniconfig/mine.py": "here = True\n",
+        "tests/test_it.py": "import iniconfig\n\n\ndef test_it():\n    assert iniconfig.here\n",
+    }
+    folder = calc.write(tmp_path, extra=f'source_roots = ["{root or "."}"]', files=files)
+    where = prepare(read(folder / "repository.toml"))
+    assert stable_suite(where, sandboxes.choose(Settings(unsafe_local=True))) == ["tests/test_it.py::test_it"]
+
+
 def test_a_test_that_varies_leaves_suite_and_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = generating.Row(**{k.lower(): v for k, v in calc.row(FAIL_TO_PASS=("a", "b")).items()})  # type: ignore[arg-type]
     results = {

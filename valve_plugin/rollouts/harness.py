@@ -11,6 +11,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import _pytest
@@ -74,7 +75,8 @@ def main() -> None:
     plan = json.loads(sys.stdin.buffer.read())
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for module in pkgutil.walk_packages(_pytest.__path__, "_pytest."):
-        importlib.import_module(module.name)  # whatever pytest could still need is now here, and trusted
+        with suppress(ImportError):  # parts of pytest for what is not installed
+            importlib.import_module(module.name)  # whatever pytest could still need is now here, and trusted
     _appoint(plan.pop("judge"), bytes.fromhex(plan.pop("key")), plan["hidden"])
     if importlib.util.find_spec("pytest_cov"):
         plan["arguments"].append("--no-cov")  # measuring is not grading, and a tracer may change what it watches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from valve_plugin.errors import InfrastructureError
 from valve_plugin.records import Record
@@ -58,7 +58,7 @@ def run_tests(
         "judge": _JUDGE.read_text(),
         "hidden": [f"{root}/{path}" for path in _hidden_sources(prepared, workspace)],
         "packages": _packages(prepared),
-        "paths": [f"{root}/{r}".removesuffix("/.") for r in prepared.repository.source_roots],
+        "paths": [str(PurePosixPath(root, r)) for r in prepared.repository.source_roots],
         "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
     }
     # -I: the tree is not on the import path, nor is anything of the environment, until the harness adds it.
@@ -84,13 +84,10 @@ def _hidden_sources(prepared: Prepared, workspace: Workspace) -> list[str]:
 
 def _packages(prepared: Prepared) -> list[str]:
     """Return the importable names that the untouched source provides."""
-    found = set()
-    for path in read_tree(prepared.store, prepared.base):
-        for root in prepared.repository.source_roots:
-            inside = path.removeprefix(f"{root}/") if root != "." else path
-            if path.endswith(".py") and (root == "." or inside != path):
-                found.add(inside.split("/")[0].removesuffix(".py"))
-    return sorted(name for name in found if name.isidentifier())
+    files = [PurePosixPath(path) for path in read_tree(prepared.store, prepared.base) if path.endswith(".py")]
+    roots = [PurePosixPath(root) for root in prepared.repository.source_roots]
+    inside = [file.relative_to(root) for file in files for root in roots if file.is_relative_to(root)]
+    return sorted({path.parts[0].removesuffix(".py") for path in inside})
 
 
 def _trouble(report: verdicts.Report, done: Completed) -> str:

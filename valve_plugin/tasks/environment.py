@@ -13,7 +13,6 @@ from valve_plugin.codec import digest
 from valve_plugin.errors import InfrastructureError, TaskError
 
 _DONE = "valve-complete"
-_OLDEST = 10  # the oldest 3.x this package runs on
 
 
 def find_python(versions: str) -> Path:
