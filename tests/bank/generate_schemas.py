@@ -15,7 +15,7 @@ import msgspec
 from valve_plugin import records
 from valve_plugin.bank import cache, entries, ledger
 from valve_plugin.codec import pretty
-from valve_plugin.tasks import repository
+from valve_plugin.tasks import repository, split
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 DOCUMENTS: dict[str, tuple[Any, str]] = {
@@ -27,6 +27,7 @@ DOCUMENTS: dict[str, tuple[Any, str]] = {
     "verdict": (records.Verdict, "What the gate said"),
     "attempt": (records.Attempt, "One recorded run, under local/"),
     "task": (records.Task, "One row of a tasks.jsonl"),
+    "split": (split.Split, "split.json, beside the tasks.jsonl it splits"),
     "repository": (repository.Repository, "repository.toml, beside the tasks.jsonl that is about it"),
 }
 
@@ -36,7 +37,7 @@ def generate(name: str) -> bytes:
     type_, title = DOCUMENTS[name]
     schema = msgspec.json.schema(type_)
     docs = {}
-    for module in (records, entries, cache, ledger, repository):
+    for module in (records, entries, cache, ledger, repository, split):
         docs.update(field_docs(inspect.getsource(module)))
     for class_name, definition in schema["$defs"].items():
         for field, about in definition.get("properties", {}).items():

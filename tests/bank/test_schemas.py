@@ -39,6 +39,7 @@ RECORDS: dict[str, SearchStrategy[Any]] = {
     "attempt": strategies.attempts,
     "task": strategies.tasks,
     "repository": strategies.repositories,
+    "split": strategies.splits,
 }
 VALIDATORS = {name: Draft202012Validator(load(name)) for name in RECORDS}
 

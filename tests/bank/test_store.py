@@ -311,6 +311,17 @@ class TestTorn:
         assert len(list(bank_dir.glob("ledger.jsonl.aside-*"))) == 1
         assert BankStore.open(bank_dir).warnings == []
 
+    def test_nothing_is_touched_when_more_than_the_end_is_damaged(self, bank_dir: Path) -> None:
+        """Seen by a writer that read the directory when all was well."""
+        store = BankStore.open(bank_dir)
+        assert store.queries_used() == 1
+        path = bank_dir / "ledger.jsonl"
+        path.write_bytes(path.read_bytes().replace(b"first", b"First") + b'{"half')
+        before = snapshot(bank_dir)
+        with pytest.raises(BankCorruptError, match="line 4: does not continue"):
+            store.append(proposed(1))
+        assert snapshot(bank_dir) == before
+
     def test_a_busy_writer_is_not_disturbed(self, bank_dir: Path) -> None:
         """What looks torn may be a line that is being written right now."""
         path = bank_dir / "ledger.jsonl"
