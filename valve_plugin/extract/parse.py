@@ -55,7 +55,8 @@ def parse(answer: str) -> Extraction:
         data = decode(fenced[1] if fenced else answer, object, where="the answer")
         problem = next(Draft202012Validator(schemas.load("extraction")).iter_errors(data), None)
     except (RecordError, UnicodeError, RecursionError) as e:
-        raise ModelOutputError(f"the answer is not JSON: {type(e).__name__}") from e
+        # msgspec says what and at which byte, and quotes nothing.
+        raise ModelOutputError(f"the answer is not JSON: {e.__cause__ or type(e).__name__}"[:160]) from e
     if problem is not None:
         place = "/".join(map(str, problem.absolute_path)) or "top level"
         raise ModelOutputError(f"the answer does not fit the schema at {place}: {_rule(problem)}")
