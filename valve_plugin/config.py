@@ -93,6 +93,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 NAMES: tuple[str, ...] = Settings.__struct_fields__
 
+# A bank comes along with a repository, from whoever wrote there. These could run code, leave the sandbox or send
+# keys and issues to another server, so they count only where the person typed them.
+_NEVER_FROM_FILE = ("unsafe_local", "model_class", "mini_config", "plugins", "tasks")
+_MODEL_KWARGS_FROM_FILE = frozenset(
+    {"drop_params", "max_completion_tokens", "max_tokens", "reasoning_effort", "seed", "stop", "temperature", "top_p"}
+)
+
 
 def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
     """Merge layers (later ones win) over the defaults.
@@ -138,7 +145,18 @@ def load(bank_dir: Path | None, overrides: Mapping[str, Any] | None = None) -> S
     path = bank_dir / FILE_NAME if bank_dir else None
     layer = read_file(path) if path else {}
     base = resolve(layer, where=str(path)) if path else Settings()
+    _refuse_dangerous(layer, path)
     return resolve(changed(base), overrides or {}, where="overrides") if overrides else base
+
+
+def _refuse_dangerous(layer: Mapping[str, Any], path: Path | None) -> None:
+    bad = [name for name in _NEVER_FROM_FILE if name in layer]
+    bad += [f"model_kwargs.{name}" for name in layer.get("model_kwargs", {}) if name not in _MODEL_KWARGS_FROM_FILE]
+    if bad:
+        raise ConfigError(
+            f"{path}: {bad[0]} is not taken from a file that can come with a repository; remove it there, "
+            f"and give it yourself, with -c {bad[0]}=VALUE (`mini`: -c valve.{bad[0]}=VALUE)"
+        )
 
 
 def to_toml(layer: Mapping[str, Any]) -> str:

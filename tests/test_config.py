@@ -1,0 +1,36 @@
+"""Settings from files that come with a repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from valve_plugin import config
+from valve_plugin.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("unsafe_local = true", "unsafe_local"),
+        ('plugins = ["valve", "other"]', "plugins"),
+        ('mini_config = ["evil.yaml"]', "mini_config"),
+        ('model_class = "evil.Model"', "model_class"),
+        ('model_kwargs = {api_base = "http://127.0.0.1:1"}', "model_kwargs.api_base"),
+        ('tasks = "tasks"', "tasks"),
+        ("model_kwargs = {extra_headers = {}}", "model_kwargs.extra_headers"),
+    ],
+)
+def test_what_could_run_code_or_leak_keys_is_not_taken_from_a_file(tmp_path: Path, line: str, name: str) -> None:
+    (tmp_path / config.FILE_NAME).write_text(line)
+    with pytest.raises(ConfigError, match=rf"valve\.toml: {name} is not taken from a file.*-c {name}=VALUE"):
+        config.load(tmp_path)
+
+
+def test_the_person_may_give_them(tmp_path: Path) -> None:
+    (tmp_path / config.FILE_NAME).write_text("model_kwargs = {temperature = 0.5}")
+    settings = config.load(tmp_path, {"unsafe_local": True, "plugins": ["valve", "other"]})
+    assert settings.unsafe_local
+    assert settings.plugins == ("valve", "other")
+    assert settings.model_kwargs == {"temperature": 0.5}
