@@ -24,7 +24,6 @@ STOCK_COMMANDS = {
     "mini-extra, unknown": (("mini-extra", "nonsense"), ()),
     "mini-extra config": (("mini-extra", "config"), ("set", "A_KEY", "a value")),
     "mini-extra swebench, wrong use": (("mini-extra", "swebench"), ("--workers", "many")),
-    "completion": (("mini",), ("--show-completion", "bash")),
 }
 
 
@@ -47,6 +46,14 @@ def test_same_output_exit_code_and_trajectory(mini: Mini, name: str) -> None:
         seen.append((done.returncode, plain(done.stdout), plain(done.stderr), trajectory))
     stock, ours = seen
     assert ours == stock
+
+
+def test_shells_complete_the_option(mini: Mini) -> None:
+    completing = {"_MINI_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
+    found = mini(env={**completing, "COMP_WORDS": "mini --p"})
+    assert (found.returncode, found.stdout.split()) == (0, ["--plugin"])
+    stock, ours = (mini(env={**completing, **env, "COMP_WORDS": "mini --mo"}) for env in (OFF, {}))
+    assert (ours.returncode, ours.stdout) == (stock.returncode, stock.stdout)
 
 
 HELPS = [
