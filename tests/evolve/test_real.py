@@ -1,0 +1,74 @@
+"""The loop with nothing replaced but the model: mini's own agent, bubblewrap, pytest, and the scripted server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.evolve.library import valve
+from tests.tools import need
+from valve_plugin.bank.entries import Judged
+from valve_plugin.bank.store import BankStore
+from valve_plugin.bank.verify import verify
+from valve_plugin.codec import digest_bytes
+
+SMALL = ("--simulate", "-c", "embedding=hashing", "-c", "rho=0.1")
+
+
+def test_a_small_evolution_with_real_agents(calc, tmp_path):
+    need("bwrap")
+    bank = tmp_path / "bank"
+    arguments = ("evolve", calc, "--bank", bank, *SMALL, "--panel-size", "2", "--rollouts", "1", "--limit", "4")
+    done = valve(*arguments, "--workers", "2", "--json")
+    assert "SIMULATION" in done.stderr
+    assert json.loads(done.stdout)["simulation"] is True
+    store = BankStore.open(bank)
+    assert verify(bank) == []
+    assert [e for e in store.entries() if isinstance(e, Judged)], "some task was mixed and its proposal was judged"
+    _every_block_is_the_end_of_its_system_message(store)
+    panel = valve("panel", "run", "--current", "--bank", bank, *SMALL)
+    assert len(panel.stdout.splitlines()) == 2, "the task set is remembered"
+    head = store.head
+    valve(*arguments)
+    store.refresh()
+    assert store.head == head
+
+
+def _every_block_is_the_end_of_its_system_message(store):
+    attempts = store.local.attempts()
+    assert {a.source for a in attempts} == {"evolve", "panel"}
+    for attempt in attempts:
+        trajectory = json.loads(store.local.trajectory(attempt))
+        assert trajectory["trajectory_format"].startswith("mini-swe-agent")
+        system = trajectory["messages"][0]["content"]
+        lines = system.splitlines(keepends=True)
+        endings = {digest_bytes("".join(lines[i:]).encode()) for i in range(len(lines) + 1)}
+        assert attempt.context_hash in endings
+
+
+@pytest.mark.heavy
+def test_real_rollouts_give_the_same_ledger_for_any_number_of_workers(calc, tmp_path):
+    need("bwrap")
+    for workers in ("1", "3", "7"):
+        valve("evolve", calc, "--bank", tmp_path / workers, *SMALL, "--panel-size", "4", "--workers", workers)
+    ledgers = {(tmp_path / workers / "ledger.jsonl").read_bytes() for workers in ("1", "3", "7")}
+    assert len(ledgers) == 1
+
+
+@pytest.mark.heavy
+def test_the_demo(tmp_path):
+    """On deepdiff: at least one proposal is accepted and one rejected, and a later task's prompt carries the items."""
+    need("bwrap")
+    done = valve("demo", "--fast", "--out", tmp_path / "demo", "--json")
+    facts = json.loads(done.stdout)
+    outcomes = [p["outcome"] for p in facts["proposals"]]
+    assert {"accept", "reject"} <= set(outcomes)
+    assert facts["verified"]
+    assert facts["simulation"]
+    assert facts["carried"]["items"]
+    assert verify(tmp_path / "demo" / "bank") == []
+    assert (tmp_path / "demo" / "local" / "telemetry" / "rollouts.jsonl").stat().st_size
+    refused = valve("demo", "--out", tmp_path / "demo", check=False)
+    assert refused.returncode == 2
+    assert "not an empty directory" in refused.stderr
