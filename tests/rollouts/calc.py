@@ -89,6 +89,7 @@ FILES = {
     "tests/test_other.py": TEST_OTHER,
     "conftest.py": CONFTEST,
     "pytest.ini": "[pytest]\naddopts = -v\n",
+    "tests/data/python2.py": "print 'not this Python'\n",
     "README.md": "Calculations.\n",
 }
 F2P = ("tests/test_ops.py::OldStyle::test_high", "tests/test_ops.py::TestClamp::test_high")

@@ -31,7 +31,7 @@ def test_prepares_once(tmp_path: Path, data_dir: Path) -> None:
     repository = read(calc.write(tmp_path) / "repository.toml")
     said: list[str] = []
     first = prepare(repository, said.append)
-    assert said == ["storing 7 files"]
+    assert said == ["storing 8 files"]
     assert first.store.is_relative_to(data_dir)
     assert read_tree(first.store, first.base).keys() == calc.FILES.keys()
     assert prepare(repository, lambda _: pytest.fail("done again")) == first

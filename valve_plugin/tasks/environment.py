@@ -56,7 +56,7 @@ def create(venv: Path, python: Path, requirements: Sequence[str], say: Callable[
     say(f"making the test environment ({len(requirements)} packages)")
     _run([str(python), "-m", "venv", str(venv)], "make a virtual environment")
     if requirements:
-        pip(interpreter, "install", "--only-binary", ":all:", *requirements)
+        pip(interpreter, "install", "--prefer-binary", *requirements)
     done.write_text(wanted)
     return interpreter
 

@@ -14,6 +14,7 @@ from valve_plugin import codec
 from valve_plugin.bank.files import read_limited
 from valve_plugin.errors import BankError, RecordError, TaskError
 from valve_plugin.records import Record, Task
+from valve_plugin.tasks import split as splits
 from valve_plugin.tasks.repository import FILE_NAME, Repository, read
 
 ROWS_NAME = "tasks.jsonl"
@@ -44,6 +45,8 @@ class TaskSet(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     repository: Repository
     tasks: tuple[Task, ...]
+    split: splits.Split | None = None
+    """What split.json beside the tasks says; None: there is none."""
 
     @cached_property
     def by_id(self) -> dict[str, Task]:
@@ -71,7 +74,11 @@ def load(path: Path | str) -> TaskSet:
         raise TaskError(f"{rows_path}: {len(refusals)} of its rows cannot be used:\n  {shown}{more}")
     if not tasks:
         raise TaskError(f"{rows_path}: holds no task; expected one JSON object a line")
-    return TaskSet(repository=repository, tasks=tuple(tasks))
+    split_path = rows_path.with_name(splits.FILE_NAME)
+    split = splits.read(split_path) if rows_path.name == ROWS_NAME else None
+    if split is not None:
+        splits.check(split, repository.name, tasks, split_path)
+    return TaskSet(repository=repository, tasks=tuple(tasks), split=split)
 
 
 def check(

@@ -1,0 +1,92 @@
+"""Verifying tasks: what does not resolve, what varies and what gives itself away is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.rollouts import calc
+from valve_plugin.rollouts import sandbox as sandboxes
+from valve_plugin.tasks import repository
+from valve_plugin.tasks import verify as verifying
+from valve_plugin.tasks.load import load
+from valve_plugin.tasks.verify import Finding, Verified, Verifier, answers
+
+
+def verify(folder: Path, rows: list[dict[str, object]], times: int = 1) -> list[Verified]:
+    """Verify rows of the little repository, without a sandbox."""
+    found = load(calc.write(folder, rows))
+    verifier = Verifier(repository.prepare(found.repository), sandboxes.UnsafeLocal(), times)
+    return [verifier.verify(task) for task in found.tasks]
+
+
+def kinds(result: Verified) -> set[str]:
+    return {finding.kind for finding in result.findings}
+
+
+@pytest.mark.timeout(200)
+def test_good_and_bad_tasks(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "_LEAST_LINE", 10)
+    two = ["tests/test_ops.py::TestClamp::test_high"]
+    nothing = calc.change(calc.OPS, calc.OPS.replace("Arithmetic", "Sums of two numbers"))
+    rows = [
+        calc.row(),
+        calc.row(instance_id="passes", patch=nothing, FAIL_TO_PASS=two, PASS_TO_PASS=[]),
+        calc.row(instance_id="fails", FAIL_TO_PASS=[*calc.F2P, "tests/test_other.py::test_gone"], PASS_TO_PASS=[]),
+        calc.row(instance_id="elsewhere", patch=calc.change("x\n", "y\n")),
+        calc.row(instance_id="tells", patch=calc.change(calc.OPS, calc.BUGGY) + "\n", problem_statement="return high!"),
+    ]
+    good, passes, fails, elsewhere, tells = verify(tmp_path, rows)
+    assert (good.gold, good.empty, good.findings) == (1, 1, ())
+    assert kinds(passes) == {"empty passes"}
+    assert "test_gone" in fails.findings[0].message
+    assert kinds(fails) == {"gold fails"}
+    assert kinds(elsewhere) == {"unusable"}
+    assert [f.message for f in tells.findings] == ["the issue text holds a line of the fix: return high"]
+
+
+@pytest.mark.timeout(200)
+def test_a_copy_of_the_fix_and_a_test_that_varies(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(calc.FILES, "build/lib/calc/ops.py", calc.OPS)
+    state = tmp_path / "seen"
+    lines = [
+        *("import pathlib", "def test_it():", f"    p = pathlib.Path({str(state)!r})"),
+        *("    p.unlink() if p.exists() else p.touch()", "    assert p.exists()"),
+    ]
+    varying = "\n".join(lines)
+    monkeypatch.setitem(calc.FILES, "tests/test_varying.py", varying)
+    rows = [calc.row(PASS_TO_PASS=[*calc.P2P, "tests/test_varying.py::test_it"])]
+    (result,) = verify(tmp_path, rows, times=2)
+    assert result.gold == 1, result.findings
+    messages = {finding.kind: finding.message for finding in result.findings}
+    assert messages["flaky"] == "tests/test_varying.py::test_it does not pass with the fix in 1 of 2 runs"
+    assert "build/lib/calc/ops.py is a copy of it" in messages["leak"]
+
+
+def test_the_package_itself_in_the_environment(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / "site-packages/calc/ops.py"
+    installed.parent.mkdir(parents=True)
+    installed.write_text(calc.OPS)
+    monkeypatch.setattr("valve_plugin.tasks.verify._python_files", lambda _: {"ops.py": [installed]})
+    (result,) = verify(tmp_path, [calc.row()])
+    assert result.findings[0].kind == "leak"
+    assert str(installed) in result.findings[0].message
+    assert isinstance(result.findings[0], Finding)
+
+
+def test_lines_of_the_fix_in_an_issue() -> None:
+    patch = (
+        "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n-    if value is None or value < 0:\n+    if value is None:\n kept\n"
+    )
+    assert answers("I think `if value is None or value < 0:` is missing", patch) == ["if value is None or value < 0:"]
+    assert answers("I think `if value is None:` is wrong", patch) == []
+
+
+@given(st.text(), st.text())
+def test_any_text_and_patch_can_be_compared(text: str, patch: str) -> None:
+    assert all(line in text and len(line) >= 20 for line in answers(text, patch))

@@ -1,0 +1,113 @@
+"""Task directories: where they are by default, how they are found by name, and writing one whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from valve_plugin import codec
+from valve_plugin.bank.files import write_atomic
+from valve_plugin.bank.paths import data_dir
+from valve_plugin.errors import TaskError
+from valve_plugin.tasks.load import ROWS_NAME, Row
+from valve_plugin.tasks.repository import FILE_NAME, Repository
+
+SUITE_NAME = "suite.txt"
+_MADE_BY = "# Made by: "
+
+
+def default(name: str) -> Path:
+    """Return where the tasks of a repository go unless told otherwise: user data, never the repository itself."""
+    return data_dir() / "tasks" / name.replace("/", "__")
+
+
+def known() -> list[Path]:
+    """Return the task directories in user data, sorted by name."""
+    return sorted(path.parent for path in (data_dir() / "tasks").glob(f"*/{ROWS_NAME}"))
+
+
+def find(given: str) -> Path:
+    """Return the task set somebody means: a path, or the name of one in user data.
+
+    Raises:
+        TaskError: neither; names what there is.
+    """
+    for path in (Path(given), default(given)):
+        if path.exists():
+            return path
+    there = ", ".join(path.name.replace("__", "/") for path in known()) or "none yet"
+    raise TaskError(
+        f"{given}: no such task directory, and no task set of that name in user data (there: {there}); "
+        "make one with `valve tasks generate`, `valve tasks import` or `valve tasks mine`"
+    )
+
+
+def write(
+    folder: Path, repository: Repository, rows: Iterable[Row], *, made_by: str, suite: Sequence[str] = ()
+) -> None:
+    """Write suite, definition and rows, the rows last: a directory that has them is whole.
+
+    Args:
+        made_by: the command, kept in repository.toml so that another one does not replace its tasks.
+        suite: tests every row without PASS_TO_PASS must keep passing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if suite:
+        write_atomic(folder / SUITE_NAME, "".join(f"{test}\n" for test in suite).encode())
+        repository = msgspec.structs.replace(repository, suite=SUITE_NAME)
+    write_definition(folder, repository, made_by)
+    write_atomic(folder / ROWS_NAME, b"".join(codec.canonical(row) + b"\n" for row in rows))
+
+
+def write_definition(folder: Path, repository: Repository, made_by: str) -> None:
+    """Write repository.toml; what lies in the directory is named relative to it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kind, _, where = repository.source.partition(":")
+    if kind == "path" and Path(where).is_relative_to(folder.resolve()):
+        repository = msgspec.structs.replace(repository, source=f"path:{os.path.relpath(where, folder.resolve())}")
+    write_atomic(folder / FILE_NAME, f"{_MADE_BY}{made_by}\n{to_toml(repository)}".encode())
+
+
+def made_by(folder: Path) -> str:
+    """Return the command that made a task directory; empty: none of ours, or there is no directory."""
+    try:
+        first = (folder / FILE_NAME).read_text("utf-8").partition("\n")[0]
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return first.removeprefix(_MADE_BY) if first.startswith(_MADE_BY) else ""
+
+
+def check_free(folder: Path, command: str) -> None:
+    """Refuse to replace tasks that another command, or a person, put there.
+
+    Raises:
+        TaskError: the directory holds such tasks.
+    """
+    if (folder / ROWS_NAME).exists() and made_by(folder).partition(" --")[0] != command:
+        raise TaskError(
+            f"{folder} holds tasks that {made_by(folder) or 'somebody'} put there; {command} does not replace them: "
+            "give another directory with --out, or move that one away"
+        )
+
+
+def to_toml(repository: Repository) -> str:
+    """Return a definition as TOML, without what is left at its default. Pure; `read` gives it back."""
+    lines = []
+    for field in msgspec.structs.fields(repository):
+        value = getattr(repository, field.name)
+        if value == field.default:
+            continue
+        if isinstance(value, tuple) and len(value) > 1:
+            lines.append(f"{field.name} = [\n" + "".join(f"  {_toml(word)},\n" for word in value) + "]")
+        else:
+            lines.append(f"{field.name} = {_toml(list(value) if isinstance(value, tuple) else value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    # JSON's strings, integers and lists of strings are TOML's, but for one control character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
