@@ -37,6 +37,7 @@ from valve_plugin.records import (
     Verdict,
 )
 from valve_plugin.tasks.repository import Repository
+from valve_plugin.tasks.split import Drawn, Split
 from valve_plugin.theory import gate
 
 MAX_COUNT = 2**53
@@ -348,4 +349,10 @@ repositories = st.builds(
     suite=st.sampled_from(["", "suite.txt"]),
     flaky=st.lists(texts(0, 8), max_size=2).map(tuple),
     cpu_seconds=positives,
+)
+
+_pinned = st.lists(st.builds(PanelTask, instance_id=ids, content_hash=hashes), min_size=1, max_size=3).map(tuple)
+_drawn = st.builds(Drawn, seed=st.integers(-5, 200), tasks=_pinned)
+splits = st.builds(
+    Split, repo=texts(), holdout=_drawn, panel=_drawn, stream=_pinned, left_out=counts, schema_version=st.just(1)
 )

@@ -19,6 +19,7 @@ from valve_plugin.cli import output
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start here": ("status", "init", "demo"),
     "Run and learn": ("mini", "evolve", "gate", "panel"),
+    "Make tasks": ("tasks", "split"),
     "Use the bank": ("bank", "context"),
 }
 

@@ -29,7 +29,7 @@ def prepare(store: BankStore, settings: Settings, taskset: TaskSet) -> list[Task
         )
     panel = store.panel()
     if panel is None:
-        panel = choose_panel(settings, taskset.tasks)
+        panel = choose_panel(settings, taskset)
         store.append(PanelFixed(panel=panel))
     panel_tasks(panel, taskset.tasks)  # all there, and what they were
     if store.epoch() is None:
@@ -37,28 +37,47 @@ def prepare(store: BankStore, settings: Settings, taskset: TaskSet) -> list[Task
             epoch=1, horizon=settings.horizon, delta=settings.delta, panel_hash=panel.hash, reason="first panel"
         )
         store.append(first)
-    return stream_of(panel, taskset.tasks)
+    if taskset.split is None:
+        return stream_of(panel, taskset.tasks)
+    return stream_of(panel, [taskset.by_id[t.instance_id] for t in taskset.split.stream])  # never a holdout task
 
 
-def choose_panel(settings: Settings, tasks: Sequence[Task]) -> Panel:
-    """Return the panel: `panel_size` tasks sampled without replacement, in sampled order.
+def choose_panel(settings: Settings, taskset: TaskSet) -> Panel:
+    """Return the panel: what split.json says, else `panel_size` tasks sampled without replacement, in sampled order.
+
+    Raises:
+        TaskError: too few tasks, or the split's panel has another size than was asked for.
 
     Source: tab:impl-config ("sampled from the remaining stream (seed 123)").
     """
+    if taskset.split is not None:
+        chosen, seed = taskset.split.panel.tasks, taskset.split.panel.seed
+        if settings.panel_size not in (len(chosen), Settings().panel_size):
+            raise TaskError(
+                f"the panel of split.json has {len(chosen)} tasks, --panel-size asks for {settings.panel_size}; leave "
+                f"the option out, or draw again with `valve split --panel {settings.panel_size}`"
+            )
+    else:
+        chosen, seed = sample_panel(settings, taskset.tasks), settings.panel_seed
+    return Panel(
+        tasks=chosen,
+        rollouts=settings.rollouts,
+        rho=settings.rho,
+        pairing=settings.pairing,
+        embedding=embedding.choose(settings.embedding).name,
+        seed=seed,
+    )
+
+
+def sample_panel(settings: Settings, tasks: Sequence[Task]) -> tuple[PanelTask, ...]:
+    """Return `panel_size` tasks, pinned by id and content."""
     if settings.panel_size >= len(tasks):
         raise TaskError(
             f"{len(tasks)} tasks, and the panel takes {settings.panel_size}: nothing would be left to learn from; "
             "give more tasks or a smaller --panel-size"
         )
     chosen = random.Random(settings.panel_seed).sample(list(tasks), settings.panel_size)  # noqa: S311 (a sample, no secret)
-    return Panel(
-        tasks=tuple(PanelTask(instance_id=t.instance_id, content_hash=t.content_hash) for t in chosen),
-        rollouts=settings.rollouts,
-        rho=settings.rho,
-        pairing=settings.pairing,
-        embedding=embedding.choose(settings.embedding).name,
-        seed=settings.panel_seed,
-    )
+    return tuple(PanelTask(instance_id=t.instance_id, content_hash=t.content_hash) for t in chosen)
 
 
 def stream_of(panel: Panel, tasks: Sequence[Task]) -> list[Task]:

@@ -1,0 +1,71 @@
+"""`valve tasks list|show|verify` and `valve split`, as they are typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.rollouts import calc
+from valve_plugin.cli.meter import Meter, minutes
+from valve_plugin.tasks import folder
+
+
+@pytest.fixture
+def tasks(data_dir: Path) -> Path:
+    """A task set of four in user data."""
+    rows = [calc.row(instance_id=f"task{n}", patch=calc.change(calc.OPS, calc.BUGGY + f"# {n}\n")) for n in range(4)]
+    return calc.write(folder.default("acme/calc"), rows)
+
+
+def test_listing(tasks: Path, project: Path, valve: Run) -> None:
+    (found,) = valve("tasks", "list", "--json")
+    assert (found["repository"], found["tasks"], found["split"]) == ("acme/calc", 4, False)
+    assert "acme/calc\t4\t" in valve("tasks", "list")
+    listed = valve("tasks", "list", "acme/calc", "--json")["tasks"]
+    assert listed[0] == {
+        "instance_id": "task0", "files": ["calc/ops.py"], "fail_to_pass": 2, "pass_to_pass": 8, "part": ""
+    }  # fmt: skip
+
+
+def test_showing(tasks: Path, project: Path, valve: Run) -> None:
+    shown = valve("tasks", "show", "acme/calc", "k1", "--patch")
+    assert "clamp(10, 0, 9) is 0" in shown
+    assert "+# 1" in shown
+    assert valve("tasks", "show", str(tasks), "task2", "--json")["instance_id"] == "task2"
+    valve("tasks", "show", "acme/calc", "task", code=2)
+    assert "4 tasks have 'task' in their id" in valve.err  # type: ignore[attr-defined]
+    valve("tasks", "show", "acme/calc", "tusk1", code=2)
+    assert "did you mean task" in valve.err  # type: ignore[attr-defined]
+
+
+def test_splitting(tasks: Path, project: Path, valve: Run) -> None:
+    valve("split", "acme/calc", code=2)
+    assert "4 tasks, expected at least 151" in valve.err  # type: ignore[attr-defined]
+    small = ["split", "acme/calc", "--holdout", "1", "--panel", "2"]
+    made = valve(*small, "--json")
+    assert valve(*small, "--json") == made
+    assert len(made["stream"]) == 1
+    parts = {t["instance_id"]: t["part"] for t in valve("tasks", "list", "acme/calc", "--json")["tasks"]}
+    assert sorted(parts.values()) == ["holdout", "panel", "panel", "stream"]
+    valve(*small, "--holdout-seed", "1", code=2)
+    assert "holds another split" in valve.err  # type: ignore[attr-defined]
+
+
+@pytest.mark.timeout(200)
+def test_verifying(tasks: Path, project: Path, valve: Run) -> None:
+    options = ["--unsafe-local", "--times", "1"]
+    assert "1 of 1 task verified, 0 with findings" in valve("tasks", "verify", "acme/calc", "--limit", "1", *options)
+    calc.write(tasks, [calc.row(FAIL_TO_PASS=["tests/test_other.py::test_middle"], PASS_TO_PASS=[])])
+    said = valve("tasks", "verify", "acme/calc", *options, code=1)
+    assert "empty passes: tests/test_other.py::test_middle passes without the fix" in said
+
+
+def test_the_time_that_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter([0.0, 30.0, 60.0])
+    meter = Meter(4, lambda: next(times))
+    meter.tick("nothing", counts=False)
+    meter.tick("one")
+    assert capsys.readouterr().err.splitlines() == ["[0/4] 0:30  nothing", "[1/4] 1:00, 3:00 left  one"]
+    assert minutes(3601) == "60:01"

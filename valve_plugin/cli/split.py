@@ -1,0 +1,75 @@
+"""`valve split`: which tasks evaluate, which judge, which are learned from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import Json, examples
+from valve_plugin.cli.tasks import TaskSetPath, load
+
+
+def register(app: typer.Typer) -> None:
+    """Add `valve split`."""
+    app.command(
+        "split",
+        epilog=examples(
+            "valve split owner/name                           # the reference protocol: 100, then 50, then the rest",
+            "valve split tasks/ --holdout 8 --panel 6         # a small one",
+            "valve split tasks/ --holdout-seed 7 --json",
+        ),
+    )(split)
+
+
+def split(
+    tasks: TaskSetPath,
+    holdout: Annotated[
+        int, typer.Option("--holdout", min=1, metavar="N", help="Tasks kept for evaluation. Default: 100.")
+    ] = 100,
+    panel: Annotated[int, typer.Option("--panel", min=1, metavar="N", help="Tasks the gate judges by.")] = 50,
+    holdout_seed: Annotated[int, typer.Option("--holdout-seed", metavar="SEED", help="Default: 42.")] = 42,
+    panel_seed: Annotated[int, typer.Option("--panel-seed", metavar="SEED", help="Default: 123.")] = 123,
+    json: Json = False,
+) -> None:
+    """Draw holdout, panel and stream of a task set.
+
+    The holdout first, then the panel out of what is left, then the stream in the order of the task set; no task,
+    and no bug, is in two of them. Writes split.json beside the tasks, which `valve evolve` then follows: no
+    holdout task is ever learned from. Drawing the same again changes nothing; drawing another one takes
+    removing the file first.
+    """
+    from valve_plugin.codec import pretty
+    from valve_plugin.errors import TaskError
+    from valve_plugin.tasks import folder
+    from valve_plugin.tasks import split as splits
+
+    found = load(tasks)
+    where = folder.find(tasks)
+    path = (where if where.is_dir() else where.parent) / splits.FILE_NAME
+    made = splits.draw(
+        found.repository.name,
+        found.tasks,
+        holdout=holdout,
+        holdout_seed=holdout_seed,
+        panel=panel,
+        panel_seed=panel_seed,
+    )
+    if found.split not in (None, made):
+        raise TaskError(
+            f"{path} holds another split; a version chosen after seeing its holdout voids certificates. Remove the "
+            "file to draw again"
+        )
+    from valve_plugin.bank.files import write_atomic
+
+    write_atomic(path, pretty(made))
+    if json:
+        output.emit_json(made)
+        return
+    output.say(f"holdout  {len(made.holdout.tasks):4}  seed {made.holdout.seed}")
+    output.say(f"panel    {len(made.panel.tasks):4}  seed {made.panel.seed}")
+    output.say(f"stream   {len(made.stream):4}  in the order of the task set")
+    if made.left_out:
+        output.say(f"left out {made.left_out:4}  the same bug as a drawn one")
+    output.say(str(path))

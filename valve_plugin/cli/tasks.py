@@ -1,0 +1,243 @@
+"""`valve tasks`: make, check and look at task sets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import Json, examples
+from valve_plugin.cli.session import UnsafeLocal
+from valve_plugin.errors import ConfigError, TaskError
+
+if TYPE_CHECKING:
+    from valve_plugin.records import Task
+    from valve_plugin.tasks.load import TaskSet
+    from valve_plugin.tasks.verify import Verified
+
+TaskSetPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="TASKS", help="Directory with repository.toml and tasks.jsonl, or the name of a set in user data."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `valve tasks` and its commands."""
+    group = typer.Typer(
+        help="Make, check and look at task sets.",
+        epilog=examples("valve tasks list", "valve tasks show owner/name TASK", "valve tasks verify owner/name"),
+        no_args_is_help=True,
+    )
+    group.command(
+        "list",
+        epilog=examples(
+            "valve tasks list                      # the task sets in user data",
+            "valve tasks list examples/deepdiff    # the tasks of one",
+            "valve tasks list owner/name --json | jq -r '.tasks[].instance_id'",
+        ),
+    )(list_)
+    group.command(
+        "show",
+        epilog=examples(
+            "valve tasks show examples/deepdiff func_pm_ctrl_invert_if__abc    # any unique part of an id",
+            "valve tasks show owner/name TASK --patch                          # with the bug itself",
+        ),
+    )(show)
+    group.command(
+        "verify",
+        epilog=examples(
+            "valve tasks verify owner/name                       # every task, three times with and without its fix",
+            "valve tasks verify tasks/ --times 1 --limit 5       # a first impression",
+            "valve tasks verify tasks/ --json | jq '.tasks[] | select(.findings != [])'",
+        ),
+    )(verify)
+    app.add_typer(group, name="tasks")
+
+
+def list_(
+    tasks: Annotated[
+        str,
+        typer.Argument(metavar="[TASKS]", help="A task directory, or the name of one in user data. Default: all."),
+    ] = "",
+    json: Json = False,
+) -> None:
+    """List the task sets in user data, or one set's tasks."""
+    if tasks:
+        _list_one(tasks, json)
+    else:
+        _list_all(json)
+
+
+def show(
+    tasks: TaskSetPath,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Instance id, or a part that only one has.")],
+    patch: Annotated[bool, typer.Option("--patch", help="Also print the patch that introduces the bug.")] = False,
+    json: Json = False,
+) -> None:
+    """Show one task: its issue, its tests, and with --patch its bug."""
+    found = pick(load(tasks), task)
+    if json:
+        output.emit_json(found)
+        return
+    output.say(found.instance_id, style="bold")
+    output.say(f"repository    {found.repo}")
+    output.say(f"changes       {', '.join(files(found))}")
+    output.say(f"FAIL_TO_PASS  {output.plural(len(found.fail_to_pass), 'test')}")
+    for test in found.fail_to_pass[:10]:
+        output.say(f"              {test}")
+    if len(found.fail_to_pass) > 10:
+        output.say(f"              and {len(found.fail_to_pass) - 10} more; --json has them all")
+    output.say(f"PASS_TO_PASS  {output.plural(len(found.pass_to_pass), 'test')}")
+    output.say()
+    output.markdown(found.problem_statement)
+    if patch:
+        output.say()
+        output.verbatim(found.patch)
+
+
+def verify(
+    tasks: TaskSetPath,
+    times: Annotated[int, typer.Option("--times", min=1, metavar="N", help="Runs of each. Default: 3.")] = 3,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N tasks. Default: all.")
+    ] = None,
+    unsafe_local: UnsafeLocal = False,
+    json: Json = False,
+) -> None:
+    """Check that every task can be trusted.
+
+    Runs the tests with the fix (all required ones must pass) and without it (none of FAIL_TO_PASS may), each
+    several times; looks for the fix and the hidden tests in the workspace and the test environment, and for lines
+    of the fix in the issue text. Exit code 1 when anything was found.
+    """
+    from valve_plugin.cli.meter import Meter
+    from valve_plugin.config import Settings
+    from valve_plugin.rollouts import sandbox
+    from valve_plugin.tasks.repository import prepare
+    from valve_plugin.tasks.verify import Verifier
+
+    found = load(tasks)
+    chosen = sandbox.choose(Settings(unsafe_local=unsafe_local))
+    verifier = Verifier(prepare(found.repository, output.note), chosen, times)
+    meter, results = Meter(len(found.tasks[:limit])), []
+    for task in found.tasks[:limit]:
+        result = verifier.verify(task)
+        results.append(result)
+        meter.tick(_line(result), style="red" if result.findings else "")
+    if json:
+        output.emit_json({"repository": found.repository.name, "times": times, "tasks": results})
+    else:
+        _report(results)
+    if any(result.findings for result in results):
+        raise typer.Exit(output.FINDING)
+
+
+def load(tasks: str) -> TaskSet:
+    """Load a task set by path or by its name in user data."""
+    from valve_plugin.tasks import folder
+    from valve_plugin.tasks.load import load as read
+
+    return read(folder.find(tasks))
+
+
+def pick(taskset: TaskSet, wanted: str) -> Task:
+    """Return the task with this id, or the only one whose id holds this text.
+
+    Raises:
+        ConfigError: none (with the nearest ids), or several.
+    """
+    from difflib import get_close_matches
+
+    if wanted in taskset.by_id:
+        return taskset.by_id[wanted]
+    found = [task for name, task in taskset.by_id.items() if wanted in name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(f"{len(found)} tasks have {wanted!r} in their id, the first {found[0].instance_id}; say more")
+    near = get_close_matches(wanted, taskset.by_id, n=1, cutoff=0.3)
+    hint = f"did you mean {near[0]}?" if near else "`valve tasks list TASKS` shows them"
+    raise ConfigError(f"no task {wanted!r} among the {len(taskset.tasks)} of {taskset.repository.name}; {hint}")
+
+
+def files(task: Task) -> list[str]:
+    """Return the files a task's bug changes."""
+    lines = task.patch.splitlines()
+    names = [line[4:].split("\t")[0] for line in lines if line.startswith(("--- ", "+++ "))]
+    return list(dict.fromkeys(name.removeprefix("a/").removeprefix("b/") for name in names if name != "/dev/null"))
+
+
+def _list_all(json: bool) -> None:
+    from valve_plugin.bank.paths import data_dir
+    from valve_plugin.tasks import folder
+    from valve_plugin.tasks.load import load as read
+
+    rows: list[dict[str, Any]] = []
+    for path in folder.known():
+        try:
+            found = read(path)
+        except TaskError as e:
+            output.note(f"valve: {e}", style="yellow")
+            continue
+        about = {"repository": found.repository.name, "tasks": len(found.tasks), "split": found.split is not None}
+        rows.append({**about, "made_by": folder.made_by(path), "path": str(path)})
+    if json:
+        output.emit_json(rows)
+    elif rows:
+        header = ["REPOSITORY", "TASKS", "SPLIT", "MADE BY", "PATH"]
+        output.table(
+            header, [[*list(r.values())[:2], "yes" if r["split"] else "no", *list(r.values())[3:]] for r in rows]
+        )
+    else:
+        output.say(
+            f"no task set in {data_dir() / 'tasks'}; make one of the repository you are in: valve tasks generate"
+        )
+
+
+def _list_one(tasks: str, json: bool) -> None:
+    found = load(tasks)
+    part = _parts(found)
+    if json:
+        listed = [
+            {"instance_id": t.instance_id, "files": files(t), "fail_to_pass": len(t.fail_to_pass),
+             "pass_to_pass": len(t.pass_to_pass), "part": part.get(t.instance_id, "")}
+            for t in found.tasks
+        ]  # fmt: skip
+        output.emit_json({"repository": found.repository.name, "source": found.repository.source, "tasks": listed})
+        return
+    header = ["TASK", "FAIL", "PASS", "PART", "CHANGES"]
+    output.table(
+        header,
+        [
+            [t.instance_id, len(t.fail_to_pass), len(t.pass_to_pass), part.get(t.instance_id, ""), ", ".join(files(t))]
+            for t in found.tasks
+        ],
+    )
+    counts = Counter(name for t in found.tasks for name in files(t))
+    output.note(f"{output.plural(len(found.tasks), 'task')} over {output.plural(len(counts), 'file')}")
+
+
+def _parts(taskset: TaskSet) -> dict[str, str]:
+    split = taskset.split
+    if split is None:
+        return {}
+    named = (("holdout", split.holdout.tasks), ("panel", split.panel.tasks), ("stream", split.stream))
+    return {task.instance_id: name for name, part in named for task in part}
+
+
+def _line(result: Verified) -> str:
+    said = f"gold {result.gold}/{result.times}, empty fails {result.empty}/{result.times}  {result.instance_id}"
+    return said + (f": {result.findings[0].kind}" if result.findings else "")
+
+
+def _report(results: list[Verified]) -> None:
+    bad = [result for result in results if result.findings]
+    for result in bad:
+        for finding in result.findings:
+            output.say(f"{result.instance_id}: {finding.kind}: {finding.message}", style="red")
+    good = len(results) - len(bad)
+    output.say(f"{good} of {output.plural(len(results), 'task')} verified, {len(bad)} with findings")
