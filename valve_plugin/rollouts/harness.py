@@ -74,6 +74,9 @@ def main() -> None:
     """Read the plan from standard input, run, and leave without giving the tested code a last word."""
     plan = json.loads(sys.stdin.buffer.read())
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    # Not by -I: that would drop PYTHONHASHSEED as well, and sets would have another order in each run.
+    sys.path[:] = [path for path in sys.path if path != os.path.dirname(__file__)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(plan["paths"])  # for processes that tests start
     for module in pkgutil.walk_packages(_pytest.__path__, "_pytest."):
         with suppress(ImportError):  # parts of pytest for what is not installed
             importlib.import_module(module.name)  # whatever pytest could still need is now here, and trusted

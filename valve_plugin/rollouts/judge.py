@@ -22,7 +22,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import json.encoder
-import marshal
 import os
 import sys
 import types
@@ -32,20 +31,21 @@ MACHINERY = ("_pytest", "pytest", "pluggy", "unittest", "builtins", "__main__")
 RUNNING = ("pytest_runtest", "pytest_pyfunc", "pytest_pycollect", "pytest_fixture", "pytest_generate", "pytest_make")
 """Beginnings of the hooks that make and run a test; who implements one could decide what a test does."""
 HIDDEN = frozenset({"gc.get_objects", "gc.get_referrers", "gc.get_referents"})
+CONSTANTS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...)})
 PREFIXES = (sys.prefix, sys.base_prefix)
 
 # C functions, taken now: tested code may replace them where they come from.
-audit_frame, write, quote, dump = sys._getframe, os.write, json.encoder.encode_basestring_ascii, marshal.dumps
+audit_frame, write, quote = sys._getframe, os.write, json.encoder.encode_basestring_ascii
 gettrace, getprofile, modules = sys.gettrace, sys.getprofile, sys.modules
 
 fd, harness_globals, signature = -1, {}, hashlib.blake2b()  # type: ignore[var-annotated]
-sources: set[bytes] = set()
+sources: set[Any] = set()
 trusted: dict[int, types.CodeType] = {}
 machinery: dict[str, types.ModuleType] = {}
 speakers: dict[int, str] = {}
 bindings: list[tuple[dict[str, Any], str, Any, str]] = []
 bound: dict[int, Any] = {}
-installed: dict[str, set[bytes]] = {}
+installed: dict[str, set[Any]] = {}
 hooks: dict[str, Any] = {}
 caller_type: type = object
 tests: dict[int, tuple[Any, str, Any]] = {}
@@ -198,11 +198,8 @@ def original(function: Any) -> bool:
     code = function.__code__
     if id(code) in trusted:
         return True
-    try:
-        dumped = dump(code, 2)
-    except ValueError:  # holds constants that no source can hold
-        return False
-    return dumped in sources or dumped in codes_of(code.co_filename)
+    held = content(code)
+    return held in sources or held in codes_of(code.co_filename)
 
 
 def unwrapped(function: Any) -> Any:
@@ -219,7 +216,7 @@ def unwrapped(function: Any) -> Any:
     return function
 
 
-def codes_of(path: str) -> set[bytes]:
+def codes_of(path: str) -> set[Any]:
     """Return the code of a source file and of all functions in it; of installed files, which nobody can change."""
     if type(path) is not str or (trusted and not path.startswith(PREFIXES)):
         return set()
@@ -227,10 +224,33 @@ def codes_of(path: str) -> set[bytes]:
         try:
             with open(path, "rb") as file:
                 whole = compile(file.read(), path, "exec", dont_inherit=True)
-            installed[path] = {dump(code, 2) for code in nested(whole)}
+            installed[path] = {content(code) for code in nested(whole)}
         except (OSError, SyntaxError, ValueError):  # test data may look like source of another language version
             installed[path] = set()
     return installed[path]
+
+
+def content(code: types.CodeType) -> Any:
+    """Return what makes two code objects the same, as nested tuples of plain values.
+
+    The objects' own equality would do, were it not for constants of foreign types that code can be given.
+    """
+    layout = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_firstlineno)
+    names = (code.co_filename, code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    table = getattr(code, "co_exceptiontable", b"")  # since Python 3.11
+    return layout, plain(names), code.co_code, table, plain(code.co_consts)
+
+
+def plain(value: Any) -> Any:
+    """Return a constant as something that compares by type and value; None stands for all that no source can hold."""
+    kind = type(value)
+    if kind is types.CodeType:
+        return content(value)
+    if kind is tuple:
+        return tuple(plain(part) for part in value)
+    if kind is frozenset:
+        return frozenset(plain(part) for part in value)
+    return (kind.__name__, repr(value)) if kind in CONSTANTS else None
 
 
 def nested(code: types.CodeType) -> list[types.CodeType]:

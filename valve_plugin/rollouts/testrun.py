@@ -61,11 +61,12 @@ def run_tests(
         "paths": [str(PurePosixPath(root, r)) for r in prepared.repository.source_roots],
         "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
     }
-    # -I: the tree is not on the import path, nor is anything of the environment, until the harness adds it.
+    # The tree comes on the import path only once the harness puts it there.
     done = sandbox.run(
-        [str(prepared.python), "-I", str(_HARNESS)],
+        [str(prepared.python), "-s", str(_HARNESS)],
         workspace,
         limits=limits,
+        env={"PYTHONPATH": ""},
         stdin=json.dumps(plan).encode(),
         readonly=[_HARNESS],
     )
