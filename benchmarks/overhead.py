@@ -130,8 +130,9 @@ def run(directory: Path, bank: Path, task: str, *, plugin: bool, own_script: boo
     """Run mini once in a fresh process: its own script, or ours (with the plugin: metered)."""
     metered = plugin and own_script
     subprocess.run(["git", "checkout", "-q", "."], cwd=directory / "project", check=True)
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("VALVE_", "MSWEA_", "METER"))}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("VALVE_", "MSWEA_", "METER", "PYTHON"))}
     env |= {
+        "PYTHONPYCACHEPREFIX": str(directory / "pycache"),  # compiled once, whatever this environment allows
         "MSWEA_CONFIGURED": "true",
         "MSWEA_SILENT_STARTUP": "1",
         "MSWEA_GLOBAL_CONFIG_DIR": str(directory / "mini"),

@@ -30,6 +30,7 @@ RUNNERS = {
 """mini's runner modules, each with the global through which it makes its agents."""
 _NEEDED = ("recursive_merge", "get_config_from_spec", "DEFAULT_CONFIG_FILE")
 _OLDEST, _NEXT_MAJOR = (2, 4), (3, 0)
+_said: set[str] = set()
 
 
 def start() -> None:
@@ -102,7 +103,8 @@ def extend(module: Any) -> None:
     """Give a runner module's command the option `--plugin`; on any failure leave it stock and say so in one line."""
     try:
         problem = _problem(module)
-        if problem:
+        if problem and problem not in _said:  # one runner may import another
+            _said.add(problem)
             say(f"{problem}; --plugin is ignored ({SWITCH}=0 silences this)")
         _add_option(module, ignored=bool(problem))
     except Exception as e:  # noqa: BLE001 - this runs inside every mini process: nothing of ours may stop one
