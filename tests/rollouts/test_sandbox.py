@@ -157,6 +157,12 @@ def test_the_hosts_files_are_not_there(sandbox: Sandbox, place: Workspace, calc_
     assert "root:" not in visible.replace("/root:", "")
 
 
+def test_names_of_user_and_host_are_known(sandbox: Sandbox, place: Workspace) -> None:
+    code = "import pwd, os, socket; print(pwd.getpwuid(os.getuid()).pw_name, socket.gethostbyname('localhost'))"
+    code += "; s = socket.create_server(('localhost', 0)); socket.create_connection(s.getsockname())"
+    assert sandbox.run(["python3", "-c", code], place).output == b"agent 127.0.0.1\n"
+
+
 def test_writing_outside_is_refused(sandbox: Sandbox, place: Workspace, calc_task: tuple[Prepared, Task]) -> None:
     prepared, _ = calc_task
     for target in (

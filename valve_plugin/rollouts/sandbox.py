@@ -201,6 +201,9 @@ def _mounts(workspace: Workspace, readonly: Sequence[Path]) -> list[str]:
             words += ["--ro-bind", place, place]
     for name in _ETC:
         words += _bind("--ro-bind", f"/etc/{name}") if os.path.exists(f"/etc/{name}") else []
+    words += _parents("/etc/hosts")
+    for name in ("passwd", "group", "hosts"):
+        words += ["--ro-bind", str(workspace.root / "etc" / name), f"/etc/{name}"]
     words += ["--proc", "/proc", "--dev", "/dev", *_SHM, "--bind", str(workspace.tmp), _TMP]
     words += [*_parents(_HOME), "--bind", str(workspace.home), _HOME]
     words += [*_parents(workspace.place), "--bind", str(workspace.path), workspace.place]

@@ -84,6 +84,7 @@ def empty(prepared: Prepared | None = None) -> Iterator[Workspace]:
         for place in places.values():
             place.mkdir()
             _give(place, uid)
+        _write_etc(root / "etc", uid)
         workspace = Workspace(path=places["testbed"], home=places["home"], tmp=places["tmp"], uid=uid)
         if prepared is not None:
             workspace = replace(
@@ -205,6 +206,14 @@ def _read(path: Path) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(fd, "rb") as file:
         return file.read()
+
+
+def _write_etc(folder: Path, uid: int) -> None:
+    """Write what the sandbox's /etc says about its only user and its only host."""
+    folder.mkdir()
+    (folder / "passwd").write_text(f"agent:x:{uid}:{uid}::/home/agent:/bin/sh\n")
+    (folder / "group").write_text(f"agent:x:{uid}:\n")
+    (folder / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
 
 
 def _own_uid(number: int) -> int:
