@@ -38,13 +38,18 @@ def test_an_archive_loses_its_top_directory(tmp_path: Path) -> None:
     ]
 
 
+def test_what_git_takes_for_its_own_is_left_out(tmp_path: Path) -> None:
+    path = archive(tmp_path / "x-1.tar.gz", {"x-1/a.py": b"a", "x-1/data/.git": b"gitdir: ..", "x-1/.GIT/config": b""})
+    assert source.from_archive(path) == [("a.py", "100644", b"a")]
+
+
 def test_a_zip_archive_reads_the_same(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x-1.zip", "w") as zipped:
         zipped.writestr("x-1/a.py", "a")
     assert source.from_archive(tmp_path / "x-1.zip") == [("a.py", "100644", b"a")]
 
 
-@pytest.mark.parametrize("name", ["/etc/x", "x-1/../../y", "x-1/.git/config"])
+@pytest.mark.parametrize("name", ["/etc/x", "x-1/../../y"])
 def test_hostile_paths_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(TaskError, match="hostile path"):
         source.from_archive(archive(tmp_path / "x-1.tar.gz", {name: b""}))
@@ -76,7 +81,15 @@ def test_too_much_source_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_directory_without_what_is_not_source(tmp_path: Path) -> None:
-    for name in (".git/config", "pkg/__pycache__/a.pyc", "env/pyvenv.cfg", "env/lib/x.py", "pkg/a.py", "b.pyc"):
+    for name in (
+        ".git/config",
+        "pkg/__pycache__/a.pyc",
+        "env/pyvenv.cfg",
+        "env/lib/x.py",
+        "pkg/a.py",
+        "b.pyc",
+        "sub/.git",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     (tmp_path / "loop").symlink_to(".")

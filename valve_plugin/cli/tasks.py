@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import output, tasks_generate
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 from valve_plugin.errors import ConfigError, TaskError
@@ -29,7 +29,11 @@ def register(app: typer.Typer) -> None:
     """Add `valve tasks` and its commands."""
     group = typer.Typer(
         help="Make, check and look at task sets.",
-        epilog=examples("valve tasks list", "valve tasks show owner/name TASK", "valve tasks verify owner/name"),
+        epilog=examples(
+            "valve tasks generate --n 20    # verified bugs in the repository you are in",
+            "valve tasks verify owner/name  # before relying on anybody's tasks",
+            "valve tasks list owner/name",
+        ),
         no_args_is_help=True,
     )
     group.command(
@@ -55,6 +59,7 @@ def register(app: typer.Typer) -> None:
             "valve tasks verify tasks/ --json | jq '.tasks[] | select(.findings != [])'",
         ),
     )(verify)
+    tasks_generate.add(group)
     app.add_typer(group, name="tasks")
 
 

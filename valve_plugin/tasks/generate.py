@@ -17,7 +17,7 @@ from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Record
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.limits import Limits
-from valve_plugin.rollouts.protect import is_protected
+from valve_plugin.rollouts.protect import is_protected, test_files
 from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.state import apply, commit_tree
@@ -30,6 +30,11 @@ from valve_plugin.tasks.smith import Candidate
 _MOST_TEXTS = 5
 MAX_BROKEN_SHARE = 0.1
 """Bugs that break more of the suite than this crash on import or nearly: nothing to reason about."""
+NOT_REACHED = "no test reaches it"
+FEW = 10
+"""Never too many in a suite of more than twice as many tests, however small a share that allows."""
+MAX_SCREEN_SHARE = 0.6
+"""Where more of the test files than this reach a candidate, looking at those first saves nothing."""
 _NOT_SOURCE = ("docs/", "setup.py", "examples/", "benchmarks/")
 
 
@@ -73,6 +78,7 @@ def generate(
     journal: Path,
     workers: int = 1,
     told: Callable[[Tried], None] = lambda _: None,
+    screen: Callable[[Candidate], Sequence[str] | None] = lambda _: None,
 ) -> tuple[list[str], list[Row]]:
     """Try candidates in order until `wanted` of them are verified; return (suite, rows in that order).
 
@@ -83,13 +89,14 @@ def generate(
         prefix: what instance ids begin with.
         journal: file of what was tried, so that a run that was killed goes on where it stopped.
         told: called with every result that is taken.
+        screen: returns the test files that reach what a candidate changes; None: it may be any.
     """
     known = _read_journal(journal)
     lock = Lock()
 
     def attempt(candidate: Candidate) -> Tried:
         if candidate.patch not in known:
-            tried = try_candidate(prepared, suite, candidate, sandbox, prefix)
+            tried = try_candidate(prepared, suite, candidate, sandbox, prefix, screen(candidate))
             with lock, journal.open("ab") as file:
                 file.write(codec.canonical(tried) + b"\n")
             return tried
@@ -109,14 +116,27 @@ def generate(
 
 
 def try_candidate(
-    prepared: Prepared, suite: Sequence[str], candidate: Candidate, sandbox: Sandbox, prefix: str
+    prepared: Prepared,
+    suite: Sequence[str],
+    candidate: Candidate,
+    sandbox: Sandbox,
+    prefix: str,
+    reaching: Sequence[str] | None = None,
 ) -> Tried:
-    """Run the whole suite twice with the bug: what fails both times is FAIL_TO_PASS."""
+    """Run the whole suite twice with the bug: what fails both times is FAIL_TO_PASS.
+
+    Args:
+        reaching: test files that are worth a look first; where nothing in them fails, the whole suite is not run.
+    """
+    if reaching is not None and not reaching:
+        return Tried(candidate=candidate, reason=NOT_REACHED)
     with slot() as (_, scratch):
         tree = apply(prepared, prepared.base, candidate.patch, scratch / "index")
     if tree is None:
         return Tried(candidate=candidate, reason="its patch does not apply")
     bug = commit_tree(prepared, tree)
+    if reaching and _unnoticed(prepared, suite, bug, sandbox, reaching):
+        return Tried(candidate=candidate, reason="no test that reaches it notices")
     passed: list[set[str]] = []
     for _ in range(2):
         run = _run(prepared, bug, sandbox)
@@ -126,7 +146,7 @@ def try_candidate(
         broken = len(suite) - len(passed[0].intersection(suite))
         if not broken:
             return Tried(candidate=candidate, reason="no test notices it")
-        if broken > MAX_BROKEN_SHARE * len(suite):
+        if broken > max(MAX_BROKEN_SHARE * len(suite), min(FEW, len(suite) / 2)):
             return Tried(candidate=candidate, reason=f"breaks {broken} of {len(suite)} tests")
     failing = [test for test in suite if test not in passed[0] | passed[1]]
     flaky = tuple(sorted(set(suite) & (passed[0] ^ passed[1])))
@@ -145,9 +165,17 @@ def try_candidate(
     return Tried(candidate=candidate, row=row, flaky=flaky)
 
 
+def _unnoticed(prepared: Prepared, suite: Sequence[str], bug: str, sandbox: Sandbox, reaching: Sequence[str]) -> bool:
+    if len(reaching) > MAX_SCREEN_SHARE * len(test_files(suite)):
+        return False
+    run = _run(prepared, bug, sandbox, reaching)
+    return not run.trouble and _passed(run).issuperset(t for t in suite if t.split("::", 1)[0] in reaching)
+
+
 def _issue(prepared: Prepared, bug: str, patch: str, failing: Sequence[str], sandbox: Sandbox) -> str:
     """Return an issue from the shortest failing test whose text does not give the fix away; empty: there is none."""
-    version = prepared.repository.source.removeprefix("pypi:").replace("==", " ")
+    kind, _, where = prepared.repository.source.partition(":")
+    version = where.replace("==", " ") if kind == "pypi" else "an earlier commit"
     show = ["-m", "pytest", "-q", "--tb=short", "--color=no", "-p", "no:cacheprovider"]
     with workspaces.at_commit(prepared, bug) as workspace:
         for test in sorted(failing, key=lambda t: (len(t), t))[:_MOST_TEXTS]:
@@ -160,10 +188,10 @@ def _issue(prepared: Prepared, bug: str, patch: str, failing: Sequence[str], san
     return ""
 
 
-def _run(prepared: Prepared, commit: str, sandbox: Sandbox) -> TestRun:
+def _run(prepared: Prepared, commit: str, sandbox: Sandbox, paths: Sequence[str] = ()) -> TestRun:
     limits = Limits(cpu_seconds=prepared.repository.cpu_seconds)
     with workspaces.at_commit(prepared, commit) as workspace:
-        return run_tests(sandbox, workspace, prepared, prepared.repository.test_roots, limits)
+        return run_tests(sandbox, workspace, prepared, paths or prepared.repository.test_roots, limits)
 
 
 def _passed(run: TestRun) -> set[str]:

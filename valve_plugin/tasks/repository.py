@@ -141,7 +141,7 @@ def prepare(repository: Repository, progress: Callable[[str], None] | None = Non
         done = _read_prepared(home)
         if done and done.repository == repository and done.python.exists():
             return done
-        place = home / codec.digest(repository)[:12]
+        place = home / _key(repository)
         place.mkdir(exist_ok=True)
         test_python = _environment(place / "venv", repository, say)
         base = _store(place / "store.git", repository, test_python, say)
@@ -174,6 +174,18 @@ def _home(name: str) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?", name):
         raise TaskError(f"repository name {name!r} is not of the form owner/name")
     return data_dir() / "repos" / name.replace("/", "__")
+
+
+def _key(repository: Repository) -> str:
+    """Return what store and environment are made from, as a folder name; how tests are run is no part of it."""
+    made_from = [
+        repository.source,
+        repository.sha256,
+        repository.python,
+        repository.requirements,
+        repository.environment,
+    ]
+    return codec.digest(made_from)[:12]
 
 
 def _read_prepared(home: Path) -> Prepared | None:

@@ -7,7 +7,7 @@ import os
 import stat
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from valve_plugin.errors import TaskError
@@ -78,7 +78,7 @@ def _read(path: Path, name: str) -> File | None:
     info = path.lstat()
     if stat.S_ISLNK(info.st_mode):
         return name, "120000", os.fsencode(os.readlink(path))
-    if not stat.S_ISREG(info.st_mode) or name.endswith(".pyc"):
+    if not stat.S_ISREG(info.st_mode) or name.endswith(".pyc") or _is_git([path.name]):
         return None
     return name, "100755" if info.st_mode & 0o111 else "100644", path.read_bytes()
 
@@ -106,9 +106,14 @@ def _zip(archive: Path) -> Iterator[File]:
 
 def _relative(name: str, archive: Path) -> str:
     parts = PurePosixPath(name).parts
-    if name.startswith("/") or ".." in parts or ".git" in parts:
+    if name.startswith("/") or ".." in parts:
         raise TaskError(f"{archive.name}: hostile path {name!r}")
-    return "/".join(parts[1:])
+    return "" if _is_git(parts) else "/".join(parts[1:])  # a submodule leaves a file .git behind
+
+
+def _is_git(parts: Sequence[str]) -> bool:
+    """True for what git takes for its own, and refuses in a tree."""
+    return any(part.lower() == ".git" for part in parts)
 
 
 def _check_size(size: int, where: Path) -> None:

@@ -1,0 +1,76 @@
+"""`valve tasks generate`, from a source tree to tasks that verify; SWE-smith's candidates are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.rollouts import calc
+from tests.tools import need_module
+from valve_plugin.tasks import folder, generate, smith
+from valve_plugin.tasks.load import load
+from valve_plugin.tasks.smith import Candidate
+
+
+def candidate(name: str, source: str) -> Candidate:
+    return Candidate(modifier=name, file="calc/ops.py", digest="1", patch=calc.change(calc.OPS, source))
+
+
+CANDIDATES = [
+    candidate("nothing", calc.OPS.replace("Arithmetic", "Sums")),
+    candidate("clamp", calc.BUGGY),
+    candidate("add", calc.OPS.replace("a + b", "a - b")),
+]
+
+
+@pytest.fixture
+def tree(project: Path) -> Path:
+    """The little repository in the current directory."""
+    for name, text in calc.FILES.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(text)
+    return project
+
+
+@pytest.mark.timeout(220)
+def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smith, "candidates", lambda *_: CANDIDATES)
+    venv = calc.environment(tree.parent)
+    options = ["--python", venv, "--unsafe-local", "--repo", "acme/calc"]
+    made = valve("tasks", "generate", "--n", "2", *options, "--json")
+    assert (made["tasks"], made["yield"]["clamp"]) == (2, {"tried": 1, "verified": 1})
+    found = load(folder.default("acme/calc"))
+    assert sorted(t.instance_id.split(".")[-1] for t in found.tasks) == ["add__1", "clamp__1"]
+    assert all("With an earlier commit the following worked" in t.problem_statement for t in found.tasks)
+    assert not (tree / ".valve").exists()
+
+    monkeypatch.setattr(generate, "try_candidate", lambda *_: pytest.fail("tried again"))
+    monkeypatch.setattr("valve_plugin.tasks.make.stable_suite", lambda *_: pytest.fail("run again"))
+    before = (folder.default("acme/calc") / "tasks.jsonl").read_bytes()
+    said = valve("tasks", "generate", "--n", "2", *options)
+    assert "2 verified tasks over 1 file; " in said
+    assert (folder.default("acme/calc") / "tasks.jsonl").read_bytes() == before
+    assert "2 verified tasks over 1 file (9 wanted" in valve("tasks", "generate", "--n", "9", *options, code=1)
+
+
+def test_the_extra_that_is_missing_is_named(tree: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "swesmith", None)
+    valve("tasks", "generate", "--unsafe-local", code=2)
+    assert "pip install 'valve-plugin[smith]'" in valve.err  # type: ignore[attr-defined]
+
+
+def test_a_name_that_is_none_is_refused(tree: Path, valve: Run) -> None:
+    valve("tasks", "generate", "--repo", "a/b/c", "--unsafe-local", code=2)
+    assert "repository name 'a/b/c', expected owner/name" in valve.err  # type: ignore[attr-defined]
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(900)
+def test_a_library_from_its_source_archive(project: Path, valve: Run) -> None:
+    need_module("swesmith")
+    made = valve("tasks", "generate", "pypi:inflect==7.4.0", "--n", "3", "--workers", "2", "--json")
+    assert made["tasks"] == 3
+    checked = valve("tasks", "verify", "inflect", "--times", "1", "--json")
+    assert [task["findings"] for task in checked["tasks"]] == [[], [], []]

@@ -1,0 +1,63 @@
+"""From a source tree to a definition: what is copied, what is left out, which environment is taken."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.rollouts import calc
+from valve_plugin.errors import TaskError
+from valve_plugin.tasks.define import define, read_source
+from valve_plugin.tasks.repository import Repository
+
+
+def tree(where: Path) -> Path:
+    """Write the little repository as a source tree."""
+    return calc.write(where) / "source"
+
+
+def test_a_checkout_without_what_git_ignores(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    (root / ".gitignore").write_text("*.log\n_version.py\n")
+    for name in ("x.log", "calc/_version.py", ".valve/bank.json", "new.txt"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("x")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    found = {path for path, _, _ in read_source(str(root))}
+    assert found == {*calc.FILES, ".gitignore", "calc/_version.py", "new.txt"}
+
+
+def test_a_definition_is_a_snapshot_and_is_kept_while_it_holds(tmp_path: Path, data_dir: Path) -> None:
+    root, out = tree(tmp_path), tmp_path / "out"
+    venv = calc.environment(tmp_path)
+    options = {"python": f"{venv}/bin/python"}
+    files = read_source(str(root))
+    first = define("acme/calc", files, out, **options)  # type: ignore[arg-type]
+    assert first.environment == venv
+    assert (first.source_roots, first.test_roots) == ((".",), ("tests",))
+    assert Path(first.source.removeprefix("path:"), "calc/ops.py").read_text() == calc.OPS
+    kept = Repository(**{f: getattr(first, f) for f in first.__struct_fields__} | {"cpu_seconds": 7})
+    assert define("acme/calc", files, out, known=kept, **options) is kept  # type: ignore[arg-type]
+    changed = [*files, ("new.py", "100755", b"")]
+    second = define("acme/calc", changed, out, known=kept, **options)  # type: ignore[arg-type]
+    assert second.source != first.source
+    assert [p.name for p in out.iterdir()] == [Path(second.source).name]
+
+
+def test_metadata_is_left_where_an_installation_would(tmp_path: Path, data_dir: Path) -> None:
+    toml = b'[project]\nname = "calc-it"\nversion = "2"\n[project.scripts]\ncalc = "calc:main"\n'
+    files = [*read_source(str(tree(tmp_path))), ("pyproject.toml", "100644", toml)]
+    made = define("acme/calc", files, tmp_path / "out", python=calc.environment(tmp_path))
+    code = "from importlib.metadata import version, entry_points as e; print(version('calc-it'), *e(name='calc'))"
+    python = Path(made.environment) / "bin/python"
+    done = subprocess.run([python, "-c", code], cwd=made.source[5:], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("2 EntryPoint(name='calc', value='calc:main'")
+
+
+def test_refusals_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"no test file found; expected a directory tests/ or"):
+        define("acme/calc", [("a.py", "100644", b"")], tmp_path / "out")
+    with pytest.raises(TaskError, match=r"expected a virtual environment, like \.venv"):
+        define("acme/calc", read_source(str(tree(tmp_path))), tmp_path / "out", python=str(tmp_path))

@@ -1,0 +1,181 @@
+"""`valve tasks generate`: verified bugs in any Python repository."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import Json, examples
+from valve_plugin.cli.session import UnsafeLocal
+
+if TYPE_CHECKING:
+    from valve_plugin.tasks.generate import Tried
+    from valve_plugin.tasks.load import Row
+
+Source = Annotated[
+    str, typer.Argument(metavar="[PATH]", help="Checkout, source tree, or pypi:NAME==VERSION. Default: here.")
+]
+Repo = Annotated[
+    str, typer.Option("--repo", metavar="NAME", help="owner/name of the repository, where it is not as found.")
+]
+Out = Annotated[
+    str, typer.Option("--out", metavar="DIR", help="Where the tasks go. Default: tasks/<owner>__<repo> in user data.")
+]
+Python = Annotated[
+    str,
+    typer.Option("--python", metavar="PYTHON", help="Virtual environment to test in. Default: made from the metadata."),
+]
+With = Annotated[
+    list[str],
+    typer.Option("--with", metavar="PACKAGE", help="A requirement of the tests that was not found; may be repeated."),
+]
+TaskWorkers = Annotated[
+    int, typer.Option("--workers", min=1, metavar="N", help="Candidates tried at the same time. Default: 1.")
+]
+
+
+def add(group: typer.Typer) -> None:
+    """Add `valve tasks generate`."""
+    group.command(
+        "generate",
+        epilog=examples(
+            "valve tasks generate --n 20                       # bugs in the checkout you are in",
+            "valve tasks generate ../lib --python ../lib/.venv --n 50 --workers 2",
+            "valve tasks generate pypi:tomlkit==0.13.2 --repo python-poetry/tomlkit --n 20",
+            "valve tasks generate --n 20 --issue-model openai/gpt-5.5-mini",
+        ),
+    )(generate)
+
+
+def generate(
+    path: Source = ".",
+    n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="Verified tasks wanted. Default: 20.")] = 20,
+    seed: Annotated[int, typer.Option("--seed", metavar="SEED", help="Of the bugs and their order. Default: 0.")] = 0,
+    repo: Repo = "",
+    out: Out = "",
+    python: Python = "",
+    with_: With = [],  # noqa: B006 (Typer copies it)
+    workers: TaskWorkers = 1,
+    issue_model: Annotated[
+        str, typer.Option("--issue-model", metavar="MODEL", help="Let this model word the issues. Default: no model.")
+    ] = "",
+    unsafe_local: UnsafeLocal = False,
+    json: Json = False,
+) -> None:
+    """Make verified tasks out of a repository.
+
+    SWE-smith's procedural modifiers introduce a bug; the repository's own tests, run twice, say what it breaks.
+    Candidates that no test notices are dropped, tests that vary are left out, files and kinds of bugs are spread.
+    The same seed gives the same tasks, with any number of workers; stopped and started again, it goes on where it
+    was. Needs the extra `smith`. Exit code 1 when fewer than --n were found.
+    """
+    from valve_plugin.cli.meter import Meter
+    from valve_plugin.config import Settings
+    from valve_plugin.rollouts import sandbox as sandboxes
+    from valve_plugin.tasks import folder, make, smith
+    from valve_plugin.tasks.define import read_source
+    from valve_plugin.tasks.generate import NOT_REACHED, skip
+    from valve_plugin.tasks.project import examine
+
+    name = repository_name(path, repo)
+    directory, command = Path(out) if out else folder.default(name), "valve tasks generate"
+    folder.check_free(directory, command)
+    sandbox = sandboxes.choose(Settings(unsafe_local=unsafe_local))
+    files = read_source(path)
+    roots = examine({p: c for p, _, c in files}).test_roots
+    with make.unpacked(files) as tree:
+        found = smith.candidates(tree, lambda file: skip(file, roots), seed)
+    output.note(f"{len(found)} candidate bugs")
+    repository = make.define_in(directory, name, files, command, python=python, requirements=with_, say=output.note)
+    prepared, ground = make.survey(directory, repository, command, sandbox, output.note)
+    tried_all: list[Tried] = []
+    meter = Meter(n)
+
+    def told(tried: Tried) -> None:
+        tried_all.append(tried)
+        if tried.reason == NOT_REACHED:
+            return  # nothing was run for it
+        said = output.plural(len(tried.row.fail_to_pass), "test fails", "tests fail") if tried.row else tried.reason
+        text = f"{tried.candidate.modifier} {tried.candidate.file}: {said}"
+        meter.tick(text, counts=tried.row is not None, style="green" if tried.row else "")
+
+    made = make.try_all(
+        directory, prepared, ground, smith.spread(found, seed), sandbox, wanted=n, workers=workers, told=told
+    )
+    rows = _worded(made.rows, issue_model, directory)
+    folder.write(directory, prepared.repository, rows, made_by=f"{command} --seed {seed}", suite=made.suite)
+    if json:
+        facts = {"repository": name, "path": str(directory), "tasks": len(rows), "wanted": n, "tried": len(tried_all)}
+        output.emit_json({**facts, "yield": _yields(tried_all)})
+    else:
+        _report(directory, len(rows), n, tried_all)
+    if len(rows) < n:
+        raise typer.Exit(output.FINDING)
+
+
+def repository_name(path: str, given: str) -> str:
+    """Return what the tasks' repository is called: as told, as its bank says, as its checkout is named.
+
+    Raises:
+        TaskError: the name found is not owner/name.
+    """
+    import re
+
+    from valve_plugin.bank.checkout import find
+    from valve_plugin.bank.paths import BANK_NAME
+    from valve_plugin.config import load
+    from valve_plugin.errors import TaskError
+
+    name = given
+    if not name and path.startswith("pypi:"):
+        name = path.removeprefix("pypi:").partition("==")[0]
+    elif not name:
+        here = find(Path(path))
+        bank = here.folder / BANK_NAME
+        name = (load(bank).repo if bank.is_dir() else "") or here.name
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?", name):
+        raise TaskError(f"repository name {name!r}, expected owner/name or name; say it with --repo")
+    return name
+
+
+def _worded(rows: list[Row], model: str, directory: Path) -> list[Row]:
+    from valve_plugin.tasks import issue_model
+
+    if not model:
+        return rows
+    output.note(f"{model} words {output.plural(len(rows), 'issue')}")
+    journal = directory / "work" / "issues.jsonl"
+    return issue_model.rewrite(rows, issue_model.by_litellm(model), model, journal, output.note)
+
+
+def _yields(tried_all: list[Tried]) -> dict[str, dict[str, int]]:
+    """Return candidates tried and verified, by modifier."""
+    tried = Counter(t.candidate.modifier for t in tried_all)
+    good = Counter(t.candidate.modifier for t in tried_all if t.row)
+    return {name: {"tried": tried[name], "verified": good[name]} for name in sorted(tried)}
+
+
+def _report(directory: Path, tasks: int, wanted: int, tried_all: list[Tried]) -> None:
+    rows = [
+        [name, c["tried"], c["verified"], f"{100 * c['verified'] / c['tried']:.0f} %"]
+        for name, c in _yields(tried_all).items()
+    ]
+    output.table(["MODIFIER", "TRIED", "VERIFIED", "YIELD"], rows)
+    for reason, count in Counter(_kind(t.reason) for t in tried_all if not t.row).most_common():
+        output.say(f"{count:4} dropped: {reason}")
+    files = len({t.candidate.file for t in tried_all if t.row})
+    short = (
+        f" ({wanted} wanted, and there are no more candidates; another --seed makes others)" if tasks < wanted else ""
+    )
+    output.say(f"{output.plural(tasks, 'verified task')} over {output.plural(files, 'file')}{short}; {directory}")
+
+
+def _kind(reason: str) -> str:
+    """Return a reason without its numbers, so that equal ones can be counted."""
+    import re
+
+    return re.sub(r"\d+", "N", reason)

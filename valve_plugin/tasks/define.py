@@ -1,0 +1,217 @@
+"""From a source tree to a repository.toml: a snapshot of the source, and an environment its tests run in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+from msgspec.structs import replace
+
+from valve_plugin.codec import digest, digest_bytes
+from valve_plugin.errors import InfrastructureError, TaskError
+from valve_plugin.tasks import environment, source
+from valve_plugin.tasks.project import Project, examine, normalize, requirement_name, wanted
+from valve_plugin.tasks.repository import Repository
+from valve_plugin.tasks.source import File
+
+Say = Callable[[str], None]
+
+CPU_SECONDS = 300
+"""Limit of a test run before it is known how long the tests take."""
+# What only makes sense in the project's own set-up is switched off: options of plugins that are not installed,
+# coverage, doctests of everything; warnings as errors, which newer versions of anything trip over.
+PYTEST_ARGS = ("-o", "addopts=", "-o", "required_plugins=", "-o", "filterwarnings=")
+_SNAPSHOT = "source-"
+
+
+def read_source(given: str) -> list[File]:
+    """Return the files of a source tree, a checkout's working tree, or `pypi:NAME==VERSION`.
+
+    Raises:
+        TaskError: nothing there.
+        InfrastructureError: git, pip or the network failed.
+    """
+    if given.startswith("pypi:"):
+        with tempfile.TemporaryDirectory(prefix="valve-source-") as scratch:
+            python = environment.find_python("")
+            return source.from_archive(source.download(python, given.removeprefix("pypi:"), Path(scratch)))
+    root = Path(given).resolve()
+    ignored = _ignored(root)
+    return [
+        file for file in source.from_directory(root) if file[0] not in ignored and not file[0].startswith(".valve/")
+    ]
+
+
+def define(
+    name: str,
+    files: Sequence[File],
+    out: Path,
+    *,
+    python: str = "",
+    requirements: Sequence[str] = (),
+    known: Repository | None = None,
+    say: Say = lambda _: None,
+) -> Repository:
+    """Write a snapshot of the source into `out` and return the definition of a repository that is tested from it.
+
+    Args:
+        name: what rows will call it.
+        python: an existing virtual environment, or its interpreter; empty: one is made from the project's metadata.
+        requirements: what the tests need beyond what is found.
+        known: an earlier answer, given again where it still holds.
+
+    Raises:
+        TaskError: there are no tests, or the environment has no pytest.
+        InfrastructureError: the requirements cannot be installed.
+    """
+    contents = {path: content for path, mode, content in files if mode != "120000"}
+    project = examine(contents)
+    if not project.test_roots:
+        raise TaskError(f"{name}: no test file found; expected a directory tests/ or files called test_*.py")
+    say(f"source in {' and '.join(project.source_roots)}, tests in {' and '.join(project.test_roots)}")
+    where = _snapshot(out, [*files, *_metadata(project, contents)])
+    venv = str(_existing(python)) if python else ""
+    if known and _still_holds(known, name, where, venv, requirements):
+        return known
+    base = Repository(
+        name=name,
+        source=f"path:{where}",
+        source_roots=project.source_roots,
+        test_roots=project.test_roots,
+        pytest_args=(*PYTEST_ARGS, *_import_mode(contents)),
+        cpu_seconds=CPU_SECONDS,
+    )
+    if venv:
+        return replace(base, environment=venv)
+    needed, missing = wanted(project, contents)
+    if missing:
+        say(f"the tests import {', '.join(missing)}, and nothing says which package that is; --with PACKAGE adds one")
+    interpreter = environment.find_python("")
+    pins = resolve(interpreter, [*project.runtime, *requirements], needed, say)
+    minor = ".".join(environment.version(interpreter).split(".")[:2])
+    return replace(base, python=minor, requirements=_without(pins, project.name))
+
+
+def resolve(python: Path, runtime: Sequence[str], needed: Sequence[str], say: Say) -> tuple[str, ...]:
+    """Return everything to install, pinned.
+
+    The library's own requirements must resolve. Of what its tests need, versions are given up first, then, one by
+    one, what cannot be had.
+    """
+    with tempfile.TemporaryDirectory(prefix="valve-resolve-") as scratch:
+        venv = Path(scratch) / "venv"
+        interpreter = environment.create(venv, python, [], lambda _: None)
+        say(f"resolving {len(runtime) + len(needed)} requirements")
+        tries = [list(needed), [requirement_name(r) for r in needed]]
+        for attempt in tries:
+            try:
+                return _resolved(interpreter, [*runtime, *attempt])
+            except InfrastructureError as e:
+                error = e
+        kept = ["pytest"]
+        for name in (n for n in tries[1] if n != "pytest"):
+            try:
+                _resolved(interpreter, [*runtime, *kept, name])
+                kept.append(name)
+            except InfrastructureError:
+                say(f"{name} cannot be installed; tests that need it are left out")
+        if len(kept) == 1 and len(needed) == 1:
+            raise error
+        return _resolved(interpreter, [*runtime, *kept])
+
+
+def _still_holds(known: Repository, name: str, where: Path, venv: str, requirements: Iterable[str]) -> bool:
+    there = {requirement_name(pin) for pin in known.requirements}
+    more = {requirement_name(r) for r in requirements}
+    return (known.name, known.source, known.environment) == (name, f"path:{where}", venv) and more <= there
+
+
+def _resolved(python: Path, requirements: Sequence[str]) -> tuple[str, ...]:
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        options = ["--dry-run", "--ignore-installed", "--prefer-binary", "--report", report.name]
+        environment.pip(python, "install", *options, *requirements)
+        installed = json.loads(Path(report.name).read_text())["install"]
+    return tuple(sorted(f"{p['metadata']['name']}=={p['metadata']['version']}" for p in installed))
+
+
+def _without(pins: Iterable[str], name: str) -> tuple[str, ...]:
+    return tuple(pin for pin in pins if requirement_name(pin) != normalize(name))
+
+
+def _existing(given: str) -> Path:
+    """Return the folder of a virtual environment that has pytest, never resolving its interpreter's link."""
+    path = Path(given).absolute()
+    venv = path if (path / "pyvenv.cfg").exists() else path.parent.parent
+    python = venv / "bin" / "python"
+    if not (venv / "pyvenv.cfg").exists() or not python.exists():
+        raise TaskError(f"--python {given}: expected a virtual environment, like .venv, or its .venv/bin/python")
+    if subprocess.run([str(python), "-c", "import pytest"], capture_output=True, check=False).returncode:
+        raise TaskError(f"--python {given}: it has no pytest; {python} -m pip install pytest")
+    return venv
+
+
+def _snapshot(out: Path, files: Sequence[File]) -> Path:
+    """Write the files below `out`, in a folder named by their content; older snapshots are removed."""
+    key = digest(sorted([path, mode, digest_bytes(content)] for path, mode, content in files))[:12]
+    where = out.resolve() / f"{_SNAPSHOT}{key}"
+    if not where.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out, prefix=".making-") as scratch:
+            half = Path(scratch) / "tree"
+            half.mkdir()
+            for path, mode, content in files:
+                _write(half / path, mode, content)
+            half.rename(where)
+    for old in out.glob(f"{_SNAPSHOT}*"):
+        if old.name != where.name:
+            shutil.rmtree(old, ignore_errors=True)
+    return where
+
+
+def _write(path: Path, mode: str, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if mode == "120000":
+        path.symlink_to(os.fsdecode(content))
+        return
+    path.write_bytes(content)
+    path.chmod(int(mode[-3:], 8))
+
+
+def _metadata(project: Project, files: dict[str, bytes]) -> list[File]:
+    """Return what an editable install would leave beside the source, for libraries that ask for their own version."""
+    root = project.source_roots[0]
+    there = any(PurePosixPath(path).suffix == ".egg-info" for p in files for path in PurePosixPath(p).parents)
+    if not project.name or there:
+        return []
+    folder = f"{project.name.replace('-', '_')}.egg-info"
+    info = f"Metadata-Version: 2.1\nName: {project.name}\nVersion: {project.version or '0'}\n"
+    lines = [
+        line
+        for group, points in project.entry_points.items()
+        for line in (f"[{group}]", *(f"{name} = {target}" for name, target in points.items()), "")
+    ]
+    made = {"PKG-INFO": info, "entry_points.txt": "\n".join(lines)}
+    prefix = "" if root == "." else f"{root}/"
+    return [(f"{prefix}{folder}/{name}", "100644", text.encode()) for name, text in made.items()]
+
+
+def _import_mode(files: dict[str, bytes]) -> tuple[str, ...]:
+    config = b"\n".join(files.get(name, b"") for name in ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg"))
+    return ("--import-mode=importlib",) if b"--import-mode=importlib" in config else ()
+
+
+def _ignored(root: Path) -> frozenset[str]:
+    """Return what git ignores in a checkout, but for generated modules that the source imports (`_version.py`)."""
+    if not (root / ".git").exists():
+        return frozenset()
+    command = ["git", "ls-files", "-z", "--others", "--ignored", "--exclude-standard"]
+    done = subprocess.run(command, cwd=root, capture_output=True, check=False)
+    if done.returncode:
+        raise InfrastructureError(f"git ls-files in {root}: {done.stderr.decode('utf-8', 'replace')[-300:]}")
+    paths = [os.fsdecode(path) for path in done.stdout.split(b"\0") if path]
+    return frozenset(p for p in paths if not PurePosixPath(p).name.endswith("version.py"))

@@ -1,0 +1,160 @@
+"""A task directory from a source tree: definition, stable suite, candidates tried until enough are verified.
+
+What took long to find is kept in `work/` of the directory, so that a run that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from valve_plugin import codec
+from valve_plugin.bank.files import write_atomic
+from valve_plugin.errors import RecordError, TaskError
+from valve_plugin.records import Record
+from valve_plugin.rollouts.sandbox import Sandbox
+from valve_plugin.tasks import folder, screen
+from valve_plugin.tasks.define import CPU_SECONDS, Say, define
+from valve_plugin.tasks.generate import Tried, generate, stable_suite
+from valve_plugin.tasks.load import ROWS_NAME, Row
+from valve_plugin.tasks.repository import FILE_NAME, Prepared, Repository, prepare, read
+from valve_plugin.tasks.smith import Candidate
+from valve_plugin.tasks.source import File
+
+
+class Ground(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known of a repository before the first bug is tried."""
+
+    suite: tuple[str, ...]
+    """Tests that passed in both runs of the untouched source."""
+    reached: screen.Reached | None
+    """See `screen.watch`."""
+
+
+class Made(NamedTuple):
+    """What a run came to."""
+
+    folder: Path
+    rows: list[Row]
+    suite: list[str]
+
+
+def define_in(
+    out: Path, name: str, files: Sequence[File], command: str, *, python: str, requirements: Sequence[str], say: Say
+) -> Repository:
+    """Return the definition in `out`, made unless it is there and still holds.
+
+    Args:
+        command: what makes the tasks; another command's tasks are not replaced.
+
+    Raises:
+        TaskError: `out` holds other tasks; no tests were found; no pytest.
+    """
+    folder.check_free(out, command)
+    try:
+        known = read(out / FILE_NAME) if folder.made_by(out).partition(" --")[0] == command else None
+    except TaskError:
+        known = None  # damaged: made again
+    found = define(name, files, out, python=python, requirements=requirements, known=known, say=say)
+    if found is not known:
+        (out / ROWS_NAME).unlink(missing_ok=True)  # about other source
+        folder.write_definition(out, found, command)
+    return replace(found, suite="")  # which is yet to be found
+
+
+def survey(out: Path, repository: Repository, command: str, sandbox: Sandbox, say: Say) -> tuple[Prepared, Ground]:
+    """Prepare a repository, run its tests twice, watch what they call, and fix how much CPU time a run may take."""
+    prepared = prepare(repository, say)
+    work = out / "work" / "ground.json"
+    try:
+        return prepared, codec.decode(work.read_bytes(), Kept, where=str(work)).of(prepared)
+    except (OSError, RecordError, KeyError):
+        pass
+    say("running its tests twice")
+    before = _cpu_seconds()
+    suite = stable_suite(prepared, sandbox)
+    spent = (_cpu_seconds() - before) / 2
+    say(f"{len(suite)} tests pass in both runs, {spent:.0f} s of CPU time each")
+    if repository.cpu_seconds == CPU_SECONDS:
+        repository = replace(repository, cpu_seconds=max(10, math.ceil(3 * spent) + 5))
+        folder.write_definition(out, repository, command)  # no row can be there yet
+        prepared = prepare(repository, say)
+    say("watching which functions they call")
+    ground = Ground(suite=tuple(suite), reached=screen.watch(prepared, sandbox))
+    work.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(work, codec.canonical(Kept(digest=prepared.digest, ground=ground)))
+    return prepared, ground
+
+
+def try_all(
+    out: Path,
+    prepared: Prepared,
+    ground: Ground,
+    ordered: Sequence[Candidate],
+    sandbox: Sandbox,
+    *,
+    wanted: int,
+    workers: int,
+    told: Callable[[Tried], None],
+) -> Made:
+    """Try candidates in order until `wanted` of them are verified."""
+    choose = screen.screener(ground.reached, screen.reader(prepared)) if ground.reached else lambda _: None
+    suite, rows = generate(
+        prepared,
+        ground.suite,
+        _distinct(ordered),
+        sandbox,
+        wanted=wanted,
+        prefix=f"{prepared.repository.slug}.{prepared.base[:8]}",
+        journal=out / "work" / f"tried-{prepared.digest[:12]}.jsonl",
+        workers=workers,
+        told=told,
+        screen=choose,
+    )
+    return Made(out, rows, suite)
+
+
+@contextmanager
+def unpacked(files: Sequence[File]) -> Iterator[Path]:
+    """Yield a temporary directory with the files."""
+    with tempfile.TemporaryDirectory(prefix="valve-tree-") as place:
+        root = Path(place)
+        for path, mode, content in files:
+            if mode != "120000":
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_bytes(content)
+        yield root
+
+
+class Kept(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """ground.json: a survey, and what it was made of."""
+
+    digest: str
+    ground: Ground
+
+    def of(self, prepared: Prepared) -> Ground:
+        """Return the survey if it is of this repository.
+
+        Raises:
+            KeyError: it is of another one.
+        """
+        if self.digest != prepared.digest:
+            raise KeyError(self.digest)
+        return self.ground
+
+
+def _distinct(ordered: Sequence[Candidate]) -> list[Candidate]:
+    """Leave out candidates whose instance id is taken: equal functions in two files."""
+    return list({(c.modifier, c.digest): c for c in reversed(ordered)}.values())[::-1]
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
