@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from valve_plugin.records import Attempt
 
 FULL = {"panel_size": 6, "rollouts": 3}
-FAST = {"panel_size": 4, "rollouts": 2}
-FULL_TASKS, FAST_TASKS = 16, 6
+FAST = {"panel_size": 6, "rollouts": 2}
+FULL_TASKS, FAST_TASKS = 16, 8
 _SHOWN_LINES = 14
 
 
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
         "demo",
         epilog=examples(
             "valve demo                       # 16 tasks, a panel of 6 x 3: minutes",
-            "valve demo --fast --out my-demo  # 6 tasks, a panel of 4 x 2; bank, ledger and telemetry stay in my-demo",
+            "valve demo --fast --out my-demo  # 8 tasks, a panel of 6 x 2; bank, ledger and telemetry stay in my-demo",
         ),
     )(demo)
 
