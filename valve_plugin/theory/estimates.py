@@ -1,0 +1,89 @@
+"""What complete panels say about a panel's solve rates, and the variance the certificates need.
+
+Every estimate counts one more task of unknown (uniformly distributed) rate, so that a small panel on which
+nothing varied does not claim that nothing can.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from valve_plugin.theory.convergence import variance_bound, vmass
+from valve_plugin.theory.power import Beta
+
+_MOST_ALIKE = 100.0  # pseudo-rollouts of a population whose tasks look all the same
+
+
+class Spread(NamedTuple):
+    """How the solve rates p of a panel's tasks are spread."""
+
+    mean: float
+    """E[p]."""
+    mass: float
+    """E[p(1-p)], the rollout noise of one task."""
+
+
+def spread(panels: Sequence[Sequence[int]], rollouts: int) -> Spread:
+    """Return mean and noise of the solve rates, from one or more complete measurements of the same panel.
+
+    Args:
+        panels: for each measurement, the resolved rollouts of every task, each in 0..r.
+        rollouts: r. With r = 1 nothing shows a task's own noise: the most that the mean allows is taken.
+    Raises:
+        ValueError: no measurement, no task, or a count out of range.
+    Source: eq:vmass, averaged over the measurements. Differs: one task of unknown rate is added.
+    """
+    if not panels or not panels[0]:
+        raise ValueError(f"{len(panels)} measurements, expected at least one of at least one task")
+    n = len(panels[0])
+    mean = (sum(map(sum, panels)) / (len(panels) * rollouts) + 1 / 2) / (n + 1)
+    if rollouts == 1:
+        return Spread(mean, mean * (1 - mean))
+    mass = sum(vmass(passes, rollouts) for passes in panels) / len(panels)
+    return Spread(mean, (n * mass + 1 / 6) / (n + 1))
+
+
+def population(rates: Spread) -> Beta:
+    """Return the Beta distribution with this mean and this noise; Beta(1, 1) for those of a uniform rate.
+
+    Raises:
+        ValueError: no distribution on [0, 1] has them, or one so narrow or wide that it is no Beta.
+    """
+    if not 0 < rates.mean < 1 or rates.mass <= 0:
+        raise ValueError(f"mean rate {rates.mean} and noise {rates.mass}, expected a mean in (0, 1) and noise above 0")
+    between = rates.mean * (1 - rates.mean) - rates.mass  # Var[p]; an unbiased estimate may be negative
+    weight = rates.mass / between if between > rates.mass / _MOST_ALIKE else _MOST_ALIKE
+    return Beta(rates.mean * weight, (1 - rates.mean) * weight)
+
+
+def posterior(panels: Sequence[Sequence[int]], rollouts: int) -> list[Beta]:
+    """Return what is believed about each task's rate under the last bank measured.
+
+    The noise of a rate is learned from all measurements, its level from the last one: earlier banks had other
+    rates. An accepted measurement was chosen for being high, so it is likely to flatter its bank a little.
+    """
+    prior = population(Spread(spread(panels[-1:], rollouts).mean, spread(panels, rollouts).mass))
+    return [prior.updated(passed, rollouts - passed) for passed in panels[-1]]
+
+
+def paired_variance(before: Sequence[int], after: Sequence[int], rollouts: int) -> float:
+    """Return the sample variance of the per-task differences of two measurements, in squared rate units."""
+    differences = [(b - a) / rollouts for a, b in zip(before, after, strict=True)]
+    if len(differences) < 2:
+        return 0.0
+    mean = math.fsum(differences) / len(differences)
+    return math.fsum((d - mean) ** 2 for d in differences) / (len(differences) - 1)
+
+
+def variance(panels: Sequence[Sequence[int]], rollouts: int) -> float:
+    """Return a plug-in for the variance of a paired difference; an estimate, not a bound.
+
+    The larger of (1 + 2/r) E[p(1-p)] and of what consecutive measurements differed by; at most 1.
+
+    Source: app:preflight-proof (law of total variance) with eps_var = 0.
+    """
+    seen = [paired_variance(a, b, rollouts) for a, b in pairwise(panels)]
+    return min(1.0, max(variance_bound(spread(panels, rollouts).mass, rollouts), *seen, 0.0))
