@@ -114,7 +114,7 @@ def gate_plan(
     kept = {
         task for task, context in contexts.items() if settings.pairing == "deployed" and measured[task] == context.hash
     }
-    order = gate.order([t.instance_id for t in tasks], _history(store), current)
+    order = gate.order([t.instance_id for t in tasks], history(store), current)
     return _plan(settings, store, tasks, contexts, order, tuple(o for o in current if o.task_id in kept))
 
 
@@ -145,7 +145,7 @@ def _current(settings: Settings, bank: Bank, task: Task, retrieve: Retrieve) -> 
     return retrieve(settings=settings, bank=bank, task_id=task.instance_id, issue=task.problem_statement)
 
 
-def _history(store: BankStore) -> list[PanelOutcome]:
+def history(store: BankStore) -> list[PanelOutcome]:
     """Every outcome recorded on the fixed panel, oldest first, whichever bank it measured."""
     outcomes: list[PanelOutcome] = []
     for entry in store.entries():
