@@ -144,6 +144,12 @@ def test_the_horizon_is_declared_and_holds(evolve, tmp_path):
     assert stopped.returncode == 2
     assert "all 2 gate queries declared for epoch 1 are used" in stopped.stderr
     assert BankStore.open(tmp_path / "bank").queries_used() == 2
+    again = evolve(tmp_path / "bank", check=False)
+    assert again.returncode == 2
+    evolve(tmp_path / "bank", "--new-epoch")
+    store = BankStore.open(tmp_path / "bank")
+    assert (store.epoch().epoch, sum(isinstance(e, Baseline) for e in store.entries())) == (2, 2)
+    assert verify(tmp_path / "bank") == []
 
 
 def test_limits_hold_and_a_longer_run_goes_on(evolve, whole, tmp_path):

@@ -8,7 +8,7 @@ import typer
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Json, examples
-from valve_plugin.cli.session import Set, Simulate, UnsafeLocal, Workers, overrides, running
+from valve_plugin.cli.session import NewEpoch, Set, Simulate, UnsafeLocal, Workers, overrides, running
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -49,6 +49,7 @@ def evolve(
     set_: Set = [],  # noqa: B006 (Typer copies it)
     simulate: Simulate = False,
     unsafe_local: UnsafeLocal = False,
+    new_epoch: NewEpoch = False,
     json: Json = False,
 ) -> None:
     """Learn from a stream of tasks.
@@ -64,12 +65,15 @@ def evolve(
     given = overrides(
         set_, panel_size=panel_size, rollouts=rollouts, seed=seed, workers=workers, unsafe_local=unsafe_local or None
     )
-    with Progress() as progress, running(tasks, bank, given, simulate=simulate, observer=progress) as run:
+    with (
+        Progress() as progress,
+        running(tasks, bank, given, simulate=simulate, new_epoch=new_epoch, observer=progress) as run,
+    ):
         loop(Steps(run.manager, run.store, run.settings), run.stream[:limit])
-        if json:
-            output.emit_json({**facts(run.store), "simulation": simulate})
-        else:
-            show(run.store)
+    if json:
+        output.emit_json({**facts(run.store), "simulation": simulate})
+    else:
+        show(run.store)
 
 
 def show(store: BankStore) -> None:
@@ -117,8 +121,9 @@ def facts(store: BankStore) -> dict[str, Any]:
 def _cells(row: Row) -> list[object]:
     from valve_plugin.cli.history import net_passes
 
-    proposed = output.plural(len(row.proposal.items), "item") if row.proposal.items else row.proposal.reason
+    proposed = output.plural(len(row.proposal.items), "item") if row.proposal.items else "nothing"
     verdict = row.verdict
     ran = f"{len(verdict.outcomes)}/{verdict.n_tasks * verdict.rollouts}" if verdict else ""
     net = net_passes(verdict) if verdict else ""
-    return [row.task_id, f"{row.passed}/{row.attempts}", proposed, row.outcome, net, ran, row.version]
+    task = row.task_id.rpartition(".")[2]  # SWE-smith ids begin with the repository and its commit
+    return [task, f"{row.passed}/{row.attempts}", proposed, row.outcome, net, ran, row.version]

@@ -7,7 +7,7 @@ import typer
 from valve_plugin.cli import output
 from valve_plugin.cli.evolve import facts, show
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
-from valve_plugin.cli.session import Set, Simulate, Tasks, UnsafeLocal, Workers, overrides, running, tasks_of
+from valve_plugin.cli.session import NewEpoch, Set, Simulate, Tasks, UnsafeLocal, Workers, overrides, running, tasks_of
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +28,7 @@ def gate(
     set_: Set = [],  # noqa: B006 (Typer copies it)
     simulate: Simulate = False,
     unsafe_local: UnsafeLocal = False,
+    new_epoch: NewEpoch = False,
     json: Json = False,
 ) -> None:
     """Judge what waits, first in, first out.
@@ -44,7 +45,10 @@ def gate(
     if store.local.queue() or (store.panel() and waiting(store)):
         given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
         found = tasks_of(store, tasks, store.settings(given))
-        with Progress() as progress, running(found, str(store.dir), given, simulate=simulate, observer=progress) as run:
+        with (
+            Progress() as progress,
+            running(found, str(store.dir), given, simulate=simulate, new_epoch=new_epoch, observer=progress) as run,
+        ):
             judged = drain(Steps(run.manager, run.store, run.settings))
             store = run.store
     if json:

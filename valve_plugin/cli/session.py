@@ -38,6 +38,9 @@ Workers = Annotated[
 UnsafeLocal = Annotated[
     bool, typer.Option("--unsafe-local", help="Run rollouts without a sandbox, with all your rights.")
 ]
+NewEpoch = Annotated[
+    bool, typer.Option("--new-epoch", help="Open a new epoch: a fresh baseline and a fresh horizon of gate queries.")
+]
 
 _LAST_TASKS = "tasks"
 
@@ -70,7 +73,13 @@ def overrides(specs: Sequence[str], **options: Any) -> dict[str, Any]:
 
 @contextmanager
 def running(
-    tasks: str, bank: str, given: Mapping[str, Any], *, simulate: bool = False, observer: object = None
+    tasks: str,
+    bank: str,
+    given: Mapping[str, Any],
+    *,
+    simulate: bool = False,
+    new_epoch: bool = False,
+    observer: object = None,
 ) -> Iterator[Run]:
     """Set up a run that may change the bank: one at a time per bank.
 
@@ -92,7 +101,7 @@ def running(
         sandbox.choose(settings)
         stack.enter_context(store.lease())
         prepare(taskset.repository, output.note)
-        stream = fix_panel(store, settings, taskset)
+        stream = fix_panel(store, settings, taskset, new_epoch=new_epoch)
         store.local.remember(_LAST_TASKS, settings.tasks)
         manager = plugins.load(settings.plugins)
         if observer is not None:

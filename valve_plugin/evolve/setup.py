@@ -15,8 +15,14 @@ from valve_plugin.records import Panel, PanelTask, Task
 from valve_plugin.tasks.load import TaskSet
 
 
-def prepare(store: BankStore, settings: Settings, taskset: TaskSet) -> list[Task]:
-    """Fix the panel and open the first epoch where that has not been done; return the stream, in prepared order.
+def prepare(store: BankStore, settings: Settings, taskset: TaskSet, *, new_epoch: bool = False) -> list[Task]:
+    """Fix the panel and open an epoch where that has not been done; return the stream, in prepared order.
+
+    Args:
+        store: the bank.
+        settings: panel and horizon, where they are not fixed yet.
+        taskset: panel and stream.
+        new_epoch: open another epoch, unless the open one was never asked.
 
     Raises:
         ConfigError: the bank is about another repository.
@@ -32,14 +38,18 @@ def prepare(store: BankStore, settings: Settings, taskset: TaskSet) -> list[Task
         panel = choose_panel(settings, taskset)
         store.append(PanelFixed(panel=panel))
     panel_tasks(panel, taskset.tasks)  # all there, and what they were
-    if store.epoch() is None:
-        first = EpochOpened(
-            epoch=1, horizon=settings.horizon, delta=settings.delta, panel_hash=panel.hash, reason="first panel"
-        )
-        store.append(first)
+    if store.epoch() is None or (new_epoch and store.queries_used()):
+        _open_epoch(store, settings, panel, "a new one was asked for" if store.epoch() else "the panel was fixed")
     if taskset.split is None:
         return stream_of(panel, taskset.tasks)
     return stream_of(panel, [taskset.by_id[t.instance_id] for t in taskset.split.stream])  # never a holdout task
+
+
+def _open_epoch(store: BankStore, settings: Settings, panel: Panel, reason: str) -> None:
+    number = 1 + sum(isinstance(entry, EpochOpened) for entry in store.entries())
+    store.append(
+        EpochOpened(epoch=number, horizon=settings.horizon, delta=settings.delta, panel_hash=panel.hash, reason=reason)
+    )
 
 
 def choose_panel(settings: Settings, taskset: TaskSet) -> Panel:

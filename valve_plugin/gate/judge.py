@@ -116,8 +116,8 @@ class _Gate:
         query = self.store.queries_used() + (0 if undecided else 1)
         if query > epoch.horizon:
             raise HorizonError(
-                f"all {epoch.horizon} gate queries declared for epoch {epoch.epoch} are used; open a new epoch "
-                "(its first gate measures the bank anew)"
+                f"all {epoch.horizon} gate queries declared for epoch {epoch.epoch} are used; start again with "
+                "--new-epoch (its first gate measures the bank anew, and its certificates get a smaller share of delta)"
             )
         return epoch, query
 
