@@ -115,7 +115,7 @@ def test_the_margin_for_a_false_accept_rate_is_the_smallest(panel, r, rate):
 
 
 def test_more_than_there_is_to_gain_is_refused():
-    with pytest.raises(ValueError, match="expected at most 0.100"):
+    with pytest.raises(ValueError, match=r"expected at most 0\.100"):
         change([Known(0.9)], 0.2)
 
 

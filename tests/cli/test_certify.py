@@ -1,0 +1,118 @@
+"""`valve certify` and `valve plan` as their users see them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.theory.test_certificates import SIZING
+from valve_plugin.bank.store import BankStore
+
+
+def test_the_sizing_table_is_printed_exactly(project: Path, valve: Run) -> None:
+    printed = valve(
+        "plan", "--variance", "0.025", "--delta", "0.05", "--horizon", "60", "--anchor", "0.0583", "--json"
+    )  # fmt: skip
+    rows = {row["tolerance"]: (*row["holdout"].values(), *row["panel"].values()) for row in printed["sizing"]["rows"]}
+    assert rows == SIZING
+    assert list(printed["sizing"]["rows"][0]["holdout"]) == ["4", "8", "16"]
+    assert list(printed["sizing"]["rows"][0]["panel"]) == ["3", "5", "7"]
+    assert printed["gate"] is printed["cost"] is None
+
+
+def test_the_printed_certificates(valve: Run) -> None:
+    gain = valve("certify", "--gain", "0.172", "--n", "100", "--variance", "0.025", "--delta", "0.05")
+    assert "at least +12.4 points on tasks like these, with probability 0.95 (radius 4.8)" in gain
+    drop = valve("certify", "--drawdown", "0.0092", "--banks", "8", "--n", "100", "--variance", "0.025")
+    assert "at most +7.5 points on tasks like these, with probability 0.95 (radius 6.5)" in drop
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        ("--gain", "0.172", "--n", "100", "--variance", "0.025"),
+        ("--drawdown", "0.01", "--banks", "8", "--n", "100", "--variance", "0.025"),
+        ("--move", "0.06", "--accept", "3", "--horizon", "60", "--n", "50", "--variance", "0.025"),
+    ],
+)
+def test_no_number_comes_without_what_it_rests_on(valve: Run, numbers: tuple[str, ...]) -> None:
+    assert "This rests on:" in valve("certify", *numbers)
+    names = {a["name"]: a["status"] for a in valve("certify", *numbers, "--json")["assumptions"]}
+    assert names["tasks like yours"] == names["variance"] == names["disjoint"] == "unknown"
+
+
+def test_a_bound_that_says_nothing_is_vacuous(valve: Run) -> None:
+    numbers = ("--move", "0.06", "--accept", "1", "--horizon", "60", "--n", "5", "--variance", "0.3")
+    assert "VACUOUS: no loss can be excluded" in valve("certify", *numbers)
+    drop = ("--drawdown", "0.5", "--banks", "8", "--n", "5", "--variance", "0.3")
+    assert "VACUOUS" in valve("certify", *drop)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--gain", "0.1"], "--n and --variance missing"),
+        (["--drawdown", "0.1", "--n", "9", "--variance", "0.1"], "--banks missing"),
+        (["--move", "0.1", "--gain", "0.1", "--n", "9", "--variance", "0.1"], "one by one"),
+        (["--gain", "1.5", "--n", "9", "--variance", "0.1"], "measured is 1.5"),
+        (["--gain", "0.1", "--n", "9", "--variance", "0.1", "--delta", "2"], "delta is 2"),
+        (["--n", "9"], "--n goes with --gain"),
+        ([], "there is no bank here"),
+    ],
+)
+def test_wrong_use_says_what_to_give(project: Path, valve: Run, args: list[str], told: str) -> None:
+    valve("certify", *args, code=2)
+    assert told in valve.err  # type: ignore[attr-defined]
+
+
+def test_a_ledger_is_certified_in_words(bank: BankStore, valve: Run) -> None:
+    lines = valve("certify").splitlines()
+    assert lines[:5] == [
+        "owner/name at version 1",
+        "accept 1 (version 1, query 1 of epoch 1): +33.3 points measured on 2 tasks; VACUOUS: no loss can be excluded",
+        "accepts   epoch 1: 1 so far, at most 25 at margin 0.02 from a first panel score of 50.0 %; at most 0 if gains "
+        "stay on the 0.0 % of tasks whose first rollouts were mixed",
+        "gain      unknown: no evaluation on a holdout is recorded",
+        "drawdown  unknown: no evaluation on a holdout is recorded",
+    ]
+    assert "unmet    judged = deployed" in "\n".join(lines)
+    assert valve("certify", "--json")["gain"] is None
+
+
+def test_a_bank_without_a_panel_has_nothing_to_certify(project: Path, valve: Run) -> None:
+    BankStore.create(project / ".valve", "owner/name")
+    printed = valve("certify")
+    assert "nothing was accepted" in printed
+    assert "no complete panel is recorded" in printed
+    valve("plan", code=2)
+    assert "give --variance" in valve.err  # type: ignore[attr-defined]
+
+
+def test_a_gate_is_planned_from_its_bank(bank: BankStore, valve: Run) -> None:
+    printed = valve("plan", "--json")
+    gate = printed["gate"]
+    assert (gate["tasks"], gate["rollouts"], gate["needed"], gate["source"]) == (2, 3, 1, "these tasks")
+    assert [o["effect"] for o in gate["odds"]] == [0.0, 0.03, 0.05, 0.1]
+    assert all(0 <= o["carried"] <= 1 for o in gate["odds"])
+    assert printed["cost"]["queries"] == 5
+    text = valve("plan")
+    assert "ACCEPTED NOW" in text
+    assert "dollars unknown" in text
+
+
+def test_another_gate_is_not_compared_with_what_is_carried(bank: BankStore, valve: Run) -> None:
+    for other in (("--rollouts", "5"), ("--panel-size", "8"), ("--base-rate", "0.7", "--vmass", "0.1")):
+        printed = valve("plan", *other, "--json")
+        assert {o["carried"] for o in printed["gate"]["odds"]} == {None}, other
+
+
+def test_a_gate_is_planned_before_anything_ran(project: Path, valve: Run) -> None:
+    printed = valve("plan", "--base-rate", "0.75", "--vmass", "0.05", "--json")
+    assert printed["gate"]["odds"][0]["fresh"] == pytest.approx(0.25, abs=0.02)
+    assert printed["sizing"]["variance"] == pytest.approx(0.05 * 5 / 3)
+    valve("plan", "--base-rate", "0.75", code=2)
+    assert "go together" in valve.err  # type: ignore[attr-defined]
+    valve("plan", "--base-rate", "1.5", "--vmass", "0.1", code=2)
+    assert "expected a mean in (0, 1)" in valve.err  # type: ignore[attr-defined]

@@ -1,0 +1,112 @@
+"""Certificates from ledgers: what is said, and what it is said to rest on."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.cli.banks import AFTER, BAD, TASKS, judge, outcomes, sample
+from valve_plugin.bank.entries import Baseline, EpochOpened, Proposed
+from valve_plugin.bank.measured import Measured, measured
+from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import digest
+from valve_plugin.records import PanelResult
+from valve_plugin.report.certify import Certificate, from_ledger
+from valve_plugin.theory import certificates
+
+
+@pytest.fixture
+def bank(tmp_path: Path, data_dir: Path) -> BankStore:
+    return sample(tmp_path / "bank")
+
+
+def statuses(found: Certificate) -> dict[str, str]:
+    return {a.name: a.status for a in found.assumptions}
+
+
+def test_the_ledger_is_read_for_what_is_complete(bank: BankStore) -> None:
+    found = measured(bank.entries())
+    (epoch,) = found.epochs
+    assert [(c.what, c.passes) for c in epoch.complete] == [
+        ("baseline of epoch 1", (3, 0)),
+        ("accept at query 1 of epoch 1", (3, 2)),
+    ]
+    assert [(a.version, a.number, a.gain) for a in epoch.accepts] == [(1, 1, Fraction(1, 3))]
+    assert (epoch.queries, epoch.horizon) == (2, 5)
+    assert found.sources == {"bug-x", "bug-y", "bug-z"}
+
+
+def test_an_accept_carries_the_theorys_certificate(bank: BankStore) -> None:
+    (move,) = from_ledger(measured(bank.entries()), variance=0.0001).moves
+    expected = certificates.accepted_move(1 / 3, 2, 5, 1, 0.05 / 2, 0.0001)
+    assert (move.loss, move.floor, move.vacuous) == (expected.loss, expected.floor, expected.vacuous)
+    assert (move.accept, move.version, move.epoch, move.query, move.horizon) == (1, 1, 1, 1, 5)
+
+
+def test_caps_come_from_the_first_measurement(bank: BankStore) -> None:
+    (cap,) = from_ledger(measured(bank.entries())).caps
+    assert (cap.accepted, cap.most, cap.localized, cap.start, cap.unstable) == (1, 25, 0, 0.5, 0.0)
+
+
+def test_every_assumption_is_listed(bank: BankStore) -> None:
+    found = from_ledger(measured(bank.entries()))
+    assert statuses(found) == {
+        "disjoint": "met",
+        "tasks like yours": "unknown",
+        "horizon": "met",
+        "variance": "unknown",
+        "judged = deployed": "unmet",  # the sample's accept recorded that no task gets the judged context
+        "gains local": "unmet",  # an accept, though no task was unstable
+        "range": "met",
+        "holdout sealed": "unknown",
+    }
+    assert found.gain is found.drawdown is None
+
+
+def test_a_given_variance_below_the_estimate_is_unmet(bank: BankStore) -> None:
+    found = measured(bank.entries())
+    assert statuses(from_ledger(found, variance=0.01))["variance"] == "unmet"
+    assert statuses(from_ledger(found, variance=0.9))["variance"] == "unknown"
+
+
+def test_learning_from_a_panel_task_is_unmet(bank: BankStore) -> None:
+    bank.append(Proposed(proposal=replace(BAD, task_id=TASKS[0])))
+    assert statuses(from_ledger(measured(bank.entries())))["disjoint"] == "unmet"
+
+
+def test_a_panel_used_again_goes_on_counting(bank: BankStore) -> None:
+    panel = bank.panel()
+    assert panel is not None
+    bank.append(EpochOpened(epoch=2, horizon=7, delta="0.05", panel_hash=panel.hash, reason="more"))
+    result = PanelResult(bank_hash=bank.bank.hash, outcomes=outcomes(AFTER, 4, 6, first=3))
+    bank.append(Baseline(epoch=2, result=result))
+    move = replace(BAD, task_id="bug-w")
+    bank.append(Proposed(proposal=move))
+    lines = tuple(replace(o, context_hash=digest("second")) for o in outcomes(AFTER, 6, 6))
+    _judge_in_epoch_two(bank, move, lines)
+    found = from_ledger(measured(bank.entries()))
+    second = found.moves[1]
+    assert (second.accept, second.horizon, second.epoch, second.query) == (2, 12, 2, 1)
+    assert second.delta == pytest.approx(0.05 / 6)
+    assert statuses(found)["panel reuse"] == "unknown"
+
+
+def _judge_in_epoch_two(bank: BankStore, move, lines) -> None:  # type: ignore[no-untyped-def]
+    append, panel = bank.append, bank.panel()
+
+    def in_epoch_two(entry) -> None:  # type: ignore[no-untyped-def]
+        append(replace(entry, verdict=replace(entry.verdict, epoch=2)))
+
+    bank.append = in_epoch_two  # type: ignore[method-assign]
+    assert panel is not None
+    judge(bank, panel, move, 1, lines, current=4)
+    bank.append = append  # type: ignore[method-assign]
+
+
+def test_nothing_recorded_certifies_nothing() -> None:
+    found = from_ledger(Measured())
+    assert found.moves == found.caps == ()
+    assert statuses(found)["variance"] == "unknown"

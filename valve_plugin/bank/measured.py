@@ -1,0 +1,116 @@
+"""What a ledger measured completely, epoch by epoch: all that certificates and plans rest on.
+
+Rejected proposals are left out on purpose: their panels were cut short where the outcome was already bad, so
+they would flatter every estimate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Proposed
+from valve_plugin.bank.replay import Replay
+from valve_plugin.errors import BankError
+from valve_plugin.records import Panel, PanelOutcome, Verdict
+
+
+class Complete(NamedTuple):
+    """One bank's complete measurement on the panel."""
+
+    what: str
+    passes: tuple[int, ...]
+    """Resolved rollouts per task, in panel order."""
+
+
+class Accepted(NamedTuple):
+    """An accepted move."""
+
+    verdict: Verdict
+    version: int
+    """Of the bank it led to."""
+    number: int
+    """k: which accept it is among all on this panel, from 1."""
+    gain: Fraction
+    """Panel gain, in rate units."""
+
+
+@dataclass
+class Epoch:
+    """An epoch and what was measured in it."""
+
+    opened: EpochOpened
+    panel: Panel
+    horizon: int
+    """T: queries declared on this panel, in this epoch and those before it."""
+    complete: list[Complete] = field(default_factory=list)
+    """The baseline, if there is one yet, then each accept."""
+    accepts: list[Accepted] = field(default_factory=list)
+    queries: int = 0
+
+
+@dataclass
+class Measured:
+    """A ledger's epochs, oldest first, and where its proposals came from."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    sources: set[str] = field(default_factory=set)
+    """Task ids that proposals were learned from."""
+
+    def on_panel(self, panel_hash: str) -> list[Epoch]:
+        """Return the epochs that used this panel."""
+        return [e for e in self.epochs if e.opened.panel_hash == panel_hash]
+
+    def complete(self, panel_hash: str) -> list[Complete]:
+        """Return every complete measurement on this panel, oldest first."""
+        return [c for epoch in self.on_panel(panel_hash) for c in epoch.complete]
+
+
+def measured(entries: Iterable[Entry]) -> Measured:
+    """Fold a ledger's entries.
+
+    Raises:
+        ValveError: an entry may not come where it is.
+    """
+    found, state = Measured(), Replay()
+    for entry in entries:
+        before = state.outcomes or ()
+        state.feed(entry)
+        if isinstance(entry, EpochOpened):
+            found.epochs.append(_opened(found, state, entry))
+        elif isinstance(entry, Proposed):
+            found.sources |= {entry.proposal.task_id} | {note.task_id for note in entry.attempts}
+        elif isinstance(entry, Baseline):
+            found.epochs[-1].complete.append(_complete(f"baseline of epoch {entry.epoch}", state))
+        elif isinstance(entry, Judged):
+            _judged(found, state, entry.verdict, before)
+    return found
+
+
+def _opened(found: Measured, state: Replay, entry: EpochOpened) -> Epoch:
+    assert state.panel is not None  # replay refuses an epoch without one
+    earlier = sum(e.opened.horizon for e in found.on_panel(entry.panel_hash))
+    return Epoch(opened=entry, panel=state.panel, horizon=earlier + entry.horizon)
+
+
+def _judged(found: Measured, state: Replay, verdict: Verdict, before: tuple[PanelOutcome, ...]) -> None:
+    epoch = found.epochs[-1]
+    epoch.queries = state.queries
+    if verdict.decision != "accept":
+        return
+    after = _complete(f"accept at query {verdict.query} of epoch {verdict.epoch}", state)
+    gained = sum(after.passes) - sum(o.outcome == "resolved" for o in before)
+    number = sum(len(e.accepts) for e in found.on_panel(verdict.panel_hash)) + 1
+    gain = Fraction(gained, verdict.n_tasks * verdict.rollouts)
+    epoch.complete.append(after)
+    epoch.accepts.append(Accepted(verdict, state.bank.version, number, gain))
+
+
+def _complete(what: str, state: Replay) -> Complete:
+    if state.panel is None or state.outcomes is None:
+        raise BankError(f"{what}: no complete outcomes; check the ledger with `valve bank verify`")
+    passed = Counter(o.task_id for o in state.outcomes if o.outcome == "resolved")
+    return Complete(what, tuple(passed[task.instance_id] for task in state.panel.tasks))

@@ -1,0 +1,187 @@
+"""`valve certify`: what the recorded numbers prove, and what that rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import BankDir, Json, examples, open_bank
+from valve_plugin.cli.output import plural
+from valve_plugin.errors import ConfigError, ValveError
+
+if TYPE_CHECKING:
+    from valve_plugin.report.certify import Bound, Cap, Certificate, Move
+
+Variance = Annotated[
+    float | None,
+    typer.Option("--variance", metavar="V", min=0, help="Bound on the variance of a paired difference, e.g. 0.025."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `valve certify`."""
+    app.command(
+        "certify",
+        epilog=examples(
+            "valve certify                                                  # what this bank's ledger proves",
+            "valve certify --gain 0.172 --n 100 --variance 0.025            # a gain measured on a holdout",
+            "valve certify --drawdown 0.0092 --banks 8 --n 100 --variance 0.025",
+            "valve certify --move 0.0583 --accept 3 --horizon 60 --n 50 --variance 0.025",
+        ),
+    )(certify)
+
+
+def certify(
+    gain: Annotated[
+        float | None, typer.Option("--gain", metavar="G", help="Measured holdout gain, 0.05 is 5 %.")
+    ] = None,
+    drawdown: Annotated[
+        float | None, typer.Option("--drawdown", metavar="D", help="Measured peak-to-final holdout drop.")
+    ] = None,
+    move: Annotated[float | None, typer.Option("--move", metavar="G", help="Panel gain of an accepted move.")] = None,
+    n: Annotated[int | None, typer.Option("--n", metavar="N", min=1, help="Holdout or panel tasks.")] = None,
+    banks: Annotated[
+        int | None, typer.Option("--banks", metavar="A", min=1, help="Different banks checkpointed, for --drawdown.")
+    ] = None,
+    accept: Annotated[
+        int | None, typer.Option("--accept", metavar="K", min=1, help="Which accept it was, for --move.")
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option("--horizon", metavar="T", min=1, help="Gate queries declared first, for --move.")
+    ] = None,
+    variance: Variance = None,
+    delta: Annotated[
+        float | None,
+        typer.Option("--delta", metavar="P", help="Chance of being wrong. Default: the ledger's, or 0.05."),
+    ] = None,
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
+    """Say what the measured numbers prove about tasks like these.
+
+    From a bank's ledger: for each accept, the most that the bank can have lost by it, and how many accepts there can
+    be. From plain numbers: the same for a gain, a drawdown or an accept measured elsewhere. Every certificate comes
+    with what it rests on: met, unmet, or unknown. One that says nothing is called vacuous.
+    """
+    typed = not (gain is drawdown is move is None)
+    with theory_errors():
+        if typed:
+            given = {"--n": n, "--variance": variance, "--banks": banks, "--accept": accept, "--horizon": horizon}
+            found = _from_numbers(gain, drawdown, move, given, 0.05 if delta is None else delta)
+            title = "From the numbers given"
+        else:
+            lost = {"--n": n, "--banks": banks, "--accept": accept, "--horizon": horizon, "--delta": delta}
+            found, title = _from_bank(bank, variance, lost)
+    if json:
+        output.emit_json(found)
+        return
+    output.say(title, style="bold")
+    for line in _lines(found, typed=typed):
+        output.say(line)
+    output.say("\nThis rests on:")
+    width = max(len(a.name) for a in found.assumptions)
+    for a in found.assumptions:
+        output.say(f"{a.status:8} {a.name:{width}}  {output.one_line(a.why)}", style=_STYLES[a.status])
+
+
+_STYLES = {"met": "", "unmet": "red", "unknown": "yellow"}
+
+
+@contextmanager
+def theory_errors() -> Iterator[None]:
+    """Turn a value that the theory refuses, and names, into wrong use of the command."""
+    try:
+        yield
+    except ValveError:
+        raise
+    except ValueError as e:
+        raise ConfigError(str(e)) from e
+
+
+def _from_bank(bank: str, variance: float | None, lost: dict[str, float | int | None]) -> tuple[Certificate, str]:
+    from valve_plugin.bank.measured import measured
+    from valve_plugin.report.certify import from_ledger
+
+    if idle := [name for name, value in lost.items() if value is not None]:
+        raise ConfigError(
+            f"{idle[0]} goes with --gain, --drawdown or --move; a ledger has its own. Leave it out, or give one of them"
+        )
+    store = open_bank(bank)
+    return from_ledger(measured(store.entries()), variance), f"{store.bank.repo} at version {store.bank.version}"
+
+
+def _from_numbers(
+    gain: float | None, drawdown: float | None, move: float | None, given: dict[str, Any], delta: float
+) -> Certificate:
+    from valve_plugin.report import assumptions, certify
+    from valve_plugin.report.certify import Certificate
+
+    if move is not None and not gain is drawdown is None:
+        raise ConfigError("--move is measured on a panel, --gain and --drawdown on a holdout; certify them one by one")
+    wanted = ["--n", "--variance"] + ["--banks"] * (drawdown is not None)
+    wanted += ["--accept", "--horizon"] * (move is not None)
+    if missing := [name for name in wanted if given[name] is None]:
+        raise ConfigError(f"{' and '.join(missing)} missing; a certificate from numbers takes {', '.join(wanted)}")
+    n, variance, banks, accept, horizon = given.values()
+    if move is not None:
+        return Certificate(
+            moves=(certify.accepted_move(move, n, horizon, accept, delta, variance),),
+            assumptions=tuple(assumptions.of_panel_numbers(n, horizon, accept, variance)),
+        )
+    return Certificate(
+        gain=None if gain is None else certify.gain(gain, n, delta, variance),
+        drawdown=None if drawdown is None else certify.drawdown(drawdown, n, delta, variance, banks),
+        assumptions=tuple(assumptions.of_holdout_numbers(n, variance, None if drawdown is None else banks)),
+    )
+
+
+def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
+    for move in found.moves:
+        yield _move(move)
+    if not typed:
+        yield from map(_cap, found.caps) if found.caps else ["accepts   unknown: no complete panel is recorded"]
+        if not found.moves:
+            yield "losses    none to certify: nothing was accepted"
+    if found.gain:
+        yield _bound("gain", "at least", found.gain)
+    if found.drawdown:
+        yield _bound("drawdown", "at most", found.drawdown)
+    if not typed:
+        yield "gain      unknown: no evaluation on a holdout is recorded"
+        yield "drawdown  unknown: no evaluation on a holdout is recorded"
+
+
+def _move(move: Move) -> str:
+    where = f" (version {move.version}, query {move.query} of epoch {move.epoch})" if move.version else ""
+    seen = f"accept {move.accept}{where}: {points(move.panel_gain)} points measured on {plural(move.tasks, 'task')}"
+    chance = f"with probability {1 - move.delta:.4g} for all accepts of the epoch at once"
+    if move.vacuous:
+        return f"{seen}; VACUOUS: no loss can be excluded"
+    if move.loss:
+        return f"{seen}; tasks like these lose at most {100 * move.loss:.1f} points, {chance}"
+    return f"{seen}; no loss: tasks like these gain at least {100 * move.floor:.1f} points, {chance}"
+
+
+def _cap(cap: Cap) -> str:
+    return (
+        f"accepts   epoch {cap.epoch}: {cap.accepted} so far, at most {cap.most} at margin {cap.rho} from a first "
+        f"panel score of {100 * cap.start:.1f} %; at most {cap.localized} if gains stay on the "
+        f"{100 * cap.unstable:.1f} % of tasks whose first rollouts were mixed"
+    )
+
+
+def _bound(name: str, side: str, bound: Bound) -> str:
+    seen = f"{name:9} {points(bound.measured)} points measured on {plural(bound.tasks, 'task')}"
+    if bound.vacuous:
+        return f"{seen}; VACUOUS: the radius of {100 * bound.radius:.1f} points leaves everything possible"
+    says = f"{side} {points(bound.value)} points on tasks like these, with probability {1 - bound.delta:.4g}"
+    return f"{seen}; {says} (radius {100 * bound.radius:.1f})"
+
+
+def points(rate: float) -> str:
+    """Return a difference of rates in signed points."""
+    return f"{100 * rate:+.1f}"

@@ -1,0 +1,221 @@
+"""`valve plan`: is this gate any good, how big must a panel be, and what does it cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.certify import Variance, points, theory_errors
+from valve_plugin.cli.options import BankDir, Json, examples, open_bank
+from valve_plugin.errors import BankNotFoundError, ConfigError
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.report.inputs import Rates, Recorded
+    from valve_plugin.report.plan import Cost, GatePlan, Sizing
+
+EFFECTS = (0.0, 0.03, 0.05, 0.10)
+
+
+def register(app: typer.Typer) -> None:
+    """Add `valve plan`."""
+    app.command(
+        "plan",
+        epilog=examples(
+            "valve plan                                           # this bank's gate, from its recorded outcomes",
+            "valve plan --rollouts 9 --rho 0.05                   # what if it were another gate",
+            "valve plan --base-rate 0.75 --vmass 0.05             # before anything ran: 50 x 3 at margin 0.02",
+            "valve plan --variance 0.025 --horizon 60 --anchor 0.0583 --json",
+        ),
+    )(plan)
+
+
+def plan(
+    variance: Variance = None,
+    delta: Annotated[
+        float | None, typer.Option("--delta", metavar="P", help="Chance of being wrong. Default: the epoch's, or 0.05.")
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option("--horizon", metavar="T", min=1, help="Gate queries. Default: the epoch's, or 100.")
+    ] = None,
+    anchor: Annotated[
+        float | None,
+        typer.Option("--anchor", metavar="G", min=0, help="Panel gain of an accept. Default: the margin."),
+    ] = None,
+    tolerance: Annotated[
+        list[float], typer.Option("--tolerance", metavar="G", help="Loss to tolerate, 0.05 is 5 points; repeat.")
+    ] = [0.02, 0.03, 0.05, 0.08, 0.10],  # noqa: B006 (Typer copies it)
+    banks: Annotated[
+        list[int], typer.Option("--banks", metavar="A", min=1, help="Different banks on the holdout; repeat.")
+    ] = [4, 8, 16],  # noqa: B006
+    accepts: Annotated[
+        list[int], typer.Option("--accepts", metavar="K", min=1, help="Accepts in a run at most; repeat.")
+    ] = [3, 5, 7],  # noqa: B006
+    panel_size: Annotated[
+        int | None, typer.Option("--panel-size", metavar="N", min=1, help="Panel tasks. Default: the panel's, or 50.")
+    ] = None,
+    rollouts: Annotated[
+        int | None,
+        typer.Option("--rollouts", metavar="R", min=1, max=100, help="Per task. Default: the panel's, or 3."),
+    ] = None,
+    rho: Annotated[str, typer.Option("--rho", metavar="RHO", help="Margin. Default: the panel's, or 0.02.")] = "",
+    base_rate: Annotated[
+        float | None, typer.Option("--base-rate", metavar="P", help="Mean solve rate, instead of recorded ones.")
+    ] = None,
+    mass: Annotated[
+        float | None, typer.Option("--vmass", metavar="V", help="Mean of p(1-p) over tasks, with --base-rate.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="SEED", help="Of the baselines averaged over.")] = 0,
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
+    """Say what this gate can tell apart, and how many tasks a promise takes.
+
+    From the outcomes of complete panels: how often the gate accepts a proposal that changes nothing, or is worth 3,
+    5 or 10 points; the rollouts until its verdict; what an epoch costs. And the sizes of holdout and panel for each
+    tolerance. Without a bank, or to try another gate, give the numbers.
+    """
+    from valve_plugin.report import inputs
+    from valve_plugin.report import plan as plans
+    from valve_plugin.theory.convergence import variance_bound
+    from valve_plugin.theory.estimates import Spread
+
+    store = _store(bank)
+    known = inputs.recorded(store) if store else None
+    terms = _terms(known, delta, horizon, rollouts, rho)
+    if (base_rate is None) != (mass is None):
+        raise ConfigError("--base-rate and --vmass go together: the mean solve rate, and the mean of p(1-p)")
+    given = None if base_rate is None or mass is None else Spread(base_rate, mass)
+    with theory_errors():
+        rates = inputs.rates(known, given, panel_size)
+        if variance is not None:
+            why = "given"
+        elif given is not None:
+            variance, why = variance_bound(given.mass, terms.rollouts), "(1 + 2/r) times --vmass"
+        else:
+            variance, why = _estimate(known)
+        sizes = plans.sizing(
+            tolerance, banks, accepts, variance=variance, delta=terms.delta, horizon=terms.horizon,
+            anchor=float(terms.rho) if anchor is None else anchor,
+        )  # fmt: skip
+        gate = _gate(known, rates, terms, seed)
+    price = plans.cost(gate, terms.horizon, store.local.attempts() if store else []) if gate else None
+    if json:
+        output.emit_json({"sizing": sizes, "variance_from": why, "gate": gate, "cost": price})
+        return
+    if gate:
+        _show_gate(gate, price)
+    _show_sizes(sizes, why)
+
+
+class _Terms(NamedTuple):
+    """The gate planned for: the recorded one, but for what was typed."""
+
+    delta: float
+    horizon: int
+    rollouts: int
+    rho: str
+
+
+def _store(bank: str) -> BankStore | None:
+    """Return the bank that applies here, if there is one; one that was named must be there."""
+    try:
+        return open_bank(bank)
+    except BankNotFoundError:
+        if bank:
+            raise
+        return None
+
+
+def _terms(known: Recorded | None, delta: float | None, horizon: int | None, rollouts: int | None, rho: str) -> _Terms:
+    base = _Terms(0.05, 100, 3, "0.02")
+    if known:
+        base = _Terms(known.delta, known.horizon, known.panel.rollouts, known.panel.rho)
+    return _Terms(
+        base.delta if delta is None else delta, horizon or base.horizon, rollouts or base.rollouts, rho or base.rho
+    )
+
+
+def _estimate(known: Recorded | None) -> tuple[float, str]:
+    from valve_plugin.theory import estimates
+
+    if known is None or not known.panels:
+        raise ConfigError(
+            "no complete panel is recorded here; give --variance, or --base-rate and --vmass, or another --bank DIR"
+        )
+    shown = ", ".join(known.names[:3]) + (f" and {len(known.names) - 3} more" if len(known.names) > 3 else "")
+    return estimates.variance(known.panels, known.panel.rollouts), f"estimated from {shown}"
+
+
+def _gate(known: Recorded | None, rates: Rates | None, terms: _Terms, seed: int) -> GatePlan | None:
+    import random
+
+    from valve_plugin.report.plan import gate_plan
+
+    if rates is None:
+        return None
+    same = known is not None and rates.source == "these tasks" and terms.rollouts == known.panel.rollouts
+    return gate_plan(
+        rates.beliefs,
+        terms.rollouts,
+        terms.rho,
+        EFFECTS,
+        random.Random(seed).random,  # noqa: S311 (a simulation)
+        source=rates.source,
+        recorded=rates.counts,
+        carried=known.carried if same and known is not None else None,
+    )
+
+
+def _show_gate(gate: GatePlan, price: Cost | None) -> None:
+    from valve_plugin.report.plan import percent
+
+    total = gate.tasks * gate.rollouts
+    output.say(
+        f"The gate: {gate.tasks} tasks x {gate.rollouts} rollouts, margin {gate.rho}: "
+        f"an accept takes {output.plural(gate.needed, 'more pass', 'more passes')} of {total}",
+        style="bold",
+    )
+    output.say(f"rates of {gate.source}: mean {100 * gate.mean_rate:.1f} %, noise p(1-p) {gate.noise:.3f}")
+    output.say()
+    carried = any(o.carried is not None for o in gate.odds)
+    header = ["TRUE EFFECT", "ACCEPTED, FRESH BASELINE", *["ACCEPTED NOW"] * carried, f"ROLLOUTS OF {total}"]
+    rows = []
+    for o in gate.odds:
+        name = "nothing" if o.effect == 0 else f"{points(o.effect)} points"
+        chances = [o.fresh, *[o.carried] * carried]
+        shown = ["not that much to gain" if c is None else percent(c) for c in chances]
+        rows.append([name, *shown, "" if o.rollouts is None else f"{o.rollouts:.0f}"])
+    output.table(header, rows)
+    output.say()
+    if price:
+        output.say(_price(price))
+    output.say(gate.advice, style="bold")
+    output.say(
+        "An effect is spread evenly over failing rollouts, and rates are estimates. Carried outcomes are taken at face "
+        "value; accepted ones tend to flatter, so that the true chances now are lower."
+    )
+    output.say()
+
+
+def _price(price: Cost) -> str:
+    text = f"An epoch of {price.queries} proposals that change nothing takes about {price.rollouts} rollouts"
+    money = "dollars unknown: no cost is recorded" if price.usd is None else f"${price.usd:.2f}"
+    time = "hours unknown: no time is recorded" if price.hours is None else f"{price.hours:.1f} hours one after another"
+    return f"{text}; {money}; {time}" + (f" (means of {price.measured} panel rollouts here)" if price.measured else "")
+
+
+def _show_sizes(sizes: Sizing, why: str) -> None:
+    output.say(f"Tasks for a tolerance: variance {sizes.variance:.4g} ({why}), delta {sizes.delta:g}", style="bold")
+    output.say(
+        f"holdout: the certified drawdown exceeds the measured one by at most the tolerance, for A different banks; "
+        f"panel: none of up to K accepts, each measured {points(sizes.anchor)} points or more, loses more, in "
+        f"{sizes.horizon} queries. The variance must be a bound, and the tasks a random sample of yours."
+    )
+    output.say()
+    first = sizes.rows[0]
+    header = ["TOLERANCE", *[f"HOLDOUT A={a}" for a in first.holdout], *[f"PANEL K<={k}" for k in first.panel]]
+    rows = [[f"{100 * r.tolerance:g} points", *r.holdout.values(), *r.panel.values()] for r in sizes.rows]
+    output.table(header, rows)

@@ -1,0 +1,164 @@
+"""What a certificate rests on, and whether the ledger shows it: met, unmet, or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from valve_plugin.bank.measured import Accepted, Epoch, Measured
+from valve_plugin.records import Record
+from valve_plugin.theory import convergence
+from valve_plugin.theory.certificates import epoch_delta
+
+
+class Assumption(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One thing that has to hold."""
+
+    name: str
+    status: Literal["met", "unmet", "unknown"]
+    why: str
+
+
+def assumption(name: str, holds: bool | None, why: str) -> Assumption:
+    """Return the assumption; None says that nothing here can tell."""
+    return Assumption(name=name, status="unknown" if holds is None else "met" if holds else "unmet", why=why)
+
+
+LIKE_YOURS = "tasks like yours"
+RANGE = assumption(
+    "range", True, "M is 1 (1 + loss on a panel) only where radius + certified value <= 1, where that is proven; else 2"
+)
+
+
+def of_ledger(found: Measured, variance_given: float | None, estimates: dict[str, float]) -> list[Assumption]:
+    """Return all assumptions behind a ledger's certificates.
+
+    Args:
+        variance_given: what the person said the variance is at most, if so.
+        estimates: panel hash -> plug-in variance of its complete panels.
+    """
+    moves = [move for epoch in found.epochs for move in epoch.accepts]
+    return [
+        _disjoint(found),
+        assumption(LIKE_YOURS, None, _age(found)),
+        *_horizons(found.epochs),
+        *_reuse(found),
+        _variance(found, variance_given, estimates),
+        *_deployed(moves),
+        *_local(found),
+        RANGE,
+        assumption("holdout sealed", None, "no evaluation on a holdout is recorded, so gain and drawdown are unknown"),
+    ]
+
+
+def of_panel_numbers(n: int, horizon: int, accept: int, variance: float) -> list[Assumption]:
+    """Return what an accepted move given in numbers rests on; nothing checks what was typed."""
+    return [
+        assumption("disjoint", None, f"that no proposal was learned from any of the {n} panel tasks"),
+        assumption(LIKE_YOURS, None, f"that the {n} panel tasks are a random sample of the tasks you care about"),
+        assumption("horizon", None, f"that {horizon} gate queries were declared before the first and kept"),
+        assumption("count", None, f"that this is accept {accept} on this panel, in the panel's first epoch"),
+        _typed_variance(variance),
+        assumption("judged = deployed", None, "that agents get exactly the contexts the panel was judged under"),
+        RANGE,
+    ]
+
+
+def of_holdout_numbers(n: int, variance: float, banks: int | None) -> list[Assumption]:
+    """Return what a gain or a drawdown given in numbers rests on.
+
+    Args:
+        banks: distinct checkpointed banks, for a drawdown.
+    """
+    counted = [] if banks is None else [assumption("banks", None, f"that {banks} different banks were checkpointed")]
+    return [
+        assumption("disjoint", None, "that no holdout task was learned from or judged on"),
+        assumption(LIKE_YOURS, None, f"that the {n} holdout tasks are a random sample of the tasks you care about"),
+        assumption("holdout sealed", None, "that the banks compared were fixed before anyone saw a holdout result"),
+        *counted,
+        _typed_variance(variance),
+        RANGE,
+    ]
+
+
+def _disjoint(found: Measured) -> Assumption:
+    panel = {task.instance_id for epoch in found.epochs for task in epoch.panel.tasks}
+    shared = sorted(panel & found.sources)
+    if shared:
+        return assumption("disjoint", False, f"{shared[0]} was learned from and is a panel task; {len(shared)} in all")
+    why = f"none of the {len(found.sources)} tasks learned from is a panel task, by id; `valve evolve` compares content"
+    return assumption("disjoint", True, why)
+
+
+def _age(found: Measured) -> str:
+    asked = sum(epoch.queries for epoch in found.epochs)
+    return f"only you can tell whether the panel is a random sample of your tasks; it has answered {asked} gate queries"
+
+
+def _horizons(epochs: Sequence[Epoch]) -> Iterator[Assumption]:
+    """Met by construction: replay refuses a query before its epoch, and one too many."""
+    for epoch in epochs:
+        opened = epoch.opened
+        spent = epoch_delta(float(opened.delta), opened.epoch)
+        why = (
+            f"epoch {opened.epoch} declared {opened.horizon} queries first and used {epoch.queries}; "
+            f"it spends {spent:.3g} of delta {opened.delta}"
+        )
+        yield assumption("horizon", epoch.queries <= opened.horizon, why)
+
+
+def _reuse(found: Measured) -> Iterator[Assumption]:
+    for number, epoch in enumerate(found.epochs):
+        if any(e.opened.panel_hash == epoch.opened.panel_hash for e in found.epochs[:number]):
+            why = (
+                f"epoch {epoch.opened.epoch} goes on with an earlier panel: counted as one run of {epoch.horizon} "
+                "queries; valid if opening it was no answer to holdout results"
+            )
+            yield assumption("panel reuse", None, why)
+
+
+def _variance(found: Measured, given: float | None, estimates: dict[str, float]) -> Assumption:
+    if not estimates:
+        return assumption("variance", None, "no complete panel is recorded")
+    seen = max(estimates.values())
+    names = [c.what for panel in estimates for c in found.complete(panel)]
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    if given is None:
+        why = f"{seen:.4f} is estimated, not a bound: from {shown}; rejected panels are cut short and do not count"
+        return assumption("variance", None, why)
+    if given < seen:
+        return assumption("variance", False, f"{given:g} was given, but the panels show about {seen:.4f}: {shown}")
+    why = f"{given:g} was given and nothing proves it; the panels show about {seen:.4f}: {shown}"
+    return assumption("variance", None, why)
+
+
+def _typed_variance(variance: float) -> Assumption:
+    return assumption("variance", None, f"that paired differences vary by at most {variance:g}, which nothing checks")
+
+
+def _deployed(moves: Sequence[Accepted]) -> Iterator[Assumption]:
+    """One line for all accepts: each says for itself how many of its contexts are in use."""
+    if not moves:
+        return
+    least = min(moves, key=lambda m: m.verdict.deployed / m.verdict.n_tasks)
+    other = sum(m.verdict.deployed < m.verdict.n_tasks for m in moves)
+    why = f"in all {len(moves)} accepts every panel task gets in use exactly the context it was judged under"
+    if other:
+        why = (
+            f"in {other} of {len(moves)} accepts some panel tasks get another context in use than the judged one; "
+            f"worst, version {least.version}: {least.verdict.deployed} of {least.verdict.n_tasks} get the judged one"
+        )
+    yield assumption("judged = deployed", not other, why)
+
+
+def _local(found: Measured) -> Iterator[Assumption]:
+    """Behind the localized cap only; more accepts than it allows refute it."""
+    for epoch in found.epochs:
+        if epoch.complete:
+            unstable = convergence.unstable_share(epoch.complete[0].passes, epoch.panel.rollouts)
+            most = convergence.localized_cap(epoch.panel.rho, unstable)
+            fine = None if len(epoch.accepts) <= most else False
+            why = (
+                f"epoch {epoch.opened.epoch}, lower cap on accepts only: gains stay on tasks with mixed first rollouts"
+            )
+            yield assumption("gains local", fine, why)

@@ -1,0 +1,168 @@
+"""Certificates with all they rest on: from a ledger, or from plain numbers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from msgspec.structs import replace
+
+from valve_plugin.bank.measured import Accepted, Epoch, Measured
+from valve_plugin.records import Record
+from valve_plugin.report import assumptions
+from valve_plugin.report.assumptions import Assumption
+from valve_plugin.theory import certificates, convergence, estimates
+
+
+class Move(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is certified about one accept; rates, not points."""
+
+    accept: int
+    """k, counted on its panel."""
+    version: int | None = None
+    """Of the bank it led to; None when given in numbers."""
+    epoch: int | None = None
+    query: int | None = None
+    panel_gain: float
+    tasks: int
+    horizon: int
+    delta: float
+    """What its epoch spends."""
+    variance: float
+    log_term: float
+    loss: float
+    """The population loses no more than this."""
+    floor: float
+    """The population gains at least this; below 0 it is the loss again."""
+    vacuous: bool
+    deployed: int | None = None
+    """Panel tasks that get, in use, exactly the context they were judged under; the certificate needs all."""
+
+
+class Cap(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many accepts an epoch can have."""
+
+    epoch: int
+    accepted: int
+    most: int
+    """floor((1 - F0)/rho): certain, whatever is proposed."""
+    localized: int
+    """floor(h/rho): if gains stay on tasks whose baseline rollouts were mixed, which nothing shows."""
+    rho: str
+    start: float
+    """F0."""
+    unstable: float
+    """h, observed; it underestimates."""
+
+
+class Bound(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A certified gain (a floor) or drawdown (a ceiling)."""
+
+    measured: float
+    value: float
+    radius: float
+    range: float
+    """M."""
+    tasks: int
+    delta: float
+    variance: float
+    banks: int | None = None
+    vacuous: bool
+
+
+class Certificate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that can be said. Gain and drawdown are None where nothing measured them: unknown, not zero."""
+
+    moves: tuple[Move, ...] = ()
+    caps: tuple[Cap, ...] = ()
+    gain: Bound | None = None
+    drawdown: Bound | None = None
+    assumptions: tuple[Assumption, ...]
+
+
+def from_ledger(found: Measured, variance: float | None = None) -> Certificate:
+    """Return what a ledger's complete panels certify.
+
+    Args:
+        variance: an upper bound on the variance of paired differences, when the person knows one; otherwise the
+            plug-in of each panel's complete measurements stands in, and the assumption says so.
+    """
+    plug_in = {
+        epoch.opened.panel_hash: estimates.variance(
+            [c.passes for c in found.complete(epoch.opened.panel_hash)], epoch.panel.rollouts
+        )
+        for epoch in found.epochs
+        if found.complete(epoch.opened.panel_hash)
+    }
+    used = {panel: variance if variance is not None else value for panel, value in plug_in.items()}
+    return Certificate(
+        moves=tuple(_move(e, a, used[e.opened.panel_hash]) for e in found.epochs for a in e.accepts),
+        caps=tuple(_cap(epoch) for epoch in found.epochs if epoch.complete),
+        assumptions=tuple(assumptions.of_ledger(found, variance, plug_in)),
+    )
+
+
+def accepted_move(panel_gain: float, tasks: int, horizon: int, accept: int, delta: float, variance: float) -> Move:
+    """Return the certificate of an accept given in numbers."""
+    result = certificates.accepted_move(panel_gain, tasks, horizon, accept, delta, variance)
+    return Move(
+        accept=accept,
+        panel_gain=panel_gain,
+        tasks=tasks,
+        horizon=horizon,
+        delta=delta,
+        variance=variance,
+        log_term=result.log_term,
+        loss=result.loss,
+        floor=result.floor,
+        vacuous=result.vacuous,
+    )
+
+
+def gain(measured: float, tasks: int, delta: float, variance: float) -> Bound:
+    """Return the floor under a measured holdout gain."""
+    return _bound(certificates.gain(measured, tasks, delta, variance), measured, tasks, delta, variance, None)
+
+
+def drawdown(measured: float, tasks: int, delta: float, variance: float, banks: int) -> Bound:
+    """Return the ceiling over a measured holdout drawdown."""
+    found = certificates.drawdown(measured, tasks, delta, variance, banks)
+    return _bound(found, measured, tasks, delta, variance, banks)
+
+
+def _move(epoch: Epoch, accepted: Accepted, variance: float) -> Move:
+    verdict = accepted.verdict
+    delta = certificates.epoch_delta(float(epoch.opened.delta), epoch.opened.epoch)
+    gained = float(accepted.gain)
+    move = accepted_move(gained, verdict.n_tasks, epoch.horizon, accepted.number, delta, variance)
+    return replace(move, version=accepted.version, epoch=verdict.epoch, query=verdict.query, deployed=verdict.deployed)
+
+
+def _cap(epoch: Epoch) -> Cap:
+    panel, first = epoch.panel, epoch.complete[0].passes
+    start = Fraction(sum(first), len(panel.tasks) * panel.rollouts)
+    unstable = convergence.unstable_share(first, panel.rollouts)
+    return Cap(
+        epoch=epoch.opened.epoch,
+        accepted=len(epoch.accepts),
+        most=convergence.accept_cap(panel.rho, start),
+        localized=convergence.localized_cap(panel.rho, unstable),
+        rho=panel.rho,
+        start=float(start),
+        unstable=float(unstable),
+    )
+
+
+def _bound(
+    bound: certificates.Bound, measured: float, tasks: int, delta: float, variance: float, banks: int | None
+) -> Bound:
+    return Bound(
+        measured=measured,
+        value=bound.value,
+        radius=bound.radius,
+        range=bound.upper,
+        tasks=tasks,
+        delta=delta,
+        variance=variance,
+        banks=banks,
+        vacuous=bound.vacuous,
+    )

@@ -1,0 +1,247 @@
+"""What a gate like this one does, and how many tasks a promise takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from valve_plugin.records import Attempt, Record
+from valve_plugin.theory import gate, planning, power
+
+FALSE_ACCEPT, POWER, WORTH = 0.05, 0.8, 0.05
+"""What a good gate does: accepts nothing for something at most 1 in 20 times, finds +5 points 4 in 5 times."""
+_MOST_ROLLOUTS = 30
+
+Source = Literal["these tasks", "tasks like these", "tasks as given"]
+"""Whose rates: the panel's own recorded ones, a population like it (another panel size), or numbers typed."""
+
+
+class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One tolerance of the sizing table."""
+
+    tolerance: float
+    holdout: dict[str, int]
+    """Banks A -> tasks with which the certified drawdown exceeds the measured one by at most the tolerance."""
+    panel: dict[str, int]
+    """Accepts K -> tasks with which no accept is certified to lose more than the tolerance."""
+
+
+class Sizing(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The sizing table and what it was computed for."""
+
+    variance: float
+    delta: float
+    horizon: int
+    anchor: float
+    rows: tuple[Row, ...]
+
+
+class Odds(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the gate does with proposals of one true effect."""
+
+    effect: float
+    fresh: float | None
+    """Chance of an accept after a fresh baseline; None where there is less than that to gain."""
+    carried: float | None
+    """The same against the outcomes carried now; None also where none are."""
+    rollouts: float | None
+    """Expected until the verdict: against carried outcomes where there are some, else after a fresh baseline."""
+
+
+class GatePlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A gate's chances and cost."""
+
+    tasks: int
+    rollouts: int
+    rho: str
+    needed: int
+    """Net additional passes."""
+    mean_rate: float
+    """Expected share of panel rollouts that pass."""
+    noise: float
+    """E[p(1-p)] of the panel's tasks, believed."""
+    source: Source
+    odds: tuple[Odds, ...]
+    baseline: int
+    """Rollouts of a complete baseline."""
+    advice: str
+
+
+class Cost(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an epoch takes when every proposal changes nothing, the most common case."""
+
+    queries: int
+    rollouts: int
+    """A baseline and all gates, expected."""
+    measured: int
+    """Panel attempts recorded on this machine that the means below are from."""
+    usd_each: float | None
+    """None: no cost is recorded."""
+    seconds_each: float | None
+    usd: float | None
+    hours: float | None
+    """One rollout after the other."""
+
+
+class Carried(NamedTuple):
+    """What an open epoch carries forward."""
+
+    passes: int
+    order: tuple[int, ...]
+    """Indices of the tasks in the order the next gate uses."""
+
+
+def sizing(
+    tolerances: Sequence[float],
+    banks: Sequence[int],
+    accepts: Sequence[int],
+    *,
+    variance: float,
+    delta: float,
+    horizon: int,
+    anchor: float,
+) -> Sizing:
+    """Return the sizing table (tab:sizing) for other tolerances, counts and parameters.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    rows = tuple(
+        Row(
+            tolerance=t,
+            holdout={str(a): planning.holdout_size(t, a, delta, variance) for a in banks},
+            # No more accepts than queries can happen.
+            panel={str(k): planning.panel_size(t, min(k, horizon), horizon, delta, variance, anchor) for k in accepts},
+        )
+        for t in tolerances
+    )
+    return Sizing(variance=variance, delta=delta, horizon=horizon, anchor=anchor, rows=rows)
+
+
+def gate_plan(
+    beliefs: Sequence[power.Belief],
+    rollouts: int,
+    rho: str,
+    effects: Sequence[float],
+    uniform: Callable[[], float],
+    *,
+    source: Source,
+    recorded: Sequence[tuple[int, int]] = (),
+    carried: Carried | None = None,
+) -> GatePlan:
+    """Return what a gate over these tasks does with proposals of these effects.
+
+    Args:
+        recorded: (passes, rollouts) of each task in complete panels, where the beliefs are about those tasks.
+        carried: what the next gate compares with, where an epoch is open.
+        uniform: gives numbers in [0, 1), for the baselines that the expected rollouts are averaged over.
+    """
+    needed = gate.needed_passes(rho, len(beliefs), rollouts)
+    odds = tuple(_odds(beliefs, rollouts, needed, e, uniform, recorded, carried) for e in effects)
+    means = [b.moment(1, 0) for b in beliefs]
+    return GatePlan(
+        tasks=len(beliefs),
+        rollouts=rollouts,
+        rho=rho,
+        needed=needed,
+        mean_rate=sum(means) / len(means),
+        noise=sum(b.moment(1, 1) for b in beliefs) / len(beliefs),
+        source=source,
+        odds=odds,
+        baseline=len(beliefs) * rollouts,
+        advice=advice(beliefs, rollouts, rho),
+    )
+
+
+def cost(plan: GatePlan, queries: int, attempts: Sequence[Attempt]) -> Cost | None:
+    """Return what an epoch of so many queries takes; None when its effect-free gates cannot be foreseen."""
+    idle = next((o.rollouts for o in plan.odds if o.effect == 0), None)
+    if idle is None:
+        return None
+    seen = [a for a in attempts if a.source == "panel" and a.outcome in ("resolved", "unresolved")]
+    usd = sum(a.cost_usd for a in seen) / len(seen) if seen else 0.0
+    seconds = sum(a.seconds for a in seen) / len(seen) if seen else 0.0
+    total = round(plan.baseline + queries * idle)
+    return Cost(
+        queries=queries,
+        rollouts=total,
+        measured=len(seen),
+        usd_each=usd or None,
+        seconds_each=seconds or None,
+        usd=total * usd or None,
+        hours=total * seconds / 3600 or None,
+    )
+
+
+def advice(beliefs: Sequence[power.Belief], rollouts: int, rho: str) -> str:
+    """Return one sentence: is this gate any good, and what would make it so."""
+    needed = gate.needed_passes(rho, len(beliefs), rollouts)
+    false = power.accept_fresh(beliefs, rollouts, needed, power.Change())
+    found = _found(beliefs, rollouts, needed)
+    size = f"{len(beliefs)} x {rollouts} at margin {rho}"
+    if found is None:
+        return f"{size}: these tasks leave less than 5 points to gain, so choose harder panel tasks."
+    now = (
+        f"{size} accepts {percent(false)} of the proposals that change nothing and {percent(found)} of those worth "
+        "5 points"
+    )
+    if false <= FALSE_ACCEPT and found >= POWER:
+        return f"{now}, which is good enough: keep it."
+    for more in range(rollouts, _MOST_ROLLOUTS + 1):
+        asked = power.margin_for(beliefs, more, FALSE_ACCEPT)
+        better = _found(beliefs, more, asked)
+        if better is not None and better >= POWER:
+            margin = _margin(asked, len(beliefs) * more)
+            return (
+                f"{now}; for at most 5 % and at least 80 % take {more} rollouts per task and margin {margin} "
+                f"({percent(better)} found, {len(beliefs) * more} rollouts a full panel), or more tasks."
+            )
+    return f"{now}; at most 5 % and at least 80 % need more tasks, not more rollouts of these."
+
+
+def percent(chance: float) -> str:
+    """Return a chance in whole percent, never rounded to certainty."""
+    return "< 1 %" if 0 < chance < 0.01 else "> 99 %" if 0.99 < chance < 1 else f"{100 * chance:.0f} %"
+
+
+def _odds(
+    beliefs: Sequence[power.Belief],
+    rollouts: int,
+    needed: int,
+    effect: float,
+    uniform: Callable[[], float],
+    recorded: Sequence[tuple[int, int]],
+    carried: Carried | None,
+) -> Odds:
+    try:
+        how = power.change(beliefs, effect)
+    except ValueError:
+        return Odds(effect=effect, fresh=None, carried=None, rollouts=None)
+    fresh = power.accept_fresh(beliefs, rollouts, needed, how)
+    if carried is None:
+        used = power.used_fresh(beliefs, rollouts, needed, how, uniform, recorded=recorded)
+        return Odds(effect=effect, fresh=fresh, carried=None, rollouts=used)
+    return Odds(
+        effect=effect,
+        fresh=fresh,
+        carried=power.accept_carried(beliefs, rollouts, needed, carried.passes, how),
+        rollouts=power.used_carried([beliefs[i] for i in carried.order], rollouts, needed, carried.passes, how),
+    )
+
+
+def _found(beliefs: Sequence[power.Belief], rollouts: int, needed: int) -> float | None:
+    try:
+        how = power.change(beliefs, WORTH)
+    except ValueError:
+        return None
+    return power.accept_fresh(beliefs, rollouts, needed, how)
+
+
+def _margin(needed: int, total: int) -> str:
+    """Return the shortest decimal margin that asks for exactly so many net passes of so many rollouts."""
+    for digits in range(2, 12):
+        scale = 10**digits
+        margin = f"0.{min(needed * scale // total, scale - 1):0{digits}d}"  # down: asking is rounded up
+        if gate.needed_passes(margin, total, 1) == needed:
+            return margin
+    raise ValueError(f"no decimal margin asks for {needed} of {total}")
