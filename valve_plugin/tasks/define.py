@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.errors import InfrastructureError, TaskError
 from valve_plugin.tasks import environment, source
-from valve_plugin.tasks.project import Project, examine, normalize, requirement_name, wanted
+from valve_plugin.tasks.project import PYTEST, Project, examine, normalize, requirement_name, wanted
 from valve_plugin.tasks.repository import Repository
 from valve_plugin.tasks.source import File
 
@@ -107,14 +107,14 @@ def resolve(python: Path, runtime: Sequence[str], needed: Sequence[str], say: Sa
         venv = Path(scratch) / "venv"
         interpreter = environment.create(venv, python, [], lambda _: None)
         say(f"resolving {len(runtime) + len(needed)} requirements")
-        tries = [list(needed), [requirement_name(r) for r in needed]]
+        tries = [list(needed), [PYTEST, *(requirement_name(r) for r in needed)]]
         for attempt in tries:
             try:
                 return _resolved(interpreter, [*runtime, *attempt])
             except InfrastructureError as e:
                 error = e
-        kept = ["pytest"]
-        for name in (n for n in tries[1] if n != "pytest"):
+        kept = ["pytest"]  # of any version, if it must be
+        for name in (n for n in tries[1] if requirement_name(n) != "pytest"):
             try:
                 _resolved(interpreter, [*runtime, *kept, name])
                 kept.append(name)

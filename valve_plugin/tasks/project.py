@@ -24,7 +24,7 @@ else:  # pragma: no cover
 
 Files = Mapping[str, bytes]
 PYTEST = "pytest<9"
-"""Where no version is asked for: 9 refuses what conftest files did for years."""
+"""9 refuses what conftest files did for years, and reports parts of a test while it is still running."""
 _TEST_DIRS = ("tests", "test", "testing", "testsuite")
 _SOURCE_DIRS = ("src", "lib", "python")
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -80,8 +80,7 @@ def wanted(project: Project, files: Files) -> tuple[tuple[str, ...], tuple[str, 
     Needed is what the tests import, and plugins of pytest that are declared. A package is taken only if the project
     declares it or it is well known: installing whatever has a module's name would be asking for trouble.
     """
-    told = project.declared.get("pytest", "pytest")
-    needed, missing = {"pytest": PYTEST if requirement_name(told) == told else told}, []
+    needed, missing = {"": PYTEST, "pytest": project.declared.get("pytest", "pytest")}, []
     own = {requirement_name(r) for r in project.runtime}
     for module in sorted(imported(project, files)):
         names = [normalize(name) for name in (*MODULES.get(module, ()), module)]

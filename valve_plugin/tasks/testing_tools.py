@@ -24,7 +24,7 @@ WELL_KNOWN = frozenset(
         *("attrs", "babel", "beautifulsoup4", "click", "cryptography", "docutils", "flaky", "freezegun", "html5lib"),
         *("httpx", "hypothesis", "jinja2", "jsonschema", "lxml", "markupsafe", "mock", "numpy", "packaging", "pandas"),
         *("parameterized", "pillow", "psutil", "pydantic", "pygments", "pyparsing", "pytest", "pytest-asyncio"),
-        *("pytest-benchmark", "pytest-mock", "pytest-subtests", "python-dateutil", "pytz", "pyyaml", "requests"),
+        *("pytest-benchmark", "pytest-mock", "python-dateutil", "pytz", "pyyaml", "requests"),
         *("responses", "setuptools", "simplejson", "six", "sortedcontainers", "testfixtures", "time-machine", "toml"),
         *("tomli", "tomli-w", "typing-extensions", "tzdata", "ujson", "urllib3"),
     }
@@ -35,7 +35,18 @@ _UNWANTED = frozenset(
     {
         *("black", "checkdocs", "codspeed", "cov", "cover", "enabler", "env", "flake8", "forked", "github-actions"),
         *("home", "html", "icdiff", "instafail", "isort", "mypy", "mypy-plugins", "parallel", "perf", "pretty"),
-        *("profiling", "pylint", "random-order", "randomly", "repeat", "rerunfailures", "reverse", "ruff", "sugar"),
+        *(
+            "profiling",
+            "pylint",
+            "random-order",
+            "randomly",
+            "repeat",
+            "rerunfailures",
+            "reverse",
+            "ruff",
+            "subtests",
+            "sugar",
+        ),
         *("travis-fold", "xdist"),
     }
 )

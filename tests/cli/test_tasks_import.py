@@ -1,0 +1,110 @@
+"""`valve tasks import`, from rows over a source tree and from the branches of a clone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.rollouts import calc
+from valve_plugin.rollouts.state import gold_patch, state
+from valve_plugin.tasks import folder
+from valve_plugin.tasks.load import load
+from valve_plugin.tasks.repository import prepared
+
+
+def git(where: Path, *words: str) -> None:
+    subprocess.run(["git", *words], cwd=where, check=True, capture_output=True)
+
+
+def put(where: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (where / name).parent.mkdir(parents=True, exist_ok=True)
+        (where / name).write_text(text)
+    return where
+
+
+def rows(where: Path, *more: dict[str, object]) -> str:
+    path = where / "rows.jsonl"
+    repo = "swesmith/acme__calc.0123abcd"
+    made = [calc.row(repo=repo, FAIL_TO_PASS=json.dumps(calc.F2P)), *more]
+    path.write_text("".join(json.dumps({**row, "repo": repo}) + "\n" for row in made))
+    return str(path)
+
+
+def test_rows_over_a_source_tree(project: Path, valve: Run, tmp_path: Path) -> None:
+    tree = put(tmp_path / "tree", calc.FILES)
+    given = rows(
+        tmp_path,
+        calc.row(instance_id="empty", FAIL_TO_PASS=[]),
+        calc.row(instance_id="again"),
+        calc.row(problem_statement="other", patch=calc.change(calc.OPS, calc.WRONG_FIX)),
+        calc.row(instance_id="elsewhere", patch=calc.change("x\n", "y\n")),
+        calc.row(instance_id="list", FAIL_TO_PASS="[broken"),
+    )
+    options = ["--source", str(tree), "--python", calc.environment(tmp_path)]
+    made = valve("tasks", "import", given, *options, "--json")
+    assert (made["repository"], made["tasks"]) == ("acme/calc", 1)
+    expected = [
+        "row 6: list: FAIL_TO_PASS is neither",
+        "row 2: empty: FAIL_TO_PASS is empty",
+        "row 3: again: the same bug as row 1",
+        "row 4: instance_id",
+        "elsewhere: its patch does not apply",
+    ]
+    assert [r[: len(e)] for r, e in zip(made["refusals"], expected, strict=True)] == expected
+    assert load(folder.default("acme/calc")).tasks[0].fail_to_pass == calc.F2P
+    assert "1 task imported, 5 refused" in valve("tasks", "import", given, *options)
+
+
+def test_branches_of_a_clone(project: Path, valve: Run, tmp_path: Path) -> None:
+    clone = put(tmp_path / "clone", calc.FILES)
+    name = str(calc.row()["instance_id"])
+    git(clone, "init", "-q")
+    git(clone, "add", "-A")
+    git(clone, "commit", "-qm", "source")
+    git(clone, "checkout", "-qb", name)
+    put(clone, {"calc/ops.py": calc.BUGGY})
+    git(clone, "commit", "-qam", "bug")
+    (clone / "tests/test_ops.py").unlink()
+    git(clone, "commit", "-qam", "no tests")
+    git(clone, "checkout", "-q", "main")
+    put(clone, {"calc/ops.py": "moved_on = True\n"})
+    git(clone, "commit", "-qam", "later")
+    given = rows(tmp_path, calc.row(instance_id="nowhere"))
+    options = ["--clone", str(clone), "--python", calc.environment(tmp_path)]
+    made = valve("tasks", "import", given, *options, "--json")
+    assert made["tasks"] == 1
+    assert made["refusals"] == ["nowhere: the clone has no branch of that name; git fetch it, or give --source"]
+    task = load(folder.default("acme/calc")).tasks[0]
+    assert state(prepared("acme/calc"), task)
+    assert "+        return high" in gold_patch(prepared("acme/calc"), task)
+
+
+def test_what_the_rows_change_must_be_said(project: Path, valve: Run, tmp_path: Path) -> None:
+    given = rows(tmp_path)
+    valve("tasks", "import", given, code=2)
+    assert "give --source PATH or --source pypi:NAME==VERSION" in valve.err  # type: ignore[attr-defined]
+    valve("tasks", "import", given, "--source", "a", "--clone", "b", code=2)
+    assert "give one of them" in valve.err  # type: ignore[attr-defined]
+    shutil.copytree(calc.write(tmp_path / "known"), folder.default("acme/calc"))
+    (folder.default("acme/calc") / "tasks.jsonl").unlink()
+    assert valve("tasks", "import", given, "--json")["tasks"] == 1
+
+
+def test_a_clone_that_is_none(project: Path, valve: Run, tmp_path: Path) -> None:
+    valve("tasks", "import", rows(tmp_path), "--clone", str(tmp_path), code=2)
+    assert "no git repository here" in valve.err  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("bad", [calc.row(FAIL_TO_PASS=[])])
+def test_no_usable_row_is_a_finding(project: Path, valve: Run, tmp_path: Path, bad: dict[str, object]) -> None:
+    tree = put(tmp_path / "tree", calc.FILES)
+    path = tmp_path / "bad.jsonl"
+    path.write_text(json.dumps(bad) + "\n")
+    options = ["--source", str(tree), "--python", calc.environment(tmp_path)]
+    assert "0 tasks imported, 1 refused" in valve("tasks", "import", str(path), *options, code=1)

@@ -1,0 +1,111 @@
+"""`valve tasks import`: SWE-smith rows that somebody else made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import Json, examples
+from valve_plugin.cli.tasks_generate import Out, Python, With
+from valve_plugin.errors import ConfigError
+
+if TYPE_CHECKING:
+    from valve_plugin.tasks.repository import Repository
+    from valve_plugin.tasks.rows import Raw
+
+_COMMAND = "valve tasks import"
+
+
+def add(group: typer.Typer) -> None:
+    """Add `valve tasks import`."""
+    group.command(
+        "import",
+        epilog=examples(
+            "valve tasks import SWE-bench/SWE-smith --repo seperman/deepdiff --source pypi:deepdiff==8.2.0",
+            "valve tasks import rows.parquet --repo owner/name --clone ../clone-with-branches",
+            "valve tasks import rows.jsonl --source ../lib --python ../lib/.venv --out tasks/",
+        ),
+    )(import_)
+
+
+def import_(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="Hub id of a data set, one saved on disk, .parquet, .jsonl or .json."),
+    ],
+    repo: Annotated[str, typer.Option("--repo", metavar="NAME", help="Take the rows of this repository.")] = "",
+    out: Out = "",
+    clone: Annotated[str, typer.Option("--clone", metavar="PATH", help="Local clone with a branch for each row.")] = "",
+    tree: Annotated[
+        str,
+        typer.Option(
+            "--source", metavar="PATH", help="Source the rows' patches apply to: a tree or pypi:NAME==VERSION."
+        ),
+    ] = "",
+    split: Annotated[str, typer.Option("--split", metavar="NAME", help="Of the data set. Default: train.")] = "train",
+    python: Python = "",
+    with_: With = [],  # noqa: B006 (Typer copies it)
+    json: Json = False,
+) -> None:
+    """Import SWE-smith rows as a task set.
+
+    Every row is checked: empty FAIL_TO_PASS, ids and bugs that come twice, patches that do not apply to the source
+    are refused, with reasons. Whether the tests agree is what `valve tasks verify` finds out next. Exit code 1
+    when no row could be used.
+    """
+    from valve_plugin.tasks import folder, importing
+    from valve_plugin.tasks.repository import prepare
+    from valve_plugin.tasks.rows import choose, read_rows
+
+    name, rows = choose(read_rows(source, split), repo)
+    output.note(f"{output.plural(len(rows), 'row')} about {name}")
+    directory = Path(out) if out else folder.default(name)
+    rows, refusals, repository = _repository(directory, name, rows, clone, tree, python, with_)
+    tasks, bad = importing.check_rows(rows, repository)
+    prepared = prepare(repository, output.note)
+    tasks, unmade = importing.check_states(prepared, tasks)
+    refusals += [*bad, *unmade]
+    if tasks:
+        folder.write(directory, repository, [importing.to_row(task) for task in tasks], made_by=_COMMAND)
+    if json:
+        facts = {"repository": name, "path": str(directory), "tasks": len(tasks), "refusals": refusals}
+        output.emit_json(facts)
+    else:
+        for refusal in refusals:
+            output.say(f"refused  {output.one_line(refusal)}", style="yellow")
+        output.say(f"{output.plural(len(tasks), 'task')} imported, {len(refusals)} refused; {directory}")
+    if not tasks:
+        raise typer.Exit(output.FINDING)
+
+
+def _repository(
+    directory: Path, name: str, rows: list[Raw], clone: str, tree: str, python: str, with_: list[str]
+) -> tuple[list[Raw], list[str], Repository]:
+    """Return (rows, refusals, definition): what the rows change is in a clone, in a source tree, or known already.
+
+    Raises:
+        ConfigError: none of the three, or two of them.
+    """
+    from valve_plugin.tasks import importing, make
+    from valve_plugin.tasks.define import read_source
+    from valve_plugin.tasks.repository import FILE_NAME, read
+
+    if clone and tree:
+        raise ConfigError("--clone and --source both say what the rows change; give one of them")
+    refusals: list[str] = []
+    if clone:
+        files, rows, refusals = importing.from_branches(Path(clone), rows)
+    elif tree:
+        files = read_source(tree)
+    elif (directory / FILE_NAME).exists():
+        return rows, [], read(directory / FILE_NAME)
+    else:
+        raise ConfigError(
+            "the rows say what a bug changes, not in what: give --source PATH or --source pypi:NAME==VERSION, or "
+            f"--clone PATH, or put a {FILE_NAME} into {directory}"
+        )
+    repository = make.define_in(directory, name, files, _COMMAND, python=python, requirements=with_, say=output.note)
+    return rows, refusals, repository

@@ -1,0 +1,143 @@
+"""SWE-smith rows from wherever they are: the hub, a data set on disk, parquet, JSONL, JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from valve_plugin import codec
+from valve_plugin.bank.files import read_limited
+from valve_plugin.errors import BankError, ConfigError, InfrastructureError, RecordError, TaskError
+
+Raw = dict[str, Any]
+
+_MAX_BYTES = 4_000_000_000
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_COLUMNS = ("instance_id", "patch", "problem_statement", "image_name", "base_commit", "created_at")
+_TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
+
+
+def read_rows(given: str, split: str) -> list[Raw]:
+    """Return the rows of a file, of a data set saved on disk, or of one on the Hugging Face hub.
+
+    Args:
+        split: of a data set that has several.
+
+    Raises:
+        TaskError: no such file, not a list of rows, no such split.
+        ConfigError: `datasets` is not installed.
+        InfrastructureError: the hub cannot be reached.
+    """
+    path = Path(given)
+    if path.is_dir():
+        return _data_set(given, split, on_disk=True)
+    if path.is_file():
+        return _file(path)
+    if _HUB_ID.fullmatch(given) and path.suffix not in (".json", ".jsonl", ".parquet"):
+        return _data_set(given, split, on_disk=False)
+    raise TaskError(
+        f"{given}: no such file; expected .jsonl, .json, .parquet, a saved data set, or a hub id owner/name"
+    )
+
+
+def normalize(raw: Raw, repo: str) -> dict[str, Any]:
+    """Return what a task file keeps of a row, its lists decoded where they are JSON in a string.
+
+    Raises:
+        RecordError: a list of tests is none.
+    """
+    row: dict[str, Any] = {name: str(raw[name]) for name in _COLUMNS if raw.get(name) is not None}
+    row["repo"] = repo
+    row.setdefault("problem_statement", "")
+    for name in _TESTS:
+        row[name] = _tests(raw.get(name), name)
+    return row
+
+
+def repositories(rows: Iterable[Raw]) -> Counter[str]:
+    """Return how many rows each repository has, by the name the rows give it."""
+    return Counter(str(row.get("repo", "")) for row in rows)
+
+
+def choose(rows: Sequence[Raw], wanted: str) -> tuple[str, list[Raw]]:
+    """Return (name, rows) of one repository: the wanted one, or the only one.
+
+    SWE-smith calls seperman/deepdiff at one commit `swesmith/seperman__deepdiff.ed252022`; both names find it.
+
+    Raises:
+        TaskError: there are several and none is named, or none of that name; lists what there is.
+    """
+    counts = repositories(rows)
+    found = [name for name in counts if not wanted or wanted in (name, plain_name(name))]
+    if len(found) == 1:
+        return wanted or plain_name(found[0]), [row for row in rows if str(row.get("repo", "")) == found[0]]
+    there = ", ".join(f"{plain_name(name)} ({n})" for name, n in counts.most_common(8)) or "no row at all"
+    what = f"{len(found)} repositories, name one with --repo" if found else f"no row is about {wanted or 'anything'}"
+    raise TaskError(f"{what}; there are: {there}{' …' if len(counts) > 8 else ''}")
+
+
+def plain_name(name: str) -> str:
+    """Return owner/name for SWE-smith's name of a repository at a commit; other names as they are."""
+    match = re.fullmatch(r"(?:[\w.-]+/)?([A-Za-z0-9][\w.-]*?)__([\w.-]+?)\.[0-9a-f]{8}", name)
+    return f"{match[1]}/{match[2]}" if match else name
+
+
+def _tests(value: Any, name: str) -> list[str]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as e:
+            raise RecordError(f"{name} is neither a list nor a list in JSON: {value[:60]!r}") from e
+    if hasattr(value, "tolist"):  # an array of pyarrow's or numpy's
+        value = value.tolist()
+    if value is None:
+        return []
+    if not isinstance(value, (list, tuple)) or not all(isinstance(test, str) for test in value):
+        raise RecordError(f"{name} is no list of test ids: {str(value)[:60]!r}")
+    return list(dict.fromkeys(value))
+
+
+def _file(path: Path) -> list[Raw]:
+    if path.suffix == ".parquet":
+        try:
+            from pyarrow import ArrowException
+            from pyarrow.parquet import read_table
+        except ImportError as e:
+            raise ConfigError(f"{path}: reading parquet needs pyarrow ({e}); pip install datasets") from e
+        try:
+            return list(read_table(path).to_pylist())
+        except (ArrowException, OSError) as e:
+            raise TaskError(f"{path}: not a readable parquet file: {e}") from e
+    try:
+        data = read_limited(path, _MAX_BYTES, "rows")
+    except BankError as e:
+        raise TaskError(str(e)) from e
+    if path.suffix == ".json":
+        return codec.decode(data, list[dict[str, Any]], where=str(path))
+    lines = enumerate(data.split(b"\n"), 1)
+    return [codec.decode(line, dict[str, Any], where=f"{path}, line {n}") for n, line in lines if line.strip()]
+
+
+def _data_set(given: str, split: str, *, on_disk: bool) -> list[Raw]:
+    try:
+        import datasets
+    except ImportError as e:
+        raise ConfigError(f"{given}: reading a data set needs datasets ({e}); pip install datasets") from e
+    try:
+        found = datasets.load_from_disk(given) if on_disk else datasets.load_dataset(given)
+    except Exception as e:
+        if on_disk:
+            raise TaskError(f"{given}: not a data set saved by datasets: {e}") from e
+        raise InfrastructureError(
+            f"the data set {given} cannot be had: {type(e).__name__}: {str(e)[:300]}; check its name and the network, "
+            "or give a downloaded parquet or JSONL file"
+        ) from e
+    if isinstance(found, dict):
+        if split not in found:
+            raise TaskError(f"{given}: no split {split!r}; there are: {', '.join(found)}; choose with --split")
+        found = found[split]
+    return list(found)
