@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output, tasks_generate, tasks_import
+from valve_plugin.cli import output, tasks_generate, tasks_import, tasks_mine
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 from valve_plugin.errors import ConfigError, TaskError
@@ -61,6 +61,7 @@ def register(app: typer.Typer) -> None:
     )(verify)
     tasks_generate.add(group)
     tasks_import.add(group)
+    tasks_mine.add(group)
     app.add_typer(group, name="tasks")
 
 

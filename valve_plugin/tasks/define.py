@@ -47,6 +47,16 @@ def read_source(given: str) -> list[File]:
     ]
 
 
+def read_head(root: Path, commit: str) -> list[File]:
+    """Return the files of a checkout's commit, with the generated modules that lie in its working tree."""
+    from valve_plugin.tasks import history
+
+    files = history.files_at(history.git_dir(root), commit)
+    there = {path for path, _, _ in files}
+    made = [file for file in read_source(str(root)) if file[0].endswith("version.py") and file[0] not in there]
+    return files + made
+
+
 def define(
     name: str,
     files: Sequence[File],

@@ -1,0 +1,80 @@
+"""`valve tasks mine` on a real little history."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cli.conftest import Run
+from tests.rollouts import calc
+from valve_plugin.tasks import folder
+from valve_plugin.tasks.load import load
+from valve_plugin.tasks.mine import plain
+
+CUBE = "\n\ndef cube(x):\n    return x * x * x\n"
+
+
+def commit(where: Path, message: str, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (where / name).parent.mkdir(parents=True, exist_ok=True)
+        (where / name).write_text(text)
+    for words in (["add", "-A"], ["commit", "-qm", message]):
+        subprocess.run(["git", *words], cwd=where, check=True)
+
+
+@pytest.fixture
+def history(project: Path) -> Path:
+    """Four commits: one that fixes clamp, one later overwritten, one of tests alone, one that no test notices."""
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    test = calc.TEST_OTHER + "\n\ndef test_cube():\n    from calc.ops import cube\n\n    assert cube(2) == {}\n"
+    commit(
+        project, "start", {**calc.FILES, "calc/ops.py": calc.BUGGY, "tests/test_ops.py": "", ".gitignore": "*.log\n"}
+    )
+    fix = "fix(ops): values above the range become the low end (#12)\n\nCo-authored-by: A B <a@b.c>"
+    commit(project, fix, {"calc/ops.py": calc.OPS, "tests/test_ops.py": calc.TEST_OPS})
+    commit(project, "cube of a number", {"calc/ops.py": calc.OPS + CUBE, "tests/test_other.py": test.format(8)})
+    squared = CUBE.replace("x * x * x", "x**3")
+    commit(project, "cube by a power", {"calc/ops.py": calc.OPS + squared, "tests/test_other.py": test.format("2**3")})
+    commit(project, "only tests", {"tests/test_more.py": "def test_it():\n    pass\n"})
+    return project
+
+
+@pytest.mark.timeout(200)
+def test_a_fix_in_the_history_becomes_a_task(history: Path, valve: Run) -> None:
+    before = subprocess.run(["find", ".git", "-type", "f"], cwd=history, capture_output=True, check=True).stdout
+    options = ["--python", calc.environment(history.parent), "--unsafe-local", "--repo", "acme/calc"]
+    made = valve("tasks", "mine", *options, "--json")
+    assert (made["commits"], made["gone"]) == (4, 1)  # the first commit has no parent; cube was rewritten since
+    assert made["tasks"] == 1
+    (task,) = load(folder.default("acme/calc__mined")).tasks
+    assert task.fail_to_pass == calc.F2P
+    assert task.problem_statement.startswith("values above the range become the low end\n\n")
+    assert "def test_high" in task.problem_statement
+    after = subprocess.run(["find", ".git", "-type", "f"], cwd=history, capture_output=True, check=True).stdout
+    assert after == before
+
+
+def test_without_a_history_it_says_so(project: Path, valve: Run) -> None:
+    valve("tasks", "mine", "--unsafe-local", code=2)
+    assert "no git repository here" in valve.err  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("fix: wrong sum of two numbers (#3)", "wrong sum of two numbers"),
+        ("Sum of two\n\nSigned-off-by: X <x@y.z>\nnumbers is wrong", "Sum of two\n\nnumbers is wrong"),
+        ("typo", ""),
+    ],
+)
+def test_messages_lose_their_bookkeeping(message: str, text: str) -> None:
+    assert plain(message) == text
+
+
+@given(st.text())
+def test_any_message_can_be_read(message: str) -> None:
+    assert plain(plain(message)) is not None

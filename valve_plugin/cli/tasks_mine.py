@@ -1,0 +1,101 @@
+"""`valve tasks mine`: bugs that a repository's own history fixed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import Json, examples
+from valve_plugin.cli.session import UnsafeLocal
+from valve_plugin.cli.tasks_generate import Python, Repo, TaskWorkers, With, repository_name
+
+if TYPE_CHECKING:
+    from valve_plugin.tasks.generate import Tried
+
+_COMMAND = "valve tasks mine"
+
+
+def add(group: typer.Typer) -> None:
+    """Add `valve tasks mine`."""
+    group.command(
+        "mine",
+        epilog=examples(
+            "valve tasks mine                               # the checkout you are in",
+            "valve tasks mine ../lib --commits 2000 --n 50 --python ../lib/.venv",
+            "valve tasks mine --out tasks/ --json",
+        ),
+    )(mine)
+
+
+def mine(
+    path: Annotated[str, typer.Argument(metavar="[PATH]", help="A git checkout. Default: here.")] = ".",
+    n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="Verified tasks wanted. Default: 20.")] = 20,
+    commits: Annotated[
+        int, typer.Option("--commits", min=1, metavar="N", help="Commits to look at, newest first.")
+    ] = 500,
+    repo: Repo = "",
+    out: Annotated[
+        str,
+        typer.Option("--out", metavar="DIR", help="Where they go. Default: tasks/<owner>__<repo>__mined in user data."),
+    ] = "",
+    python: Python = "",
+    with_: With = [],  # noqa: B006 (Typer copies it)
+    workers: TaskWorkers = 1,
+    unsafe_local: UnsafeLocal = False,
+    json: Json = False,
+) -> None:
+    """Make verified tasks out of a git history.
+
+    Takes commits that changed source and tests together, and takes back the source change alone in today's source:
+    tests that then fail, and pass again with the change, are the task; the issue is the commit's message and what
+    a failing test shows. Nothing is written to the repository. Exit code 1 when there are none.
+    """
+    from valve_plugin.cli.meter import Meter
+    from valve_plugin.config import Settings
+    from valve_plugin.rollouts import sandbox as sandboxes
+    from valve_plugin.tasks import folder, history, make
+    from valve_plugin.tasks import mine as mining
+    from valve_plugin.tasks.define import read_head
+
+    name = repository_name(path, repo)
+    directory = Path(out) if out else folder.default(f"{name}__mined")
+    folder.check_free(directory, _COMMAND)
+    sandbox = sandboxes.choose(Settings(unsafe_local=unsafe_local))
+    repository = history.git_dir(Path(path))
+    head = history.resolve(repository, "HEAD")
+    definition = make.define_in(
+        directory, name, read_head(Path(path), head), _COMMAND, python=python, requirements=with_, say=output.note
+    )
+    found = mining.find(repository, head, definition.test_roots, commits)
+    output.note(
+        f"{output.plural(found.looked_at, 'commit')}, {len(found.candidates) + found.gone} change source and tests, "
+        f"{found.gone} of them cannot be taken back any more"
+    )
+    prepared, ground = make.survey(directory, definition, _COMMAND, sandbox, output.note)
+    tried_all: list[Tried] = []
+    meter = Meter(min(n, len(found.candidates)))
+
+    def told(tried: Tried) -> None:
+        tried_all.append(tried)
+        said = output.plural(len(tried.row.fail_to_pass), "test fails", "tests fail") if tried.row else tried.reason
+        subject = found.messages[tried.candidate.digest].partition("\n")[0]
+        text = f"{tried.candidate.digest[:8]} {subject[:60]}: {said}"
+        meter.tick(text, counts=tried.row is not None, style="green" if tried.row else "")
+
+    made = make.try_all(directory, prepared, ground, found.candidates, sandbox, wanted=n, workers=workers, told=told)
+    rows = mining.worded(made.rows, found.messages)
+    if rows:
+        folder.write(directory, prepared.repository, rows, made_by=_COMMAND, suite=made.suite)
+    if json:
+        facts = {"repository": name, "path": str(directory), "tasks": len(rows), "commits": found.looked_at}
+        output.emit_json({**facts, "tried": len(tried_all), "gone": found.gone})
+    else:
+        for reason, count in Counter(t.reason for t in tried_all if not t.row).most_common():
+            output.say(f"{count:4} dropped: {reason}")
+        output.say(f"{output.plural(len(rows), 'verified task')}; {directory}")
+    if not rows:
+        raise typer.Exit(output.FINDING)
