@@ -114,5 +114,7 @@ def test_a_gate_is_planned_before_anything_ran(project: Path, valve: Run) -> Non
     assert printed["sizing"]["variance"] == pytest.approx(0.05 * 5 / 3)
     valve("plan", "--base-rate", "0.75", code=2)
     assert "go together" in valve.err  # type: ignore[attr-defined]
+    valve("plan", "--base-rate", "0.5", "--vmass", "0.1", "--rho", "x", code=2)
+    assert "rho is 'x', expected a decimal" in valve.err  # type: ignore[attr-defined]
     valve("plan", "--base-rate", "1.5", "--vmass", "0.1", code=2)
     assert "expected a mean in (0, 1)" in valve.err  # type: ignore[attr-defined]

@@ -69,6 +69,12 @@ def test_the_reference_noise_needs_more_than_the_pooled_variance():
     assert variance([passes], 3) == pytest.approx(0.1157, abs=2e-4)
 
 
+def test_more_rollouts_to_come_vary_less():
+    panels = [[1, 2, 3, 0], [2, 2, 3, 1]]
+    assert variance(panels, 3, 3) == variance(panels, 3) > variance(panels, 3, 9)
+    assert variance(panels, 3, 9) == pytest.approx(variance_bound(spread(panels, 3).mass, 9))
+
+
 def test_nonsense_is_refused():
     for panels in ([], [[]]):
         with pytest.raises(ValueError, match="expected at least one"):

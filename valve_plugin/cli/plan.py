@@ -54,11 +54,12 @@ def plan(
         list[int], typer.Option("--accepts", metavar="K", min=1, help="Accepts in a run at most; repeat.")
     ] = [3, 5, 7],  # noqa: B006
     panel_size: Annotated[
-        int | None, typer.Option("--panel-size", metavar="N", min=1, help="Panel tasks. Default: the panel's, or 50.")
+        int | None,
+        typer.Option("--panel-size", metavar="N", min=1, max=1000, help="Panel tasks. Default: the panel's, or 50."),
     ] = None,
     rollouts: Annotated[
         int | None,
-        typer.Option("--rollouts", metavar="R", min=1, max=100, help="Per task. Default: the panel's, or 3."),
+        typer.Option("--rollouts", metavar="R", min=1, max=30, help="Per task. Default: the panel's, or 3."),
     ] = None,
     rho: Annotated[str, typer.Option("--rho", metavar="RHO", help="Margin. Default: the panel's, or 0.02.")] = "",
     base_rate: Annotated[
@@ -95,7 +96,7 @@ def plan(
         elif given is not None:
             variance, why = variance_bound(given.mass, terms.rollouts), "(1 + 2/r) times --vmass"
         else:
-            variance, why = _estimate(known)
+            variance, why = _estimate(known, terms.rollouts)
         sizes = plans.sizing(
             tolerance, banks, accepts, variance=variance, delta=terms.delta, horizon=terms.horizon,
             anchor=float(terms.rho) if anchor is None else anchor,
@@ -130,15 +131,18 @@ def _store(bank: str) -> BankStore | None:
 
 
 def _terms(known: Recorded | None, delta: float | None, horizon: int | None, rollouts: int | None, rho: str) -> _Terms:
+    from valve_plugin.theory.gate import needed_passes
+
     base = _Terms(0.05, 100, 3, "0.02")
     if known:
         base = _Terms(known.delta, known.horizon, known.panel.rollouts, known.panel.rho)
+    needed_passes(rho or base.rho, 1, 1)  # refuses what is no margin
     return _Terms(
         base.delta if delta is None else delta, horizon or base.horizon, rollouts or base.rollouts, rho or base.rho
     )
 
 
-def _estimate(known: Recorded | None) -> tuple[float, str]:
+def _estimate(known: Recorded | None, rollouts: int) -> tuple[float, str]:
     from valve_plugin.theory import estimates
 
     if known is None or not known.panels:
@@ -146,7 +150,7 @@ def _estimate(known: Recorded | None) -> tuple[float, str]:
             "no complete panel is recorded here; give --variance, or --base-rate and --vmass, or another --bank DIR"
         )
     shown = ", ".join(known.names[:3]) + (f" and {len(known.names) - 3} more" if len(known.names) > 3 else "")
-    return estimates.variance(known.panels, known.panel.rollouts), f"estimated from {shown}"
+    return estimates.variance(known.panels, known.panel.rollouts, rollouts), f"estimated from {shown}"
 
 
 def _gate(known: Recorded | None, rates: Rates | None, terms: _Terms, seed: int) -> GatePlan | None:
@@ -193,10 +197,11 @@ def _show_gate(gate: GatePlan, price: Cost | None) -> None:
     if price:
         output.say(_price(price))
     output.say(gate.advice, style="bold")
-    output.say(
-        "An effect is spread evenly over failing rollouts, and rates are estimates. Carried outcomes are taken at face "
-        "value; accepted ones tend to flatter, so that the true chances now are lower."
-    )
+    output.say("An effect is spread evenly over failing rollouts, and rates are estimates.")
+    if carried:
+        output.say(
+            "Carried outcomes are taken at face value; accepted ones flatter, so the true chances now are lower."
+        )
     output.say()
 
 

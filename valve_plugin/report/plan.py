@@ -10,7 +10,8 @@ from valve_plugin.theory import gate, planning, power
 
 FALSE_ACCEPT, POWER, WORTH = 0.05, 0.8, 0.05
 """What a good gate does: accepts nothing for something at most 1 in 20 times, finds +5 points 4 in 5 times."""
-_MOST_ROLLOUTS = 30
+_MOST_ROLLOUTS, _LARGEST_PANEL = 30, 5000
+"""Per task, and in all: no advice goes beyond."""
 
 Source = Literal["these tasks", "tasks like these", "tasks as given"]
 """Whose rates: the panel's own recorded ones, a population like it (another panel size), or numbers typed."""
@@ -187,7 +188,7 @@ def advice(beliefs: Sequence[power.Belief], rollouts: int, rho: str) -> str:
     )
     if false <= FALSE_ACCEPT and found >= POWER:
         return f"{now}, which is good enough: keep it."
-    for more in range(rollouts, _MOST_ROLLOUTS + 1):
+    for more in range(rollouts, min(_MOST_ROLLOUTS, _LARGEST_PANEL // len(beliefs)) + 1):
         asked = power.margin_for(beliefs, more, FALSE_ACCEPT)
         better = _found(beliefs, more, asked)
         if better is not None and better >= POWER:
@@ -219,7 +220,8 @@ def _odds(
         return Odds(effect=effect, fresh=None, carried=None, rollouts=None)
     fresh = power.accept_fresh(beliefs, rollouts, needed, how)
     if carried is None:
-        used = power.used_fresh(beliefs, rollouts, needed, how, uniform, recorded=recorded)
+        few = max(8, 3200 // len(beliefs))  # larger panels differ less from one baseline to the next
+        used = power.used_fresh(beliefs, rollouts, needed, how, uniform, recorded=recorded, baselines=few)
         return Odds(effect=effect, fresh=fresh, carried=None, rollouts=used)
     return Odds(
         effect=effect,

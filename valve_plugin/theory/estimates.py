@@ -78,12 +78,16 @@ def paired_variance(before: Sequence[int], after: Sequence[int], rollouts: int) 
     return math.fsum((d - mean) ** 2 for d in differences) / (len(differences) - 1)
 
 
-def variance(panels: Sequence[Sequence[int]], rollouts: int) -> float:
+def variance(panels: Sequence[Sequence[int]], rollouts: int, planned: int | None = None) -> float:
     """Return a plug-in for the variance of a paired difference; an estimate, not a bound.
 
     The larger of (1 + 2/r) E[p(1-p)] and of what consecutive measurements differed by; at most 1.
 
+    Args:
+        rollouts: r of the measurements.
+        planned: r of the differences to come, where it is another one; then only the first term is known.
     Source: app:preflight-proof (law of total variance) with eps_var = 0.
     """
-    seen = [paired_variance(a, b, rollouts) for a, b in pairwise(panels)]
-    return min(1.0, max(variance_bound(spread(panels, rollouts).mass, rollouts), *seen, 0.0))
+    r = planned or rollouts
+    seen = [paired_variance(a, b, rollouts) for a, b in pairwise(panels)] if r == rollouts else []
+    return min(1.0, max(variance_bound(spread(panels, rollouts).mass, r), *seen, 0.0))
