@@ -33,11 +33,23 @@ _NEGATED = re.compile(
     r"(?:\b(?:never|not|dont|avoid\w*|instead of|rather than|without|resist|wrong|mistake|beware of)\b|n't\b)"
     r"(?!\W+(?:hesitate|forget|fail|neglect|be afraid|worry|stop at|bother|only|just))"
 )
+_DECRIED = re.compile(
+    r"\b(?:hides? the|masks? the|is no fix|is not a fix|fixes nothing|proves nothing|will still fail|does not help)\b"
+)
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _OPAQUE = re.compile(
     r"(?<![\w+/=-])(?=[\w+/]*[a-z])(?=[\w+/]*[A-Z])(?=[\w+/]*\d)[A-Za-z0-9+/]{60,}={0,2}"
     r"|(?:\\x[0-9a-fA-F]{2}){8,}|(?:\\u[0-9a-fA-F]{4}){8,}"
 )
 _MANY_INVISIBLE = 3
+_MIXED_SCRIPT = re.compile(r"[A-Za-z][\u0370-\u052f\u0530-\u058f]|[\u0370-\u052f\u0530-\u058f][A-Za-z]")
+_DIGITS_FOR_LETTERS = re.compile(r"\b(?=[a-z0-9]*[a-z])[a-z]*[013457][a-z][a-z0134570]*\b")
+_MANY_DISGUISED = 6
+_COMMON = frozenset(
+    "the a an of to in is it and or not that with for on as be by from when which if this are no only at into than "
+    "one has its all do each use where there then".split()
+)
+_FEWEST_WORDS, _COMMON_SHARE = 25, 0.1
 
 
 class Rule(NamedTuple):
@@ -65,6 +77,7 @@ def violations(text: str) -> list[str]:
     """Return the names of the rules that `text` breaks, each once; empty for ordinary text."""
     found = ["hides its content"] if _OPAQUE.search(text) or _hidden(text) else []
     whole = plain(text)
+    found += ["cannot be read by these rules"] if _foreign(whole) else []
     told = list(_sentences(whole))
     advised = list(_sentences(_ANTI_PATTERN.sub("\n", whole)))  # what not to do may be named there
     found += [r.name for r in table() if any(_breaks(r, s) for s in (advised if r.negatable else told))]
@@ -79,8 +92,10 @@ def plain(text: str) -> str:
 
 
 def _breaks(rule: Rule, sentence: str) -> bool:
+    """Whether the sentence breaks the rule, and does not merely warn of it."""
     return any(
-        not (rule.negatable and _NEGATED.search(sentence[: match.start()])) for match in rule.pattern.finditer(sentence)
+        not (rule.negatable and (_NEGATED.search(sentence[: m.start()]) or _DECRIED.search(sentence[m.end() :])))
+        for m in rule.pattern.finditer(sentence)
     )
 
 
@@ -89,6 +104,17 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _hidden(text: str) -> bool:
-    """Whether characters that no reader sees carry a message: tag characters, overrides, or many joiners."""
+    """Whether a reader sees something else than a model: invisible marks, or letters of two scripts in one word."""
     marks = _INVISIBLE.findall(text)
-    return len(marks) > _MANY_INVISIBLE or any(m >= "\U000e0000" or "\u202a" <= m <= "\u202e" for m in marks)
+    if len(marks) > _MANY_INVISIBLE or any(m >= "\U000e0000" or "\u202a" <= m <= "\u202e" for m in marks):
+        return True
+    return bool(_MIXED_SCRIPT.search(text))
+
+
+def _foreign(text: str) -> bool:
+    """Whether the text is not the English these rules are about: another language, or digits in place of letters."""
+    prose = _CODE.sub(" ", text)
+    if len(_DIGITS_FOR_LETTERS.findall(prose)) >= _MANY_DISGUISED:
+        return True
+    words = re.findall(r"[^\W\d_]+", prose)
+    return len(words) >= _FEWEST_WORDS and sum(w in _COMMON for w in words) < _COMMON_SHARE * len(words)
