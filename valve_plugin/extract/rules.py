@@ -45,9 +45,9 @@ _MANY_INVISIBLE = 3
 _MIXED_SCRIPT = re.compile(r"[A-Za-z][\u0370-\u052f\u0530-\u058f]|[\u0370-\u052f\u0530-\u058f][A-Za-z]")
 _DIGITS_FOR_LETTERS = re.compile(r"\b(?=[a-z0-9]*[a-z])[a-z]*[013457][a-z][a-z0134570]*\b")
 _MANY_DISGUISED = 6
-_COMMON = frozenset(
-    "the a an of to in is it and or not that with for on as be by from when which if this are no only at into than "
-    "one has its all do each use where there then".split()
+_COMMON = re.compile(
+    r"(?:the|an?|of|to|in|is|it|and|or|not|that|with|for|on|as|be|by|from|when|which|if|this|are|no|only|at|into|than"
+    r"|one|has|its|all|do|each|use|where|there|then)"
 )
 _FEWEST_WORDS, _COMMON_SHARE = 25, 0.1
 
@@ -117,4 +117,4 @@ def _foreign(text: str) -> bool:
     if len(_DIGITS_FOR_LETTERS.findall(prose)) >= _MANY_DISGUISED:
         return True
     words = re.findall(r"[^\W\d_]+", prose)
-    return len(words) >= _FEWEST_WORDS and sum(w in _COMMON for w in words) < _COMMON_SHARE * len(words)
+    return len(words) >= _FEWEST_WORDS and sum(bool(_COMMON.fullmatch(w)) for w in words) < _COMMON_SHARE * len(words)
