@@ -57,5 +57,7 @@ def test_nothing_crashes(source: str, patch: str) -> None:
 
 def test_what_importing_calls_is_reached_from_everywhere() -> None:
     reached = {"": [("calc/ops.py", 4)], "tests/a.py": [], "tests/b.py": [("calc/ops.py", 4)]}
+    unseen = Candidate(modifier="m", file="calc/never_imported.py", digest="1", patch="")
+    assert screen.screener(reached, lambda _: "")(unseen) == []
     choose = screen.screener(reached, lambda _: calc.OPS)
     assert choose(candidate(calc.change(calc.OPS, calc.OPS.replace("a + b", "a")))) == ["tests/a.py", "tests/b.py"]

@@ -6,12 +6,12 @@ What took long to find is kept in `work/` of the directory, so that a run that w
 from __future__ import annotations
 
 import math
-import resource
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,6 +20,8 @@ from valve_plugin.bank.files import write_atomic
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Record
 from valve_plugin.rollouts.sandbox import Sandbox
+from valve_plugin.rollouts.supervise import Completed
+from valve_plugin.rollouts.workspace import Workspace
 from valve_plugin.tasks import folder, screen
 from valve_plugin.tasks.define import CPU_SECONDS, Say, define
 from valve_plugin.tasks.generate import Tried, generate, stable_suite
@@ -36,6 +38,30 @@ class Ground(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tests that passed in both runs of the untouched source."""
     reached: screen.Reached | None
     """See `screen.watch`."""
+
+
+class Timed:
+    """A sandbox that also notes how much CPU time each command and its children took."""
+
+    _COMMAND = '"$@"; code=$?; times > "$TMPDIR/times"; exit $code'
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self.name, self.root = sandbox.name, sandbox.root
+        self.seconds: list[float] = []
+        """Of each command; 0 where it was ended by a limit."""
+
+    def run(self, command: str | Sequence[str], workspace: Workspace, **options: Any) -> Completed:
+        """See `Sandbox.run`."""
+        words = ["bash", "-c", command] if isinstance(command, str) else list(command)
+        done = self._sandbox.run(["bash", "-c", self._COMMAND, "timed", *words], workspace, **options)
+        try:
+            children = (workspace.tmp / "times").read_text().splitlines()[1]
+        except (OSError, IndexError):
+            children = ""
+        parts = re.findall(r"(\d+)m([\d.]+)s", children)
+        self.seconds.append(sum(60 * int(minutes) + float(seconds) for minutes, seconds in parts))
+        return done
 
 
 class Made(NamedTuple):
@@ -78,9 +104,9 @@ def survey(out: Path, repository: Repository, command: str, sandbox: Sandbox, sa
     except (OSError, RecordError, KeyError):
         pass
     say("running its tests twice")
-    before = _cpu_seconds()
-    suite = stable_suite(prepared, sandbox)
-    spent = (_cpu_seconds() - before) / 2
+    timed = Timed(sandbox)
+    suite = stable_suite(prepared, timed)
+    spent = max(timed.seconds)
     say(f"{len(suite)} tests pass in both runs, {spent:.0f} s of CPU time each")
     if repository.cpu_seconds == CPU_SECONDS:
         repository = replace(repository, cpu_seconds=max(10, math.ceil(3 * spent) + 5))
@@ -153,8 +179,3 @@ class Kept(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def _distinct(ordered: Sequence[Candidate]) -> list[Candidate]:
     """Leave out candidates whose instance id is taken: equal functions in two files."""
     return list({(c.modifier, c.digest): c for c in reversed(ordered)}.values())[::-1]
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

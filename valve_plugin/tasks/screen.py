@@ -60,8 +60,11 @@ def screener(
         for function in functions:
             by_function.setdefault(function, []).append(file)
     every = [file for file in reached if file]
+    executed = {path for path, _ in by_function}  # importing a module counts: its body is code like a function's
 
     def screen(candidate: Candidate) -> list[str] | None:
+        if candidate.file not in executed:
+            return []
         found: set[str] = set()
         for first, last in changed_lines(candidate.patch):
             line = enclosing(read(candidate.file), first, last)
