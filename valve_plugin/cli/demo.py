@@ -50,12 +50,14 @@ def demo(
     modifiers. The model is a script, so this is a SIMULATION: it shows what VALVE does, not what a model gains.
     The first time, the repository and what its tests need are fetched from the package index.
     """
+    from valve_plugin.bank.paths import local_dir
     from valve_plugin.cli.progress import Progress
     from valve_plugin.evolve.loop import evolve
     from valve_plugin.evolve.steps import Steps
     from valve_plugin.simulate.examples import deepdiff
 
     folder = _empty(out)
+    shutil.rmtree(local_dir(folder / "bank"), ignore_errors=True)  # an earlier demo's rollouts, were the place the same
     given: dict[str, Any] = {**(FAST if fast else FULL), "seed": seed, "workers": workers, "embedding": "hashing"}
     given["unsafe_local"] = _runs_plainly()
     limit = FAST_TASKS if fast else FULL_TASKS
