@@ -28,18 +28,19 @@ def commit(where: Path, message: str, files: dict[str, str]) -> None:
 
 @pytest.fixture
 def history(project: Path) -> Path:
-    """Four commits: one that fixes clamp, one later overwritten, one of tests alone, one that no test notices."""
+    """Commits: a fix beside a version that changes again, one later overwritten, one that no test notices."""
     subprocess.run(["git", "init", "-q"], cwd=project, check=True)
     test = calc.TEST_OTHER + "\n\ndef test_cube():\n    from calc.ops import cube\n\n    assert cube(2) == {}\n"
     commit(
         project, "start", {**calc.FILES, "calc/ops.py": calc.BUGGY, "tests/test_ops.py": "", ".gitignore": "*.log\n"}
     )
     fix = "fix(ops): values above the range become the low end (#12)\n\nCo-authored-by: A B <a@b.c>"
-    commit(project, fix, {"calc/ops.py": calc.OPS, "tests/test_ops.py": calc.TEST_OPS})
+    version = "calc/about.py"
+    commit(project, fix, {"calc/ops.py": calc.OPS, "tests/test_ops.py": calc.TEST_OPS, version: "version = 1\n"})
     commit(project, "cube of a number", {"calc/ops.py": calc.OPS + CUBE, "tests/test_other.py": test.format(8)})
     squared = CUBE.replace("x * x * x", "x**3")
     commit(project, "cube by a power", {"calc/ops.py": calc.OPS + squared, "tests/test_other.py": test.format("2**3")})
-    commit(project, "only tests", {"tests/test_more.py": "def test_it():\n    pass\n"})
+    commit(project, "a new version", {"tests/test_more.py": "def test_it():\n    pass\n", version: "version = 2\n"})
     return project
 
 
@@ -48,7 +49,7 @@ def test_a_fix_in_the_history_becomes_a_task(history: Path, valve: Run) -> None:
     before = subprocess.run(["find", ".git", "-type", "f"], cwd=history, capture_output=True, check=True).stdout
     options = ["--python", calc.environment(history.parent), "--unsafe-local", "--repo", "acme/calc"]
     made = valve("tasks", "mine", *options, "--json")
-    assert (made["commits"], made["gone"]) == (4, 1)  # the first commit has no parent; cube was rewritten since
+    assert (made["commits"], made["gone"]) == (4, 1)  # the first has no parent; cube was rewritten since
     assert made["tasks"] == 1
     (task,) = load(folder.default("acme/calc__mined")).tasks
     assert task.fail_to_pass == calc.F2P

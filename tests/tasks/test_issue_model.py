@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.rollouts import calc
-from valve_plugin.tasks.issue_model import rewrite
+from valve_plugin.errors import InfrastructureError
+from valve_plugin.tasks.issue_model import by_litellm, rewrite
 from valve_plugin.tasks.load import Row
 
 
@@ -36,3 +40,37 @@ def test_answers_are_checked_and_kept(tmp_path: Path) -> None:
     journal.write_bytes(journal.read_bytes() + b'["torn')
     assert rewrite(rows, lambda _: pytest.fail("asked again"), "m", journal, said.append) == done
     assert len(asked) == 3
+
+
+class Server(BaseHTTPRequestHandler):
+    """Answers every chat with the last words it was sent."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = asked["messages"][-1]["content"][-11:]
+        message = {"role": "assistant", "content": f"said: {text}"}
+        body = {"id": "1", "object": "chat.completion", "created": 1, "model": asked["model"],
+                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}  # fmt: skip
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.heavy
+def test_over_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("OPENAI_API_BASE", f"http://127.0.0.1:{server.server_port}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        assert by_litellm("openai/any")("what is it that fails here") == "said:  fails here"
+        server.shutdown()
+    with pytest.raises(InfrastructureError, match="openai/any did not answer"):
+        by_litellm("openai/any")("again")

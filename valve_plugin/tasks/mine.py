@@ -53,6 +53,9 @@ def find(repository: Path, head: str, test_roots: Sequence[str], most: int) -> F
     candidates, messages, gone = [], {}, 0
     for commit, paths in _fixes(commits, test_roots):
         patch = take_back(repository, head, commit, paths)
+        if not patch and len(paths) > 1:  # without what keeps changing, like a version number
+            paths = [path for path in paths if take_back(repository, head, commit, [path])]
+            patch = take_back(repository, head, commit, paths) if paths else ""
         if not patch:
             gone += 1
             continue
