@@ -30,7 +30,10 @@ def register(app: typer.Typer) -> None:
 
 def evolve(
     tasks: Annotated[
-        str, typer.Argument(metavar="TASKS", help="Directory with repository.toml and tasks.jsonl, or a rows file.")
+        str,
+        typer.Argument(
+            metavar="TASKS", help="Directory with repository.toml and tasks.jsonl, a rows file, or a set's name."
+        ),
     ],
     bank: BankDir = "",
     panel_size: Annotated[

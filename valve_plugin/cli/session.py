@@ -88,13 +88,15 @@ def running(
     from valve_plugin import plugins
     from valve_plugin.evolve.setup import prepare as fix_panel
     from valve_plugin.rollouts import sandbox
+    from valve_plugin.tasks import folder
     from valve_plugin.tasks.load import load
     from valve_plugin.tasks.repository import prepare
 
-    taskset = load(tasks)
+    path = folder.find(tasks)
+    taskset = load(path)
     store = _open_or_create(bank, taskset)
     with ExitStack() as stack:
-        settings = store.settings({**given, "tasks": str(Path(tasks).resolve())})
+        settings = store.settings({**given, "tasks": str(path.resolve())})
         if simulate:
             settings = stack.enter_context(simulation(taskset, settings))
         _require_model(settings)

@@ -28,6 +28,8 @@ from valve_plugin.tasks.repository import Prepared
 from valve_plugin.tasks.smith import Candidate
 
 _MOST_TEXTS = 5
+# A bug that makes tests wait for ever is dropped sooner than a grading is given up: only a candidate is at stake.
+_LEAST_WALL, _WALL_PER_CPU = 120, 8
 MAX_BROKEN_SHARE = 0.1
 """Bugs that break more of the suite than this crash on import or nearly: nothing to reason about."""
 NOT_REACHED = "no test reaches it"
@@ -189,7 +191,8 @@ def _issue(prepared: Prepared, bug: str, patch: str, failing: Sequence[str], san
 
 
 def _run(prepared: Prepared, commit: str, sandbox: Sandbox, paths: Sequence[str] = ()) -> TestRun:
-    limits = Limits(cpu_seconds=prepared.repository.cpu_seconds)
+    cpu = prepared.repository.cpu_seconds
+    limits = Limits(cpu_seconds=cpu, wall_seconds=max(_LEAST_WALL, _WALL_PER_CPU * cpu))
     with workspaces.at_commit(prepared, commit) as workspace:
         return run_tests(sandbox, workspace, prepared, paths or prepared.repository.test_roots, limits)
 
