@@ -90,6 +90,7 @@ def generate(
     sandbox = sandboxes.choose(Settings(unsafe_local=unsafe_local))
     files = read_source(path)
     roots = examine({p: c for p, _, c in files}).test_roots
+    output.note(f"{output.plural(len(files), 'file')}; looking for places for a bug")
     with make.unpacked(files) as tree:
         found = smith.candidates(tree, lambda file: skip(file, roots), seed)
     found = [bug for bug in found if bug.modifier not in _FRUITLESS]
