@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from valve_plugin.rollouts.live import Run
 
-ASKED_FOR = ("check", "attempts", "unsafe_local")
-"""What runs commands, or runs them unprotected: in a live run only the person's own `-c` counts, not a file that came
-with the repository."""
+ASKED_FOR = ("check", "attempts")
+"""What runs commands: in a live run only the person's own `-c` counts, not a file that came with the repository."""
 
 
 class Session:

@@ -84,8 +84,10 @@ def new_proposal(bank):
     return decode(canonical({**plain(old), "items": [item]}), type(old), where="proposal")
 
 
-def _panel_runs():
-    return {p.pid for p in psutil.process_iter(["cmdline"]) if "--parent" in (p.info["cmdline"] or ())}
+def _panel_runs(bank):
+    """Panel runs of this bank: other tests may have some of theirs at the same time."""
+    commands = {p.pid: p.info["cmdline"] or () for p in psutil.process_iter(["cmdline"])}
+    return {pid for pid, command in commands.items() if "--parent" in command and str(bank) in command}
 
 
 def _until(condition, seconds=20.0):
@@ -98,13 +100,13 @@ def _until(condition, seconds=20.0):
 def test_closing_the_stream_ends_the_run_at_once(bank, settings, monkeypatch):
     monkeypatch.setenv("TOY_SECONDS", "2")
     store = BankStore.open(bank)
-    before = _panel_runs()
+    before = _panel_runs(bank)
     run = stream(settings(store), bank, new_proposal(bank))
     next(run)
-    started = _panel_runs() - before
+    started = _panel_runs(bank) - before
     assert len(started) == 1
     run.close()
-    assert not _panel_runs() - before
+    assert not _panel_runs(bank) - before
 
 
 def test_the_run_does_not_outlive_who_asked_for_it(bank, calc, settings, tmp_path, monkeypatch):
@@ -123,13 +125,13 @@ proposal = decode(Path({str(tmp_path / "p.json")!r}).read_bytes(), Proposal, whe
 settings = resolve(json.loads(Path({str(tmp_path / "s.json")!r}).read_bytes()))
 list(stream(settings, Path({str(bank)!r}), proposal))
 """
-    before = _panel_runs()
+    before = _panel_runs(bank)
     judge = subprocess.Popen([sys.executable, "-c", script])
-    _until(lambda: _panel_runs() - before)
-    started = _panel_runs() - before
+    _until(lambda: _panel_runs(bank) - before)
+    started = _panel_runs(bank) - before
     os.kill(judge.pid, signal.SIGKILL)
     judge.wait()
-    _until(lambda: not started & _panel_runs())
+    _until(lambda: not started & _panel_runs(bank))
 
 
 def test_a_run_that_fails_says_why_in_its_own_words(bank, settings, tmp_path):

@@ -128,7 +128,7 @@ def test_a_bank_that_cannot_be_used_costs_one_line(
 
 
 def test_settings_of_the_bank_apply_but_may_not_run_anything(project: Project) -> None:
-    evil = "check = 'touch ran'\nattempts = 3\nunsafe_local = true\nlearn = 'inline'\n"
+    evil = "check = 'touch ran'\nattempts = 3\nlearn = 'inline'\n"
     (project.bank / "valve.toml").write_text(f"top_skills = 0\n{evil}")
     session = Valve()
     session.minisweagent_configure({}, {}, load(["valve"]))
