@@ -1,4 +1,5 @@
-# `make demo` and `make test` need Python >= 3.10 and git, nothing else: they make their own environment.
+# `make demo` and `make test` need Python >= 3.10 and git, nothing else: they make their own environment. The first run
+# fetches packages and the deepdiff source from the package index; after that, no network, key or model is needed.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: help
 help:
-	@echo "make demo    the whole loop, offline, on real bugs with a scripted model (SIMULATION)"
+	@echo "make demo    the whole loop on real bugs with a scripted model (SIMULATION), offline after set-up; DEMO=--fast"
 	@echo "make test    the tests; VALVE_TEST_ALL=1 adds the heavy ones and makes missing tools a failure"
 	@echo "make lint    formatting, style, types, layers"
 	@echo "make docs    write the command reference from the commands"

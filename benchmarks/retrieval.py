@@ -17,7 +17,10 @@ import statistics
 import time
 from collections.abc import Callable
 
-import bm25s
+try:
+    import bm25s
+except ImportError:
+    raise SystemExit("bm25s is not installed; in the clone: pip install '.[dev]'") from None
 from samples import make_bank, words
 
 from valve_plugin.bank.retrieval import retrieve

@@ -34,3 +34,19 @@ def test_the_person_may_give_them(tmp_path: Path) -> None:
     assert settings.unsafe_local
     assert settings.plugins == ("valve", "other")
     assert settings.model_kwargs == {"temperature": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"top_skills": "abc"}, "top_skills is 'abc', expected a whole number of at least 0;"),
+        ({"attempts": 500}, "attempts is 500, expected a whole number of at least 0 and at most 100;"),
+        ({"learn": "never"}, "learn is 'never', expected one of inline, off, queue;"),
+        ({"mini_config": [1]}, "mini_config is [1], expected a list of texts;"),
+        ({"unsafe_local": "1"}, "unsafe_local is '1', expected true or false;"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_shown_with_what_would(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        config.resolve(given)
+    assert said in str(raised.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import sys
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
@@ -99,6 +100,14 @@ _NEVER_FROM_FILE = ("unsafe_local", "model_class", "mini_config", "plugins", "ta
 _MODEL_KWARGS_FROM_FILE = frozenset(
     {"drop_params", "max_completion_tokens", "max_tokens", "reasoning_effort", "seed", "stop", "temperature", "top_p"}
 )
+_KINDS = {
+    "array": "a list of texts",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "object": "a table",
+    "string": "text",
+}
 
 
 def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
@@ -117,7 +126,7 @@ def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
     try:
         return convert(merged, Settings, where=where)
     except RecordError as e:
-        raise ConfigError(f"{e}; see `valve init --help` for the settings") from e
+        raise ConfigError(f"{_mismatch(e, merged, where)}; docs/configuration.md lists the settings") from e
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -136,7 +145,9 @@ def read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {len(raw)} bytes, expected at most {_MAX_BYTES}; is this the right file?")
     try:
         return tomllib.loads(raw.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as e:
+    except UnicodeDecodeError as e:
+        raise ConfigError(f"{path}: not UTF-8 text at byte {e.start + 1}; save it as UTF-8") from e
+    except (tomllib.TOMLDecodeError, RecursionError) as e:
         raise ConfigError(f"{path}: not valid TOML: {e}") from e
 
 
@@ -199,6 +210,19 @@ def _known(name: str, where: str) -> str:
     near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(NAMES)}"
     raise ConfigError(f"{where}: unknown setting {name!r}; {hint}")
+
+
+def _mismatch(error: RecordError, merged: Mapping[str, Any], where: str) -> str:
+    at = re.search(r"at `\$\.(\w+)", str(error))
+    return f"{where}: {at[1]} is {merged[at[1]]!r:.200}, expected {_expected(at[1])}" if at else str(error)
+
+
+def _expected(name: str) -> str:
+    wanted = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"][name]
+    if "enum" in wanted:
+        return f"one of {', '.join(wanted['enum'])}"
+    bounds = [f"at {word} {wanted[key]}" for key, word in (("minimum", "least"), ("maximum", "most")) if key in wanted]
+    return f"{_KINDS[wanted['type']]} {'of ' if bounds else ''}{' and '.join(bounds)}".strip()
 
 
 def _fraction(name: str, value: Any, where: str) -> str:

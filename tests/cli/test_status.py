@@ -22,7 +22,17 @@ def test_without_a_bank_the_next_command_makes_one(project: Path, valve: Run) ->
     assert standing["bank"]["exists"] is False
     assert standing["next"]["command"] == "valve init"
     assert not (project / ".valve").exists()
-    assert "valve init" in valve()
+    said = valve()
+    assert "valve init" in said
+    assert f"none yet; it would be created in {project / '.valve'}\n" in said
+    assert valve("init", "--json")["bank"] == standing["bank"]["dir"]
+
+
+def test_who_needs_a_task_set_is_told_where_one_comes_from(bank: BankStore, valve: Run) -> None:
+    assert "`valve tasks generate` or `valve tasks import`" in advise({**STATE, "queue": 1, "panel": None})[1]
+    bank.local.queue_push({"job": 1})
+    valve("gate", code=2)
+    assert "`valve tasks generate` or `valve tasks import`" in valve.err  # type: ignore[attr-defined]
 
 
 def test_a_bank_with_a_history(bank: BankStore, valve: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
@@ -155,9 +156,14 @@ def _tell(run: Run, carried: tuple[Attempt, str] | None, problems: list[str], fo
     if carried is not None:
         attempt, block = carried
         output.say(f"\nFrom then on the system prompt carried them; {attempt.task_id} got:")
-        for line in block.splitlines()[:_SHOWN_LINES]:
+        lines = block.splitlines()
+        for line in lines[:_SHOWN_LINES]:
             output.say(f"  | {line}")
+        if len(lines) > _SHOWN_LINES:
+            output.say(f"  ... {output.plural(len(lines) - _SHOWN_LINES, 'more line')}")
     verdict = "; ".join(problems) or "every verdict follows from its stored outcomes"
     output.say(f"\nvalve bank verify: {verdict}")
     output.say(f"bank and ledger: {folder / 'bank'}; attempts, trajectories and telemetry: {folder / 'local'}")
+    for command in ("log", "list"):
+        output.say(f"  valve bank {command} --bank {shlex.quote(str(folder / 'bank'))}")
     output.say(BANNER, style="bold yellow")

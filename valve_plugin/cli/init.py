@@ -53,7 +53,7 @@ def init(
         raise ConfigError("--bank and --private both say where the bank goes; give one of them")
     here = find(folder)
     found = _look(here, repo, test_command)
-    directory = _target(bank, private, here)
+    directory = target(bank, private=private, here=here)
     created = _create(directory, {name: finding.value for name, finding in found.items() if finding.value})
     if json:
         facts = {name: asdict(finding) for name, finding in found.items()}
@@ -77,8 +77,8 @@ def _look(here: Checkout, repo: str, test_command: str) -> dict[str, Finding]:
     }
 
 
-def _target(bank: str, private: bool, here: Checkout) -> Path:
-    """Return where the new bank goes: where every command will look for it, `.valve` unless it is to be private."""
+def target(bank: str, *, private: bool, here: Checkout) -> Path:
+    """Return where a new bank goes: where every command will look for it, `.valve` unless it is to be private."""
     from valve_plugin.bank.paths import BANK_NAME, locate
 
     elsewhere = bank or private or os.environ.get("VALVE_BANK")

@@ -43,6 +43,7 @@ NewEpoch = Annotated[
 ]
 
 _LAST_TASKS = "tasks"
+MAKE_TASKS = "`valve tasks generate` or `valve tasks import` makes one: docs/tasks.md"
 
 
 class Run(NamedTuple):
@@ -141,7 +142,9 @@ def tasks_of(store: BankStore, given: str, settings: Settings) -> str:
     """
     found = given or settings.tasks or store.local.recall(_LAST_TASKS)
     if not found:
-        raise ConfigError(f"{store.dir}: no task set is known here; give the one its panel was chosen from: --tasks")
+        raise ConfigError(
+            f"{store.dir}: no task set is known here; give the one its panel is chosen from: --tasks. {MAKE_TASKS}"
+        )
     return found
 
 

@@ -12,8 +12,10 @@ import typer
 
 from valve_plugin import __version__
 from valve_plugin.cli import output
+from valve_plugin.cli.init import target
 from valve_plugin.cli.options import BankDir, Json, examples
 from valve_plugin.cli.output import plural
+from valve_plugin.cli.session import MAKE_TASKS
 from valve_plugin.errors import BankNotFoundError
 
 if TYPE_CHECKING:
@@ -96,7 +98,10 @@ def advise(standing: dict[str, Any]) -> tuple[str, str]:
     if queued and standing["panel"]:
         return "valve gate", f"{queued} queued for the gate"
     if queued:
-        return "valve gate --tasks TASKS", f"{queued} queued; a first gate needs the task set to choose its panel from"
+        return (
+            "valve gate --tasks TASKS",
+            f"{queued} queued; a first gate chooses its panel from a task set. {MAKE_TASKS}",
+        )
     if not attempts["recorded"]:
         return "mini --plugin valve -t 'what to do'", "no attempt is recorded yet"
     if not attempts["graded"]:
@@ -111,10 +116,9 @@ def _look(bank: str) -> dict[str, Any]:
     from valve_plugin.bank.store import BankStore
 
     here = find(Path.cwd())
-    directory = locate(bank, here.folder, here.name)
-    standing = _absent(here, directory)
+    standing = _absent(here, target(bank, private=False, here=here))
     with contextlib.suppress(BankNotFoundError):
-        standing |= _present(BankStore.open(directory))
+        standing |= _present(BankStore.open(locate(bank, here.folder, here.name)))
     command, why = advise(standing)
     return {**standing, "next": {"command": command, "why": why}}
 
@@ -185,7 +189,7 @@ def _lines(standing: dict[str, Any]) -> list[tuple[str, str]]:
     bank, panel, gate, attempts = standing["bank"], standing["panel"], standing["gate"], standing["attempts"]
     lines = [("repository", f"{standing['repo']}  ({standing['folder']})")]
     if not bank["exists"]:
-        return [*lines, ("bank", f"none; it would be {bank['dir']}")]
+        return [*lines, ("bank", f"none yet; it would be created in {bank['dir']}")]
     items = f"{plural(bank['principles'], 'principle')}, {plural(bank['skills'], 'skill')}"
     mixed = plural(attempts["mixed_groups"], "mixed group")
     lines += [

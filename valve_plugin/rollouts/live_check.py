@@ -163,7 +163,10 @@ def not_a_failure(check: str, done: Completed) -> str:
         return "it passes at the base already"
     if is_pytest(check):
         if re.search(rb"No module named '?_?pytest", done.output):
-            return "pytest is not installed where the check runs"
+            return (
+                "pytest is not installed where the check runs: start mini with the repository's environment activated, "
+                "or name a python on your PATH that has pytest in the check"
+            )
         if code in _PYTEST_EXITS:
             return f"at the base {_PYTEST_EXITS[code]} (exit code {code})"
     if code == 1 or (1 <= code <= 125 and not is_pytest(check)):

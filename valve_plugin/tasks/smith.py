@@ -40,7 +40,9 @@ def candidates(root: Path, skip: Callable[[str], bool], seed: int) -> list[Candi
         from swesmith.bug_gen.procedural.python import MODIFIERS_PYTHON
         from swesmith.bug_gen.utils import generate_patch_fast
     except ImportError as e:
-        raise ConfigError(f"SWE-smith is not installed ({e}); pip install 'valve-plugin[smith]'") from e
+        raise ConfigError(
+            f"SWE-smith is not installed ({e}); pip install 'valve-plugin[smith]', from a clone '.[smith]'"
+        ) from e
     found: dict[str, Candidate] = {}
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
