@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.tools import need
 from valve_plugin.bank import cache, ledger
 from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.store import BankStore
+from valve_plugin.bank.verify import verify
 from valve_plugin.errors import BankBusyError, BankCorruptError, BankError, ConfigError, LedgerForkedError, ValveError
 from valve_plugin.records import Proposal
 
@@ -120,15 +122,65 @@ def test_a_ledger_that_is_missing(bank_dir: Path) -> None:
     before = snapshot(bank_dir)
     with pytest.raises(BankCorruptError, match=r"ledger.jsonl: missing, and bank.json alone proves nothing; restore"):
         read_all(bank_dir)
+    (found,) = verify(bank_dir)
+    assert (found.level, found.file) == ("error", "ledger.jsonl")
+    assert found.message.startswith("missing, and bank.json alone proves nothing; restore")
     assert snapshot(bank_dir) == before
 
 
-@pytest.mark.parametrize("name", ["ledger.jsonl", "bank.json"])
-def test_files_that_are_huge(name: str, bank_dir: Path) -> None:
-    with (bank_dir / name).open("r+b") as file:
+CUTS: dict[str, tuple[Callable[[bytes], bytes], int]] = {
+    "at a line's end": (line(5, None), 5),
+    "at an earlier line's end": (lambda b: b"".join(b.splitlines(keepends=True)[:2]), 2),
+    "in a line": (lambda b: b[:-40], 5),
+    "before the last newline": (lambda b: b[:-1], 5),
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_ledger_that_was_cut(name: str, bank_dir: Path) -> None:
+    """No kill leaves this: `bank.json` is written only once the line it names is on disk."""
+    spoil, left = CUTS[name]
+    path = bank_dir / "ledger.jsonl"
+    opened_before = BankStore.open(bank_dir)
+    path.write_bytes(spoil(path.read_bytes()))
+    (bank_dir / ".lock").unlink()
+    before = snapshot(bank_dir)
+    said = rf"has {left} whole lines, and bank.json names line 6, .*; restore .*, or remove bank.json to go on"
+    for use in (read_all, lambda p: BankStore.open(p).append(LATER), lambda p: opened_before.append(LATER)):
+        with pytest.raises(BankCorruptError, match=rf"ledger\.jsonl: {said}"):
+            use(bank_dir)
+        assert snapshot(bank_dir) == before
+    (found,) = [f for f in verify(bank_dir) if f.file == "bank.json"]
+    assert re.search(said, found.message)
+    assert not [f for f in verify(bank_dir) if "killed" in f.message]
+    (bank_dir / "bank.json").unlink()  # the way out
+    assert BankStore.open(bank_dir).bank.version == 0
+    opened_before.append(LATER)
+    assert len(list(BankStore.open(bank_dir).entries())) == left + 1
+    assert [f for f in verify(bank_dir) if f.level == "error"] == []
+
+
+def test_a_ledger_that_is_huge(bank_dir: Path) -> None:
+    with (bank_dir / "ledger.jsonl").open("r+b") as file:
         file.truncate(1 << 42)  # sparse: takes no space
-    with pytest.raises(BankError, match=rf"{name}: \w+ has {1 << 42} bytes, expected at most \d+; is this the right"):
+    with pytest.raises(BankCorruptError, match=rf"ledger has {1 << 42} bytes, expected at most \d+, .*; restore the"):
         read_all(bank_dir)
+
+
+def test_a_huge_bank_file_is_passed_over_like_any_damaged_one(bank_dir: Path) -> None:
+    with (bank_dir / "bank.json").open("r+b") as file:
+        file.truncate(1 << 42)
+    (found,) = verify(bank_dir)
+    assert (found.level, found.file) == ("error", "bank.json")
+    assert found.message.endswith("; the next write makes it again from ledger.jsonl")
+    store = read_all(bank_dir)
+    assert store.bank.version == 1
+    assert f"bank has {1 << 42} bytes" in store.warnings[0]
+    store.append(LATER)
+    (aside,) = bank_dir.glob("bank.json.aside-*")
+    assert aside.stat().st_size == 1 << 42
+    assert BankStore.open(bank_dir).warnings == []
+    assert verify(bank_dir) == []
 
 
 @pytest.mark.parametrize("name", ["ledger.jsonl", "bank.json"])
@@ -164,7 +216,7 @@ def test_a_linked_lock_is_refused(bank_dir: Path, tmp_path: Path) -> None:
 def test_a_settings_file_that_is_damaged(bank_dir: Path) -> None:
     for data, place in (
         (b"rho = ", "not valid TOML"),
-        (b"\xff", "not valid TOML"),
+        (b"\xff", "not UTF-8 text at byte 1; save it as UTF-8"),
         (b"roh = '1'", "did you mean 'rho'"),
     ):
         (bank_dir / "valve.toml").write_bytes(data)

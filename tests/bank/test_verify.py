@@ -187,13 +187,15 @@ def test_the_right_bank_in_other_bytes_is_found(bank_dir: Path) -> None:
     path = bank_dir / "bank.json"
     path.write_bytes(path.read_bytes().replace(b"  ", b"    "))
     (found,) = errors(bank_dir)
-    assert found.message == "holds the right bank in other bytes than were written"
+    assert found.message == (
+        "holds the right bank in other bytes than were written; the next write makes it again from ledger.jsonl"
+    )
 
 
 def test_a_panel_nobody_fixed_is_found(tmp_path: Path, data_dir: Path) -> None:
     store = BankStore.create(tmp_path, build.REPO)
     (tmp_path / "panel.json").write_bytes(pretty(build.PANEL))
-    assert [f.message for f in errors(store.dir)] == ["ledger.jsonl fixed no panel"]
+    assert [f.message for f in errors(store.dir)] == ["ledger.jsonl fixed no panel; remove this file"]
 
 
 def test_settings_that_cannot_be_read_are_found(bank_dir: Path) -> None:
@@ -201,6 +203,31 @@ def test_settings_that_cannot_be_read_are_found(bank_dir: Path) -> None:
     (found,) = errors(bank_dir)
     assert found.file == "valve.toml"
     assert "did you mean 'rho'" in found.message
+    assert not found.message.startswith(str(bank_dir))
+
+
+FAULTS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "a ledger line": ("ledger.jsonl", lambda b: b.replace(b"first", b"First")),
+    "a ledger line that is no JSON": ("ledger.jsonl", lambda b: b.replace(b'{"bank"', b"{", 1)),
+    "a panel that is no JSON": ("panel.json", lambda b: b"{"),
+    "a bank that is not UTF-8": ("bank.json", lambda b: b.replace(b"Convert", b"\xff\xfe")),
+    "a bank that is no JSON": ("bank.json", lambda b: b[:-10]),
+    "another bank": ("bank.json", lambda b: b.replace(b"Convert", b"Deleted")),
+    "settings that are not UTF-8": ("valve.toml", lambda b: b"\xff"),
+    "settings that are no TOML": ("valve.toml", lambda b: b"rho = "),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_one_fault_is_one_error_with_its_place_once_and_a_way_out(name: str, bank_dir: Path) -> None:
+    file, spoil = FAULTS[name]
+    path = bank_dir / file
+    path.write_bytes(spoil(path.read_bytes()))
+    (found,) = errors(bank_dir)
+    assert found.file == file
+    assert f"{file}: " not in found.message
+    assert any(way in found.message for way in ("restore", "the next write makes it again")), found.message
+    assert "?;" not in found.message
 
 
 def test_schemas_are_an_independent_check(bank_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,8 @@ def read(path: Path) -> State:
 
     Raises:
         BankNotFoundError: there is none.
-        BankError: unreadable, too large, or of another version.
+        BankCorruptError: too large.
+        BankError: unreadable, or of another version.
         RecordError: damaged, with the place in the file.
     """
     data = files.read_limited(path, MAX_BYTES, "bank")

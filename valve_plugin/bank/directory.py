@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,8 @@ class Directory:
                     f"{self.ledger}: missing, and {self.bank.name} alone proves nothing; {ledger.RESTORE}"
                 ) from e
             raise BankNotFoundError(f"{self.path}: there is no bank here; make one with `valve init`") from e
+        except BankCorruptError as e:
+            raise BankCorruptError(f"{e}; {ledger.RESTORE}") from e
 
     def read_cache(self) -> cache.State | None:
         """Return what `bank.json` says; None, with a warning, when it is missing or damaged.
@@ -72,7 +74,7 @@ class Directory:
         """
         try:
             return cache.read(self.bank)
-        except (BankNotFoundError, RecordError) as e:
+        except (BankNotFoundError, BankCorruptError, RecordError) as e:
             self._warn(f"{e}; {self.ledger.name} was used, and the next write makes the file again")
             return None
 
@@ -81,8 +83,12 @@ class Directory:
 
         What looks half done may be about to be done by another process, so this waits for it; what still
         does is what a kill left, and an unfinished last line of the ledger is set aside.
+
+        Raises:
+            BankCorruptError: the ledger was cut; nothing was touched.
         """
-        data = self.read_ledger()
+        cached, data = self.read_cache(), self.read_ledger()  # in this order: writers write them in the other
+        self._require_uncut(cached, data)
         torn = b"\n" in data and not data.endswith(b"\n")
         if torn:
             ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is touched
@@ -93,11 +99,13 @@ class Directory:
             except BankError as e:  # busy or read-only: reading goes on
                 if torn:
                     self._warn(f"{self.ledger}: an unfinished last line was ignored, not set aside: {e}")
-        return self.read_cache(), data
+        return cached, data
 
     def tidy(self) -> bytes:
         """Under the lock: set aside what a killed write left after the last complete line; return the rest."""
         data = self.read_ledger()
+        with suppress(BankError, RecordError):  # where it cannot be read it proves nothing
+            self._require_uncut(cache.read(self.bank), data)
         end = data.rfind(b"\n") + 1
         if 0 < end < len(data):
             ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is touched
@@ -109,8 +117,6 @@ class Directory:
         """Say how `bank.json` differs from the ledger, which wins."""
         if cached is None or cached.head == Head(seq=history.seq, hash=history.head):
             detail = "" if cached is None or known(cached, history) else "does not hold the bank its ledger line names"
-        elif cached.head.seq > history.seq:
-            detail = f"names line {cached.head.seq + 1} of {self.ledger.name}, which has {history.seq + 1}: was it cut?"
         elif known(cached, history):
             detail = f"ends at line {cached.head.seq + 1} of {history.seq + 1}, as a killed write leaves it"
         else:
@@ -131,11 +137,23 @@ class Directory:
         except OSError as e:
             self._warn(f"{e}; the ledger has the entry, and the next write makes the file again")
 
+    def _require_uncut(self, cached: cache.State | None, data: bytes) -> None:
+        """Refuse a ledger without the line `bank.json` names: that file is only written once the line is on disk."""
+        lines = data.count(b"\n")
+        if cached and 0 < lines <= cached.head.seq:  # without any line it is refused anyway
+            ledger.parse(data, str(self.ledger))  # what is wrong with a line says more
+            raise BankCorruptError(f"{self.ledger}: {cut_short(lines, cached.head.seq + 1)}")
+
     def _keep_foreign(self, history: History) -> None:
         """Keep a copy of a `bank.json` that holds what no ledger line ever said."""
         try:
             data = files.read_limited(self.bank, cache.MAX_BYTES, "bank")
         except BankNotFoundError:
+            return
+        except BankCorruptError as e:  # too large to copy
+            side = self.bank.with_name(f"{self.bank.name}.aside-{os.urandom(6).hex()}")
+            os.replace(self.bank, side)
+            self._warn(f"{e}; it is kept as {side.name}")
             return
         try:
             ours = known(cache.parse(data, str(self.bank)), history)
@@ -148,6 +166,14 @@ class Directory:
         side = path.with_name(f"{path.name}.aside-{digest_bytes(data)[:12]}")
         files.write_atomic(side, data)
         self._warn(f"{path}: {why}; those {len(data)} bytes are kept in {side.name}")
+
+
+def cut_short(lines: int, named: int) -> str:
+    """Say that `bank.json` names a line the ledger does not have."""
+    return (
+        f"has {lines} whole lines, and {cache.BANK_FILE} names line {named}, so the end was cut off; {ledger.RESTORE}, "
+        f"or remove {cache.BANK_FILE} to go on with what {ledger.FILE_NAME} still holds"
+    )
 
 
 def known(cached: cache.State, history: History) -> bool:

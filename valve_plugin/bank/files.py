@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from valve_plugin.errors import BankError, BankNotFoundError, ValveError
+from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, ValveError
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _APPEND = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -43,7 +43,8 @@ def read_limited(path: Path, max_bytes: int, what: str) -> bytes:
 
     Raises:
         BankNotFoundError: there is no such file.
-        BankError: unreadable, a symbolic link, not a regular file, or larger than `max_bytes`.
+        BankCorruptError: larger than `max_bytes`.
+        BankError: unreadable, a symbolic link, or not a regular file.
     """
     with naming(path, f"read {what}"):
         try:
@@ -65,7 +66,9 @@ def read_limited(path: Path, max_bytes: int, what: str) -> bytes:
 
 def _require_size(path: Path, size: int, max_bytes: int, what: str) -> None:
     if size > max_bytes:
-        raise BankError(f"{path}: {what} has {size} bytes, expected at most {max_bytes}; is this the right file?")
+        raise BankCorruptError(
+            f"{path}: {what} has {size} bytes, expected at most {max_bytes}, so it is hardly the right file"
+        )
 
 
 def write_atomic(path: Path, data: bytes) -> None:

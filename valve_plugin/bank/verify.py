@@ -6,6 +6,7 @@ ledger that verifies.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -13,15 +14,16 @@ from typing import Any, Literal
 
 from valve_plugin import config
 from valve_plugin.bank import cache, files, ledger
-from valve_plugin.bank.directory import known
+from valve_plugin.bank.directory import Directory, cut_short, known
 from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.replay import History, Replay, replayed
 from valve_plugin.codec import decode, pretty
-from valve_plugin.errors import BankError, BankNotFoundError, ConfigError, RecordError
+from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, ConfigError, RecordError
 from valve_plugin.records import Record
 from valve_plugin.schemas import load as load_schema
 from valve_plugin.theory import gate
 
+_REMADE = f"the next write makes it again from {ledger.FILE_NAME}"
 _MAX_PER_DOCUMENT = 5  # schema violations listed of one document
 
 
@@ -48,9 +50,9 @@ def verify(path: Path) -> list[Finding]:
         BankNotFoundError: there is no bank.
     """
     try:
-        data = files.read_limited(path / ledger.FILE_NAME, ledger.MAX_BYTES, "ledger")
+        data = Directory(path, warn=lambda message: None).read_ledger()
     except BankNotFoundError:
-        raise BankNotFoundError(f"{path}: there is no bank here; make one with `valve init`") from None
+        raise
     except BankError as e:
         return [_error(ledger.FILE_NAME, "", e)]
     return [*_schemas(path, data), *_ledger(path, data), *_settings(path)]
@@ -64,13 +66,14 @@ def _ledger(path: Path, data: bytes) -> Iterator[Finding]:
     except BankError as e:
         yield _error(ledger.FILE_NAME, "", e)
         return
-    if reading.torn:
+    bank = list(_bank_file(path, history))
+    cut = any(f.level == "error" and f.place == "ledger" for f in bank)
+    if reading.torn and not cut:
         message = (
             f"{len(reading.torn)} bytes of an unfinished line, as a killed write leaves it; the next write tidies up"
         )
         yield Finding(level="warning", file=ledger.FILE_NAME, place="end", message=message)
     yield from _verdicts(reading.lines)
-    bank = list(_bank_file(path, history))
     yield from bank
     # panel.json is written before bank.json: where that one is current, this one must be too.
     yield from _panel_file(path, history.state, "warning" if any(f.level == "warning" for f in bank) else "error")
@@ -86,7 +89,7 @@ def _verdicts(lines: list[ledger.Line]) -> Iterator[Finding]:
             except ConfigError as e:  # the panel's rho is no number
                 problems = [str(e)]
             for problem in problems:
-                yield _error(ledger.FILE_NAME, f"line {line.seq + 1}", problem)
+                yield _error(ledger.FILE_NAME, f"line {line.seq + 1}", problem, ledger.RESTORE)
         state.feed(line.entry)
 
 
@@ -98,14 +101,19 @@ def _bank_file(path: Path, history: History) -> Iterator[Finding]:
     except BankNotFoundError:
         yield Finding(level="warning", file=name, place="", message="missing; the next write makes it from the ledger")
         return
-    except (BankError, RecordError) as e:
+    except (BankCorruptError, RecordError) as e:
+        yield _error(name, "", e, _REMADE)
+        return
+    except BankError as e:  # says itself what to do
         yield _error(name, "", e)
         return
     seq = state.head.seq
-    if not known(state, history):
-        yield _error(name, "", f"is not what {ledger.FILE_NAME} gives for the line it names, {seq + 1}")
+    if seq > history.seq:
+        yield _error(name, "ledger", f"{ledger.FILE_NAME} {cut_short(history.seq + 1, seq + 1)}")
+    elif not known(state, history):
+        yield _error(name, "", f"is not what {ledger.FILE_NAME} gives for the line it names, {seq + 1}", _REMADE)
     elif data != cache.render(state.bank, state.head):
-        yield _error(name, "", "holds the right bank in other bytes than were written")
+        yield _error(name, "", "holds the right bank in other bytes than were written", _REMADE)
     elif seq < history.seq:
         message = f"ends at line {seq + 1} of {history.seq + 1}, as a killed write leaves it; the next write repairs it"
         yield Finding(level="warning", file=name, place="ledger", message=message)
@@ -120,34 +128,38 @@ def _panel_file(path: Path, state: Replay, level: Literal["error", "warning"]) -
             yield Finding(level="warning", file=name, place="", message="missing; the next write makes it again")
         return
     except BankError as e:
-        yield _error(name, "", e)
+        yield _error(name, "", e, _REMADE if isinstance(e, BankCorruptError) else "")
         return
     if state.panel is None:
-        yield Finding(level=level, file=name, place="", message=f"{ledger.FILE_NAME} fixed no panel")
+        yield Finding(level=level, file=name, place="", message=f"{ledger.FILE_NAME} fixed no panel; remove this file")
     elif data != pretty(state.panel):
-        yield Finding(level=level, file=name, place="", message=f"is not the panel that {ledger.FILE_NAME} fixed last")
+        message = f"is not the panel that {ledger.FILE_NAME} fixed last; {_REMADE}"
+        yield Finding(level=level, file=name, place="", message=message)
 
 
 def _settings(path: Path) -> Iterator[Finding]:
     try:
         config.load(path)
     except ConfigError as e:
-        yield _error(config.FILE_NAME, "", e)
+        yield _error(config.FILE_NAME, "", e, "correct the file, or restore it from git or a backup")
 
 
 def _schemas(path: Path, data: bytes) -> Iterator[Finding]:
-    """Every document against its schema, which is independent of the code that reads it for use."""
+    """Every JSON document against its schema, which is independent of the code that reads it for use.
+
+    What is no JSON is left to that code, which says it once.
+    """
     violations = _validator("ledger")
     for number, raw in enumerate(data.split(b"\n")[:-1], start=1):
         for place, message in violations(raw):
-            yield _error(ledger.FILE_NAME, f"line {number}: {place}", message)
+            yield _error(ledger.FILE_NAME, f"line {number}: {place}", message, ledger.RESTORE)
     for name, schema in ((cache.BANK_FILE, "bank"), (cache.PANEL_FILE, "panel")):
         try:
             document = files.read_limited(path / name, cache.MAX_BYTES, schema)
         except BankError:
             continue  # reported where the file is compared with the ledger
         for place, message in _validator(schema)(document):
-            yield _error(name, place, message)
+            yield _error(name, place, message, _REMADE)
 
 
 def _validator(name: str) -> Callable[[bytes], Iterator[tuple[str, str]]]:
@@ -160,8 +172,7 @@ def _validator(name: str) -> Callable[[bytes], Iterator[tuple[str, str]]]:
         try:
             value: Any = decode(document, object, where="")
             found = list(islice(validator.iter_errors(value), _MAX_PER_DOCUMENT))
-        except RecordError as e:
-            yield "", f"not JSON{e}"
+        except RecordError:
             return
         for error in found:
             yield error.json_path, f"{error.message:.300}"
@@ -169,5 +180,11 @@ def _validator(name: str) -> Callable[[bytes], Iterator[tuple[str, str]]]:
     return violations
 
 
-def _error(file: str, place: str, problem: object) -> Finding:
-    return Finding(level="error", file=file, place=place, message=str(problem))
+def _error(file: str, place: str, problem: object, way_out: str = "") -> Finding:
+    message = str(problem)
+    before, named, rest = message.partition(f"{file}: ")
+    if named and (not before or before.endswith(os.sep)):  # the finding has the name already
+        message = rest
+    if way_out:
+        message += f" {way_out}" if message.endswith("?") else f"; {way_out}"
+    return Finding(level="error", file=file, place=place, message=message)
