@@ -145,7 +145,7 @@ def test_a_ledger_that_was_cut(name: str, bank_dir: Path) -> None:
     path.write_bytes(spoil(path.read_bytes()))
     (bank_dir / ".lock").unlink()
     before = snapshot(bank_dir)
-    said = rf"has {left} whole lines, and bank.json names line 6, .*; restore ledger.jsonl from .*, or remove bank.json to go on"
+    said = rf"has {left} whole lines, and bank.json names line 6, .*; restore ledger.jsonl .*, or remove bank.json to"
     for use in (read_all, lambda p: BankStore.open(p).append(LATER), lambda p: opened_before.append(LATER)):
         with pytest.raises(BankCorruptError, match=rf"ledger\.jsonl: {said}"):
             use(bank_dir)

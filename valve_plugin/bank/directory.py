@@ -172,7 +172,8 @@ def cut_short(lines: int, named: int) -> str:
     """Say that `bank.json` names a line the ledger does not have."""
     return (
         f"has {lines} whole lines, and {cache.BANK_FILE} names line {named}, so the end was cut off; restore "
-        f"{ledger.FILE_NAME} from git or a backup, or remove {cache.BANK_FILE} to go on with what {ledger.FILE_NAME} still holds"
+        f"{ledger.FILE_NAME} from git or a backup, or remove {cache.BANK_FILE} to go on with "
+        f"what {ledger.FILE_NAME} still holds"
     )
 
 
