@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from valve_plugin.tasks.syntax import parsed
+
 _MAX_CODE_LINES = 45
 _MAX_ERROR_LINES = 14
 _MAX_LINE = 400
@@ -48,9 +50,8 @@ def error_lines(output: str) -> list[str]:
 def test_code(source: str, test: str) -> str:
     """Return the code of a test function, dedented, without its class; a note when there is none to show."""
     name = test.split("::")[-1].split("[")[0]
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    tree = parsed(source)
+    if tree is None:
         return f"# {name}: a test that is made from data"
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:

@@ -15,6 +15,7 @@ from msgspec import field
 
 from valve_plugin.records import Record
 from valve_plugin.rollouts.protect import is_protected
+from valve_plugin.tasks.syntax import parsed
 from valve_plugin.tasks.testing_tools import MODULES, WELL_KNOWN, is_unwanted_plugin
 
 if sys.version_info >= (3, 11):
@@ -222,9 +223,8 @@ def _entry_points(core: Mapping[str, Any], poetry: Mapping[str, Any]) -> dict[st
 
 def _setup_py(files: Files) -> dict[str, Any]:
     """Return the literal arguments of the call of setup()."""
-    try:
-        tree = ast.parse(files.get("setup.py", b""))
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parsed(files.get("setup.py", b""))
+    if tree is None:
         return {}
     found: dict[str, Any] = {}
     for node in ast.walk(tree):
@@ -238,9 +238,8 @@ def _setup_py(files: Files) -> dict[str, Any]:
 
 
 def _imports(content: bytes) -> Iterator[str]:
-    try:
-        tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parsed(content)
+    if tree is None:
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -16,6 +16,7 @@ from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.tasks.git import git
 from valve_plugin.tasks.repository import Prepared
 from valve_plugin.tasks.smith import Candidate
+from valve_plugin.tasks.syntax import parsed
 
 Reached = dict[str, list[tuple[str, int]]]
 """Test file to the (file, first line) of the functions its tests call; under "" what collecting them calls."""
@@ -94,9 +95,8 @@ def changed_lines(patch: str) -> Iterator[tuple[int, int]]:
 
 def enclosing(source: str, first: int, last: int) -> int | None:
     """Return the line on which Python says the innermost function around these lines begins; None: there is none."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parsed(source)
+    if tree is None:
         return None
     best: int | None = None
     for node in ast.walk(tree):  # outer functions come before inner ones
