@@ -116,7 +116,9 @@ def _row(number: int, name: str, fixed: str) -> dict[str, object]:
     code, (right, wrong), _ = FUNCTIONS[name]
     assert code.count(right) == 1, name
     buggy = fixed.replace(code, code.replace(right, wrong))
-    lines = difflib.unified_diff(fixed.splitlines(), buggy.splitlines(), "a/calc/core.py", "b/calc/core.py", lineterm="")
+    lines = difflib.unified_diff(
+        fixed.splitlines(), buggy.splitlines(), "a/calc/core.py", "b/calc/core.py", lineterm=""
+    )
     test = f"tests/test_core.py::test_{name}"
     return {
         "instance_id": f"acme__calc.0a1b2c3d.{MODIFIERS[number % 3]}__{number:08d}",
