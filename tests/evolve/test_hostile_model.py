@@ -13,7 +13,7 @@ from valve_plugin.bank.verify import verify
 ANSWERS = [*UNUSABLE.values(), *WITHHELD.values()]
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.heavy) for n in (1, 2))])
 def test_hostile_answers_never_reach_the_bank(evolve, tmp_path, part):
     """Several runs, since one stream has fewer mixed tasks than there are ways to misbehave."""
     answers = ANSWERS[part::3]
@@ -36,7 +36,7 @@ def test_hostile_answers_never_reach_the_bank(evolve, tmp_path, part):
 
 def test_strange_but_harmless_text_is_judged_like_any_other(evolve, tmp_path):
     with provider(*HARMLESS.values()) as model:
-        arguments = ("-c", f'model_kwargs={{"api_base": "{model.base}", "api_key": "x"}}', "--limit", "6")
+        arguments = ("-c", f'model_kwargs={{"api_base": "{model.base}", "api_key": "x"}}', "--limit", "3")
         evolve(tmp_path / "bank", *arguments, "-c", "model=openai/m", TOY_ASKS="1")
     proposals = [e.proposal for e in BankStore.open(tmp_path / "bank").entries() if isinstance(e, Proposed)]
     assert proposals[0].items[0].markdown == "{{ 7 * 7 }} {% raw %} {# x #} ${HOME} %(a)s <<KNOWN>>"

@@ -88,8 +88,9 @@ def test_a_failure_of_the_host_pauses_and_is_no_failure_of_the_agent(evolve, who
     assert "the provider is down" in paused.stderr
     assert "start it again" in paused.stderr
     down.unlink()
-    evolve(tmp_path / "bank", TOY_DOWN=str(down))
-    assert ledger(tmp_path / "bank") == ledger(whole)
+    evolve(tmp_path / "bank", "--limit", "3")
+    assert ledger(whole).startswith(ledger(tmp_path / "bank"))
+    assert verdicts(BankStore.open(tmp_path / "bank"))
 
 
 def test_a_baseline_is_complete_or_it_is_none(evolve, whole, tmp_path):
@@ -101,8 +102,9 @@ def test_a_baseline_is_complete_or_it_is_none(evolve, whole, tmp_path):
     assert "a baseline is complete or it is none" in paused.stderr
     assert not any(isinstance(e, Baseline) for e in BankStore.open(tmp_path / "bank").entries())
     down.unlink()
-    evolve(tmp_path / "bank")
-    assert ledger(tmp_path / "bank") == ledger(whole)
+    evolve(tmp_path / "bank", "--limit", "3")
+    assert ledger(whole).startswith(ledger(tmp_path / "bank"))
+    assert verdicts(BankStore.open(tmp_path / "bank"))
 
 
 def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whole, tmp_path):
@@ -131,7 +133,7 @@ def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whol
 
 
 def test_a_proposal_is_on_record_before_it_is_judged_also_an_empty_one(evolve, tmp_path):
-    evolve(tmp_path / "bank", "--seed", "4")
+    evolve(tmp_path / "bank", "--seed", "4", "--limit", "6")
     entries = list(BankStore.open(tmp_path / "bank").entries())
     proposed = [e.proposal for e in entries if isinstance(e, Proposed)]
     judged = [e.verdict.proposal_id for e in entries if isinstance(e, Judged)]
@@ -146,7 +148,7 @@ def test_the_horizon_is_declared_and_holds(evolve, tmp_path):
     assert BankStore.open(tmp_path / "bank").queries_used() == 2
     again = evolve(tmp_path / "bank", check=False)
     assert again.returncode == 2
-    evolve(tmp_path / "bank", "--new-epoch")
+    evolve(tmp_path / "bank", "--new-epoch", "--limit", "5")
     store = BankStore.open(tmp_path / "bank")
     assert (store.epoch().epoch, sum(isinstance(e, Baseline) for e in store.entries())) == (2, 2)
     assert verify(tmp_path / "bank") == []

@@ -19,7 +19,7 @@ SMALL = ("--simulate", "-c", "embedding=hashing", "-c", "rho=0.1")
 def test_a_small_evolution_with_real_agents(calc, tmp_path):
     need("bwrap")
     bank = tmp_path / "bank"
-    arguments = ("evolve", calc, "--bank", bank, *SMALL, "--panel-size", "2", "--rollouts", "1", "--limit", "4")
+    arguments = ("evolve", calc, "--bank", bank, *SMALL, "--panel-size", "2", "--rollouts", "1", "--limit", "1")
     done = valve(*arguments, "--workers", "2", "--json")
     assert "SIMULATION" in done.stderr
     assert json.loads(done.stdout)["simulation"] is True
