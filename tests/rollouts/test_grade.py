@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -134,10 +135,25 @@ def test_equal_trees_are_graded_once(calc_task: Calc, unsafe: Settings, monkeypa
     assert grade(*calc_task, written_differently, unsafe).outcome == "resolved"
 
 
+def test_grading_the_same_tree_at_once_runs_its_tests_once(
+    calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch = patched(calc_task, {"calc/ops.py": calc.OPS.replace("Arithmetic", "At once")})
+    runs: list[tuple[str, ...]] = []
+    real = grading.run_tests
+    monkeypatch.setattr(grading, "run_tests", lambda *words: runs.append(tuple(words[3])) or real(*words))
+    with ThreadPoolExecutor(3) as pool:
+        grades = list(pool.map(lambda _: grade(*calc_task, patch, unsafe), range(3)))
+    assert [g.outcome for g in grades] == ["resolved"] * 3
+    assert len(runs) == len(set(runs))
+
+
 def test_a_damaged_cache_entry_is_graded_again(calc_task: Calc, unsafe: Settings) -> None:
     patch = patched(calc_task, {"calc/ops.py": calc.OPS.replace("Arithmetic", "Numbers")})
     first = grade(*calc_task, patch, unsafe)
-    for path in (data_dir() / "grades").glob("*/*"):
+    kept = [path for path in (data_dir() / "testruns").glob("*/*") if path.stat().st_size]
+    assert kept
+    for path in kept:
         path.write_bytes(path.read_bytes()[:-5])
     assert grade(*calc_task, patch, unsafe) == first
 

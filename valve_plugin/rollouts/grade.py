@@ -48,8 +48,9 @@ class Grade(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def grade(prepared: Prepared, task: Task, patch: str, settings: Settings) -> Grade:
     """Grade a patch made at the task's tip. Never raises for what the patch does.
 
-    Equal trees are graded once per machine and repository definition. That is sound because tests whose verdict
-    varies were excluded when the task was made, limits count CPU rather than wall time, and `errored` is not kept.
+    Tests run once per tree, machine and repository definition, whichever tasks and attempts lead to that tree: every
+    exact fix restores the same source. That is sound because tests whose verdict varies were excluded when the task was
+    made, limits count CPU rather than wall time, and a run that did not come up is not kept.
 
     Raises:
         TaskError: the task itself cannot be used.
@@ -66,8 +67,7 @@ def grade(prepared: Prepared, task: Task, patch: str, settings: Settings) -> Gra
             return Grade(outcome="unresolved", reason="the patch does not apply")
         if tree == states.bug_tree:
             return Grade(outcome="unresolved", reason="the patch changes nothing but tests", dropped_paths=dropped)
-        key = codec.digest([GRADER_VERSION, prepared.digest, task, tree, sandbox.name])
-        found = _cached(key) or _keep(key, _judge(prepared, task, tree, sandbox))
+        found = _judge(prepared, task, tree, sandbox)
     except (InfrastructureError, SandboxError, OSError) as e:
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
     return Grade(outcome=found.outcome, reason=found.reason, dropped_paths=dropped, tests=found.tests)
@@ -94,13 +94,12 @@ def effective_tree(prepared: Prepared, states: State, patch: str) -> tuple[str |
 
 def _judge(prepared: Prepared, task: Task, tree: str, sandbox: Sandbox) -> Grade:
     """Run the files with FAIL_TO_PASS tests, and only when those pass everything."""
-    commit = commit_tree(prepared, tree)
     first = test_files(task.fail_to_pass)
-    run = _run_alone_if_late(prepared, commit, first, sandbox)
+    run = _run_once(prepared, tree, first, sandbox)
     if (bad := _complaint(run, task.fail_to_pass)) or set(test_files(task.pass_to_pass)) <= set(first):
         bad = bad or _complaint(run, task.pass_to_pass)
     else:
-        run = _run_alone_if_late(prepared, commit, prepared.repository.test_roots, sandbox)
+        run = _run_once(prepared, tree, prepared.repository.test_roots, sandbox)
         bad = _complaint(run, [*task.fail_to_pass, *task.pass_to_pass])
     return Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests)
 
@@ -112,6 +111,22 @@ def _complaint(run: TestRun, wanted: Sequence[str]) -> str:
     if not bad:
         return ""
     return f"{len(bad)} of {len(wanted)} required tests do not pass: {bad[0]} {run.tests.get(bad[0], 'did not run')}"
+
+
+def _run_once(prepared: Prepared, tree: str, paths: Sequence[str], sandbox: Sandbox) -> TestRun:
+    """Return the run of these tests on this tree: kept from before, awaited where it goes on, or made now."""
+    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name])
+    folder = data_dir() / "testruns" / key[:2]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        kept = folder / key
+        try:
+            return codec.decode(kept.read_bytes(), TestRun, where=str(kept))
+        except (OSError, RecordError):
+            run = _run_alone_if_late(prepared, commit_tree(prepared, tree), paths, sandbox)
+            write_atomic(kept, codec.canonical(run))
+            return run
 
 
 def _run_alone_if_late(prepared: Prepared, commit: str, paths: Sequence[str], sandbox: Sandbox) -> TestRun:
@@ -131,18 +146,3 @@ def _turn(alone: bool) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield
-
-
-def _cached(key: str) -> Grade | None:
-    path = data_dir() / "grades" / key[:2] / key
-    try:
-        return codec.decode(path.read_bytes(), Grade, where=str(path))
-    except (OSError, RecordError):
-        return None
-
-
-def _keep(key: str, grade: Grade) -> Grade:
-    path = data_dir() / "grades" / key[:2] / key
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, codec.canonical(grade))
-    return grade
