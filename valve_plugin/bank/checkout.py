@@ -104,16 +104,16 @@ def _common_dir(root: Path) -> Path:
     dot = root / ".git"
     if dot.is_dir():
         return dot
-    link = _text(dot).removeprefix("gitdir:").strip()
+    link = text_of(dot).removeprefix("gitdir:").strip()
     own = (root / link).resolve()
-    common = _text(own / "commondir").strip()
+    common = text_of(own / "commondir").strip()
     return (own / common).resolve() if common else own
 
 
 def _remotes(config: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     section = ""
-    for line in _text(config).splitlines():
+    for line in text_of(config).splitlines():
         if line.lstrip().startswith("["):
             match = _REMOTE.match(line)
             section = match["name"] if match else ""
@@ -122,11 +122,12 @@ def _remotes(config: Path) -> dict[str, str]:
     return found
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path, limit: int = _MAX_BYTES) -> str:
+    """Return the start of a file of somebody else's, at most `limit` bytes of it; empty when it cannot be read."""
     try:
         if not path.is_file():  # a pipe or a device would never end
             return ""
         with path.open("rb") as file:
-            return file.read(_MAX_BYTES).decode("utf-8", "replace")
+            return file.read(limit).decode("utf-8", "replace")
     except OSError:
         return ""

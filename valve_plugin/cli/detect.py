@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from valve_plugin.bank.checkout import text_of
+
 LANGUAGES = {
     ".py": "Python",
     ".js": "JavaScript",
@@ -141,10 +143,4 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[Path], Finding | None]], ...] = (
 
 
 def _read(path: Path) -> str:
-    try:
-        if not path.is_file():  # a pipe or a device would never end
-            return ""
-        with path.open("rb") as file:
-            return file.read(_MAX_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return text_of(path, _MAX_BYTES)
