@@ -18,6 +18,7 @@ from valve_plugin.bank.entries import (
     Opened,
     PanelFixed,
     Proposed,
+    Taken,
 )
 from valve_plugin.codec import digest
 from valve_plugin.records import (
@@ -182,6 +183,7 @@ entries: SearchStrategy[Entry] = st.one_of(
     st.builds(Baseline, epoch=positives, result=panel_results),
     st.builds(Proposed, proposal=proposals, attempts=st.lists(attempt_notes, max_size=3).map(tuple)),
     st.builds(Judged, verdict=verdicts, bank_after=hashes),
+    st.builds(Taken, proposal_id=texts(), bank_hash=hashes, bank_after=hashes),
 )
 
 
@@ -257,6 +259,14 @@ class _Teller:
         self.entries.append(Proposed(proposal=proposal, attempts=notes))
         return proposal
 
+    def take(self) -> None:
+        """Without a gate, as only a bank may that was never gated."""
+        if self.epochs or (proposal := self.propose()).empty:
+            return
+        before = self.banks[-1]
+        self.banks.append(moves.apply(before, proposal))
+        self.entries.append(Taken(proposal_id=proposal.id, bank_hash=before.hash, bank_after=self.banks[-1].hash))
+
     def judge(self) -> None:
         proposal = self.propose()
         if proposal.empty:
@@ -327,8 +337,10 @@ def _without(found: tuple[Item, ...], taken: set[tuple[Kind, str]]) -> tuple[Ite
 
 @st.composite
 def stories(draw: DrawFn, max_steps: int = 6) -> Story:
-    """Legal histories: panels, epochs, baselines, proposals and verdicts of every decision, in any legal order."""
+    """Legal histories: ungated moves, panels, epochs, baselines, proposals and all verdicts, in any legal order."""
     teller = _Teller(draw)
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        teller.take()
     steps = [teller.judge, teller.judge, teller.judge, teller.propose, teller.measure, teller.open_epoch]
     for step in draw(st.lists(st.sampled_from([*steps, teller.fix_panel]), max_size=max_steps)):
         step()

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from tests import strategies
 from tests.strategies import Story
-from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed
+from valve_plugin.bank import moves
+from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed, Taken
 from valve_plugin.bank.replay import Replay
 from valve_plugin.codec import digest
 from valve_plugin.errors import HorizonError, RecordError, StaleVerdictError, ValveError
-from valve_plugin.records import Panel
+from valve_plugin.records import Bank, Panel
 
 
 def replayed(entries: list[Entry]) -> Replay:
@@ -180,3 +181,22 @@ def test_an_epoch_has_one_baseline(accept: list[Entry]) -> None:
     at = next(i for i, e in enumerate(accept) if isinstance(e, Baseline))
     with pytest.raises(RecordError, match="has a baseline already"):
         replayed([*accept[: at + 1], accept[at]])
+
+
+def test_a_move_without_a_gate_comes_before_any_epoch_and_on_the_bank_it_names(accept: list[Entry]) -> None:
+    opened, proposed = accept[0], next(e for e in accept if isinstance(e, Proposed))
+    before = Bank(repo=opened.repo) if isinstance(opened, Opened) else Bank(repo="")
+    after = moves.apply(before, proposed.proposal)
+    taken = Taken(proposal_id=proposed.proposal.id, bank_hash=before.hash, bank_after=after.hash)
+    assert replayed([opened, proposed, taken]).banks == [before, after]
+    for spoilt, error in (
+        (replace(taken, bank_hash=after.hash), StaleVerdictError),
+        (replace(taken, bank_after=before.hash), RecordError),
+        (replace(taken, proposal_id="unheard of"), RecordError),
+    ):
+        with pytest.raises(error):
+            replayed([opened, proposed, spoilt])
+    with pytest.raises(StaleVerdictError):
+        replayed([opened, proposed, taken, taken])
+    with pytest.raises(RecordError, match="takes nothing unjudged"):
+        replayed([*accept[:-1], taken])

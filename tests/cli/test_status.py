@@ -90,6 +90,7 @@ def test_a_proposal_waits_until_something_is_decided_about_it(bank: BankStore) -
     ("change", "command"),
     [
         ({"warnings": ["torn"]}, "valve bank verify"),
+        ({"waiting": "0a1b", "gate": None, "bank": {"exists": True, "version": 2}}, "valve evolve TASKS --ungated"),
         ({"waiting": "0123"}, "valve gate"),
         ({"queue": 1}, "valve gate"),
         ({"queue": 1, "gate": {"queries": 5, "horizon": 5}}, "valve bank log"),

@@ -78,4 +78,21 @@ class Judged(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     """Hash of the bank from here on: of the enlarged bank for an accept, else the same as `verdict.bank_hash`."""
 
 
-Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Baseline | Proposed | Judged
+class Taken(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="taken"):
+    """A move made without a gate. Only a bank that never opened an epoch takes any."""
+
+    proposal_id: str
+    bank_hash: Hash
+    """The bank it was made on."""
+    bank_after: Hash
+
+
+Decision: TypeAlias = Judged | Taken
+Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Baseline | Proposed | Decision
+
+
+def decided(entry: Entry) -> str:
+    """Return the id of the proposal that this entry settles; empty: it settles none."""
+    if isinstance(entry, Judged):
+        return "" if entry.verdict.decision == "indecisive" else entry.verdict.proposal_id
+    return entry.proposal_id if isinstance(entry, Taken) else ""

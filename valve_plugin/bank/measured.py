@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Proposed
+from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Proposed, Taken
 from valve_plugin.bank.replay import Replay
 from valve_plugin.errors import BankError
 from valve_plugin.records import Panel, PanelOutcome, Verdict
@@ -59,6 +59,8 @@ class Measured:
     epochs: list[Epoch] = field(default_factory=list)
     sources: set[str] = field(default_factory=set)
     """Task ids that proposals were learned from."""
+    taken: int = 0
+    """Moves made without a gate, all before the first epoch: versions 1 to this one."""
 
     def on_panel(self, panel_hash: str) -> list[Epoch]:
         """Return the epochs that used this panel."""
@@ -83,6 +85,8 @@ def measured(entries: Iterable[Entry]) -> Measured:
             found.epochs.append(_opened(found, state, entry))
         elif isinstance(entry, Proposed):
             found.sources |= {entry.proposal.task_id} | {note.task_id for note in entry.attempts}
+        elif isinstance(entry, Taken):
+            found.taken += 1
         elif isinstance(entry, Baseline):
             found.epochs[-1].complete.append(_complete(f"baseline of epoch {entry.epoch}", state))
         elif isinstance(entry, Judged):

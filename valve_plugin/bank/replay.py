@@ -7,7 +7,7 @@ from functools import singledispatchmethod
 from typing import NamedTuple
 
 from valve_plugin.bank import ledger, moves
-from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed
+from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed, Taken
 from valve_plugin.errors import BankCorruptError, HorizonError, RecordError, StaleVerdictError, ValveError
 from valve_plugin.records import Bank, Panel, PanelOutcome, Proposal, Verdict
 
@@ -110,6 +110,22 @@ class Replay:
             self.banks.append(after)
             self.outcomes = self._in_panel_order(verdict.reused + verdict.outcomes)
 
+    @_feed.register
+    def _taken(self, entry: Taken) -> None:
+        if self._epochs:
+            raise RecordError(
+                f"proposal {entry.proposal_id} is taken without a gate after epoch {self._epochs} of gate queries; a "
+                "bank that was ever gated takes nothing unjudged"
+            )
+        if entry.bank_hash != self.bank.hash:
+            raise StaleVerdictError(
+                f"proposal {entry.proposal_id} was taken into bank {entry.bank_hash[:12]}, {self._now()}"
+            )
+        after = self._moved(entry.proposal_id)
+        if entry.bank_after != after.hash:
+            raise RecordError(f"bank_after is {entry.bank_after[:12]}, but the move leads to {after.hash[:12]}")
+        self.banks.append(after)
+
     def _require_query(self, verdict: Verdict) -> None:
         """A verdict must be about this bank, panel and epoch, and the next query, or the undecided one again."""
         if verdict.bank_hash != self.bank.hash:
@@ -123,8 +139,7 @@ class Replay:
         terms = (len(self.panel.tasks), self.panel.rollouts, self.panel.rho, self.panel.pairing)
         if (verdict.n_tasks, verdict.rollouts, verdict.rho, verdict.pairing) != terms:
             raise RecordError(f"a verdict by other terms (N, r, rho, pairing) than the panel's {terms}")
-        if verdict.proposal_id not in self.proposals:
-            raise RecordError(f"proposal {verdict.proposal_id} is not in the ledger; record it before its verdict")
+        self._proposal(verdict.proposal_id)
         again = verdict.query == self.queries and verdict.proposal_id == self._open_query
         if verdict.query != self.queries + 1 and not again:
             raise RecordError(f"query {verdict.query} after {self.queries}, expected {self.queries + 1}")
@@ -157,11 +172,19 @@ class Replay:
     def _after(self, verdict: Verdict) -> Bank:
         if verdict.decision != "accept":
             return self.bank
-        proposal = self.proposals[verdict.proposal_id]
+        self._require_complete(verdict.reused + verdict.outcomes, "an accept")
+        return self._moved(verdict.proposal_id)
+
+    def _moved(self, proposal_id: str) -> Bank:
+        proposal = self._proposal(proposal_id)
         if proposal.empty:
             raise RecordError(f"proposal {proposal.id} adds nothing, so there is nothing to accept")
-        self._require_complete(verdict.reused + verdict.outcomes, "an accept")
         return moves.apply(self.bank, proposal)
+
+    def _proposal(self, proposal_id: str) -> Proposal:
+        if proposal_id not in self.proposals:
+            raise RecordError(f"proposal {proposal_id} is not in the ledger; record it before what is decided about it")
+        return self.proposals[proposal_id]
 
     def _in_panel_order(self, outcomes: Iterable[PanelOutcome]) -> tuple[PanelOutcome, ...]:
         assert self.panel is not None

@@ -142,6 +142,8 @@ def _from_numbers(
 def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
     for move in found.moves:
         yield _move(move)
+    if found.taken:
+        yield f"ungated   nothing is certified about what led to version {found.taken}: no gate judged it"
     if not typed:
         yield from map(_cap, found.caps) if found.caps else ["accepts   unknown: no complete panel is recorded"]
         if not found.moves:

@@ -8,7 +8,8 @@ import typer
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Json, examples
-from valve_plugin.cli.session import NewEpoch, Set, Simulate, UnsafeLocal, Workers, overrides, running
+from valve_plugin.cli.session import MAKE_TASKS, NewEpoch, Set, Simulate, UnsafeLocal, Workers, overrides, running
+from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -24,6 +25,7 @@ def register(app: typer.Typer) -> None:
             "valve evolve tasks/ --panel-size 6 --limit 12        # a small one",
             "valve evolve tasks/ --simulate --panel-size 6        # without a key: a SIMULATION",
             "valve evolve tasks/ -c pairing=deployed -c rho=0.05  # settings for this run",
+            "valve evolve tasks/ --ungated --bank ungated         # what the gate is worth: the same without one",
         ),
     )(evolve)
 
@@ -34,7 +36,7 @@ def evolve(
         typer.Argument(
             metavar="TASKS", help="Directory with repository.toml and tasks.jsonl, a rows file, or a set's name."
         ),
-    ],
+    ] = "",
     bank: BankDir = "",
     panel_size: Annotated[
         int | None, typer.Option("--panel-size", min=1, metavar="N", help="Tasks of the panel. Default: 50.")
@@ -53,6 +55,9 @@ def evolve(
     simulate: Simulate = False,
     unsafe_local: UnsafeLocal = False,
     new_epoch: NewEpoch = False,
+    ungated: Annotated[
+        bool, typer.Option("--ungated", help="Take every proposal without a gate: the ablation, not for use.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Learn from a stream of tasks.
@@ -60,19 +65,32 @@ def evolve(
     Each task is attempted three times. Where some attempts pass and some fail, the model contrasts them and
     proposes principles and skills; they enter the bank only if the panel, tasks held out of the stream, gains
     by the margin. Interrupted and started again, it goes on where it stopped.
+
+    With --ungated nothing is judged and nothing certified: the bank takes whatever is proposed, on the same stream.
+    A bank that was ever gated takes none, and an ungated one is gated only from a --new-epoch on.
     """
     from valve_plugin.cli.progress import Progress
     from valve_plugin.evolve.loop import evolve as loop
-    from valve_plugin.evolve.steps import Steps
+    from valve_plugin.evolve.steps import Steps, Ungated
 
+    if not tasks:
+        raise ConfigError(
+            "TASKS is missing: the task set to learn from, a directory with repository.toml and tasks.jsonl or a name "
+            f"`valve tasks list` shows. {MAKE_TASKS}; `valve demo` needs none"
+        )
+    if ungated and new_epoch:
+        raise ConfigError("--new-epoch opens a count of gate queries, and --ungated asks none; give one of them")
     given = overrides(
         set_, panel_size=panel_size, rollouts=rollouts, seed=seed, workers=workers, unsafe_local=unsafe_local or None
     )
     with (
         Progress() as progress,
-        running(tasks, bank, given, simulate=simulate, new_epoch=new_epoch, observer=progress) as run,
+        running(
+            tasks, bank, given, simulate=simulate, new_epoch=new_epoch, gated=not ungated, observer=progress
+        ) as run,
     ):
-        loop(Steps(run.manager, run.store, run.settings), run.stream[:limit])
+        steps = Ungated if ungated else Steps
+        loop(steps(run.manager, run.store, run.settings), run.stream[:limit])
     if json:
         output.emit_json({**facts(run.store), "simulation": simulate})
     else:
@@ -87,9 +105,10 @@ def show(store: BankStore) -> None:
     if table:
         output.table(["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION"], table)
     bank = store.bank
+    used = f"{store.queries_used()} gate queries used" if store.epoch() else "ungated"
     output.say(
         f"{bank.repo}: version {bank.version}, {output.plural(len(bank.principles), 'principle')}, "
-        f"{output.plural(len(bank.skills), 'skill')}; {store.queries_used()} gate queries used; {store.dir}"
+        f"{output.plural(len(bank.skills), 'skill')}; {used}; {store.dir}"
     )
 
 
@@ -104,6 +123,7 @@ def facts(store: BankStore) -> dict[str, Any]:
         "principles": len(store.bank.principles),
         "skills": len(store.bank.skills),
         "queries": store.queries_used(),
+        "gated": store.epoch() is not None,
         "panel_scores": [score._asdict() for score in scores(store.entries())],
         "proposals": [
             {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed
+from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed, Taken
 from valve_plugin.cli.output import plural
 from valve_plugin.records import Verdict
 
@@ -27,6 +27,8 @@ def words(entry: Entry) -> str:
             return _proposed(entry)
         case Judged(verdict=verdict):
             return brief(verdict)
+        case Taken(proposal_id=proposal_id):
+            return f"took {proposal_id} without a gate"
     return type(entry).__name__
 
 
@@ -39,6 +41,8 @@ def facts(number: int, entry: Entry) -> dict[str, Any]:
 
 def style(entry: Entry) -> str:
     """Return how a terminal shows the entry: what changed the bank, or waits for somebody, stands out."""
+    if isinstance(entry, Taken):
+        return "yellow"
     if not isinstance(entry, Judged):
         return ""
     return {"accept": "green", "reject": "", "indecisive": "yellow"}[entry.verdict.decision]

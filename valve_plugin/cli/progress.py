@@ -89,6 +89,9 @@ class Progress:
             return f"rejected  {wanted} passes are out of reach after {ran}"
         return f"undecided {ran} are in, but errored ones could change the verdict"
 
+    def _taken(self, data: Mapping[str, Any]) -> str:
+        return f"taken     without a gate; now version {data['version']}"
+
     def _stale(self, data: Mapping[str, Any]) -> str:
         return f"stale     {data['reason']}"
 

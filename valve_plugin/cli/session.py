@@ -80,6 +80,7 @@ def running(
     *,
     simulate: bool = False,
     new_epoch: bool = False,
+    gated: bool = True,
     observer: object = None,
 ) -> Iterator[Run]:
     """Set up a run that may change the bank: one at a time per bank.
@@ -104,7 +105,7 @@ def running(
         sandbox.choose(settings)
         stack.enter_context(store.lease())
         prepare(taskset.repository, output.note)
-        stream = fix_panel(store, settings, taskset, new_epoch=new_epoch)
+        stream = fix_panel(store, settings, taskset, new_epoch=new_epoch, gated=gated)
         store.local.remember(_LAST_TASKS, settings.tasks)
         manager = plugins.load(settings.plugins)
         if observer is not None:

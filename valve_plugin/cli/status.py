@@ -91,6 +91,8 @@ def advise(standing: dict[str, Any]) -> tuple[str, str]:
         return "valve init", "there is no bank here yet (`valve demo` shows the whole loop first)"
     if standing["warnings"]:
         return "valve bank verify", "opening the bank had to set something aside"
+    if standing["waiting"] and not gate and standing["bank"]["version"]:
+        return "valve evolve TASKS --ungated", "a run without a gate was interrupted; it goes on where it stopped"
     if standing["waiting"]:
         return "valve gate", f"nothing is decided yet about proposal {standing['waiting']}; finished rollouts are kept"
     if queued and gate and gate["queries"] >= gate["horizon"]:
@@ -166,7 +168,7 @@ def _present(store: BankStore) -> dict[str, Any]:
 
 def outlook(entries: Iterable[Entry]) -> tuple[Verdict | None, str]:
     """Return the last verdict, and the id of the last proposal while nothing was decided about it, else empty."""
-    from valve_plugin.bank.entries import Judged, Proposed
+    from valve_plugin.bank.entries import Judged, Proposed, decided
 
     last, waiting = None, ""
     for entry in entries:
@@ -174,8 +176,8 @@ def outlook(entries: Iterable[Entry]) -> tuple[Verdict | None, str]:
             waiting = "" if entry.proposal.empty else entry.proposal.id
         elif isinstance(entry, Judged):
             last = entry.verdict
-            if last.proposal_id == waiting and last.decision != "indecisive":
-                waiting = ""
+        if waiting and decided(entry) == waiting:
+            waiting = ""
     return last, waiting
 
 
@@ -203,6 +205,8 @@ def _lines(standing: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if gate:
         lines.append(("gate", f"{gate['queries']} of {gate['horizon']} queries used in epoch {gate['epoch']}"))
+    elif bank["version"]:
+        lines.append(("gate", f"none: the bank reached version {bank['version']} without one"))
     if standing["quarantine"]:
         lines.append(("quarantine", f"{plural(standing['quarantine'], 'item')} set aside for a person to look at"))
     if standing["last_verdict"]:

@@ -30,7 +30,7 @@ def evolve(steps: Steps, stream: Sequence[Task]) -> None:
 
 
 def settle(steps: Steps) -> None:
-    """Judge the proposal that waits, if one does; again should the bank have changed meanwhile."""
+    """Decide about the proposal that waits, if one does; again should the bank have changed meanwhile."""
     while proposal := steps.pending():
-        verdict = steps.validate(proposal)
-        steps.commit(proposal, verdict)
+        decision = steps.validate(proposal)
+        steps.commit(proposal, decision)

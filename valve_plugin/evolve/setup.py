@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from valve_plugin.bank import embedding
-from valve_plugin.bank.entries import EpochOpened, PanelFixed
+from valve_plugin.bank.entries import EpochOpened, PanelFixed, Taken
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, TaskError
@@ -15,7 +15,9 @@ from valve_plugin.records import Panel, PanelTask, Task
 from valve_plugin.tasks.load import TaskSet
 
 
-def prepare(store: BankStore, settings: Settings, taskset: TaskSet, *, new_epoch: bool = False) -> list[Task]:
+def prepare(
+    store: BankStore, settings: Settings, taskset: TaskSet, *, new_epoch: bool = False, gated: bool = True
+) -> list[Task]:
     """Fix the panel and open an epoch where that has not been done; return the stream, in prepared order.
 
     Args:
@@ -23,9 +25,11 @@ def prepare(store: BankStore, settings: Settings, taskset: TaskSet, *, new_epoch
         settings: panel and horizon, where they are not fixed yet.
         taskset: panel and stream.
         new_epoch: open another epoch, unless the open one was never asked.
+        gated: False: no gate will be asked, so no epoch is opened. The panel is set aside all the same, so that gated
+            and ungated runs see one stream.
 
     Raises:
-        ConfigError: the bank is about another repository.
+        ConfigError: the bank is about another repository, or would change between gated and ungated unasked.
         TaskError: too few tasks for the panel, or the fixed panel is not in this task set.
     """
     if store.bank.repo != taskset.repository.name:
@@ -38,11 +42,36 @@ def prepare(store: BankStore, settings: Settings, taskset: TaskSet, *, new_epoch
         panel = choose_panel(settings, taskset)
         store.append(PanelFixed(panel=panel))
     panel_tasks(panel, taskset.tasks)  # all there, and what they were
-    if store.epoch() is None or (new_epoch and store.queries_used()):
-        _open_epoch(store, settings, panel, "a new one was asked for" if store.epoch() else "the panel was fixed")
+    if gated:
+        _declare(store, settings, panel, new_epoch)
+    else:
+        _require_never_gated(store)
     if taskset.split is None:
         return stream_of(panel, taskset.tasks)
     return stream_of(panel, [taskset.by_id[t.instance_id] for t in taskset.split.stream])  # never a holdout task
+
+
+def _declare(store: BankStore, settings: Settings, panel: Panel, new_epoch: bool) -> None:
+    """Open an epoch where none is open, or another one was asked for."""
+    taken = sum(isinstance(entry, Taken) for entry in store.entries())
+    if store.epoch() is not None:
+        if new_epoch and store.queries_used():
+            _open_epoch(store, settings, panel, "a new one was asked for")
+        return
+    if taken and not new_epoch:
+        raise ConfigError(
+            f"{store.dir} reached version {taken} without a gate. Go on with --ungated, or name another bank with "
+            "--bank DIR; --new-epoch gates this one from here on, beginning with a measurement of what it holds"
+        )
+    _open_epoch(store, settings, panel, f"gated from version {taken} on" if taken else "the panel was fixed")
+
+
+def _require_never_gated(store: BankStore) -> None:
+    if any(isinstance(entry, EpochOpened) for entry in store.entries()):
+        raise ConfigError(
+            f"{store.dir} is gated: what it holds was judged on a panel, and --ungated would add what was not; "
+            "name another bank with --bank DIR"
+        )
 
 
 def _open_epoch(store: BankStore, settings: Settings, panel: Panel, reason: str) -> None:

@@ -10,7 +10,7 @@ import pluggy
 from msgspec.structs import replace
 
 from valve_plugin.bank import moves
-from valve_plugin.bank.entries import AttemptNote, Judged, Proposed
+from valve_plugin.bank.entries import AttemptNote, Decision, Entry, Judged, Proposed, Taken, decided
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
@@ -116,38 +116,42 @@ class Steps:
             self.record(fresh)  # it stands in for the other; when nothing is left of it, the next one's turn comes
         return None
 
-    def validate(self, proposal: Proposal) -> Verdict:
+    def validate(self, proposal: Proposal) -> Decision:
         """Ask the gate."""
-        verdict: Verdict | None = self.hook.valve_validate(
+        answer: Verdict | None = self.hook.valve_validate(
             settings=self.settings, bank_dir=self.store.dir, proposal=proposal, observe=self._observe
         )
-        return _answered(verdict, "valve_validate")
+        verdict = _answered(answer, "valve_validate")
+        self.store.refresh()  # the gate may have added the baseline
+        after = moves.apply(self.store.bank, proposal) if verdict.decision == "accept" else self.store.bank
+        return Judged(verdict=verdict, bank_after=after.hash)
 
-    def commit(self, proposal: Proposal, verdict: Verdict) -> None:
-        """Write the verdict; an accept is that one line. A stale verdict is dropped and its proposal stays pending.
+    def commit(self, proposal: Proposal, decision: Decision) -> None:
+        """Write the decision; an accept is that one line. A stale one is dropped and its proposal stays pending.
 
         Raises:
             InfrastructureError: the verdict is indecisive; the bank stays and the run pauses.
         """
-        self.store.refresh()  # the gate may have added the baseline
         try:
-            after = moves.apply(self.store.bank, proposal) if verdict.decision == "accept" else self.store.bank
-            if verdict != self._last_verdict():
-                self.store.append(Judged(verdict=verdict, bank_after=after.hash))
+            if decision != self._last_entry():
+                self.store.append(decision)
         except StaleVerdictError as e:
             self._tell("stale", proposal_id=proposal.id, reason=str(e))
             return
+        about = {"proposal_id": proposal.id, "task_id": proposal.task_id, "version": self.store.bank.version}
+        if isinstance(decision, Taken):
+            self._tell("taken", **about)
+            return
+        verdict = decision.verdict
         self._tell(
             "verdict",
-            proposal_id=proposal.id,
-            task_id=proposal.task_id,
+            **about,
             decision=verdict.decision,
             current_passes=verdict.current_passes,
             candidate_passes=verdict.candidate_passes + sum(o.outcome == "resolved" for o in verdict.reused),
             needed=verdict.needed,
             rollouts=len(verdict.outcomes),
             of=verdict.n_tasks * verdict.rollouts,
-            version=after.version,
         )
         if verdict.decision == "indecisive":
             raise InfrastructureError(
@@ -174,11 +178,21 @@ class Steps:
     def _position(self, ids: Sequence[str]) -> int:
         return max((ids.index(task) + 1 for task in self._mixed(ids)), default=0)
 
-    def _last_verdict(self) -> Verdict | None:
-        last = None
-        for entry in self.store.entries():
-            last = entry.verdict if isinstance(entry, Judged) else None
+    def _last_entry(self) -> Entry:
+        *_, last = self.store.entries()
         return last
+
+
+class Ungated(Steps):
+    """The same run without validation: every proposal with something new in it is taken as it is.
+
+    Source: sec:exp-setup ("VALVE without validation").
+    """
+
+    def validate(self, proposal: Proposal) -> Decision:
+        """Ask nobody."""
+        before = self.store.bank
+        return Taken(proposal_id=proposal.id, bank_hash=before.hash, bank_after=moves.apply(before, proposal).hash)
 
 
 def waiting(store: BankStore) -> Proposal | None:
@@ -187,8 +201,8 @@ def waiting(store: BankStore) -> Proposal | None:
     for entry in store.entries():
         if isinstance(entry, Proposed):
             latest[entry.proposal.task_id] = entry.proposal
-        elif isinstance(entry, Judged) and entry.verdict.decision != "indecisive":
-            latest = {task: p for task, p in latest.items() if p.id != entry.verdict.proposal_id}
+        elif done := decided(entry):
+            latest = {task: p for task, p in latest.items() if p.id != done}
     return next((p for p in latest.values() if not p.empty), None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from valve_plugin.bank.entries import Baseline, Entry, Judged, Proposed
+from valve_plugin.bank.entries import Baseline, Entry, Judged, Proposed, Taken
 from valve_plugin.records import Proposal, Verdict
 
 
@@ -20,10 +20,14 @@ class Row(NamedTuple):
     verdict: Verdict | None
     version: int
     """The bank's version after it."""
+    taken: bool = False
+    """Without a gate."""
 
     @property
-    def outcome(self) -> Literal["accept", "reject", "indecisive", "empty", "pending"]:
+    def outcome(self) -> Literal["accept", "reject", "indecisive", "taken", "empty", "pending"]:
         """What became of the proposal, in one word."""
+        if self.taken:
+            return "taken"
         if self.verdict:
             return self.verdict.decision
         return "empty" if self.proposal.empty else "pending"
@@ -50,6 +54,9 @@ def rows(entries: Iterable[Entry]) -> list[Row]:
             version += entry.verdict.decision == "accept"
             row = found[entry.verdict.proposal_id]
             found[entry.verdict.proposal_id] = row._replace(verdict=entry.verdict, version=version)
+        elif isinstance(entry, Taken):
+            version += 1
+            found[entry.proposal_id] = found[entry.proposal_id]._replace(taken=True, version=version)
     return list(found.values())
 
 
@@ -60,6 +67,8 @@ def scores(entries: Iterable[Entry]) -> list[Score]:
     for entry in entries:
         if isinstance(entry, Baseline):
             found.append(Score(version, entry.result.passes, len(entry.result.outcomes)))
+        elif isinstance(entry, Taken):
+            version += 1
         elif isinstance(entry, Judged) and entry.verdict.decision == "accept":
             version += 1
             outcomes = entry.verdict.reused + entry.verdict.outcomes

@@ -39,6 +39,7 @@ def of_ledger(found: Measured, variance_given: float | None, estimates: dict[str
     """
     moves = [move for epoch in found.epochs for move in epoch.accepts]
     return [
+        *_gated(found),
         _disjoint(found),
         assumption(LIKE_YOURS, None, _age(found)),
         *_horizons(found.epochs),
@@ -79,6 +80,11 @@ def of_holdout_numbers(n: int, variance: float, banks: int | None) -> list[Assum
         _typed_variance(variance),
         RANGE,
     ]
+
+
+def _gated(found: Measured) -> Iterator[Assumption]:
+    if found.taken:
+        yield assumption("gated", False, f"the bank reached version {found.taken} without a gate")
 
 
 def _disjoint(found: Measured) -> Assumption:

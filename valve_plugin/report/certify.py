@@ -74,6 +74,8 @@ class Certificate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     moves: tuple[Move, ...] = ()
     caps: tuple[Cap, ...] = ()
+    taken: int = 0
+    """Versions reached without a gate, about which nothing is certified."""
     gain: Bound | None = None
     drawdown: Bound | None = None
     assumptions: tuple[Assumption, ...]
@@ -97,6 +99,7 @@ def from_ledger(found: Measured, variance: float | None = None) -> Certificate:
     return Certificate(
         moves=tuple(_move(e, a, used[e.opened.panel_hash]) for e in found.epochs for a in e.accepts),
         caps=tuple(_cap(epoch) for epoch in found.epochs if epoch.complete),
+        taken=found.taken,
         assumptions=tuple(assumptions.of_ledger(found, variance, plug_in)),
     )
 

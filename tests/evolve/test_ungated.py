@@ -1,0 +1,90 @@
+"""Without validation: every proposal is taken, nothing is measured, and no bank changes over unnoticed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.evolve import library
+from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, PanelFixed, Proposed, Taken
+from valve_plugin.bank.store import BankStore
+from valve_plugin.bank.verify import verify
+
+
+@pytest.fixture(scope="module")
+def ungated(evolve, tmp_path_factory):
+    """The bank of one ungated run. Do not change it."""
+    bank = tmp_path_factory.mktemp("ungated") / "bank"
+    evolve(bank, "--ungated")
+    return bank
+
+
+def test_every_proposal_is_taken_and_none_is_judged(ungated):
+    store = BankStore.open(ungated)
+    entries = list(store.entries())
+    assert not [e for e in entries if isinstance(e, Judged | Baseline | EpochOpened)]
+    proposals = [e.proposal for e in entries if isinstance(e, Proposed) and not e.proposal.empty]
+    assert [e.proposal_id for e in entries if isinstance(e, Taken)] == [p.id for p in proposals]
+    assert {i.name for i in store.bank.items} == {i.name for p in proposals for i in p.items}
+    assert store.bank.version == len(proposals) > 3
+    assert {a.source for a in store.local.attempts()} == {"evolve"}, "no panel rollout"
+    assert verify(ungated) == []
+
+
+def test_it_ends_the_same_with_more_workers_and_after_an_interruption(evolve, ungated, tmp_path):
+    evolve(tmp_path / "bank", "--ungated", "--workers", "5", "--limit", "3")
+    evolve(tmp_path / "bank", "--ungated")
+    assert (tmp_path / "bank" / "ledger.jsonl").read_bytes() == (ungated / "ledger.jsonl").read_bytes()
+
+
+def test_what_is_said_about_it(ungated):
+    about = ("--bank", ungated)
+    version = BankStore.open(ungated).bank.version
+    assert f"none: the bank reached version {version} without one" in library.valve(*about).stdout
+    assert f"led to version {version}: no gate judged it" in library.valve("certify", *about).stdout
+    facts = json.loads(library.valve("certify", *about, "--json").stdout)
+    assert (facts["taken"], facts["moves"], facts["assumptions"][0]["status"]) == (version, [], "unmet")
+    log = library.valve("bank", "log", *about).stdout
+    assert log.count("without a gate") == version
+
+
+def test_an_ungated_bank_is_gated_only_when_that_is_asked_for(evolve, tmp_path):
+    bank = tmp_path / "bank"
+    evolve(bank, "--ungated", "--limit", "4")
+    refused = evolve(bank, check=False)
+    assert refused.returncode == 2
+    assert "reached version 4 without a gate" in refused.stderr
+    evolve(bank, "--new-epoch", "--limit", "8")
+    store = BankStore.open(bank)
+    assert store.epoch().reason == "gated from version 4 on"
+    kinds = [type(e) for e in store.entries()]
+    assert kinds.index(EpochOpened) > max(i for i, kind in enumerate(kinds) if kind is Taken)
+    assert kinds.index(Judged) > kinds.index(Baseline) > kinds.index(EpochOpened)
+    assert verify(bank) == []
+    again = evolve(bank, "--ungated", check=False)
+    assert again.returncode == 2
+    assert "--ungated would add what was not" in again.stderr
+
+
+def test_a_gated_bank_takes_nothing_unjudged(evolve, ungated, tmp_path):
+    evolve(tmp_path / "bank", "--limit", "1")
+    panels = [
+        [e for e in BankStore.open(b).entries() if isinstance(e, PanelFixed)] for b in (ungated, tmp_path / "bank")
+    ]
+    assert panels[0] == panels[1], "the same tasks are set aside, so both see the same stream"
+    before = (tmp_path / "bank" / "ledger.jsonl").read_bytes()
+    refused = evolve(tmp_path / "bank", "--ungated", check=False)
+    assert refused.returncode == 2
+    assert "is gated" in refused.stderr
+    assert (tmp_path / "bank" / "ledger.jsonl").read_bytes() == before
+
+
+def test_what_is_missing_or_makes_no_sense_is_said(evolve, tmp_path):
+    bare = library.valve("evolve", "--bank", tmp_path / "bank", check=False)
+    assert bare.returncode == 2
+    assert "TASKS is missing" in bare.stderr
+    assert "valve tasks generate" in bare.stderr
+    both = evolve(tmp_path / "bank", "--ungated", "--new-epoch", check=False)
+    assert both.returncode == 2
+    assert "give one of them" in both.stderr
