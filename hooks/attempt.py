@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from valve_plugin.config import Settings
 from valve_plugin.hooks.session import Session
 from valve_plugin.hookspecs import hookimpl
-from valve_plugin.records import Attempt, Context, Task
+from valve_plugin.records import Attempt, Context, Source, Task
 
 
 class AttemptHooks(Session):
@@ -40,9 +40,7 @@ class AttemptHooks(Session):
             self.manager.hook.valve_event(name="attempt_finished", data=data)
 
     @hookimpl
-    def valve_attempt(
-        self, settings: Settings, task: Task, context: Context, ordinal: int, source: Literal["evolve", "panel"]
-    ) -> Attempt:
+    def valve_attempt(self, settings: Settings, task: Task, context: Context, ordinal: int, source: Source) -> Attempt:
         """Run one sandboxed rollout of the task and grade it per test."""
         from valve_plugin.rollouts.attempt import attempt
 

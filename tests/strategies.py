@@ -14,6 +14,7 @@ from valve_plugin.bank.entries import (
     Baseline,
     Entry,
     EpochOpened,
+    Evaluated,
     Judged,
     Opened,
     PanelFixed,
@@ -139,7 +140,7 @@ attempts = st.builds(
     id=ids,
     task_id=ids,
     ordinal=counts,
-    source=st.sampled_from(["live", "evolve", "panel"]),
+    source=st.sampled_from(["live", "evolve", "panel", "eval"]),
     outcome=st.sampled_from(["resolved", "unresolved", "errored", "ungraded"]),
     reason=texts(),
     patch=texts(),
@@ -184,6 +185,16 @@ entries: SearchStrategy[Entry] = st.one_of(
     st.builds(Proposed, proposal=proposals, attempts=st.lists(attempt_notes, max_size=3).map(tuple)),
     st.builds(Judged, verdict=verdicts, bank_after=hashes),
     st.builds(Taken, proposal_id=texts(), bank_hash=hashes, bank_after=hashes),
+    st.builds(
+        Evaluated,
+        holdout=st.lists(st.builds(PanelTask, instance_id=ids, content_hash=hashes), min_size=1, max_size=2).map(tuple),
+        rollouts=positives,
+        version=counts,
+        only=st.none() | st.tuples(kinds, names),
+        bank_hash=hashes,
+        solver=hashes,
+        outcomes=st.lists(panel_outcomes, max_size=3).map(tuple),
+    ),
 )
 
 
@@ -243,6 +254,29 @@ class _Teller:
         result = PanelResult(bank_hash=self.banks[-1].hash, outcomes=found)
         self.outcomes = found
         self.entries.append(Baseline(epoch=self.epoch.epoch, result=result))
+
+    def evaluate(self) -> None:
+        """Any version, or one of its items alone, on two tasks that nothing else uses."""
+        version = self.draw(st.integers(0, len(self.banks) - 1))
+        frozen = self.banks[version]
+        only = self.draw(st.none() | st.sampled_from([i.key for i in frozen.items])) if frozen.items else None
+        held = ["held out: a task", "held out: another"]
+        found = tuple(
+            PanelOutcome(task_id=task, ordinal=j, outcome=self.draw(outcomes), context_hash=digest(version))
+            for task in held
+            for j in range(2)
+        )
+        self.entries.append(
+            Evaluated(
+                holdout=tuple(PanelTask(instance_id=task, content_hash=digest(task)) for task in held),
+                rollouts=2,
+                version=version,
+                only=only,
+                bank_hash=(moves.only(frozen, only) if only else frozen).hash,
+                solver=digest("solver"),
+                outcomes=found,
+            )
+        )
 
     def propose(self) -> Proposal:
         bank = self.banks[-1]
@@ -341,7 +375,15 @@ def stories(draw: DrawFn, max_steps: int = 6) -> Story:
     teller = _Teller(draw)
     for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
         teller.take()
-    steps = [teller.judge, teller.judge, teller.judge, teller.propose, teller.measure, teller.open_epoch]
+    steps = [
+        teller.judge,
+        teller.judge,
+        teller.judge,
+        teller.propose,
+        teller.measure,
+        teller.open_epoch,
+        teller.evaluate,
+    ]
     for step in draw(st.lists(st.sampled_from([*steps, teller.fix_panel]), max_size=max_steps)):
         step()
     return Story(teller.entries, teller.banks, teller.panel, teller.epoch, teller.queries, teller.outcomes)

@@ -21,6 +21,8 @@ Outcome = Literal["resolved", "unresolved", "errored"]
 AttemptOutcome = Literal["resolved", "unresolved", "errored", "ungraded"]
 Decision = Literal["accept", "reject", "indecisive"]
 Pairing = Literal["paper", "deployed"]
+Source = Literal["evolve", "panel", "eval"]
+"""What an unattended rollout is for: to learn from, to judge by, or to evaluate on the sealed holdout."""
 
 # Limits of what a model may put into a bank; generous for real items, small enough for a prompt.
 # The lookahead: in Python `$` also matches before a final newline, in JSON Schema's dialect it does not.
@@ -184,7 +186,7 @@ class Attempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     task_id: str
     ordinal: Count
     """This rollout's ordinal for (task, block); never reused."""
-    source: Literal["live", "evolve", "panel"]
+    source: Literal["live", "evolve", "panel", "eval"]
     outcome: AttemptOutcome
     reason: str = ""
     """Why it was unresolved, errored or ungraded, in one line."""

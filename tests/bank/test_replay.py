@@ -13,7 +13,17 @@ from msgspec.structs import replace
 from tests import strategies
 from tests.strategies import Story
 from valve_plugin.bank import moves
-from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed, Taken
+from valve_plugin.bank.entries import (
+    Baseline,
+    Entry,
+    EpochOpened,
+    Evaluated,
+    Judged,
+    Opened,
+    PanelFixed,
+    Proposed,
+    Taken,
+)
 from valve_plugin.bank.replay import Replay
 from valve_plugin.codec import digest
 from valve_plugin.errors import HorizonError, RecordError, StaleVerdictError, ValveError
@@ -59,6 +69,8 @@ def test_ordinals_are_above_every_recorded_rollout(story: Story) -> None:
             rollouts = entry.attempts
         elif isinstance(entry, Judged) and entry.verdict.decision != "indecisive":  # its query goes on, with the same
             rollouts = entry.verdict.outcomes
+        elif isinstance(entry, Evaluated):
+            rollouts = entry.outcomes
         for r in rollouts:
             used[r.task_id, r.context_hash] = max(used.get((r.task_id, r.context_hash), -1), r.ordinal)
     assert state.ordinals == {key: top + 1 for key, top in used.items()}

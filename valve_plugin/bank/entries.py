@@ -11,8 +11,12 @@ from valve_plugin.records import (
     AttemptOutcome,
     Count,
     Hash,
+    Kind,
+    Name,
     Panel,
+    PanelOutcome,
     PanelResult,
+    PanelTask,
     Positive,
     Proposal,
     Record,
@@ -87,8 +91,31 @@ class Taken(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
     bank_after: Hash
 
 
+class Evaluated(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="evaluated"):
+    """One reading of the sealed holdout: every rollout of one frozen bank. It changes nothing about the bank."""
+
+    holdout: Annotated[tuple[PanelTask, ...], Meta(min_length=1)]
+    rollouts: Positive
+    """r, rollouts per task; avg@r is their mean."""
+    version: Count
+    """The accepted bank that was frozen."""
+    only: tuple[Kind, Name] | None = None
+    """That bank reduced to one item, to see what the item does alone; null: the whole bank."""
+    bank_hash: Hash
+    """Of what was frozen."""
+    solver: Hash
+    """Digest of what of the settings changes how the agent solves: only equal ones may be compared."""
+    outcomes: tuple[PanelOutcome, ...]
+    """r a task, in holdout order, ordinals from 0; errored: unknown, and counted as both values."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is unknown, so that the number is final."""
+        return all(o.outcome != "errored" for o in self.outcomes)
+
+
 Decision: TypeAlias = Judged | Taken
-Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Baseline | Proposed | Decision
+Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Baseline | Proposed | Decision | Evaluated
 
 
 def decided(entry: Entry) -> str:

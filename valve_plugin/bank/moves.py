@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from valve_plugin.errors import RecordError
-from valve_plugin.records import Bank, Item, Merge, Proposal
+from valve_plugin.records import Bank, Item, Kind, Merge, Proposal
 
 
 def apply(bank: Bank, proposal: Proposal) -> Bank:
@@ -32,6 +32,22 @@ def apply(bank: Bank, proposal: Proposal) -> Bank:
         version=version,
         principles=tuple(i for i in items.values() if i.kind == "principle"),
         skills=tuple(i for i in items.values() if i.kind == "skill"),
+    )
+
+
+def only(bank: Bank, key: tuple[Kind, str]) -> Bank:
+    """Return the bank reduced to one item.
+
+    Raises:
+        RecordError: the bank has no such item.
+    """
+    kept = tuple(item for item in bank.items if item.key == tuple(key))
+    if not kept:
+        raise RecordError(f"version {bank.version} has no {key[0]} {key[1]!r}")
+    return replace(
+        bank,
+        principles=tuple(i for i in kept if i.kind == "principle"),
+        skills=tuple(i for i in kept if i.kind == "skill"),
     )
 
 

@@ -7,7 +7,17 @@ from functools import singledispatchmethod
 from typing import NamedTuple
 
 from valve_plugin.bank import ledger, moves
-from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed, Taken
+from valve_plugin.bank.entries import (
+    Baseline,
+    Entry,
+    EpochOpened,
+    Evaluated,
+    Judged,
+    Opened,
+    PanelFixed,
+    Proposed,
+    Taken,
+)
 from valve_plugin.errors import BankCorruptError, HorizonError, RecordError, StaleVerdictError, ValveError
 from valve_plugin.records import Bank, Panel, PanelOutcome, Proposal, Verdict
 
@@ -29,6 +39,10 @@ class Replay:
         """Every proposal recorded so far, by id."""
         self.ordinals: dict[tuple[str, str], int] = {}
         """(task id, context hash) -> first ordinal no recorded rollout has."""
+        self.holdout: dict[str, str] = {}
+        """Every task the bank was evaluated on: id -> content hash. Sealed: never learned from or judged on."""
+        self.sources: set[str] = set()
+        """Ids of all tasks that proposals were learned from."""
         self._epochs = 0
         self._open_query = ""  # id of the proposal whose last verdict was indecisive
 
@@ -64,6 +78,7 @@ class Replay:
             raise RecordError(
                 f"a panel of {len(ids)} tasks ({len(set(ids))} different); expected at least one, each once"
             )
+        self._require_unread(ids, [task.content_hash for task in entry.panel.tasks], "judge")
         self.panel, self.epoch = entry.panel, None
         self.queries, self.outcomes, self._open_query = 0, None, ""
 
@@ -89,6 +104,9 @@ class Replay:
 
     @_feed.register
     def _proposed(self, entry: Proposed) -> None:
+        sources = {entry.proposal.task_id, *(note.task_id for note in entry.attempts)}
+        self._require_unread(sources, (), "be learned from")
+        self.sources |= sources
         self.proposals[entry.proposal.id] = entry.proposal
         for note in entry.attempts:
             self._use_ordinal(note.task_id, note.context_hash, note.ordinal)
@@ -125,6 +143,34 @@ class Replay:
         if entry.bank_after != after.hash:
             raise RecordError(f"bank_after is {entry.bank_after[:12]}, but the move leads to {after.hash[:12]}")
         self.banks.append(after)
+
+    @_feed.register
+    def _evaluated(self, entry: Evaluated) -> None:
+        if not entry.version < len(self.banks):
+            raise RecordError(f"evaluates version {entry.version}, but the bank has versions 0 to {self.bank.version}")
+        frozen = self.banks[entry.version]
+        if entry.only is not None:
+            frozen = moves.only(frozen, entry.only)
+        if entry.bank_hash != frozen.hash:
+            raise RecordError(f"evaluates bank {entry.bank_hash[:12]}, but that one is {frozen.hash[:12]}")
+        expected = [(task.instance_id, n) for task in entry.holdout for n in range(entry.rollouts)]
+        if [(o.task_id, o.ordinal) for o in entry.outcomes] != expected:
+            raise RecordError(f"an evaluation needs {entry.rollouts} rollouts of each holdout task, in order")
+        pinned = {task.instance_id: task.content_hash for task in entry.holdout}
+        judges = self.panel.tasks if self.panel else ()
+        taken = {task.instance_id for task in judges if task.content_hash in pinned.values()}
+        taken |= {task.instance_id for task in judges} & pinned.keys() | self.sources & pinned.keys()
+        if taken or len(pinned) < len(entry.holdout):
+            why = f"{min(taken)} was learned from or judges" if taken else "it names a task twice"
+            raise RecordError(f"this holdout is not sealed: {why}; draw another with `valve split`")
+        self.holdout |= pinned
+        self._use(entry.outcomes)
+
+    def _require_unread(self, ids: Iterable[str], contents: Iterable[str], what: str) -> None:
+        """Holdout tasks that were read stay sealed, by id and by content."""
+        read = sorted(self.holdout.keys() & set(ids)) or sorted(set(self.holdout.values()) & set(contents))
+        if read:
+            raise RecordError(f"{read[0]} is a holdout task that this bank was evaluated on; it may not {what}")
 
     def _require_query(self, verdict: Verdict) -> None:
         """A verdict must be about this bank, panel and epoch, and the next query, or the undecided one again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,6 +166,14 @@ class BankStore:
     def ordinals(self, task_id: str, context_hash: str) -> int:
         """The first ordinal that no rollout in the ledger has for this task under this block."""
         return self._state.ordinals.get((task_id, context_hash), 0)
+
+    def sealed(self) -> Mapping[str, str]:
+        """Every holdout task this bank was evaluated on: id -> content hash."""
+        return self._state.holdout
+
+    def sources(self) -> Set[str]:
+        """Ids of all tasks that proposals were learned from."""
+        return self._state.sources
 
     def settings(self, overrides: Mapping[str, Any] | None = None) -> config.Settings:
         """Defaults, then this bank's `valve.toml`, then `overrides`."""

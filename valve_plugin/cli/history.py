@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed, Taken
+from valve_plugin.bank.entries import (
+    Baseline,
+    Entry,
+    EpochOpened,
+    Evaluated,
+    Judged,
+    Opened,
+    PanelFixed,
+    Proposed,
+    Taken,
+)
 from valve_plugin.cli.output import plural
 from valve_plugin.records import Verdict
 
@@ -29,6 +39,8 @@ def words(entry: Entry) -> str:
             return brief(verdict)
         case Taken(proposal_id=proposal_id):
             return f"took {proposal_id} without a gate"
+        case Evaluated():
+            return _evaluated(entry)
     return type(entry).__name__
 
 
@@ -67,6 +79,14 @@ def net_passes(verdict: Verdict) -> str:
     total = verdict.n_tasks * verdict.rollouts
     high = low + verdict.unknown + total - len(verdict.outcomes) - len(verdict.reused)
     return _signed(low) if low == high else f"{_signed(low)} to {_signed(high)}"
+
+
+def _evaluated(entry: Evaluated) -> str:
+    results = Counter(o.outcome for o in entry.outcomes)
+    what = f"version {entry.version}" + (f", {entry.only[0]} {entry.only[1]} alone" if entry.only else "")
+    passed = f"{results['resolved']} of {len(entry.outcomes)} rollouts passed"
+    lost = f", {results['errored']} lost to errors, so not final" if results["errored"] else ""
+    return f"read the holdout for {what}: {passed} on {plural(len(entry.holdout), 'task')}{lost}"
 
 
 def _signed(number: int) -> str:

@@ -20,10 +20,15 @@ class Meter:
     def tick(self, text: str, *, counts: bool = True, style: str = "") -> None:
         """Print one line; `counts` says whether it brought the total nearer."""
         self._done += counts
+        output.note(f"{self.shown()}  {text}", style=style)
+
+    def shown(self, done: int | None = None) -> str:
+        """Return how far it is, and the time spent and left; `done` sets how far."""
+        self._done = self._done if done is None else done
         spent = self._clock() - self._start
         left = f", {minutes(spent / self._done * (self._total - self._done))} left" if self._done else ""
         width = len(str(self._total))
-        output.note(f"[{self._done:{width}}/{self._total}] {minutes(spent)}{left}  {text}", style=style)
+        return f"[{self._done:{width}}/{self._total}] {minutes(spent)}{left}"
 
 
 def minutes(seconds: float) -> str:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from valve_plugin.cli import output
+from valve_plugin.cli.meter import Meter
 from valve_plugin.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Progress:
         self._bars: Bars | None = None
         self._stream: TaskID | None = None
         self._gate: TaskID | None = None
-        self._passed = self._rollouts = 0
+        self._meter = Meter(0)
         self.cost_usd = 0.0
         """Of all rollouts seen, replayed ones included."""
 
@@ -91,6 +92,20 @@ class Progress:
 
     def _taken(self, data: Mapping[str, Any]) -> str:
         return f"taken     without a gate; now version {data['version']}"
+
+    def _eval_started(self, data: Mapping[str, Any]) -> str:
+        self._gate = self._advance(None, "eval", 0, data["rollouts"])
+        self._meter = Meter(data["rollouts"])
+        return f"eval      {data['banks']} banks on {data['tasks']} holdout tasks: {data['rollouts']} rollouts to run"
+
+    def _eval_rollout(self, data: Mapping[str, Any]) -> str | None:
+        self._gate = self._advance(self._gate, "eval", data["done"], data["of"])
+        shown = self._meter.shown(data["done"])
+        tenth = data["done"] * 10 // data["of"] > (data["done"] - 1) * 10 // data["of"]
+        return f"eval      {shown}" if tenth and self._bars is None else None
+
+    def _evaluated(self, data: Mapping[str, Any]) -> str:
+        return f"eval      version {data['version']} is on record"
 
     def _stale(self, data: Mapping[str, Any]) -> str:
         return f"stale     {data['reason']}"

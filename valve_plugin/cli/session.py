@@ -87,8 +87,19 @@ def running(
 
     Loads the task set, opens or creates its bank, prepares the repository, fixes the panel if none is fixed.
     """
-    from valve_plugin import plugins
     from valve_plugin.evolve.setup import prepare as fix_panel
+
+    with holding(tasks, bank, given, simulate=simulate, observer=observer) as run:
+        stream = fix_panel(run.store, run.settings, run.taskset, new_epoch=new_epoch, gated=gated)
+        yield run._replace(stream=stream)
+
+
+@contextmanager
+def holding(
+    tasks: str, bank: str, given: Mapping[str, Any], *, simulate: bool = False, observer: object = None
+) -> Iterator[Run]:
+    """Set up a run that writes to the ledger but needs no panel; its stream is empty."""
+    from valve_plugin import plugins
     from valve_plugin.rollouts import sandbox
     from valve_plugin.tasks import folder
     from valve_plugin.tasks.load import load
@@ -105,12 +116,11 @@ def running(
         sandbox.choose(settings)
         stack.enter_context(store.lease())
         prepare(taskset.repository, output.note)
-        stream = fix_panel(store, settings, taskset, new_epoch=new_epoch, gated=gated)
         store.local.remember(_LAST_TASKS, settings.tasks)
         manager = plugins.load(settings.plugins)
         if observer is not None:
             manager.register(observer)
-        yield Run(store, settings, taskset, stream, manager)
+        yield Run(store, settings, taskset, [], manager)
 
 
 @contextmanager

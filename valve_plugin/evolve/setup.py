@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from valve_plugin.bank import embedding
 from valve_plugin.bank.entries import EpochOpened, PanelFixed, Taken
 from valve_plugin.bank.store import BankStore
@@ -39,7 +41,7 @@ def prepare(
         )
     panel = store.panel()
     if panel is None:
-        panel = choose_panel(settings, taskset)
+        panel = choose_panel(settings, replace(taskset, tasks=tuple(_unread(store, taskset.tasks))))
         store.append(PanelFixed(panel=panel))
     panel_tasks(panel, taskset.tasks)  # all there, and what they were
     if gated:
@@ -47,7 +49,7 @@ def prepare(
     else:
         _require_never_gated(store)
     if taskset.split is None:
-        return stream_of(panel, taskset.tasks)
+        return _unread(store, stream_of(panel, taskset.tasks))
     return stream_of(panel, [taskset.by_id[t.instance_id] for t in taskset.split.stream])  # never a holdout task
 
 
@@ -72,6 +74,12 @@ def _require_never_gated(store: BankStore) -> None:
             f"{store.dir} is gated: what it holds was judged on a panel, and --ungated would add what was not; "
             "name another bank with --bank DIR"
         )
+
+
+def _unread(store: BankStore, tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks that no evaluation of this bank read, by id and by content."""
+    sealed = store.sealed()
+    return [t for t in tasks if t.instance_id not in sealed and t.content_hash not in sealed.values()]
 
 
 def _open_epoch(store: BankStore, settings: Settings, panel: Panel, reason: str) -> None:

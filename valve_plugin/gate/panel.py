@@ -17,7 +17,7 @@ import msgspec
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.config import Settings
 from valve_plugin.gate.plan import Cell, Plan
-from valve_plugin.gate.rollout import RunAttempt, durable, telemetry
+from valve_plugin.gate.rollout import RunAttempt, durable, outcome, telemetry
 from valve_plugin.records import Attempt, PanelOutcome
 from valve_plugin.rollouts.executors import LocalExecutor
 
@@ -65,11 +65,4 @@ def _watch(parent: int) -> None:
 
 
 def _line(cell: Cell, attempt: Attempt) -> Line:
-    assert attempt.outcome != "ungraded"  # panel tasks have tests
-    outcome = PanelOutcome(
-        task_id=cell.task.instance_id,
-        ordinal=cell.ordinal,
-        outcome=attempt.outcome,
-        context_hash=cell.context.hash,
-    )
-    return Line(outcome=outcome, telemetry=telemetry(attempt))
+    return Line(outcome=outcome(cell, attempt), telemetry=telemetry(attempt))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Literal, Protocol
+from typing import Protocol
 
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankNotFoundError
 from valve_plugin.gate.plan import Cell
-from valve_plugin.records import Attempt, Context, Task
+from valve_plugin.records import Attempt, Context, PanelOutcome, Source, Task
 from valve_plugin.rollouts import trajectories
 from valve_plugin.rollouts.attempt import rollout_key
 
@@ -20,16 +20,12 @@ PAUSES = (1.0, 10.0)
 class RunAttempt(Protocol):
     """The attempt step, as all plugins of a run implement it."""
 
-    def __call__(
-        self, *, settings: Settings, task: Task, context: Context, ordinal: int, source: Literal["evolve", "panel"]
-    ) -> Attempt:
+    def __call__(self, *, settings: Settings, task: Task, context: Context, ordinal: int, source: Source) -> Attempt:
         """See `hookspecs.Steps.valve_attempt`."""
         ...
 
 
-def durable(
-    attempt: RunAttempt, local: LocalStore, settings: Settings, cell: Cell, source: Literal["evolve", "panel"]
-) -> Attempt:
+def durable(attempt: RunAttempt, local: LocalStore, settings: Settings, cell: Cell, source: Source) -> Attempt:
     """Return the rollout of a cell, run at most once however often its process is killed.
 
     An errored rollout is tried again after a pause, a few times, and is never journaled: the next process
@@ -49,6 +45,17 @@ def durable(
     if kept.outcome != "errored":
         local.journal_put(key, kept)
     return kept
+
+
+def outcome(cell: Cell, attempt: Attempt) -> PanelOutcome:
+    """Return what the ledger may keep of a rollout."""
+    assert attempt.outcome != "ungraded"  # panel and holdout tasks have tests
+    return PanelOutcome(
+        task_id=cell.task.instance_id,
+        ordinal=cell.ordinal,
+        outcome=attempt.outcome,
+        context_hash=cell.context.hash,
+    )
 
 
 def telemetry(attempt: Attempt) -> dict[str, object]:

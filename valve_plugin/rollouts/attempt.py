@@ -6,13 +6,13 @@ import os
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from valve_plugin.bank.redact import Redactor
 from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, SandboxError, TaskError
-from valve_plugin.records import Attempt, Context, Task
+from valve_plugin.records import Attempt, Context, Source, Task
 from valve_plugin.rollouts import mini_settings, sandbox, trajectories, workspace
 from valve_plugin.rollouts.executors import stopping
 from valve_plugin.rollouts.exits import one_line
@@ -21,9 +21,7 @@ from valve_plugin.rollouts.runner import RolloutResult, RolloutSpec, run
 from valve_plugin.tasks.repository import Prepared, prepared
 
 
-def attempt(
-    settings: Settings, task: Task, context: Context, ordinal: int, source: Literal["evolve", "panel"]
-) -> Attempt:
+def attempt(settings: Settings, task: Task, context: Context, ordinal: int, source: Source) -> Attempt:
     """Run the agent once on a task and grade its patch.
 
     The agent sees the task's files in one commit, the issue and the context: no history, no hidden tests, no other

@@ -1,0 +1,178 @@
+"""`valve eval`: frozen checkpoints of a bank on the sealed holdout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import BankDir, Json, examples, open_bank
+from valve_plugin.cli.session import Set, Simulate, UnsafeLocal, Workers, holding, overrides, tasks_of
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.entries import Entry
+    from valve_plugin.bank.evaluated import Interval, Point
+    from valve_plugin.bank.store import BankStore
+
+PEAK = "selected on this holdout, so it is no untouched final-test estimate"
+
+
+def register(app: typer.Typer) -> None:
+    """Add `valve eval`."""
+    app.command(
+        "eval",
+        epilog=examples(
+            "valve eval                          # step 0, every 10 mixed tasks, and the last version",
+            "valve eval --version 0 --version 3  # these versions only",
+            "valve eval --show                   # what is on record; runs nothing",
+            "valve eval tasks/ --workers 4 --json",
+        ),
+    )(evaluate)
+
+
+def evaluate(
+    tasks: Annotated[
+        str, typer.Argument(metavar="TASKS", help="Task set with a split.json. Default: the last one used.")
+    ] = "",
+    version: Annotated[
+        list[int], typer.Option("--version", metavar="V", min=0, help="Evaluate this version only; repeat.")
+    ] = [],  # noqa: B006 (Typer copies it)
+    every: Annotated[
+        int, typer.Option("--every", metavar="N", min=1, help="Mixed tasks from one checkpoint to the next.")
+    ] = 10,
+    rollouts: Annotated[int, typer.Option("--rollouts", metavar="R", min=1, help="Rollouts per task.")] = 3,
+    show: Annotated[bool, typer.Option("--show", help="Print what is on record and run nothing.")] = False,
+    bank: BankDir = "",
+    workers: Workers = None,
+    set_: Set = [],  # noqa: B006 (Typer copies it)
+    simulate: Simulate = False,
+    unsafe_local: UnsafeLocal = False,
+    json: Json = False,
+) -> None:
+    """Measure frozen versions of the bank on the sealed holdout.
+
+    The holdout is what `valve split` set aside: nothing was learned from it, and the gate never saw it. Every reading
+    of it goes into the ledger. All versions are measured on the same tasks, so their differences are paired; where
+    two versions give a task the same block, they share its rollouts. An errored rollout is unknown: it widens the
+    number to an interval that is not final (exit code 3); run again to retry only what errored.
+    """
+    from valve_plugin.bank.evaluated import checkpoints
+    from valve_plugin.cli.progress import Progress
+    from valve_plugin.evolve.evaluate import Evaluation, Frozen
+
+    store = open_bank(bank)
+    if not show:
+        given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
+        found = tasks_of(store, tasks, store.settings(given))
+        with (
+            Progress() as progress,
+            holding(found, str(store.dir), given, simulate=simulate, observer=progress) as run,
+        ):
+            store = run.store
+            wanted = version or [c.version for c in checkpoints(store.entries(), every)]
+            evaluation = Evaluation(run.manager, store, run.settings, run.taskset, rollouts)
+            evaluation.run(
+                map(Frozen, dict.fromkeys(wanted)), lambda n, d: run.manager.hook.valve_event(name=n, data=d)
+            )
+    report(store, every, json=json, simulate=simulate)
+
+
+def report(store: BankStore, every: int, *, json: bool = False, simulate: bool = False) -> None:
+    """Print what a bank's evaluations say; exit with 3 where errors leave a number open."""
+    from valve_plugin.bank.evaluated import points
+
+    entries = list(store.entries())
+    found = points(entries, every)
+    if json:
+        output.emit_json({"bank": str(store.dir), "simulation": simulate, **facts(entries, every)})
+    elif not found:
+        output.say("no evaluation is on record; `valve eval` makes one")
+    else:
+        _print(found)
+    if any(not p.entry.complete for p in found):
+        output.note("some rollouts errored, so these numbers are not final; run again to retry only those")
+        raise typer.Exit(output.INFRASTRUCTURE)
+
+
+def facts(entries: Sequence[Entry], every: int) -> dict[str, Any]:
+    """Return every evaluated checkpoint as plain data, with per-task differences to the first."""
+    from valve_plugin.bank.evaluated import differences, peak, points
+
+    found = points(entries, every)
+    if not found:
+        return {"checkpoints": []}
+    best = peak(found)
+    return {
+        "holdout": [t.instance_id for t in found[0].entry.holdout],
+        "rollouts": found[0].entry.rollouts,
+        "checkpoints": [
+            {
+                **_numbers(found[0], p),
+                "per_task": {t: _ends(d) for t, d in differences(found[0].entry, p.entry).items()},
+            }
+            for p in found
+        ],
+        "peak": {**_numbers(found[0], best), "note": PEAK},
+        "drawdown": _ends(_drawdown(found)),
+    }
+
+
+def _print(found: Sequence[Point]) -> None:
+    from valve_plugin.bank.evaluated import gain, peak, rate
+
+    first, last, best = found[0], found[-1], peak(found)
+    rows = []
+    for p in found:
+        moved = _moved(first, p)
+        rows.append([p.step, p.entry.version, _percent(rate(p.entry)), _points(gain(first.entry, p.entry)), *moved,
+                     p.reading.line])  # fmt: skip
+    name = f"AVG@{first.entry.rollouts}"
+    output.table(["STEP", "VERSION", name, "GAIN", "BETTER", "WORSE", "LINE"], rows)
+    output.say(f"final     {_percent(rate(last.entry))} at step {last.step}, {_points(gain(first.entry, last.entry))}")
+    output.say(f"peak      {_percent(rate(best.entry))} at step {best.step}: {PEAK}")
+    output.say(f"drawdown  {_points(_drawdown(found)).lstrip('+')} from peak to final")
+    output.say(f"{output.plural(len(first.entry.holdout), 'holdout task')}; `valve certify` says what this proves")
+
+
+def _drawdown(found: Sequence[Point]) -> Interval:
+    from valve_plugin.bank.evaluated import gain, peak
+
+    return gain(found[-1].entry, peak(found).entry)
+
+
+def _numbers(first: Point, p: Point) -> dict[str, Any]:
+    from valve_plugin.bank.evaluated import gain, rate
+
+    return {
+        "step": p.step,
+        "version": p.entry.version,
+        "line": p.reading.line,
+        "avg": _ends(rate(p.entry)),
+        "gain": _ends(gain(first.entry, p.entry)),
+        "final": p.entry.complete,
+    }
+
+
+def _moved(first: Point, p: Point) -> tuple[int, int]:
+    from valve_plugin.bank.evaluated import differences
+
+    each = differences(first.entry, p.entry).values()
+    return sum(d.low > 0 for d in each), sum(d.high < 0 for d in each)
+
+
+def _ends(interval: Interval) -> list[float]:
+    return [float(interval.low), float(interval.high)]
+
+
+def _percent(interval: Interval) -> str:
+    return _between(*(f"{100 * float(end):.1f} %" for end in interval))
+
+
+def _points(interval: Interval) -> str:
+    return _between(*(f"{100 * float(end):+.1f}" for end in interval))
+
+
+def _between(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
