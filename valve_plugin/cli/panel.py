@@ -55,6 +55,9 @@ def run(
         Path | None, typer.Option("--settings", hidden=True, help="Complete settings as JSON; nothing else is read.")
     ] = None,
     parent: Annotated[int, typer.Option("--parent", hidden=True, help="Stop when this process is gone.")] = 0,
+    fork_server: Annotated[
+        str, typer.Option("--fork-server", hidden=True, help="Where the parent's fork server listens.")
+    ] = "",
 ) -> None:
     """Run the panel, one JSON line per rollout.
 
@@ -65,11 +68,13 @@ def run(
 
     from valve_plugin.bank.store import BankStore
     from valve_plugin.gate.panel import stop_with
+    from valve_plugin.rollouts import forks
     from valve_plugin.tasks.load import load
 
     if current == bool(proposal):
         raise ConfigError("say what to measure: --current, or --proposal FILE")
     stop_with(parent)
+    forks.borrow(fork_server)
     store = BankStore.open(bank_dir(bank))
     settings = _settings(store, settings_file, overrides(set_, workers=workers, unsafe_local=unsafe_local or None))
     taskset = load(tasks_of(store, tasks, settings))

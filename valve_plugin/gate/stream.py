@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import suppress
@@ -17,7 +16,8 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, ValveError
 from valve_plugin.gate.panel import Line
 from valve_plugin.records import Proposal
-from valve_plugin.rollouts.processes import kill_tree
+from valve_plugin.rollouts import forks
+from valve_plugin.rollouts.processes import VALVE, kill_tree, python
 
 _GRACE_SECONDS = 10.0
 
@@ -59,8 +59,8 @@ def _command(settings: Settings, bank_dir: Path, proposal: Proposal | None, aske
     if proposal is not None:
         (asked / "proposal.json").write_bytes(canonical(proposal))
         what = ["--proposal", str(asked / "proposal.json")]
-    command = [sys.executable, "-m", "valve_plugin", "panel", "run", "--bank", str(bank_dir), *what]
-    return [*command, "--settings", str(asked / "settings.json"), "--parent", str(os.getpid())]
+    command = python(VALVE, "panel", "run", "--bank", str(bank_dir), *what, "--settings", str(asked / "settings.json"))
+    return [*command, "--parent", str(os.getpid()), "--fork-server", forks.lend()]
 
 
 def _check(code: int, errors: IO[bytes]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from valve_plugin.bank.redact import Redactor
 from valve_plugin.codec import canonical, convert, digest, plain
 from valve_plugin.records import Attempt
 from valve_plugin.rollouts.live_context import Say
+from valve_plugin.rollouts.processes import VALVE, python
 
 FEWEST_GRADED = 3
 """Graded attempts of one group before it can be mixed; the method contrasts three."""
@@ -44,7 +44,7 @@ def learn_from(bank_dir: Path, local: LocalStore, attempt: Attempt, mode: str, s
     say(f"{passes} of {len(group)} attempts passed: queued for learning; {waiting} waiting, `valve gate` judges them")
     if mode == "inline":
         # A process of its own, as when a person types it: mini's stdout stays mini's, and nothing is imported here.
-        command = [sys.executable, "-m", "valve_plugin", "gate", "--bank", str(bank_dir)]
+        command = python(VALVE, "gate", "--bank", str(bank_dir))
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=_STDERR, check=False)
 
 

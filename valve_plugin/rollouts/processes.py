@@ -1,10 +1,25 @@
-"""Ending a process and everything it started."""
+"""Starting Python as it is here; ending a process and everything it started."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 from contextlib import suppress
+
+VALVE = "from valve_plugin.cli import main; main()"
+"""The `valve` command, as code for `python`."""
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    """Return a command that runs code with the modules this process sees, and `arguments` as `sys.argv[1:]`.
+
+    Never with the working directory's: that is often the repository an agent works on, and `python -m` would import
+    what lies there (Pygments, say) in place of what is installed.
+    """
+    start = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    return [sys.executable, "-c", start + code, json.dumps([p for p in sys.path if p]), *arguments]
 
 
 def kill_tree(pid: int) -> None:

@@ -7,41 +7,35 @@ the process that asked for it dies.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import sys
+import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
 from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
 
 import msgspec
 
 from valve_plugin.codec import decode
 from valve_plugin.errors import RecordError
+from valve_plugin.rollouts import forks
 from valve_plugin.rollouts.exits import one_line
+from valve_plugin.rollouts.fork_server import Request, ask
 from valve_plugin.rollouts.processes import kill_tree
-from valve_plugin.rollouts.worker import LOG, RESULT, TRAJECTORY, RolloutResult, RolloutSpec, work
+from valve_plugin.rollouts.worker import LOG, RESULT, TRAJECTORY, RolloutResult, RolloutSpec
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_PRELOAD = "valve_plugin.rollouts.preload"
-_STARTING = threading.Lock()
 _POLL_SECONDS = 0.2
 _MAX_TRAJECTORY = 256 * 2**20
 
-__all__ = ["RolloutResult", "RolloutSpec", "run", "warm"]
+__all__ = ["RolloutResult", "RolloutSpec", "run"]
 
 
 def run(spec: RolloutSpec, *, stop: threading.Event | None = None) -> RolloutResult:
     """Run one rollout and return how it ended. Never raises for what the agent or the provider did.
 
-    Several may run at once, from threads. The child gets the present `os.environ`; the agent's commands do not.
+    Several may run at once, from threads. The fork gets the present `os.environ`; the agent's commands do not.
 
     Args:
         spec: what to run; its workspace is changed by the agent.
@@ -52,61 +46,35 @@ def run(spec: RolloutSpec, *, stop: threading.Event | None = None) -> RolloutRes
     """
     with tempfile.TemporaryDirectory(prefix="valve-rollout-", ignore_cleanup_errors=True) as directory:
         out = Path(directory)
-        process = _start(spec, out)
-        try:
-            overdue = _wait(process, spec.wall_seconds, stop)
-        finally:
-            _end(process)
+        overdue = _forked(Request(spec, out, dict(os.environ)), stop)
         return _result(out, spec.wall_seconds if overdue else None)
 
 
-def warm() -> None:
-    """Start the fork server now, so that its loading overlaps with other work; returns at once."""
-    with _STARTING, _hidden_main():
-        _CONTEXT.set_forkserver_preload([_PRELOAD])
-        from multiprocessing import forkserver
-
-        forkserver.ensure_running()
-
-
-def _start(spec: RolloutSpec, out: Path) -> BaseProcess:
-    process = _CONTEXT.Process(target=work, args=(spec, out, dict(os.environ)), daemon=True)
-    with _STARTING, _hidden_main():
-        _CONTEXT.set_forkserver_preload([_PRELOAD])
-        process.start()
-    return process
-
-
-@contextmanager
-def _hidden_main() -> Iterator[None]:
-    """Keep multiprocessing from running the caller's script again in every child.
-
-    Children need nothing of it: they would pay for its imports, and one without a `__main__` guard would recurse.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
+def _forked(request: Request, stop: threading.Event | None) -> bool:
+    """Wait until the rollout's process has ended, by force where it must; True when its time was up."""
     try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+        with forks.connect() as connection:
+            pid = ask(connection, request)
+            try:
+                return _overdue(connection, request.spec.wall_seconds, stop)
+            finally:
+                if not wait([connection], timeout=0):
+                    kill_tree(pid)
+                    connection.recv(1)
+    except OSError as e:  # the result is missing, and this is why
+        (request.out / LOG).write_text(f"the fork server does not answer: {e}; it said: {forks.trouble()}")
+        return False
 
 
-def _wait(process: BaseProcess, wall_seconds: float, stop: threading.Event | None) -> bool:
-    """Wait until the process ends; True when its time is up first."""
+def _overdue(connection: socket.socket, wall_seconds: float, stop: threading.Event | None) -> bool:
+    """Wait until the process at the other end has ended; True when its time is up first."""
     deadline = time.monotonic() + wall_seconds
-    while not wait([process.sentinel], timeout=_POLL_SECONDS):
+    while not wait([connection], timeout=_POLL_SECONDS):
         if stop is not None and stop.is_set():
             raise CancelledError
         if time.monotonic() > deadline:
             return True
     return False
-
-
-def _end(process: BaseProcess) -> None:
-    if process.pid is not None and process.is_alive():
-        kill_tree(process.pid)
-    process.join()
-    process.close()
 
 
 def _result(out: Path, overdue: float | None) -> RolloutResult:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +71,6 @@ def work(spec: RolloutSpec, out: Path, environ: Mapping[str, str]) -> None:
     """
     os.setsid()  # a group of its own: one signal ends it, and the terminal's do not reach it
     _log_to(out / LOG)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
     _set_environment(environ, spec.settings.model_tries)
     result = _run(spec, out)
     temporary = out / f"{RESULT}.part"
@@ -164,14 +162,3 @@ def _log_to(path: Path) -> None:
         os.dup2(nothing.fileno(), 0)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-
-
-def _die_with_parent() -> None:
-    """End this rollout, and every command it runs, as soon as the process that asked for it is gone."""
-    import multiprocessing
-
-    from valve_plugin.rollouts.processes import kill_tree
-
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        kill_tree(os.getpid())
