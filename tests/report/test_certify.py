@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.bank.test_evaluated import reading
 from tests.cli.banks import AFTER, BAD, TASKS, judge, outcomes, sample
 from valve_plugin.bank.entries import Baseline, EpochOpened, Proposed
 from valve_plugin.bank.measured import Measured, measured
@@ -110,3 +111,56 @@ def test_nothing_recorded_certifies_nothing() -> None:
     found = from_ledger(Measured())
     assert found.moves == found.caps == ()
     assert statuses(found)["variance"] == "unknown"
+
+
+def test_the_final_version_is_certified_by_the_holdout(bank: BankStore) -> None:
+    """The sample's accept made version 1; step 0 and step 1 are evaluated afterwards."""
+    bank.append(reading(bank.at(0), ["unresolved"] * 6, version=0))
+    only_first = from_ledger(measured(bank.entries()))
+    assert only_first.unevaluated == "only version 0 was evaluated on the holdout"
+    bank.append(reading(bank.at(1), ["resolved"] * 5 + ["errored"], "bbb", version=1))
+    assert from_ledger(measured(bank.entries())).unevaluated.startswith("1 holdout rollouts errored")
+    bank.append(reading(bank.at(1), ["resolved"] * 6, "bbb", version=1))
+    found = from_ledger(measured(bank.entries()), variance=0.0001)
+    assert found.gain is not None
+    assert found.drawdown is not None
+    expected = certificates.gain(1.0, 3, 0.05, 0.0001)
+    assert (found.gain.measured, found.gain.value, found.gain.radius) == (1.0, expected.value, expected.radius)
+    assert (found.drawdown.measured, found.drawdown.banks) == (0.0, 2)
+    assert statuses(found)["holdout sealed"] == "met"
+    assert statuses(found)["holdout variance"] == "unmet"
+
+
+def test_a_run_that_went_on_after_the_holdout_was_read_says_so(bank: BankStore) -> None:
+    bank.append(reading(bank.at(0), ["unresolved"] * 6, version=0))
+    _accept_more(bank, open_epoch=False)
+    bank.append(reading(bank.at(2), ["resolved"] * 6, "bbb", version=2))
+    found = from_ledger(measured(bank.entries()))
+    assert found.gain is not None
+    assert statuses(found)["holdout sealed"] == "unknown"
+
+
+def test_a_choice_after_the_holdout_was_read_voids_the_certificate(bank: BankStore) -> None:
+    bank.append(reading(bank.at(0), ["unresolved"] * 6, version=0))
+    _accept_more(bank, open_epoch=True)
+    bank.append(reading(bank.at(2), ["resolved"] * 6, "bbb", version=2))
+    found = from_ledger(measured(bank.entries()))
+    assert found.gain is found.drawdown is None
+    assert found.unevaluated.startswith("void")
+    assert statuses(found)["holdout sealed"] == "unmet"
+
+
+def _accept_more(bank: BankStore, *, open_epoch: bool) -> None:
+    panel = bank.panel()
+    assert panel is not None
+    move = replace(BAD, task_id="bug-w")
+    if open_epoch:
+        bank.append(EpochOpened(epoch=2, horizon=7, delta="0.05", panel_hash=panel.hash, reason="more"))
+        result = PanelResult(bank_hash=bank.bank.hash, outcomes=outcomes(AFTER, 4, 6, first=3))
+        bank.append(Baseline(epoch=2, result=result))
+    bank.append(Proposed(proposal=move))
+    lines = tuple(replace(o, context_hash=digest("second")) for o in outcomes(AFTER, 6, 6))
+    if open_epoch:
+        _judge_in_epoch_two(bank, move, lines)
+    else:
+        judge(bank, panel, move, 3, lines, current=5)

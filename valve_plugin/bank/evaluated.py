@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from valve_plugin.bank.entries import AttemptNote, Entry, Evaluated, Judged, Proposed, Taken
+from valve_plugin.bank.entries import AttemptNote, Baseline, Entry, Evaluated, Judged, Proposed, Taken
 from valve_plugin.records import Kind, PanelOutcome, PanelTask
 
 EVERY = 10
@@ -68,7 +68,7 @@ def path(entries: Iterable[Entry]) -> list[Checkpoint]:
         if isinstance(entry, Proposed) and (new := _steps(entry.attempts, seen)):
             found.append(Checkpoint(step + new, version))
             seen |= {note.task_id for note in entry.attempts}
-        elif isinstance(entry, Taken) or (isinstance(entry, Judged) and entry.verdict.decision == "accept"):
+        elif _moves(entry):
             moved = Checkpoint(step, version + 1)
             found = [*found, moved] if step == 0 else [*found[:-1], moved]  # the verdict ends the step
     return found
@@ -197,3 +197,43 @@ def _steps(notes: Sequence[AttemptNote], seen: set[str]) -> int:
             outcomes.setdefault(note.task_id, set()).add(note.outcome)
     mixed = sum({"resolved", "unresolved"} <= found for found in outcomes.values())
     return max(mixed, 1) if outcomes else 0
+
+
+def sealed(entries: Sequence[Entry]) -> tuple[bool | None, str]:
+    """Return whether the last evaluated version was fixed without anyone knowing a holdout result, and why.
+
+    True: by then the holdout had not been read. None: it had, but only evolution itself went on. False: a person
+    chose something in between, and may have chosen by what the holdout said.
+    """
+    found = readings(entries)
+    if not found:
+        return None, "no evaluation on a holdout is recorded, so gain and drawdown are unknown"
+    version = found[-1].entry.version
+    alike = [r for r in found if {t.content_hash for t in r.entry.holdout} & _contents(found[-1])]
+    read, fixed = alike[0].line, _made(entries, version)
+    where = f"the holdout was first read in line {read}; version {version} stands since line {fixed}"
+    if fixed < read:
+        return True, f"{where}, so nothing was chosen by it; the last version is certified, never the peak"
+    between = list(enumerate(entries, start=1))[read:fixed]
+    chosen = [(n, e) for n, e in between if not isinstance(e, Proposed | Judged | Taken | Baseline | Evaluated)]
+    if chosen:
+        line, entry = chosen[0]
+        return (
+            False,
+            f"{where}: in between, line {line} ({type(entry).__name__}) was a choice, so this is no certificate",
+        )
+    return None, f"{where}: fine if nobody stopped or steered the run by what the holdout said"
+
+
+def _contents(reading: Reading) -> set[str]:
+    return {task.content_hash for task in reading.entry.holdout}
+
+
+def _made(entries: Sequence[Entry], version: int) -> int:
+    """Return the line that made a version."""
+    made = [n for n, e in enumerate(entries, start=1) if _moves(e)]
+    return made[version - 1] if version else 1
+
+
+def _moves(entry: Entry) -> bool:
+    return isinstance(entry, Taken) or (isinstance(entry, Judged) and entry.verdict.decision == "accept")

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Proposed, Taken
+from valve_plugin.bank.evaluated import Point, points, sealed
 from valve_plugin.bank.replay import Replay
 from valve_plugin.errors import BankError
 from valve_plugin.records import Panel, PanelOutcome, Verdict
@@ -62,6 +63,11 @@ class Measured:
     taken: int = 0
     """Moves made without a gate, all before the first epoch: versions 1 to this one."""
 
+    points: list[Point] = field(default_factory=list)
+    """Checkpoints that were evaluated on the holdout."""
+    sealed: tuple[bool | None, str] = (None, "no evaluation on a holdout is recorded, so gain and drawdown are unknown")
+    """Whether the holdout was, and why."""
+
     def on_panel(self, panel_hash: str) -> list[Epoch]:
         """Return the epochs that used this panel."""
         return [e for e in self.epochs if e.opened.panel_hash == panel_hash]
@@ -77,7 +83,8 @@ def measured(entries: Iterable[Entry]) -> Measured:
     Raises:
         ValveError: an entry may not come where it is.
     """
-    found, state = Measured(), Replay()
+    entries = list(entries)
+    found, state = Measured(points=points(entries), sealed=sealed(entries)), Replay()
     for entry in entries:
         before = state.outcomes or ()
         state.feed(entry)

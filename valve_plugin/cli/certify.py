@@ -14,7 +14,8 @@ from valve_plugin.cli.output import plural
 from valve_plugin.errors import ConfigError, ValveError
 
 if TYPE_CHECKING:
-    from valve_plugin.report.certify import Bound, Cap, Certificate, Move
+    from valve_plugin.report.bounds import Bound
+    from valve_plugin.report.certify import Cap, Certificate, Move
 
 Variance = Annotated[
     float | None,
@@ -117,7 +118,7 @@ def _from_bank(bank: str, variance: float | None, lost: dict[str, float | int | 
 def _from_numbers(
     gain: float | None, drawdown: float | None, move: float | None, given: dict[str, Any], delta: float
 ) -> Certificate:
-    from valve_plugin.report import assumptions, certify
+    from valve_plugin.report import assumptions, bounds, certify
     from valve_plugin.report.certify import Certificate
 
     if move is not None and not gain is drawdown is None:
@@ -133,8 +134,8 @@ def _from_numbers(
             assumptions=tuple(assumptions.of_panel_numbers(n, horizon, accept, variance)),
         )
     return Certificate(
-        gain=None if gain is None else certify.gain(gain, n, delta, variance),
-        drawdown=None if drawdown is None else certify.drawdown(drawdown, n, delta, variance, banks),
+        gain=None if gain is None else bounds.of_gain(gain, n, delta, variance),
+        drawdown=None if drawdown is None else bounds.of_drawdown(drawdown, n, delta, variance, banks),
         assumptions=tuple(assumptions.of_holdout_numbers(n, variance, None if drawdown is None else banks)),
     )
 
@@ -152,9 +153,9 @@ def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
         yield _bound("gain", "at least", found.gain)
     if found.drawdown:
         yield _bound("drawdown", "at most", found.drawdown)
-    if not typed:
-        yield "gain      unknown: no evaluation on a holdout is recorded"
-        yield "drawdown  unknown: no evaluation on a holdout is recorded"
+    if found.unevaluated:
+        yield f"gain      unknown: {found.unevaluated}"
+        yield f"drawdown  unknown: {found.unevaluated}"
 
 
 def _move(move: Move) -> str:

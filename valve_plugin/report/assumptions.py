@@ -48,7 +48,6 @@ def of_ledger(found: Measured, variance_given: float | None, estimates: dict[str
         *_deployed(moves),
         *_local(found),
         RANGE,
-        assumption("holdout sealed", None, "no evaluation on a holdout is recorded, so gain and drawdown are unknown"),
     ]
 
 

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from valve_plugin.bank.measured import Accepted, Epoch, Measured
 from valve_plugin.records import Record
-from valve_plugin.report import assumptions
+from valve_plugin.report import assumptions, holdout
 from valve_plugin.report.assumptions import Assumption
+from valve_plugin.report.bounds import Bound
 from valve_plugin.theory import certificates, convergence, estimates
 
 
@@ -54,21 +55,6 @@ class Cap(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """h, observed; it underestimates."""
 
 
-class Bound(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A certified gain (a floor) or drawdown (a ceiling)."""
-
-    measured: float
-    value: float
-    radius: float
-    range: float
-    """M."""
-    tasks: int
-    delta: float
-    variance: float
-    banks: int | None = None
-    vacuous: bool
-
-
 class Certificate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that can be said. Gain and drawdown are None where nothing measured them: unknown, not zero."""
 
@@ -78,6 +64,8 @@ class Certificate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Versions reached without a gate, about which nothing is certified."""
     gain: Bound | None = None
     drawdown: Bound | None = None
+    unevaluated: str = ""
+    """Why gain and drawdown are None, where a ledger was read."""
     assumptions: tuple[Assumption, ...]
 
 
@@ -96,11 +84,15 @@ def from_ledger(found: Measured, variance: float | None = None) -> Certificate:
         if found.complete(epoch.opened.panel_hash)
     }
     used = {panel: variance if variance is not None else value for panel, value in plug_in.items()}
+    held = holdout.of_ledger(found, variance)
     return Certificate(
+        gain=held.gain,
+        drawdown=held.drawdown,
+        unevaluated=held.unknown,
         moves=tuple(_move(e, a, used[e.opened.panel_hash]) for e in found.epochs for a in e.accepts),
         caps=tuple(_cap(epoch) for epoch in found.epochs if epoch.complete),
         taken=found.taken,
-        assumptions=tuple(assumptions.of_ledger(found, variance, plug_in)),
+        assumptions=(*assumptions.of_ledger(found, variance, plug_in), *held.assumptions),
     )
 
 
@@ -119,17 +111,6 @@ def accepted_move(panel_gain: float, tasks: int, horizon: int, accept: int, delt
         floor=result.floor,
         vacuous=result.vacuous,
     )
-
-
-def gain(measured: float, tasks: int, delta: float, variance: float) -> Bound:
-    """Return the floor under a measured holdout gain."""
-    return _bound(certificates.gain(measured, tasks, delta, variance), measured, tasks, delta, variance, None)
-
-
-def drawdown(measured: float, tasks: int, delta: float, variance: float, banks: int) -> Bound:
-    """Return the ceiling over a measured holdout drawdown."""
-    found = certificates.drawdown(measured, tasks, delta, variance, banks)
-    return _bound(found, measured, tasks, delta, variance, banks)
 
 
 def _move(epoch: Epoch, accepted: Accepted, variance: float) -> Move:
@@ -152,20 +133,4 @@ def _cap(epoch: Epoch) -> Cap:
         rho=panel.rho,
         start=float(start),
         unstable=float(unstable),
-    )
-
-
-def _bound(
-    bound: certificates.Bound, measured: float, tasks: int, delta: float, variance: float, banks: int | None
-) -> Bound:
-    return Bound(
-        measured=measured,
-        value=bound.value,
-        radius=bound.radius,
-        range=bound.upper,
-        tasks=tasks,
-        delta=delta,
-        variance=variance,
-        banks=banks,
-        vacuous=bound.vacuous,
     )
