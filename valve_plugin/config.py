@@ -58,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Unattended rollouts: what `mini -c` takes (files, or KEY=VALUE), on top of mini.yaml."""
     model_tries: Count = 0
     """Tries of one model call before a rollout ends as errored; 0: mini's own setting (10)."""
+    model_pause: Annotated[float, Meta(ge=0, le=60)] = 1.0
+    """Seconds before a failed model call is tried again; they double each time, up to a minute, with jitter."""
     step_limit: Positive = 50
     """Model calls per rollout."""
     cost_limit: Annotated[float, Meta(ge=0)] = 3.0

@@ -19,6 +19,7 @@ Kind = Literal["principle", "skill"]
 KINDS: tuple[Kind, ...] = ("principle", "skill")
 Outcome = Literal["resolved", "unresolved", "errored"]
 AttemptOutcome = Literal["resolved", "unresolved", "errored", "ungraded"]
+FaultKind = Literal["", "key", "quota", "model", "price", "request", "rate", "server", "connection"]
 Decision = Literal["accept", "reject", "indecisive"]
 Pairing = Literal["paper", "deployed"]
 Source = Literal["evolve", "panel", "eval"]
@@ -190,6 +191,8 @@ class Attempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     outcome: AttemptOutcome
     reason: str = ""
     """Why it was unresolved, errored or ungraded, in one line."""
+    fault: FaultKind = ""
+    """What failed at the model's provider, where an errored attempt is its doing."""
     patch: str = ""
     dropped_paths: tuple[str, ...] = ()
     """Test files and test configuration whose edits were dropped before grading."""

@@ -130,6 +130,20 @@ def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whol
     assert verify(tmp_path / "bank") == []
 
 
+def test_a_refused_key_is_no_verdict(evolve, whole, tmp_path):
+    """The rollout that hangs a gate is undecided when a container died, but when the key is refused nothing is said."""
+    accepted = next(v for v in verdicts(BankStore.open(whole)) if v.decision == "accept")
+    lost = accepted.outcomes[0]
+    down = tmp_path / "down"
+    down.write_text(f"panel {lost.task_id[-2:]} {lost.ordinal} {lost.context_hash[:8]}\n")
+    paused = evolve(tmp_path / "bank", check=False, TOY_DOWN=str(down), TOY_FAULT="key")
+    assert paused.returncode == 3
+    assert "nothing is lost: then start it again" in paused.stderr
+    assert ledger(whole).startswith(ledger(tmp_path / "bank")), "nothing but what an undisturbed run writes"
+    evolve(tmp_path / "bank")
+    assert ledger(tmp_path / "bank") == ledger(whole)
+
+
 def test_a_proposal_is_on_record_before_it_is_judged_also_an_empty_one(evolve, tmp_path):
     evolve(tmp_path / "bank", "--seed", "4", "--limit", "6")
     entries = list(BankStore.open(tmp_path / "bank").entries())

@@ -1,7 +1,8 @@
 """A third-party plugin whose agent and model are hashes: a whole evolution in seconds, nothing mocked around it.
 
 Its outcomes depend on task, ordinal and context alone; how long each takes is random. `$TOY_DOWN` may name a file:
-while it exists, the rollouts it lists are errored. With `$TOY_ASKS`, extraction is left to the built-in step.
+while it exists, the rollouts it lists are errored, by a fault of kind `$TOY_FAULT` if that is set. With `$TOY_ASKS`,
+extraction is left to the built-in step.
 """
 
 import os
@@ -45,6 +46,7 @@ def valve_attempt(settings, task, context, ordinal, source):
         source=source,
         outcome=outcome,
         reason=reason,
+        fault=os.environ.get("TOY_FAULT", "") if outcome == "errored" else "",
         context_hash=context.hash,
         context_items=context.items,
         recorded_at=time.time(),

@@ -30,7 +30,9 @@ def provider():
 
 def settings(provider):
     once = {"num_retries": 0, "max_retries": 0}
-    return Settings(model="openai/m", model_kwargs={"api_base": provider.base, "api_key": "none", **once})
+    return Settings(
+        model="openai/m", model_tries=1, model_kwargs={"api_base": provider.base, "api_key": "none", **once}
+    )
 
 
 def ask(provider, bank=None):

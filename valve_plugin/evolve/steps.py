@@ -17,6 +17,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, InfrastructureError, PluginError, StaleVerdictError
 from valve_plugin.extract.digest import digest
 from valve_plugin.extract.duplicates import split
+from valve_plugin.gate.guard import Guard
 from valve_plugin.gate.plan import Cell, fixed_panel, panel_settings
 from valve_plugin.gate.rollout import durable, telemetry
 from valve_plugin.records import Attempt, Bank, Context, Proposal, Task, Verdict
@@ -36,6 +37,7 @@ class Steps:
         self.store = store
         settings = panel_settings(settings, fixed_panel(store))
         self.settings = replace(settings, attempts=settings.attempts or ATTEMPTS)
+        self.guard = Guard(self.hook.valve_attempt)
 
     def remaining(self, stream: Sequence[Task]) -> Iterator[Task]:
         """Yield the stream's tasks from behind the last mixed one in the ledger, until enough were mixed.
@@ -65,10 +67,11 @@ class Steps:
         """
         first = self.store.ordinals(task.instance_id, context.hash)
         cells = [Cell(task, context, first + n) for n in range(self.settings.attempts)]
-        run = partial(durable, self.hook.valve_attempt, self.store.local, self.settings)
+        run = partial(durable, self.guard, self.store.local, self.settings)
         with LocalExecutor(min(self.settings.workers, len(cells))) as executor:
             jobs = [executor.submit(partial(run, cell, "evolve")) for cell in cells]
             attempts = [self._finished(job.result()) for job in jobs]
+        self.guard.check()
         lost = [a for a in attempts if a.outcome == "errored"]
         if lost:
             raise InfrastructureError(

@@ -20,11 +20,13 @@ from valve_plugin.extract.duplicates import split
 from valve_plugin.extract.parse import Draft, Extraction, parse
 from valve_plugin.extract.screen import Source, safe_line, screen
 from valve_plugin.records import Attempt, Bank, Kind, Proposal
+from valve_plugin.rollouts.exits import classify
+from valve_plugin.rollouts.faults import advice
+from valve_plugin.rollouts.patience import fault_of, patiently, tries
 
 PROMPTS = "contrast-1"
 """Version of the prompt files in use; their hash goes into every proposal."""
 TIMEOUT_SECONDS = 600
-RETRIES = 3
 _ISSUE_LIMIT = 20_000
 _PLACE = re.compile(r"<<([A-Z]+)>>")
 
@@ -121,22 +123,38 @@ def _ask(settings: Settings, model: str, messages: list[dict[str, str]]) -> str:
     """
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else the import waits for the network
     import litellm  # 4 s, so not at import
-    from litellm.exceptions import ContentPolicyViolationError, ContextWindowExceededError
 
-    arguments: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "num_retries": RETRIES, **settings.model_kwargs}
+    arguments: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "max_retries": 0, **settings.model_kwargs}
     if litellm.supports_response_schema(model):
         wanted = {"name": "extraction", "schema": schemas.load("extraction")}
         arguments.setdefault("response_format", {"type": "json_schema", "json_schema": wanted})
+
+    def answered() -> Any:
+        return litellm.completion(model=model, messages=messages, **arguments).choices[0].message.content
+
     try:
-        response = litellm.completion(model=model, messages=messages, **arguments)
-        answer = response.choices[0].message.content
-    except (ContentPolicyViolationError, ContextWindowExceededError) as e:
-        raise ModelOutputError(f"the model did not answer: {type(e).__name__}") from e
-    except Exception as e:  # litellm wraps every provider in its own way; none of it is the attempts' doing
-        raise InfrastructureError(f"the extraction call to {model} failed: {type(e).__name__}: {e}") from e
+        answer = patiently(answered, tries(settings, os.environ), settings.model_pause)
+    except Exception as e:
+        raise _failed(e, settings, model) from e
     if not isinstance(answer, str) or not answer.strip():
         raise ModelOutputError("the model answered nothing")
     return answer
+
+
+def _failed(error: Exception, settings: Settings, model: str) -> ModelOutputError | InfrastructureError:
+    """Return what an extraction call's error is: the attempts' own doing, else the provider's, never an empty answer.
+
+    litellm wraps every provider in its own way, so whatever is not known to be the attempts' doing is not theirs.
+    """
+    ended, reason = classify("", [c.__name__ for c in type(error).__mro__], str(error))
+    if ended == "unresolved":
+        return ModelOutputError(f"the model did not answer: {type(error).__name__}")
+    fault = fault_of(error)
+    todo = advice(fault.kind, model, settings.model_kwargs, os.environ) if fault else ""
+    return InfrastructureError(
+        f"the extraction call to {model} failed: {todo + '; ' if todo else ''}{reason}; the run pauses, nothing is "
+        "lost: then start it again"
+    )
 
 
 def _filled(empty: Proposal, answer: Extraction, bank: Bank, source: Source) -> Proposal:

@@ -16,6 +16,7 @@ import msgspec
 
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.config import Settings
+from valve_plugin.gate.guard import Guard
 from valve_plugin.gate.plan import Cell, Plan
 from valve_plugin.gate.rollout import RunAttempt, durable, outcome, telemetry
 from valve_plugin.records import Attempt, PanelOutcome
@@ -35,12 +36,18 @@ def run(attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan) 
     """Yield each rollout of the plan as it ends. They start in canonical order and may end in any.
 
     Leaving the iterator early ends the rollouts that still run.
+
+    Raises:
+        InfrastructureError: host or provider fail again and again; the rollouts that still ran are ended.
     """
+    guard = Guard(attempt)
     with LocalExecutor(settings.workers) as executor:
-        jobs = [executor.submit(partial(durable, attempt, local, settings, cell, "panel")) for cell in plan.cells]
+        jobs = [executor.submit(partial(durable, guard, local, settings, cell, "panel")) for cell in plan.cells]
         cells = dict(zip(jobs, plan.cells, strict=True))
         for job in as_completed(jobs):
-            yield _line(cells[job], job.result())
+            line = _line(cells[job], job.result())
+            guard.check()  # before an errored rollout can count for anything
+            yield line
 
 
 def stop_with(parent: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from valve_plugin.gate.plan import Cell
 from valve_plugin.records import Attempt, Context, PanelOutcome, Source, Task
 from valve_plugin.rollouts import trajectories
 from valve_plugin.rollouts.attempt import rollout_key
+from valve_plugin.rollouts.faults import LASTING
 
 PAUSES = (1.0, 10.0)
 """Seconds before each further try of a rollout whose host or provider failed."""
@@ -28,8 +30,8 @@ class RunAttempt(Protocol):
 def durable(attempt: RunAttempt, local: LocalStore, settings: Settings, cell: Cell, source: Source) -> Attempt:
     """Return the rollout of a cell, run at most once however often its process is killed.
 
-    An errored rollout is tried again after a pause, a few times, and is never journaled: the next process
-    tries it anew.
+    An errored rollout is tried again after a pause, a few times, unless no try can help, and is never journaled: the
+    next process tries it anew.
     """
     key = rollout_key(settings, cell.task, cell.context, cell.ordinal)
     known = local.journal_get(key)
@@ -37,9 +39,9 @@ def durable(attempt: RunAttempt, local: LocalStore, settings: Settings, cell: Ce
         return known
     for pause in (*PAUSES, None):
         done = attempt(settings=settings, task=cell.task, context=cell.context, ordinal=cell.ordinal, source=source)
-        if done.outcome != "errored" or pause is None:
+        if done.outcome != "errored" or pause is None or done.fault in LASTING:
             break
-        time.sleep(pause)
+        time.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 (spreads load, no secret)
     kept = local.add_attempt(done, _trajectory(done))
     local.telemetry("rollouts", telemetry(kept))
     if kept.outcome != "errored":
@@ -66,6 +68,7 @@ def telemetry(attempt: Attempt) -> dict[str, object]:
         "source": attempt.source,
         "outcome": attempt.outcome,
         "reason": attempt.reason,
+        "fault": attempt.fault,
         "exit_status": attempt.exit_status,
         "steps": attempt.steps,
         "cost_usd": attempt.cost_usd,

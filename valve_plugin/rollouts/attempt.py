@@ -53,6 +53,7 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
         source=source,
         outcome=graded.outcome,
         reason=one_line(redact(graded.reason)),
+        fault=result.fault if graded.outcome == "errored" else "",
         patch=patch,
         dropped_paths=graded.dropped_paths,
         exit_status=result.exit_status,

@@ -15,8 +15,11 @@ import msgspec
 
 from valve_plugin.codec import canonical
 from valve_plugin.config import Settings
+from valve_plugin.records import FaultKind
 from valve_plugin.rollouts import mini_settings
-from valve_plugin.rollouts.exits import Ended, classify
+from valve_plugin.rollouts.exits import Ended, classify, one_line
+from valve_plugin.rollouts.faults import advice
+from valve_plugin.rollouts.patience import Patient, tell_mini_to_try_once, tries
 from valve_plugin.rollouts.system_slot import filled, with_slot
 
 if TYPE_CHECKING:
@@ -51,7 +54,8 @@ class RolloutResult(msgspec.Struct, frozen=True, kw_only=True):
 
     ended: Ended
     reason: str = ""
-    """Why there is nothing to grade, in one line."""
+    """Why there is nothing to grade, in one line; first what a person can do, where the provider failed."""
+    fault: FaultKind = ""
     exit_status: str = ""
     steps: int = 0
     """Model calls."""
@@ -71,7 +75,7 @@ def work(spec: RolloutSpec, out: Path, environ: Mapping[str, str]) -> None:
     """
     os.setsid()  # a group of its own: one signal ends it, and the terminal's do not reach it
     _log_to(out / LOG)
-    _set_environment(environ, spec.settings.model_tries)
+    _set_environment(environ)
     result = _run(spec, out)
     temporary = out / f"{RESULT}.part"
     temporary.write_bytes(canonical(result))
@@ -90,13 +94,20 @@ def _run(spec: RolloutSpec, out: Path) -> RolloutResult:
     last = agent.messages[-1].get("extra", {}) if agent is not None and agent.messages else {}
     status = str(last.get("exit_status", "")) or (error[0] if error else "")
     ended, reason = classify(status, error, message)
+    asked = getattr(agent, "model", None)
+    model = getattr(asked, "config", None)
+    fault: FaultKind = asked.fault.kind if asked and asked.fault and ended == "errored" else ""
+    if fault:
+        todo = advice(fault, str(getattr(model, "model_name", "")), getattr(model, "model_kwargs", {}), os.environ)
+        reason = one_line(f"{todo} ({reason})")
     return RolloutResult(
         ended=ended,
         reason=reason,
+        fault=fault,
         exit_status=status,
         steps=getattr(agent, "n_calls", 0),
         cost_usd=getattr(agent, "cost", 0.0),
-        model=str(getattr(getattr(getattr(agent, "model", None), "config", None), "model_name", "")),
+        model=str(getattr(model, "model_name", "")),
     )
 
 
@@ -116,7 +127,10 @@ def build(spec: RolloutSpec, trajectory: Path) -> Agent:
         "output_path": trajectory,
         "system_template": with_slot(config["agent"]["system_template"]),
     }
-    return get_agent(get_model(config=config["model"]), environment, options, default_type="default")
+    at_most = tries(spec.settings, os.environ)
+    tell_mini_to_try_once()
+    model = Patient(get_model(config=config["model"]), at_most, spec.settings.model_pause)
+    return get_agent(model, environment, options, default_type="default")
 
 
 def mini_config(spec: RolloutSpec) -> dict[str, Any]:
@@ -140,17 +154,19 @@ def mini_config(spec: RolloutSpec) -> dict[str, Any]:
     default = str(builtin_config_dir / "mini.yaml")  # by its bare name, one in the working directory would win
     specs = [get_config_from_spec(given) for given in (default, *settings.mini_config)]
     sections: dict[str, Any] = {"agent": {}, "model": {}, "environment": {}}
-    return recursive_merge(sections, *specs, {"agent": limits, "model": model})
+    merged = recursive_merge(sections, *specs, {"agent": limits, "model": model})
+    if merged["model"].get("model_class", "") in ("", "litellm", "litellm_textbased"):
+        # Else the client beneath litellm tries each call three times, out of sight.
+        merged["model"]["model_kwargs"] = {"max_retries": 0, **merged["model"]["model_kwargs"]}
+    return merged
 
 
-def _set_environment(environ: Mapping[str, str], model_tries: int) -> None:
+def _set_environment(environ: Mapping[str, str]) -> None:
     """Become the parent's present environment: ours is the fork server's, as old as its start."""
     os.environ.clear()
     os.environ.update(environ)
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.update(MSWEA_SILENT_STARTUP="1", MSWEA_CONFIGURED="true")
-    if model_tries:
-        os.environ["MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"] = str(model_tries)
     mini_settings.load()
 
 

@@ -1,0 +1,77 @@
+"""Real HTTP faults before a real run: what a provider does never becomes an outcome, a verdict or an empty proposal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.faults.proxy import KINDS
+from tests.tools import need
+from valve_plugin.bank.entries import Judged
+from valve_plugin.bank.store import BankStore
+from valve_plugin.bank.verify import verify
+
+
+def ledger(bank: Path) -> bytes:
+    return (bank / "ledger.jsonl").read_bytes()
+
+
+@pytest.mark.heavy
+def test_with_a_third_of_all_calls_failing_the_ledger_is_the_same(asking, faulty, tmp_path):
+    need("bwrap")
+    asking("whole")
+    proxy = faulty(0.3, slow=4.0)
+    asking("faulty", proxy)
+    assert len(proxy.injected) >= 5, "faults of many kinds happened"
+    assert ledger(tmp_path / "faulty") == ledger(tmp_path / "whole")
+    assert verify(tmp_path / "faulty") == []
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("kind", "todo"), [("401", "check OPENAI_API_KEY"), ("quota", "top it up")])
+def test_a_key_revoked_in_mid_run_pauses_it_and_says_what_to_do(asking, faulty, tmp_path, kind, todo):
+    """Once in the middle of the baseline, once where only the extraction is left."""
+    need("bwrap")
+    asking("whole")
+    calls = faulty()
+    asking("counted", calls)
+    for passed in (2, calls.passed // 2):
+        proxy = faulty()
+        proxy.after = (passed, kind)
+        paused = asking("bank", proxy, check=False)
+        assert paused.returncode == 3
+        assert todo in paused.stderr
+        assert "start it again" in paused.stderr
+        judged = [e for e in BankStore.open(tmp_path / "bank").entries() if isinstance(e, Judged)]
+        assert not [e for e in judged if e.verdict.decision == "indecisive"]
+    asking("bank")
+    assert ledger(tmp_path / "bank") == ledger(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k not in ("timeout", "429-later")])
+def test_an_extraction_asks_again_and_is_never_lost_to_a_fault(kind, monkeypatch):
+    """Every kind of fault twice, then the answer; and with too few tries an error, no empty proposal."""
+    from tests.extract.provider import provider
+    from tests.extract.test_reflect import ANSWER, ATTEMPTS, DIGESTS
+    from tests.faults.proxy import before
+    from valve_plugin.config import Settings
+    from valve_plugin.errors import InfrastructureError
+    from valve_plugin.extract.reflect import reflect
+    from valve_plugin.records import Bank
+
+    with provider(json.dumps(ANSWER)) as server, before(server.base.removesuffix("/v1"), 1, 0.0) as proxy:
+
+        def ask(tries: int):
+            kwargs = {"api_base": f"{proxy.base_url}/v1", "api_key": "none", "timeout": 5}
+            settings = Settings(model="openai/m", model_kwargs=kwargs, model_tries=tries, model_pause=0.01)
+            return reflect(settings, Bank(repo="o/r"), "issue", ATTEMPTS, DIGESTS)
+
+        drawn = proxy.drawn
+        faults = [kind, kind]
+        proxy.drawn = lambda body: faults.pop() if faults else drawn(body)
+        assert not ask(3).empty
+        faults += [kind, kind]
+        with pytest.raises(InfrastructureError, match="start it again"):
+            ask(2)

@@ -1,0 +1,89 @@
+"""Asking a model again where its provider failed, and only there."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any, TypeVar
+
+from valve_plugin.config import Settings
+from valve_plugin.rollouts.exits import classify
+from valve_plugin.rollouts.faults import Fault, fault, pause
+
+T = TypeVar("T")
+
+_MINI_TRIES = "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"
+
+
+def tries(settings: Settings, environ: Mapping[str, str]) -> int:
+    """Return how often one model call is tried: the setting, else what mini is told, else mini's default."""
+    told = environ.get(_MINI_TRIES, "")
+    return settings.model_tries or (int(told) if told.isdecimal() and int(told) else 10)
+
+
+def fault_of(error: BaseException) -> Fault | None:
+    """Return what failed at the provider; None for an error that is not a provider's."""
+    response = getattr(error, "response", None)
+    headers = getattr(error, "litellm_response_headers", None) or getattr(response, "headers", None)
+    status = getattr(error, "status_code", None)
+    names = [c.__name__ for c in type(error).__mro__]
+    return fault(
+        names,
+        str(error),
+        status if isinstance(status, int) else None,
+        dict(headers) if headers is not None else None,
+        now=time.time(),
+    )
+
+
+def patiently(call: Callable[[], T], at_most: int, first: float, *, sleep: Callable[[float], None] = time.sleep) -> T:
+    """Return what the call returns, tried again after a pause where the provider failed.
+
+    Args:
+        call: one model call.
+        at_most: tries.
+        first: seconds before the second try; they double from try to try, see `faults.pause`.
+        sleep: waits.
+
+    Raises:
+        Exception: the last try's, or the first that no other try can help.
+    """
+    for number in count(1):
+        try:
+            return call()
+        except Exception as e:
+            found = fault_of(e)
+            names = [c.__name__ for c in type(e).__mro__]
+            asked_for = classify("", names, str(e))[0] == "unresolved"  # the conversation's doing
+            if found is None or found.lasting or asked_for or number >= at_most:
+                raise
+            sleep(pause(number, first, found.asked, random.random()))  # noqa: S311 (spreads load, no secret)
+    raise AssertionError("unreachable")
+
+
+class Patient:
+    """A mini model that asks again where its provider failed. All else is the model's own."""
+
+    def __init__(self, model: Any, at_most: int, first: float) -> None:
+        self._model, self._tries, self._first = model, at_most, first
+        self.fault: Fault | None = None
+        """What the last call failed of, when it did."""
+
+    def query(self, messages: list[dict[str, Any]], **arguments: Any) -> Any:
+        """See `minisweagent.Model`."""
+        try:
+            return patiently(lambda: self._model.query(messages, **arguments), self._tries, self._first)
+        except Exception as e:
+            self.fault = fault_of(e)
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def tell_mini_to_try_once() -> None:
+    """Leave trying again to `Patient`: mini's own loop knows neither `Retry-After` nor what no try can help."""
+    os.environ[_MINI_TRIES] = "1"
