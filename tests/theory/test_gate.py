@@ -122,6 +122,47 @@ def test_the_order_starts_with_what_fails_most():
     assert gate.order(["a", "d"], tied, now) == ("d", "a")
 
 
+recorded = st.lists(
+    st.builds(
+        PanelOutcome,
+        task_id=st.sampled_from("abcdef"),
+        ordinal=st.integers(0, 9),
+        outcome=outcomes,
+        context_hash=st.just(HASH),
+    ),
+    max_size=40,
+)
+
+
+@given(st.permutations("abcdef"), recorded, recorded, st.randoms(use_true_random=False))
+def test_the_order_is_a_permutation_that_depends_on_what_is_recorded_alone(tasks, history, current, chance):
+    found = gate.order(tasks, history, current)
+    assert sorted(found) == sorted(tasks)
+    shuffled, known = list(history), [o for o in history if o.outcome != "errored"]
+    chance.shuffle(shuffled)
+    assert gate.order(tasks, shuffled, current) == gate.order(tasks, known, current) == found
+
+
+@given(st.permutations("abcdef"), recorded, recorded, st.sampled_from("abcdef"))
+def test_a_failure_never_moves_a_task_back_and_a_pass_never_forward(tasks, history, current, task):
+    place = gate.order(tasks, history, current).index(task)
+    for outcome, moved in (("unresolved", -1), ("resolved", 1), ("errored", 0)):
+        more = PanelOutcome(task_id=task, ordinal=10, outcome=outcome, context_hash=HASH)
+        now = gate.order(tasks, [*history, more], current).index(task)
+        assert (now - place) * moved >= 0
+        assert moved or now == place
+
+
+@given(
+    st.lists(st.sampled_from(KNOWN), min_size=6, max_size=6), st.permutations(range(6)), st.integers(0, 3), st.data()
+)
+def test_no_order_and_no_early_stop_changes_a_verdict(candidate, order, needed, data):
+    current = data.draw(st.lists(st.sampled_from(KNOWN), min_size=6, max_size=6))
+    ordered = [candidate[i] for i in order]
+    prefix = gate.decisive_prefix(current, ordered, needed)
+    assert gate.decide(current, ordered[:prefix], needed) == gate.decide(current, candidate, needed)
+
+
 @st.composite
 def verdicts(draw):
     """A sound verdict with the current outcomes it was made against, both pairings, errors included."""

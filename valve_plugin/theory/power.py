@@ -15,6 +15,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from valve_plugin.theory.gate import pass_chance
+
 Chances: TypeAlias = NDArray[np.float64]
 """Probabilities of 0, 1, 2, ... counts."""
 
@@ -161,7 +163,7 @@ def used_fresh(
     earlier = recorded or [(0, 0)] * len(beliefs)
     for _ in range(baselines):
         now = [_draw(pass_counts(b, rollouts), uniform()) for b in beliefs]
-        keys = [((p + c) / (of + rollouts), c) for (p, of), c in zip(earlier, now, strict=True)]
+        keys = [(pass_chance(p + c, of + rollouts), c) for (p, of), c in zip(earlier, now, strict=True)]
         order = sorted(range(len(beliefs)), key=keys.__getitem__)
         after = [beliefs[i].updated(now[i], rollouts - now[i]) for i in order]
         total += used_carried(after, rollouts, needed, sum(now), how)
