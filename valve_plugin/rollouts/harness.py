@@ -5,6 +5,7 @@ A script of the standard library and pytest only; it never imports the package i
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import json
 import os
@@ -89,8 +90,11 @@ def main() -> None:
 
 
 def _appoint(judge: str, key: bytes, hidden: list[str]) -> None:
-    """Run the judge's source in a namespace that only its own functions know, and make it the audit hook."""
-    namespace: dict[str, Any] = {"__name__": "judge"}
+    """Run the judge's source in a namespace that only its own functions know, and make it the audit hook.
+
+    Its builtins are a copy: what tested code puts in their place must not run with the judge on its stack.
+    """
+    namespace: dict[str, Any] = {"__name__": "judge", "__builtins__": dict(vars(builtins))}
     exec(compile(judge, "judge", "exec", dont_inherit=True), namespace)  # noqa: S102
     namespace["start"](key, os.dup(1), hidden, globals())
     sys.addaudithook(namespace["hook"])

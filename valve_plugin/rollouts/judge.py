@@ -25,6 +25,8 @@ import json.encoder
 import os
 import sys
 import types
+import warnings
+from operator import is_
 from typing import Any
 
 MACHINERY = ("_pytest", "pytest", "pluggy", "unittest", "builtins", "__main__")
@@ -37,17 +39,22 @@ PREFIXES = (sys.prefix, sys.base_prefix)
 # C functions, taken now: tested code may replace them where they come from.
 audit_frame, write, quote = sys._getframe, os.write, json.encoder.encode_basestring_ascii
 gettrace, getprofile, modules = sys.gettrace, sys.getprofile, sys.modules
+instance_dict, mro = type.__dict__["__dict__"].__get__, type.__dict__["__mro__"].__get__  # whatever a metaclass says
+
+warning_settings = vars(warnings)
 
 fd, harness_globals, signature = -1, {}, hashlib.blake2b()  # type: ignore[var-annotated]
 sources: set[Any] = set()
 trusted: dict[int, types.CodeType] = {}
 machinery: dict[str, types.ModuleType] = {}
 speakers: dict[int, str] = {}
-bindings: list[tuple[dict[str, Any], str, Any, str]] = []
+bindings: list[tuple[dict[str, Any], list[str], list[Any], str]] = []
 bound: dict[int, Any] = {}
+sizes: list[tuple[Any, int]] = []
 installed: dict[str, set[Any]] = {}
 hooks: dict[str, Any] = {}
 caller_type: type = object
+implementation_type: Any = object
 tests: dict[int, tuple[Any, str, Any]] = {}
 watchers: list[Any] = []
 
@@ -123,9 +130,11 @@ def refuse(why: str) -> None:
 
 def seal(frame: types.FrameType | None, plugins: Any) -> None:
     """Note who and what is there now, before anything of the tree is."""
-    global hooks, caller_type
+    global hooks, caller_type, implementation_type
     hooks = vars(plugins.hook)
     caller_type = type(plugins.hook.pytest_runtest_call)
+    implementation_type = type(plugins.hook.pytest_runtest_call.get_hookimpls()[0])
+    sizes.extend((space, len(space)) for kind in (caller_type, implementation_type) for space in [instance_dict(kind)])
     own = [*vars(harness_globals["Reporter"]).values(), harness_globals["main"]]
     speakers.update((id(f.__code__), f.__name__) for f in own if type(f) is types.FunctionType)
     machinery.update((name, m) for name, m in modules.items() if name.split(".")[0] in MACHINERY)
@@ -144,11 +153,9 @@ def seal(frame: types.FrameType | None, plugins: Any) -> None:
 
 def bind(space: dict[str, Any], owner: str) -> None:
     """Note what the functions, classes and properties in a namespace are."""
-    for name, value in list(space.items()):
-        if hasattr(value, "__get__") or callable(value):
-            bindings.append((space, name, value, owner))
-            if type(value) is types.FunctionType:
-                bound[id(value)] = value
+    held = {name: value for name, value in space.items() if hasattr(value, "__get__") or callable(value)}
+    bindings.append((space, list(held), list(held.values()), owner))
+    bound.update((id(value), value) for value in held.values() if type(value) is types.FunctionType)
 
 
 def stranger(frame: types.FrameType | None) -> str:
@@ -163,10 +170,10 @@ def stranger(frame: types.FrameType | None) -> str:
 
 def altered() -> str:
     """Return what tested code changed that runs or judges tests; empty: nothing."""
-    for space, name, value, owner in bindings:
-        now = space.get(name)
-        if now is not value and not shim(now, owner, name):
-            return f"{owner}.{name} was replaced"
+    if name := replaced():
+        return f"{name} was replaced"
+    if any(len(space) != size for space, size in sizes):
+        return "a class of pluggy was added to"
     if sys.modules is not modules or any(modules.get(name) is not module for name, module in machinery.items()):
         return "a module of the test machinery was replaced"
     if gettrace() is not None or getprofile() is not None:
@@ -179,6 +186,18 @@ def altered() -> str:
     return ""
 
 
+def replaced() -> str:
+    """Return which function, class or property of the machinery is another one now; empty: none."""
+    for space, names, values, owner in bindings:
+        if all(map(is_, map(space.get, names), values)):  # nearly always, and this is done once a test
+            continue
+        for name, value in zip(names, values, strict=True):
+            now = space.get(name)
+            if now is not value and not shim(now, owner, name):
+                return f"{owner}.{name}"
+    return ""
+
+
 def shim(now: Any, owner: str, name: str) -> bool:
     """True where pytest's own legacypath plugin has put `Class_method` in the place of `Class.method`."""
     expected = f"{owner.rpartition('.')[2]}_{name}"
@@ -187,7 +206,8 @@ def shim(now: Any, owner: str, name: str) -> bool:
 
 def foreign(caller: Any) -> bool:
     """True when a hook has an implementation whose code was not there before and is not of a test file."""
-    return any(not original(implementation.function) for implementation in caller._hookimpls)
+    held = caller._hookimpls
+    return type(held) is not list or any(type(i) is not implementation_type or not original(i.function) for i in held)
 
 
 def original(function: Any) -> bool:
@@ -207,13 +227,25 @@ def unwrapped(function: Any) -> Any:
     for _ in range(100):
         if type(function) is types.MethodType:
             function = function.__func__
-        elif type(function) is types.FunctionType and "hypothesis" in function.__dict__:
-            function = vars(function.__dict__["hypothesis"]).get("inner_test")  # its wrapper is made by exec
-        elif type(function) is types.FunctionType and "__wrapped__" in function.__dict__:
+        elif type(function) is not types.FunctionType or type(function.__dict__) is not dict:
+            break
+        elif "hypothesis" in function.__dict__:  # its wrapper is made by exec
+            function = attributes(function.__dict__["hypothesis"]).get("inner_test")
+        elif "__wrapped__" in function.__dict__:
             function = function.__dict__["__wrapped__"]
         else:
             break
     return function
+
+
+def attributes(thing: Any) -> dict[str, Any]:
+    """Return what an object's own dictionary holds, whatever its class would say; empty: it has none."""
+    for kind in mro(type(thing)):
+        found = instance_dict(kind).get("__dict__")
+        if found is not None:
+            held = found.__get__(thing) if type(found) is types.GetSetDescriptorType else None
+            return held if type(held) is dict else {}
+    return {}
 
 
 def codes_of(path: str) -> set[Any]:
@@ -223,11 +255,23 @@ def codes_of(path: str) -> set[Any]:
     if path not in installed:
         try:
             with open(path, "rb") as file:
-                whole = compile(file.read(), path, "exec", dont_inherit=True)
+                whole = compiled(file.read(), path)
             installed[path] = {content(code) for code in nested(whole)}
         except (OSError, SyntaxError, ValueError):  # test data may look like source of another language version
             installed[path] = set()
     return installed[path]
+
+
+def compiled(source: bytes, path: str) -> types.CodeType:
+    """Compile without a word: a warning would run whatever tested code made of the module `warnings`."""
+    if modules.get("warnings") is not warnings or type(warnings) is not types.ModuleType:
+        raise ValueError("the module warnings was exchanged")
+    held = warning_settings["filters"]
+    warning_settings["filters"] = [("ignore", None, Warning, None, 0)]
+    try:
+        return compile(source, path, "exec", dont_inherit=True)
+    finally:
+        warning_settings["filters"] = held
 
 
 def content(code: types.CodeType) -> Any:
