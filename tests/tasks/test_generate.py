@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.rollouts import calc
 from valve_plugin.config import Settings
 from valve_plugin.records import Task
 from valve_plugin.rollouts import sandbox as sandboxes
+from valve_plugin.rollouts.testrun import TestRun
 from valve_plugin.tasks import generate as generating
 from valve_plugin.tasks import smith
 from valve_plugin.tasks.generate import Tried, generate, skip, stable_suite
@@ -114,6 +116,37 @@ def test_a_test_that_varies_leaves_suite_and_rows(tmp_path: Path, monkeypatch: p
     )
     assert suite == ["b", "c"]
     assert [r.fail_to_pass for r in rows] == [("b",), ("b",)]
+
+
+@pytest.mark.parametrize(
+    ("again", "failing", "varying", "paths"),
+    [
+        (["pppff"], "de", "", [["d", "e"]]),
+        (["pppf "], "de", "", [["d", "e"]]),  # its file cannot be imported, neither time
+        (["pppfp", "pppfp"], "d", "e", [["d", "e"], []]),
+        (["pppfp", "pppf "], "de", "", [["d", "e"], []]),  # fails in company only
+        (["     ", "fppf "], "de", "a", [["d", "e"], []]),  # cannot be run by name
+    ],
+)
+def test_what_fails_is_run_once_more(
+    again: list[str], failing: str, varying: str, paths: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A letter for each of the tests a to e: p for passed, f for failed, a blank for one that did not run."""
+
+    def run_of(letters: str) -> TestRun:
+        words = {"p": "passed", "f": "failed"}
+        return TestRun(tests={test: words[x] for test, x in zip("abcde", letters, strict=True) if x != " "})
+
+    left, asked = [run_of(letters) for letters in again], []
+
+    def run(_1: object, _2: object, _3: object, paths: Sequence[str] = ()) -> TestRun:
+        asked.append(list(paths))
+        return left.pop(0)
+
+    monkeypatch.setattr(generating, "_run", run)
+    found = generating._confirmed(None, "", None, "abcde", run_of("pppf " if " " in again[0] else "pppff"))  # type: ignore[arg-type]
+    assert found == (set(failing), set(varying), "")
+    assert asked == paths
 
 
 def test_where_no_bug_is_wanted() -> None:

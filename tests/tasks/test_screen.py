@@ -27,10 +27,17 @@ def test_a_watched_run(tmp_path: Path, data_dir: Path, monkeypatch: pytest.Monke
     _, prepared, _ = calc.taskset(tmp_path)
     reached = screen.watch(prepared, UnsafeLocal())
     assert reached is not None
-    choose = screen.screener(reached, screen.reader(prepared))
+    assert reached.counts == {"tests/test_ops.py": 9, "tests/test_other.py": 2}
+    suite = [*calc.F2P, *calc.P2P]
+    choose = screen.screener(reached, suite, screen.reader(prepared))
     changes = [unused.replace("a + b", "a - b"), unused.replace("return high", "return 1"), unused[:-2] + "2\n"]
     found = [choose(candidate(calc.change(unused, changed))) for changed in changes]
-    assert found == [["tests/test_ops.py"], ["tests/test_ops.py", "tests/test_other.py"], []]
+    assert [look and look.paths for look in found] == [
+        tuple(sorted(t for t in suite if "test_add" in t or "known" in t or "hopeless" in t)),
+        tuple(sorted({*calc.F2P, *(t for t in suite if "clamp" in t.lower() or "test_other" in t)})),
+        (),
+    ]
+    assert all(look and look.tests == set(look.paths) and look.known_bad == 0 for look in found)
     assert choose(candidate(calc.change(unused, "x = 1\n" + unused))) is None
 
 
@@ -55,9 +62,34 @@ def test_nothing_crashes(source: str, patch: str) -> None:
     list(screen.changed_lines(patch))
 
 
-def test_what_importing_calls_is_reached_from_everywhere() -> None:
-    reached = {"": [("calc/ops.py", 4)], "tests/a.py": [], "tests/b.py": [("calc/ops.py", 4)]}
+def look(callers: tuple[str, ...], suite: list[str]) -> screen.Look | None:
+    counts = {f"tests/{letter}.py": 3 for letter in "abcde"}
+    reached = screen.Reached(functions=(("calc/ops.py", 4, callers),), counts=counts)
+    choose = screen.screener(reached, suite, lambda _: calc.OPS)
     unseen = Candidate(modifier="m", file="calc/never_imported.py", digest="1", patch="")
-    assert screen.screener(reached, lambda _: "")(unseen) == []
-    choose = screen.screener(reached, lambda _: calc.OPS)
-    assert choose(candidate(calc.change(calc.OPS, calc.OPS.replace("a + b", "a")))) == ["tests/a.py", "tests/b.py"]
+    assert choose(unseen) == screen.Look((), frozenset(), 0)
+    return choose(candidate(calc.change(calc.OPS, calc.OPS.replace("a + b", "a"))))
+
+
+SUITE = [f"tests/{letter}.py::test_{n}" for letter in "abcde" for n in (1, 2)]
+
+
+def test_few_tests_are_looked_at_by_name_and_many_by_file() -> None:
+    named = look(("tests/a.py::test_1", "tests/b.py::test_9"), SUITE)
+    assert named == screen.Look(("tests/a.py::test_1",), frozenset(["tests/a.py::test_1"]), 0)
+    whole = look(("tests/a.py", "tests/a.py::test_1"), SUITE)
+    assert whole == screen.Look(("tests/a.py",), frozenset(["tests/a.py::test_1", "tests/a.py::test_2"]), 1)
+
+
+def test_what_importing_calls_is_reached_from_everywhere() -> None:
+    assert look(("",), SUITE) is None
+
+
+@given(st.sets(st.sampled_from([*SUITE, *(test.split("::")[0] for test in SUITE)])), st.sets(st.sampled_from(SUITE)))
+def test_no_test_is_named_twice(callers: set[str], suite: set[str]) -> None:
+    found = look(tuple(sorted(callers)), sorted(suite))
+    if found is not None:
+        files = {path for path in found.paths if "::" not in path}
+        named = [path for path in found.paths if "::" in path]
+        assert not files.intersection(path.split("::")[0] for path in named)
+        assert found.tests == {t for t in suite if t in named or t.split("::")[0] in files}

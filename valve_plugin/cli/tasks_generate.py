@@ -96,7 +96,7 @@ def generate(
     found = [bug for bug in found if bug.modifier not in _FRUITLESS]
     output.note(f"{len(found)} candidate bugs")
     repository = make.define_in(directory, name, files, command, python=python, requirements=with_, say=output.note)
-    prepared, ground = make.survey(directory, repository, command, sandbox, output.note)
+    prepared, ground = make.survey(directory, repository, command, sandbox, output.note, workers)
     tried_all: list[Tried] = []
     meter = Meter(n)
 

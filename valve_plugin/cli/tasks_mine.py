@@ -75,7 +75,7 @@ def mine(
         f"{output.plural(found.looked_at, 'commit')}, {len(found.candidates) + found.gone} change source and tests, "
         f"{found.gone} of them cannot be taken back any more"
     )
-    prepared, ground = make.survey(directory, definition, _COMMAND, sandbox, output.note)
+    prepared, ground = make.survey(directory, definition, _COMMAND, sandbox, output.note, workers)
     tried_all: list[Tried] = []
     meter = Meter(min(n, len(found.candidates)))
 

@@ -44,9 +44,17 @@ class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def run_tests(
-    sandbox: Sandbox, workspace: Workspace, prepared: Prepared, paths: Sequence[str], limits: Limits
+    sandbox: Sandbox,
+    workspace: Workspace,
+    prepared: Prepared,
+    paths: Sequence[str],
+    limits: Limits,
+    options: Sequence[str] = (),
 ) -> TestRun:
-    """Run the tests under `paths` (files or directories of the tree) and return their verdicts.
+    """Run the tests under `paths` (files, directories or test ids of the tree) and return their verdicts.
+
+    Args:
+        options: of pytest, beside the repository's own.
 
     Raises:
         InfrastructureError: the harness did not come up; nothing that was tested had run yet.
@@ -59,7 +67,7 @@ def run_tests(
         "hidden": [f"{root}/{path}" for path in _hidden_sources(prepared, workspace)],
         "packages": _packages(prepared),
         "paths": [str(PurePosixPath(root, r)) for r in prepared.repository.source_roots],
-        "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
+        "arguments": [*_OPTIONS, *prepared.repository.pytest_args, *options, "--rootdir", root, *paths],
     }
     # The tree comes on the import path only once the harness puts it there.
     done = sandbox.run(

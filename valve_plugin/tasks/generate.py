@@ -17,7 +17,7 @@ from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Record
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.limits import Limits
-from valve_plugin.rollouts.protect import is_protected, test_files
+from valve_plugin.rollouts.protect import is_protected
 from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.state import apply, commit_tree
@@ -25,6 +25,7 @@ from valve_plugin.rollouts.testrun import TestRun, run_tests
 from valve_plugin.tasks.issue_text import compose, leaks
 from valve_plugin.tasks.load import Row
 from valve_plugin.tasks.repository import Prepared
+from valve_plugin.tasks.screen import Look
 from valve_plugin.tasks.smith import Candidate
 
 _MOST_TEXTS = 5
@@ -35,8 +36,9 @@ MAX_BROKEN_SHARE = 0.1
 NOT_REACHED = "no test reaches it"
 FEW = 10
 """Never too many in a suite of more than twice as many tests, however small a share that allows."""
-MAX_SCREEN_SHARE = 0.6
-"""Where more of the test files than this reach a candidate, looking at those first saves nothing."""
+MOST_ALONE = 200
+"""Tests that are run again by name; where more fail, the whole suite is."""
+_AHEAD = 8  # candidates taken up for each worker: many cost nothing, and results are taken in order
 _NOT_SOURCE = ("docs/", "setup.py", "examples/", "benchmarks/")
 
 
@@ -80,7 +82,7 @@ def generate(
     journal: Path,
     workers: int = 1,
     told: Callable[[Tried], None] = lambda _: None,
-    screen: Callable[[Candidate], Sequence[str] | None] = lambda _: None,
+    screen: Callable[[Candidate], Look | None] = lambda _: None,
 ) -> tuple[list[str], list[Row]]:
     """Try candidates in order until `wanted` of them are verified; return (suite, rows in that order).
 
@@ -91,7 +93,7 @@ def generate(
         prefix: what instance ids begin with.
         journal: file of what was tried, so that a run that was killed goes on where it stopped.
         told: called with every result that is taken.
-        screen: returns the test files that reach what a candidate changes; None: it may be any.
+        screen: returns the tests that reach what a candidate changes; None: it may be any.
     """
     known = _read_journal(journal)
     lock = Lock()
@@ -107,7 +109,7 @@ def generate(
     rows: list[Row] = []
     flaky: set[str] = set()
     with ThreadPoolExecutor(workers) as pool:
-        for tried in _ahead(pool, attempt, ordered, workers):
+        for tried in _ahead(pool, attempt, ordered, _AHEAD * workers):
             told(tried)
             flaky.update(tried.flaky)
             rows = [row for row in (*rows, tried.row) if row and not flaky.issuperset(row.fail_to_pass)]
@@ -123,55 +125,71 @@ def try_candidate(
     candidate: Candidate,
     sandbox: Sandbox,
     prefix: str,
-    reaching: Sequence[str] | None = None,
+    look: Look | None = None,
 ) -> Tried:
-    """Run the whole suite twice with the bug: what fails both times is FAIL_TO_PASS.
+    """Run the whole suite with the bug, and what fails once more: what fails both times is FAIL_TO_PASS.
 
     Args:
-        reaching: test files that are worth a look first; where nothing in them fails, the whole suite is not run.
+        look: tests that are worth a look first; where all of them pass, the whole suite is not run.
     """
-    if reaching is not None and not reaching:
+    if look and not look.tests:
         return Tried(candidate=candidate, reason=NOT_REACHED)
     with slot() as (_, scratch):
         tree = apply(prepared, prepared.base, candidate.patch, scratch / "index")
     if tree is None:
         return Tried(candidate=candidate, reason="its patch does not apply")
     bug = commit_tree(prepared, tree)
-    if reaching and _unnoticed(prepared, suite, bug, sandbox, reaching):
+    if look and _unnoticed(prepared, bug, sandbox, look):
         return Tried(candidate=candidate, reason="no test that reaches it notices")
-    passed: list[set[str]] = []
-    for _ in range(2):
-        run = _run(prepared, bug, sandbox)
-        if run.trouble:
-            return Tried(candidate=candidate, reason=run.trouble)
-        passed.append(_passed(run))
-        broken = len(suite) - len(passed[0].intersection(suite))
-        if not broken:
-            return Tried(candidate=candidate, reason="no test notices it")
-        if broken > max(MAX_BROKEN_SHARE * len(suite), min(FEW, len(suite) / 2)):
-            return Tried(candidate=candidate, reason=f"breaks {broken} of {len(suite)} tests")
-    failing = [test for test in suite if test not in passed[0] | passed[1]]
-    flaky = tuple(sorted(set(suite) & (passed[0] ^ passed[1])))
-    if not failing:
-        return Tried(candidate=candidate, flaky=flaky, reason="what it breaks is flaky")
-    text = _issue(prepared, bug, candidate.patch, failing, sandbox)
+    run = _run(prepared, bug, sandbox)
+    failing = set(suite) - _passed(run)
+    if reason := run.trouble or _too_few_or_many(len(failing), len(suite)):
+        return Tried(candidate=candidate, reason=reason)
+    failing, varying, trouble = _confirmed(prepared, bug, sandbox, suite, run)
+    flaky = tuple(sorted(varying))
+    if trouble or not failing:
+        return Tried(candidate=candidate, flaky=flaky, reason=trouble or "what it breaks is flaky")
+    text = _issue(prepared, bug, candidate.patch, sorted(failing), sandbox)
     if not text:
         return Tried(candidate=candidate, flaky=flaky, reason="every issue text would name the fix")
     row = Row(
         instance_id=f"{prefix}.{candidate.modifier}__{candidate.digest}",
         repo=prepared.name,
         patch=candidate.patch,
-        fail_to_pass=tuple(failing),
+        fail_to_pass=tuple(sorted(failing)),
         problem_statement=text,
     )
     return Tried(candidate=candidate, row=row, flaky=flaky)
 
 
-def _unnoticed(prepared: Prepared, suite: Sequence[str], bug: str, sandbox: Sandbox, reaching: Sequence[str]) -> bool:
-    if len(reaching) > MAX_SCREEN_SHARE * len(test_files(suite)):
-        return False
-    run = _run(prepared, bug, sandbox, reaching)
-    return not run.trouble and _passed(run).issuperset(t for t in suite if t.split("::", 1)[0] in reaching)
+def _unnoticed(prepared: Prepared, bug: str, sandbox: Sandbox, look: Look) -> bool:
+    """True when every test of the suite that reaches the bug passes; the first that fails ends the run."""
+    run = _run(prepared, bug, sandbox, look.paths, (f"--maxfail={look.known_bad + 1}",))
+    return not run.trouble and look.tests <= _passed(run)
+
+
+def _too_few_or_many(failing: int, suite: int) -> str:
+    if not failing:
+        return "no test notices it"
+    most = max(MAX_BROKEN_SHARE * suite, min(FEW, suite / 2))
+    return f"breaks {failing} of {suite} tests" if failing > most else ""
+
+
+def _confirmed(
+    prepared: Prepared, bug: str, sandbox: Sandbox, suite: Sequence[str], first: TestRun
+) -> tuple[set[str], set[str], str]:
+    """Return (tests that fail again, tests that vary, why there is no telling).
+
+    They are run again by themselves. Where they do not come out as before, perhaps because one hangs on another, only
+    the whole suite tells what varies.
+    """
+    failing = set(suite) - _passed(first)
+    if len(failing) <= MOST_ALONE:
+        alone = _run(prepared, bug, sandbox, sorted(failing))
+        if not alone.trouble and all(alone.tests.get(test) == first.tests.get(test) for test in failing):
+            return failing, set(), ""
+    again = _run(prepared, bug, sandbox)
+    return failing - _passed(again), set(suite) & (_passed(first) ^ _passed(again)), again.trouble
 
 
 def _issue(prepared: Prepared, bug: str, patch: str, failing: Sequence[str], sandbox: Sandbox) -> str:
@@ -190,11 +208,13 @@ def _issue(prepared: Prepared, bug: str, patch: str, failing: Sequence[str], san
     return ""
 
 
-def _run(prepared: Prepared, commit: str, sandbox: Sandbox, paths: Sequence[str] = ()) -> TestRun:
+def _run(
+    prepared: Prepared, commit: str, sandbox: Sandbox, paths: Sequence[str] = (), options: Sequence[str] = ()
+) -> TestRun:
     cpu = prepared.repository.cpu_seconds
     limits = Limits(cpu_seconds=cpu, wall_seconds=max(_LEAST_WALL, _WALL_PER_CPU * cpu))
     with workspaces.at_commit(prepared, commit) as workspace:
-        return run_tests(sandbox, workspace, prepared, paths or prepared.repository.test_roots, limits)
+        return run_tests(sandbox, workspace, prepared, paths or prepared.repository.test_roots, limits, options)
 
 
 def _passed(run: TestRun) -> set[str]:
@@ -204,7 +224,7 @@ def _passed(run: TestRun) -> set[str]:
 def _ahead(
     pool: ThreadPoolExecutor, call: Callable[[Candidate], Tried], items: Iterable[Candidate], ahead: int
 ) -> Iterator[Tried]:
-    """Yield call(item) in order, with `ahead` calls going on at once."""
+    """Yield call(item) in order, with `ahead` calls begun or waiting for a worker."""
     waiting: deque[Future[Tried]] = deque()
     source = iter(items)
     try:

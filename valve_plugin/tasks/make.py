@@ -9,6 +9,7 @@ import math
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,7 +96,9 @@ def define_in(
     return replace(found, suite="")  # which is yet to be found
 
 
-def survey(out: Path, repository: Repository, command: str, sandbox: Sandbox, say: Say) -> tuple[Prepared, Ground]:
+def survey(
+    out: Path, repository: Repository, command: str, sandbox: Sandbox, say: Say, workers: int = 1
+) -> tuple[Prepared, Ground]:
     """Prepare a repository, run its tests twice, watch what they call, and fix how much CPU time a run may take."""
     prepared = prepare(repository, say)
     work = out / "work" / "ground.json"
@@ -103,17 +106,22 @@ def survey(out: Path, repository: Repository, command: str, sandbox: Sandbox, sa
         return prepared, codec.decode(work.read_bytes(), Kept, where=str(work)).of(prepared)
     except (OSError, RecordError, KeyError):
         pass
-    say("running its tests twice")
+    say("running its tests twice, and once watching which functions they call")
     timed = Timed(sandbox)
-    suite = stable_suite(prepared, timed)
+    with ThreadPoolExecutor(workers) as pool:
+        stable, watched = pool.submit(stable_suite, prepared, timed), pool.submit(screen.watch, prepared, sandbox)
+        try:
+            suite = stable.result()
+        except TaskError:
+            watched.cancel()
+            raise
+        ground = Ground(suite=tuple(suite), reached=watched.result())
     spent = max(timed.seconds)
     say(f"{len(suite)} tests pass in both runs, {spent:.0f} s of CPU time each")
     if repository.cpu_seconds == CPU_SECONDS:
         repository = replace(repository, cpu_seconds=max(10, math.ceil(3 * spent) + 5))
         folder.write_definition(out, repository, command)  # no row can be there yet
         prepared = prepare(repository, say)
-    say("watching which functions they call")
-    ground = Ground(suite=tuple(suite), reached=screen.watch(prepared, sandbox))
     work.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(work, codec.canonical(Kept(digest=prepared.digest, ground=ground)))
     return prepared, ground
@@ -129,16 +137,22 @@ def try_all(
     wanted: int,
     workers: int,
     told: Callable[[Tried], None],
+    prefix: str = "",
 ) -> Made:
-    """Try candidates in order until `wanted` of them are verified."""
-    choose = screen.screener(ground.reached, screen.reader(prepared)) if ground.reached else lambda _: None
+    """Try candidates in order until `wanted` of them are verified.
+
+    Args:
+        prefix: what instance ids begin with; empty: the repository's name and commit.
+    """
+    reached = ground.reached
+    choose = screen.screener(reached, ground.suite, screen.reader(prepared)) if reached else lambda _: None
     suite, rows = generate(
         prepared,
         ground.suite,
         _distinct(ordered),
         sandbox,
         wanted=wanted,
-        prefix=f"{prepared.repository.slug}.{prepared.base[:8]}",
+        prefix=prefix or f"{prepared.repository.slug}.{prepared.base[:8]}",
         journal=out / "work" / f"tried-{prepared.digest[:12]}.jsonl",
         workers=workers,
         told=told,

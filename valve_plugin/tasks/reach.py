@@ -1,4 +1,4 @@
-"""Runs inside the sandbox, alone: which functions of the tree the tests of each file call.
+"""Runs inside the sandbox, alone: which tests call which functions of the tree.
 
 A script of the standard library and pytest only; it never imports the package it belongs to. Functions, not lines:
 a bug's modifier changes one function, and counting calls needs no package that the test environment may lack.
@@ -15,19 +15,29 @@ from typing import Any
 
 import pytest
 
+FEW = 40
+"""A function that more tests than this call is noted with their files instead: a long list of tests is no shorter."""
+
 codes: dict[int, types.CodeType] = {}
-reached: dict[str, set[int]] = {"": set()}
-current = reached[""]  # what importing and collecting calls is reached from everywhere
+current: set[int] = set()  # what the running test calls; at first, what importing and collecting does
+callers: dict[int, dict[str, None]] = {}  # first the tests that call each function, in order
+many: dict[int, set[str]] = {}  # then their files
+everywhere: set[int] = set()
+counts: dict[str, int] = {}
+running = ""
 
 
 class Watcher:
-    """The pytest plugin that notes which file the running test is in."""
+    """The pytest plugin that notes which test is running."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: Any) -> None:
-        """Change to the set of this test's file; other plugins may have taken the profiler away."""
-        global current
-        current = reached.setdefault(item.nodeid.split("::", 1)[0], set())
+        """Settle what the test before called; other plugins may have taken the profiler away."""
+        global running
+        settle()
+        running = item.nodeid
+        file = running.split("::", 1)[0]
+        counts[file] = counts.get(file, 0) + 1
         sys.setprofile(called)
 
 
@@ -41,24 +51,46 @@ def called(frame: types.FrameType, event: str, argument: object) -> None:
             current.add(key)
 
 
+def settle() -> None:
+    """Add up what the test that ends here called."""
+    global current
+    keys, current = current, set()
+    if not running:
+        everywhere.update(keys)
+    for key in keys - everywhere:
+        if key in many:
+            many[key].add(running.split("::", 1)[0])
+            continue
+        tests = callers.setdefault(key, {})
+        tests[running] = None
+        if len(tests) > FEW:
+            many[key] = {test.split("::", 1)[0] for test in callers.pop(key)}
+
+
+def summary(root: str) -> dict[str, Any]:
+    """Return what `screen.Reached` describes."""
+    found: dict[tuple[str, int], set[str]] = {}
+    every = {key: {""} for key in everywhere}
+    for tests in (callers, many, every):
+        for key, names in tests.items():
+            if codes[key].co_filename.startswith(root):
+                place = (codes[key].co_filename[len(root) :], codes[key].co_firstlineno)
+                found.setdefault(place, set()).update(names)
+    functions = [[*place, sorted(names)] for place, names in sorted(found.items())]
+    return {"functions": functions, "counts": counts}
+
+
 def main() -> None:
-    """Read the plan from standard input, run, and write {test file: [[file, first line], ...]}."""
+    """Read the plan from standard input, run, and write what was called by what."""
     plan = json.loads(sys.stdin.buffer.read())
     sys.path[:0] = plan["paths"]
     threading.setprofile(called)
     sys.setprofile(called)
     pytest.main(plan["arguments"], plugins=[Watcher()])
     sys.setprofile(None)
-    root = plan["root"] + os.sep
-    found = {
-        file: sorted(
-            {(codes[key].co_filename[len(root) :], codes[key].co_firstlineno)
-             for key in keys if codes[key].co_filename.startswith(root)}
-        )
-        for file, keys in reached.items()
-    }  # fmt: skip
+    settle()
     with open(plan["result"], "w", encoding="utf-8") as file:
-        json.dump(found, file)
+        json.dump(summary(plan["root"] + os.sep), file)
     os._exit(0)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from valve_plugin import codec
 from valve_plugin.errors import RecordError
+from valve_plugin.records import Record
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.sandbox import Sandbox
@@ -18,12 +20,31 @@ from valve_plugin.tasks.repository import Prepared
 from valve_plugin.tasks.smith import Candidate
 from valve_plugin.tasks.syntax import parsed
 
-Reached = dict[str, list[tuple[str, int]]]
-"""Test file to the (file, first line) of the functions its tests call; under "" what collecting them calls."""
-
+MAX_SHARE = 0.6
+"""Where more of the test files than this reach a candidate, looking at those first saves nothing."""
 _SCRIPT = Path(__file__).resolve().with_name("reach.py")
 _SLOWER = 20  # a profiled call takes that much longer at worst
 _HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? ", re.MULTILINE)
+
+
+class Reached(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a watched run of the whole suite called."""
+
+    functions: tuple[tuple[str, int, tuple[str, ...]], ...]
+    """File and first line of a function, and who calls it: test ids if few do, else their files; "" is collecting."""
+    counts: dict[str, int]
+    """How many tests ran in each test file."""
+
+
+class Look(NamedTuple):
+    """What to run first for a candidate."""
+
+    paths: tuple[str, ...]
+    """Test files and test ids."""
+    tests: frozenset[str]
+    """Tests of the suite among them: where all of these pass, nothing notices the bug. Empty: nothing can."""
+    known_bad: int
+    """Tests among them that are not of the suite, and may fail."""
 
 
 def watch(prepared: Prepared, sandbox: Sandbox) -> Reached | None:
@@ -48,31 +69,33 @@ def watch(prepared: Prepared, sandbox: Sandbox) -> Reached | None:
             return None
 
 
-def screener(
-    reached: Mapping[str, Sequence[tuple[str, int]]], read: Callable[[str], str]
-) -> Callable[[Candidate], list[str] | None]:
-    """Return a function from a candidate to the test files that reach it; None: it may be any file. Pure.
+def screener(reached: Reached, suite: Sequence[str], read: Callable[[str], str]) -> Callable[[Candidate], Look | None]:
+    """Return a function from a candidate to the tests that reach it; None: it may be any. Pure.
 
     Args:
+        suite: tests that pass on the untouched source.
         read: returns the untouched text of a file of the tree.
     """
-    by_function: dict[tuple[str, int], list[str]] = {}
-    for file, functions in reached.items():
-        for function in functions:
-            by_function.setdefault(function, []).append(file)
-    every = [file for file in reached if file]
-    executed = {path for path, _ in by_function}  # importing a module counts: its body is code like a function's
+    callers = {(file, line): tests for file, line, tests in reached.functions}
+    executed = {file for file, _ in callers}  # importing a module counts: its body is code like a function's
+    by_file: dict[str, set[str]] = {}
+    for test in suite:
+        by_file.setdefault(test.split("::", 1)[0], set()).add(test)
 
-    def screen(candidate: Candidate) -> list[str] | None:
-        if candidate.file not in executed:
-            return []
+    def screen(candidate: Candidate) -> Look | None:
         found: set[str] = set()
-        for first, last in changed_lines(candidate.patch):
+        for first, last in changed_lines(candidate.patch) if candidate.file in executed else ():
             line = enclosing(read(candidate.file), first, last)
             if line is None:
                 return None
-            found.update(by_function.get((candidate.file, line), ()))
-        return sorted(found) if "" not in found else sorted(every)
+            found.update(callers.get((candidate.file, line), ()))
+        files = set(reached.counts) if "" in found else {name for name in found if "::" not in name}
+        if len(files) > MAX_SHARE * len(by_file):
+            return None
+        ids = {name for name in found if name.split("::", 1)[0] not in files}.intersection(suite)
+        tests = ids.union(*(by_file.get(file, ()) for file in files))
+        known_bad = sum(reached.counts[file] - len(by_file.get(file, ())) for file in files)
+        return Look((*sorted(files), *sorted(ids)), frozenset(tests), max(0, known_bad))
 
     return screen
 
