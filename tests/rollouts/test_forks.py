@@ -108,3 +108,15 @@ def test_the_working_directory_is_not_on_the_import_path(tmp_path):
     code = "import pygments, sys, json; print(json.dumps([pygments.__version__, sys.argv[1:]]))"
     done = subprocess.run(python(code, "a", "b c"), cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)[1] == ["a", "b c"]
+
+
+def test_the_rehearsal_imports_what_a_first_call_would_and_leaves_no_thread():
+    code = """
+    import sys, threading
+    from valve_plugin.rollouts import preload
+    before = {"httpcore", "litellm.llms.openai.openai"} <= set(sys.modules)
+    preload.rehearse()
+    print(before, {"httpcore", "litellm.llms.openai.openai"} <= set(sys.modules), threading.active_count())
+    """
+    done = subprocess.run(python(textwrap.dedent("\n" + code)), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "1"]

@@ -45,8 +45,9 @@ def serve(listener_fd: int, alive_fd: int, directory: Path) -> None:
         alive_fd: read end of a pipe whose write end nobody but the starter holds.
         directory: where the socket is.
     """
-    from valve_plugin.rollouts import preload  # noqa: F401  # litellm: seconds
+    from valve_plugin.rollouts import preload  # litellm: seconds
 
+    preload.rehearse()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page it looks at
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
