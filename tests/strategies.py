@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+from msgspec import UNSET
 
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import (
@@ -25,6 +26,8 @@ from valve_plugin.codec import digest
 from valve_plugin.records import (
     Attempt,
     Bank,
+    Conditions,
+    Decision,
     Item,
     Kind,
     Merge,
@@ -56,6 +59,7 @@ def texts(min_size: int = 0, max_size: int = 30) -> SearchStrategy[str]:
     return st.text(st.characters(exclude_categories=["Cs"]), min_size=min_size, max_size=max_size)
 
 
+conditions = st.just(UNSET) | st.builds(Conditions, confirm=st.booleans(), guard=st.integers(0, 3))
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
 ids = texts(1, 12)
 trails = st.lists(ids, max_size=3, unique=True).map(tuple)
@@ -240,8 +244,9 @@ class _Teller:
         self.epochs += 1
         horizon = self.draw(st.integers(1, 4))
         self.epoch = EpochOpened(
-            epoch=self.epochs, horizon=horizon, delta="0.05", panel_hash=self.panel.hash, reason=self.draw(texts())
-        )
+            epoch=self.epochs, horizon=horizon, delta="0.05", panel_hash=self.panel.hash, reason=self.draw(texts()),
+            conditions=self.draw(conditions),
+        )  # fmt: skip
         self.queries, self.outcomes = 0, None
         self.entries.append(self.epoch)
 
@@ -317,7 +322,7 @@ class _Teller:
     def _record(self, verdict: Verdict, proposal: Proposal) -> None:
         if verdict.decision == "accept":
             self.banks.append(moves.apply(self.banks[-1], proposal))
-            self.outcomes = self._in_panel_order(verdict.outcomes)
+            self.outcomes = self._in_panel_order(verdict.measured)
         self.entries.append(Judged(verdict=verdict, bank_after=self.banks[-1].hash))
 
     def _in_panel_order(self, found: tuple[PanelOutcome, ...]) -> tuple[PanelOutcome, ...]:
@@ -329,14 +334,16 @@ class _Teller:
         assert self.epoch is not None
         assert self.outcomes is not None
         order = tuple(self.draw(st.permutations([task.instance_id for task in self.panel.tasks])))
-        found = self._rollouts(list(order), outcomes if self.draw(st.booleans()) else st.just("resolved"))
-        now, then = [o.outcome for o in self.outcomes], [o.outcome for o in found]
         needed = gate.needed_passes(self.panel.rho, len(order), self.panel.rollouts)
-        length = gate.decisive_prefix(now, then, needed)
-        kept = found if length is None else found[:length]
+        asked = self.epoch.conditions or Conditions()
+        context = digest(self.ordinal)
+        decision, kept = self._stage(order, needed, asked.guard, context)
+        again = None
+        if decision == "accept" and asked.confirm:
+            decision, again = self._stage(order, needed, asked.guard, context)
         return Verdict(
             proposal_id=proposal.id,
-            decision=gate.decide(now, [o.outcome for o in kept], needed),
+            decision=decision,
             epoch=self.epoch.epoch,
             query=self.queries,
             panel_hash=self.panel.hash,
@@ -351,15 +358,29 @@ class _Teller:
             unknown=sum(o.outcome == "errored" for o in kept),
             order=order,
             outcomes=kept,
+            conditions=self.epoch.conditions,
+            confirming=UNSET if again is None else again,
         )
 
-    def _rollouts(self, order: list[str], drawn: SearchStrategy[Outcome]) -> tuple[PanelOutcome, ...]:
+    def _stage(
+        self, order: tuple[str, ...], needed: int, guard: int, context: str
+    ) -> tuple[Decision, tuple[PanelOutcome, ...]]:
+        assert self.outcomes is not None
+        found = self._rollouts(list(order), outcomes if self.draw(st.booleans()) else st.just("resolved"), context)
+        decision, length = gate.stage(self.outcomes, found, needed, guard)
+        return decision, found[:length]
+
+    def _rollouts(
+        self, order: list[str], drawn: SearchStrategy[Outcome], context: str = ""
+    ) -> tuple[PanelOutcome, ...]:
         """r rollouts for each task, in this order, with ordinals never used before."""
         assert self.panel is not None
         first, r = self.ordinal, self.panel.rollouts
         self.ordinal += r
         return tuple(
-            PanelOutcome(task_id=task, ordinal=first + j, outcome=self.draw(drawn), context_hash=digest(first))
+            PanelOutcome(
+                task_id=task, ordinal=first + j, outcome=self.draw(drawn), context_hash=context or digest(first)
+            )
             for task in order
             for j in range(r)
         )

@@ -76,6 +76,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     rollouts: Positive = 3
     """Panel rollouts per task and condition."""
     pairing: Pairing = "paper"
+    confirm: bool = False
+    """An apparent accept has to repeat on as many fresh rollouts. Declared with the epoch."""
+    guard: Count = 0
+    """Reject where a panel task passes so many rollouts fewer, or still fewer; 0: off. Declared with the epoch."""
     horizon: Positive = 100
     """Gate queries declared per epoch."""
     delta: str = "0.05"

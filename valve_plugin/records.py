@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from valve_plugin.codec import digest, digest_bytes
 
@@ -251,6 +251,15 @@ class PanelOutcome(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     context_hash: Hash
 
 
+class Conditions(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an accept takes beyond the margin, declared with the epoch and the same for all its queries."""
+
+    confirm: bool = False
+    """An apparent accept has to repeat, margin and guard, on fresh rollouts."""
+    guard: Count = 0
+    """Reject where some panel task passes so many rollouts fewer than it did, or still fewer; 0: no such guard."""
+
+
 class Verdict(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the gate said about one proposal, with all that is needed to recompute it."""
 
@@ -281,6 +290,28 @@ class Verdict(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Current outcomes kept because the context did not change (pairing "deployed")."""
     deployed: Count = 0
     """Accepts only: panel tasks whose context under the enlarged bank is the judged one; certificates need all."""
+    conditions: Conditions | UnsetType = UNSET
+    """The epoch's; absent where it asks for nothing beyond the margin."""
+    confirming: tuple[PanelOutcome, ...] | UnsetType = UNSET
+    """The fresh rollouts an apparent accept had to repeat on, up to their decisive prefix (complete for an accept), in
+    canonical order; absent where `outcomes` were no apparent accept or nothing asks for a repetition."""
+
+    @property
+    def measured(self) -> tuple[PanelOutcome, ...]:
+        """The candidate's last measurement: of an accept the one that is carried forward (see `bank.replay`)."""
+        return self.reused + (self.confirming or self.outcomes)
+
+    @property
+    def net(self) -> tuple[int, int]:
+        """Least and greatest net additional passes of `measured`, what was lost or not run counting as both values."""
+        values = [o.outcome for o in self.measured]
+        low = values.count("resolved") - self.current_passes
+        return low, low + values.count("errored") + self.n_tasks * self.rollouts - len(values)
+
+    @property
+    def ran(self) -> int:
+        """Rollouts that count, confirming ones included."""
+        return len(self.outcomes) + len(self.confirming or ())
 
 
 class PanelResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

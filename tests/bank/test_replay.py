@@ -68,7 +68,7 @@ def test_ordinals_are_above_every_recorded_rollout(story: Story) -> None:
         elif isinstance(entry, Proposed):
             rollouts = entry.attempts
         elif isinstance(entry, Judged) and entry.verdict.decision != "indecisive":  # its query goes on, with the same
-            rollouts = entry.verdict.outcomes
+            rollouts = (*entry.verdict.outcomes, *(entry.verdict.confirming or ()))
         elif isinstance(entry, Evaluated):
             rollouts = entry.outcomes
         for r in rollouts:

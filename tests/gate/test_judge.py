@@ -20,6 +20,7 @@ from valve_plugin.gate.judge import judge
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Attempt, PanelOutcome
 from valve_plugin.theory import gate
+from valve_plugin.theory.receipt import recompute
 
 pytestmark = pytest.mark.usefixtures("plugins")
 
@@ -29,7 +30,7 @@ def test_a_verdict_can_be_recomputed_and_changes_nothing_by_itself(bank, setting
     proposal = new_proposal(bank)
     seen = []
     verdict = judge(settings(store, workers=3), bank, proposal, lambda name, data: seen.append(name))
-    assert gate.recompute(verdict, store.current_outcomes()) == []
+    assert recompute(verdict, store.current_outcomes()) == []
     assert verdict.query == store.queries_used() + 1
     assert seen[0] == "gate_started"
     assert seen.count("rollout_finished") >= len(verdict.outcomes)

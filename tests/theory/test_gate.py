@@ -9,10 +9,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
+from tests.strategies import conditions
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import PanelOutcome, Verdict
 from valve_plugin.theory import gate
+from valve_plugin.theory.receipt import recompute
 
 KNOWN = ("resolved", "unresolved")
 outcomes = st.sampled_from(("resolved", "unresolved", "errored"))
@@ -105,9 +108,9 @@ def test_more_candidate_than_current_outcomes_is_a_bug_of_the_caller():
         gate.decide(["resolved"], ["resolved"] * 2, 1)
 
 
-def cells(per_task):
+def cells(per_task, first=0):
     return tuple(
-        PanelOutcome(task_id=task, ordinal=j, outcome=o, context_hash=HASH)
+        PanelOutcome(task_id=task, ordinal=first + j, outcome=o, context_hash=HASH)
         for task, row in per_task.items()
         for j, o in enumerate(row)
     )
@@ -176,23 +179,29 @@ def verdicts(draw):
     reused = tuple(o for o in current if o.task_id in kept)
     order = gate.order(tasks, current, current)
     fresh = cells({t: draw(row) for t in order if t not in kept})
-    now, before = [o.outcome for o in current], [o.outcome for o in reused]
     needed = gate.needed_passes(rho, n, r)
-    length = gate.decisive_prefix(now, before + [o.outcome for o in fresh], needed)
+    asked = draw(conditions)
+    guard = asked.guard if asked else 0
+    decision, length = gate.stage(current, reused + fresh, needed, guard)
     judged = fresh if length is None else fresh[: max(0, length - len(reused))]
-    values = [o.outcome for o in judged]
+    confirming = UNSET
+    if decision == "accept" and asked and asked.confirm:
+        again = cells({t: draw(row) for t in order if t not in kept}, first=r)
+        decision, length = gate.stage(current, reused + again, needed, guard)
+        confirming = again if length is None else again[: length - len(reused)]
+    now, values = [o.outcome for o in current], [o.outcome for o in judged]
     verdict = Verdict(
-        proposal_id="p", decision=gate.decide(now, before + values, needed), epoch=1, query=1, panel_hash=HASH,
+        proposal_id="p", decision=decision, epoch=1, query=1, panel_hash=HASH,
         bank_hash=HASH, pairing="deployed" if kept else "paper", rho=rho, n_tasks=n, rollouts=r, needed=needed,
         current_passes=gate.passes(now), candidate_passes=gate.passes(values), unknown=gate.unknown(values),
-        order=order, outcomes=judged, reused=reused,
+        order=order, outcomes=judged, reused=reused, conditions=asked, confirming=confirming,
     )  # fmt: skip
     return verdict, current
 
 
 @given(verdicts())
 def test_a_sound_verdict_recomputes(case):
-    assert gate.recompute(*case) == []
+    assert recompute(*case) == []
 
 
 CHANGES = {
@@ -205,6 +214,7 @@ CHANGES = {
     "n_tasks": lambda v: v.n_tasks + 1,
     "rollouts": lambda v: v.rollouts + 1,
     "order": lambda v: ("stranger", *v.order[1:]),
+    "confirming": lambda v: v.confirming[:-1] if v.confirming else v.outcomes or cells({"t0": ["resolved"]}),
 }
 
 
@@ -212,7 +222,38 @@ CHANGES = {
 def test_a_changed_verdict_does_not(case, name):
     verdict, current = case
     changed = msgspec.structs.replace(verdict, **{name: CHANGES[name](verdict)})
-    assert gate.recompute(changed, current) != []
+    assert recompute(changed, current) != []
+
+
+@given(sides(st.sampled_from(KNOWN)), st.integers(0, 3), st.integers(1, 3))
+def test_a_guarded_measurement_agrees_with_every_completion(case, guard, r):
+    """Decided is what no completion changes; the guard looks at every task, the margin at all of them together."""
+    current, candidate, needed = case
+    now = numbered(current, r)
+    then = numbered(candidate, r)
+
+    def verdict(values):
+        whole = numbered(values, r)
+        passed = {t: [sum(o.outcome == "resolved" and o.task_id == t for o in side) for side in (now, whole)]
+                  for t in {o.task_id for o in now}}  # fmt: skip
+        fell = guard and any(before - after >= guard for before, after in passed.values())
+        return "reject" if fell or sum(b - a for a, b in passed.values()) < needed else "accept"
+
+    def settled(length):
+        found = {verdict(c) for c in completions(candidate[:length], len(current))}
+        complete = length == len(current) and "errored" not in candidate
+        return found.pop() if found == {"reject"} or (found == {"accept"} and complete) else None
+
+    first = next((k for k in range(len(candidate) + 1) if settled(k)), None)
+    decision, length = gate.stage(now, then, needed, guard)
+    assert length == first
+    assert decision == ("indecisive" if first is None else settled(first))
+
+
+def numbered(values, r):
+    return tuple(
+        PanelOutcome(task_id=f"t{i // r}", ordinal=i % r, outcome=o, context_hash=HASH) for i, o in enumerate(values)
+    )
 
 
 @given(verdicts(), st.data())
@@ -231,4 +272,4 @@ def test_a_changed_outcome_does_not(case, data):
             continue
         if change.get("ordinal") and i == len(verdict.outcomes) - 1 and i % verdict.rollouts == 0:
             continue  # the first ordinal of the last task, likewise
-        assert gate.recompute(msgspec.structs.replace(verdict, outcomes=new), current) != []
+        assert recompute(msgspec.structs.replace(verdict, outcomes=new), current) != []

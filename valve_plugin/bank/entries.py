@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from valve_plugin.records import (
     SCHEMA_VERSION,
     AttemptOutcome,
+    Conditions,
     Count,
     Hash,
     Kind,
@@ -48,6 +49,8 @@ class EpochOpened(Record, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """δ as decimal text; this epoch spends δ/(e(e+1))."""
     panel_hash: Hash
     reason: str
+    conditions: Conditions | UnsetType = UNSET
+    """What an accept takes beyond the margin; absent: nothing."""
 
 
 class Baseline(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="baseline"):

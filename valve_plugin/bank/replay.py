@@ -1,4 +1,11 @@
-"""The state a ledger's entries lead to. The one place that says which entry may follow which."""
+"""The state a ledger's entries lead to. The one place that says which entry may follow which.
+
+Which outcomes an accept carries forward: those of its last measurement, so the confirming ones where the epoch asks
+for confirmation. They reach the margin as the first did, which is all that thm:conv-main needs. They are no less
+flattering: an accept takes both measurements above the same margin, and given that, one is like the other. What
+confirming changes is who gets that far. Carrying the lower, or the mean of both, would flatter less, but compare
+unlike with unlike in the next gate; see `report.drift` for how much a carried score flatters.
+"""
 
 from __future__ import annotations
 
@@ -121,12 +128,12 @@ class Replay:
                 f"bank_after is {entry.bank_after[:12]}, but {verdict.decision} leads to {after.hash[:12]}"
             )
         if verdict.decision != "indecisive":  # else the query goes on with the same rollouts
-            self._use(verdict.outcomes)
+            self._use((*verdict.outcomes, *(verdict.confirming or ())))
         self.queries = verdict.query
         self._open_query = verdict.proposal_id if verdict.decision == "indecisive" else ""
         if verdict.decision == "accept":
             self.banks.append(after)
-            self.outcomes = self._in_panel_order(verdict.reused + verdict.outcomes)
+            self.outcomes = self._in_panel_order(verdict.measured)
 
     @_feed.register
     def _taken(self, entry: Taken) -> None:
@@ -185,6 +192,8 @@ class Replay:
         terms = (len(self.panel.tasks), self.panel.rollouts, self.panel.rho, self.panel.pairing)
         if (verdict.n_tasks, verdict.rollouts, verdict.rho, verdict.pairing) != terms:
             raise RecordError(f"a verdict by other terms (N, r, rho, pairing) than the panel's {terms}")
+        if verdict.conditions != epoch.conditions:
+            raise RecordError(f"a verdict under {verdict.conditions}, but epoch {epoch.epoch} has {epoch.conditions}")
         self._proposal(verdict.proposal_id)
         again = verdict.query == self.queries and verdict.proposal_id == self._open_query
         if verdict.query != self.queries + 1 and not again:
@@ -218,7 +227,7 @@ class Replay:
     def _after(self, verdict: Verdict) -> Bank:
         if verdict.decision != "accept":
             return self.bank
-        self._require_complete(verdict.reused + verdict.outcomes, "an accept")
+        self._require_complete(verdict.measured, "an accept")
         return self._moved(verdict.proposal_id)
 
     def _moved(self, proposal_id: str) -> Bank:

@@ -242,8 +242,8 @@ def _holder(note: Path) -> str:
 
 def _require_sound(entry: Judged, current: tuple[PanelOutcome, ...] | None) -> None:
     """Refuse to record a verdict that `verify` would reject."""
-    from valve_plugin.theory import gate
+    from valve_plugin.theory.receipt import recompute
 
-    problems = gate.recompute(entry.verdict, current or ())
+    problems = recompute(entry.verdict, current or ())
     if problems:
         raise RecordError(f"verdict on proposal {entry.verdict.proposal_id} is not sound: {'; '.join(problems)}")

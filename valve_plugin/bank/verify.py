@@ -21,7 +21,7 @@ from valve_plugin.codec import decode, pretty
 from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, ConfigError, RecordError
 from valve_plugin.records import Record
 from valve_plugin.schemas import load as load_schema
-from valve_plugin.theory import gate
+from valve_plugin.theory.receipt import recompute
 
 _REMADE = f"the next write makes it again from {ledger.FILE_NAME}"
 _MAX_PER_DOCUMENT = 5  # schema violations listed of one document
@@ -85,7 +85,7 @@ def _verdicts(lines: list[ledger.Line]) -> Iterator[Finding]:
     for line in lines:
         if isinstance(line.entry, Judged):
             try:
-                problems = gate.recompute(line.entry.verdict, state.outcomes or ())
+                problems = recompute(line.entry.verdict, state.outcomes or ())
             except ConfigError as e:  # the panel's rho is no number
                 problems = [str(e)]
             for problem in problems:

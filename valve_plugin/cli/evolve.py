@@ -146,7 +146,7 @@ def _cells(row: Row) -> list[object]:
 
     proposed = output.plural(len(row.proposal.items), "item") if row.proposal.items else "nothing"
     verdict = row.verdict
-    ran = f"{len(verdict.outcomes)}/{verdict.n_tasks * verdict.rollouts}" if verdict else ""
+    ran = f"{verdict.ran}/{verdict.n_tasks * verdict.rollouts}" if verdict else ""
     net = net_passes(verdict) if verdict else ""
     task = row.task_id.rpartition(".")[2]  # SWE-smith ids begin with the repository and its commit
     return [task, f"{row.passed}/{row.attempts}", proposed, row.outcome, net, ran, row.version]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from valve_plugin.bank.entries import (
@@ -17,7 +18,7 @@ from valve_plugin.bank.entries import (
     Taken,
 )
 from valve_plugin.cli.output import plural
-from valve_plugin.records import Verdict
+from valve_plugin.records import Conditions, PanelOutcome, Verdict
 
 
 def words(entry: Entry) -> str:
@@ -28,9 +29,8 @@ def words(entry: Entry) -> str:
         case PanelFixed(panel=panel):
             size = f"{plural(len(panel.tasks), 'task')} x {plural(panel.rollouts, 'rollout')}"
             return f"fixed a panel of {size}, margin {panel.rho}"
-        case EpochOpened(epoch=epoch, horizon=horizon, delta=delta, reason=reason):
-            why = f": {reason}" if reason else ""
-            return f"opened epoch {epoch} for {plural(horizon, 'gate query', 'gate queries')} at delta {delta}{why}"
+        case EpochOpened():
+            return _opened(entry)
         case Baseline(result=result):
             return f"measured the current bank: {result.passes} of {len(result.outcomes)} panel rollouts passed"
         case Proposed():
@@ -42,6 +42,15 @@ def words(entry: Entry) -> str:
         case Evaluated():
             return _evaluated(entry)
     return type(entry).__name__
+
+
+def _opened(entry: EpochOpened) -> str:
+    asked = entry.conditions or Conditions()
+    beyond = ", accepts repeated on fresh rollouts" if asked.confirm else ""
+    beyond += f", no task {plural(asked.guard, 'pass', 'passes')} fewer" if asked.guard else ""
+    why = f": {entry.reason}" if entry.reason else ""
+    queries = plural(entry.horizon, "gate query", "gate queries")
+    return f"opened epoch {entry.epoch} for {queries} at delta {entry.delta}{beyond}{why}"
 
 
 def facts(number: int, entry: Entry) -> dict[str, Any]:
@@ -62,22 +71,25 @@ def style(entry: Entry) -> str:
 
 def brief(verdict: Verdict) -> str:
     """Return a verdict in a few words."""
-    total, ran = verdict.n_tasks * verdict.rollouts, len(verdict.outcomes)
-    details = [f"net passes {net_passes(verdict)}, {_signed(verdict.needed)} needed", f"{ran} of {total} rollouts"]
+    total, wanted = verdict.n_tasks * verdict.rollouts, f"{_signed(verdict.needed)} needed"
+    details = [f"net passes {net_passes(verdict)}, {wanted}", f"{verdict.ran} of {total} rollouts"]
+    if verdict.confirming:
+        first = verdict.candidate_passes + _passes(verdict.reused) - verdict.current_passes
+        details[0] = f"net passes {_signed(first)} at first, {net_passes(verdict)} when repeated, {wanted}"
+        details[1] = f"{verdict.ran} of {2 * total} rollouts"
+    if verdict.decision == "reject" and verdict.net[1] >= verdict.needed and verdict.conditions:
+        details.append(f"a task passed {verdict.conditions.guard} or more rollouts fewer")
     if verdict.reused:
         details.append(f"{len(verdict.reused)} outcomes kept")
-    if verdict.unknown:
-        details.append(f"{verdict.unknown} lost to errors")
+    if lost := sum(o.outcome == "errored" for o in (*verdict.outcomes, *(verdict.confirming or ()))):
+        details.append(f"{lost} lost to errors")
     where = f"query {verdict.query} of epoch {verdict.epoch}"
     return f"{verdict.decision} {verdict.proposal_id}: {', '.join(details)} ({where})"
 
 
 def net_passes(verdict: Verdict) -> str:
     """Return the net gain in passes: an interval where rollouts were not run or got lost."""
-    reused = sum(o.outcome == "resolved" for o in verdict.reused)
-    low = verdict.candidate_passes + reused - verdict.current_passes
-    total = verdict.n_tasks * verdict.rollouts
-    high = low + verdict.unknown + total - len(verdict.outcomes) - len(verdict.reused)
+    low, high = verdict.net
     return _signed(low) if low == high else f"{_signed(low)} to {_signed(high)}"
 
 
@@ -87,6 +99,10 @@ def _evaluated(entry: Evaluated) -> str:
     passed = f"{results['resolved']} of {len(entry.outcomes)} rollouts passed"
     lost = f", {results['errored']} lost to errors, so not final" if results["errored"] else ""
     return f"read the holdout for {what}: {passed} on {plural(len(entry.holdout), 'task')}{lost}"
+
+
+def _passes(outcomes: Sequence[PanelOutcome]) -> int:
+    return sum(o.outcome == "resolved" for o in outcomes)
 
 
 def _signed(number: int) -> str:

@@ -44,6 +44,9 @@ def run(
     proposal: Annotated[
         str, typer.Option("--proposal", metavar="FILE", help="Measure the bank with this proposal; - reads stdin.")
     ] = "",
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Measure the proposal on the fresh rollouts that confirm an accept.")
+    ] = False,
     tasks: Tasks = "",
     bank: BankDir = "",
     workers: Workers = None,
@@ -73,6 +76,8 @@ def run(
 
     if current == bool(proposal):
         raise ConfigError("say what to measure: --current, or --proposal FILE")
+    if confirm and current:
+        raise ConfigError("--confirm goes with --proposal: the current bank has nothing to repeat")
     stop_with(parent)
     forks.borrow(fork_server)
     store = BankStore.open(bank_dir(bank))
@@ -81,10 +86,10 @@ def run(
     with ExitStack() as stack:
         if simulate:
             settings = stack.enter_context(simulation(taskset, settings))
-        _print(store, settings, taskset.tasks, _read(proposal) if proposal else None)
+        _print(store, settings, taskset.tasks, _read(proposal) if proposal else None, confirm=confirm)
 
 
-def _print(store: BankStore, settings: Settings, tasks: Any, proposal: Proposal | None) -> None:
+def _print(store: BankStore, settings: Settings, tasks: Any, proposal: Proposal | None, *, confirm: bool) -> None:
     from valve_plugin import plugins
     from valve_plugin.codec import canonical
     from valve_plugin.gate import panel, plan
@@ -98,6 +103,8 @@ def _print(store: BankStore, settings: Settings, tasks: Any, proposal: Proposal 
         if proposal is None
         else plan.gate_plan(settings, store, members, proposal, hook.valve_retrieve)
     )
+    if confirm:
+        planned = plan.continued(planned, settings.rollouts)
     for line in panel.run(hook.valve_attempt, store.local, settings, planned):
         sys.stdout.write(canonical(line).decode() + "\n")
         sys.stdout.flush()

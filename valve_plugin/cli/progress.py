@@ -77,16 +77,22 @@ class Progress:
         self._gate = self._advance(None, "gate", 0, data["rollouts"])
         return f"gate {data['query']:<4} needs {data['current_passes'] + data['needed']} passes"
 
+    def _confirm_started(self, data: Mapping[str, Any]) -> str:
+        self._gate = self._advance(None, "confirm", 0, data["rollouts"])
+        return f"confirm   reached; has to repeat on {data['rollouts']} fresh rollouts"
+
     def _rollout_finished(self, data: Mapping[str, Any]) -> None:
         self.cost_usd += data["cost_usd"]
         self._gate = self._advance(self._gate, "gate", data["done"], data["of"])
 
     def _verdict(self, data: Mapping[str, Any]) -> str:
         wanted = data["current_passes"] + data["needed"]
-        ran = f"{data['rollouts']} of {data['of']} rollouts"
+        ran = f"{data['rollouts']} of {data['of'] * (1 + data['repeated'])} rollouts"
         if data["decision"] == "accept":
             return f"accepted  {data['candidate_passes']} passes, {wanted} needed; now version {data['version']}"
         if data["decision"] == "reject":
+            if data["net"][1] >= data["needed"]:
+                return f"rejected  a panel task lost more passes than the guard allows, after {ran}"
             return f"rejected  {wanted} passes are out of reach after {ran}"
         return f"undecided {ran} are in, but errored ones could change the verdict"
 

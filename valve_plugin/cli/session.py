@@ -91,6 +91,7 @@ def running(
 
     with holding(tasks, bank, given, simulate=simulate, observer=observer) as run:
         stream = fix_panel(run.store, run.settings, run.taskset, new_epoch=new_epoch, gated=gated)
+        _note_conditions(run.store, run.settings)
         yield run._replace(stream=stream)
 
 
@@ -173,6 +174,19 @@ def _open_or_create(bank: str, taskset: TaskSet) -> BankStore:
     for warning in store.warnings:
         output.note(f"valve: {warning}", style="yellow")
     return store
+
+
+def _note_conditions(store: BankStore, settings: Settings) -> None:
+    """What an accept takes is declared with the epoch; say so to who asks for something else in its middle."""
+    from valve_plugin.records import Conditions
+
+    epoch = store.epoch()
+    asked, declared = Conditions(confirm=settings.confirm, guard=settings.guard), epoch and epoch.conditions
+    if epoch and asked not in (Conditions(), declared or Conditions()):
+        output.note(
+            f"valve: epoch {epoch.epoch} keeps the confirm and guard it was opened with; --new-epoch opens another",
+            style="yellow",
+        )
 
 
 def _require_model(settings: Settings) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from valve_plugin.bank import embedding
@@ -13,7 +14,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, TaskError
 from valve_plugin.gate.plan import panel_tasks
-from valve_plugin.records import Panel, PanelTask, Task
+from valve_plugin.records import Conditions, Panel, PanelTask, Task
 from valve_plugin.tasks.load import TaskSet
 
 
@@ -84,8 +85,20 @@ def _unread(store: BankStore, tasks: Sequence[Task]) -> list[Task]:
 
 def _open_epoch(store: BankStore, settings: Settings, panel: Panel, reason: str) -> None:
     number = 1 + sum(isinstance(entry, EpochOpened) for entry in store.entries())
+    if settings.guard > panel.rollouts:
+        raise ConfigError(
+            f"guard is {settings.guard}, expected at most the {panel.rollouts} rollouts a panel task has (0: no guard)"
+        )
+    beyond = Conditions(confirm=settings.confirm, guard=settings.guard)
     store.append(
-        EpochOpened(epoch=number, horizon=settings.horizon, delta=settings.delta, panel_hash=panel.hash, reason=reason)
+        EpochOpened(
+            epoch=number,
+            horizon=settings.horizon,
+            delta=settings.delta,
+            panel_hash=panel.hash,
+            reason=reason,
+            conditions=beyond if beyond != Conditions() else UNSET,
+        )
     )
 
 

@@ -151,14 +151,17 @@ class Steps:
             **about,
             decision=verdict.decision,
             current_passes=verdict.current_passes,
-            candidate_passes=verdict.candidate_passes + sum(o.outcome == "resolved" for o in verdict.reused),
+            candidate_passes=sum(o.outcome == "resolved" for o in verdict.measured),
             needed=verdict.needed,
-            rollouts=len(verdict.outcomes),
+            net=verdict.net,
+            repeated=bool(verdict.confirming),
+            rollouts=verdict.ran,
             of=verdict.n_tasks * verdict.rollouts,
         )
         if verdict.decision == "indecisive":
+            lost = sum(o.outcome == "errored" for o in verdict.measured)
             raise InfrastructureError(
-                f"the verdict about {proposal.id} hangs on {verdict.unknown} errored rollouts; the bank stays, "
+                f"the verdict about {proposal.id} hangs on {lost} errored rollouts; the bank stays, "
                 "and the run pauses: start it again to retry only those"
             )
 

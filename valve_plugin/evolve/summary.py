@@ -71,6 +71,6 @@ def scores(entries: Iterable[Entry]) -> list[Score]:
             version += 1
         elif isinstance(entry, Judged) and entry.verdict.decision == "accept":
             version += 1
-            outcomes = entry.verdict.reused + entry.verdict.outcomes
+            outcomes = entry.verdict.measured
             found.append(Score(version, sum(o.outcome == "resolved" for o in outcomes), len(outcomes)))
     return found

@@ -7,6 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from valve_plugin import plugins
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Baseline, EpochOpened, Judged
@@ -18,6 +20,7 @@ from valve_plugin.gate.plan import (
     Cell,
     Plan,
     baseline_plan,
+    continued,
     deployed_share,
     fixed_panel,
     gate_plan,
@@ -25,7 +28,7 @@ from valve_plugin.gate.plan import (
     panel_tasks,
 )
 from valve_plugin.gate.stream import stream
-from valve_plugin.records import Outcome, PanelOutcome, PanelResult, Proposal, Task, Verdict
+from valve_plugin.records import Conditions, Decision, Outcome, PanelOutcome, PanelResult, Proposal, Task, Verdict
 from valve_plugin.tasks.load import load
 from valve_plugin.theory import gate
 
@@ -43,7 +46,7 @@ def judge(
         settings: `tasks` names the task set the panel was chosen from.
         bank_dir: the bank; its panel is fixed and an epoch is open.
         proposal: at least one new item, not in the bank yet.
-        observe: told about gate_started, rollout_finished, baseline.
+        observe: told about gate_started, confirm_started, rollout_finished, baseline.
 
     Raises:
         HorizonError: all queries of the epoch are used.
@@ -76,9 +79,13 @@ class _Gate:
             "proposal_id": proposal.id, "query": query, "needed": needed, "rollouts": len(plan.cells),
             "current_passes": gate.passes(now), "order": plan.order,
         })  # fmt: skip
-        outcomes = self._candidate(proposal, plan, now, needed)
-        candidate = _values((*plan.reused, *outcomes))
-        decision = gate.decide(now, candidate, needed)
+        asked = epoch.conditions or Conditions()
+        decision, outcomes = self._candidate(proposal, plan, current, needed, asked.guard)
+        confirming = None
+        if decision == "accept" and asked.confirm:
+            plan = continued(plan, self.panel.rollouts)
+            self.observe("confirm_started", {"proposal_id": proposal.id, "rollouts": len(plan.cells)})
+            decision, confirming = self._candidate(proposal, plan, current, needed, asked.guard, confirm=True)
         enlarged = moves.apply(self.store.bank, proposal)
         deployed = decision == "accept" and deployed_share(self.settings, enlarged, self.tasks, plan, self.retrieve)
         return Verdict(
@@ -100,6 +107,8 @@ class _Gate:
             outcomes=outcomes,
             reused=plan.reused,
             deployed=int(deployed),
+            conditions=epoch.conditions,
+            confirming=UNSET if confirming is None else confirming,
         )
 
     def _query(self, proposal: Proposal) -> tuple[EpochOpened, int]:
@@ -143,18 +152,23 @@ class _Gate:
         return current
 
     def _candidate(
-        self, proposal: Proposal, plan: Plan, current: Sequence[Outcome], needed: int
-    ) -> tuple[PanelOutcome, ...]:
-        """Run the candidate's rollouts until their canonical prefix decides; return that prefix."""
+        self,
+        proposal: Proposal,
+        plan: Plan,
+        current: Sequence[PanelOutcome],
+        needed: int,
+        guard: int,
+        *,
+        confirm: bool = False,
+    ) -> tuple[Decision, tuple[PanelOutcome, ...]]:
+        """Run the candidate's rollouts until their canonical prefix decides; return decision and prefix."""
         found: dict[tuple[str, int], PanelOutcome] = {}
-        reused = _values(plan.reused)
-        length = gate.decisive_prefix(current, reused, needed)
+        decision, length = gate.stage(current, plan.reused, needed, guard)
         if length is None:
-            with closing(stream(self.settings, self.store.dir, proposal)) as lines:
+            with closing(stream(self.settings, self.store.dir, proposal, confirm=confirm)) as lines:
                 for line in lines:
                     self._seen(line, plan, found)
-                    known = _values(_prefix(plan, found))
-                    length = gate.decisive_prefix(current, [*reused, *known], needed)
+                    decision, length = gate.stage(current, (*plan.reused, *_prefix(plan, found)), needed, guard)
                     if length is not None:
                         break
         outcomes = _prefix(plan, found)
@@ -162,7 +176,7 @@ class _Gate:
             raise InfrastructureError(
                 f"the panel run ended after {len(found)} of {len(plan.cells)} rollouts; run again"
             )
-        return outcomes if length is None else outcomes[: max(0, length - len(reused))]
+        return decision, outcomes if length is None else outcomes[: max(0, length - len(plan.reused))]
 
     def _seen(self, line: Line, plan: Plan, found: dict[tuple[str, int], PanelOutcome]) -> None:
         o = line.outcome

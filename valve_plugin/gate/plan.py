@@ -118,6 +118,11 @@ def gate_plan(
     return _plan(settings, store, tasks, contexts, order, tuple(o for o in current if o.task_id in kept))
 
 
+def continued(plan: Plan, rollouts: int) -> Plan:
+    """Return the same measurement on the rollouts that come next: what an apparent accept has to repeat on."""
+    return plan._replace(cells=tuple(cell._replace(ordinal=cell.ordinal + rollouts) for cell in plan.cells))
+
+
 def deployed_share(settings: Settings, enlarged: Bank, tasks: Sequence[Task], plan: Plan, retrieve: Retrieve) -> int:
     """Return how many panel tasks would get, from the enlarged bank, exactly the context they were judged under."""
     judged = {cell.task.instance_id: cell.context.hash for cell in plan.cells}
@@ -155,4 +160,5 @@ def history(store: BankStore) -> list[PanelOutcome]:
             outcomes += entry.result.outcomes
         elif isinstance(entry, Judged) and entry.verdict.decision != "indecisive":
             outcomes += entry.verdict.outcomes  # a query that goes on keeps the order it started with
+            outcomes += entry.verdict.confirming or ()
     return outcomes

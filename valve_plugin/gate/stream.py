@@ -22,13 +22,16 @@ from valve_plugin.rollouts.processes import VALVE, kill_tree, python
 _GRACE_SECONDS = 10.0
 
 
-def stream(settings: Settings, bank_dir: Path, proposal: Proposal | None) -> Generator[Line, None, None]:
+def stream(
+    settings: Settings, bank_dir: Path, proposal: Proposal | None, *, confirm: bool = False
+) -> Generator[Line, None, None]:
     """Run `valve panel run` and yield its lines. Closing the generator stops the run and all its rollouts.
 
     Args:
         settings: complete settings of the run; they travel in a private file, since they may hold keys.
         bank_dir: the bank.
         proposal: what to measure; None: the current bank.
+        confirm: measure it on the rollouts after those of its first measurement.
 
     Raises:
         InfrastructureError: the run ended with that kind of error, or died.
@@ -38,7 +41,7 @@ def stream(settings: Settings, bank_dir: Path, proposal: Proposal | None) -> Gen
         asked = Path(private)
         with (asked / "stderr").open("wb+") as errors:
             process = subprocess.Popen(
-                _command(settings, bank_dir, proposal, asked),
+                _command(settings, bank_dir, proposal, asked, ["--confirm"] * confirm),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -53,14 +56,16 @@ def stream(settings: Settings, bank_dir: Path, proposal: Proposal | None) -> Gen
                 _stop(process)
 
 
-def _command(settings: Settings, bank_dir: Path, proposal: Proposal | None, asked: Path) -> list[str]:
+def _command(
+    settings: Settings, bank_dir: Path, proposal: Proposal | None, asked: Path, options: list[str]
+) -> list[str]:
     (asked / "settings.json").write_bytes(canonical(plain(settings)))
     what = ["--current"]
     if proposal is not None:
         (asked / "proposal.json").write_bytes(canonical(proposal))
         what = ["--proposal", str(asked / "proposal.json")]
     command = python(VALVE, "panel", "run", "--bank", str(bank_dir), *what, "--settings", str(asked / "settings.json"))
-    return [*command, "--parent", str(os.getpid()), "--fork-server", forks.lend()]
+    return [*command, *options, "--parent", str(os.getpid()), "--fork-server", forks.lend()]
 
 
 def _check(code: int, errors: IO[bytes]) -> None:

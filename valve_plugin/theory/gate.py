@@ -14,7 +14,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from valve_plugin.errors import ConfigError
-from valve_plugin.records import Decision, Outcome, PanelOutcome, Verdict
+from valve_plugin.records import Decision, Outcome, PanelOutcome
 
 _MAX_DECIMALS = 50  # "1e-999999999" is a number too, and exact arithmetic on it never ends
 
@@ -103,6 +103,43 @@ def decisive_prefix(current: Sequence[Outcome], candidate: Sequence[Outcome], ne
     return len(candidate) if decide(current, candidate, needed) != "indecisive" else None
 
 
+def fall(current: Sequence[PanelOutcome], candidate: Sequence[PanelOutcome], guard: int) -> int | None:
+    """Return after how many candidate outcomes some task is certain to pass `guard` rollouts fewer than it did.
+
+    None while none is, and always for guard 0. Errored outcomes of either side count as both values.
+
+    Args:
+        current: all outcomes of the current bank, r per task.
+        candidate: the candidate's in canonical order, as far as they are known.
+        guard: rollouts a task may not lose, 0 to r.
+    """
+    if not guard:
+        return None
+    runs = Counter(o.task_id for o in current)
+    passed = Counter(o.task_id for o in current if o.outcome == "resolved")
+    spare = {task: r + guard - passed[task] for task, r in runs.items()}  # the failure that makes the fall certain
+    for length, o in enumerate(candidate, start=1):
+        spare[o.task_id] -= o.outcome == "unresolved"
+        if not spare[o.task_id]:
+            return length
+    return None
+
+
+def stage(
+    current: Sequence[PanelOutcome], candidate: Sequence[PanelOutcome], needed: int, guard: int = 0
+) -> tuple[Decision, int | None]:
+    """Return what one measurement of the candidate says, and the length of its shortest prefix that says so.
+
+    As `decide` and `decisive_prefix`, but that a task which falls by `guard` passes is a rejection too. The
+    length is None while nothing is decided.
+    """
+    now, then = [o.outcome for o in current], [o.outcome for o in candidate]
+    by_margin, by_guard = decisive_prefix(now, then, needed), fall(current, candidate, guard)
+    if by_guard is None:
+        return decide(now, then, needed), by_margin
+    return "reject", by_guard if by_margin is None else min(by_margin, by_guard)
+
+
 def pass_chance(passed: int, rollouts: int) -> Fraction:
     """Return the posterior mean of a panel task's chance to pass, after `passed` of `rollouts` recorded rollouts.
 
@@ -132,62 +169,6 @@ def order(tasks: Sequence[str], history: Sequence[PanelOutcome], current: Sequen
 def canonical_cells(tasks: Sequence[str], rollouts: int, first: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return (task id, ordinal) in canonical order; `first` is each task's first unused ordinal."""
     return [(task, first[task] + j) for task in tasks for j in range(rollouts)]
-
-
-def recompute(verdict: Verdict, current: Sequence[PanelOutcome]) -> list[str]:
-    """Return what is wrong with a stored verdict, given the outcomes the current bank had then; empty when sound.
-
-    Recomputes the margin, the canonical order of the outcomes, the counts, and that they are the shortest
-    decisive prefix for the decision that was written.
-    """
-    problems = _misplaced(verdict, current)
-    if problems:  # the sums below would be about something else
-        return problems
-    now = [o.outcome for o in current]
-    judged = [o.outcome for o in verdict.outcomes]
-    candidate = [o.outcome for o in verdict.reused] + judged
-    needed = needed_passes(verdict.rho, verdict.n_tasks, verdict.rollouts)
-    expected = {
-        "needed": needed,
-        "current_passes": passes(now),
-        "candidate_passes": passes(judged),
-        "unknown": unknown(judged),
-        "decision": decide(now, candidate, needed),
-    }
-    for name, value in expected.items():
-        if getattr(verdict, name) != value:
-            problems.append(f"{name} is {getattr(verdict, name)!r}, its outcomes give {value!r}")
-    if expected["decision"] == "reject" and judged and decide(now, candidate[:-1], needed) == "reject":
-        problems.append(f"{len(judged)} outcomes, but fewer decide already: not the shortest decisive prefix")
-    if expected["decision"] == "indecisive" and len(candidate) < len(now):
-        problems.append(f"indecisive, but {len(now) - len(candidate)} of {len(now)} rollouts were not run")
-    return problems
-
-
-def _misplaced(verdict: Verdict, current: Sequence[PanelOutcome]) -> list[str]:
-    """Whether the outcomes are cells of the panel, in canonical order, at all."""
-    reused = {o.task_id for o in verdict.reused}
-    fresh = [task for task in verdict.order if task not in reused]
-    first = {o.task_id: o.ordinal for o in reversed(verdict.outcomes)}
-    cells = canonical_cells(fresh, verdict.rollouts, {task: first.get(task, 0) for task in fresh})
-    cell_of = [(o.task_id, o.ordinal) for o in verdict.outcomes]
-    checks = {
-        f"order does not name {verdict.n_tasks} different tasks": (
-            len(verdict.order) == len(set(verdict.order)) == verdict.n_tasks
-        ),
-        f"the current bank does not have {verdict.rollouts} outcomes for each task of the order": (
-            Counter(o.task_id for o in current) == dict.fromkeys(verdict.order, verdict.rollouts)
-        ),
-        "reused outcomes are not those the current bank has": (
-            verdict.reused == tuple(o for o in current if o.task_id in reused)
-        ),
-        "reuses current outcomes, which pairing 'paper' never does": not reused or verdict.pairing == "deployed",
-        "outcomes are not a prefix of the panel in canonical order": cell_of == cells[: len(cell_of)],
-        "one task was judged under two contexts": (
-            len({(o.task_id, o.context_hash) for o in verdict.outcomes}) == len({task for task, _ in cell_of})
-        ),
-    }
-    return [problem for problem, holds in checks.items() if not holds]
 
 
 def _chances(outcomes: Sequence[PanelOutcome]) -> dict[str, Fraction]:
