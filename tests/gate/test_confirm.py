@@ -14,7 +14,7 @@ from valve_plugin.bank.verify import verify
 from valve_plugin.errors import RecordError
 from valve_plugin.theory.receipt import recompute
 
-CONFIRM = ("-c", "confirm=true", "--limit", "8", "--seed", "SEED")
+CONFIRM = ("-c", "confirm=true", "--limit", "8", "--seed", "5")
 
 
 def verdicts(bank):
@@ -43,16 +43,11 @@ def test_the_second_measurement_is_fresh_decides_and_is_carried(confirmed):
     assert sorted(state.current_outcomes(), key=str) == sorted(accepts[-1].confirming, key=str)
 
 
-def test_it_is_the_same_for_any_number_of_workers(evolve, confirmed, tmp_path):
-    evolve(tmp_path / "bank", *CONFIRM, "--workers", "5")
-    assert (tmp_path / "bank" / "ledger.jsonl").read_bytes() == (confirmed / "ledger.jsonl").read_bytes()
-
-
 def test_what_is_lost_in_it_counts_as_both_values_and_is_all_that_runs_again(evolve, confirmed, tmp_path):
     lost = next(v for v in verdicts(confirmed) if v.decision == "accept").confirming[3]
     down = tmp_path / "down"
     down.write_text(f"panel {lost.task_id[-2:]} {lost.ordinal} {lost.context_hash[:8]}\n")
-    paused = evolve(tmp_path / "bank", *CONFIRM, check=False, TOY_DOWN=str(down))
+    paused = evolve(tmp_path / "bank", *CONFIRM, "--workers", "3", check=False, TOY_DOWN=str(down))
     assert paused.returncode == 3
     assert "hangs on 1 errored rollouts" in paused.stderr
     opened = verdicts(tmp_path / "bank")[-1]
@@ -89,4 +84,4 @@ def test_a_guard_no_task_can_reach_is_refused(evolve, tmp_path):
 
 def _rollouts(bank):
     lines = (BankStore.open(bank).local.dir / "telemetry" / "rollouts.jsonl").read_text().splitlines()
-    return sum(json.loads(line)["source"] == "panel" for line in lines)
+    return sum(json.loads(line)["source"] == "panel" for line in lines if line)

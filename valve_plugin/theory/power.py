@@ -82,7 +82,7 @@ def change(beliefs: Sequence[Belief], effect: float) -> Change:
 def pass_counts(belief: Belief, rollouts: int, how: Change = Change()) -> Chances:  # noqa: B008 (immutable)
     """Return the distribution of a task's passes in `rollouts` rollouts of the candidate."""
     base = [math.comb(rollouts, k) * belief.moment(k, rollouts - k) for k in range(rollouts + 1)]
-    return np.asarray(base) @ _effect_of(how, rollouts)
+    return np.asarray(base) @ effect_of(how, rollouts)
 
 
 @lru_cache(maxsize=4096)
@@ -96,7 +96,7 @@ def gain_counts(belief: Belief, rollouts: int, how: Change = Change()) -> Chance
     moments = [belief.moment(k, 2 * r - k) for k in range(2 * r + 1)]
     ways = [math.comb(r, k) for k in range(r + 1)]
     joint = np.array([[ways[i] * ways[j] * moments[i + j] for j in range(r + 1)] for i in range(r + 1)])
-    joint = joint @ _effect_of(how, r)
+    joint = joint @ effect_of(how, r)
     return np.array([np.trace(joint, offset=d) for d in range(-r, r + 1)])
 
 
@@ -151,6 +151,7 @@ def used_fresh(
     *,
     recorded: Sequence[tuple[int, int]] = (),
     baselines: int = 64,
+    used: Callable[[Sequence[Belief], Sequence[int]], float] | None = None,
 ) -> float:
     """Return the expected rollouts of a gate after a fresh baseline: exact for each of a few drawn baselines.
 
@@ -158,6 +159,7 @@ def used_fresh(
         uniform: gives numbers in [0, 1); the only randomness.
         recorded: for each task (passes, rollouts) recorded so far; the order is as in `gate.order`.
         baselines: how many are drawn.
+        used: expected rollouts against given passes per task; None: those of `used_carried`.
     """
     total = 0.0
     earlier = recorded or [(0, 0)] * len(beliefs)
@@ -166,7 +168,8 @@ def used_fresh(
         keys = [(pass_chance(p + c, of + rollouts), c) for (p, of), c in zip(earlier, now, strict=True)]
         order = sorted(range(len(beliefs)), key=keys.__getitem__)
         after = [beliefs[i].updated(now[i], rollouts - now[i]) for i in order]
-        total += used_carried(after, rollouts, needed, sum(now), how)
+        passed = [now[i] for i in order]
+        total += used(after, passed) if used else used_carried(after, rollouts, needed, sum(now), how)
     return total / baselines
 
 
@@ -178,7 +181,7 @@ def margin_for(beliefs: Sequence[Belief], rollouts: int, false_accept: float) ->
 
 
 @lru_cache(maxsize=1024)
-def _effect_of(how: Change, rollouts: int) -> Chances:
+def effect_of(how: Change, rollouts: int) -> Chances:
     """Return the matrix from passes without the proposal (rows) to passes with it."""
     rows = [np.convolve(_binomial(k, 1 - how.spoil), _binomial(rollouts - k, how.rescue)) for k in range(rollouts + 1)]
     return np.array(rows)
