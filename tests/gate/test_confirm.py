@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import msgspec
 import pytest
 
@@ -83,5 +81,4 @@ def test_a_guard_no_task_can_reach_is_refused(evolve, tmp_path):
 
 
 def _rollouts(bank):
-    lines = (BankStore.open(bank).local.dir / "telemetry" / "rollouts.jsonl").read_text().splitlines()
-    return sum(json.loads(line)["source"] == "panel" for line in lines if line)
+    return (BankStore.open(bank).local.dir / "telemetry" / "rollouts.jsonl").read_bytes().count(b'"source"')
