@@ -69,3 +69,17 @@ def test_the_time_that_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     meter.tick("one")
     assert capsys.readouterr().err.splitlines() == ["[0/4] 0:30  nothing", "[1/4] 1:00, 3:00 left  one"]
     assert minutes(3601) == "60:01"
+
+
+def test_what_an_earlier_run_did_says_nothing_about_the_pace(capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter([0.0, 0.01, 0.02, 20.0, 30.02])
+    meter = Meter(5, lambda: next(times))
+    meter.tick("read back")
+    meter.tick("read back")
+    meter.tick("nothing", counts=False)
+    meter.tick("new")
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "[2/5] 0:00  read back",
+        "[2/5] 0:20  nothing",
+        "[3/5] 0:30, 1:00 left  new",
+    ]

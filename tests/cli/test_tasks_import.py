@@ -45,10 +45,11 @@ def test_rows_over_a_source_tree(project: Path, valve: Run, tmp_path: Path) -> N
         calc.row(problem_statement="other", patch=calc.change(calc.OPS, calc.WRONG_FIX)),
         calc.row(instance_id="elsewhere", patch=calc.change("x\n", "y\n")),
         calc.row(instance_id="list", FAIL_TO_PASS="[broken"),
+        calc.row(instance_id="wordless", problem_statement=None, patch=calc.change(calc.OPS, calc.WRONG_FIX)),
     )
-    options = ["--source", str(tree), "--python", calc.environment(tmp_path)]
+    options = ["--source", str(tree), "--python", calc.environment(tmp_path), "--unsafe-local"]
     made = valve("tasks", "import", given, *options, "--json")
-    assert (made["repository"], made["tasks"]) == ("acme/calc", 1)
+    assert (made["repository"], made["tasks"]) == ("acme/calc", 2)
     expected = [
         "row 6: list: FAIL_TO_PASS is neither",
         "row 2: empty: FAIL_TO_PASS is empty",
@@ -57,8 +58,11 @@ def test_rows_over_a_source_tree(project: Path, valve: Run, tmp_path: Path) -> N
         "elsewhere: its patch does not apply",
     ]
     assert [r[: len(e)] for r, e in zip(made["refusals"], expected, strict=True)] == expected
-    assert load(folder.default("acme/calc")).tasks[0].fail_to_pass == calc.F2P
-    assert "1 task imported, 5 refused" in valve("tasks", "import", given, *options)
+    tasks = load(folder.default("acme/calc")).tasks
+    assert tasks[0].fail_to_pass == calc.F2P
+    assert tasks[1].problem_statement.startswith("high: ")
+    assert "def test_high(self):" in tasks[1].problem_statement
+    assert "2 tasks imported, 5 refused" in valve("tasks", "import", given, *options)
 
 
 def test_branches_of_a_clone(project: Path, valve: Run, tmp_path: Path) -> None:

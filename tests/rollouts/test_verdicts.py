@@ -73,6 +73,13 @@ def test_the_same_test_twice_is_tampering_even_when_signed() -> None:
     assert "a was reported twice" in report.tampered
 
 
+def test_a_failed_part_fails_its_test_whatever_the_test_says() -> None:
+    part = {"test": "a", "when": "part", "outcome": "failed", "raised": True}
+    setup, call, teardown = phases("a")
+    report = read(b"\n".join(signed([{"event": "start"}, setup, part, part, call, teardown, {"event": "end"}])), KEY)
+    assert (report.tampered, report.tests) == ("", {"a": "failed"})
+
+
 def test_a_signed_complaint_is_passed_on() -> None:
     assert read(b"\n".join(signed([{"event": "start"}, {"tampered": "why"}])), KEY).tampered == "why"
 

@@ -96,6 +96,29 @@ def test_the_tree_comes_before_a_package_that_pytest_brought_along(tmp_path: Pat
     assert stable_suite(where, sandboxes.choose(Settings(unsafe_local=True))) == ["tests/test_it.py::test_it"]
 
 
+PARTS = """\
+import unittest
+
+
+class T(unittest.TestCase):
+    def test_good(self):
+        for n in range(3):
+            with self.subTest(n=n):
+                self.assertEqual(n * n, n**2)
+
+    def test_bad(self):
+        for n in range(3):
+            with self.subTest(n=n):
+                self.assertEqual(n * n, n)
+"""
+
+
+def test_a_test_fails_with_any_of_its_parts(tmp_path: Path, data_dir: Path) -> None:
+    """pytest 9 reports each `subTest` while its test is still running."""
+    where = prepare(read(calc.write(tmp_path, files={"tests/test_parts.py": PARTS}) / "repository.toml"))
+    assert stable_suite(where, sandboxes.choose(Settings(unsafe_local=True))) == ["tests/test_parts.py::T::test_good"]
+
+
 def test_a_test_that_varies_leaves_suite_and_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = generating.Row(**{k.lower(): v for k, v in calc.row(FAIL_TO_PASS=("a", "b")).items()})  # type: ignore[arg-type]
     results = {

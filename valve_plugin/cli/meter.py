@@ -7,28 +7,38 @@ from collections.abc import Callable
 
 from valve_plugin.cli import output
 
+_INSTANT = 0.05  # seconds; what comes faster was done by an earlier run
+
 
 class Meter:
-    """Counts towards a total and says how long the rest takes at the pace so far."""
+    """Counts towards a total and says how long the rest takes at the pace so far.
+
+    What a run that was started again only reads back, at its beginning, says nothing about the pace.
+    """
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._total = total
         self._clock = clock
-        self._start = clock()
-        self._done = 0
+        self._start = self._last = self._since = clock()
+        self._done = self._known = 0
+        self._working = False
 
     def tick(self, text: str, *, counts: bool = True, style: str = "") -> None:
         """Print one line; `counts` says whether it brought the total nearer."""
-        self._done += counts
-        output.note(f"{self.shown()}  {text}", style=style)
+        output.note(f"{self.shown(self._done + counts)}  {text}", style=style)
 
     def shown(self, done: int | None = None) -> str:
         """Return how far it is, and the time spent and left; `done` sets how far."""
+        now = self._clock()
         self._done = self._done if done is None else done
-        spent = self._clock() - self._start
-        left = f", {minutes(spent / self._done * (self._total - self._done))} left" if self._done else ""
+        self._working |= now - self._last >= _INSTANT
+        if not self._working:
+            self._known, self._since = self._done, now
+        self._last = now
+        new = self._done - self._known
+        left = f", {minutes((now - self._since) / new * (self._total - self._done))} left" if new else ""
         width = len(str(self._total))
-        return f"[{self._done:{width}}/{self._total}] {minutes(spent)}{left}"
+        return f"[{self._done:{width}}/{self._total}] {minutes(now - self._start)}{left}"
 
 
 def minutes(seconds: float) -> str:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from valve_plugin.tasks.generate import Tried
     from valve_plugin.tasks.load import Row
 
-# Reordering the methods of a class: whole suites were run for hundreds of these and not one failed.
-_FRUITLESS = ("func_pm_class_shuffle_funcs",)
-
 Source = Annotated[
     str, typer.Argument(metavar="[PATH]", help="Checkout, source tree, or pypi:NAME==VERSION. Default: here.")
 ]
@@ -92,8 +89,7 @@ def generate(
     roots = examine({p: c for p, _, c in files}).test_roots
     output.note(f"{output.plural(len(files), 'file')}; looking for places for a bug")
     with make.unpacked(files) as tree:
-        found = smith.candidates(tree, lambda file: skip(file, roots), seed)
-    found = [bug for bug in found if bug.modifier not in _FRUITLESS]
+        found = smith.candidates(tree, lambda file: skip(file, roots), seed, workers)
     output.note(f"{len(found)} candidate bugs")
     repository = make.define_in(directory, name, files, command, python=python, requirements=with_, say=output.note)
     prepared, ground = make.survey(directory, repository, command, sandbox, output.note, workers)

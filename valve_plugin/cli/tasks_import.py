@@ -9,6 +9,7 @@ import typer
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import Json, examples
+from valve_plugin.cli.session import UnsafeLocal
 from valve_plugin.cli.tasks_generate import Out, Python, With
 from valve_plugin.errors import ConfigError
 
@@ -48,14 +49,18 @@ def import_(
     split: Annotated[str, typer.Option("--split", metavar="NAME", help="Of the data set. Default: train.")] = "train",
     python: Python = "",
     with_: With = [],  # noqa: B006 (Typer copies it)
+    unsafe_local: UnsafeLocal = False,
     json: Json = False,
 ) -> None:
     """Import SWE-smith rows as a task set.
 
     Every row is checked: empty FAIL_TO_PASS, ids and bugs that come twice, patches that do not apply to the source
-    are refused, with reasons. Whether the tests agree is what `valve tasks verify` finds out next. Exit code 1
-    when no row could be used.
+    are refused, with reasons. A row without a problem statement gets one as `valve tasks generate` makes them, from
+    a failing test. Whether the tests agree is what `valve tasks verify` finds out next. Exit code 1 when no row could
+    be used.
     """
+    from valve_plugin.config import Settings
+    from valve_plugin.rollouts import sandbox as sandboxes
     from valve_plugin.tasks import folder, importing
     from valve_plugin.tasks.repository import prepare
     from valve_plugin.tasks.rows import choose, read_rows
@@ -68,6 +73,11 @@ def import_(
     prepared = prepare(repository, output.note)
     tasks, unmade = importing.check_states(prepared, tasks)
     refusals += [*bad, *unmade]
+    if wordless := sum(not task.problem_statement.strip() for task in tasks):
+        output.note(f"{output.plural(wordless, 'row')} without a problem statement; made from their failing tests")
+        sandbox = sandboxes.choose(Settings(unsafe_local=unsafe_local))
+        tasks, silent = importing.worded(prepared, tasks, sandbox)
+        refusals += silent
     if tasks:
         folder.write(directory, repository, [importing.to_row(task) for task in tasks], made_by=_COMMAND)
     if json:

@@ -55,6 +55,8 @@ installed: dict[str, set[Any]] = {}
 hooks: dict[str, Any] = {}
 caller_type: type = object
 implementation_type: Any = object
+runner: Any = None
+plumbing: set[int] = set()
 tests: dict[int, tuple[Any, str, Any]] = {}
 watchers: list[Any] = []
 
@@ -87,6 +89,9 @@ def hear(frame: types.FrameType) -> None:
         record('"event":"start"')
         return
     speaker = speakers.get(id(frame.f_code), "")
+    if speaker == "pytest_runtest_makereport" and part_of_test(frame):
+        report_part(said["item"], said["outcome"])
+        return
     if why := stranger(frame):
         refuse(why)
     if speaker == "pytest_collection_finish" and not watchers:
@@ -115,6 +120,23 @@ def report(item: Any, function: Any, when: str, outcome: str, raised: bool) -> N
     record(f'{words},"raised":{"true" if raised is True else "false"}')
 
 
+def part_of_test(frame: types.FrameType | None) -> bool:
+    """True for a report that pytest's runner did not ask for: of a `subTest`, while its test is still running."""
+    frame = frame and frame.f_back
+    while frame is not None and id(frame.f_globals) in plumbing:
+        frame = frame.f_back
+    return frame is None or frame.f_code is not runner
+
+
+def report_part(item: Any, outcome: str) -> None:
+    """Sign that a part of a test failed. Whoever says so is believed: it can only make the test's verdict worse."""
+    known, nodeid, _ = tests.get(id(item), (None, "", None))
+    if known is not item or type(outcome) is not str:
+        refuse("a test was exchanged for another")
+    if outcome == "failed":
+        record(f'"test":{quote(nodeid)},"when":"part","outcome":"failed","raised":true')
+
+
 def record(members: str) -> None:
     """Write one record; each signature covers all records so far, so none can be added, dropped or moved."""
     body = b"{" + members.encode("ascii") + b"}"
@@ -130,7 +152,7 @@ def refuse(why: str) -> None:
 
 def seal(frame: types.FrameType | None, plugins: Any) -> None:
     """Note who and what is there now, before anything of the tree is."""
-    global hooks, caller_type, implementation_type
+    global hooks, caller_type, implementation_type, runner
     hooks = vars(plugins.hook)
     caller_type = type(plugins.hook.pytest_runtest_call)
     implementation_type = type(plugins.hook.pytest_runtest_call.get_hookimpls()[0])
@@ -138,6 +160,8 @@ def seal(frame: types.FrameType | None, plugins: Any) -> None:
     own = [*vars(harness_globals["Reporter"]).values(), harness_globals["main"]]
     speakers.update((id(f.__code__), f.__name__) for f in own if type(f) is types.FunctionType)
     machinery.update((name, m) for name, m in modules.items() if name.split(".")[0] in MACHINERY)
+    runner = machinery["_pytest.runner"].call_and_report.__code__
+    plumbing.update(id(vars(module)) for name, module in machinery.items() if name.split(".")[0] == "pluggy")
     for module in machinery.values():
         bind(vars(module), module.__name__)
         if module.__name__ != "builtins":

@@ -100,6 +100,8 @@ def _packages(prepared: Prepared) -> list[str]:
 
 
 def _trouble(report: verdicts.Report, done: Completed) -> str:
+    if "_pytest.unittest.TestCaseFunction.addS" in report.tampered:
+        return f"{report.tampered}, as pytest-subtests does: use pytest 9, which needs no plugin, or remove it"
     if report.tampered:
         return report.tampered
     if done.limit:

@@ -21,7 +21,8 @@ class Message(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     event: Literal["", "start", "end"] = ""
     tampered: str = ""
     test: str = ""
-    when: Literal["", "setup", "call", "teardown"] = ""
+    when: Literal["", "setup", "call", "teardown", "part"] = ""
+    """`part`: a subTest of it failed; there may be many."""
     outcome: str = ""
     raised: bool = False
 
@@ -47,7 +48,8 @@ def read(output: bytes, key: bytes) -> Report:
         if message.test:
             phases.setdefault(message.test, []).append(message)
     events = {message.event for message in messages}
-    twice = [test for test, parts in phases.items() if len({p.when for p in parts}) != len(parts)]
+    whole = {test: [p.when for p in parts if p.when != "part"] for test, parts in phases.items()}
+    twice = [test for test, parts in whole.items() if len(set(parts)) != len(parts)]
     return Report(
         started="start" in events,
         ended="end" in events,

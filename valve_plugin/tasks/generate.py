@@ -149,7 +149,7 @@ def try_candidate(
     flaky = tuple(sorted(varying))
     if trouble or not failing:
         return Tried(candidate=candidate, flaky=flaky, reason=trouble or "what it breaks is flaky")
-    text = _issue(prepared, bug, candidate.patch, sorted(failing), sandbox)
+    text = issue_text(prepared, bug, candidate.patch, sorted(failing), sandbox)
     if not text:
         return Tried(candidate=candidate, flaky=flaky, reason="every issue text would name the fix")
     row = Row(
@@ -192,7 +192,7 @@ def _confirmed(
     return failing - _passed(again), set(suite) & (_passed(first) ^ _passed(again)), again.trouble
 
 
-def _issue(prepared: Prepared, bug: str, patch: str, failing: Sequence[str], sandbox: Sandbox) -> str:
+def issue_text(prepared: Prepared, bug: str, patch: str, failing: Sequence[str], sandbox: Sandbox) -> str:
     """Return an issue from the shortest failing test whose text does not give the fix away; empty: there is none."""
     kind, _, where = prepared.repository.source.partition(":")
     version = where.replace("==", " ") if kind == "pypi" else "an earlier commit"

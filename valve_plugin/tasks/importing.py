@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from valve_plugin import codec
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Task
 from valve_plugin.rollouts.protect import test_files
+from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.state import state
 from valve_plugin.rollouts.workspace import tree_diff
 from valve_plugin.tasks import history
+from valve_plugin.tasks.generate import issue_text
 from valve_plugin.tasks.git import git, read_tree
 from valve_plugin.tasks.load import Row, check
 from valve_plugin.tasks.repository import Prepared, Repository
@@ -67,7 +69,7 @@ def from_branches(clone: Path, rows: Sequence[Raw]) -> Branches:
 
 
 def check_rows(rows: Sequence[Raw], repository: Repository) -> tuple[list[Task], list[str]]:
-    """Return (usable tasks in order, refusals) of raw rows."""
+    """Return (usable tasks in order, refusals) of raw rows; see `worded` for those without a problem statement."""
     lines, refusals = [], []
     for number, raw in enumerate(rows, 1):
         try:
@@ -75,7 +77,7 @@ def check_rows(rows: Sequence[Raw], repository: Repository) -> tuple[list[Task],
         except RecordError as e:
             lines.append(b"")
             refusals.append(f"line {number}: {raw.get('instance_id', '')}: {e}")
-    tasks, more = check(lines, repository)
+    tasks, more = check(lines, repository, wordless=True)
     return tasks, [re.sub(r"\bline (\d+)", r"row \1", text) for text in (*refusals, *more)]
 
 
@@ -89,6 +91,21 @@ def check_states(prepared: Prepared, tasks: Sequence[Task]) -> tuple[list[Task],
             refusals.append(str(e))
         else:
             good.append(task)
+    return good, refusals
+
+
+def worded(prepared: Prepared, tasks: Sequence[Task], sandbox: Sandbox) -> tuple[list[Task], list[str]]:
+    """Return (tasks that all have a problem statement, refusals): where there is none, one from a failing test."""
+    good, refusals = [], []
+    for task in tasks:
+        if not task.problem_statement.strip():
+            bug = state(prepared, task).bug
+            text = issue_text(prepared, bug, task.patch, task.fail_to_pass, sandbox)
+            if not text:
+                refusals.append(f"{task.instance_id}: no problem statement, and one from its tests would name the fix")
+                continue
+            task = replace(task, problem_statement=text)
+        good.append(task)
     return good, refusals
 
 

@@ -82,9 +82,13 @@ def load(path: Path | str) -> TaskSet:
 
 
 def check(
-    lines: Iterable[bytes], repository: Repository, suite: Sequence[str] | None = None
+    lines: Iterable[bytes], repository: Repository, suite: Sequence[str] | None = None, *, wordless: bool = False
 ) -> tuple[list[Task], list[str]]:
-    """Return (usable tasks in order, refusals with line number and reason) of JSON lines. Pure."""
+    """Return (usable tasks in order, refusals with line number and reason) of JSON lines. Pure.
+
+    Args:
+        wordless: take rows without a problem statement too; whoever asks for them finds one.
+    """
     tasks: list[Task] = []
     refusals: list[str] = []
     ids: dict[str, int] = {}
@@ -93,7 +97,7 @@ def check(
         if not line.strip():
             continue
         try:
-            task = _task(line, repository, suite)
+            task = _task(line, repository, suite, wordless)
             if earlier := ids.get(task.instance_id):
                 raise TaskError(f"instance_id {task.instance_id!r} is already in line {earlier}")
             if earlier := contents.get(task.content_hash):
@@ -106,11 +110,13 @@ def check(
     return tasks, refusals
 
 
-def _task(line: bytes, repository: Repository, suite: Sequence[str] | None) -> Task:
+def _task(line: bytes, repository: Repository, suite: Sequence[str] | None, wordless: bool) -> Task:
     if len(line) > _MAX_LINE:
         raise TaskError(f"{len(line):,} bytes, expected at most {_MAX_LINE:,}")
     row = codec.decode(line, Row, where="row")
     _check_row(row, repository)
+    if not wordless and not row.problem_statement.strip():
+        raise TaskError(f"{row.instance_id}: problem_statement is empty; the agent would not know what to do")
     passing = _pass_to_pass(row, suite)
     for name, ids in (("FAIL_TO_PASS", row.fail_to_pass), ("PASS_TO_PASS", passing)):
         _check_ids(ids, f"{row.instance_id}: {name}")
@@ -128,8 +134,6 @@ def _check_row(row: Row, repository: Repository) -> None:
         )
     if not row.fail_to_pass:
         raise TaskError(f"{row.instance_id}: FAIL_TO_PASS is empty, so nothing could ever show that it is solved")
-    if not row.problem_statement.strip():
-        raise TaskError(f"{row.instance_id}: problem_statement is empty; the agent would not know what to do")
     paths = [p for p in _DIFF_PATH.findall(row.patch) if p != "/dev/null"]
     if not paths:
         raise TaskError(f"{row.instance_id}: patch is not a unified diff")

@@ -25,7 +25,7 @@ else:  # pragma: no cover
 
 Files = Mapping[str, bytes]
 PYTEST = "pytest<9"
-"""9 refuses what conftest files did for years, and reports parts of a test while it is still running."""
+"""9 refuses what conftest files did for years."""
 _TEST_DIRS = ("tests", "test", "testing", "testsuite")
 _SOURCE_DIRS = ("src", "lib", "python")
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import Record
+
+# Reordering the methods of a class: whole suites were run for hundreds of these and not one failed.
+FRUITLESS = ("func_pm_class_shuffle_funcs",)
 
 
 class Candidate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,44 +28,55 @@ class Candidate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     patch: str
 
 
-def candidates(root: Path, skip: Callable[[str], bool], seed: int) -> list[Candidate]:
+def candidates(root: Path, skip: Callable[[str], bool], seed: int, workers: int = 1) -> list[Candidate]:
     """Return every bug the modifiers can make in the Python files of a source tree, each once, in a fixed order.
 
     Each (file, line, modifier) draws from its own generator, so the result depends neither on the order of files
-    nor on what else is in the tree.
+    nor on what else is in the tree, nor on `workers`.
 
     Args:
         skip: true for relative paths to leave alone (tests, packaging).
+        workers: processes that look through files.
 
     Raises:
         ConfigError: the extra is not installed.
     """
     try:
-        from swesmith.bug_gen.adapters import get_entities_from_file
-        from swesmith.bug_gen.procedural.python import MODIFIERS_PYTHON
-        from swesmith.bug_gen.utils import generate_patch_fast
+        import swesmith.bug_gen.adapters
+        import swesmith.bug_gen.procedural.python  # noqa: F401 (slow: once, before processes are forked)
     except ImportError as e:
         raise ConfigError(
             f"SWE-smith is not installed ({e}); pip install 'valve-plugin[smith]', from a clone '.[smith]'"
         ) from e
-    found: dict[str, Candidate] = {}
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
-        if skip(name):
-            continue
-        entities: list[Any] = []
-        get_entities_from_file[".py"](entities, str(path), -1)
-        for entity in entities:
-            for modifier in MODIFIERS_PYTHON:
-                if not modifier.can_change(entity):
-                    continue
-                modifier.rand = random.Random(f"{seed}:{name}:{entity.line_start}:{modifier.name}")  # noqa: S311
-                bug = modifier.modify(entity)
-                patch = bug and generate_patch_fast(entity, bug, str(root))
-                if patch:
-                    made = Candidate(modifier=modifier.name, file=name, digest=bug.get_hash(), patch=patch)
-                    found.setdefault(patch, made)
-    return list(found.values())
+    names = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*.py"))]
+    look = partial(_in_file, root, seed)
+    kept = [name for name in names if not skip(name)]
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        found = pool.map(look, kept, chunksize=1)
+    by_patch: dict[str, Candidate] = {}
+    for made in (candidate for of_file in found for candidate in of_file):
+        by_patch.setdefault(made.patch, made)
+    return list(by_patch.values())
+
+
+def _in_file(root: Path, seed: int, name: str) -> list[Candidate]:
+    from swesmith.bug_gen.adapters import get_entities_from_file
+    from swesmith.bug_gen.procedural.python import MODIFIERS_PYTHON
+    from swesmith.bug_gen.utils import generate_patch_fast
+
+    found = []
+    entities: list[Any] = []
+    get_entities_from_file[".py"](entities, str(root / name), -1)
+    for entity in entities:
+        for modifier in MODIFIERS_PYTHON:
+            if modifier.name in FRUITLESS or not modifier.can_change(entity):
+                continue
+            modifier.rand = random.Random(f"{seed}:{name}:{entity.line_start}:{modifier.name}")  # noqa: S311
+            bug = modifier.modify(entity)
+            patch = bug and generate_patch_fast(entity, bug, str(root))
+            if patch:
+                found.append(Candidate(modifier=modifier.name, file=name, digest=bug.get_hash(), patch=patch))
+    return found
 
 
 def spread(found: Iterable[Candidate], seed: int) -> list[Candidate]:
