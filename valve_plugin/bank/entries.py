@@ -60,6 +60,18 @@ class Baseline(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     result: PanelResult
 
 
+class Remeasured(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="remeasured"):
+    """The current bank measured completely once more, on fresh rollouts: a candidate that changes nothing (A/A).
+
+    No query of the horizon: the union bound of thm:reuse-main is over the moves that could be accepted, and this is
+    none. Whatever it shows, no bank changes and no proposer reads it. What is carried forward stays, or
+    chance would decide which of two measurements of one bank the next proposal has to beat.
+    """
+
+    epoch: Positive
+    result: PanelResult
+
+
 class AttemptNote(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One rollout a proposal was learned from."""
 
@@ -118,7 +130,7 @@ class Evaluated(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, t
 
 
 Decision: TypeAlias = Judged | Taken
-Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Baseline | Proposed | Decision | Evaluated
+Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Baseline | Remeasured | Proposed | Decision | Evaluated
 
 
 def decided(entry: Entry) -> str:

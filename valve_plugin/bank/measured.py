@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Proposed, Taken
+from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Proposed, Remeasured, Taken
 from valve_plugin.bank.evaluated import Point, points, sealed
 from valve_plugin.bank.replay import Replay
 from valve_plugin.errors import BankError
@@ -25,6 +25,10 @@ class Complete(NamedTuple):
     what: str
     passes: tuple[int, ...]
     """Resolved rollouts per task, in panel order."""
+    version: int
+    outcomes: tuple[PanelOutcome, ...]
+    again: bool = False
+    """Measured for its own sake (A/A): unlike an accept, not chosen for being high."""
 
 
 class Accepted(NamedTuple):
@@ -48,7 +52,7 @@ class Epoch:
     horizon: int
     """T: queries declared on this panel, in this epoch and those before it."""
     complete: list[Complete] = field(default_factory=list)
-    """The baseline, if there is one yet, then each accept."""
+    """The baseline, if there is one yet, then each accept and each A/A measurement."""
     accepts: list[Accepted] = field(default_factory=list)
     queries: int = 0
 
@@ -96,6 +100,9 @@ def measured(entries: Iterable[Entry]) -> Measured:
             found.taken += 1
         elif isinstance(entry, Baseline):
             found.epochs[-1].complete.append(_complete(f"baseline of epoch {entry.epoch}", state))
+        elif isinstance(entry, Remeasured):
+            what = f"A/A of version {state.bank.version}"
+            found.epochs[-1].complete.append(_counted(what, state, entry.result.outcomes, again=True))
         elif isinstance(entry, Judged):
             _judged(found, state, entry.verdict, before)
     return found
@@ -123,5 +130,11 @@ def _judged(found: Measured, state: Replay, verdict: Verdict, before: tuple[Pane
 def _complete(what: str, state: Replay) -> Complete:
     if state.panel is None or state.outcomes is None:
         raise BankError(f"{what}: no complete outcomes; check the ledger with `valve bank verify`")
-    passed = Counter(o.task_id for o in state.outcomes if o.outcome == "resolved")
-    return Complete(what, tuple(passed[task.instance_id] for task in state.panel.tasks))
+    return _counted(what, state, state.outcomes)
+
+
+def _counted(what: str, state: Replay, outcomes: tuple[PanelOutcome, ...], *, again: bool = False) -> Complete:
+    assert state.panel is not None  # replay refuses a measurement without one
+    passed = Counter(o.task_id for o in outcomes if o.outcome == "resolved")
+    passes = tuple(passed[task.instance_id] for task in state.panel.tasks)
+    return Complete(what, passes, state.bank.version, outcomes, again)

@@ -4,7 +4,7 @@ Which outcomes an accept carries forward: those of its last measurement, so the 
 for confirmation. They reach the margin as the first did, which is all that thm:conv-main needs. They are no less
 flattering: an accept takes both measurements above the same margin, and given that, one is like the other. What
 confirming changes is who gets that far. Carrying the lower, or the mean of both, would flatter less, but compare
-unlike with unlike in the next gate; see `report.drift` for how much a carried score flatters.
+unlike with unlike in the next gate; see `report.again` for how much a carried score flatters.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from valve_plugin.bank.entries import (
     Opened,
     PanelFixed,
     Proposed,
+    Remeasured,
     Taken,
 )
 from valve_plugin.errors import BankCorruptError, HorizonError, RecordError, StaleVerdictError, ValveError
@@ -50,6 +51,8 @@ class Replay:
         """Every task the bank was evaluated on: id -> content hash. Sealed: never learned from or judged on."""
         self.sources: set[str] = set()
         """Ids of all tasks that proposals were learned from."""
+        self.remeasured = 0
+        """A/A measurements of the current bank in the open epoch."""
         self._epochs = 0
         self._open_query = ""  # id of the proposal whose last verdict was indecisive
 
@@ -87,7 +90,7 @@ class Replay:
             )
         self._require_unread(ids, [task.content_hash for task in entry.panel.tasks], "judge")
         self.panel, self.epoch = entry.panel, None
-        self.queries, self.outcomes, self._open_query = 0, None, ""
+        self.queries, self.outcomes, self.remeasured, self._open_query = 0, None, 0, ""
 
     @_feed.register
     def _epoch_opened(self, entry: EpochOpened) -> None:
@@ -96,7 +99,7 @@ class Replay:
         if entry.epoch != self._epochs + 1:
             raise RecordError(f"epoch {entry.epoch} after {self._epochs}, expected {self._epochs + 1}")
         self.epoch, self._epochs = entry, entry.epoch
-        self.queries, self.outcomes, self._open_query = 0, None, ""
+        self.queries, self.outcomes, self.remeasured, self._open_query = 0, None, 0, ""
 
     @_feed.register
     def _baseline(self, entry: Baseline) -> None:
@@ -108,6 +111,22 @@ class Replay:
         self._require_complete(entry.result.outcomes, "the baseline")
         self._use(entry.result.outcomes)
         self.outcomes = self._in_panel_order(entry.result.outcomes)
+
+    @_feed.register
+    def _remeasured(self, entry: Remeasured) -> None:
+        self._require_epoch(entry.epoch)
+        if self.outcomes is None:
+            raise RecordError(f"epoch {entry.epoch} has no baseline to measure again; record that first")
+        if self._open_query:
+            raise RecordError(
+                f"query {self.queries} about proposal {self._open_query} is undecided; finish it first, with `valve gate`: "
+                "a measurement in between would change which rollouts it goes on with"
+            )
+        if entry.result.bank_hash != self.bank.hash:
+            raise StaleVerdictError(f"bank {entry.result.bank_hash[:12]} was measured again, {self._now()}")
+        self._require_complete(entry.result.outcomes, "an A/A measurement")
+        self._use(entry.result.outcomes)
+        self.remeasured += 1
 
     @_feed.register
     def _proposed(self, entry: Proposed) -> None:
@@ -132,6 +151,7 @@ class Replay:
         self.queries = verdict.query
         self._open_query = verdict.proposal_id if verdict.decision == "indecisive" else ""
         if verdict.decision == "accept":
+            self.remeasured = 0
             self.banks.append(after)
             self.outcomes = self._in_panel_order(verdict.measured)
 

@@ -163,6 +163,10 @@ class BankStore:
         """The current bank's panel outcomes, in panel order; None until this epoch's baseline is recorded."""
         return self._state.outcomes
 
+    def remeasured(self) -> int:
+        """How often the current bank was measured again in the open epoch, for its own sake."""
+        return self._state.remeasured
+
     def ordinals(self, task_id: str, context_hash: str) -> int:
         """The first ordinal that no rollout in the ledger has for this task under this block."""
         return self._state.ordinals.get((task_id, context_hash), 0)

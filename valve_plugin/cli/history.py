@@ -15,6 +15,7 @@ from valve_plugin.bank.entries import (
     Opened,
     PanelFixed,
     Proposed,
+    Remeasured,
     Taken,
 )
 from valve_plugin.cli.output import plural
@@ -33,6 +34,8 @@ def words(entry: Entry) -> str:
             return _opened(entry)
         case Baseline(result=result):
             return f"measured the current bank: {result.passes} of {len(result.outcomes)} panel rollouts passed"
+        case Remeasured(result=result):
+            return f"measured the current bank again (A/A): {result.passes} of {len(result.outcomes)} rollouts passed"
         case Proposed():
             return _proposed(entry)
         case Judged(verdict=verdict):

@@ -8,7 +8,10 @@ import typer
 
 from valve_plugin.cli import output
 from valve_plugin.cli.certify import Variance, points, theory_errors
+from valve_plugin.cli.measure import measure as run_gates
+from valve_plugin.cli.measure import show
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
+from valve_plugin.cli.session import Set, Simulate, Tasks, UnsafeLocal, Workers
 from valve_plugin.errors import BankNotFoundError, ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +30,9 @@ def register(app: typer.Typer) -> None:
             "valve plan                                           # this bank's gate, from its recorded outcomes",
             "valve plan --rollouts 9 --rho 0.05                   # what if it were another gate",
             "valve plan --base-rate 0.75 --vmass 0.05             # before anything ran: 50 x 3 at margin 0.02",
+            "valve plan --base-rate 0.75 --vmass 0.05 --confirm   # and if an accept had to repeat?",
+            "valve plan --measure 20 --workers 4                  # try it: 20 proposals that change nothing",
+            "valve plan --base-rate 0.75 --vmass 0.05 --figure gate.svg",
             "valve plan --variance 0.025 --horizon 60 --anchor 0.0583 --json",
         ),
     )(plan)
@@ -68,7 +74,29 @@ def plan(
     mass: Annotated[
         float | None, typer.Option("--vmass", metavar="V", help="Mean of p(1-p) over tasks, with --base-rate.")
     ] = None,
+    confirm: Annotated[
+        bool | None,
+        typer.Option("--confirm/--no-confirm", help="Accepts repeat on fresh rollouts. Default: the epoch's."),
+    ] = None,
+    guard: Annotated[
+        int | None,
+        typer.Option(
+            "--guard", metavar="K", min=0, help="No task may lose K passes; 0: any may. Default: the epoch's."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="SEED", help="Of the baselines averaged over.")] = 0,
+    figure: Annotated[
+        str, typer.Option("--figure", metavar="FILE", help="Draw it too (.svg, .pdf, .png); takes the extra `report`.")
+    ] = "",
+    measure: Annotated[
+        int | None,
+        typer.Option("--measure", metavar="M", min=1, help="First judge the bank against itself, M times in all."),
+    ] = None,
+    tasks: Tasks = "",
+    workers: Workers = None,
+    set_: Set = [],  # noqa: B006 (Typer copies it)
+    simulate: Simulate = False,
+    unsafe_local: UnsafeLocal = False,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
@@ -77,6 +105,10 @@ def plan(
     From the outcomes of complete panels: how often the gate accepts a proposal that changes nothing, or is worth 3,
     5 or 10 points; the rollouts until its verdict; what an epoch costs. And the sizes of holdout and panel for each
     tolerance. Without a bank, or to try another gate, give the numbers.
+
+    With --measure the gate is tried for real: the current bank is measured completely M times on fresh rollouts, each a
+    proposal that changes nothing. The measurements go to the ledger, spend no gate query, change nothing, and go on
+    where they were interrupted.
     """
     from valve_plugin.report import inputs
     from valve_plugin.report import plan as plans
@@ -84,8 +116,10 @@ def plan(
     from valve_plugin.theory.estimates import Spread
 
     store = _store(bank)
+    if measure:
+        run_gates(store, measure, tasks=tasks, workers=workers, set_=set_, simulate=simulate, unsafe_local=unsafe_local)
     known = inputs.recorded(store) if store else None
-    terms = _terms(known, delta, horizon, rollouts, rho)
+    terms = _terms(known, delta, horizon, rollouts, rho, confirm, guard)
     if (base_rate is None) != (mass is None):
         raise ConfigError("--base-rate and --vmass go together: the mean solve rate, and the mean of p(1-p)")
     given = None if base_rate is None or mass is None else Spread(base_rate, mass)
@@ -103,11 +137,16 @@ def plan(
         )  # fmt: skip
         gate = _gate(known, rates, terms, seed)
     price = plans.cost(gate, terms.horizon, store.local.attempts() if store else []) if gate else None
+    again = known.again if known else None
+    if figure:
+        _draw(figure, rates, gate)
     if json:
-        output.emit_json({"sizing": sizes, "variance_from": why, "gate": gate, "cost": price})
+        output.emit_json({"sizing": sizes, "variance_from": why, "gate": gate, "cost": price, "measured": again})
         return
     if gate:
         _show_gate(gate, price)
+    if again:
+        show(again)
     _show_sizes(sizes, why)
 
 
@@ -118,6 +157,8 @@ class _Terms(NamedTuple):
     horizon: int
     rollouts: int
     rho: str
+    confirm: bool
+    guard: int
 
 
 def _store(bank: str) -> BankStore | None:
@@ -130,16 +171,33 @@ def _store(bank: str) -> BankStore | None:
         return None
 
 
-def _terms(known: Recorded | None, delta: float | None, horizon: int | None, rollouts: int | None, rho: str) -> _Terms:
+def _terms(
+    known: Recorded | None,
+    delta: float | None,
+    horizon: int | None,
+    rollouts: int | None,
+    rho: str,
+    confirm: bool | None,
+    guard: int | None,
+) -> _Terms:
     from valve_plugin.theory.gate import needed_passes
 
-    base = _Terms(0.05, 100, 3, "0.02")
+    base = _Terms(0.05, 100, 3, "0.02", False, 0)
     if known:
-        base = _Terms(known.delta, known.horizon, known.panel.rollouts, known.panel.rho)
+        base = _Terms(known.delta, known.horizon, known.panel.rollouts, known.panel.rho, *_conditions(known))
     needed_passes(rho or base.rho, 1, 1)  # refuses what is no margin
     return _Terms(
-        base.delta if delta is None else delta, horizon or base.horizon, rollouts or base.rollouts, rho or base.rho
+        base.delta if delta is None else delta,
+        horizon or base.horizon,
+        rollouts or base.rollouts,
+        rho or base.rho,
+        base.confirm if confirm is None else confirm,
+        base.guard if guard is None else guard,
     )
+
+
+def _conditions(known: Recorded) -> tuple[bool, int]:
+    return known.conditions.confirm, known.conditions.guard
 
 
 def _estimate(known: Recorded | None, rollouts: int) -> tuple[float, str]:
@@ -156,6 +214,7 @@ def _estimate(known: Recorded | None, rollouts: int) -> tuple[float, str]:
 def _gate(known: Recorded | None, rates: Rates | None, terms: _Terms, seed: int) -> GatePlan | None:
     import random
 
+    from valve_plugin.records import Conditions
     from valve_plugin.report.plan import gate_plan
 
     if rates is None:
@@ -170,22 +229,36 @@ def _gate(known: Recorded | None, rates: Rates | None, terms: _Terms, seed: int)
         source=rates.source,
         recorded=rates.counts,
         carried=known.carried if same and known is not None else None,
+        conditions=Conditions(confirm=terms.confirm, guard=terms.guard),
     )
 
 
+def _draw(file: str, rates: Rates | None, gate: GatePlan | None) -> None:
+    from valve_plugin.report.plan_figure import gate_figure
+
+    if rates is None or gate is None:
+        raise ConfigError("--figure draws a gate; without a bank give --base-rate and --vmass")
+    gate_figure(rates.beliefs, gate, file)
+
+
 def _show_gate(gate: GatePlan, price: Cost | None) -> None:
-    from valve_plugin.report.plan import percent
+    from valve_plugin.report.plan import beyond, percent
 
     total = gate.tasks * gate.rollouts
     output.say(
-        f"The gate: {gate.tasks} tasks x {gate.rollouts} rollouts, margin {gate.rho}: "
+        f"The gate: {gate.tasks} tasks x {gate.rollouts} rollouts, margin {gate.rho}{beyond(gate)}: "
         f"an accept takes {output.plural(gate.needed, 'more pass', 'more passes')} of {total}",
         style="bold",
     )
     output.say(f"rates of {gate.source}: mean {100 * gate.mean_rate:.1f} %, noise p(1-p) {gate.noise:.3f}")
     output.say()
     carried = any(o.carried is not None for o in gate.odds)
-    header = ["TRUE EFFECT", "ACCEPTED, FRESH BASELINE", *["ACCEPTED NOW"] * carried, f"ROLLOUTS OF {total}"]
+    header = [
+        "TRUE EFFECT",
+        "ACCEPTED, FRESH BASELINE",
+        *["ACCEPTED NOW"] * carried,
+        f"ROLLOUTS OF {total * (1 + gate.confirm)}",
+    ]
     rows = []
     for o in gate.odds:
         name = "nothing" if o.effect == 0 else f"{points(o.effect)} points"

@@ -73,6 +73,13 @@ class Progress:
     def _baseline(self, data: Mapping[str, Any]) -> str:
         return f"baseline  {data['passes']} of {data['rollouts']} passed"
 
+    def _aa_started(self, data: Mapping[str, Any]) -> str:
+        self._gate = self._advance(None, f"A/A {data['number']} of {data['of']}", 0, data["rollouts"])
+        return f"A/A {data['number']:<5} of {data['of']}: {data['rollouts']} fresh rollouts of the current bank"
+
+    def _aa(self, data: Mapping[str, Any]) -> str:
+        return f"A/A {data['number']:<5} {data['passes']} of {data['rollouts']} passed"
+
     def _gate_started(self, data: Mapping[str, Any]) -> str:
         self._gate = self._advance(None, "gate", 0, data["rollouts"])
         return f"gate {data['query']:<4} needs {data['current_passes'] + data['needed']} passes"

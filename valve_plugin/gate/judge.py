@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from valve_plugin import plugins
 from valve_plugin.bank import moves
-from valve_plugin.bank.entries import Baseline, EpochOpened, Judged
+from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, HorizonError, InfrastructureError, RecordError
@@ -56,6 +56,23 @@ def judge(
     Source: eq:gate, app:impl-validate.
     """
     return _Gate(settings, bank_dir, observe).judge(proposal)
+
+
+def measure(settings: Settings, bank_dir: Path, panels: int, observe: Observe = lambda name, data: None) -> None:
+    """Measure the current bank again, completely and on fresh rollouts, until `panels` such measurements are recorded.
+
+    Each is a do-nothing candidate: an A/A gate. The baseline comes first where the epoch has none. Interrupted and
+    started again, it goes on where it stopped.
+
+    Args:
+        panels: wanted in all, for this bank in this epoch.
+        observe: told about baseline_started, baseline, rollout_finished, aa_started, aa.
+
+    Raises:
+        BankError: no panel is fixed, or no epoch is open.
+        InfrastructureError: a measurement could not be completed; run again to retry what failed.
+    """
+    _Gate(settings, bank_dir, observe).measure(panels)
 
 
 class _Gate:
@@ -111,11 +128,26 @@ class _Gate:
             confirming=UNSET if confirming is None else confirming,
         )
 
-    def _query(self, proposal: Proposal) -> tuple[EpochOpened, int]:
-        """The open epoch and this query's number in it: the same again for a proposal left undecided."""
+    def measure(self, panels: int) -> None:
+        epoch = self._epoch()
+        if self.store.current_outcomes() is None:
+            self._baseline(epoch)
+        for number in range(self.store.remeasured() + 1, panels + 1):
+            plan = baseline_plan(self.settings, self.store, self.tasks, self.retrieve)
+            self.observe("aa_started", {"rollouts": len(plan.cells), "number": number, "of": panels})
+            result = self._complete(plan, "A/A measurement")
+            self.store.append(Remeasured(epoch=epoch.epoch, result=result))
+            self.observe("aa", {"passes": result.passes, "rollouts": len(result.outcomes), "number": number})
+
+    def _epoch(self) -> EpochOpened:
         epoch = self.store.epoch()
         if epoch is None:
             raise BankError(f"{self.store.dir}: no epoch is open, so no horizon is declared; `valve evolve` opens one")
+        return epoch
+
+    def _query(self, proposal: Proposal) -> tuple[EpochOpened, int]:
+        """The open epoch and this query's number in it: the same again for a proposal left undecided."""
+        epoch = self._epoch()
         last = None
         for entry in self.store.entries():
             last = entry.verdict if isinstance(entry, Judged) else last
@@ -133,6 +165,15 @@ class _Gate:
     def _baseline(self, epoch: EpochOpened) -> tuple[PanelOutcome, ...]:
         plan = baseline_plan(self.settings, self.store, self.tasks, self.retrieve)
         self.observe("baseline_started", {"rollouts": len(plan.cells), "bank_hash": self.store.bank.hash})
+        result = self._complete(plan, "baseline")
+        self.store.append(Baseline(epoch=epoch.epoch, result=result))
+        self.observe("baseline", {"passes": result.passes, "rollouts": len(result.outcomes)})
+        current = self.store.current_outcomes()
+        assert current is not None
+        return current
+
+    def _complete(self, plan: Plan, what: str) -> PanelResult:
+        """Measure the current bank by every rollout of the plan."""
         found: dict[tuple[str, int], PanelOutcome] = {}
         with closing(stream(self.settings, self.store.dir, None)) as lines:
             for line in lines:
@@ -141,15 +182,10 @@ class _Gate:
         errored = gate.unknown(_values(outcomes))
         if errored or len(outcomes) < len(plan.cells):
             raise InfrastructureError(
-                f"the baseline has {errored} errored and {len(plan.cells) - len(outcomes)} missing rollouts of "
-                f"{len(plan.cells)}; a baseline is complete or it is none: run again to retry only those"
+                f"the {what} has {errored} errored and {len(plan.cells) - len(outcomes)} missing rollouts of "
+                f"{len(plan.cells)}; a {what} is complete or it is none: run again to retry only those"
             )
-        result = PanelResult(bank_hash=self.store.bank.hash, outcomes=outcomes)
-        self.store.append(Baseline(epoch=epoch.epoch, result=result))
-        self.observe("baseline", {"passes": result.passes, "rollouts": len(outcomes)})
-        current = self.store.current_outcomes()
-        assert current is not None
-        return current
+        return PanelResult(bank_hash=self.store.bank.hash, outcomes=outcomes)
 
     def _candidate(
         self,

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from valve_plugin.bank import embedding, moves, retrieval
-from valve_plugin.bank.entries import Baseline, Judged, PanelFixed
+from valve_plugin.bank.entries import Baseline, Judged, PanelFixed, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, TaskError
@@ -156,7 +156,7 @@ def history(store: BankStore) -> list[PanelOutcome]:
     for entry in store.entries():
         if isinstance(entry, PanelFixed):
             outcomes = []
-        elif isinstance(entry, Baseline):
+        elif isinstance(entry, Baseline | Remeasured):
             outcomes += entry.result.outcomes
         elif isinstance(entry, Judged) and entry.verdict.decision != "indecisive":
             outcomes += entry.verdict.outcomes  # a query that goes on keeps the order it started with

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from valve_plugin.bank.measured import measured
+from valve_plugin.bank.measured import Complete, measured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.gate.plan import history
-from valve_plugin.records import Panel
+from valve_plugin.records import Conditions, Panel
+from valve_plugin.report.again import Again, again
 from valve_plugin.report.plan import Carried, Source
 from valve_plugin.theory import estimates, gate, power
 
@@ -26,6 +28,12 @@ class Recorded(NamedTuple):
     """What each of them was."""
     carried: Carried | None
     """What the next gate compares with; None between epochs."""
+    current: list[tuple[int, ...]]
+    """Those of the current bank: when some were made for their own sake (A/A), only such as nothing selected."""
+    conditions: Conditions
+    """What an accept takes beyond the margin."""
+    again: Again | None
+    """What the A/A measurements of the current bank show."""
 
 
 def recorded(store: BankStore) -> Recorded | None:
@@ -43,6 +51,9 @@ def recorded(store: BankStore) -> Recorded | None:
         panels=[c.passes for c in complete],
         names=[c.what for c in complete],
         carried=_carried(store, last.panel),
+        current=_current(last.complete),
+        conditions=last.opened.conditions or Conditions(),
+        again=again(last, store.current_outcomes() or (), store.bank.version),
     )
 
 
@@ -72,8 +83,14 @@ def rates(known: Recorded | None, given: estimates.Spread | None, size: int | No
     if size not in (None, len(known.panel.tasks)):
         return Rates([estimates.population(estimates.spread(known.panels, r))] * size, "tasks like these", [])
     counts = [(sum(column), r * len(column)) for column in zip(*known.panels, strict=True)]
-    beliefs: Sequence[power.Belief] = estimates.posterior(known.panels, r)
+    beliefs: Sequence[power.Belief] = estimates.posterior(known.panels, r, known.current)
     return Rates(list(beliefs), "these tasks", counts)
+
+
+def _current(complete: Sequence[Complete]) -> list[tuple[int, ...]]:
+    """The last bank's measurements; an accept's own one was chosen for being high, so it yields to unchosen ones."""
+    mine = [c for c in complete if c.version == complete[-1].version]
+    return [c.passes for c in mine if c.again] or [c.passes for c in mine]
 
 
 def _carried(store: BankStore, panel: Panel) -> Carried | None:
@@ -82,4 +99,5 @@ def _carried(store: BankStore, panel: Panel) -> Carried | None:
         return None
     ids = [task.instance_id for task in panel.tasks]
     order = gate.order(ids, history(store), current)
-    return Carried(gate.passes([o.outcome for o in current]), tuple(map(ids.index, order)))
+    passed = Counter(o.task_id for o in current if o.outcome == "resolved")
+    return Carried(tuple(passed[task] for task in ids), tuple(map(ids.index, order)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from valve_plugin.records import Attempt, Record
-from valve_plugin.theory import gate, planning, power
+from valve_plugin.records import Attempt, Conditions, Record
+from valve_plugin.theory import gate, planning, power, repeated
+from valve_plugin.theory.repeated import Gate
 
 FALSE_ACCEPT, POWER, WORTH = 0.05, 0.8, 0.05
 """What a good gate does: accepts nothing for something at most 1 in 20 times, finds +5 points 4 in 5 times."""
@@ -57,6 +58,10 @@ class GatePlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rho: str
     needed: int
     """Net additional passes."""
+    confirm: bool = False
+    """Whether an apparent accept has to repeat."""
+    guard: int = 0
+    """Passes no task may lose; 0: no guard."""
     mean_rate: float
     """Expected share of panel rollouts that pass."""
     noise: float
@@ -87,7 +92,8 @@ class Cost(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Carried(NamedTuple):
     """What an open epoch carries forward."""
 
-    passes: int
+    passes: tuple[int, ...]
+    """Of each task, in panel order."""
     order: tuple[int, ...]
     """Indices of the tasks in the order the next gate uses."""
 
@@ -129,28 +135,32 @@ def gate_plan(
     source: Source,
     recorded: Sequence[tuple[int, int]] = (),
     carried: Carried | None = None,
+    conditions: Conditions = Conditions(),  # noqa: B008 (immutable)
 ) -> GatePlan:
     """Return what a gate over these tasks does with proposals of these effects.
 
     Args:
+        conditions: what an accept takes beyond the margin.
         recorded: (passes, rollouts) of each task in complete panels, where the beliefs are about those tasks.
         carried: what the next gate compares with, where an epoch is open.
         uniform: gives numbers in [0, 1), for the baselines that the expected rollouts are averaged over.
     """
-    needed = gate.needed_passes(rho, len(beliefs), rollouts)
-    odds = tuple(_odds(beliefs, rollouts, needed, e, uniform, recorded, carried) for e in effects)
+    rule = Gate(rollouts, gate.needed_passes(rho, len(beliefs), rollouts), conditions.confirm, conditions.guard)
+    odds = tuple(_odds(beliefs, rule, e, uniform, recorded, carried) for e in effects)
     means = [b.moment(1, 0) for b in beliefs]
     return GatePlan(
         tasks=len(beliefs),
         rollouts=rollouts,
         rho=rho,
-        needed=needed,
+        needed=rule.needed,
+        confirm=rule.confirm,
+        guard=rule.guard,
         mean_rate=sum(means) / len(means),
         noise=sum(b.moment(1, 1) for b in beliefs) / len(beliefs),
         source=source,
         odds=odds,
         baseline=len(beliefs) * rollouts,
-        advice=advice(beliefs, rollouts, rho),
+        advice=advice(beliefs, rollouts, rho, conditions),
     )
 
 
@@ -174,12 +184,16 @@ def cost(plan: GatePlan, queries: int, attempts: Sequence[Attempt]) -> Cost | No
     )
 
 
-def advice(beliefs: Sequence[power.Belief], rollouts: int, rho: str) -> str:
+def advice(
+    beliefs: Sequence[power.Belief],
+    rollouts: int,
+    rho: str,
+    conditions: Conditions = Conditions(),  # noqa: B008 (immutable)
+) -> str:
     """Return one sentence: is this gate any good, and what would make it so."""
-    needed = gate.needed_passes(rho, len(beliefs), rollouts)
-    false = power.accept_fresh(beliefs, rollouts, needed, power.Change())
-    found = _found(beliefs, rollouts, needed)
-    size = f"{len(beliefs)} x {rollouts} at margin {rho}"
+    rule = Gate(rollouts, gate.needed_passes(rho, len(beliefs), rollouts), conditions.confirm, conditions.guard)
+    false, found = _chance(beliefs, rule, power.Change()), _found(beliefs, rule)
+    size = f"{len(beliefs)} x {rollouts} at margin {rho}{beyond(rule)}"
     if found is None:
         return f"{size}: these tasks leave less than 5 points to gain, so choose harder panel tasks."
     now = (
@@ -190,7 +204,7 @@ def advice(beliefs: Sequence[power.Belief], rollouts: int, rho: str) -> str:
         return f"{now}, which is good enough: keep it."
     for more in range(rollouts, min(_MOST_ROLLOUTS, _LARGEST_PANEL // len(beliefs)) + 1):
         asked = power.margin_for(beliefs, more, FALSE_ACCEPT)
-        better = _found(beliefs, more, asked)
+        better = _found(beliefs, Gate(more, asked))
         if better is not None and better >= POWER:
             margin = _margin(asked, len(beliefs) * more)
             return (
@@ -205,10 +219,15 @@ def percent(chance: float) -> str:
     return "< 1 %" if 0 < chance < 0.01 else "> 99 %" if 0.99 < chance < 1 else f"{100 * chance:.0f} %"
 
 
+def beyond(rule: Gate | GatePlan) -> str:
+    """Return in words what an accept takes beyond the margin; empty for nothing."""
+    again = ", accepts repeated" if rule.confirm else ""
+    return again + (f", no task {rule.guard} passes fewer" if rule.guard else "")
+
+
 def _odds(
     beliefs: Sequence[power.Belief],
-    rollouts: int,
-    needed: int,
+    rule: Gate,
     effect: float,
     uniform: Callable[[], float],
     recorded: Sequence[tuple[int, int]],
@@ -218,25 +237,45 @@ def _odds(
         how = power.change(beliefs, effect)
     except ValueError:
         return Odds(effect=effect, fresh=None, carried=None, rollouts=None)
-    fresh = power.accept_fresh(beliefs, rollouts, needed, how)
+    fresh = _chance(beliefs, rule, how)
+
+    def used(ordered: Sequence[power.Belief], passes: Sequence[int]) -> float:
+        return repeated.used_carried(ordered, rule, passes, how)
+
     if carried is None:
-        few = max(8, 3200 // len(beliefs))  # larger panels differ less from one baseline to the next
-        used = power.used_fresh(beliefs, rollouts, needed, how, uniform, recorded=recorded, baselines=few)
-        return Odds(effect=effect, fresh=fresh, carried=None, rollouts=used)
+        few = max(8, (400 if rule.confirm else 3200) // len(beliefs))  # large panels differ less between baselines
+        cost = power.used_fresh(
+            beliefs, rule.rollouts, rule.needed, how, uniform, recorded=recorded, baselines=few, used=used
+        )
+        return Odds(effect=effect, fresh=fresh, carried=None, rollouts=cost)
+    now = [carried.passes[i] for i in carried.order]
     return Odds(
         effect=effect,
         fresh=fresh,
-        carried=power.accept_carried(beliefs, rollouts, needed, carried.passes, how),
-        rollouts=power.used_carried([beliefs[i] for i in carried.order], rollouts, needed, carried.passes, how),
+        carried=_against(beliefs, rule, carried.passes, how),
+        rollouts=used([beliefs[i] for i in carried.order], now),
     )
 
 
-def _found(beliefs: Sequence[power.Belief], rollouts: int, needed: int) -> float | None:
+def _chance(beliefs: Sequence[power.Belief], rule: Gate, how: power.Change) -> float:
+    """The chance of an accept after a fresh baseline; the plain gate has a far cheaper way to the same number."""
+    if rule.confirm or rule.guard:
+        return repeated.accept_fresh(beliefs, rule, how)
+    return power.accept_fresh(beliefs, rule.rollouts, rule.needed, how)
+
+
+def _against(beliefs: Sequence[power.Belief], rule: Gate, passes: Sequence[int], how: power.Change) -> float:
+    if rule.confirm or rule.guard:
+        return repeated.accept_carried(beliefs, rule, passes, how)
+    return power.accept_carried(beliefs, rule.rollouts, rule.needed, sum(passes), how)
+
+
+def _found(beliefs: Sequence[power.Belief], rule: Gate) -> float | None:
     try:
         how = power.change(beliefs, WORTH)
     except ValueError:
         return None
-    return power.accept_fresh(beliefs, rollouts, needed, how)
+    return _chance(beliefs, rule, how)
 
 
 def _margin(needed: int, total: int) -> str:

@@ -59,14 +59,21 @@ def population(rates: Spread) -> Beta:
     return Beta(rates.mean * weight, (1 - rates.mean) * weight)
 
 
-def posterior(panels: Sequence[Sequence[int]], rollouts: int) -> list[Beta]:
-    """Return what is believed about each task's rate under the last bank measured.
+def posterior(
+    panels: Sequence[Sequence[int]], rollouts: int, current: Sequence[Sequence[int]] | None = None
+) -> list[Beta]:
+    """Return what is believed about each task's rate under the current bank.
 
-    The noise of a rate is learned from all measurements, its level from the last one: earlier banks had other
-    rates. An accepted measurement was chosen for being high, so it is likely to flatter its bank a little.
+    The noise of a rate is learned from all measurements, its level from those of the current bank: earlier ones had
+    other rates. An accepted measurement was chosen for being high, so it is likely to flatter its bank a little.
+
+    Args:
+        current: the measurements of the current bank; None: the last one.
     """
-    prior = population(Spread(spread(panels[-1:], rollouts).mean, spread(panels, rollouts).mass))
-    return [prior.updated(passed, rollouts - passed) for passed in panels[-1]]
+    now = current or panels[-1:]
+    prior = population(Spread(spread(now, rollouts).mean, spread(panels, rollouts).mass))
+    passed = [sum(task) for task in zip(*now, strict=True)]
+    return [prior.updated(p, rollouts * len(now) - p) for p in passed]
 
 
 def paired_variance(before: Sequence[int], after: Sequence[int], rollouts: int) -> float:

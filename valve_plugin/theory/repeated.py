@@ -19,6 +19,7 @@ from valve_plugin.theory.power import Belief, Change, effect_of
 from valve_plugin.theory.power import used_carried as used_once
 
 Joint = NDArray[np.float64]
+_LARGEST = 3001  # side of the joint distributions: their transforms take its square
 
 
 class Gate(NamedTuple):
@@ -41,6 +42,8 @@ def accept_fresh(beliefs: Sequence[Belief], gate: Gate, how: Change) -> float:
     """
     r, n = gate.rollouts, len(beliefs)
     size = 2 * n * r + 1
+    if size > _LARGEST:
+        raise ValueError(f"{n} tasks x {r} rollouts, expected at most {_LARGEST // 2} rollouts with confirm or guard")
     grids = {b: _gains(b, gate, how) for b in set(beliefs)}
     chances = _summed([grids[b] for b in beliefs], size)
     start = n * r + gate.needed
