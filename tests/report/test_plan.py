@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tests.cli.banks import TASKS, attempt, sample
 from valve_plugin.bank.store import BankStore
+from valve_plugin.records import Conditions
 from valve_plugin.report import inputs
 from valve_plugin.report.plan import _margin, advice, cost, gate_plan, percent
 from valve_plugin.theory.estimates import Spread, population
@@ -32,7 +33,9 @@ def test_a_bank_is_planned_from_its_last_complete_panel(bank: BankStore) -> None
     known = inputs.recorded(bank)
     assert known is not None
     assert known.panels == [(3, 0), (3, 2)]
-    assert known.carried == inputs.Carried(5, (1, 0))  # bug-b failed more, in the baseline and in the cut-short gate
+    assert known.carried == inputs.Carried(
+        (3, 2), (1, 0)
+    )  # bug-b failed more, in the baseline and in the cut-short gate
     rates = inputs.rates(known, None, None)
     assert rates is not None
     assert rates.counts == [(6, 6), (2, 6)]
@@ -54,6 +57,14 @@ def test_more_than_there_is_to_gain_is_unknown() -> None:
     odds = plan([Known(0.97)] * 10).odds
     assert odds[1].fresh is odds[1].rollouts is None
     assert "less than 5 points to gain" in advice([Known(0.97)] * 10, 3, "0.02")
+
+
+def test_repeating_accepts_is_dearer_and_accepts_less() -> None:
+    once, twice = plan(), plan(conditions=Conditions(confirm=True))
+    for plain, confirmed in zip(once.odds, twice.odds, strict=True):
+        assert confirmed.fresh < plain.fresh
+        assert plain.rollouts < confirmed.rollouts < 2 * plain.rollouts + 1
+    assert "accepts repeated accepts 13 %" in twice.advice
 
 
 def test_advice_names_a_gate_that_is_as_good_as_it_says() -> None:

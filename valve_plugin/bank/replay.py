@@ -119,8 +119,8 @@ class Replay:
             raise RecordError(f"epoch {entry.epoch} has no baseline to measure again; record that first")
         if self._open_query:
             raise RecordError(
-                f"query {self.queries} about proposal {self._open_query} is undecided; finish it first, with `valve gate`: "
-                "a measurement in between would change which rollouts it goes on with"
+                f"query {self.queries} about proposal {self._open_query} is undecided; finish it first "
+                "(`valve gate`): a measurement in between would change which rollouts it goes on with"
             )
         if entry.result.bank_hash != self.bank.hash:
             raise StaleVerdictError(f"bank {entry.result.bank_hash[:12]} was measured again, {self._now()}")

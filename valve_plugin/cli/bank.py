@@ -53,6 +53,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "valve bank verify                            # before trusting a bank someone sent",
             "valve bank verify --bank ../other/.valve --json",
+            "valve bank verify --deep --tasks tasks/      # contexts, duplicates and certificates too",
         ),
     )(verify)
     app.add_typer(group, name="bank")
@@ -125,26 +126,50 @@ def log(
         output.say(f"{number:>5}  {output.one_line(words(entry))}", style=style(entry))
 
 
-def verify(bank: BankDir = "", json: Json = False) -> None:
+def verify(
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Recompute contexts, rollout numbers, duplicates and certificates too.")
+    ] = False,
+    tasks: Annotated[
+        str,
+        typer.Option("--tasks", metavar="TASKS", help="With --deep: task set of the panel. Default: the last used."),
+    ] = "",
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
     """Check all that a bank claims.
 
     Recomputes the ledger's hash chain, replays the bank from it, and decides every verdict anew from its stored
     outcomes. This finds damage and mistakes. It is not a signature: who can write the directory can also write a
     ledger that verifies. Exits with 1 when something does not hold.
+
+    With --deep every context, rollout number, duplicate decision and certificate is derived again too, without a key
+    or network, also on another machine; what takes data that is not here (a task set, an embedding model) is listed.
     """
     from valve_plugin.bank.verify import verify as examine
 
     directory = bank_dir(bank)
-    findings = examine(directory)
+    receipt = None
+    if deep:
+        from valve_plugin.report.receipts import examine as recompute
+
+        receipt = recompute(directory, tasks)
+    findings = receipt.findings if receipt else tuple(examine(directory))
     damaged = any(finding.level == "error" for finding in findings)
     if json:
-        output.emit_json({"bank": str(directory), "intact": not damaged, "findings": findings})
+        more = {"recomputed": receipt.recomputed, "missing": receipt.missing} if receipt else {}
+        output.emit_json({"bank": str(directory), "intact": not damaged, "findings": findings, **more})
     else:
         for finding in findings:
             place = " ".join(filter(None, [finding.file, finding.place]))
             output.say(f"{finding.level}: {place}: {finding.message}", style="red" if finding.level == "error" else "")
         if not damaged:
             output.say(f"{directory}: intact; every verdict follows from its stored outcomes", style="green")
+        if receipt:
+            done = ", ".join(f"{number} {what}" for what, number in receipt.recomputed.items())
+            output.say(f"recomputed: {done or 'nothing'}")
+            for what in receipt.missing:
+                output.say(f"not recomputed: {output.one_line(what)}", style="yellow")
         output.note("Verification detects damage; it is not a signature.")
     if damaged:
         raise typer.Exit(output.FINDING)

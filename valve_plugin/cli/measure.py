@@ -53,8 +53,8 @@ def show(again: Again) -> None:
     flattery = 100 * (again.recorded - again.measured)
     spread = f" (standard error {100 * again.error:.1f})" if again.panels > 1 else ""
     output.say(
-        f"recorded score {100 * again.recorded:.1f} %, measured afresh {100 * again.measured:.1f} %{spread}: the carried "
-        f"one {'flatters' if flattery > 0 else 'understates'} by {abs(flattery):.1f} points; no gate reads this"
+        f"recorded score {100 * again.recorded:.1f} %, measured afresh {100 * again.measured:.1f} %{spread}: the "
+        f"carried one {'flatters' if flattery > 0 else 'understates'} by {abs(flattery):.1f} points; no gate reads this"
     )
     output.say()
 

@@ -1,0 +1,109 @@
+"""Receipts: an honest ledger comes out again, and no number of a verdict can be changed without being found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.evolve.conftest import calc, evolve, toy, whole  # noqa: F401 (fixtures)
+from valve_plugin.bank import ledger
+from valve_plugin.codec import canonical
+from valve_plugin.errors import ConfigError, TaskError
+from valve_plugin.report.receipts import examine
+
+
+@pytest.fixture(scope="module")
+def ungiven(evolve, tmp_path_factory):  # noqa: F811
+    """A bank that was confirmed and guarded, far from where its task set is known."""
+    bank = tmp_path_factory.mktemp("receipts") / "bank"
+    evolve(bank, "-c", "confirm=true", "-c", "guard=2", "--limit", "6", "--seed", "5")
+    return bank
+
+
+@pytest.mark.parametrize("name", ["whole", "ungiven"])
+def test_everything_comes_out_again(request, calc, name):  # noqa: F811
+    found = examine(request.getfixturevalue(name), str(calc))
+    assert (found.findings, found.missing) == ((), ())
+    assert all(found.recomputed[what] for what in ("verdicts", "contexts", "duplicates"))
+
+
+def test_what_is_not_here_is_listed(whole, calc, tmp_path, monkeypatch):  # noqa: F811
+    """Another machine: no user data, so no task set; the rest is recomputed all the same."""
+    bank = shutil.copytree(whole, tmp_path / "copy")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
+    found = examine(bank)
+    assert found.findings == ()
+    assert any("the task set is not here" in what for what in found.missing)
+    assert found.recomputed["verdicts"]
+    with pytest.raises(TaskError, match="no such task directory"):
+        examine(bank, "nowhere")
+    other = shutil.copytree(calc, tmp_path / "tasks")
+    rows = (other / "tasks.jsonl").read_text().splitlines(keepends=True)
+    panel = json.loads((bank / "panel.json").read_text())["tasks"][0]["instance_id"]
+    (other / "tasks.jsonl").write_text("".join(r for r in rows if panel not in r))
+    assert any(panel in what for what in examine(bank, str(other)).missing)
+
+
+def test_a_missing_embedding_is_listed(whole, calc, monkeypatch):  # noqa: F811
+    def missing(settings, panel):
+        raise ConfigError("not here")
+
+    monkeypatch.setattr("valve_plugin.report.receipts.panel_settings", missing)
+    found = examine(whole, str(calc))
+    assert found.findings == ()
+    assert any("rest on embedding 'hashing', which is not here" in what for what in found.missing)
+
+
+def leaves(value, path=()):
+    """Path of every number and text inside."""
+    if isinstance(value, dict):
+        return [leaf for key in sorted(value) for leaf in leaves(value[key], (*path, key))]
+    if isinstance(value, list):
+        return [leaf for i, inner in enumerate(value) for leaf in leaves(inner, (*path, i))]
+    return [path]
+
+
+def changed(value):
+    """Another value of the same type, one that a reader of the file would not notice."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    other = {"resolved": "unresolved", "unresolved": "resolved", "accept": "reject", "reject": "accept"}
+    other |= {"paper": "deployed"}
+    return other.get(value) or value[:-1] + ("0" if value[-1] != "0" else "1")
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_number_of_a_verdict_can_be_changed(ungiven, calc, data, tmp_path):  # noqa: F811
+    """By somebody who makes the whole hash chain anew, so that only recomputing can tell."""
+    lines = [json.loads(line) for line in (ungiven / "ledger.jsonl").read_text().splitlines()]
+    verdicts = [line["entry"]["verdict"] for line in lines if line["entry"]["type"] == "judged"]
+    verdict = data.draw(st.sampled_from(verdicts))
+    *path, last = data.draw(st.sampled_from(leaves(verdict)))
+    inside = verdict
+    for key in path:
+        inside = inside[key]
+    inside[last] = changed(inside[last])
+    bank = tmp_path / "bank"
+    shutil.rmtree(bank, ignore_errors=True)
+    shutil.copytree(ungiven, bank)
+    _write(bank, lines)
+    assert any(f.level == "error" for f in examine(bank, str(calc)).findings), (path, last, inside[last])
+
+
+def _write(bank, lines):
+    """The ledger with these lines, its chain sound, and without the cache that would give it away."""
+    prev, raw = ledger.GENESIS, []
+    for line in lines:
+        line["prev"] = prev
+        raw.append(canonical(line))
+        prev = ledger.hash_of(raw[-1])
+    (bank / "ledger.jsonl").write_bytes(b"".join(line + b"\n" for line in raw))
+    for name in ("bank.json", "panel.json"):
+        (bank / name).unlink(missing_ok=True)
