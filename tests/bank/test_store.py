@@ -22,6 +22,7 @@ from tests.strategies import Story
 from valve_plugin import config
 from valve_plugin.bank import cache, files, ledger
 from valve_plugin.bank.entries import Entry, Judged, Proposed
+from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.codec import digest, pretty
@@ -481,3 +482,15 @@ def test_a_moved_bank_keeps_its_content_but_not_its_local_data(bank_dir: Path) -
 def test_entries_come_in_order(bank_dir: Path, accept: list[Entry]) -> None:
     assert list(BankStore.open(bank_dir).entries()) == accept
     assert isinstance(accept[-1], Judged)
+
+
+def test_a_bank_where_another_one_was_starts_with_nothing_of_it(tmp_path: Path) -> None:
+    for number in range(3):
+        store = BankStore.create(tmp_path / "bank", "owner/name")
+        assert (store.local.queue(), store.local.recall("tasks")) == ([], "")
+        store.local.queue_push({"job": number})
+        store.local.remember("tasks", "somewhere")
+        assert len(store.warnings) == bool(number)
+        shutil.rmtree(tmp_path / "bank")
+    aside = sorted(store.local.dir.parent.glob(f"{store.local.dir.name}.before-*"))
+    assert [len(LocalStore(path).queue()) for path in aside] == [1, 1], "moved, not deleted"

@@ -11,21 +11,38 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from valve_plugin.bank import files
+from valve_plugin.bank.lock import locked
 from valve_plugin.bank.packed import pack, unpack
 from valve_plugin.codec import canonical, decode, digest, digest_bytes
-from valve_plugin.errors import BankError, BankNotFoundError, RecordError
-from valve_plugin.records import Attempt, Context, Kind, Withheld
+from valve_plugin.errors import BankBusyError, BankError, BankNotFoundError, RecordError
+from valve_plugin.records import Attempt, Context, Kind, Record, Withheld
 
 _MAX_BYTES = 1 << 28
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
+USAGE_BYTES = 1 << 20
+"""A log of uses that is larger is folded up."""
+
+_WRITTEN_SECONDS = 60
+"""Whoever opened a log writes his line within this time."""
+
 T = TypeVar("T")
+
+
+class _Folded(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Many lines of a log of uses in one."""
+
+    folded: list[tuple[Kind, str, int]]
+
+
+_USES: Any = tuple[tuple[Kind, str], ...] | _Folded  # Any: a union is no type to the checker
 
 
 class LocalStore:
@@ -35,6 +52,21 @@ class LocalStore:
         self.dir = path
         self.warnings: list[str] = []
         """Files that could not be read and were passed over, one line each."""
+
+    def start_over(self) -> Path | None:
+        """Move away what another bank left here; returns where to, or None when there is nothing.
+
+        Its journal would answer for the new bank's rollouts, and its queue would be judged into it.
+        """
+        if not self.dir.exists():
+            return None
+        for number in count(1):
+            aside = self.dir.with_name(f"{self.dir.name}.before-{number}")
+            with suppress(FileExistsError):
+                aside.mkdir(mode=0o700)  # whoever makes it has the name
+                break
+        self.dir.rename(aside)  # onto an empty directory, which POSIX allows
+        return aside
 
     def add_attempt(self, attempt: Attempt, trajectory: bytes | None = None) -> Attempt:
         """Keep an attempt, and its trajectory if there is one; returns it with the trajectory's file name.
@@ -132,14 +164,36 @@ class LocalStore:
 
     def count_use(self, context: Context) -> None:
         """Count one injection of each of the context's items."""
-        files.append_shared(self._folder() / "usage.jsonl", canonical(context.items))
+        log = self._folder() / "usage.jsonl"
+        files.append_shared(log, canonical(context.items))
+        with suppress(FileNotFoundError, BankBusyError):  # another process does it, or has just done it
+            if log.stat().st_size > USAGE_BYTES:
+                with locked(self.dir / "usage.lock", 0, "another process folds the log up"):
+                    self._fold_usage(log)
 
     def usage(self) -> dict[tuple[Kind, str], int]:
         """Return how often each (kind, name) was injected on this machine."""
         counts: Counter[tuple[Kind, str]] = Counter()
-        for items in self._log(self.dir / "usage.jsonl", tuple[tuple[Kind, str], ...]):
-            counts.update(items)
+        for log in self.dir.glob("usage*.jsonl"):
+            counts.update(self._counted(log))
         return dict(counts)
+
+    def _counted(self, log: Path) -> Counter[tuple[Kind, str]]:
+        counts: Counter[tuple[Kind, str]] = Counter()
+        for line in self._log(log, _USES):
+            counts.update({(kind, name): n for kind, name, n in line.folded} if isinstance(line, _Folded) else line)
+        return counts
+
+    def _fold_usage(self, log: Path) -> None:
+        """Begin a new log, and make one line of each that nobody can still be writing to."""
+        older = sorted(self.dir.glob("usage-*.jsonl"))
+        if log.stat().st_size > USAGE_BYTES:
+            log.rename(self.dir / f"usage-{len(older) + 1:06d}.jsonl")
+        for path in older:
+            state = path.stat()
+            if state.st_size > USAGE_BYTES and time.time() - state.st_mtime > _WRITTEN_SECONDS:
+                line = _Folded(folded=[(kind, name, n) for (kind, name), n in sorted(self._counted(path).items())])
+                files.write_atomic(path, canonical(line) + b"\n")
 
     def telemetry(self, name: str, data: Mapping[str, Any]) -> None:
         """Note times, costs and the like: never read by anything that decides."""

@@ -59,6 +59,8 @@ class BankStore:
         with store._files.locked():
             if os.path.lexists(store._files.ledger):
                 raise BankError(f"{path}: there is a bank already; use it, or choose another place with --bank")
+            if aside := store.local.start_over():
+                store._warn(f"an earlier bank was here; its attempts, journal and queue were moved to {aside}")
             files.write_new(path / ".gitignore", GITIGNORE)
             files.write_new(path / ".gitattributes", GITATTRIBUTES)
             if not files.write_new(path / config.FILE_NAME, toml.encode()) and settings:

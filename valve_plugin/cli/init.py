@@ -101,7 +101,8 @@ def _create(directory: Path, settings: dict[str, Any]) -> bool:
         return False
     if directory.exists() and not _free(directory):
         raise BankError(f"{directory}: exists and is not a bank; move it away, or name another with --bank DIR")
-    BankStore.create(directory, settings["repo"], settings)
+    for warning in BankStore.create(directory, settings["repo"], settings).warnings:
+        output.note(f"valve: {warning}", style="yellow")
     return True
 
 
