@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,13 +24,7 @@ def calc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory with the toy plugin as an installed distribution: put it on PYTHONPATH."""
-    site = tmp_path_factory.mktemp("site")
-    info = site / "toy-1.0.dist-info"
-    info.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("toy.py"), site)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[minisweagent.plugins]\ntoy = toy\n")
-    return site
+    return library.toy_site(tmp_path_factory.mktemp("site"))
 
 
 Evolve = Callable[..., "library.Done"]
@@ -43,7 +36,9 @@ def evolve(calc: Path, toy: Path) -> Evolve:
 
     def run(bank: Path, *arguments: str, check: bool = True, **env: str) -> library.Done:
         path = os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")])
-        return library.valve(*ARGUMENTS, calc, "--bank", bank, *arguments, check=check, PYTHONPATH=path, **env)
+        return library.valve(
+            "evolve", *library.TOY, calc, "--bank", bank, *arguments, check=check, PYTHONPATH=path, **env
+        )
 
     return run
 
@@ -54,9 +49,3 @@ def whole(evolve: Evolve, tmp_path_factory: pytest.TempPathFactory) -> Path:
     bank = tmp_path_factory.mktemp("whole") / "bank"
     evolve(bank)
     return bank
-
-
-ARGUMENTS = (
-    "evolve", "--panel-size", "4", "--rollouts", "2", "--unsafe-local",
-    "-c", 'plugins=["valve","toy"]', "-c", "model=toy", "-c", "embedding=hashing", "-c", "rho=0.1",
-)  # fmt: skip

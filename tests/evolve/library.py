@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +129,23 @@ def _row(number: int, name: str, fixed: str) -> dict[str, object]:
         "PASS_TO_PASS": [f"tests/test_core.py::test_{other}" for other in FUNCTIONS if other != name],
         "problem_statement": f"`{name}` returns wrong values, report number {number}.\n\nIt worked in the past.",
     }
+
+
+TOY = (
+    "--panel-size", "4", "--rollouts", "2", "--unsafe-local",
+    "-c", 'plugins=["valve","toy"]', "-c", "model=toy", "-c", "embedding=hashing", "-c", "rho=0.1",
+)  # fmt: skip
+"""How to evolve with the toy plugin."""
+
+
+def toy_site(site: Path) -> Path:
+    """Make `site` a directory with the toy plugin as an installed distribution, for PYTHONPATH; return it."""
+    info = site / "toy-1.0.dist-info"
+    info.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("toy.py"), site)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[minisweagent.plugins]\ntoy = toy\n")
+    return site
 
 
 Done = subprocess.CompletedProcess[str]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evolve.conftest import ARGUMENTS, calc, evolve, toy, whole  # noqa: F401 (fixtures)
+from tests.evolve.conftest import calc, evolve, toy, whole  # noqa: F401 (fixtures)
 from valve_plugin import config
 from valve_plugin.bank.store import BankStore
 
