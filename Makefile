@@ -1,5 +1,5 @@
 # `make demo` and `make test` need Python >= 3.10 and git, nothing else: they make their own environment. The first run
-# fetches packages and the deepdiff source from the package index; after that, no network, key or model is needed.
+# fetches packages and the funcy source from the package index; after that, no network, key or model is needed.
 
 PYTHON ?= python3
 VENV ?= .venv

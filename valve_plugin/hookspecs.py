@@ -63,7 +63,11 @@ class Steps:
 
     @hookspec(firstresult=True)
     def valve_retrieve(self, settings: Settings, bank: Bank, task_id: str, issue: str) -> Context | None:
-        """Compose the context for one task from the bank."""
+        """Compose the context for one task from the bank.
+
+        With pairing "paper" the gate composes a candidate's context itself, as the paper does; who replaces this step
+        judges by pairing "deployed", else an accept's `deployed` count shows that what was judged is not what is used.
+        """
 
     @hookspec(firstresult=True)
     def valve_attempt(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.evolve.library import valve
 from tests.tools import need
-from valve_plugin.bank.entries import Judged
+from valve_plugin.bank.entries import Judged, Taken
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.codec import digest_bytes
@@ -58,17 +58,20 @@ def test_real_rollouts_give_the_same_ledger_for_any_number_of_workers(calc, tmp_
 
 @pytest.mark.heavy
 def test_the_demo(tmp_path):
-    """On deepdiff: at least one proposal is accepted and one rejected, and a later task's prompt carries the items."""
+    """On funcy, gated beside ungated: real verdicts, sound banks, the same tasks for both."""
     need("bwrap")
-    done = valve("demo", "--fast", "--out", tmp_path / "demo", "--json")
+    out = tmp_path / "demo"
+    done = valve("demo", "--fast", "--out", out, "--json")
     facts = json.loads(done.stdout)
-    outcomes = [p["outcome"] for p in facts["proposals"]]
-    assert {"accept", "reject"} <= set(outcomes)
-    assert facts["verified"]
     assert facts["simulation"]
-    assert facts["carried"]["items"]
-    assert verify(tmp_path / "demo" / "bank") == []
-    assert (tmp_path / "demo" / "local" / "telemetry" / "rollouts.jsonl").stat().st_size
-    refused = valve("demo", "--out", tmp_path / "demo", check=False)
+    assert facts["verified"]
+    assert facts["gated"]["passed"].keys() == facts["ungated"]["passed"].keys(), "both saw the same tasks"
+    assert {"accept", "reject"} <= {p["outcome"] for p in facts["gated"]["proposals"]}, "true of the default seed"
+    assert {p["outcome"] for p in facts["ungated"]["proposals"]} <= {"taken", "empty"}
+    for name, steps in (("gated", Judged), ("ungated", Taken)):
+        assert verify(out / name / "bank") == []
+        assert any(isinstance(e, steps) for e in BankStore.open(out / name / "bank").entries())
+        assert (out / name / "local" / "telemetry" / "rollouts.jsonl").stat().st_size
+    refused = valve("demo", "--out", out, check=False)
     assert refused.returncode == 2
     assert "not an empty directory" in refused.stderr

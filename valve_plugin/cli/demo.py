@@ -1,31 +1,30 @@
-"""`valve demo`: the whole loop on real bugs, with a scripted model, from an empty directory."""
+"""`valve demo`: the whole loop on real bugs, gated and ungated, with a scripted model, from an empty directory."""
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from valve_plugin.cli import output
-from valve_plugin.cli.evolve import facts, show
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import Run, running
 from valve_plugin.errors import ConfigError, SandboxError
+from valve_plugin.hookspecs import hookimpl
 
-if TYPE_CHECKING:
-    from valve_plugin.records import Attempt
-
-FULL = {"panel_size": 6, "rollouts": 3}
+EXAMPLE = "funcy"
+FULL = {"panel_size": 8, "rollouts": 3}
 FAST = {"panel_size": 4, "rollouts": 2}
 FULL_TASKS, FAST_TASKS = 16, 6
-SEED = 4
-"""Of the simulated model. Chosen after looking at eight seeds, so that the short run shows an accept and a rejection;
-seed 0 accepts nothing there. What a demo shows is therefore an illustration, never a rate."""
-_SHOWN_LINES = 14
+SEED = 0
 
 
 def register(app: typer.Typer) -> None:
@@ -33,8 +32,9 @@ def register(app: typer.Typer) -> None:
     app.command(
         "demo",
         epilog=examples(
-            "valve demo                       # 16 tasks, a panel of 6 x 3: minutes",
-            "valve demo --fast --out my-demo  # 6 tasks, a panel of 4 x 2; bank, ledger and telemetry stay in my-demo",
+            "valve demo                       # 16 tasks, a panel of 8 x 3: minutes",
+            "valve demo --fast --out my-demo  # 6 tasks, a panel of 4 x 2; all of it stays in my-demo",
+            "valve demo --seed 7              # another simulated model: other lessons, other verdicts",
         ),
     )(demo)
 
@@ -44,47 +44,87 @@ def demo(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Keep everything here. Default: a new temporary folder.")
     ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", metavar="SEED", help="Another simulated model; the default was chosen to show both verdicts."
-        ),
-    ] = SEED,
-    workers: Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Rollouts run at the same time.")] = 2,
+    seed: Annotated[int, typer.Option("--seed", metavar="SEED", help="Another simulated model.")] = SEED,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, metavar="N", help="Rollouts that each of the two runs makes at a time.")
+    ] = 2,
     json: Json = False,
 ) -> None:
     """Show the whole loop on real bugs, offline.
 
-    The bugs, their tests, the agent and its commands are real: deepdiff 8.2.0 with bugs made by SWE-smith's
-    modifiers. The model is a script, so this is a SIMULATION: it shows what VALVE does, not what a model gains.
-    The first time, the repository and what its tests need are fetched from the package index.
+    The bugs, their tests, the agent and its commands are real: funcy 2.0 with bugs made by SWE-smith's modifiers. The
+    model is a script, so this is a SIMULATION: it shows what VALVE does, not what a model gains. Two banks learn from
+    the same tasks, one through the gate, one taking whatever is proposed. The first time, the repository and what its
+    tests need are fetched from the package index.
     """
+    from valve_plugin.cli import demo_told
+    from valve_plugin.simulate.examples import example
+
+    folder = _empty(out)
+    given: dict[str, Any] = {**(FAST if fast else FULL), "seed": seed, "workers": workers, "embedding": "hashing"}
+    given["unsafe_local"] = _runs_plainly()
+    with _side_by_side(str(example(EXAMPLE)), folder, given, FAST_TASKS if fast else FULL_TASKS) as (gated, ungated):
+        told = demo_told.Told(gated, ungated)
+    for run in (gated, ungated):
+        shutil.copytree(run.store.local.dir, run.store.dir.parent / "local", dirs_exist_ok=True)
+    problems = [problem for run in (gated, ungated) for problem in demo_told.problems(run.store.dir)]
+    if json:
+        output.emit_json({**told.facts(), "simulation": True, "out": str(folder), "verified": not problems})
+    else:
+        told.show(problems, folder)
+    if problems:
+        raise typer.Exit(output.FINDING)
+
+
+@contextmanager
+def _side_by_side(tasks: str, folder: Path, given: Mapping[str, Any], limit: int) -> Iterator[tuple[Run, Run]]:
+    """Learn from the same tasks with and without a gate, both at the same time; yields the two finished runs."""
     from valve_plugin.bank.paths import local_dir
     from valve_plugin.cli.progress import Progress
     from valve_plugin.evolve.loop import evolve
-    from valve_plugin.evolve.steps import Steps
-    from valve_plugin.simulate.examples import deepdiff
+    from valve_plugin.evolve.steps import Steps, Ungated
 
-    folder = _empty(out)
-    shutil.rmtree(local_dir(folder / "bank"), ignore_errors=True)  # an earlier demo's rollouts, were the place the same
-    given: dict[str, Any] = {**(FAST if fast else FULL), "seed": seed, "workers": workers, "embedding": "hashing"}
-    given["unsafe_local"] = _runs_plainly()
-    limit = FAST_TASKS if fast else FULL_TASKS
-    with (
-        Progress() as progress,
-        running(str(deepdiff()), str(folder / "bank"), given, simulate=True, observer=progress) as run,
-    ):
-        evolve(Steps(run.manager, run.store, run.settings), run.stream[:limit])
-    shutil.copytree(run.store.local.dir, folder / "local", dirs_exist_ok=True)
-    carried = _carried(run)
-    problems = _problems(folder / "bank")
-    if json:
-        output.emit_json({**facts(run.store), "simulation": True, "out": str(folder), "verified": not problems,
-                          "carried": _carried_facts(carried)})  # fmt: skip
-    else:
-        _tell(run, carried, problems, folder)
-    if problems:
-        raise typer.Exit(output.FINDING)
+    banks = [folder / name / "bank" for name in ("gated", "ungated")]
+    for bank in banks:
+        shutil.rmtree(local_dir(bank), ignore_errors=True)  # an earlier demo's rollouts, were the place the same
+    stop = _Stop()
+    with ExitStack() as stack:
+        shown = stack.enter_context(Progress("gated    "))
+        beside = stack.enter_context(Progress("ungated  ", beside=shown))
+        gated = stack.enter_context(running(tasks, str(banks[0]), given, simulate=True, observer=shown))
+        served = {**given, "model": gated.settings.model, "model_kwargs": gated.settings.model_kwargs}
+        ungated = stack.enter_context(running(tasks, str(banks[1]), served, gated=False, observer=beside))
+        for run in (gated, ungated):
+            run.manager.register(stop)
+        _together(
+            stop,
+            partial(evolve, Steps(gated.manager, gated.store, gated.settings), gated.stream[:limit]),
+            partial(evolve, Ungated(ungated.manager, ungated.store, ungated.settings), ungated.stream[:limit]),
+        )
+        yield gated, ungated
+
+
+class _Stop:
+    """A plugin that ends a run at its next event once the other one failed, or the person pressed Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    @hookimpl
+    def valve_event(self, name: str, data: Mapping[str, Any]) -> None:
+        """Stop here, if so asked."""
+        if self.asked.is_set():
+            raise CancelledError
+
+
+def _together(stop: _Stop, *jobs: Callable[[], None]) -> None:
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        try:
+            for done in as_completed([pool.submit(job) for job in jobs]):
+                done.result()
+        except BaseException:
+            stop.asked.set()
+            raise
 
 
 def _empty(out: Path | None) -> Path:
@@ -112,64 +152,3 @@ def _runs_plainly() -> bool:
         output.note(f"no sandbox here ({e}); the demo's commands are VALVE's own and run without one", style="yellow")
         return True
     return False
-
-
-def _carried(run: Run) -> tuple[Attempt, str] | None:
-    """Return the first stream attempt whose system message ends with a block, and that block, out of its trajectory."""
-    from valve_plugin.codec import decode
-
-    for attempt in run.store.local.attempts():
-        if attempt.source == "evolve" and attempt.context_items:
-            trajectory = decode(run.store.local.trajectory(attempt), dict[str, Any], where="trajectory")
-            block = _ending_with_hash(str(trajectory["messages"][0]["content"]), attempt.context_hash)
-            if block:
-                return attempt, block
-    return None
-
-
-def _ending_with_hash(text: str, wanted: str) -> str:
-    """Return the lines at the end of `text` that have this hash: what was injected, byte for byte; else nothing."""
-    from valve_plugin.codec import digest_bytes
-
-    starts = [0, *(i + 1 for i, character in enumerate(text) if character == "\n")]
-    endings = (text[start:] for start in starts)
-    return next((ending for ending in endings if digest_bytes(ending.encode("utf-8", "surrogatepass")) == wanted), "")
-
-
-def _problems(bank: Path) -> list[str]:
-    from valve_plugin.bank.verify import verify
-
-    return [finding.message for finding in verify(bank) if finding.level == "error"]
-
-
-def _carried_facts(carried: tuple[Attempt, str] | None) -> dict[str, Any] | None:
-    if carried is None:
-        return None
-    attempt, _ = carried
-    return {"task_id": attempt.task_id, "items": [f"{kind}: {name}" for kind, name in attempt.context_items]}
-
-
-def _tell(run: Run, carried: tuple[Attempt, str] | None, problems: list[str], folder: Path) -> None:
-    from valve_plugin.evolve.summary import scores
-    from valve_plugin.simulate.server import BANNER
-
-    output.say()
-    show(run.store)
-    output.say("\nPanel passes of each accepted version (in-sample: the gate selected by them):")
-    for score in scores(run.store.entries()):
-        bar = "#" * round(30 * score.passes / score.rollouts)
-        output.say(f"  version {score.version}  {bar:<30}  {score.passes}/{score.rollouts}")
-    if carried is not None:
-        attempt, block = carried
-        output.say(f"\nFrom then on the system prompt carried them; {attempt.task_id} got:")
-        lines = block.splitlines()
-        for line in lines[:_SHOWN_LINES]:
-            output.say(f"  | {line}")
-        if len(lines) > _SHOWN_LINES:
-            output.say(f"  ... {output.plural(len(lines) - _SHOWN_LINES, 'more line')}")
-    verdict = "; ".join(problems) or "every verdict follows from its stored outcomes"
-    output.say(f"\nvalve bank verify: {verdict}")
-    output.say(f"bank and ledger: {folder / 'bank'}; attempts, trajectories and telemetry: {folder / 'local'}")
-    for command in ("log", "list"):
-        output.say(f"  valve bank {command} --bank {shlex.quote(str(folder / 'bank'))}")
-    output.say(BANNER, style="bold yellow")

@@ -19,9 +19,15 @@ _STYLES = {"accept": "green", "indecisive": "yellow"}
 
 
 class Progress:
-    """A plugin that only watches. Use it as a context manager around the run."""
+    """A plugin that only watches. Use it as a context manager around the run.
 
-    def __init__(self) -> None:
+    Args:
+        label: stands before everything that is shown, where several runs are watched at once.
+        beside: the progress, already entered, of another run that goes on at the same time.
+    """
+
+    def __init__(self, label: str = "", beside: Progress | None = None) -> None:
+        self._label, self._beside = label, beside
         self._bars: Bars | None = None
         self._stream: TaskID | None = None
         self._gate: TaskID | None = None
@@ -30,7 +36,9 @@ class Progress:
         """Of all rollouts seen, replayed ones included."""
 
     def __enter__(self) -> Progress:
-        if sys.stderr.isatty():
+        if self._beside is not None:
+            self._bars = self._beside._bars  # a terminal shows one live display at a time
+        elif sys.stderr.isatty():
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -41,7 +49,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._bars:
+        if self._bars and self._beside is None:
             self._bars.stop()
 
     @hookimpl
@@ -50,7 +58,7 @@ class Progress:
         shown = getattr(self, f"_{name}", None)
         line = shown(data) if shown else None
         if line:
-            output.note(line, style=_STYLES.get(str(data.get("decision", "")), ""))
+            output.note(self._label + line, style=_STYLES.get(str(data.get("decision", "")), ""))
 
     def _task_started(self, data: Mapping[str, Any]) -> None:
         self._stream = self._advance(self._stream, "stream", data["position"] - 1, data["of"])
@@ -129,6 +137,6 @@ class Progress:
         if bar is None:
             if self._gate is not None and what != "stream":
                 self._bars.remove_task(self._gate)
-            bar = self._bars.add_task(what, total=of)
+            bar = self._bars.add_task(self._label + what, total=of)
         self._bars.update(bar, completed=done, total=of)
         return bar

@@ -7,15 +7,15 @@ from pathlib import Path
 from valve_plugin.errors import TaskError
 
 
-def deepdiff() -> Path:
-    """Return the directory with the deepdiff tasks.
+def example(name: str) -> Path:
+    """Return the directory with an example's tasks, like "funcy".
 
     Raises:
         TaskError: it is in neither place.
     """
     here = Path(__file__).resolve().parent
-    places = (here / "deepdiff", here.parents[1] / "examples" / "deepdiff")
+    places = (here / name, here.parents[1] / "examples" / name)
     for place in places:
         if (place / "tasks.jsonl").is_file():
             return place
-    raise TaskError(f"the deepdiff tasks are in neither {places[0]} nor {places[1]}; install the package again")
+    raise TaskError(f"the {name} tasks are in neither {places[0]} nor {places[1]}; install the package again")
