@@ -94,6 +94,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     plugins: tuple[str, ...] = ("valve",)
     """Plugins of unattended steps, by entry point; the last is asked first."""
     workers: Positive = 1
+    sandbox: Literal["auto", "bwrap", "podman", "docker"] = "auto"
+    """Where unattended commands run. auto: in the task's image where it is on this machine, else in bubblewrap."""
+    keep_history: bool = False
+    """Leave the image's git history in the agent's copy, as SWE-smith does: its parent commit shows the fix."""
     unsafe_local: bool = False
     """Run unattended rollouts without a sandbox. Only for code and models you trust."""
 

@@ -9,6 +9,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from tests import images
 from valve_plugin.records import Task
 from valve_plugin.tasks.load import TaskSet, load
 from valve_plugin.tasks.repository import Prepared, prepare
@@ -154,3 +157,15 @@ def taskset(folder: Path) -> tuple[TaskSet, Prepared, Task]:
     """Write, load and prepare everything; return it with the one task."""
     found = load(write(folder))
     return found, prepare(found.repository), found.tasks[0]
+
+
+def image(folder: Path) -> str:
+    """Make the image that SWE-smith would have for this repository; return its name."""
+    built = {"calc.egg-info/PKG-INFO": "Metadata-Version: 2.1\nName: calc\nVersion: 1\n", "build/lib/calc/ops.py": OPS}
+    branch = [{"calc/ops.py": BUGGY}, {"tests/test_ops.py": None}]
+    return images.build(folder, images.IMAGE, {"main": [FILES], str(row()["instance_id"]): branch}, built)
+
+
+def with_image(made: tuple[Prepared, Task]) -> tuple[Prepared, Task]:
+    """Return the task with the name of its image, as SWE-smith's rows have it."""
+    return made[0], replace(made[1], image_name=images.IMAGE)

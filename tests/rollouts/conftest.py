@@ -21,3 +21,9 @@ def calc_task(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, Task]
 def unsafe() -> Settings:
     """Settings that allow to run without a sandbox where there is none."""
     return Settings(unsafe_local=True)
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image of the calc repository with SWE-smith's layout."""
+    return calc.image(tmp_path_factory.mktemp("image"))

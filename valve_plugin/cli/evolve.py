@@ -8,7 +8,17 @@ import typer
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Json, examples
-from valve_plugin.cli.session import MAKE_TASKS, NewEpoch, Set, Simulate, UnsafeLocal, Workers, overrides, running
+from valve_plugin.cli.session import (
+    MAKE_TASKS,
+    KeepHistory,
+    NewEpoch,
+    Set,
+    Simulate,
+    UnsafeLocal,
+    Workers,
+    overrides,
+    running,
+)
 from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,6 +64,7 @@ def evolve(
     set_: Set = [],  # noqa: B006 (Typer copies it)
     simulate: Simulate = False,
     unsafe_local: UnsafeLocal = False,
+    keep_history: KeepHistory = False,
     new_epoch: NewEpoch = False,
     ungated: Annotated[
         bool, typer.Option("--ungated", help="Take every proposal without a gate: the ablation, not for use.")
@@ -81,7 +92,13 @@ def evolve(
     if ungated and new_epoch:
         raise ConfigError("--new-epoch opens a count of gate queries, and --ungated asks none; give one of them")
     given = overrides(
-        set_, panel_size=panel_size, rollouts=rollouts, seed=seed, workers=workers, unsafe_local=unsafe_local or None
+        set_,
+        panel_size=panel_size,
+        rollouts=rollouts,
+        seed=seed,
+        workers=workers,
+        unsafe_local=unsafe_local or None,
+        keep_history=keep_history or None,
     )
     with (
         Progress() as progress,

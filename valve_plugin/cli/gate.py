@@ -7,7 +7,18 @@ import typer
 from valve_plugin.cli import output
 from valve_plugin.cli.evolve import facts, show
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
-from valve_plugin.cli.session import NewEpoch, Set, Simulate, Tasks, UnsafeLocal, Workers, overrides, running, tasks_of
+from valve_plugin.cli.session import (
+    KeepHistory,
+    NewEpoch,
+    Set,
+    Simulate,
+    Tasks,
+    UnsafeLocal,
+    Workers,
+    overrides,
+    running,
+    tasks_of,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +39,7 @@ def gate(
     set_: Set = [],  # noqa: B006 (Typer copies it)
     simulate: Simulate = False,
     unsafe_local: UnsafeLocal = False,
+    keep_history: KeepHistory = False,
     new_epoch: NewEpoch = False,
     json: Json = False,
 ) -> None:
@@ -43,7 +55,7 @@ def gate(
     store = open_bank(bank)
     judged = False
     if store.local.queue() or (store.panel() and waiting(store)):
-        given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
+        given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None, keep_history=keep_history or None)
         found = tasks_of(store, tasks, store.settings(given))
         with (
             Progress() as progress,

@@ -10,7 +10,17 @@ import typer
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, bank_dir, examples
-from valve_plugin.cli.session import Set, Simulate, Tasks, UnsafeLocal, Workers, overrides, simulation, tasks_of
+from valve_plugin.cli.session import (
+    KeepHistory,
+    Set,
+    Simulate,
+    Tasks,
+    UnsafeLocal,
+    Workers,
+    overrides,
+    simulation,
+    tasks_of,
+)
 from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,6 +63,7 @@ def run(
     set_: Set = [],  # noqa: B006 (Typer copies it)
     simulate: Simulate = False,
     unsafe_local: UnsafeLocal = False,
+    keep_history: KeepHistory = False,
     json: Annotated[bool, typer.Option("--json", help="As everywhere; the lines are JSON with or without it.")] = False,
     settings_file: Annotated[
         Path | None, typer.Option("--settings", hidden=True, help="Complete settings as JSON; nothing else is read.")
@@ -81,7 +92,11 @@ def run(
     stop_with(parent)
     forks.borrow(fork_server)
     store = BankStore.open(bank_dir(bank))
-    settings = _settings(store, settings_file, overrides(set_, workers=workers, unsafe_local=unsafe_local or None))
+    settings = _settings(
+        store,
+        settings_file,
+        overrides(set_, workers=workers, unsafe_local=unsafe_local or None, keep_history=keep_history or None),
+    )
     taskset = load(tasks_of(store, tasks, settings))
     with ExitStack() as stack:
         if simulate:

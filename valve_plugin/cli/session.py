@@ -38,6 +38,10 @@ Workers = Annotated[
 UnsafeLocal = Annotated[
     bool, typer.Option("--unsafe-local", help="Run rollouts without a sandbox, with all your rights.")
 ]
+KeepHistory = Annotated[
+    bool,
+    typer.Option("--keep-history", help="Leave the image's git history in sight, as SWE-smith does: it shows the fix."),
+]
 NewEpoch = Annotated[
     bool, typer.Option("--new-epoch", help="Open a new epoch: a fresh baseline and a fresh horizon of gate queries.")
 ]
@@ -103,6 +107,7 @@ def holding(
     from valve_plugin import plugins
     from valve_plugin.rollouts import sandbox
     from valve_plugin.tasks import folder
+    from valve_plugin.tasks.image import here, placed
     from valve_plugin.tasks.load import load
     from valve_plugin.tasks.repository import prepare
 
@@ -114,9 +119,11 @@ def holding(
         if simulate:
             settings = stack.enter_context(simulation(taskset, settings))
         _require_model(settings)
-        sandbox.choose(settings)
+        if all(here(task, settings) is None for task in taskset.tasks):
+            sandbox.choose(settings)  # refuse before anything is made
         stack.enter_context(store.lease())
-        prepare(taskset.repository, output.note)
+        where = placed(prepare(taskset.repository, output.note), taskset.tasks[0], settings, output.note)
+        sandbox.choose(settings, where.image)
         store.local.remember(_LAST_TASKS, settings.tasks)
         manager = plugins.load(settings.plugins)
         if observer is not None:

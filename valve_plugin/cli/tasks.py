@@ -124,15 +124,19 @@ def verify(
     from valve_plugin.cli.meter import Meter
     from valve_plugin.config import Settings
     from valve_plugin.rollouts import sandbox
+    from valve_plugin.tasks.image import placed
     from valve_plugin.tasks.repository import prepare
     from valve_plugin.tasks.verify import Verifier
 
     found = load(tasks)
-    chosen = sandbox.choose(Settings(unsafe_local=unsafe_local))
-    verifier = Verifier(prepare(found.repository, output.note), chosen, times)
+    settings = Settings(unsafe_local=unsafe_local)
+    prepared = prepare(found.repository, output.note)
+    verifiers: dict[str, Verifier] = {}
     meter, results = Meter(len(found.tasks[:limit])), []
     for task in found.tasks[:limit]:
-        result = verifier.verify(task)
+        where = placed(prepared, task, settings, output.note)
+        box = sandbox.choose(settings, where.image)
+        result = verifiers.setdefault(box.name, Verifier(where, box, times)).verify(task)
         results.append(result)
         meter.tick(_line(result), style="red" if result.findings else "")
     if json:

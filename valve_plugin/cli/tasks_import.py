@@ -27,6 +27,7 @@ def add(group: typer.Typer) -> None:
         epilog=examples(
             "valve tasks import SWE-bench/SWE-smith --repo seperman/deepdiff --source pypi:deepdiff==8.2.0",
             "valve tasks import rows.parquet --repo owner/name --clone ../clone-with-branches",
+            "valve tasks import rows.jsonl --repo owner/name  # in the image that the rows name, if it is here",
             "valve tasks import rows.jsonl --source ../lib --python ../lib/.venv --out tasks/",
         ),
     )(import_)
@@ -53,6 +54,8 @@ def import_(
     json: Json = False,
 ) -> None:
     """Import SWE-smith rows as a task set.
+
+    What the rows change is in a source tree, in a clone, or in /testbed of the container image they name.
 
     Every row is checked: empty FAIL_TO_PASS, ids and bugs that come twice, patches that do not apply to the source
     are refused, with reasons. A row without a problem statement gets one as `valve tasks generate` makes them, from
@@ -100,7 +103,7 @@ def _repository(
         ConfigError: none of the three, or two of them.
     """
     from valve_plugin.tasks import importing, make
-    from valve_plugin.tasks.define import read_source
+    from valve_plugin.tasks.define import define_image, read_source
     from valve_plugin.tasks.repository import FILE_NAME, read
 
     if clone and tree:
@@ -112,10 +115,14 @@ def _repository(
         files = read_source(tree)
     elif (directory / FILE_NAME).exists():
         return rows, [], read(directory / FILE_NAME)
+    elif image := importing.image_of(rows):
+        files, rows, refusals = importing.from_image(image, rows, output.note)
+        return rows, refusals, define_image(name, image, files)
     else:
         raise ConfigError(
             "the rows say what a bug changes, not in what: give --source PATH or --source pypi:NAME==VERSION, or "
-            f"--clone PATH, or put a {FILE_NAME} into {directory}"
+            "--clone PATH, or rows that all name one container image in image_name, or put a "
+            f"{FILE_NAME} into {directory}"
         )
     repository = make.define_in(directory, name, files, _COMMAND, python=python, requirements=with_, say=output.note)
     return rows, refusals, repository

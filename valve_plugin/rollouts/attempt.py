@@ -18,6 +18,7 @@ from valve_plugin.rollouts.executors import stopping
 from valve_plugin.rollouts.exits import one_line
 from valve_plugin.rollouts.grade import Grade, grade
 from valve_plugin.rollouts.runner import RolloutResult, RolloutSpec, run
+from valve_plugin.tasks.image import here, placed
 from valve_plugin.tasks.repository import Prepared, prepared
 
 
@@ -41,8 +42,9 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
     """
     started = time.monotonic()
     mini_settings.load()
-    sandbox.choose(settings)  # refuse before anything runs
-    result, patch, graded = _run_and_grade(settings, task, context, ordinal, prepared(task.repo))
+    where = placed(prepared(task.repo), task, settings)
+    sandbox.choose(settings, where.image)  # refuse before anything runs
+    result, patch, graded = _run_and_grade(settings, task, context, ordinal, where)
     rollout_id = rollout_key(settings, task, context, ordinal)[:16]
     redact = Redactor.of(os.environ, config=settings.model_kwargs)
     trajectory = redact(result.trajectory.decode("utf-8", "replace")).encode()
@@ -79,7 +81,13 @@ def rollout_key(settings: Settings, task: Task, context: Context, ordinal: int) 
         ordinal: number of the rollout for (task, block).
     """
     about = [task.instance_id, task.content_hash, digest_bytes(task.problem_statement.encode("utf-8", "replace"))]
-    return digest([about, context.hash, ordinal, solver_configuration(settings)])
+    return digest([about, context.hash, ordinal, solver_configuration(settings) | _surroundings(settings, task)])
+
+
+def _surroundings(settings: Settings, task: Task) -> dict[str, Any]:
+    """Return what the agent finds around the task, as far as it is not the default."""
+    image = here(task, settings)
+    return ({"image": image[1]} if image else {}) | ({"keep_history": True} if settings.keep_history else {})
 
 
 def solver_configuration(settings: Settings) -> dict[str, Any]:
@@ -101,7 +109,7 @@ def _run_and_grade(
 ) -> tuple[RolloutResult, str, Grade]:
     result, patch = RolloutResult(ended="errored", exit_status="NotStarted"), ""
     try:
-        with workspace.open(where, task) as place:
+        with workspace.open(where, task, keep_history=settings.keep_history) as place:
             spec = RolloutSpec(
                 task_id=task.instance_id,
                 ordinal=ordinal,

@@ -5,12 +5,17 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING, Any
 
+from minisweagent.environments.docker import DockerEnvironment, DockerEnvironmentConfig
 from minisweagent.exceptions import Submitted
 from pydantic import BaseModel
 
+from valve_plugin.errors import ConfigError
+from valve_plugin.rollouts.container import Container, Started
 from valve_plugin.rollouts.limits import Limits
+from valve_plugin.rollouts.sandbox import TESTBED, choose
 
 if TYPE_CHECKING:
+    from valve_plugin.config import Settings
     from valve_plugin.rollouts.sandbox import Sandbox
     from valve_plugin.rollouts.supervise import Completed
     from valve_plugin.rollouts.workspace import Workspace
@@ -24,6 +29,17 @@ _STOPPED = {
     "wall": "ran longer than {wall_seconds} s",
     "memory": "used more than {memory_bytes} bytes of memory",
     "disk": "left more than {disk_bytes} bytes on disk",
+}
+
+_REFUSED = {
+    "bubblewrap": "mini's class leaves the network and your environment variables, keys included, in the agent's reach "
+    "and limits nothing but wall time; without it VALVE's own bubblewrap is used",
+    "singularity": "its --contain keeps the network, --fakeroot makes the agent root, and nothing limits CPU, memory, "
+    "processes or disk",
+    "local": "commands would run on this machine as you",
+    "swerex_docker": "a server inside the container takes commands over the network, which is therefore open",
+    "swerex_modal": "its containers run on another machine, with a network, and outlive a killed run",
+    "contree": "its containers run on another machine, and what they can reach cannot be told from here",
 }
 
 
@@ -65,13 +81,9 @@ class SandboxEnvironment:
             SandboxError: the sandbox itself failed.
         """
         limits = Limits(cpu_seconds=timeout or self.config.timeout, wall_seconds=self.config.wall_timeout)
+        where, env = cwd or self.config.start, self.config.env
         command = action.get("command", "")
-        done = self._sandbox.run(
-            command, self._workspace, limits=limits, cwd=cwd or self.config.start, env=self.config.env
-        )
-        text = clipped(done.output).decode("utf-8", "replace")
-        _finish_if_submitted(text, done.returncode)
-        return {"output": text, "returncode": done.returncode, "exception_info": _stopped(done, limits)}
+        return _observed(self._sandbox.run(command, self._workspace, limits=limits, cwd=where, env=env), limits)
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
         """Return what prompts may refer to: this section and the platform, never the process environment."""
@@ -89,12 +101,96 @@ class SandboxEnvironment:
         }
 
 
+class ContainerEnvironmentConfig(DockerEnvironmentConfig):
+    """mini's docker section. Image, engine and options of `run` are not taken from it: they are what isolates."""
+
+    cwd: str = TESTBED
+    timeout: int = Limits().cpu_seconds
+    """CPU seconds of one command, as in `SandboxEnvironmentConfig`."""
+    wall_timeout: int = Limits().wall_seconds
+    """As in `SandboxEnvironmentConfig`."""
+    interpreter: list[str] = ["bash", "-c"]  # noqa: RUF012 (pydantic copies it)
+    """Not a login shell: its start-up files would put another Python first on PATH."""
+
+
+class ContainerEnvironment(DockerEnvironment):
+    """mini's docker environment, started closed, with the sandbox's limits, and gone when the rollout is.
+
+    Raises:
+        SandboxError: the engine failed; that ends the rollout as `errored`.
+    """
+
+    def __init__(self, container: Container, workspace: Workspace, **config: Any) -> None:
+        self._container, self._workspace = container, workspace
+        self._started: Started | None = None
+        ours = {"image": container.image.name, "executable": container.image.engine, "forward_env": [], "run_args": []}
+        super().__init__(config_class=ContainerEnvironmentConfig, **(config | ours))
+
+    def _start_container(self) -> None:
+        self._started = self._container.start(self._workspace)
+        self.container_id = self._started.id
+
+    def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None) -> dict[str, Any]:
+        """Run one action's command and return its output; see `SandboxEnvironment.execute`."""
+        assert self._started is not None, "the container was stopped"
+        limits = Limits(cpu_seconds=timeout or self.config.timeout, wall_seconds=self.config.wall_timeout)
+        command = [*self.config.interpreter, action.get("command", "")]
+        done = self._started.run(command, limits=limits, cwd=cwd or self.config.cwd, env=self.config.env)
+        self.container_id = self._started.id
+        return _observed(done, limits)
+
+    def cleanup(self) -> None:
+        """Remove the container, and wait until it is removed."""
+        started, self._started = self._started, None
+        if started is not None:
+            started.stop()
+
+
+def environment_for(
+    settings: Settings, workspace: Workspace, section: dict[str, Any]
+) -> SandboxEnvironment | ContainerEnvironment:
+    """Return the environment of a rollout.
+
+    Args:
+        section: `environment` of a mini configuration; the class it names is refused unless ours can stand in for it.
+
+    Raises:
+        ConfigError: that class cannot hold what unattended rollouts need.
+        SandboxError: there is no sandbox, or the engine failed.
+    """
+    named = section.pop("environment_class", "")
+    if why := refusal(named):
+        raise ConfigError(f"environment_class {named!r}: {why}")
+    sandbox = choose(settings, workspace.image)
+    if isinstance(sandbox, Container):
+        return ContainerEnvironment(sandbox, workspace, **section)
+    return SandboxEnvironment(sandbox, workspace, **section)
+
+
+def refusal(environment_class: str) -> str:
+    """Return why an unattended rollout cannot run in one of mini's environment classes; empty: it can. Pure.
+
+    `docker`, which mini's own benchmark configurations name, is a container where the task has an image, else
+    bubblewrap: both hold what it promises and more.
+    """
+    if environment_class in ("", "docker"):
+        return ""
+    return f"{_REFUSED.get(environment_class, 'nothing is known about its isolation')}; leave it out"
+
+
 def clipped(output: bytes) -> bytes:
     """Return an output whole, or its beginning and its end with the number of bytes left out between them."""
     out = len(output) - 2 * KEPT_BYTES
     if out <= 0:
         return output
     return output[:KEPT_BYTES] + b"\n... %d bytes left out ...\n" % out + output[-KEPT_BYTES:]
+
+
+def _observed(done: Completed, limits: Limits) -> dict[str, Any]:
+    """Return what the agent sees of a command; the one that submits ends the run instead."""
+    text = clipped(done.output).decode("utf-8", "replace")
+    _finish_if_submitted(text, done.returncode)
+    return {"output": text, "returncode": done.returncode, "exception_info": _stopped(done, limits)}
 
 
 def _finish_if_submitted(text: str, returncode: int) -> None:

@@ -61,7 +61,7 @@ def grade(prepared: Prepared, task: Task, patch: str, settings: Settings) -> Gra
         return Grade(outcome="unresolved", reason=f"the patch has {len(patch):,} characters; too many to be a fix")
     try:
         states = state(prepared, task)
-        sandbox = sandboxes.choose(settings)
+        sandbox = sandboxes.choose(settings, prepared.image)
         tree, dropped = effective_tree(prepared, states, patch)
         if tree is None:
             return Grade(outcome="unresolved", reason="the patch does not apply")

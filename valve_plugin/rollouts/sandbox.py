@@ -9,13 +9,16 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError
 from valve_plugin.rollouts.limits import MIB, Limits
 from valve_plugin.rollouts.supervise import Completed, supervise
 from valve_plugin.rollouts.workspace import Workspace
+
+if TYPE_CHECKING:
+    from valve_plugin.tasks.image import Image
 
 TESTBED = "/testbed"
 _HOME = "/home/agent"
@@ -30,9 +33,15 @@ _SHM = ("--perms", "1777", "--size", str(256 * MIB), "--tmpfs", "/dev/shm")  # n
 class Sandbox(Protocol):
     """Runs commands on a workspace."""
 
-    name: str
-    root: str | None
-    """Where the workspace's tree appears; None: at its own path."""
+    @property
+    def name(self) -> str:
+        """What tells its results from those of another sandbox."""
+        ...
+
+    @property
+    def root(self) -> str | None:
+        """Where the workspace's tree appears; None: at its own path."""
+        ...
 
     def run(
         self,
@@ -58,12 +67,21 @@ class Sandbox(Protocol):
         ...
 
 
-def choose(settings: Settings) -> Sandbox:
-    """Return bubblewrap where it works, else the plain runner if `unsafe_local` allows it.
+def choose(settings: Settings, image: Image | None = None) -> Sandbox:
+    """Return a container for what has an image, else bubblewrap, else the plain runner if `unsafe_local` allows it.
+
+    Args:
+        image: as `tasks.image.placed` found it, which heeds `settings.sandbox`.
 
     Raises:
-        SandboxError: neither; says why and what to install.
+        SandboxError: none; says why and what to install.
     """
+    if image is not None:
+        from valve_plugin.rollouts.container import Container
+
+        return Container(image)
+    if settings.sandbox not in ("auto", "bwrap"):
+        raise SandboxError(f"sandbox is {settings.sandbox!r}, and this is not a task with an image; use 'auto'")
     reason = _bubblewrap_fails()
     if not reason:
         return Bubblewrap()
@@ -93,7 +111,7 @@ class Bubblewrap:
         readonly: Sequence[Path] = (),
     ) -> Completed:
         """See `Sandbox.run`."""
-        inner = limits.wrap([*_drop_uid(workspace.uid), *_argv(command)])
+        inner = limits.wrap([*_drop_uid(workspace.uid), *argv(command)])
         visible = environment(workspace, workspace.place, _HOME, _TMP) | dict(env or {})
         settings = [word for name, value in visible.items() for word in ("--setenv", name, value)]
         outer = [
@@ -136,7 +154,7 @@ class UnsafeLocal:
         readonly: Sequence[Path] = (),
     ) -> Completed:
         """See `Sandbox.run`."""
-        wrapped = limits.wrap(_argv(command)) if shutil.which("prlimit") else _argv(command)
+        wrapped = limits.wrap(argv(command)) if shutil.which("prlimit") else argv(command)
         visible = environment(workspace, str(workspace.path), str(workspace.home), str(workspace.tmp))
         return supervise(
             wrapped, workspace.root, limits, env=visible | dict(env or {}), stdin=stdin, cwd=workspace.path / cwd
@@ -170,7 +188,8 @@ def environment(workspace: Workspace, root: str, home: str, tmp: str) -> dict[st
     }
 
 
-def _argv(command: str | Sequence[str]) -> list[str]:
+def argv(command: str | Sequence[str]) -> list[str]:
+    """Return a command as words; text is for bash."""
     return ["bash", "-c", command] if isinstance(command, str) else list(command)
 
 

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -49,11 +50,13 @@ def supervise(
     stdin: bytes = b"",
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
+    totals: Callable[[], tuple[float, int]] | None = None,
 ) -> Completed:
     """Run a command until it ends or exceeds a limit, then kill whatever it started.
 
     Args:
         root: directory whose growth counts against `limits.disk_bytes`.
+        totals: tells (CPU seconds, resident bytes) of what is watched; None: of the command and its descendants.
 
     Raises:
         SandboxError: the command cannot be started.
@@ -71,7 +74,7 @@ def supervise(
         )
     except OSError as e:
         raise SandboxError(f"{command[0]} cannot be started: {e}") from e
-    watch = _Watch(process, root, limits)
+    watch = _Watch(process, root, limits, totals or partial(_totals, process.pid))
     if stdin:
         threading.Thread(target=_feed, args=(process, stdin), daemon=True).start()
     try:
@@ -86,8 +89,10 @@ def supervise(
 class _Watch:
     """Reads the output and looks at the totals four times a second."""
 
-    def __init__(self, process: subprocess.Popen[bytes], root: Path, limits: Limits) -> None:
-        self.process, self.root, self.limits = process, root, limits
+    def __init__(
+        self, process: subprocess.Popen[bytes], root: Path, limits: Limits, totals: Callable[[], tuple[float, int]]
+    ) -> None:
+        self.process, self.root, self.limits, self.totals = process, root, limits, totals
         self.deadline = time.monotonic() + limits.wall_seconds
         self.hit: Limit = ""
 
@@ -121,7 +126,7 @@ class _Watch:
         """Return the limit that is exceeded now."""
         if time.monotonic() > self.deadline:
             return "wall"
-        cpu, memory = _totals(self.process.pid)
+        cpu, memory = self.totals()
         if cpu > self.limits.cpu_seconds:
             return "cpu"
         if memory > self.limits.memory_bytes:

@@ -91,6 +91,9 @@ def _run(spec: RolloutSpec, out: Path) -> RolloutResult:
         agent.run(spec.issue, **filled([spec.block]))
     except Exception as e:  # noqa: BLE001  # the rollout boundary: whatever it was becomes this rollout's outcome
         error, message = [c.__name__ for c in type(e).__mro__], str(e)
+    finally:
+        if hasattr(getattr(agent, "env", None), "cleanup"):
+            agent.env.cleanup()
     last = agent.messages[-1].get("extra", {}) if agent is not None and agent.messages else {}
     status = str(last.get("exit_status", "")) or (error[0] if error else "")
     ended, reason = classify(status, error, message)
@@ -116,13 +119,10 @@ def build(spec: RolloutSpec, trajectory: Path) -> Agent:
     from minisweagent.agents import get_agent
     from minisweagent.models import get_model
 
-    from valve_plugin.rollouts import sandbox
-    from valve_plugin.rollouts.environment import SandboxEnvironment
+    from valve_plugin.rollouts.environment import environment_for
 
     config = mini_config(spec)
-    settings = config["environment"]
-    settings.pop("environment_class", None)  # commands run in our sandbox, whatever a configuration names
-    environment = SandboxEnvironment(sandbox.choose(spec.settings), spec.workspace, **settings)
+    environment = environment_for(spec.settings, spec.workspace, config["environment"])
     options = config["agent"] | {
         "output_path": trajectory,
         "system_template": with_slot(config["agent"]["system_template"]),

@@ -7,6 +7,7 @@ changed is found by comparing its files with the store's pristine tree.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,9 +19,11 @@ from valve_plugin.bank.paths import data_dir
 from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import TaskError
 from valve_plugin.records import Task
+from valve_plugin.rollouts.past import give_history
 from valve_plugin.rollouts.slots import MOST, slot
 from valve_plugin.rollouts.state import state
 from valve_plugin.tasks.git import TreeEntry, git, read_tree, write_tree
+from valve_plugin.tasks.image import Image
 from valve_plugin.tasks.repository import Prepared, interpreter_prefix
 
 MAX_PATCH_BYTES = 10_000_000
@@ -47,6 +50,8 @@ class Workspace:
     """The test environment's commands, first on PATH."""
     source_roots: tuple[str, ...] = (".",)
     """Directories of the tree that are on the import path."""
+    image: Image | None = None
+    """The container image that commands run in, which brings its own environment."""
     place: str = "/testbed"
     """Where the tree appears inside a sandbox; a live run's own path, where editable installs point."""
 
@@ -57,14 +62,22 @@ class Workspace:
 
 
 @contextmanager
-def open(prepared: Prepared, task: Task) -> Iterator[Workspace]:  # noqa: A001 (a contract name)
+def open(prepared: Prepared, task: Task, *, keep_history: bool = False) -> Iterator[Workspace]:  # noqa: A001 (a contract name)
     """Yield a fresh workspace of the task; it is removed at the end, or by the next run after a kill.
 
+    Args:
+        keep_history: with the history that the task's image has. It shows the fix.
+
     Raises:
+        ConfigError: a history is asked for, and there is no image that has one.
         TaskError: the task's patch does not apply.
         InfrastructureError: git or the disk failed.
     """
-    with at_commit(prepared, state(prepared, task).tip) as workspace:
+    states = state(prepared, task)
+    with at_commit(prepared, states.tip) as workspace:
+        if keep_history:
+            give_history(workspace, states, task)
+            _give(workspace.path, workspace.uid)
         yield workspace
 
 
@@ -87,12 +100,10 @@ def empty(prepared: Prepared | None = None) -> Iterator[Workspace]:
         _write_etc(root / "etc", uid)
         workspace = Workspace(path=places["testbed"], home=places["home"], tmp=places["tmp"], uid=uid)
         if prepared is not None:
-            workspace = replace(
-                workspace,
-                readonly=(prepared.venv, interpreter_prefix(prepared)),
-                bin=prepared.python.parent,
-                source_roots=prepared.repository.source_roots,
-            )
+            workspace = replace(workspace, image=prepared.image, source_roots=prepared.repository.source_roots)
+        if prepared is not None and prepared.image is None:
+            readonly = (prepared.venv, interpreter_prefix(prepared))
+            workspace = replace(workspace, readonly=readonly, bin=prepared.python.parent)
         yield workspace
 
 
@@ -105,6 +116,8 @@ def filled(workspace: Workspace, store: Path, commit: str) -> Workspace:
     fetch = [*quiet, "fetch", "-q", "--no-auto-gc", "--no-write-fetch-head", "--update-head-ok", str(store)]
     git(*fetch, f"{commit}:refs/heads/main", git_dir=own, cwd=path)
     git(*quiet, "reset", "-q", "--hard", git_dir=own, cwd=path)
+    if workspace.image:
+        shutil.copytree(workspace.image.built, path, symlinks=True, dirs_exist_ok=True)
     _give(path, workspace.uid)
     return replace(workspace, store=store, commit=commit)
 
@@ -156,6 +169,8 @@ def _snapshot(workspace: Workspace, store: Path, index: Path, env: Mapping[str, 
     """Write the tree of the workspace's files: tracked ones whatever they became, new ones unless ignored."""
     tracked = read_tree(store, workspace.commit)
     files = {path: mode for path, mode in _walk(workspace.path) if path in tracked or not path.endswith("/")}
+    built = workspace.image.built_files if workspace.image else frozenset()  # what its build left is not the agent's
+    files = {path: mode for path, mode in files.items() if path in tracked or path not in built}
     ignored = _ignored(workspace.path, [path for path in files if path not in tracked], store, index, env)
     kept = {path: mode for path, mode in files.items() if path not in ignored}
     return write_tree(store, _hash(workspace.path, kept, store, env), index, env)

@@ -107,6 +107,26 @@ def define(
     return replace(base, python=minor, requirements=_without(pins, project.name))
 
 
+def define_image(name: str, image: str, files: Sequence[File]) -> Repository:
+    """Return the definition of a repository that is tested in a container image, where everything is installed.
+
+    Raises:
+        TaskError: its /testbed has no tests.
+    """
+    contents = {path: content for path, mode, content in files if mode != "120000"}
+    project = examine(contents)
+    if not project.test_roots:
+        raise TaskError(f"{image}: no test file in /testbed; expected a directory tests/ or files called test_*.py")
+    return Repository(
+        name=name,
+        source=f"image:{image}",
+        source_roots=project.source_roots,
+        test_roots=project.test_roots,
+        pytest_args=(*PYTEST_ARGS, *_import_mode(contents)),
+        cpu_seconds=CPU_SECONDS,
+    )
+
+
 def resolve(python: Path, runtime: Sequence[str], needed: Sequence[str], say: Say) -> tuple[str, ...]:
     """Return everything to install, pinned.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import asdict, replace
 
 from valve_plugin import codec
+from valve_plugin.config import Settings
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Task
 from valve_plugin.rollouts.protect import test_files
@@ -18,6 +19,7 @@ from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.state import state
 from valve_plugin.rollouts.workspace import tree_diff
 from valve_plugin.tasks import history
+from valve_plugin.tasks import image as images
 from valve_plugin.tasks.generate import issue_text
 from valve_plugin.tasks.git import git, read_tree
 from valve_plugin.tasks.load import Row, check
@@ -66,6 +68,32 @@ def from_branches(clone: Path, rows: Sequence[Raw]) -> Branches:
                 f"{row['instance_id']}: made in other source than most rows; import it into a set of its own"
             )
     return Branches(history.files_at(repository, common), kept, refusals)
+
+
+def image_of(rows: Sequence[Raw]) -> str:
+    """Return the container image that all rows name; empty: none, or several."""
+    names = {str(row.get("image_name") or "") for row in rows}
+    return names.pop() if len(names) == 1 else ""
+
+
+def from_image(image: str, rows: Sequence[Raw], say: Callable[[str], None]) -> Branches:
+    """Read the source from an image's /testbed, and the bugs from those of its branches that the rows are named after.
+
+    SWE-smith's images have no such branches before they are fetched: then the rows' own patches count.
+
+    Raises:
+        SandboxError: there is no container engine or no such image here; says what to do.
+        TaskError: /testbed is no git repository.
+    """
+    git_dir, files = images.files(image, Settings(), say)
+    branched = [row for row in rows if history.resolve(git_dir, str(row.get("instance_id") or ""))]
+    if not branched:
+        return Branches(files, list(rows), [])
+    read = from_branches(git_dir, branched)
+    own = {str(row["instance_id"]): row for row in read.rows}
+    refused = {str(row["instance_id"]) for row in branched} - own.keys()
+    kept = [row for row in rows if str(row.get("instance_id")) not in refused]
+    return Branches(files, [own.get(str(row.get("instance_id")), row) for row in kept], read.refusals)
 
 
 def check_rows(rows: Sequence[Raw], repository: Repository) -> tuple[list[Task], list[str]]:

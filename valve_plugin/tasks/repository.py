@@ -15,10 +15,12 @@ from msgspec.structs import replace
 from valve_plugin import codec
 from valve_plugin.bank.files import read_limited, write_atomic
 from valve_plugin.bank.paths import data_dir
+from valve_plugin.config import Settings
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Positive, Record
-from valve_plugin.tasks import environment, source
+from valve_plugin.tasks import environment, image, source
 from valve_plugin.tasks.git import create_store, import_files
+from valve_plugin.tasks.image import SMITH_ENVIRONMENT, SOURCE, Image
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -37,8 +39,9 @@ class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?$")]
     """What the rows call it in `repo`, usually owner/name."""
-    source: Annotated[str, Meta(pattern=r"^(pypi:[A-Za-z0-9][A-Za-z0-9_.-]*==[A-Za-z0-9_.!+-]+|path:.+)$")]
-    """`pypi:NAME==VERSION` (its source archive) or `path:DIRECTORY`, relative to repository.toml."""
+    source: Annotated[str, Meta(pattern=r"^(pypi:[A-Za-z0-9][A-Za-z0-9_.-]*==[A-Za-z0-9_.!+-]+|path:.+|image:\S+)$")]
+    """`pypi:NAME==VERSION` (its source archive), `path:DIRECTORY`, relative to repository.toml, or `image:NAME` (the
+    /testbed of a container image, which is then also where tests run)."""
     sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")] = ""
     """Of the source archive; empty: not checked."""
     python: Annotated[str, Meta(pattern=r"^(3\.\d+(-3\.\d+)?)?$")] = ""
@@ -47,6 +50,8 @@ class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the tests need, pinned; the repository itself is never installed, it is put on the import path."""
     environment: str = ""
     """An existing virtual environment to test in, instead of one made from `requirements`."""
+    image_environment: Annotated[str, Meta(pattern=r"^/")] = SMITH_ENVIRONMENT
+    """Inside container images: the environment whose bin/python runs the tests."""
     source_roots: tuple[RelativePath, ...] = (".",)
     """Directories that go on the import path."""
     test_roots: tuple[RelativePath, ...] = ("tests",)
@@ -75,6 +80,8 @@ class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Commit id of the untouched source."""
     base_python: str = ""
     """Version of the interpreter, like 3.11.7."""
+    image: Image | None = None
+    """The container image that rollouts run in; None: the environment made here."""
 
     @property
     def name(self) -> str:
@@ -88,7 +95,9 @@ class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def venv(self) -> Path:
-        """The test environment."""
+        """The test environment; with an image, a place inside it."""
+        if self.image:
+            return Path(self.image.environment)
         return Path(self.repository.environment or f"{self.folder}/venv")
 
     @property
@@ -99,7 +108,12 @@ class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def digest(self) -> str:
         """What test outcomes depend on besides task and patch: definition, source and interpreter."""
-        return codec.digest([self.repository, self.base, self.base_python])
+        return codec.digest([self.repository, self.base, self.base_python, self.image])
+
+    @property
+    def usable(self) -> bool:
+        """True when its test environment is (still) here, or in an image."""
+        return self.repository.source.startswith(SOURCE) or self.python.exists()
 
 
 def read(path: Path) -> Repository:
@@ -139,17 +153,18 @@ def prepare(repository: Repository, progress: Callable[[str], None] | None = Non
     home.mkdir(parents=True, exist_ok=True)
     with FileLock(home / "lock"):
         done = _read_prepared(home)
-        if done and done.repository == repository and done.python.exists():
+        if done and done.repository == repository and done.usable:
             return done
         place = home / _key(repository)
         place.mkdir(exist_ok=True)
-        test_python = _environment(place / "venv", repository, say)
+        in_image = repository.source.startswith(SOURCE)
+        test_python = None if in_image else _environment(place / "venv", repository, say)
         base = _store(place / "store.git", repository, test_python, say)
         result = Prepared(
             repository=repository,
             folder=str(place),
             base=base,
-            base_python=environment.version(test_python),
+            base_python=environment.version(test_python) if test_python else "",
         )
         write_atomic(home / "prepared.json", codec.pretty(result))
         return result
@@ -162,7 +177,7 @@ def prepared(name: str) -> Prepared:
         TaskError: it was not prepared on this machine; says how.
     """
     found = _read_prepared(_home(name))
-    if found is None or not found.python.exists():
+    if found is None or not found.usable:
         raise TaskError(
             f"repository {name!r} is not prepared on this machine; `valve evolve DIRECTORY` does that for its task "
             f"directory, or call valve_plugin.tasks.repository.prepare(read(Path('DIRECTORY/{FILE_NAME}')))"
@@ -208,12 +223,14 @@ def _environment(venv: Path, repository: Repository, say: Callable[[str], None])
     return python
 
 
-def _store(path: Path, repository: Repository, python: Path, say: Callable[[str], None]) -> str:
+def _store(path: Path, repository: Repository, python: Path | None, say: Callable[[str], None]) -> str:
     commit = path / "valve-base"
     if commit.exists():
         return commit.read_text().strip()
     kind, _, where = repository.source.partition(":")
-    if kind == "pypi":
+    if python is None:
+        _, files = image.files(where, Settings(), say)
+    elif kind == "pypi":
         say(f"downloading the source archive of {where}")
         archive = source.download(python, where, path.parent / "archive")
         files = source.from_archive(archive, repository.sha256)

@@ -1,0 +1,171 @@
+"""Containers hold what bubblewrap holds, on an image with SWE-smith's layout; nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.rollouts import calc
+from valve_plugin.config import Settings
+from valve_plugin.errors import SandboxError
+from valve_plugin.records import Task
+from valve_plugin.rollouts import workspace as workspaces
+from valve_plugin.rollouts.container import Container, Started
+from valve_plugin.rollouts.grade import grade
+from valve_plugin.rollouts.limits import MIB, Limits
+from valve_plugin.rollouts.sandbox import choose
+from valve_plugin.rollouts.state import gold_patch
+from valve_plugin.rollouts.workspace import Workspace
+from valve_plugin.tasks.image import placed
+from valve_plugin.tasks.repository import Prepared
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture(scope="module")
+def where(image: str, calc_task: tuple[Prepared, Task]) -> tuple[Prepared, Task]:
+    """The calc repository in its image."""
+    prepared, task = calc.with_image(calc_task)
+    return placed(prepared, task, Settings()), task
+
+
+@pytest.fixture(scope="module")
+def workspace(where: tuple[Prepared, Task]) -> Iterator[Workspace]:
+    with workspaces.open(*where) as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def box(workspace: Workspace) -> Iterator[Started]:
+    assert workspace.image
+    with Container(workspace.image).opened(workspace) as started:
+        yield started
+
+
+def out(box: Started, command: str, **limits: int) -> str:
+    done = box.run(command, limits=Limits(**limits))
+    return f"{done.limit} {done.returncode} {done.output.decode()}".strip()
+
+
+def test_it_is_the_task_and_the_image_s_environment(box: Started) -> None:
+    tree = "README.md calc calc.egg-info conftest.py pytest.ini tests"
+    assert out(box, "pwd; git log --oneline | wc -l; echo $(ls)") == f"0 /testbed\n1\n{tree}"
+    assert out(box, "type -P python") == "0 /opt/miniconda3/envs/testbed/bin/python"
+    assert "2 passed" in out(box, "python -m pytest -q tests | tail -1")
+    assert "test_ops" not in out(box, "find / -name '*test_ops*' -not -path '/proc/*' 2>/dev/null")
+
+
+def test_nothing_of_this_machine_is_there(box: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("http_proxy", "http://user:sk-secret@localhost:1")
+    assert "sk-secret" not in out(box, "env; cat /proc/*/environ | tr '\\0' '\\n'")
+    assert out(box, "ls /sys/class/net") == "0 lo"
+    assert out(box, "hostname 2>/dev/null || cat /proc/sys/kernel/hostname") == "0 sandbox"
+    assert str(Path.home()) == "/" or out(box, f"ls -A {Path.home()}") == "0"
+    code = "import socket; socket.create_connection(('1.1.1.1', 53), 3)"
+    assert "unreachable" in out(box, f'python -c "{code}" 2>&1 | tail -1')
+
+
+def test_nothing_but_the_workspace_can_be_written(box: Started) -> None:
+    for place in ("/", "/etc", "/usr/bin", "/opt/miniconda3/envs/testbed", "/run/valve", "/var/tmp", "/root"):
+        assert "1" in out(box, f"touch {place}/x 2>/dev/null; echo $?"), place
+    assert out(box, "touch ~/x /tmp/x /testbed/x && rm /testbed/x; id -u | wc -c") == "0 11"
+    assert "CapEff:\t0000000000000000" in out(box, "grep CapEff /proc/self/status")
+
+
+def test_limits(box: Started) -> None:
+    assert out(box, "while :; do :; done", cpu_seconds=1).startswith("cpu")
+    spread = "for i in 1 2 3 4; do (while :; do :; done) & done; wait"
+    assert out(box, spread, cpu_seconds=2).startswith("cpu")
+    assert out(box, "sleep 60", wall_seconds=1).startswith("wall")
+    assert out(box, "dd if=/dev/zero of=big bs=1M count=20", file_bytes=8 * MIB).startswith(f"{128 + signal.SIGXFSZ}")
+    fill = "for i in 1 2 3; do dd if=/dev/zero of=b$i bs=1M count=9; done; sleep 9"
+    assert out(box, fill, disk_bytes=20 * MIB).startswith("disk")
+    assert out(box, "rm -f b*; echo fine") == "0 fine"
+    assert "MemoryError" in out(box, "python -c 'x = bytearray(300 * 2**20)' 2>&1 | tail -1", memory_bytes=200 * MIB)
+    fork = (
+        "import os\nfor n in range(500):\n try:\n  if not os.fork(): os.execlp('sleep', 'sleep', '60')\n"
+        " except OSError:\n  print(n)\n  break"
+    )
+    assert 200 < int(out(box, f'python -c "{fork}"').split()[1]) < 300
+    assert len(box.run("head -c 300000 /dev/zero", limits=Limits(output_bytes=1000)).output) == 1000
+
+
+def test_nothing_outlives_its_command(box: Started) -> None:
+    out(box, "nohup setsid sleep 1000 >/dev/null 2>&1 & (sleep 1001 &) ; exit 3")
+    assert "sleep 100" not in out(box, "cat /proc/*/cmdline | tr '\\0' ' '")
+    assert out(box, "kill -9 -1; exit 4") != "0"  # also ends what watches over it; the next one is not disturbed
+    assert out(box, "kill -9 1 2>/dev/null; echo still here") == "0 still here"
+    for _ in range(3):
+        out(box, "for i in $(seq 50); do (sleep 500 &); done")
+    assert int(out(box, "ls -d /proc/[0-9]* | wc -l").split()[1]) < 12
+
+
+def test_a_command_can_print_and_return_anything(box: Started) -> None:
+    for code in (1, 125, 126, 127, 137, 255):
+        assert out(box, f"exit {code}") == str(code)
+    assert out(box, "no-such-command").startswith("127")
+    done = box.run("head -c 5000000 /dev/urandom | tee copy | cat; rm copy", limits=Limits())
+    assert len(done.output) == 5_000_000
+    assert box.run("cat", limits=Limits(), stdin=b"x" * 3_000_000).output == b"x" * 3_000_000
+
+
+def test_a_dead_engine_is_an_error_of_the_host(workspace: Workspace) -> None:
+    assert workspace.image
+    started = Container(workspace.image).start(workspace)
+    kill = ["sh", "-c", 'sleep 1; podman kill "$1"', "sh", started.id]
+    with subprocess.Popen(kill, stdout=subprocess.DEVNULL), pytest.raises(SandboxError, match="exec ended with"):
+        started.run("sleep 20", limits=Limits())
+    with pytest.raises(SandboxError):
+        started.run("true", limits=Limits())
+    started.stop()
+
+
+def test_grades(where: tuple[Prepared, Task]) -> None:
+    prepared, task = where
+    settings = Settings()
+    assert choose(settings, prepared.image).name.startswith("podman:")
+    assert grade(prepared, task, gold_patch(prepared, task), settings).outcome == "resolved"
+    wrong = grade(prepared, task, calc.change(calc.BUGGY, calc.WRONG_FIX), settings)
+    assert wrong.outcome == "unresolved", wrong
+    assert wrong.tests["tests/test_ops.py::TestClamp::test_high"] == "failed"
+
+
+def test_all_is_gone_after_kill_9(workspace: Workspace, where: tuple[Prepared, Task]) -> None:
+    assert workspace.image
+    before = containers()
+    code = (
+        "import sys\nfrom tests.rollouts import calc\nfrom valve_plugin.rollouts import workspace\n"
+        "from valve_plugin.rollouts.container import Container\nfrom valve_plugin.rollouts.limits import Limits\n"
+        "with workspace.empty() as place:\n"
+        "    import msgspec\n    from valve_plugin.tasks.image import Image\n"
+        "    image = msgspec.json.decode(sys.argv[1], type=Image)\n"
+        "    with Container(image).opened(place) as box:\n"
+        "        print('up', flush=True)\n        box.run('sleep 777', limits=Limits())\n"
+    )
+    argument = msgspec.json.encode(workspace.image).decode()
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, argument], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": "."}
+    )
+    assert child.stdout
+    assert child.stdout.readline()
+    assert len(containers()) == len(before) + 1
+    time.sleep(0.5)
+    child.kill()
+    child.wait()
+    deadline = time.monotonic() + 20
+    while containers() != before and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert containers() == before
+
+
+def containers() -> list[str]:
+    return subprocess.run(["podman", "ps", "-aq"], capture_output=True, text=True, check=True).stdout.split()

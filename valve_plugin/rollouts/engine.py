@@ -1,0 +1,133 @@
+"""The container engine on this machine: podman or docker, called by its command line."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from valve_plugin.bank.paths import data_dir
+from valve_plugin.codec import digest_bytes
+from valve_plugin.errors import SandboxError
+
+Name = Literal["podman", "docker"]
+NAMES: tuple[Name, ...] = ("podman", "docker")
+
+OWNER_LABEL, ALIVE_LABEL = "valve.data", "valve.alive"
+_SECONDS = 300  # an engine that does not answer by then is down
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Podman or docker."""
+
+    name: Name
+
+    def call(self, *arguments: str, seconds: int = _SECONDS) -> str:
+        """Run one of the engine's commands and return its standard output.
+
+        Raises:
+            SandboxError: the engine is missing, does not answer, or says no.
+        """
+        try:
+            done = subprocess.run(
+                [self.name, *arguments],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+        except (OSError, subprocess.TimeoutExpired) as e:
+            raise SandboxError(f"{self.name} {arguments[0]}: {e}") from e
+        if done.returncode:
+            raise SandboxError(f"{self.name} {arguments[0]} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+        return done.stdout.strip()
+
+    def image_id(self, name: str) -> str:
+        """Return the id (64 hex digits) of a local image; empty: there is none of that name. Nothing is pulled."""
+        try:
+            return self.call("image", "inspect", "--format", "{{.Id}}", name).removeprefix("sha256:")
+        except SandboxError:
+            return ""
+
+    def remove(self, container: str) -> None:
+        """Kill and remove a container; fine when it is gone."""
+        wait = ["-t", "0"] if self.name == "podman" else []  # docker's `rm -f` never waits
+        try:
+            self.call("rm", "-f", *wait, container)
+        except SandboxError:
+            if self.call("ps", "-aq", "--no-trunc", "--filter", f"id={container}"):
+                raise
+
+    def sweep(self) -> int:
+        """Remove containers whose owner is dead, in whatever state a crash left them; return how many there were."""
+        found = self.call("ps", "-aq", "--no-trunc", "--filter", f"label={OWNER_LABEL}={owner()}").split()
+        dead = [container for container in found if not self._alive(container)]
+        for container in dead:
+            self.remove(container)
+        return len(dead)
+
+    def _alive(self, container: str) -> bool:
+        form = f'{{{{index .Config.Labels "{ALIVE_LABEL}"}}}}'
+        try:
+            return _locked(Path(self.call("inspect", "--format", form, container)))
+        except SandboxError:  # it has gone by itself
+            return True
+
+
+def owner() -> str:
+    """Return what tells this user data directory's containers from all others."""
+    return digest_bytes(os.fsencode(data_dir()))[:16]
+
+
+@lru_cache(maxsize=2)
+def fails(name: Name) -> str:
+    """Return why an engine cannot be used here, empty when it answers; asked once per process.
+
+    What crashed runs left behind is removed on the way.
+    """
+    if shutil.which(name) is None:
+        return f"{name} is not on PATH"
+    try:
+        Engine(name).call("version", seconds=30)  # unlike --version, docker's fails without its daemon
+        Engine(name).sweep()
+    except SandboxError as e:
+        return str(e)
+    return ""
+
+
+def with_image(image: str, wanted: Sequence[Name] = NAMES) -> tuple[Engine, str] | None:
+    """Return (engine, image id) of the first engine that works and has an image; None: none does."""
+    for name in wanted:
+        if not fails(name) and (found := _image_id(name, image)):
+            return Engine(name), found
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _image_id(name: Name, image: str) -> str:
+    return Engine(name).image_id(image)
+
+
+def _locked(path: Path) -> bool:
+    """True while the process that started a container holds its lock; the file is removed with its workspace."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(fd)

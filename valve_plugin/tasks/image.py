@@ -1,0 +1,192 @@
+"""A task's own container image, as SWE-smith's are made: /testbed is a clone, a conda environment tests it.
+
+What rollouts need of /testbed is copied out of the image once, without running anything in it: its git, and what
+building left beside the source (metadata of the editable install, compiled modules).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+from msgspec.structs import replace
+
+from valve_plugin.bank.files import write_atomic
+from valve_plugin.bank.paths import data_dir
+from valve_plugin.errors import InfrastructureError, SandboxError, TaskError
+from valve_plugin.records import Record, Task
+from valve_plugin.rollouts import engine as engines
+from valve_plugin.rollouts.slots import remove
+from valve_plugin.tasks import history
+from valve_plugin.tasks.git import read_tree
+
+if TYPE_CHECKING:
+    from valve_plugin.config import Settings
+    from valve_plugin.tasks.repository import Prepared
+    from valve_plugin.tasks.source import File
+
+SMITH_ENVIRONMENT = "/opt/miniconda3/envs/testbed"
+SOURCE = "image:"
+# Left behind by builds and tests: copies of the source as it was before the bug, so they would give the fix away.
+_COPIES = frozenset({"build", "dist", "__pycache__", ".eggs", ".tox", ".pytest_cache", ".mypy_cache", ".hypothesis"})
+
+_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
+
+
+class Image(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """An image that is here, and what was copied out of it."""
+
+    engine: engines.Name
+    name: str
+    id: str
+    """64 hex digits; the same name may stand for another image tomorrow."""
+    environment: str = SMITH_ENVIRONMENT
+    """Inside the image: the environment whose bin/python runs the tests."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the copies are."""
+        return data_dir() / "images" / self.id[:16]
+
+    @property
+    def git(self) -> Path:
+        """The git directory of /testbed, with all the history the image has."""
+        return self.folder / "git"
+
+    @property
+    def built(self) -> Path:
+        """What /testbed holds beside its source."""
+        return self.folder / "built"
+
+    @cached_property
+    def built_files(self) -> frozenset[str]:
+        """Paths of the files in `built`, relative to the tree."""
+        found = (Path(folder, name) for folder, _, names in os.walk(self.built) for name in names)
+        return frozenset(path.relative_to(self.built).as_posix() for path in found)
+
+
+def named(task: Task, prepared: Prepared) -> str:
+    """Return the name of the image a task runs in; empty: it has none."""
+    source = prepared.repository.source
+    return task.image_name or (source.removeprefix(SOURCE) if source.startswith(SOURCE) else "")
+
+
+def placed(prepared: Prepared, task: Task, settings: Settings, say: Callable[[str], None] = lambda _: None) -> Prepared:
+    """Return the repository as rollouts of a task find it: in the task's image, or in the environment made here.
+
+    Raises:
+        SandboxError: the settings ask for a container and there is no engine or no image, or the tests run in nothing
+            but an image; says what to do.
+    """
+    name, wanted = named(task, prepared), settings.sandbox
+    if wanted == "bwrap" and prepared.repository.source.startswith(SOURCE):
+        raise SandboxError(f"{prepared.name} is tested in its image, {name}; sandbox is 'bwrap', use 'auto'")
+    found = here(task, settings, name)
+    if found:
+        engine, image_id = found
+        image = Image(engine=engine.name, name=name, id=image_id, environment=prepared.repository.image_environment)
+        return replace(prepared, image=copied(image, say))
+    if wanted in engines.NAMES or prepared.repository.source.startswith(SOURCE):
+        raise SandboxError(_missing(name, wanted))
+    return prepared
+
+
+def here(task: Task, settings: Settings, name: str = "") -> tuple[engines.Engine, str] | None:
+    """Return (engine, id) of a task's image where the settings allow containers and the image is on this machine."""
+    name = name or task.image_name
+    if not name or settings.sandbox == "bwrap":
+        return None
+    return engines.with_image(name, [n for n in engines.NAMES if settings.sandbox in ("auto", n)])
+
+
+def copied(image: Image, say: Callable[[str], None] = lambda _: None) -> Image:
+    """Copy what rollouts need of the image, unless that was done before.
+
+    Raises:
+        SandboxError: the engine failed.
+        TaskError: /testbed is not there, or no git repository.
+    """
+    folder = image.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    done, lock = folder / "complete", folder / "lock"
+    with FileLock(lock):
+        if done.exists():
+            return image
+        say(f"copying /testbed out of {image.name}")
+        for half in (image.git, image.built):
+            remove(half)
+        _copy_out(engines.Engine(image.engine), image, lock)
+        if not (image.built / ".git" / "HEAD").is_file():
+            raise TaskError(f"{image.name}: its /testbed is no git repository; expected SWE-smith's layout")
+        (image.built / ".git").rename(image.git)
+        _disarm(image.git)
+        _keep_built(image)
+        write_atomic(done, image.name.encode() + b"\n")
+    return image
+
+
+def files(name: str, settings: Settings, say: Callable[[str], None]) -> tuple[Path, list[File]]:
+    """Return (git directory, files of its HEAD) of an image's /testbed.
+
+    Raises:
+        SandboxError: no engine, or no such image; says what to do.
+    """
+    found = engines.with_image(name, [n for n in engines.NAMES if settings.sandbox in ("auto", n)])
+    if found is None:
+        raise SandboxError(_missing(name, settings.sandbox))
+    image = copied(Image(engine=found[0].name, name=name, id=found[1]), say)
+    return image.git, history.files_at(image.git, "HEAD")
+
+
+def _copy_out(engine: engines.Engine, image: Image, lock: Path) -> None:
+    labels = ["--label", f"{engines.OWNER_LABEL}={engines.owner()}", "--label", f"{engines.ALIVE_LABEL}={lock}"]
+    container = engine.call("create", "--pull", "never", "--network", "none", *labels, image.id, "true")
+    try:
+        engine.call("cp", f"{container}:/testbed", str(image.built), seconds=1800)
+    finally:
+        engine.remove(container)
+
+
+def _disarm(git_dir: Path) -> None:
+    """Take out of a foreign git directory what could lead git elsewhere or name programs, which it would run here."""
+    (git_dir / "config").write_text(_CONFIG)
+    for name in ("commondir", "objects/info/alternates", "config.worktree"):
+        (git_dir / name).unlink(missing_ok=True)
+    for name in ("hooks", "worktrees", "modules"):
+        shutil.rmtree(git_dir / name, ignore_errors=True)
+
+
+def _keep_built(image: Image) -> None:
+    """Remove from the copy of /testbed the source and every copy of it."""
+    try:
+        tracked = read_tree(image.git, "HEAD")
+    except InfrastructureError as e:
+        raise TaskError(f"{image.name}: the git repository in its /testbed has no commit: {e}") from e
+    for path in tracked:
+        (image.built / path).unlink(missing_ok=True)
+    for folder, names, leaves in os.walk(image.built, topdown=False):
+        for leaf in leaves:
+            if leaf.endswith(".pyc"):
+                Path(folder, leaf).unlink()
+        for name in names:
+            below = Path(folder, name)
+            if name in _COPIES and not below.is_symlink():
+                shutil.rmtree(below)
+            elif not below.is_symlink() and not any(below.iterdir()):
+                below.rmdir()
+
+
+def _missing(name: str, wanted: str) -> str:
+    if not name:
+        return f"sandbox is {wanted!r}, and the task names no image_name; use 'auto'"
+    tried = [n for n in engines.NAMES if wanted in ("auto", n)]
+    down = [why for n in tried if (why := engines.fails(n))]
+    if len(down) == len(tried):
+        return f"the image {name} needs a container engine: {'; '.join(down)}; Debian, Ubuntu: apt-get install podman"
+    engine = next(n for n in tried if not engines.fails(n))
+    return f"the image {name} is not on this machine: {engine} pull {name}"
