@@ -17,7 +17,7 @@ from valve_plugin.cli import output
 
 # Sections of `valve --help` in reading order, each with the modules whose commands it shows.
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Start here": ("status", "init", "demo"),
+    "Start here": ("status", "init", "doctor", "demo"),
     "Run and learn": ("mini", "evolve", "gate", "panel"),
     "Make tasks": ("tasks", "split"),
     "Use the bank": ("bank", "context"),

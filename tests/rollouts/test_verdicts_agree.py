@@ -1,0 +1,97 @@
+"""SWE-smith's harness, ours in a container and ours in bubblewrap grade the same patches; the table is in the docs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.rollouts import verdicts_table as table
+from tests.tools import need, need_module
+from valve_plugin.config import Settings
+from valve_plugin.rollouts.grade import grade
+from valve_plugin.tasks.image import placed
+from valve_plugin.tasks.load import load
+from valve_plugin.tasks.repository import prepare
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "containers.md"
+BEGIN, END = "<!-- verdicts -->\n", "<!-- end of verdicts -->"
+FIXES = {"the fix", "the fix, with planted files"}
+
+
+@pytest.mark.heavy
+def test_verdicts_agree(tmp_path: Path) -> None:
+    need("podman")
+    need("bwrap")
+    need_module("swesmith")
+    (tmp_path / "image").mkdir()
+    table.build(tmp_path / "image")
+    patches = {name: table.patch(files) for name, files in table.patches().items()}
+    with served(tmp_path) as environ:
+        ours = {kind: graded(tmp_path / kind, patches, kind) for kind in ("container", "bwrap")}
+        smith = subprocess.run(
+            [sys.executable, "-m", "tests.rollouts.verdicts_table"],
+            input=json.dumps(patches),
+            cwd=tmp_path,
+            env=os.environ | environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+    assert smith.returncode == 0, smith.stderr[-3000:]
+    theirs: dict[str, bool] = json.loads(smith.stderr.strip().splitlines()[-1])
+    for name in patches:
+        right = "resolved" if name in FIXES else "unresolved"
+        assert (ours["container"][name], ours["bwrap"][name]) == (right, right), name
+        assert theirs[name] == (name in FIXES) or name.startswith("forged"), name
+    written = rows(theirs, ours)
+    page = PAGE.read_text()
+    if os.environ.get("VALVE_WRITE_TABLE"):
+        PAGE.write_text(page.split(BEGIN)[0] + BEGIN + written + END + page.split(END)[1])
+    assert f"{BEGIN}{written}{END}" in PAGE.read_text(), written
+
+
+def graded(folder: Path, patches: dict[str, str], kind: str) -> dict[str, str]:
+    taskset = load(table.write(folder, in_image=kind == "container"))
+    settings = Settings(sandbox="podman" if kind == "container" else "bwrap")
+    where = placed(prepare(taskset.repository), taskset.tasks[0], settings)
+    assert (where.image is not None) == (kind == "container")
+    results = {name: grade(where, taskset.tasks[0], patch, settings) for name, patch in patches.items()}
+    assert all(result.outcome != "errored" for result in results.values()), results
+    return {name: result.outcome for name, result in results.items()}
+
+
+def rows(theirs: dict[str, bool], ours: dict[str, dict[str, str]]) -> str:
+    lines = ["| patch | SWE-smith's harness | VALVE, container | VALVE, bubblewrap |", "|---|---|---|---|"]
+    for name, resolved in theirs.items():
+        word = "resolved" if resolved else "unresolved"
+        word = f"**{word}: fooled**" if resolved and name not in FIXES else word
+        lines.append(f"| {name} | {word} | {ours['container'][name]} | {ours['bwrap'][name]} |")
+    return "\n".join(lines) + "\n"
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[dict[str, str]]:
+    """Serve podman's API for docker's client library; yields the variable that it looks at."""
+    limits = folder / "containers.conf"
+    # Without CAP_SYS_RESOURCE the engine's own defaults are more than it may give.
+    limits.write_text('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n')
+    socket = folder / "engine.sock"
+    command = ["podman", "system", "service", "--time=0", f"unix://{socket}"]
+    server = subprocess.Popen(command, env=os.environ | {"CONTAINERS_CONF": str(limits)}, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not socket.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        yield {"DOCKER_HOST": f"unix://{socket}"}
+    finally:
+        server.kill()
+        server.wait()

@@ -1,0 +1,103 @@
+"""The rows of `valve doctor` about what lies on disk: bank, task set, user data."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from valve_plugin.cli.doctor_rows import Found, Place, row
+from valve_plugin.cli.output import plural
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.store import BankStore
+
+_LEAST_BYTES = 2 * 1024**3
+"""What one rollout may fill."""
+
+
+@row("bank")
+def _bank(place: Place) -> Found:
+    from valve_plugin.bank.paths import local_dir
+
+    if place.trouble:
+        return Found("failed", place.trouble, f"mv {shlex.quote(str(place.bank / 'valve.toml'))} valve.toml.set-aside")
+    if not (place.bank / "ledger.jsonl").exists():
+        return Found("missing", f"none yet; it would be created in {place.bank}", "valve init")
+    return Found("ok", f"{place.bank}; this machine's part is in {local_dir(place.bank)}")
+
+
+@row("bank integrity")
+def _integrity(place: Place) -> Found:
+    from valve_plugin.bank.verify import verify
+    from valve_plugin.errors import BankNotFoundError
+
+    try:
+        findings = verify(place.bank)
+    except BankNotFoundError:
+        return Found("ok", "no bank, nothing to verify")
+    errors = [finding for finding in findings if finding.level == "error"]
+    if errors:
+        detail = f"{plural(len(errors), 'error')}: {errors[0].file}: {errors[0].message}"
+        return Found("failed", detail, f"git checkout -- {shlex.quote(str(place.bank))}")
+    return Found("ok", "; ".join(finding.message for finding in findings) or "all verified")
+
+
+@row("task set")
+def _tasks(place: Place) -> Found:
+    from valve_plugin.errors import BankError, TaskError
+    from valve_plugin.tasks import folder
+    from valve_plugin.tasks.load import load
+
+    store = None
+    with suppress(BankError):  # another row says so
+        store = _open(place)
+    last = place.settings.tasks or (store.local.recall("tasks") if store else "")
+    own = folder.default(store.bank.repo if store else place.here.name)
+    given = last or (str(own) if (own / "tasks.jsonl").exists() else "")
+    if not given:
+        return Found("missing", "none for this repository; `valve evolve` needs one", "valve tasks mine")
+    try:
+        found = load(folder.find(given))
+    except TaskError as e:
+        return Found("failed", str(e), f"mv {shlex.quote(given)} {shlex.quote(given)}.set-aside && valve tasks mine")
+    return Found("ok", f"{plural(len(found.tasks), 'task')} in {given}")
+
+
+@row("user data")
+def _data(place: Place) -> Found:
+    from valve_plugin.bank.paths import data_dir
+
+    where = data_dir()
+    above = next(folder for folder in (where, *where.parents) if folder.exists())
+    root = next((folder for folder in (where, *where.parents) if (folder / ".git").exists()), None)
+    if root is not None:
+        text = f"{where} is inside the repository {root}, where an agent can read it: tasks hold the fixes"
+        return Found("failed", text, "unset VALVE_DATA")
+    try:
+        probe = above / ".valve-doctor"
+        probe.touch()
+        probe.unlink()
+    except OSError as e:
+        return Found("failed", f"{where} cannot be written: {e.strerror}", "export VALVE_DATA=$HOME/.valve-data")
+    return Found("ok", str(where))
+
+
+@row("disk")
+def _disk(place: Place) -> Found:
+    from valve_plugin.bank.paths import data_dir
+
+    where = data_dir()
+    free = shutil.disk_usage(next(folder for folder in (where, *where.parents) if folder.exists())).free
+    text = f"{free / 1024**3:.0f} GiB free"
+    if free < _LEAST_BYTES:
+        return Found("failed", f"{text}; one rollout may fill {_LEAST_BYTES / 1024**3:.0f}", "export VALVE_DATA=DIR")
+    return Found("ok", text)
+
+
+def _open(place: Place) -> BankStore | None:
+    from valve_plugin.bank.store import BankStore
+
+    return BankStore.open(place.bank) if Path(place.bank / "ledger.jsonl").exists() else None

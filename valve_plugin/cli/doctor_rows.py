@@ -1,0 +1,232 @@
+"""What `valve doctor` looks at: the registry, and the rows about Python, mini and the model."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from valve_plugin.errors import ValveError
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.checkout import Checkout
+    from valve_plugin.config import Settings
+
+State = Literal["ok", "missing", "failed"]
+"""`missing` is optional: what it is for does not work, the rest does."""
+DISTRIBUTION = "valve-plugin"
+
+
+class Found(NamedTuple):
+    """What a look found."""
+
+    state: State
+    detail: str
+    fix: str = ""
+    """The one command that changes the state; empty where it is ok."""
+
+
+class Row(NamedTuple):
+    """One row of the report."""
+
+    name: str
+    state: State
+    detail: str
+    fix: str
+
+
+class Place(NamedTuple):
+    """Where doctor looks."""
+
+    here: Checkout
+    bank: Path
+    settings: Settings
+    trouble: str = ""
+    """Why the bank's settings could not be read: then these are the defaults."""
+    call: bool = False
+
+
+Look = Callable[[Place], Found]
+LOOKS: dict[str, Look] = {}
+"""Every row by its name, in the order they are shown."""
+
+
+def row(name: str) -> Callable[[Look], Look]:
+    """Register a look under the name of its row."""
+
+    def registered(look: Look) -> Look:
+        LOOKS[name] = look
+        return look
+
+    return registered
+
+
+def examine(place: Place) -> list[Row]:
+    """Look at everything; what a look raises is its row's failure."""
+    rows = []
+    for name, look in LOOKS.items():
+        try:
+            found = look(place)
+        except (ValveError, OSError) as e:
+            found = Found("failed", str(e), "valve doctor")
+        rows.append(Row(name, *found))
+    return rows
+
+
+def pip_install(*words: str) -> str:
+    """Return the command that installs into the environment that runs this."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *words])
+
+
+@row("python")
+def _python(place: Place) -> Found:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Found("ok", f"{version}, valve {metadata.version(DISTRIBUTION)}")
+
+
+@row("packages")
+def _packages(place: Place) -> Found:
+    missing = _missing(None)
+    if missing:
+        return Found("failed", f"not installed: {', '.join(missing)}", pip_install(*missing))
+    shown = ("litellm", "typer", "msgspec", "numpy")
+    return Found("ok", ", ".join(f"{name} {metadata.version(name)}" for name in shown))
+
+
+@row("git")
+def _git(place: Place) -> Found:
+    if shutil.which("git") is None:
+        return Found("failed", "git is not on PATH", "apt-get install -y git")
+    said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout
+    return Found("ok", said.strip().removeprefix("git version "))
+
+
+@row("mini-SWE-agent")
+def _mini(place: Place) -> Found:
+    version = metadata.version("mini-swe-agent")
+    numbers = tuple(int(n) for n in re.findall(r"\d+", version)[:2])
+    if not (2, 4) <= numbers < (3, 0):
+        return Found("failed", f"{version}; 2.4 up to 3 is supported", pip_install("mini-swe-agent>=2.4,<3"))
+    return Found("ok", version)
+
+
+@row("start-up file")
+def _seam(place: Place) -> Found:
+    if os.environ.get("VALVE_STARTUP") == "0":
+        return Found(
+            "missing", "VALVE_STARTUP=0 switches `mini --plugin` off; `valve mini` works", "unset VALVE_STARTUP"
+        )
+    # A process that looks like mini's to the start-up file, and says whether that took notice.
+    code = "import sys; print(any(type(f).__module__ == 'valve_plugin._boot' for f in sys.meta_path))"
+    command = [sys.executable, "-c", code, "minisweagent"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    if done.stdout.strip().endswith("True"):
+        return Found("ok", "`mini --plugin valve` works")
+    again = pip_install("--force-reinstall", "--no-deps", _origin())
+    return Found("missing", "mini does not see the plugin; `valve mini` does without the start-up file", again)
+
+
+@row("model")
+def _model(place: Place) -> Found:
+    from valve_plugin.rollouts import mini_settings
+
+    mini_settings.load()
+    name = place.settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+    if not name:
+        fix = "mini-extra config set MSWEA_MODEL_NAME PROVIDER/NAME"
+        return Found("failed", "no model is named; only `--simulate` and `valve demo` work", fix)
+    if not place.call:
+        return Found("ok", f"{name} (not called; --call does)")
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    try:
+        litellm.completion(
+            model=name,
+            messages=[{"role": "user", "content": "Answer with the word yes."}],
+            **({"max_tokens": 16, "timeout": 60, "num_retries": 0} | place.settings.model_kwargs),
+        )
+    except Exception as e:  # noqa: BLE001  # litellm wraps every provider in its own way
+        return Found("failed", f"{name}: {type(e).__name__}: {str(e)[:200]}", "mini-extra config setup")
+    return Found("ok", f"{name} answers")
+
+
+@row("check command")
+def _check(place: Place) -> Found:
+    command = place.settings.check or place.settings.test_command
+    if not command:
+        return Found(
+            "missing", "no test command is known, so no live attempt is graded unless you name one", "valve init"
+        )
+    first = next((word for word in shlex.split(command) if "=" not in word), "")
+    if shutil.which(first) or (place.here.folder / first).exists():
+        return Found("ok", command)
+    return Found("failed", f"{command}: {first} is not on PATH", pip_install(first))
+
+
+@row("extra smith")
+def _smith(place: Place) -> Found:
+    return _extra("smith", "swesmith", "`valve tasks generate` needs it")
+
+
+@row("extra semantic")
+def _semantic(place: Place) -> Found:
+    return _extra("semantic", "sentence_transformers", "items are ranked by hashed words")
+
+
+@row("embedding model")
+def _embedding(place: Place) -> Found:
+    from valve_plugin.bank import embedding
+
+    wanted = place.settings.embedding
+    if wanted == embedding.HASHING:
+        return Found("ok", "hashing, as set")
+    name = embedding.DEFAULT_MODEL if wanted == embedding.AUTO else wanted
+    found = embedding.find(name)
+    if found is not None:
+        return Found("ok", f"{name}, on disk")
+    state: State = "missing" if wanted == embedding.AUTO else "failed"
+    return Found(state, f"{name} is not on disk; items are ranked by hashed words", f"hf download {shlex.quote(name)}")
+
+
+def _extra(name: str, module: str, without: str) -> Found:
+    if importlib.util.find_spec(module) is not None and not _missing(name):
+        return Found("ok", metadata.version(module.replace("_", "-")))
+    return Found("missing", f"not installed; {without}", pip_install(*_wanted(name)))
+
+
+def _wanted(extra: str | None) -> list[str]:
+    """Return what this distribution, or one of its extras, requires on this Python."""
+    found = []
+    for requirement in metadata.requires(DISTRIBUTION) or ():
+        what, _, marker = (part.strip() for part in requirement.partition(";"))
+        named = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
+        older = re.search(r"python_version < ['\"]3\.(\d+)['\"]", marker)
+        if (named[1] if named else None) == extra and not (older and sys.version_info >= (3, int(older[1]))):
+            found.append(what)
+    return found
+
+
+def _missing(extra: str | None) -> list[str]:
+    missing = []
+    for what in _wanted(extra):
+        match = re.match(r"[A-Za-z0-9_.-]+", what)
+        try:
+            metadata.version(match[0] if match else what)
+        except metadata.PackageNotFoundError:
+            missing.append(what)
+    return missing
+
+
+def _origin() -> str:
+    """Return what this package was installed from: its source tree where it has one, else its name."""
+    root = Path(__file__).resolve().parents[2]
+    return str(root) if (root / "pyproject.toml").is_file() else DISTRIBUTION
