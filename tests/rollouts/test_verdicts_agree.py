@@ -54,7 +54,7 @@ def test_verdicts_agree(tmp_path: Path) -> None:
         assert theirs[name] == (name in FIXES) or name.startswith("forged"), name
     written = rows(theirs, ours)
     page = PAGE.read_text()
-    if os.environ.get("VALVE_WRITE_TABLE"):
+    if os.environ.get("WRITE_GOLDEN"):
         PAGE.write_text(page.split(BEGIN)[0] + BEGIN + written + END + page.split(END)[1])
     assert f"{BEGIN}{written}{END}" in PAGE.read_text(), written
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests import images
@@ -168,11 +169,14 @@ def smith(patches: dict[str, str]) -> dict[str, bool]:
     from swesmith.profiles import registry
     from swesmith.profiles.python import PythonProfile
 
+    @dataclass
     class Calc(PythonProfile):
-        owner, repo, commit = "acme", "calc", "12345678"
+        owner: str = "acme"
+        repo: str = "calc"
+        commit: str = "12345678"
+        _cache_image_exists = True
+        _cache_repo_private: bool = False
 
-    Calc._cache_image_exists = True
-    Calc._is_repo_private = lambda self: False
     registry.register_profile(Calc)
     found = {}
     for number, (name, text) in enumerate(patches.items()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,7 @@ def escapes(box: Sandbox) -> list[str]:
     canary = data_dir() / f"doctor-{os.getpid()}"
     canary.write_text(f"file {word}\n")
     os.environ["VALVE_DOCTOR_CANARY"] = f"environment {word}"
+    other = subprocess.Popen(["sleep", "120"])  # its environment, unlike ours, is as it was when it started
     try:
         with socket.create_server(("127.0.0.1", 0)) as server, workspaces.empty() as place:
             command = _TRY.format(port=server.getsockname()[1], path=canary, sleep=sleep)
@@ -84,6 +86,8 @@ def escapes(box: Sandbox) -> list[str]:
         if f"environment {word}" in said:
             got.append("environment variables")
     finally:
+        other.kill()
+        other.wait()
         del os.environ["VALVE_DOCTOR_CANARY"]
         canary.unlink(missing_ok=True)
     return got + (["outliving their end"] if _outlived(sleep) else [])
