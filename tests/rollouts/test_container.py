@@ -9,19 +9,24 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import msgspec
+import psutil
 import pytest
 
 from tests.rollouts import calc
+from valve_plugin.bank.paths import data_dir
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError
 from valve_plugin.records import Task
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.container import Container, Started
+from valve_plugin.rollouts.engine import OWNER_LABEL, Engine, owner
 from valve_plugin.rollouts.grade import grade
 from valve_plugin.rollouts.limits import MIB, Limits
 from valve_plugin.rollouts.sandbox import choose
+from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.state import gold_patch
 from valve_plugin.rollouts.workspace import Workspace
 from valve_plugin.tasks.image import placed
@@ -139,33 +144,54 @@ def test_grades(where: tuple[Prepared, Task]) -> None:
     assert wrong.tests["tests/test_ops.py::TestClamp::test_high"] == "failed"
 
 
-def test_all_is_gone_after_kill_9(workspace: Workspace, where: tuple[Prepared, Task]) -> None:
-    assert workspace.image
-    before = containers()
-    code = (
-        "import sys\nfrom tests.rollouts import calc\nfrom valve_plugin.rollouts import workspace\n"
-        "from valve_plugin.rollouts.container import Container\nfrom valve_plugin.rollouts.limits import Limits\n"
-        "with workspace.empty() as place:\n"
-        "    import msgspec\n    from valve_plugin.tasks.image import Image\n"
-        "    image = msgspec.json.decode(sys.argv[1], type=Image)\n"
-        "    with Container(image).opened(place) as box:\n"
-        "        print('up', flush=True)\n        box.run('sleep 777', limits=Limits())\n"
-    )
-    argument = msgspec.json.encode(workspace.image).decode()
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, argument], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": "."}
-    )
-    assert child.stdout
-    assert child.stdout.readline()
-    assert len(containers()) == len(before) + 1
-    time.sleep(0.5)
-    child.kill()
-    child.wait()
-    deadline = time.monotonic() + 20
-    while containers() != before and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert containers() == before
+CHILD = """
+import sys
+import msgspec
+from valve_plugin.rollouts import workspace
+from valve_plugin.rollouts.container import Container
+from valve_plugin.rollouts.limits import Limits
+from valve_plugin.tasks.image import Image
+with workspace.empty() as place, Container(msgspec.json.decode(sys.argv[1], type=Image)).opened(place) as box:
+    print("up", flush=True)
+    box.run("sleep 777.5", limits=Limits())
+"""
 
 
-def containers() -> list[str]:
-    return subprocess.run(["podman", "ps", "-aq"], capture_output=True, text=True, check=True).stdout.split()
+def test_nothing_is_left_of_killed_runs(workspace: Workspace) -> None:
+    """Killed with SIGKILL while the container starts, runs a command, or just after; KILLS=100 makes it a campaign."""
+    before, random = left(), Random(7)
+    for _ in range(int(os.environ.get("KILLS", "4"))):
+        argument = msgspec.json.encode(workspace.image).decode()
+        environ = os.environ | {"PYTHONPATH": str(Path.cwd())}
+        child = subprocess.Popen([sys.executable, "-c", CHILD, argument], stdout=subprocess.PIPE, env=environ)
+        assert child.stdout
+        if random.random() < 0.5:
+            assert child.stdout.readline() == b"up\n"
+            time.sleep(random.random())
+        else:
+            time.sleep(random.uniform(0.3, 2.5))
+        child.kill()
+        child.wait()
+    deadline = time.monotonic() + 60
+    while left() != before and time.monotonic() < deadline:
+        Engine("podman").sweep()  # as the next start does, and the next workspace
+        with slot():
+            time.sleep(0.2)
+    assert left() == before
+
+
+def left() -> list[str]:
+    """Return our containers, mounts of containers that are gone, our processes, and folders of workspaces."""
+    mounts = {line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if "/overlay/" in line}
+    form = "{{.GraphDriver.Data.MergedDir}}"
+    everyone = podman("ps", "-aq")
+    mounts -= set(podman("inspect", "--format", form, *everyone)) if everyone else set()
+    listed = podman("ps", "-aq", "--filter", f"label={OWNER_LABEL}={owner()}")
+    processes = [str(p.pid) for p in psutil.process_iter(["cmdline"]) if "777.5" in (p.info["cmdline"] or [])]
+    folders = [p.name for p in (data_dir() / "workspaces").iterdir() if p.is_dir()]
+    return sorted([*listed, *mounts, *processes, *folders])
+
+
+def podman(*arguments: str) -> list[str]:
+    done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.split()

@@ -1,0 +1,50 @@
+"""The same bugs, in SWE-smith's container image and in bubblewrap: the scripted model comes to the same verdicts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import images
+from tests.evolve.library import valve
+from tests.tools import need
+from valve_plugin.bank.entries import Judged
+from valve_plugin.bank.store import BankStore
+from valve_plugin.rollouts.engine import OWNER_LABEL, owner
+
+SMALL = ("--simulate", "-c", "embedding=hashing", "-c", "rho=0.1", "--panel-size", "2", "--rollouts", "1")
+
+
+@pytest.mark.heavy
+def test_an_evolution_in_containers_gives_the_verdicts_of_one_in_bubblewrap(calc: Path, tmp_path: Path) -> None:
+    need("bwrap")
+    need("podman")
+    name = images.IMAGE.replace("calc", "evolved")
+    source = {str(p.relative_to(calc / "source")): p.read_text() for p in (calc / "source").rglob("*.py")}
+    (tmp_path / "image").mkdir()
+    images.build(tmp_path / "image", name, {"main": [source]}, {})
+    rows = [{**json.loads(line), "image_name": name} for line in (calc / "tasks.jsonl").read_text().splitlines()]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    valve("tasks", "import", tmp_path / "rows.jsonl", "--out", tmp_path / "tasks")
+    assert f'source = "image:{name}"' in (tmp_path / "tasks" / "repository.toml").read_text()
+    found = {}
+    for kind, tasks in (("bwrap", calc), ("podman", tmp_path / "tasks")):
+        bank = tmp_path / kind
+        valve("evolve", tasks, "--bank", bank, *SMALL, "--limit", "1", "--workers", "2", "-c", f"sandbox={kind}")
+        found[kind] = verdicts(BankStore.open(bank))
+    assert found["podman"] == found["bwrap"]
+    assert found["podman"][1], "some task was mixed and its proposal was judged"
+    label = f"label={OWNER_LABEL}={owner()}"
+    assert not subprocess.run(["podman", "ps", "-aq", "--filter", label], capture_output=True, check=True).stdout
+
+
+def verdicts(store: BankStore) -> tuple[list[tuple[str, int, str]], list[object]]:
+    """Return the outcome of every attempt, and of every gate with all its rollouts."""
+    attempts = sorted((a.task_id, a.ordinal, a.outcome) for a in store.local.attempts())
+    gates = [e.verdict for e in store.entries() if isinstance(e, Judged)]
+    judged = [(v.decision, [(o.task_id, o.ordinal, o.outcome) for o in v.outcomes]) for v in gates]
+    assert {outcome for _, _, outcome in attempts} <= {"resolved", "unresolved"}
+    return attempts, [*judged]
