@@ -137,7 +137,12 @@ def test_each_command_turns_its_row_green(machine: Path, monkeypatch: pytest.Mon
 def test_the_sandbox_is_tried_for_real(data_dir: Path) -> None:
     need("bwrap")
     assert escapes(Bubblewrap()) == []
-    assert escapes(UnsafeLocal()) == ["network", "files of this machine", "environment variables"]
+    assert escapes(UnsafeLocal()) == [
+        "network",
+        "files of this machine",
+        "environment variables",
+        "outliving their end",
+    ]
 
 
 def test_settings_and_task_texts_cannot_steer_the_terminal() -> None:

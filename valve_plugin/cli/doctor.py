@@ -71,9 +71,12 @@ def _place(bank: str, call: bool) -> Place:
     from valve_plugin.bank.checkout import find
     from valve_plugin.bank.paths import locate
     from valve_plugin.cli.doctor_rows import Place
+    from valve_plugin.cli.init import target
 
     here = find(Path.cwd())
     directory = locate(bank, here.folder, here.name)
+    if not directory.exists():
+        directory = target(bank, private=False, here=here)
     try:
         return Place(here, directory, config.load(directory), call=call)
     except ConfigError as e:

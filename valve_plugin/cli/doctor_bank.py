@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from valve_plugin.cli.doctor_rows import Found, Place, row
+from valve_plugin.cli.doctor_rows import Found, Place, row, set_aside
 from valve_plugin.cli.output import plural
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _bank(place: Place) -> Found:
     from valve_plugin.bank.paths import local_dir
 
     if place.trouble:
-        return Found("failed", place.trouble, f"mv {shlex.quote(str(place.bank / 'valve.toml'))} valve.toml.set-aside")
+        return Found("failed", place.trouble, set_aside(place))
     if not (place.bank / "ledger.jsonl").exists():
         return Found("missing", f"none yet; it would be created in {place.bank}", "valve init")
     return Found("ok", f"{place.bank}; this machine's part is in {local_dir(place.bank)}")

@@ -81,6 +81,12 @@ def examine(place: Place) -> list[Row]:
     return rows
 
 
+def set_aside(place: Place) -> str:
+    """Return the command that moves settings away which cannot be read."""
+    path = shlex.quote(str(place.bank / "valve.toml"))
+    return f"mv {path} {path}.set-aside"
+
+
 def pip_install(*words: str) -> str:
     """Return the command that installs into the environment that runs this."""
     return shlex.join([sys.executable, "-m", "pip", "install", *words])
@@ -161,15 +167,26 @@ def _model(place: Place) -> Found:
 
 @row("check command")
 def _check(place: Place) -> Found:
+    if place.trouble:
+        return Found("missing", "not known while the bank's settings cannot be read", set_aside(place))
     command = place.settings.check or place.settings.test_command
     if not command:
-        return Found(
-            "missing", "no test command is known, so no live attempt is graded unless you name one", "valve init"
-        )
+        return Found("missing", "no test command is known: attempts are graded only by one you name", _name_one(place))
     first = next((word for word in shlex.split(command) if "=" not in word), "")
     if shutil.which(first) or (place.here.folder / first).exists():
         return Found("ok", command)
     return Found("failed", f"{command}: {first} is not on PATH", pip_install(first))
+
+
+def _name_one(place: Place) -> str:
+    """Return the command that writes down how this repository is tested."""
+    from valve_plugin.cli.detect import language, tests
+
+    found = tests(place.here.folder, language(place.here.folder).value).value
+    if (place.bank / "ledger.jsonl").exists():
+        setting = f'test_command = "{found or "python -m pytest"}"'
+        return f"echo {shlex.quote(setting)} >> {shlex.quote(str(place.bank / 'valve.toml'))}"
+    return "valve init" if found else "valve init --test-command 'python -m pytest'"
 
 
 @row("extra smith")

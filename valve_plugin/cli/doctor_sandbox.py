@@ -21,6 +21,7 @@ cat '{path}' 2>/dev/null
 (echo changed > '{path}') 2>/dev/null
 env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'
 nohup setsid sleep {sleep} >/dev/null 2>&1 &
+sleep 0.5
 """
 
 
