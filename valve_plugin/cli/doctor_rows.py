@@ -168,7 +168,7 @@ def _model(place: Place) -> Found:
 @row("check command")
 def _check(place: Place) -> Found:
     if place.trouble:
-        return Found("missing", "not known while the bank's settings cannot be read", set_aside(place))
+        return Found("missing", "not known while the bank's settings cannot be read, see there")
     command = place.settings.check or place.settings.test_command
     if not command:
         return Found("missing", "no test command is known: attempts are graded only by one you name", _name_one(place))
