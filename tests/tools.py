@@ -19,6 +19,7 @@ TEST_ALL = os.environ.get("VALVE_TEST_ALL") == "1"
 
 # Being on PATH is not enough for these: a kernel or a container may forbid what they do.
 _PROBES = {
+    "podman": ["podman", "info"],
     "bwrap": ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--unshare-all", "true"],
 }
 

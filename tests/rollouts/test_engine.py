@@ -1,0 +1,93 @@
+"""Which sandbox a task gets, and what is said when it cannot have the one that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.rollouts import calc
+from tests.tools import need
+from valve_plugin.config import Settings
+from valve_plugin.errors import ConfigError, SandboxError
+from valve_plugin.records import Task
+from valve_plugin.rollouts import engine
+from valve_plugin.rollouts import workspace as workspaces
+from valve_plugin.rollouts.container import guarantees
+from valve_plugin.rollouts.engine import Engine
+from valve_plugin.rollouts.environment import refusal
+from valve_plugin.rollouts.sandbox import choose
+from valve_plugin.tasks.image import here, placed
+from valve_plugin.tasks.repository import Prepared
+
+Calc = tuple[Prepared, Task]
+
+
+@pytest.fixture
+def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    engine.fails.cache_clear()
+    yield
+    engine.fails.cache_clear()
+
+
+def test_without_an_engine_a_task_with_an_image_runs_in_bubblewrap(calc_task: Calc, no_engine: None) -> None:
+    prepared, task = calc.with_image(calc_task)
+    assert placed(prepared, task, Settings()) == prepared
+    assert here(task, Settings()) is None
+    with pytest.raises(SandboxError, match="docker is not on PATH; Debian, Ubuntu: apt-get install podman"):
+        placed(prepared, task, Settings(sandbox="docker"))
+
+
+def test_a_repository_that_is_an_image_runs_nowhere_else(calc_task: Calc, no_engine: None) -> None:
+    prepared, task = calc.with_image(calc_task)
+    only = replace(prepared, repository=replace(prepared.repository, source=f"image:{task.image_name}"))
+    for settings, said in ((Settings(), "podman is not on PATH; docker"), (Settings(sandbox="bwrap"), "use 'auto'")):
+        with pytest.raises(SandboxError, match=said):
+            placed(only, task, settings)
+
+
+def test_an_image_that_is_not_here_is_named_with_the_command_that_gets_it(calc_task: Calc) -> None:
+    need("podman")
+    prepared, task = calc_task
+    absent = replace(task, image_name="docker.io/nobody/nothing:at-all")
+    assert placed(prepared, absent, Settings()) == prepared
+    with pytest.raises(SandboxError, match="not on this machine: podman pull docker.io/nobody/nothing:at-all"):
+        placed(prepared, absent, Settings(sandbox="podman"))
+    with pytest.raises(SandboxError, match="names no image_name"):
+        placed(prepared, task, Settings(sandbox="podman"))
+    with pytest.raises(SandboxError, match="not a task with an image"):
+        choose(Settings(sandbox="podman"))
+
+
+def test_history_is_not_made_up(calc_task: Calc) -> None:
+    with (
+        pytest.raises(ConfigError, match="keep_history needs a container image"),
+        workspaces.open(*calc_task, keep_history=True),
+    ):
+        pass
+
+
+def test_every_environment_class_of_mini_is_taken_or_refused_with_a_reason() -> None:
+    from minisweagent.environments import _ENVIRONMENT_MAPPING
+
+    taken = {name for name in ["", *_ENVIRONMENT_MAPPING] if not refusal(name)}
+    assert taken == {"", "docker"}
+    assert "environment variables, keys included" in refusal("bubblewrap")
+    assert "keeps the network" in refusal("singularity")
+    assert "nothing is known" in refusal("my.own.Class")
+    assert not [name for name in _ENVIRONMENT_MAPPING if "nothing is known" in refusal(name)]
+
+
+@pytest.mark.parametrize("name", engine.NAMES)
+def test_what_closes_a_container_is_always_asked_for(calc_task: Calc, tmp_path: Path, name: engine.Name) -> None:
+    with workspaces.open(*calc_task) as workspace:
+        words = guarantees(Engine(name), workspace, tmp_path, [Path("/x/harness.py")])
+    text = " ".join(words)
+    for asked in ("--network none", "--read-only", "--cap-drop all", "--rm", "--pull never", "no-new-privileges"):
+        assert asked in text
+    assert ("--http-proxy=false" in words) == (name == "podman")
+    writable = [words[i + 1] for i, word in enumerate(words) if word == "-v" and not words[i + 1].endswith(":ro")]
+    assert sorted(v.split(":")[1] for v in writable) == ["/home/agent", "/testbed", "/tmp"]
