@@ -54,7 +54,7 @@ def test_an_image_that_is_not_here_is_named_with_the_command_that_gets_it(calc_t
     prepared, task = calc_task
     absent = replace(task, image_name="docker.io/nobody/nothing:at-all")
     assert placed(prepared, absent, Settings()) == prepared
-    with pytest.raises(SandboxError, match="not on this machine: podman pull docker.io/nobody/nothing:at-all"):
+    with pytest.raises(SandboxError, match=r"not on this machine: podman pull docker\.io/nobody/nothing:at-all"):
         placed(prepared, absent, Settings(sandbox="podman"))
     with pytest.raises(SandboxError, match="names no image_name"):
         placed(prepared, task, Settings(sandbox="podman"))
