@@ -15,6 +15,8 @@ from valve_plugin.bank.measured import Measured, measured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest
 from valve_plugin.records import PanelResult
+from valve_plugin.report import assumptions, certify
+from valve_plugin.report.bounds import of_drawdown, of_gain
 from valve_plugin.report.certify import Certificate, from_ledger
 from valve_plugin.theory import certificates
 
@@ -57,6 +59,7 @@ def test_every_assumption_is_listed(bank: BankStore) -> None:
     assert statuses(found) == {
         "disjoint": "met",
         "tasks like yours": "unknown",
+        "panel age": "unknown",
         "horizon": "met",
         "variance": "unknown",
         "judged = deployed": "unmet",  # the sample's accept recorded that no task gets the judged context
@@ -164,3 +167,13 @@ def _accept_more(bank: BankStore, *, open_epoch: bool) -> None:
         _judge_in_epoch_two(bank, move, lines)
     else:
         judge(bank, panel, move, 3, lines, current=5)
+
+
+def test_the_effective_range_is_checked_for_every_number() -> None:
+    """M = 1 + loss where radius + certified value stays at or below 1; M = 2, which needs no check, where it cannot."""
+    move = certify.accepted_move(0.0583, 50, 60, 3, 0.05, 0.025)
+    checked = certify.range_of((move,), of_gain(0.172, 100, 0.05, 0.025), of_drawdown(0.0, 100, 0.05, 0.025, 8))
+    assert (checked.status, "checked for 3 with M below 2" in checked.why) == ("met", True)
+    wide = certify.range_of((), of_gain(0.02, 20, 0.05, 0.1), None)
+    assert "M = 2 for 1" in wide.why
+    assert assumptions.of_range([1.2]).status == "unmet"

@@ -129,15 +129,13 @@ def _from_numbers(
         raise ConfigError(f"{' and '.join(missing)} missing; a certificate from numbers takes {', '.join(wanted)}")
     n, variance, banks, accept, horizon = given.values()
     if move is not None:
-        return Certificate(
-            moves=(certify.accepted_move(move, n, horizon, accept, delta, variance),),
-            assumptions=tuple(assumptions.of_panel_numbers(n, horizon, accept, variance)),
-        )
-    return Certificate(
-        gain=None if gain is None else bounds.of_gain(gain, n, delta, variance),
-        drawdown=None if drawdown is None else bounds.of_drawdown(drawdown, n, delta, variance, banks),
-        assumptions=tuple(assumptions.of_holdout_numbers(n, variance, None if drawdown is None else banks)),
-    )
+        moves = (certify.accepted_move(move, n, horizon, accept, delta, variance),)
+        rests = assumptions.of_panel_numbers(n, horizon, accept, variance)
+        return Certificate(moves=moves, assumptions=(*rests, certify.range_of(moves, None, None)))
+    floor = None if gain is None else bounds.of_gain(gain, n, delta, variance)
+    ceiling = None if drawdown is None else bounds.of_drawdown(drawdown, n, delta, variance, banks)
+    rests = assumptions.of_holdout_numbers(n, variance, None if drawdown is None else banks)
+    return Certificate(gain=floor, drawdown=ceiling, assumptions=(*rests, certify.range_of((), floor, ceiling)))
 
 
 def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:

@@ -25,9 +25,22 @@ def assumption(name: str, holds: bool | None, why: str) -> Assumption:
 
 
 LIKE_YOURS = "tasks like yours"
-RANGE = assumption(
-    "range", True, "M is 1 (1 + loss on a panel) only where radius + certified value <= 1, where that is proven; else 2"
-)
+_AGE = "nothing dates a panel: how far your tasks have moved on since it was drawn, only you can tell"
+
+
+def of_range(sums: Sequence[float], *, twos: int = 0) -> Assumption:
+    """Return whether the smaller range M may stand, checked for each reported number.
+
+    Args:
+        sums: radius + certified value of each number that was computed with M below 2; the condition of rem:range is
+            proven where it is at most 1, whatever the variance.
+        twos: numbers computed with M = 2, which is always admissible.
+    """
+    wide = f"; M = 2 for {twos}, which needs no check" if twos else ""
+    if not sums:
+        return assumption("range", True, f"no number here was computed with a range M below 2{wide}")
+    why = f"checked for {len(sums)} with M below 2: radius + certified value <= {max(sums):.3f}, proven up to 1"
+    return assumption("range", max(sums) <= 1.0 + 1e-9, why + wide)
 
 
 def of_ledger(found: Measured, variance_given: float | None, estimates: dict[str, float]) -> list[Assumption]:
@@ -41,13 +54,13 @@ def of_ledger(found: Measured, variance_given: float | None, estimates: dict[str
     return [
         *_gated(found),
         _disjoint(found),
-        assumption(LIKE_YOURS, None, _age(found)),
+        assumption(LIKE_YOURS, None, "only you can tell whether the panel is a random sample of your tasks"),
+        assumption("panel age", None, f"the panel has answered {_asked(found)}; {_AGE}"),
         *_horizons(found.epochs),
         *_reuse(found),
         _variance(found, variance_given, estimates),
         *_deployed(moves),
         *_local(found),
-        RANGE,
     ]
 
 
@@ -56,11 +69,11 @@ def of_panel_numbers(n: int, horizon: int, accept: int, variance: float) -> list
     return [
         assumption("disjoint", None, f"that no proposal was learned from any of the {n} panel tasks"),
         assumption(LIKE_YOURS, None, f"that the {n} panel tasks are a random sample of the tasks you care about"),
+        assumption("panel age", None, "that your tasks are still like those the panel was drawn from"),
         assumption("horizon", None, f"that {horizon} gate queries were declared before the first and kept"),
         assumption("count", None, f"that this is accept {accept} on this panel, in the panel's first epoch"),
         _typed_variance(variance),
         assumption("judged = deployed", None, "that agents get exactly the contexts the panel was judged under"),
-        RANGE,
     ]
 
 
@@ -77,7 +90,6 @@ def of_holdout_numbers(n: int, variance: float, banks: int | None) -> list[Assum
         assumption("holdout sealed", None, "that the banks compared were fixed before anyone saw a holdout result"),
         *counted,
         _typed_variance(variance),
-        RANGE,
     ]
 
 
@@ -95,9 +107,11 @@ def _disjoint(found: Measured) -> Assumption:
     return assumption("disjoint", True, why)
 
 
-def _age(found: Measured) -> str:
-    asked = sum(epoch.queries for epoch in found.epochs)
-    return f"only you can tell whether the panel is a random sample of your tasks; it has answered {asked} gate queries"
+def _asked(found: Measured) -> str:
+    number = sum(epoch.queries for epoch in found.epochs)
+    return f"{number} gate {'query' if number == 1 else 'queries'} in {len(found.epochs)} epoch" + "s" * (
+        len(found.epochs) != 1
+    )
 
 
 def _horizons(epochs: Sequence[Epoch]) -> Iterator[Assumption]:

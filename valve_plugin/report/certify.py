@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from valve_plugin.report import assumptions, holdout
 from valve_plugin.report.assumptions import Assumption
 from valve_plugin.report.bounds import Bound
 from valve_plugin.theory import certificates, convergence, estimates
+from valve_plugin.theory.bennett import radius
 
 
 class Move(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,15 +87,33 @@ def from_ledger(found: Measured, variance: float | None = None) -> Certificate:
     }
     used = {panel: variance if variance is not None else value for panel, value in plug_in.items()}
     held = holdout.of_ledger(found, variance)
+    moves = tuple(_move(e, a, used[e.opened.panel_hash]) for e in found.epochs for a in e.accepts)
+    checked = range_of(moves, held.gain, held.drawdown)
     return Certificate(
         gain=held.gain,
         drawdown=held.drawdown,
         unevaluated=held.unknown,
-        moves=tuple(_move(e, a, used[e.opened.panel_hash]) for e in found.epochs for a in e.accepts),
+        moves=moves,
         caps=tuple(_cap(epoch) for epoch in found.epochs if epoch.complete),
         taken=found.taken,
-        assumptions=(*assumptions.of_ledger(found, variance, plug_in), *held.assumptions),
+        assumptions=(*assumptions.of_ledger(found, variance, plug_in), *held.assumptions, checked),
     )
+
+
+def range_of(moves: Sequence[Move], gain: Bound | None, drawdown: Bound | None) -> Assumption:
+    """Return the effective-range condition, checked for every number that is reported.
+
+    Source: rem:range, with c the certified value: minus the loss, or the floor, of an accept; the floor of a gain; 0
+    for a drawdown, whose checkpoints only matter where they dropped.
+    """
+    sums = [
+        radius(m.tasks, m.log_term, m.variance, 1 + m.loss) + (m.floor if not m.loss else -m.loss)
+        for m in moves
+        if not m.vacuous
+    ]
+    bounds = [(gain, gain.value if gain else 0.0), (drawdown, 0.0)]
+    sums += [b.radius + c for b, c in bounds if b and b.range < 2]
+    return assumptions.of_range(sums, twos=sum(b is not None and b.range == 2 for b, _ in bounds))
 
 
 def accepted_move(panel_gain: float, tasks: int, horizon: int, accept: int, delta: float, variance: float) -> Move:

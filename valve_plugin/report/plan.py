@@ -243,7 +243,7 @@ def _odds(
         return repeated.used_carried(ordered, rule, passes, how)
 
     if carried is None:
-        few = max(8, (400 if rule.confirm else 3200) // len(beliefs))  # large panels differ less between baselines
+        few = max(8, (800 if rule.confirm else 3200) // len(beliefs))  # large panels differ less between baselines
         cost = power.used_fresh(
             beliefs, rule.rollouts, rule.needed, how, uniform, recorded=recorded, baselines=few, used=used
         )
