@@ -48,6 +48,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     learn: Literal["queue", "inline", "off"] = "queue"
     """What mixed live attempts do: queue an extraction, run it at once, or nothing."""
 
+    review: Literal["off", "model"] = "off"
+    """model: the model looks at each extracted item once more; what it does not clear waits for a person."""
+
     model: str = ""
     """Model of solver and extractor (litellm name); empty: mini's own default."""
     model_class: str = ""

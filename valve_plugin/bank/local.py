@@ -151,6 +151,10 @@ class LocalStore:
         paths = sorted((self.dir / "quarantine").glob("*.json"))
         return [w for w in (self._read(path, Withheld) for path in paths) if w is not None]
 
+    def settle(self, content_hash: str) -> None:
+        """Take an item out of the quarantine: a person has decided about it, and it is not set aside again."""
+        files.write_atomic(self._folder("quarantine") / f"{_safe(content_hash)}.json", b"")
+
     def remember(self, name: str, value: str) -> None:
         """Keep one short text for the next command on this machine."""
         files.write_atomic(self._folder("notes") / _safe(name), value.encode())

@@ -1,4 +1,4 @@
-"""`valve bank`: read a bank and its ledger."""
+"""`valve bank`: read a bank and its ledger; `bank_review` adds the checks of its items."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import bank_review, output
 from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, open_bank
 from valve_plugin.errors import ConfigError, ValveError
 
@@ -56,6 +56,7 @@ def register(app: typer.Typer) -> None:
             "valve bank verify --deep --tasks tasks/      # contexts, duplicates and certificates too",
         ),
     )(verify)
+    bank_review.add(group)
     app.add_typer(group, name="bank")
 
 

@@ -46,6 +46,11 @@ def split(items: Sequence[Item], bank: Bank) -> tuple[tuple[Item, ...], tuple[Me
     return tuple(new), tuple(merges), tuple(suppressed)
 
 
+def nearest(item: Item, others: Iterable[Item]) -> Suppressed | None:
+    """Return which of the other items of its kind this one repeats most, exactly or nearly; None for none."""
+    return _nearest(_Known(item), map(_Known, others))
+
+
 class _Known:
     """An item with what it is compared by."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -38,12 +38,21 @@ class Extraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse(answer: str) -> Extraction:
-    """Read a model's answer. One surrounding code fence is stripped; nothing else is repaired.
+    """Read a model's extraction.
+
+    Raises:
+        ModelOutputError: see `answered_json`.
+
+    Source: app:impl-extract ("malformed outputs produce an empty proposal").
+    """
+    return msgspec.convert(answered_json(answer, "extraction"), Extraction)
+
+
+def answered_json(answer: str, schema: str) -> Any:
+    """Read a model's answer that should fit a schema. One surrounding code fence is stripped; nothing else is repaired.
 
     Raises:
         ModelOutputError: it is not the JSON that was asked for, in one line that quotes none of it.
-
-    Source: app:impl-extract ("malformed outputs produce an empty proposal").
     """
     from jsonschema import Draft202012Validator  # 60 ms, so not at import
 
@@ -53,14 +62,14 @@ def parse(answer: str) -> Extraction:
     fenced = _FENCE.match(answer)
     try:
         data = decode(fenced[1] if fenced else answer, object, where="the answer")
-        problem = next(Draft202012Validator(schemas.load("extraction")).iter_errors(data), None)
+        problem = next(Draft202012Validator(schemas.load(schema)).iter_errors(data), None)
     except (RecordError, UnicodeError, RecursionError) as e:
         # msgspec says what and at which byte, and quotes nothing.
         raise ModelOutputError(f"the answer is not JSON: {e.__cause__ or type(e).__name__}"[:160]) from e
     if problem is not None:
         place = "/".join(map(str, problem.absolute_path)) or "top level"
         raise ModelOutputError(f"the answer does not fit the schema at {place}: {_rule(problem)}")
-    return msgspec.convert(data, Extraction)
+    return data
 
 
 def _rule(problem: ValidationError) -> str:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from msgspec.structs import replace
 
-from valve_plugin import schemas
 from valve_plugin.codec import digest
 from valve_plugin.config import Settings
-from valve_plugin.errors import ConfigError, InfrastructureError, ModelOutputError
+from valve_plugin.errors import ModelOutputError
+from valve_plugin.extract.ask import ask, model_name
 from valve_plugin.extract.digest import readable
 from valve_plugin.extract.duplicates import split
 from valve_plugin.extract.parse import Draft, Extraction, parse
 from valve_plugin.extract.screen import Source, safe_line, screen
+from valve_plugin.extract.second_look import instructions, second_look
 from valve_plugin.records import Attempt, Bank, Kind, Proposal
-from valve_plugin.rollouts.exits import classify
-from valve_plugin.rollouts.faults import advice
-from valve_plugin.rollouts.patience import fault_of, patiently, tries
 
 PROMPTS = "contrast-1"
 """Version of the prompt files in use; their hash goes into every proposal."""
-TIMEOUT_SECONDS = 600
 _ISSUE_LIMIT = 20_000
 _PLACE = re.compile(r"<<([A-Z]+)>>")
 
@@ -54,27 +49,14 @@ def reflect(
     """
     task_id = attempts[0].task_id
     model = model_name(settings)
-    empty = Proposal(task_id=task_id, prompt_hash=prompt_hash(), model=model)
+    asked = prompt_hash() if settings.review == "off" else digest([prompt_hash(), instructions()])
+    empty = Proposal(task_id=task_id, prompt_hash=asked, model=model)
     try:
-        answer = parse(_ask(settings, model, _messages(bank, issue, attempts, trajectories)))
+        answer = parse(ask(settings, model, _messages(bank, issue, attempts, trajectories), "extraction"))
     except ModelOutputError as e:
         return replace(empty, reason=str(e))
     graded = [a.outcome for a in attempts if a.outcome in ("resolved", "unresolved")]
-    return _filled(empty, answer, bank, Source((task_id,), graded.count("resolved"), len(graded)))
-
-
-def model_name(settings: Settings) -> str:
-    """Return the model that reflects: the setting, else mini's own default.
-
-    Raises:
-        ConfigError: neither is set.
-    """
-    model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
-    if not model:
-        raise ConfigError(
-            "no model is named; set -c valve.model=NAME, or mini's default with `mini-extra config setup`"
-        )
-    return model
+    return _filled(empty, answer, bank, Source((task_id,), graded.count("resolved"), len(graded)), settings)
 
 
 @cache
@@ -114,53 +96,10 @@ def _messages(bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories:
     return [{"role": "system", "content": prompt("system").strip()}, {"role": "user", "content": user}]
 
 
-def _ask(settings: Settings, model: str, messages: list[dict[str, str]]) -> str:
-    """Return the model's answer as text.
-
-    Raises:
-        ModelOutputError: the model declined, or the attempts do not fit its window.
-        InfrastructureError: anything else went wrong on the way.
-    """
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else the import waits for the network
-    import litellm  # 4 s, so not at import
-
-    arguments: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "max_retries": 0, **settings.model_kwargs}
-    if litellm.supports_response_schema(model):
-        wanted = {"name": "extraction", "schema": schemas.load("extraction")}
-        arguments.setdefault("response_format", {"type": "json_schema", "json_schema": wanted})
-
-    def answered() -> Any:
-        return litellm.completion(model=model, messages=messages, **arguments).choices[0].message.content
-
-    try:
-        answer = patiently(answered, tries(settings, os.environ), settings.model_pause)
-    except Exception as e:
-        raise _failed(e, settings, model) from e
-    if not isinstance(answer, str) or not answer.strip():
-        raise ModelOutputError("the model answered nothing")
-    return answer
-
-
-def _failed(error: Exception, settings: Settings, model: str) -> ModelOutputError | InfrastructureError:
-    """Return what an extraction call's error is: the attempts' own doing, else the provider's, never an empty answer.
-
-    litellm wraps every provider in its own way, so whatever is not known to be the attempts' doing is not theirs.
-    """
-    ended, reason = classify("", [c.__name__ for c in type(error).__mro__], str(error))
-    if ended == "unresolved":
-        return ModelOutputError(f"the model did not answer: {type(error).__name__}")
-    fault = fault_of(error)
-    todo = advice(fault.kind, model, settings.model_kwargs, os.environ) if fault else ""
-    return InfrastructureError(
-        f"the extraction call to {model} failed: {todo + '; ' if todo else ''}{reason}; the run pauses, nothing is "
-        "lost: then start it again"
-    )
-
-
-def _filled(empty: Proposal, answer: Extraction, bank: Bank, source: Source) -> Proposal:
+def _filled(empty: Proposal, answer: Extraction, bank: Bank, source: Source, settings: Settings) -> Proposal:
     drafts: list[tuple[Kind, Draft]] = [("principle", d) for d in answer.principles]
     drafts += [("skill", d) for d in answer.skills]
-    screened = screen(drafts, source)
+    screened = second_look(settings, screen(drafts, source))
     new, merges, suppressed = split(screened.items, bank)
     reason = ""
     if not new:

@@ -73,14 +73,18 @@ def table() -> tuple[Rule, ...]:
     return tuple(Rule(r["name"], compiled(r["pattern"]), r.get("negatable", False)) for r in raw["rule"])
 
 
-def violations(text: str) -> list[str]:
-    """Return the names of the rules that `text` breaks, each once; empty for ordinary text."""
+def violations(text: str, *, sure: bool = False) -> list[str]:
+    """Return the names of the rules that `text` breaks, each once; empty for ordinary text.
+
+    With `sure`, only rules that no advice against the same thing can break: the others misread some of it.
+    """
     found = ["hides its content"] if _OPAQUE.search(text) or _hidden(text) else []
     whole = plain(text)
     found += ["cannot be read by these rules"] if _foreign(whole) else []
     told = list(_sentences(whole))
     advised = list(_sentences(_ANTI_PATTERN.sub("\n", whole)))  # what not to do may be named there
-    found += [r.name for r in table() if any(_breaks(r, s) for s in (advised if r.negatable else told))]
+    asked = [r for r in table() if not (sure and r.negatable)]
+    found += [r.name for r in asked if any(_breaks(r, s) for s in (advised if r.negatable else told))]
     return list(dict.fromkeys(found))
 
 

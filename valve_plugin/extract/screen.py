@@ -13,10 +13,12 @@ from valve_plugin.codec import convert, digest
 from valve_plugin.errors import RecordError
 from valve_plugin.extract.parse import Draft
 from valve_plugin.extract.rules import violations
+from valve_plugin.extract.weigh import weigh
 from valve_plugin.records import Item, Kind, Withheld
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _NAME_LENGTH = 120
+WORDING = "worded like an attack"
 
 
 class Source(NamedTuple):
@@ -56,15 +58,30 @@ def screen(drafts: Sequence[tuple[Kind, Draft]], source: Source, redactor: Redac
                 Withheld(kind=kind, name=normal_name(draft.name) or "unnamed", why="nothing printable left")
             )
             continue
-        whole = "\n".join((draft.name, item.text, item.scope_hint, item.markdown))
+        whole = "\n".join((draft.name, text_of(item)))
         if redactor(whole) != whole:
             withheld.append(Withheld(kind=kind, name="withheld", why="holds a secret"))
-        elif rules := violations(whole):
+        elif why := concerns(whole):
             content = digest(item)
-            withheld.append(Withheld(kind=kind, name=item.name, why="; ".join(rules), content_hash=content, item=item))
+            withheld.append(Withheld(kind=kind, name=item.name, why="; ".join(why), content_hash=content, item=item))
         else:
             items.append(item)
     return Screened(tuple(items), tuple(withheld))
+
+
+def concerns(text: str) -> list[str]:
+    """Return why an item's text is set aside: the rules it breaks, and whether its wording weighs like an attack's.
+
+    The reasons go into the ledger, so they quote nothing; `weigh` says which sentences weigh most.
+    """
+    weight = weigh(text)
+    rules = violations(text, sure=weight.ordinary)
+    return rules + ([WORDING] if weight.score > 0 else [])
+
+
+def text_of(item: Item) -> str:
+    """Return everything of an item that a model or a search reads."""
+    return "\n".join((item.name, item.text, item.scope_hint, item.markdown))
 
 
 def safe_line(text: str, limit: int = 2_000) -> str:

@@ -52,6 +52,8 @@ class Simulation:
         tools, reply_id = bool(request.get("tools")), digest(messages)[:24]
         if not tools and "issue_summary" in prompt:  # the key that only extraction asks for
             message: dict[str, Any] = {"role": "assistant", "content": self._extract(task, prompt)}
+        elif not tools and '"safe"' in prompt:  # the key that only a second look at items asks for
+            message = {"role": "assistant", "content": _cleared(messages[-1][1])}
         else:
             message = _spoken(self._solve(task, int(ordinal or 0), messages), tools, reply_id)
         return _completion(message, prompt, str(request.get("model", MODEL)), reply_id)
@@ -76,6 +78,11 @@ class Simulation:
         text = _squeezed(prompt)
         found = [(len(issue), task) for issue, task in self._issues if issue in text]
         return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def _cleared(items: str) -> str:
+    """Clear each item: what the scripted extractor writes attacks nobody, and its harmful items are for the gate."""
+    return json.dumps({"safe": [True] * len(json.loads(items))})
 
 
 class Running:

@@ -1,0 +1,176 @@
+"""Weighing a proposed item's wording with a small linear model: what fixed patterns did not foresee.
+
+Two tables of weights say how much a feature speaks for an attack: words, neighbours and pairs of concepts within
+a sentence, and pieces of words. A feature is a text, its weight is found under its hash. `tests/corpus/train.py`
+makes the tables; reading them needs nothing but the standard library, and equal texts weigh equally everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from importlib.resources import files
+from itertools import zip_longest
+from math import sqrt
+from typing import NamedTuple
+from zlib import crc32, decompress
+
+from valve_plugin.extract.rules import plain
+
+BUCKETS = 1 << 17
+TABLES = ("words", "pieces")
+_NEAR = 10
+"""Words between two concepts that still belong together."""
+_PHRASES = 2
+_ENOUGH = 8
+"""Sentences from which a light weight says something."""
+
+_HEADING = re.compile(
+    r"[\s#*>-]*(statement|when to apply|scope|trigger|procedure|better pattern|anti-?patterns?|notes?|code)\b[\s*:]*",
+    re.IGNORECASE,
+)
+_BULLET = re.compile(r"\s*(?:[-*+]|\(?\d+[.)])\s+")
+_SENTENCE = re.compile(r"(?<=[.!?;:])\s+(?=\S)")
+_TOKEN = re.compile(r"--?[a-z][a-z-]+|\|\||&&|>>|~/|\$\(|\$|[|~]|[a-z]+|\d+|[.,;!?(){}=<>]")
+_WORD = re.compile(r"\w+")
+_NEGATORS = frozenset(
+    ("never", "not", "no", "without", "avoid", "dont", "cannot", "nor", "neither", "refuse", "refuses", "resist")
+)
+_TWO_WORD_NEGATORS = frozenset({("instead", "of"), ("rather", "than")})
+_CLAUSE_ENDS = frozenset([",", ".", ";", "!", "?", "but"])
+_PUNCTUATION = frozenset([",", ".", ";", "(", ")", "{", "}", "<", ">"])
+
+
+class Sentence(NamedTuple):
+    """One sentence or line of code of an item."""
+
+    text: str
+    decried: bool
+    """Whether it stands under an Anti-pattern heading, where the item names what not to do."""
+
+
+class Weight(NamedTuple):
+    """What an item's wording weighs."""
+
+    score: float
+    """Above 0: set aside."""
+    ordinary: bool
+    """Whether it weighs so little that a rule which fires is more likely to be wrong."""
+    phrases: tuple[str, ...]
+    """The sentences that weigh most, heaviest first."""
+
+
+class Model(NamedTuple):
+    """Weights by table and bucket, and what every item starts with."""
+
+    bias: float
+    doubt: float
+    """Score below which an item counts as ordinary; negative."""
+    scale: float
+    tables: tuple[bytes, ...]
+
+    def weight(self, table: int, features: Iterable[str]) -> float:
+        """Return the sum of the features' weights, divided by the root of their number."""
+        row = self.tables[table]
+        found = [row[bucket(f)] - 128 for f in features]
+        return self.scale * sum(found) / sqrt(len(found) or 1)
+
+
+def weigh(text: str, model: Model | None = None) -> Weight:
+    """Return what an item's whole text weighs, and the sentences that weigh most."""
+    model = model or shipped()
+    told = list(sentences(text))
+    by_sentence = [sorted(set(words(s))) for s in told]
+    score = model.bias + model.weight(0, set().union(*by_sentence)) + model.weight(1, set(pieces(text)))
+    heaviest = sorted(range(len(told)), key=lambda n: (-model.weight(0, by_sentence[n]), n))
+    return Weight(score, len(told) >= _ENOUGH and score < model.doubt, tuple(told[n].text for n in heaviest[:_PHRASES]))
+
+
+@cache
+def shipped() -> Model:
+    """Return the model that comes with the package."""
+    data = files(__package__).joinpath("weights.bin").read_bytes()
+    head, packed = data.split(b"\n", 1)
+    bias, doubt, scale = (float(number) for number in head.split())
+    rows = decompress(packed)
+    return Model(bias, doubt, scale, tuple(rows[n * BUCKETS : (n + 1) * BUCKETS] for n in range(len(TABLES))))
+
+
+def bucket(feature: str) -> int:
+    """Return where a feature's weight is found."""
+    return crc32(feature.encode()) % BUCKETS
+
+
+def sentences(text: str) -> Iterator[Sentence]:
+    """Split an item's text; what stands under a heading knows it."""
+    decried = code = False
+    for line in text.splitlines():
+        if line.strip().startswith("```"):
+            code = not code
+            continue
+        if heading := None if code else _HEADING.match(line):
+            decried = heading[1].casefold().startswith("anti")
+            line = line[heading.end() :]
+        parts = [line] if code else _SENTENCE.split(_BULLET.sub("", line, count=1))
+        yield from (Sentence(part.strip(), decried) for part in parts if part.strip(" *#|->"))
+
+
+def words(sentence: Sentence) -> Iterator[str]:
+    """Yield a sentence's features: stems, neighbours, and pairs of concepts; what is negated is another word."""
+    stems = list(_stems(sentence))
+    for i, (mark, stem) in enumerate(stems):
+        yield mark + stem
+        for gap, join in ((1, " "), (2, " * "), (3, " * ")):
+            if i + gap < len(stems):
+                yield f"{mark}{stem}{join}{stems[i + gap][1]}"
+    known = [(i, mark + c) for i, (mark, stem) in enumerate(stems) for c in concepts().get(stem, ())]
+    for n, (i, one) in enumerate(known):
+        yield f"@{one}"
+        yield from (f"@{min(one, two)}+{max(one, two)}" for j, two in known[n + 1 :] if j - i <= _NEAR and one != two)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Yield four and five letters in a row of each word of a text."""
+    for word in set(_WORD.findall(plain(text))):
+        padded = f" {word} "
+        for size in (4, 5):
+            yield from (padded[i : i + size] for i in range(max(1, len(padded) - size + 1)))
+
+
+@cache
+def concepts() -> dict[str, tuple[str, ...]]:
+    """Return the concepts each stem stands for, from concepts.txt."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in files(__package__).joinpath("concepts.txt").read_text("utf-8").splitlines():
+        concept, _, members = line.partition(":")
+        for word in members.split():
+            stem = _stem(word)
+            found[stem] = (*found.get(stem, ()), concept.upper())
+    return {stem: tuple(dict.fromkeys(names)) for stem, names in found.items()}
+
+
+def _stems(sentence: Sentence) -> Iterator[tuple[str, str]]:
+    """Yield (mark, stem): the mark says that the word is negated, or decried."""
+    tokens = _TOKEN.findall(plain(sentence.text).replace("n't", " not"))
+    place, negated = "~" if sentence.decried else "", False
+    for word, following in zip_longest(tokens, tokens[1:], fillvalue=""):
+        negated = negated and word not in _CLAUSE_ENDS
+        if word in _NEGATORS or (word, following) in _TWO_WORD_NEGATORS:
+            negated = True
+            yield place, word
+        elif word not in _PUNCTUATION:
+            yield place + ("!" if negated else ""), "9" if word.isdigit() and word != "0" else _stem(word)
+
+
+@lru_cache(maxsize=20_000)
+def _stem(word: str) -> str:
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    for ending in ("ing", "ed", "ly", "es", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
+            word = word[: -len(ending)]
+            if ending in ("ing", "ed") and len(word) > 3 and word[-1] == word[-2] and word[-1] not in "sl":
+                word = word[:-1]
+            break
+    return word[:-1] if len(word) > 3 and word.endswith("e") else word
