@@ -79,6 +79,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     rollouts: Positive = 3
     """Panel rollouts per task and condition."""
     pairing: Pairing = "paper"
+    early_stop: bool = True
+    """Stop a gate as soon as its rejection is certain. False: run whole panels, to compare; the ledger is the same."""
     confirm: bool = False
     """An apparent accept has to repeat on as many fresh rollouts. Declared with the epoch."""
     guard: Count = 0

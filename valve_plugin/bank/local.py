@@ -202,7 +202,18 @@ class LocalStore:
     def telemetry(self, name: str, data: Mapping[str, Any]) -> None:
         """Note times, costs and the like: never read by anything that decides."""
         line = canonical({"at": time.time(), "name": name, "data": dict(data)})
-        files.append_shared(self._folder("telemetry") / f"{_safe(name)}.jsonl", line)
+        self._folder("telemetry")
+        files.append_shared(self.telemetry_path(name), line)
+
+    def told(self, name: str) -> Iterator[dict[str, Any]]:
+        """Yield what was noted under a name, oldest first; lines that cannot be read are passed over with a warning."""
+        for noted in self._log(self.telemetry_path(name), dict[str, Any]):
+            if isinstance(noted.get("data"), dict):
+                yield noted["data"]
+
+    def telemetry_path(self, name: str) -> Path:
+        """Return the file of what is noted under a name: JSON lines with `at`, `name` and `data`."""
+        return self.dir / "telemetry" / f"{_safe(name)}.jsonl"
 
     def _folder(self, *names: str) -> Path:
         path = self.dir.joinpath(*names)

@@ -117,14 +117,16 @@ def log(
     Panels, baselines, proposals, and verdicts with their numbers, oldest first.
     """
     from valve_plugin.cli.history import facts, style, words
+    from valve_plugin.evolve.savings import saved
 
     store = open_bank(bank)
+    gates = saved(store.entries(), store.local.told("gates"))
     numbered = list(enumerate(store.entries(), start=1))[-(last or 0) :]
     if json:
-        output.emit_json([facts(number, entry) for number, entry in numbered])
+        output.emit_json([facts(number, entry, gates) for number, entry in numbered])
         return
     for number, entry in numbered:
-        output.say(f"{number:>5}  {output.one_line(words(entry))}", style=style(entry))
+        output.say(f"{number:>5}  {output.one_line(words(entry, gates))}", style=style(entry))
 
 
 def verify(

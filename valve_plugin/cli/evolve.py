@@ -12,6 +12,7 @@ from valve_plugin.cli.session import (
     MAKE_TASKS,
     KeepHistory,
     NewEpoch,
+    NoEarlyStop,
     Set,
     Simulate,
     UnsafeLocal,
@@ -66,6 +67,7 @@ def evolve(
     unsafe_local: UnsafeLocal = False,
     keep_history: KeepHistory = False,
     new_epoch: NewEpoch = False,
+    no_early_stop: NoEarlyStop = False,
     ungated: Annotated[
         bool, typer.Option("--ungated", help="Take every proposal without a gate: the ablation, not for use.")
     ] = False,
@@ -99,6 +101,7 @@ def evolve(
         workers=workers,
         unsafe_local=unsafe_local or None,
         keep_history=keep_history or None,
+        early_stop=False if no_early_stop else None,
     )
     with (
         Progress() as progress,
@@ -116,11 +119,14 @@ def evolve(
 
 def show(store: BankStore) -> None:
     """Print what a bank's proposals came to."""
+    from valve_plugin.evolve.savings import saved, total
     from valve_plugin.evolve.summary import rows
 
     table = [_cells(row) for row in rows(store.entries())]
     if table:
         output.table(["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION"], table)
+    if gates := saved(store.entries(), store.local.told("gates")):
+        output.say(f"gates: {total(list(gates.values()))} by stopping when a rejection is certain")
     bank = store.bank
     used = f"{store.queries_used()} gate queries used" if store.epoch() else "ungated"
     output.say(
@@ -131,8 +137,11 @@ def show(store: BankStore) -> None:
 
 def facts(store: BankStore) -> dict[str, Any]:
     """Return the same as plain data."""
+    from valve_plugin.evolve.savings import saved, total
     from valve_plugin.evolve.summary import rows, scores
 
+    gates = saved(store.entries(), store.local.told("gates"))
+    every = total(list(gates.values()))
     return {
         "bank": str(store.dir),
         "repo": store.bank.repo,
@@ -141,6 +150,7 @@ def facts(store: BankStore) -> dict[str, Any]:
         "skills": len(store.bank.skills),
         "queries": store.queries_used(),
         "gated": store.epoch() is not None,
+        "gate_rollouts": {"ran": every.ran, "saved": every.rollouts, "saved_usd": every.usd},
         "panel_scores": [score._asdict() for score in scores(store.entries())],
         "proposals": [
             {

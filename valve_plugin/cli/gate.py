@@ -10,6 +10,7 @@ from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.cli.session import (
     KeepHistory,
     NewEpoch,
+    NoEarlyStop,
     Set,
     Simulate,
     Tasks,
@@ -41,6 +42,7 @@ def gate(
     unsafe_local: UnsafeLocal = False,
     keep_history: KeepHistory = False,
     new_epoch: NewEpoch = False,
+    no_early_stop: NoEarlyStop = False,
     json: Json = False,
 ) -> None:
     """Judge what waits, first in, first out.
@@ -55,7 +57,13 @@ def gate(
     store = open_bank(bank)
     judged = False
     if store.local.queue() or (store.panel() and waiting(store)):
-        given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None, keep_history=keep_history or None)
+        given = overrides(
+            set_,
+            workers=workers,
+            unsafe_local=unsafe_local or None,
+            keep_history=keep_history or None,
+            early_stop=False if no_early_stop else None,
+        )
         found = tasks_of(store, tasks, store.settings(given))
         with (
             Progress() as progress,

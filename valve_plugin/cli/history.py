@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from valve_plugin.bank.entries import (
     Baseline,
@@ -21,9 +21,12 @@ from valve_plugin.bank.entries import (
 from valve_plugin.cli.output import plural
 from valve_plugin.records import Conditions, PanelOutcome, Verdict
 
+if TYPE_CHECKING:
+    from valve_plugin.evolve.savings import Saved
 
-def words(entry: Entry) -> str:
-    """Return one sentence on what happened."""
+
+def words(entry: Entry, gates: Mapping[str, Saved] = {}) -> str:
+    """Return one sentence on what happened; `gates` says what each proposal's gate saved."""
     match entry:
         case Opened(repo=repo):
             return f"opened the bank of {repo}"
@@ -39,7 +42,8 @@ def words(entry: Entry) -> str:
         case Proposed():
             return _proposed(entry)
         case Judged(verdict=verdict):
-            return brief(verdict)
+            gate = gates.get(verdict.proposal_id) if verdict.decision == "reject" else None
+            return f"{brief(verdict)}{f'; {gate}' if gate else ''}"
         case Taken(proposal_id=proposal_id):
             return f"took {proposal_id} without a gate"
         case Evaluated():
@@ -56,11 +60,13 @@ def _opened(entry: EpochOpened) -> str:
     return f"opened epoch {entry.epoch} for {queries} at delta {entry.delta}{beyond}{why}"
 
 
-def facts(number: int, entry: Entry) -> dict[str, Any]:
-    """Return the entry as plain data, with its number and its sentence."""
+def facts(number: int, entry: Entry, gates: Mapping[str, Saved] = {}) -> dict[str, Any]:
+    """Return the entry as plain data, with its number and its sentence, and what a gate saved."""
     from valve_plugin.codec import plain
 
-    return {"number": number, "words": words(entry), **plain(entry)}
+    gate = gates.get(entry.verdict.proposal_id) if isinstance(entry, Judged) else None
+    saved = {"rollouts_saved": gate.rollouts, "usd_saved": gate.usd} if gate else {}
+    return {"number": number, "words": words(entry, gates), **saved, **plain(entry)}
 
 
 def style(entry: Entry) -> str:

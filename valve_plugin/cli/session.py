@@ -45,6 +45,9 @@ KeepHistory = Annotated[
 NewEpoch = Annotated[
     bool, typer.Option("--new-epoch", help="Open a new epoch: a fresh baseline and a fresh horizon of gate queries.")
 ]
+NoEarlyStop = Annotated[
+    bool, typer.Option("--no-early-stop", help="Run whole panels, to compare. Verdicts are the same.")
+]
 
 _LAST_TASKS = "tasks"
 MAKE_TASKS = "`valve tasks generate` or `valve tasks import` makes one: docs/tasks.md"

@@ -199,14 +199,18 @@ class _Gate:
     ) -> tuple[Decision, tuple[PanelOutcome, ...]]:
         """Run the candidate's rollouts until their canonical prefix decides; return decision and prefix."""
         found: dict[tuple[str, int], PanelOutcome] = {}
+        cost = 0.0
         decision, length = gate.stage(current, plan.reused, needed, guard)
-        if length is None:
+        if length is None or not self.settings.early_stop:
             with closing(stream(self.settings, self.store.dir, proposal, confirm=confirm)) as lines:
                 for line in lines:
                     self._seen(line, plan, found)
+                    cost += line.telemetry.get("cost_usd", 0.0)
                     decision, length = gate.stage(current, (*plan.reused, *_prefix(plan, found)), needed, guard)
-                    if length is not None:
+                    if length is not None and self.settings.early_stop:
                         break
+        ran = {"proposal_id": proposal.id, "confirming": confirm, "ran": len(found), "cost_usd": cost}
+        self.store.local.telemetry("gates", ran)
         outcomes = _prefix(plan, found)
         if length is None and len(outcomes) < len(plan.cells):
             raise InfrastructureError(

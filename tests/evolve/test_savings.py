@@ -1,0 +1,59 @@
+"""What early stopping saved: the same ledger with and without it, and figures that add up."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.evolve import library
+from tests.evolve.test_ledger import ledger, verdicts
+from valve_plugin.bank.store import BankStore
+from valve_plugin.evolve.savings import Saved, saved, total
+
+
+def test_whole_panels_give_the_same_ledger_and_save_nothing(evolve, whole, tmp_path):
+    done = evolve(tmp_path / "bank", "--no-early-stop", "--json")
+    assert ledger(tmp_path / "bank") == ledger(whole)
+    gates = json.loads(done.stdout)["gate_rollouts"]
+    every = sum(v.n_tasks * v.rollouts for v in verdicts(BankStore.open(whole)))
+    assert gates == {"ran": every, "saved": 0, "saved_usd": 0.0}
+
+
+def test_each_gate_says_what_it_saved(whole):
+    lines = json.loads(library.valve("bank", "log", "--bank", whole, "--json").stdout)
+    judged = [line for line in lines if "verdict" in line]
+    assert all(line["rollouts_saved"] == 0 for line in judged if line["verdict"]["decision"] == "accept")
+    stopped = [line for line in judged if line["rollouts_saved"]]
+    assert stopped
+    assert all(f"{line['rollouts_saved']} of 8 rollouts saved" in line["words"] for line in stopped)
+
+
+told = st.lists(
+    st.one_of(
+        st.fixed_dictionaries(
+            {"proposal_id": st.sampled_from("abc"), "ran": st.integers(-9, 99), "cost_usd": st.floats()}
+        ),
+        st.dictionaries(st.text(max_size=3), st.one_of(st.none(), st.text(max_size=3), st.integers()), max_size=3),
+    ),
+    max_size=5,
+)
+
+
+def test_telemetry_gives_the_cost_and_only_what_the_ledger_allows(whole):
+    entries = list(BankStore.open(whole).entries())
+    plain = saved(entries, ())
+    stopped = next(p for p, gate in plain.items() if gate.rollouts)
+    ran = plain[stopped].ran
+    gate = saved(entries, [{"proposal_id": stopped, "ran": ran, "cost_usd": 0.5 * ran}])[stopped]
+    assert gate == Saved(ran, 8, 0.5 * (8 - ran))
+    assert str(gate) == f"{8 - ran} of 8 rollouts saved, about ${0.5 * (8 - ran):.2f}"
+
+    @given(told)
+    def any_telemetry(told):
+        for proposal, gate in saved(entries, told).items():
+            assert plain[proposal].ran <= gate.ran <= gate.of
+
+    any_telemetry()
+    assert total(list(plain.values())).of == sum(gate.of for gate in plain.values())

@@ -1,0 +1,73 @@
+"""What gates ran of their panels, and what early stopping saved: rollouts by the ledger, money by telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from valve_plugin.bank.entries import Entry, Judged
+from valve_plugin.codec import convert
+from valve_plugin.errors import RecordError
+from valve_plugin.records import Count
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one gate ran on this machine, rollouts beyond its decisive prefix included. Telemetry: decides nothing."""
+
+    proposal_id: str
+    confirming: bool = False
+    ran: Count
+    cost_usd: float
+
+
+class Saved(NamedTuple):
+    """One gate, or several together."""
+
+    ran: int
+    """Rollouts."""
+    of: int
+    """Rollouts a full panel takes, without outcomes that were kept."""
+    usd: float
+    """What the rollouts not run would have cost, at the mean cost of those that were; 0 where no cost is known."""
+
+    @property
+    def rollouts(self) -> int:
+        """Rollouts that were not run."""
+        return self.of - self.ran
+
+    def __str__(self) -> str:
+        money = f", about ${self.usd:.2f}" if self.usd >= 0.005 else ""
+        return f"{self.rollouts} of {self.of} rollouts saved{money}"
+
+
+def saved(entries: Iterable[Entry], told: Iterable[Mapping[str, Any]]) -> dict[str, Saved]:
+    """Return proposal id -> what its gate saved, for each decided one.
+
+    Args:
+        entries: the ledger's.
+        told: telemetry under the name "gates"; without it, what the ledger holds is what ran.
+    """
+    known = {(stage.proposal_id, stage.confirming): stage for stage in map(_ran, told) if stage is not None}
+    verdicts = [e.verdict for e in entries if isinstance(e, Judged) and e.verdict.decision != "indecisive"]
+    found = {}
+    for v in verdicts:
+        stages = [known[v.proposal_id, c] for c in (False, True) if (v.proposal_id, c) in known]
+        of = (v.n_tasks * v.rollouts - len(v.reused)) * (2 if v.confirming else 1)
+        ran = min(of, max(v.ran, sum(stage.ran for stage in stages)))
+        cost = sum(stage.cost_usd for stage in stages)
+        found[v.proposal_id] = Saved(ran, of, cost / ran * (of - ran) if ran else 0.0)
+    return found
+
+
+def total(gates: Sequence[Saved]) -> Saved:
+    """Return all gates together."""
+    return Saved(sum(g.ran for g in gates), sum(g.of for g in gates), sum(g.usd for g in gates))
+
+
+def _ran(told: Mapping[str, Any]) -> Ran | None:
+    try:
+        return convert(dict(told), Ran, where="telemetry")
+    except RecordError:
+        return None
