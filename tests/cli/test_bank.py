@@ -97,7 +97,7 @@ def test_log_tells_the_history_in_words(bank: BankStore, valve: Run) -> None:
         "from bug-z: nothing to judge (nothing usable is left); skill skip-tests withheld: turns the agent against "
         "its tests",
         f"proposal {BAD.id} from bug-y: skill noise",
-        f"reject {BAD.id}: net passes -5 to 0, +1 needed, 1 of 6 rollouts (query 2 of epoch 1)",
+        f"reject {BAD.id}: net passes -5 to 0, +1 needed, 1 of 6 rollouts (query 2 of epoch 1); 5 of 6 rollouts saved",
     ]
     assert valve("bank", "log", "--last", "1").splitlines() == [f"    9  {lines[-1]}"]
 
