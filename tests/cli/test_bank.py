@@ -111,7 +111,9 @@ def test_log_as_json_has_the_whole_entries(bank: BankStore, valve: Run) -> None:
 
 def test_a_verdict_with_lost_rollouts_counts_them_both_ways(bank: BankStore) -> None:
     accepted = next(entry.verdict for entry in bank.entries() if isinstance(entry, Judged))
-    lost = replace(accepted, decision="indecisive", candidate_passes=3, unknown=2)
+    errored = tuple(replace(o, outcome="errored") for o in accepted.outcomes[:2])
+    outcomes = errored + accepted.outcomes[2:]
+    lost = replace(accepted, decision="indecisive", candidate_passes=3, unknown=2, outcomes=outcomes)
     assert brief(lost) == (
         f"indecisive {GOOD.id}: net passes 0 to +2, +1 needed, 6 of 6 rollouts, 2 lost to errors (query 1 of epoch 1)"
     )
