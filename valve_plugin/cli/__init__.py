@@ -21,7 +21,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Run and learn": ("mini", "evolve", "gate", "panel"),
     "Make tasks": ("tasks", "split"),
     "Use the bank": ("bank", "context"),
-    "Trust it": ("eval", "certify", "plan"),
+    "Trust it": ("report", "eval", "certify", "plan"),
 }
 
 

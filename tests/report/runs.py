@@ -1,0 +1,204 @@
+"""Banks with long histories, made in a second: for the report's tests, never for a claim."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from random import Random
+
+from msgspec.structs import replace
+
+from valve_plugin.bank import moves
+from valve_plugin.bank.entries import AttemptNote, Baseline, EpochOpened, Evaluated, Judged, PanelFixed, Proposed
+from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import canonical, digest
+from valve_plugin.records import (
+    Attempt,
+    Item,
+    Kind,
+    Outcome,
+    Panel,
+    PanelOutcome,
+    PanelResult,
+    PanelTask,
+    Proposal,
+    Suppressed,
+    Verdict,
+    Withheld,
+)
+from valve_plugin.theory import gate
+
+REPO = "owner/library"
+
+
+class Maker:
+    """Appends a plausible run to an empty bank; `text` supplies every text a model or a repository could."""
+
+    def __init__(self, path: Path, panel_size: int, seed: int = 0, text: str = "", *, panel_kept: bool = False) -> None:
+        self.random = Random(seed)
+        self.text = text
+        self.panel_kept = panel_kept
+        self.store = BankStore.create(path, REPO)
+        tasks = [f"owner__library.0123abcd.panel_{n}{text[:200]}" for n in range(panel_size)]
+        self.rates = {task: self.random.random() for task in tasks}
+        self.panel = Panel(tasks=tuple(PanelTask(instance_id=t, content_hash=digest(t)) for t in tasks))
+        self.store.append(PanelFixed(panel=self.panel))
+        opened = EpochOpened(epoch=1, horizon=200, delta="0.05", panel_hash=self.panel.hash, reason=text[:100])
+        self.store.append(opened)
+        self.store.append(Baseline(epoch=1, result=PanelResult(bank_hash=self.store.bank.hash, outcomes=self._ran({}))))
+
+    def stream(self, tasks: int, mixed_each: int) -> None:
+        """Attempt so many stream tasks; every `mixed_each`-th is mixed and its proposal judged."""
+        for number in range(tasks):
+            task = f"owner__library.0123abcd.stream_{number}{self.text[:200]}"
+            mixed = number % mixed_each == 0
+            outcomes: list[Outcome] = ["resolved", "unresolved", "resolved"]
+            if not mixed:
+                outcomes = ["resolved"] * 3 if self.random.random() < 0.6 else ["unresolved"] * 3
+            notes = [self._attempt(task, n, o, number) for n, o in enumerate(outcomes)]
+            if mixed:
+                self._judge(self._propose(task, notes, number))
+
+    def evaluate(self, version: int, passed: int, tasks: int = 10) -> None:
+        """Read the holdout with one version: the first `passed` of three rollouts a task resolve."""
+        ids = [f"owner__library.0123abcd.held_{n}{self.text[:200]}" for n in range(tasks)]
+        cells = [(task, n) for task in ids for n in range(3)]
+        outcomes = tuple(
+            PanelOutcome(
+                task_id=task,
+                ordinal=n,
+                outcome="resolved" if place < passed else "unresolved",
+                context_hash=digest(["held", version]),
+            )
+            for place, (task, n) in enumerate(cells)
+        )
+        frozen = self.store.at(version)
+        self.store.append(
+            Evaluated(
+                holdout=tuple(PanelTask(instance_id=t, content_hash=digest(t)) for t in ids),
+                rollouts=3,
+                version=version,
+                bank_hash=frozen.hash,
+                solver=digest("solver"),
+                outcomes=outcomes,
+            )
+        )
+
+    def _panel_attempt(self, o: PanelOutcome) -> None:
+        self._keep(
+            Attempt(
+                id=digest([o.task_id, o.ordinal, o.context_hash])[:16],
+                task_id=o.task_id,
+                ordinal=o.ordinal,
+                source="panel",
+                outcome=o.outcome,
+                seconds=30.0,
+                context_hash=o.context_hash,
+            )
+        )
+
+    def _attempt(self, task: str, ordinal: int, outcome: Outcome, number: int) -> AttemptNote:
+        context = digest(["block", self.store.bank.version])
+        attempt = Attempt(
+            id=digest([task, ordinal])[:16],
+            task_id=task,
+            ordinal=ordinal,
+            source="evolve",
+            outcome=outcome,
+            reason="" if outcome == "resolved" else f"2 of 3 hidden tests fail {self.text}",
+            patch=f"--- a/module.py\n+++ b/module.py\n@@ -1 +1 @@\n-old {number}\n+new {self.text}\n",
+            exit_status="Submitted",
+            steps=7,
+            seconds=30.0,
+            recorded_at=1_700_000_000.0 + 60 * number + ordinal,
+            model=f"openai/some-model{self.text}",
+            context_hash=context,
+        )
+        self._keep(attempt)
+        return AttemptNote(
+            task_id=task, ordinal=ordinal, outcome=outcome, context_hash=context, patch_hash=digest(task)
+        )
+
+    def _keep(self, attempt: Attempt) -> None:
+        """As `LocalStore.add_attempt` does, without waiting for the disk."""
+        turn = {"role": "assistant", "content": f"look first {self.text}", "extra": {"actions": [{"command": "ls"}]}}
+        folder = self.store.local.dir
+        (folder / "attempts" / "t").mkdir(parents=True, exist_ok=True)
+        (folder / "trajectories").mkdir(exist_ok=True)
+        name = f"{attempt.id}.traj.json.gz"
+        (folder / "trajectories" / name).write_bytes(gzip.compress(json.dumps({"messages": [turn]}).encode(), 1))
+        (folder / "attempts" / "t" / f"{attempt.id}.json").write_bytes(canonical(replace(attempt, trajectory=name)))
+
+    def _propose(self, task: str, notes: list[AttemptNote], number: int) -> Proposal:
+        kinds: tuple[Kind, ...] = ("principle", "skill", "skill", "skill", "principle")
+        items = tuple(
+            Item(
+                kind=kind,
+                name=f"item-{number}-{n}",
+                text=f"Look at the callers before the callee {number} {n} {self.text}"[:600],
+                markdown=f"**Statement:** look.\n\n1. Read `callers`.\n2. Change one.\n\n{self.text}",
+                scope_hint="parsers" if kind == "skill" else "",
+                source_tasks=(task,),
+                passes=2,
+                attempts=3,
+            )
+            for n, kind in enumerate(kinds)
+        )
+        proposal = Proposal(
+            task_id=task,
+            items=items,
+            suppressed=(Suppressed(kind="skill", name="again", duplicate_of="item-0-1", similarity=0.5),),
+            withheld=(Withheld(kind="skill", name="skip-tests", why=f"turns the agent against its tests {self.text}"),),
+            model=f"openai/some-model{self.text}",
+        )
+        self.store.append(Proposed(proposal=proposal, attempts=tuple(notes)))
+        return proposal
+
+    def _judge(self, proposal: Proposal) -> None:
+        now = self.store.current_outcomes()
+        assert now is not None
+        current = [o.outcome for o in now]
+        needed = gate.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
+        ran = self._ran({t.instance_id: self.random.uniform(-0.05, 0.12) for t in self.panel.tasks}, digest(proposal))
+        length = gate.decisive_prefix(current, [o.outcome for o in ran], needed)
+        assert length is not None
+        outcomes = ran[:length]
+        if self.panel_kept:
+            for o in outcomes:
+                self._panel_attempt(o)
+        decision = gate.decide(current, [o.outcome for o in outcomes], needed)
+        verdict = Verdict(
+            proposal_id=proposal.id,
+            decision=decision,
+            epoch=1,
+            query=self.store.queries_used() + 1,
+            panel_hash=self.panel.hash,
+            bank_hash=self.store.bank.hash,
+            pairing="paper",
+            rho=self.panel.rho,
+            n_tasks=len(self.panel.tasks),
+            rollouts=self.panel.rollouts,
+            needed=needed,
+            current_passes=gate.passes(current),
+            candidate_passes=sum(o.outcome == "resolved" for o in outcomes),
+            order=tuple(t.instance_id for t in self.panel.tasks),
+            outcomes=outcomes,
+            deployed=len(self.panel.tasks) if decision == "accept" else 0,
+        )
+        after = moves.apply(self.store.bank, proposal) if decision == "accept" else self.store.bank
+        self.store.append(Judged(verdict=verdict, bank_after=after.hash))
+
+    def _ran(self, gains: dict[str, float], context: str = "") -> tuple[PanelOutcome, ...]:
+        return tuple(
+            PanelOutcome(
+                task_id=t.instance_id,
+                ordinal=n,
+                outcome="resolved"
+                if self.random.random() < self.rates[t.instance_id] + gains.get(t.instance_id, 0)
+                else "unresolved",
+                context_hash=context or digest("no block"),
+            )
+            for t in self.panel.tasks
+            for n in range(self.panel.rollouts)
+        )

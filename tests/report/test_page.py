@@ -1,0 +1,250 @@
+"""The page is inert whatever a bank says: parsed as a browser would, and, where one is at hand, opened in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cli.banks import sample
+from tests.report.runs import Maker
+from tests.tools import need, need_module
+from valve_plugin.cli.history import words
+from valve_plugin.report.details import attempts
+from valve_plugin.report.facts import run_facts
+from valve_plugin.report.page import inert, page
+
+ATTACK = (
+    "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
+    "{{ 7*7 }}{% raw %}&lt;b&gt;]]><!--'\"`<svg/onload=document.title='taken'>[go](javascript:alert(1))"
+    "![x](https://example.org/x.png)<https://example.org> $\\frac{1}{2}$ \u2028\u202e\x00\x1b[31m<style>*{display:none}"
+)
+
+
+class Seen(HTMLParser):
+    """Every start tag with its attributes, and what scripts hold."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.lasttag == "script" and self.scripts:
+            self.scripts[-1] += data
+
+
+def attacked(path: Path) -> str:
+    maker = Maker(path, 3, text=ATTACK.replace("\x00", ""))
+    maker.stream(12, 4)
+    run = run_facts(maker.store, words)
+    return page([run], attempts([(run, maker.store.local)], 1_000_000))
+
+
+def test_text_from_outside_is_never_markup(tmp_path: Path, data_dir: Path) -> None:
+    seen = Seen(attacked(tmp_path / "bank"))
+    tags = [tag for tag, _ in seen.tags]
+    assert tags.count("script") == 2
+    assert tags.count("style") == 1
+    assert not {"img", "iframe", "object", "embed", "base", "video", "audio"} & set(tags)
+    for tag, attributes in seen.tags:
+        assert not [name for name in attributes if name.startswith("on")], tag
+        for name in ("href", "xlink:href", "src", "action"):
+            target = attributes.get(name) or "#"
+            assert target.startswith(("#", "data:,")), (tag, target)
+
+
+def test_attempts_are_data_and_whole(tmp_path: Path, data_dir: Path) -> None:
+    seen = Seen(attacked(tmp_path / "bank"))
+    kept = json.loads(seen.scripts[0])
+    assert len(kept) == 36
+    assert all("document.title='taken'" in a["patch"] for a in kept.values())
+
+
+def test_a_policy_names_the_one_script(tmp_path: Path, data_dir: Path) -> None:
+    html = attacked(tmp_path / "bank")
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html)
+    assert "default-src &#39;none&#39;" in policy
+    assert "script-src &#39;sha256-" in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
+
+
+@given(st.text() | st.text(alphabet="<>[]()!`*_#-|&\n ahref:"))
+def test_markdown_is_inert(text: str) -> None:
+    for tag, attributes in Seen(str(inert(text))).tags:
+        assert tag in _MARKDOWN_TAGS
+        assert set(attributes) <= {"class", "start", "style"}
+        assert not (style := attributes.get("style")) or re.fullmatch(r"text-align:(left|right|center)", style)
+
+
+_MARKDOWN_TAGS = {
+    *(
+        "p",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "em",
+        "strong",
+        "code",
+        "pre",
+        "ul",
+        "ol",
+        "li",
+        "blockquote",
+        "hr",
+        "br",
+    ),
+    *("table", "thead", "tbody", "tr", "th", "td"),
+}
+
+
+def test_room_for_attempts_is_kept(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 3)
+    maker.stream(12, 4)
+    run = run_facts(maker.store, words)
+    none = attempts([(run, maker.store.local)], 0)
+    assert len(none) == 36
+    assert not any("patch" in a for a in none.values())
+    some = attempts([(run, maker.store.local)], 1000)
+    learned = {r.attempt for item in run.items for r in item.sources}
+    assert {id_ for id_, a in some.items() if "patch" in a} <= learned
+
+
+def valve(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "valve_plugin", *args], capture_output=True, text=True, timeout=120)
+
+
+def test_the_command_writes_page_and_figures(tmp_path: Path, data_dir: Path) -> None:
+    sample(tmp_path / "bank")
+    done = valve(
+        "report", "--bank", str(tmp_path / "bank"), "--out", str(tmp_path / "r.html"), "--figures", str(tmp_path / "f")
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path / 'r.html'}\n"
+    assert sorted(p.name for p in (tmp_path / "f").iterdir()) == ["gates.png", "gates.svg", "stream.png", "stream.svg"]
+    assert (tmp_path / "f/gates.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_command_tells_what_it_wants(tmp_path: Path, data_dir: Path) -> None:
+    sample(tmp_path / "bank")
+    for args, said in (
+        (["--compare", str(tmp_path / "bank")], "--compare takes two bank directories, got 1"),
+        ([str(tmp_path / "bank")], "name one bank with --bank"),
+        (["--bank", str(tmp_path / "none")], "none"),
+    ):
+        done = valve("report", *args)
+        assert done.returncode != 0
+        assert said in done.stderr
+
+
+def test_numbers_of_every_figure_are_json(tmp_path: Path, data_dir: Path) -> None:
+    sample(tmp_path / "bank")
+    (run,) = json.loads(valve("report", "--bank", str(tmp_path / "bank"), "--json").stdout)["runs"]
+    assert {"stream", "gates", "sizes", "columns", "items", "spent", "certificate", "ledger"} <= set(run)
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    need_module("playwright")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as p:
+        # Without Chromium's own sandbox: it refuses root, and the pages are ours.
+        chromium = p.chromium.launch(executable_path=need("chromium"), args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+def opened(browser: Any, path: Path, **options: Any) -> tuple[Any, list[str]]:
+    """Open a page; return it with all it said or asked for, but for itself."""
+    tab = browser.new_page(**options)
+    tab.set_default_timeout(120_000)
+    said: list[str] = []
+    tab.on("console", lambda m: said.append(f"{m.type}: {m.text}"))
+    tab.on("pageerror", lambda e: said.append(f"error: {e}"))
+    tab.on("request", lambda r: said.append(r.url) if r.url != path.as_uri() else None)
+    tab.goto(path.as_uri())
+    return tab, said
+
+
+def violations(tab: Any) -> list[str]:
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(tab).response["violations"]
+    return [f"{v['id']}: {v['help']}: {[n['target'] for n in v['nodes'][:3]]}" for v in found]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_browser_an_attack_is_text(tmp_path: Path, data_dir: Path, browser: Any, scheme: str) -> None:
+    path = tmp_path / "r.html"
+    path.write_text(attacked(tmp_path / "bank"), encoding="utf-8")
+    tab, said = opened(browser, path, color_scheme=scheme)
+    assert said == []
+    assert tab.title().startswith("VALVE report")
+    assert violations(tab) == []
+    tab.locator("#items summary").first.click()
+    assert "onerror" in tab.locator("#items .body").first.inner_text()
+    tab.locator("#items button[data-attempts]").first.click()
+    assert "onload" in tab.locator("dialog[open]").inner_text()
+    assert violations(tab) == []
+    assert said == []
+
+
+@pytest.mark.heavy
+def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, browser: Any) -> None:
+    maker = Maker(tmp_path / "bank", 4, panel_kept=True)
+    maker.stream(20, 5)
+    run = run_facts(maker.store, words)
+    path = tmp_path / "r.html"
+    path.write_text(page([run], attempts([(run, maker.store.local)], 1_000_000)), encoding="utf-8")
+    tab, said = opened(browser, path, viewport={"width": 360, "height": 740})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+    cells = tab.locator(".heat button")
+    cells.first.focus()
+    tab.keyboard.press("ArrowDown")
+    assert tab.evaluate("document.activeElement.closest('tr').rowIndex") == 2
+    tab.keyboard.press("Enter")
+    assert "Attempt" in tab.locator("dialog[open]").inner_text()
+    tab.keyboard.press("Escape")
+    assert tab.locator("dialog[open]").count() == 0
+    tab.locator("#items input").fill("item-5-")
+    assert tab.locator("#item-list > details:visible").count() == 5
+    tab.locator("#items select[name=kind]").select_option("skill")
+    assert tab.locator("#items output").inner_text().startswith("3 of")
+    assert said == []
+
+
+@pytest.mark.heavy
+def test_in_a_browser_a_thousand_tasks(tmp_path: Path, data_dir: Path, browser: Any) -> None:
+    maker = Maker(tmp_path / "bank", 50)
+    maker.stream(1000, 10)
+    run = run_facts(maker.store, words)
+    assert (len(run.stream), len(run.gates)) == (1000, 100)
+    assert len(run.items) >= 500
+    path = tmp_path / "r.html"
+    path.write_text(page([run], attempts([(run, maker.store.local)], 6_000_000)), encoding="utf-8")
+    tab, said = opened(browser, path)
+    assert said == []
+    spent = tab.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") / 1000
+    print(
+        f"1,000 tasks, 100 gates, {len(run.items)} items: {path.stat().st_size / 1e6:.1f} MB, loaded in {spent:.1f} s"
+    )

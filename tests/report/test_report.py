@@ -1,0 +1,170 @@
+"""The numbers behind `valve report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.cli.banks import sample
+from tests.report.runs import Maker
+from tests.strategies import Story, few, stories
+from valve_plugin.bank.entries import Baseline, Judged, Remeasured
+from valve_plugin.bank.store import BankStore
+from valve_plugin.cli.history import words
+from valve_plugin.codec import canonical, plain
+from valve_plugin.errors import ValveError
+from valve_plugin.report.facts import run_facts
+from valve_plugin.report.figures import figures, inline, rolling, svg
+from valve_plugin.report.overview import overview
+from valve_plugin.report.page import compared, heat, page
+from valve_plugin.report.run import Rollout, Run, StreamPoint
+
+
+@pytest.fixture
+def run(tmp_path: Path, data_dir: Path) -> Run:
+    return run_facts(sample(tmp_path / "bank"), words)
+
+
+def test_gates_show_what_was_measured_and_what_may_have_been(run: Run) -> None:
+    accepted, rejected = run.gates
+    assert (accepted.decision, accepted.low, accepted.high, accepted.margin) == ("accept", 2 / 6, 2 / 6, 1 / 6)
+    assert (accepted.version, accepted.ran, accepted.total) == (1, 6, 6)
+    assert accepted.floor is not None
+    # One rollout of six ran and failed; the current bank has five passes.
+    assert (rejected.decision, rejected.low, rejected.high) == ("reject", -5 / 6, 0.0)
+    assert (rejected.floor, rejected.ran, rejected.version) == (None, 1, 1)
+
+
+def test_what_was_not_evaluated_is_no_failure(run: Run) -> None:
+    assert [c.label for c in run.columns] == ["B1", "G1", "G2"]
+    rows = {row.task: [(cell.text, cell.style) for cell in row.cells] for row in heat(run)}
+    assert rows == {
+        "bug-a": [("3/3", "full"), ("3/3", "full"), ("0/1", "zero")],
+        "bug-b": [("0/3", "zero"), ("2/3", "part"), ("·", "none")],
+    }
+
+
+def test_every_item_says_what_became_of_it(run: Run) -> None:
+    assert [(i.name, i.state, i.version) for i in run.items] == [
+        ("look-first", "accepted", 1),
+        ("dates", "accepted", 1),
+        ("skip-tests", "withheld", None),
+        ("noise", "rejected", None),
+    ]
+    assert run.items[0].sources == (Rollout(ordinal=0, outcome="resolved"),)
+
+
+def test_without_local_rollouts_only_mixed_tasks_are_known(run: Run) -> None:
+    assert not run.stream_whole
+    assert [(p.task_id, p.passed, p.graded, p.version, p.accepted) for p in run.stream] == [("bug-x", 1, 1, 0, True)]
+    assert [(s.position, s.principles, s.skills) for s in run.sizes] == [(0, 0, 0), (1, 1, 1)]
+    assert run.spent == ()
+
+
+def test_with_them_the_whole_stream_is(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 4)
+    maker.stream(20, 5)
+    run = run_facts(maker.store, words)
+    assert run.stream_whole
+    assert [p.position for p in run.stream] == list(range(1, 21))
+    assert [p.task_id.rpartition("_")[2] for p in run.stream] == [str(n) for n in range(20)]
+    assert [(s.role, s.rollouts, s.hours) for s in run.spent] == [("attempts", 60, 0.5)]
+    assert len(run.gates) == 4
+    assert all(r.attempt for item in run.items for r in item.sources)
+
+
+def test_the_holdout_answers_first(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 20, seed=3)
+    maker.stream(60, 2)
+    version = maker.store.bank.version
+    assert version
+    maker.evaluate(0, 12)
+    maker.evaluate(version, 18)
+    run = run_facts(maker.store, words)
+    assert {(c.version, c.low, c.high) for c in run.checkpoints} == {(0, 0.4, 0.4), (version, 0.6, 0.6)}
+    assert overview(run)[1].answer == "+20.0 points"
+    assert "holdout" in [f.name for f in figures([run])]
+    assert run.certificate.gain is not None
+
+
+def test_a_fault_is_shown_at_its_line(tmp_path: Path, data_dir: Path) -> None:
+    store = sample(tmp_path / "bank")
+    (tmp_path / "bank/bank.json").write_text("{}")
+    run = run_facts(store, words)
+    assert any(problem.startswith("bank.json") for problem in run.problems)
+    assert "Verification found" in page([run], {})
+
+
+def test_an_empty_bank_has_a_page(tmp_path: Path, data_dir: Path) -> None:
+    run = run_facts(BankStore.create(tmp_path / "bank", "owner/name"), words)
+    assert [a.answer for a in overview(run)] == [
+        "It is empty",
+        "Nothing measured",
+        "Nothing to certify",
+        "Unknown here",
+    ]
+    assert figures([run]) == []
+    assert "nothing to draw" in page([run], {})
+
+
+def test_answers_claim_what_was_measured(run: Run) -> None:
+    better, much, sure, cost = overview(run)
+    assert (better.answer, much.answer, cost.answer) == ("Yes, on its panel", "+33.3 points", "Unknown here")
+    assert "In-sample" in much.why
+    assert "vacuous" in sure.why or "certified" in sure.why
+
+
+def test_equal_runs_give_equal_pages_and_figures(run: Run) -> None:
+    assert page([run], {}) == page([run], {})
+    for figure in figures([run]):
+        assert svg(figure) == svg(figure)
+        assert 'id="' not in inline(figure).replace('id="p', "").replace('id="m', "").replace('id="h', "")
+
+
+def test_two_runs_are_compared_on_one_page(tmp_path: Path, data_dir: Path) -> None:
+    runs = []
+    for name in ("a", "b"):
+        maker = Maker(tmp_path / name, 3, seed=ord(name))
+        maker.stream(12, 4)
+        runs.append(run_facts(maker.store, words, name))
+    table = dict(compared(runs))
+    assert all(len(values) == 2 for values in table.values())
+    html = page(runs, {})
+    assert 'id="run1-line-1"' in html
+    assert 'id="run2-line-1"' in html
+
+
+@given(story=stories())
+@settings(few, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_history_can_be_reported(story: Story, tmp_path: Path, data_dir: Path) -> None:
+    store = BankStore.create(tmp_path / uuid4().hex, story.banks[0].repo)
+    for entry in story.entries[1:]:
+        try:
+            store.append(entry)
+        except ValveError:  # a story may judge what no store would have recorded; what came before is a history too
+            break
+    entries = list(store.entries())
+    run = run_facts(store, words)
+    repeated = sum(isinstance(e, Judged) and bool(e.verdict.confirming) for e in entries)
+    assert len(run.columns) == sum(isinstance(e, Baseline | Remeasured | Judged) for e in entries) + repeated
+    assert len(run.ledger) == len(entries)
+    assert all(g.low <= g.high for g in run.gates)
+    assert sum(i.version is not None for i in run.items) == len(store.bank.items)
+    assert run.sizes[-1].principles <= len(store.bank.principles)
+    assert canonical(plain(run))
+    assert len(overview(run)) == 4
+    assert all(len(row.cells) == len(run.columns) for row in heat(run))
+
+
+def test_the_rate_is_taken_over_the_last_tasks() -> None:
+    points = [
+        StreamPoint(task_id=str(n), position=n + 1, passed=3 * (n >= 10), graded=3, version=0, rollouts=())
+        for n in range(20)
+    ]
+    rates = rolling(points)
+    assert rates[9] == 0
+    assert rates[14] == 0.5
+    assert rates[19] == 1

@@ -1,0 +1,131 @@
+// All of the page's behaviour. Text that came from a model or a repository is only ever set as textContent.
+"use strict";
+
+let attempts;  // parsed when first asked for: a page of a long run holds megabytes of them
+const make = (tag, text, className) => {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (className) element.className = className;
+  return element;
+};
+
+// --- theme: the system's, until somebody chooses
+const theme = document.getElementById("theme");
+const dark = () => document.documentElement.dataset.theme
+  ? document.documentElement.dataset.theme === "dark"
+  : matchMedia("(prefers-color-scheme: dark)").matches;
+const nameTheme = () => { theme.textContent = dark() ? "Light theme" : "Dark theme"; };
+theme.hidden = false;
+theme.addEventListener("click", () => {
+  document.documentElement.dataset.theme = dark() ? "light" : "dark";
+  nameTheme();
+});
+nameTheme();
+
+// --- attempts: one dialog for all
+const dialog = document.getElementById("attempt");
+const fact = (list, name, value) => {
+  if (value === "" || value === undefined || (Array.isArray(value) && !value.length)) return;
+  list.append(make("dt", name), make("dd", Array.isArray(value) ? value.join(", ") : String(value)));
+};
+const section = (title, text) => {
+  const part = make("details");
+  part.open = true;
+  part.append(make("summary", title), make("pre", text));
+  return part;
+};
+const describe = (id) => {
+  attempts ??= JSON.parse(document.getElementById("attempts").textContent);
+  const a = attempts[id];
+  const part = make("section");
+  if (!a) {
+    part.append(make("p", "This machine keeps no attempt here: only its outcome is in the ledger.", "note"));
+    return part;
+  }
+  part.append(make("h3", `Attempt ${a.ordinal + 1}: ${a.outcome}`));
+  const list = make("dl", undefined, "facts");
+  fact(list, "task", a.task);
+  fact(list, "why", a.reason);
+  fact(list, "model", a.model);
+  fact(list, "model calls", a.steps);
+  fact(list, "seconds", a.seconds);
+  if (a.usd) fact(list, "cost", `$${a.usd}`);
+  fact(list, "injected items", a.injected);
+  fact(list, "test edits dropped", a.dropped);
+  part.append(list);
+  if (a.trajectory === undefined) {
+    part.append(make("p", "Patch and trajectory are kept beside the bank; the page had no room for them.", "note"));
+  } else {
+    part.append(section("Patch", a.patch || "(empty)"), section("Trajectory, shortened", a.trajectory));
+  }
+  return part;
+};
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-attempts]");
+  if (!button) return;
+  const body = dialog.querySelector("div");
+  body.replaceChildren(...button.dataset.attempts.split(" ").map(describe));
+  dialog.querySelector("h2").textContent = button.dataset.title || button.getAttribute("aria-label") || "Attempts";
+  dialog.showModal();
+});
+
+// --- heatmaps: one tab stop each, arrows move
+for (const grid of document.querySelectorAll(".heat table")) {
+  const rows = [...grid.tBodies[0].rows].map((row) => [...row.querySelectorAll("button")]);
+  const buttons = rows.flat();
+  if (!buttons.length) continue;
+  const focus = (button) => {
+    for (const other of grid.querySelectorAll('button[tabindex="0"]')) other.tabIndex = -1;
+    button.tabIndex = 0;
+    button.focus();
+  };
+  buttons[0].tabIndex = 0;
+  grid.addEventListener("keydown", (event) => {
+    const at = event.target.closest("button");
+    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!at || !step) return;
+    event.preventDefault();
+    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      const row = rows.find((r) => r.includes(at));
+      const next = row[row.indexOf(at) + step];
+      if (next) focus(next);
+      return;
+    }
+    const column = at.closest("td").cellIndex;
+    for (let row = rows.findIndex((r) => r.includes(at)) + step; rows[row]; row += step) {
+      const next = rows[row].find((b) => b.closest("td").cellIndex === column);
+      if (next) { focus(next); return; }
+    }
+  });
+}
+
+// --- search and filters: each list names what it filters
+for (const form of document.querySelectorAll("form[data-for]")) {
+  const parts = [...document.getElementById(form.dataset.for).querySelectorAll("[data-row]")];
+  let texts;
+  const count = form.querySelector("output");
+  const apply = () => {
+    texts ??= parts.map((part) => part.textContent.toLowerCase());
+    const words = form.querySelector("input").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = [...form.querySelectorAll("select")].filter((s) => s.value);
+    let shown = 0;
+    parts.forEach((part, i) => {
+      const fits = wanted.every((s) => part.dataset[s.name] === s.value) && words.every((w) => texts[i].includes(w));
+      part.hidden = !fits;
+      shown += fits;
+    });
+    count.textContent = `${shown} of ${parts.length}`;
+  };
+  form.addEventListener("input", apply);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.hidden = false;
+}
+
+// --- a link into a closed part opens it; printing opens all
+const reveal = () => {
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target && target.tagName === "DETAILS") target.open = true;
+};
+addEventListener("hashchange", reveal);
+reveal();
+addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; });

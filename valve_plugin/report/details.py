@@ -1,0 +1,70 @@
+"""What the page shows of single attempts: patch and trajectory digest, as much as fits a page that opens at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from valve_plugin.bank.local import LocalStore
+from valve_plugin.errors import BankError
+from valve_plugin.extract.digest import digest, readable
+from valve_plugin.records import Attempt
+from valve_plugin.report.run import Run
+
+TOKENS = 1_200
+"""Of one trajectory digest."""
+_PATCH = 6_000
+_REASON = 600
+
+
+def attempts(runs: Iterable[tuple[Run, LocalStore]], budget: int) -> dict[str, dict[str, Any]]:
+    """Return attempt id -> what the page says about it, for every attempt that a page of these runs points to.
+
+    Args:
+        runs: each with what this machine kept of it.
+        budget: characters of patches and digests in all. Attempts that proposals were learned from come first, then
+            those of gates that accepted; beyond the budget only facts are kept, and each says so.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for run, local in runs:
+        known = {a.id: a for a in local.attempts()}
+        for id_ in _by_interest(run):
+            if id_ in known and id_ not in found:
+                found[id_] = _facts(known[id_])
+                if budget > 0:
+                    texts = _texts(known[id_], local)
+                    budget -= sum(map(len, texts.values()))
+                    found[id_] |= texts
+    return found
+
+
+def _by_interest(run: Run) -> Iterator[str]:
+    accepted = {f"G{g.number}" for g in run.gates if g.decision == "accept"}
+    columns = sorted(run.columns, key=lambda c: c.label not in accepted)
+    yield from (r.attempt for item in run.items for r in item.sources if r.attempt)
+    yield from (r.attempt for column in columns for cell in column.cells for r in cell.rollouts if r.attempt)
+    yield from (r.attempt for point in run.stream for r in point.rollouts if r.attempt)
+
+
+def _facts(a: Attempt) -> dict[str, Any]:
+    return {
+        "task": a.task_id,
+        "ordinal": a.ordinal,
+        "source": a.source,
+        "outcome": a.outcome,
+        "reason": readable(a.reason, _REASON),
+        "steps": a.steps,
+        "seconds": round(a.seconds, 1),
+        "usd": round(a.cost_usd, 4),
+        "model": a.model,
+        "injected": [f"{kind}: {name}" for kind, name in a.context_items],
+        "dropped": list(a.dropped_paths),
+    }
+
+
+def _texts(a: Attempt, local: LocalStore) -> dict[str, str]:
+    try:
+        trajectory = local.trajectory(a)
+    except BankError:  # an older one that was tidied away; the outcome stands without it
+        trajectory = b""
+    return {"patch": readable(a.patch, _PATCH), "trajectory": digest(trajectory, a, tokens=TOKENS)}

@@ -1,0 +1,164 @@
+"""From a bank's ledger and what this machine kept of its rollouts to the numbers of a report."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from valve_plugin.bank import verify
+from valve_plugin.bank.entries import Entry, Judged, PanelFixed
+from valve_plugin.bank.entries import Proposed as ProposedEntry
+from valve_plugin.bank.evaluated import Point, rate
+from valve_plugin.bank.measured import measured
+from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import plain
+from valve_plugin.records import Attempt
+from valve_plugin.report.certify import from_ledger
+from valve_plugin.report.run import Checkpoint, Line, PanelFacts, Rollout, Run, Size, Spent, StreamPoint
+from valve_plugin.report.run_items import items
+from valve_plugin.report.run_panel import Kept, came_in, columns, gates, scores
+from valve_plugin.rollouts.worker import SCRIPTED_MODEL
+
+_ROLE = {"evolve": "attempts", "panel": "gate", "eval": "evaluation", "live": "live"}
+_PLACE = re.compile(r"line (\d+)")
+
+
+def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") -> Run:
+    """Return everything a report shows of one bank.
+
+    Args:
+        store: the bank; its rollouts add the stream's unmixed tasks, patches and costs where this machine has them.
+        words: a ledger entry in one sentence.
+        label: what to call the run where two are compared; empty: the repository.
+    """
+    entries = list(store.entries())
+    attempts = store.local.attempts()
+    kept = Kept(attempts)
+    found = measured(entries)
+    certificate = from_ledger(found)
+    verdicts = gates(entries, certificate.moves)
+    points, whole = stream(entries, attempts, kept)
+    faults = verify.verify(store.dir)
+    by_line = {int(place[1]): f.message for f in faults if (place := _PLACE.match(f.place))}
+    models = sorted({m for m in (*(a.model for a in attempts), *_extractors(entries)) if m})
+    return Run(
+        label=label or store.bank.repo,
+        repo=store.bank.repo,
+        simulated=SCRIPTED_MODEL in models,
+        models=tuple(models),
+        version=store.bank.version,
+        principles=len(store.bank.principles),
+        skills=len(store.bank.skills),
+        gated=any(isinstance(e, Judged) for e in entries),
+        panel=_panel(entries),
+        stream=points,
+        stream_whole=whole,
+        gates=verdicts,
+        scores=scores(entries),
+        checkpoints=checkpoints(found.points),
+        sizes=_sizes(entries, points, store),
+        columns=columns(entries, kept),
+        items=items(entries, store.bank, attempts, store.local.usage()),
+        spent=spent(attempts),
+        certificate=certificate,
+        ledger=tuple(_line(n, e, words, by_line.get(n, "")) for n, e in enumerate(entries, 1)),
+        problems=tuple(f"{f.file}: {f.message}" for f in faults if not _PLACE.match(f.place)),
+    )
+
+
+def stream(entries: Iterable[Entry], attempts: Sequence[Attempt], kept: Kept) -> tuple[tuple[StreamPoint, ...], bool]:
+    """Return the stream's tasks in the order attempted, and whether the unmixed ones are among them."""
+    accepted = {moved for e in entries if (moved := came_in(e))}
+    proposed = [e for e in entries if isinstance(e, ProposedEntry) and e.attempts]
+    grew = {e.proposal.task_id for e in proposed if e.proposal.id in accepted}
+    rolled: dict[str, list[Rollout]] = defaultdict(list)
+    for a in attempts:
+        if a.source == "evolve" and a.outcome != "errored":
+            rolled[a.task_id].append(Rollout(ordinal=a.ordinal, outcome=a.outcome, attempt=a.id))
+    whole = bool(rolled) and all(e.proposal.task_id in rolled for e in proposed)
+    if not whole:
+        rolled = {e.proposal.task_id: list(kept.noted(e.attempts)) for e in proposed}
+    points: list[StreamPoint] = []
+    version = 0
+    for position, (task, rollouts) in enumerate(rolled.items(), 1):
+        points.append(_point(task, position, rollouts, version, accepted=task in grew))
+        version += task in grew
+    return tuple(points), whole
+
+
+def checkpoints(points: Iterable[Point]) -> tuple[Checkpoint, ...]:
+    """Return the evaluated checkpoints in order."""
+    found = []
+    for point in points:
+        score = rate(point.entry)
+        found.append(
+            Checkpoint(
+                step=point.step,
+                version=point.entry.version,
+                low=float(score.low),
+                high=float(score.high),
+                tasks=len(point.entry.holdout),
+                rollouts=point.entry.rollouts,
+                line=point.reading.line,
+            )
+        )
+    return tuple(found)
+
+
+def spent(attempts: Iterable[Attempt]) -> tuple[Spent, ...]:
+    """Return rollouts, dollars and hours by role; roles that did nothing are left out."""
+    groups: Mapping[str, list[Attempt]] = defaultdict(list)
+    for a in attempts:
+        groups[_ROLE[a.source]].append(a)
+    roles: tuple[Any, ...] = get_args(Spent.__annotations__["role"]) or tuple(_ROLE.values())
+    return tuple(
+        Spent(
+            role=role,
+            rollouts=len(groups[role]),
+            usd=round(sum(a.cost_usd for a in groups[role]), 6),
+            hours=round(sum(a.seconds for a in groups[role]) / 3600, 6),
+        )
+        for role in roles
+        if groups[role]
+    )
+
+
+def _point(task: str, position: int, rollouts: Sequence[Rollout], version: int, *, accepted: bool) -> StreamPoint:
+    return StreamPoint(
+        task_id=task,
+        position=position,
+        passed=sum(r.outcome == "resolved" for r in rollouts),
+        graded=sum(r.outcome in ("resolved", "unresolved") for r in rollouts),
+        version=version,
+        rollouts=tuple(rollouts),
+        accepted=accepted,
+    )
+
+
+def _sizes(entries: Sequence[Entry], points: Sequence[StreamPoint], store: BankStore) -> tuple[Size, ...]:
+    """Bank size from the start on, and behind each stream task that made it grow."""
+    places = [0, *(p.position for p in points if p.accepted)]
+    banks = [store.at(version) for version in range(len(places))]
+    return tuple(
+        Size(position=place, principles=len(bank.principles), skills=len(bank.skills))
+        for place, bank in zip(places, banks, strict=True)
+    )
+
+
+def _panel(entries: Iterable[Entry]) -> PanelFacts | None:
+    panels = [e.panel for e in entries if isinstance(e, PanelFixed)]
+    if not panels:
+        return None
+    last = panels[-1]
+    return PanelFacts(tasks=len(last.tasks), rollouts=last.rollouts, rho=last.rho, pairing=last.pairing)
+
+
+def _extractors(entries: Iterable[Entry]) -> Iterable[str]:
+    return (e.proposal.model for e in entries if isinstance(e, ProposedEntry))
+
+
+def _line(number: int, entry: Entry, words: Callable[[Entry], str], problem: str) -> Line:
+    data: dict[str, Any] = plain(entry)
+    return Line(number=number, type=data.pop("type"), words=words(entry), problem=problem, data=data)

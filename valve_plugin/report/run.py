@@ -1,0 +1,205 @@
+"""What a report says about one run, as numbers: every figure and table of the page is drawn from these records."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from valve_plugin.records import AttemptOutcome, Kind, Outcome, Pairing, Record
+from valve_plugin.report.certify import Certificate
+
+GateDecision = Literal["accept", "reject", "indecisive"]
+ItemState = Literal["accepted", "taken", "rejected", "waiting", "near-duplicate", "merged", "withheld"]
+
+
+class Rollout(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One attempt, as a table cell points to it."""
+
+    ordinal: int
+    outcome: AttemptOutcome | Outcome
+    attempt: str = ""
+    """Id of the attempt kept on this machine; empty where there is none."""
+
+
+class StreamPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One stream task and what its attempts came to."""
+
+    task_id: str
+    position: int
+    """1-based, in the order the tasks were attempted."""
+    passed: int
+    graded: int
+    """Attempts that are resolved or unresolved."""
+    version: int
+    """Of the bank its context came from."""
+    rollouts: tuple[Rollout, ...]
+    accepted: bool = False
+    """Its proposal came into the bank."""
+
+
+class Cell(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A panel task's rollouts in one measurement; a task that is not named was not evaluated."""
+
+    task_id: str
+    rollouts: tuple[Rollout, ...]
+    kept: bool = False
+    """Carried over: the context is the same bytes as before."""
+
+
+class Column(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One measurement on the panel: a baseline, a gate's candidate, or the bank once more (A/A)."""
+
+    label: str
+    kind: Literal["baseline", "gate", "measurement"]
+    line: int
+    """Number of the ledger line it is from."""
+    cells: tuple[Cell, ...]
+
+
+class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One verdict."""
+
+    number: int
+    """1-based over the whole ledger; a query that went on counts each verdict."""
+    line: int
+    epoch: int
+    query: int
+    proposal_id: str
+    task_id: str
+    items: tuple[str, ...]
+    """`kind: name` of each proposed item."""
+    decision: GateDecision
+    pairing: Pairing
+    low: float
+    """Panel gain at the last measurement, in rate units; below `high` where rollouts were not run or got lost."""
+    high: float
+    margin: float
+    """The least gain that is accepted: needed passes over N * r."""
+    floor: float | None
+    """Accepts: the certified floor of the population gain; None for the others."""
+    vacuous: bool
+    """The certificate says nothing."""
+    ran: int
+    total: int
+    """Panel rollouts: N * r, and as many again where an apparent accept had to repeat."""
+    kept: int
+    unknown: int
+    version: int
+    """Of the bank after it."""
+
+
+class Score(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bank's complete panel measurement: in-sample for an accept, which was selected by it."""
+
+    version: int
+    passes: int
+    rollouts: int
+
+
+class Size(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How big the bank was from a stream position on."""
+
+    position: int
+    principles: int
+    skills: int
+
+
+class Proposed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One item that a model proposed, whatever became of it."""
+
+    kind: Kind
+    name: str
+    state: ItemState
+    why: str = ""
+    """Why it is not in the bank, or what it was merged into."""
+    text: str = ""
+    markdown: str = ""
+    scope_hint: str = ""
+    task_id: str
+    proposal_id: str
+    line: int
+    model: str = ""
+    version: int | None = None
+    """The version it came in with."""
+    support: int = 1
+    uses: int = 0
+    """Injections counted on this machine."""
+    sources: tuple[Rollout, ...] = ()
+    """The attempts it was contrasted from."""
+    displaced: tuple[str, ...] = ()
+    """Items that some panel task's context lost when the proposal with this item came in."""
+    twin: str = ""
+    """Name of the bank item that this one repeats."""
+    similarity: float | None = None
+
+
+class Checkpoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One frozen version, evaluated on the sealed holdout."""
+
+    step: int
+    """Mixed tasks learned from until then."""
+    version: int
+    low: float
+    """avg@r, in rate units; below `high` while errored rollouts leave it unknown."""
+    high: float
+    tasks: int
+    rollouts: int
+    line: int
+
+
+class Spent(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one role of the run took, as recorded on this machine."""
+
+    role: Literal["attempts", "gate", "evaluation", "live", "extraction"]
+    rollouts: int
+    usd: float
+    hours: float
+    """Of rollouts, one after the other; several workers take less wall-clock time."""
+
+
+class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One ledger line."""
+
+    number: int
+    type: str
+    words: str
+    problem: str = ""
+    """What verification found wrong here."""
+    data: dict[str, Any]
+
+
+class PanelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The panel in force."""
+
+    tasks: int
+    rollouts: int
+    rho: str
+    pairing: Pairing
+
+
+class Run(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One bank's whole history."""
+
+    label: str
+    repo: str
+    simulated: bool
+    """A scripted model took part: the numbers say what the machinery did, not what a model gains."""
+    models: tuple[str, ...]
+    version: int
+    principles: int
+    skills: int
+    gated: bool
+    panel: PanelFacts | None
+    stream: tuple[StreamPoint, ...]
+    stream_whole: bool
+    """False: only the mixed tasks are known, which is all a ledger holds; the rest was on another machine."""
+    gates: tuple[Gate, ...]
+    scores: tuple[Score, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    sizes: tuple[Size, ...]
+    columns: tuple[Column, ...]
+    items: tuple[Proposed, ...]
+    spent: tuple[Spent, ...]
+    certificate: Certificate
+    ledger: tuple[Line, ...]
+    problems: tuple[str, ...]
+    """What verification found, besides what belongs to one line."""

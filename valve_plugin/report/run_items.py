@@ -1,0 +1,133 @@
+"""Every item a model proposed, what became of it, where it came from and what it pushed out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from valve_plugin.bank.entries import Entry, Judged, Taken
+from valve_plugin.bank.entries import Proposed as ProposedEntry
+from valve_plugin.records import Attempt, Bank, Item, Kind, Proposal, Verdict
+from valve_plugin.report.run import ItemState, Proposed, Rollout
+from valve_plugin.report.run_panel import Kept
+
+Key = tuple[Kind, str]
+
+
+def items(
+    entries: Sequence[Entry], bank: Bank, attempts: Sequence[Attempt], uses: Mapping[Key, int]
+) -> tuple[Proposed, ...]:
+    """Return the items of every proposal in ledger order; a proposal that another stands in for is left out."""
+    kept = Kept(attempts)
+    now = {item.key: item for item in bank.items}
+    fate = _fates(entries)
+    lost = displaced(entries, attempts)
+    latest = {e.proposal.task_id: (n, e) for n, e in enumerate(entries, 1) if isinstance(e, ProposedEntry)}
+    noted = {e.proposal.task_id: kept.noted(e.attempts) for e in _proposed(entries) if e.attempts}
+    found: list[Proposed] = []
+    for number, entry in latest.values():
+        proposal = entry.proposal
+        sources = noted.get(proposal.task_id, ())
+        state = fate.get(proposal.id, "waiting")
+        came_in = state in ("accepted", "taken")
+        for item in proposal.items:
+            kept_item = now.get(item.key, item) if came_in else item
+            found.append(
+                Proposed(
+                    **_where(proposal, number, sources),
+                    kind=item.kind,
+                    name=item.name,
+                    state=state,
+                    text=item.text,
+                    markdown=item.markdown,
+                    scope_hint=item.scope_hint,
+                    version=kept_item.created_step if came_in else None,
+                    support=kept_item.support,
+                    uses=uses.get(item.key, 0),
+                    displaced=lost.get(proposal.id, ()),
+                )
+            )
+        found += _duplicates(proposal, number, sources, now)
+    return tuple(found)
+
+
+def displaced(entries: Sequence[Entry], attempts: Iterable[Attempt]) -> dict[str, tuple[str, ...]]:
+    """Return, by accepted proposal, the items that some panel task's context lost when it came in.
+
+    Seen in the contexts of the panel's rollouts: what the gate before and the gate after the accept injected
+    into the same task, each without its own proposal's items. Only this machine's attempts name a context's items.
+    """
+    contexts = {(a.task_id, a.context_hash): frozenset(a.context_items) for a in attempts if a.source == "panel"}
+    proposals = {e.proposal.id: e.proposal for e in _proposed(entries)}
+    verdicts = [e.verdict for e in entries if isinstance(e, Judged)]
+    found: dict[str, tuple[str, ...]] = {}
+    for accepted, later in pairwise(verdicts):
+        if accepted.decision == "accept":
+            before = _without_own(accepted, proposals, contexts)
+            after = _without_own(later, proposals, contexts)
+            gone = {key for task, had in before.items() if task in after for key in had - after[task]}
+            found[accepted.proposal_id] = tuple(sorted(f"{kind}: {name}" for kind, name in gone))
+    return found
+
+
+def _without_own(
+    verdict: Verdict, proposals: Mapping[str, Proposal], contexts: Mapping[tuple[str, str], frozenset[Key]]
+) -> dict[str, frozenset[Key]]:
+    """Task -> items the bank gave it in this gate's contexts."""
+    own = {item.key for item in proposals[verdict.proposal_id].items}
+    seen: dict[str, frozenset[Key]] = defaultdict(frozenset)
+    for o in verdict.outcomes:
+        if (o.task_id, o.context_hash) in contexts:
+            seen[o.task_id] = contexts[o.task_id, o.context_hash] - own
+    return seen
+
+
+def _duplicates(
+    proposal: Proposal, line: int, sources: tuple[Rollout, ...], now: Mapping[Key, Item]
+) -> Iterable[Proposed]:
+    where = _where(proposal, line, sources)
+    for merge in proposal.merges:
+        why = f"the same text as {merge.name}: counts as support"
+        yield Proposed(**where, kind=merge.kind, name=merge.name, state="merged", why=why, twin=merge.name)
+    for near in proposal.suppressed:
+        twin = now.get((near.kind, near.duplicate_of))
+        yield Proposed(
+            **where,
+            kind=near.kind,
+            name=near.name,
+            state="near-duplicate",
+            why=f"repeats {near.duplicate_of}",
+            twin=near.duplicate_of,
+            similarity=near.similarity,
+            text=twin.text if twin else "",
+        )
+    for withheld in proposal.withheld:
+        yield Proposed(**where, kind=withheld.kind, name=withheld.name, state="withheld", why=withheld.why)
+
+
+def _where(proposal: Proposal, line: int, sources: tuple[Rollout, ...]) -> dict[str, Any]:
+    return {
+        "task_id": proposal.task_id,
+        "proposal_id": proposal.id,
+        "line": line,
+        "model": proposal.model,
+        "sources": sources,
+    }
+
+
+def _fates(entries: Iterable[Entry]) -> dict[str, ItemState]:
+    """Proposal id -> what was decided about its items; what nothing was decided about is not named."""
+    words: dict[str, ItemState] = {"accept": "accepted", "reject": "rejected", "indecisive": "waiting"}
+    fates: dict[str, ItemState] = {}
+    for entry in entries:
+        if isinstance(entry, Judged):
+            fates[entry.verdict.proposal_id] = words[entry.verdict.decision]
+        elif isinstance(entry, Taken):
+            fates[entry.proposal_id] = "taken"
+    return fates
+
+
+def _proposed(entries: Iterable[Entry]) -> Iterable[ProposedEntry]:
+    return (e for e in entries if isinstance(e, ProposedEntry))

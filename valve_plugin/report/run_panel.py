@@ -1,0 +1,130 @@
+"""What the panel measured: gates, columns of the heatmap, scores by version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from valve_plugin.bank.entries import AttemptNote, Baseline, Entry, Judged, Remeasured, Taken
+from valve_plugin.bank.entries import Proposed as ProposedEntry
+from valve_plugin.records import Attempt, PanelOutcome, Proposal, Verdict
+from valve_plugin.report.certify import Move
+from valve_plugin.report.run import Cell, Column, Gate, Rollout, Score
+
+
+class Kept:
+    """The attempts this machine has, found by what the ledger says of a rollout."""
+
+    def __init__(self, attempts: Iterable[Attempt]) -> None:
+        self._ids = {(a.task_id, a.context_hash, a.ordinal): a.id for a in attempts if a.outcome != "errored"}
+
+    def rollout(self, o: PanelOutcome | AttemptNote) -> Rollout:
+        """Return the rollout with the id of its attempt, where that is kept."""
+        known = self._ids.get((o.task_id, o.context_hash, o.ordinal), "")
+        return Rollout(ordinal=o.ordinal, outcome=o.outcome, attempt=known)
+
+    def noted(self, notes: Iterable[AttemptNote]) -> tuple[Rollout, ...]:
+        """Return the rollouts behind a proposal."""
+        return tuple(map(self.rollout, notes))
+
+
+def came_in(entry: Entry) -> str:
+    """Return the id of the proposal that this entry brought into the bank; empty: none."""
+    if isinstance(entry, Judged) and entry.verdict.decision == "accept":
+        return entry.verdict.proposal_id
+    return entry.proposal_id if isinstance(entry, Taken) else ""
+
+
+def gates(entries: Iterable[Entry], moves: Sequence[Move]) -> tuple[Gate, ...]:
+    """Return every verdict with its gain, or the interval it lies in."""
+    certified = {(m.epoch, m.query): m for m in moves}
+    proposals: dict[str, Proposal] = {}
+    found: list[Gate] = []
+    version = 0
+    for number, entry in enumerate(entries, 1):
+        if isinstance(entry, ProposedEntry):
+            proposals[entry.proposal.id] = entry.proposal
+        elif isinstance(entry, Judged):
+            version += entry.verdict.decision == "accept"
+            v = entry.verdict
+            move = certified.get((v.epoch, v.query)) if v.decision == "accept" else None
+            found.append(_gate(len(found) + 1, number, v, proposals.get(v.proposal_id), move, version))
+    return tuple(found)
+
+
+def columns(entries: Iterable[Entry], kept: Kept) -> tuple[Column, ...]:
+    """Return each measurement with the rollouts of every task it evaluated."""
+    found: list[Column] = []
+    baselines = verdicts = repeats = 0
+    for number, entry in enumerate(entries, 1):
+        if isinstance(entry, Baseline):
+            baselines += 1
+            cells = _cells(entry.result.outcomes, kept, reused=False)
+            found.append(Column(label=f"B{baselines}", kind="baseline", line=number, cells=cells))
+        elif isinstance(entry, Remeasured):
+            repeats += 1
+            cells = _cells(entry.result.outcomes, kept, reused=False)
+            found.append(Column(label=f"A{repeats}", kind="measurement", line=number, cells=cells))
+        elif isinstance(entry, Judged):
+            verdicts += 1
+            v = entry.verdict
+            cells = (*_cells(v.outcomes, kept, reused=False), *_cells(v.reused, kept, reused=True))
+            found.append(Column(label=f"G{verdicts}", kind="gate", line=number, cells=cells))
+            if v.confirming:
+                cells = _cells(v.confirming, kept, reused=False)
+                found.append(Column(label=f"G{verdicts} again", kind="gate", line=number, cells=cells))
+    return tuple(found)
+
+
+def scores(entries: Iterable[Entry]) -> tuple[Score, ...]:
+    """Return each version's complete panel score: baselines, then accepts."""
+    found: list[Score] = []
+    version = 0
+    for entry in entries:
+        if isinstance(entry, Baseline):
+            found.append(Score(version=version, passes=entry.result.passes, rollouts=len(entry.result.outcomes)))
+        elif isinstance(entry, Judged) and entry.verdict.decision == "accept":
+            version += 1
+            v = entry.verdict
+            passes = sum(o.outcome == "resolved" for o in v.measured)
+            found.append(Score(version=version, passes=passes, rollouts=len(v.measured)))
+    return tuple(found)
+
+
+def _gate(number: int, line: int, v: Verdict, proposal: Proposal | None, move: Move | None, version: int) -> Gate:
+    total = v.n_tasks * v.rollouts
+    low, high = v.net
+    judged = (*v.outcomes, *(v.confirming or ()))
+    return Gate(
+        number=number,
+        line=line,
+        epoch=v.epoch,
+        query=v.query,
+        proposal_id=v.proposal_id,
+        task_id=proposal.task_id if proposal else "",
+        items=tuple(f"{i.kind}: {i.name}" for i in proposal.items) if proposal else (),
+        decision=v.decision,
+        pairing=v.pairing,
+        low=_rate(low, total),
+        high=_rate(high, total),
+        margin=_rate(v.needed, total),
+        floor=move.floor if move else None,
+        vacuous=bool(move and move.vacuous),
+        ran=v.ran,
+        total=2 * total if v.confirming else total,
+        kept=len(v.reused),
+        unknown=sum(o.outcome == "errored" for o in judged),
+        version=version,
+    )
+
+
+def _rate(passes: int, total: int) -> float:
+    return float(Fraction(passes, total))
+
+
+def _cells(outcomes: Sequence[PanelOutcome], kept: Kept, *, reused: bool) -> tuple[Cell, ...]:
+    tasks = dict.fromkeys(o.task_id for o in outcomes)
+    by_task: dict[str, list[Rollout]] = {task: [] for task in tasks}
+    for o in outcomes:
+        by_task[o.task_id].append(kept.rollout(o))
+    return tuple(Cell(task_id=task, rollouts=tuple(rollouts), kept=reused) for task, rollouts in by_task.items())
