@@ -105,7 +105,7 @@ def in_process(simulation: Simulation, taskset: TaskSet, attempt: Any) -> Iterat
     def asked(settings: Any, model: str, messages: Any) -> str:
         return str(simulation.reply({"messages": messages})["choices"][0]["message"]["content"])
 
-    def streamed(settings: Any, bank_dir: Path, proposal: Any) -> Iterator[panel.Line]:
+    def streamed(settings: Any, bank_dir: Path, proposal: Any, *, confirm: bool = False) -> Iterator[panel.Line]:
         store = BankStore.open(bank_dir)
         fixed = plan.fixed_panel(store)
         settings = plan.panel_settings(settings, fixed)
@@ -114,6 +114,8 @@ def in_process(simulation: Simulation, taskset: TaskSet, attempt: Any) -> Iterat
             planned = plan.baseline_plan(settings, store, members, retrieve)
         else:
             planned = plan.gate_plan(settings, store, members, proposal, retrieve)
+        if confirm:
+            planned = plan.continued(planned, settings.rollouts)
         yield from panel.run(attempt, store.local, settings, planned)
 
     before = reflect._ask, judge.stream
@@ -128,9 +130,12 @@ def main() -> None:
     """Look at many seeds; the figures come last."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--seeds", type=int, default=50)
-    seeds = range(options.parse_args().seeds)
+    options.add_argument("--fast", action="store_true", help="only the short demo")
+    given = options.parse_args()
+    seeds = range(given.seeds)
     taskset = load(example(demo.EXAMPLE))
-    for name, sizes, limit in (("full", demo.FULL, demo.FULL_TASKS), ("--fast", demo.FAST, demo.FAST_TASKS)):
+    kinds = [("full", demo.FULL, demo.FULL_TASKS), ("--fast", demo.FAST, demo.FAST_TASKS)]
+    for name, sizes, limit in kinds[given.fast :]:
         seen = [look(taskset, sizes, limit, seed) for seed in seeds]
         both = sum(bool(s.accepts and s.rejects) for s in seen)
         gap = sorted(100 * (s.gated - s.ungated) for s in seen)

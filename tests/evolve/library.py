@@ -154,6 +154,6 @@ Done = subprocess.CompletedProcess[str]
 def valve(*arguments: str | Path, check: bool = True, **env: str) -> Done:
     """Run the `valve` command in a process of its own."""
     command = [sys.executable, "-m", "valve_plugin", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=1200)
     assert not check or done.returncode == 0, done.stderr
     return done

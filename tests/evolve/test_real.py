@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.codec import digest_bytes
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = ("--simulate", "-c", "embedding=hashing", "-c", "rho=0.1")
 
 
@@ -50,10 +52,25 @@ def _every_block_is_the_end_of_its_system_message(store):
 @pytest.mark.heavy
 def test_real_rollouts_give_the_same_ledger_for_any_number_of_workers(calc, tmp_path):
     need("bwrap")
-    for workers in ("1", "3", "7"):
-        valve("evolve", calc, "--bank", tmp_path / workers, *SMALL, "--panel-size", "4", "--workers", workers)
-    ledgers = {(tmp_path / workers / "ledger.jsonl").read_bytes() for workers in ("1", "3", "7")}
+    sizes = ("--panel-size", "2", "--rollouts", "2", "--limit", "4")
+    for workers in ("1", "2", "7"):
+        valve("evolve", calc, "--bank", tmp_path / workers, *SMALL, *sizes, "--workers", workers)
+    ledgers = {(tmp_path / workers / "ledger.jsonl").read_bytes() for workers in ("1", "2", "7")}
     assert len(ledgers) == 1
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", [n for n in ("deepdiff", "pygments") if (EXAMPLES / n).is_dir()])
+def test_a_small_evolution_on_a_real_library(name, tmp_path):
+    """What docs/real-runs.md shows whole: the library's own source, bugs and tests, real agents, the scripted model."""
+    need("bwrap")
+    sizes = ("--panel-size", "2", "--rollouts", "1", "--limit", "2", "--workers", "2")
+    valve("evolve", EXAMPLES / name, "--bank", tmp_path / "bank", *SMALL, *sizes)
+    assert verify(tmp_path / "bank") == []
+    attempts = BankStore.open(tmp_path / "bank").local.attempts()
+    assert sum(a.source == "evolve" for a in attempts) == 6
+    assert "resolved" in {a.outcome for a in attempts} <= {"resolved", "unresolved"}, "graded by its own tests"
 
 
 @pytest.mark.heavy

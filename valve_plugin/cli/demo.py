@@ -23,7 +23,7 @@ from valve_plugin.hookspecs import hookimpl
 EXAMPLE = "funcy"
 FULL = {"panel_size": 8, "rollouts": 3}
 FAST = {"panel_size": 4, "rollouts": 2}
-FULL_TASKS, FAST_TASKS = 16, 6
+FULL_TASKS, FAST_TASKS = 16, 8
 SEED = 0
 
 
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
         "demo",
         epilog=examples(
             "valve demo                       # 16 tasks, a panel of 8 x 3: minutes",
-            "valve demo --fast --out my-demo  # 6 tasks, a panel of 4 x 2; all of it stays in my-demo",
+            "valve demo --fast --out my-demo  # 8 tasks, a panel of 4 x 2; all of it stays in my-demo",
             "valve demo --seed 7              # another simulated model: other lessons, other verdicts",
         ),
     )(demo)
