@@ -6,6 +6,7 @@ changed is found by comparing its files with the store's pristine tree.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
@@ -22,7 +23,7 @@ from valve_plugin.records import Task
 from valve_plugin.rollouts.past import give_history
 from valve_plugin.rollouts.slots import MOST, slot
 from valve_plugin.rollouts.state import state
-from valve_plugin.tasks.git import TreeEntry, git, read_tree, write_tree
+from valve_plugin.tasks.git import amend, git, read_tree
 from valve_plugin.tasks.image import Image
 from valve_plugin.tasks.repository import Prepared, interpreter_prefix
 
@@ -110,16 +111,30 @@ def empty(prepared: Prepared | None = None) -> Iterator[Workspace]:
 def filled(workspace: Workspace, store: Path, commit: str) -> Workspace:
     """Give an empty workspace the files of a store's commit, which becomes its only one."""
     path, own = workspace.path, workspace.path / ".git"
-    form = ["--object-format=sha256"] if len(commit) == 64 else []
-    git("init", "-q", "--template=", "-b", "main", *form, str(path))
-    quiet = ["-c", "core.logAllRefUpdates=false"]  # a reflog would name the store
-    fetch = [*quiet, "fetch", "-q", "--no-auto-gc", "--no-write-fetch-head", "--update-head-ok", str(store)]
-    git(*fetch, f"{commit}:refs/heads/main", git_dir=own, cwd=path)
+    _repository(own, store, commit)
+    quiet = ["-c", "core.logAllRefUpdates=false"]  # a reflog would say when
     git(*quiet, "reset", "-q", "--hard", git_dir=own, cwd=path)
     if workspace.image:
         shutil.copytree(workspace.image.built, path, symlinks=True, dirs_exist_ok=True)
     _give(path, workspace.uid)
     return replace(workspace, store=store, commit=commit)
+
+
+def _repository(own: Path, store: Path, commit: str) -> None:
+    """Write a repository that holds a store's commit and nothing else: what `git clone` makes, by one process."""
+    _skeleton(own, sha256=len(commit) == 64)
+    pack = ["pack-objects", "-q", "--revs", "--window=0", "--threads=1", str(own / "objects/pack/pack")]
+    git(*pack, git_dir=store, data=f"{commit}\n".encode())
+    (own / "refs/heads/main").write_text(f"{commit}\n")
+
+
+def _skeleton(path: Path, *, sha256: bool) -> None:
+    """Write an empty repository, as `git init` would."""
+    for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
+        (path / folder).mkdir(parents=True)
+    core = f"[core]\n\trepositoryformatversion = {sha256:d}\n\tfilemode = true\n\tbare = false\n"
+    (path / "config").write_text(core + ("[extensions]\n\tobjectformat = sha256\n" if sha256 else ""))
+    (path / "HEAD").write_text("ref: refs/heads/main\n")
 
 
 def diff(workspace: Workspace) -> str:
@@ -132,14 +147,15 @@ def diff(workspace: Workspace) -> str:
     """
     assert workspace.store is not None, "this workspace was not made from a task"
     with tempfile.TemporaryDirectory(prefix="valve-diff-", dir=workspace.root) as scratch:
-        objects = Path(scratch) / "objects"
-        objects.mkdir()
-        env = {
-            "GIT_OBJECT_DIRECTORY": str(objects),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(workspace.store / "objects"),
-        }
-        tree = _snapshot(workspace, workspace.store, Path(scratch) / "index", env)
-        return tree_diff(workspace.store, workspace.commit, tree, env)
+        changes = _changes(workspace, workspace.store, Path(scratch) / "index")
+        if not changes:
+            return ""
+        beside = Path(scratch) / "git"  # the store stays as it is; what is new lives as long as this takes
+        _skeleton(beside, sha256=len(workspace.commit) == 64)
+        shutil.copytree(workspace.store / "info", beside / "info")
+        env = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(workspace.store / "objects")}
+        amend(beside, workspace.commit, changes, env)
+        return tree_diff(beside, workspace.commit, "refs/heads/main", env)
 
 
 def tree_diff(store: Path, old: str, new: str, env: Mapping[str, str] | None = None) -> str:
@@ -165,15 +181,22 @@ def tree_diff(store: Path, old: str, new: str, env: Mapping[str, str] | None = N
     return patch.decode("utf-8")
 
 
-def _snapshot(workspace: Workspace, store: Path, index: Path, env: Mapping[str, str]) -> str:
-    """Write the tree of the workspace's files: tracked ones whatever they became, new ones unless ignored."""
+def _changes(workspace: Workspace, store: Path, index: Path) -> dict[str, tuple[str, bytes] | None]:
+    """Return (mode, content) of every file that is not as it was, None for one that is gone."""
     tracked = read_tree(store, workspace.commit)
-    files = {path: mode for path, mode in _walk(workspace.path) if path in tracked or not path.endswith("/")}
+    root = workspace.path
     built = workspace.image.built_files if workspace.image else frozenset()  # what its build left is not the agent's
-    files = {path: mode for path, mode in files.items() if path in tracked or path not in built}
-    ignored = _ignored(workspace.path, [path for path in files if path not in tracked], store, index, env)
-    kept = {path: mode for path, mode in files.items() if path not in ignored}
-    return write_tree(store, _hash(workspace.path, kept, store, env), index, env)
+    files = {path: mode for path, mode in _walk(root) if path in tracked or path not in built}
+    ignored = _ignored(root, [path for path in files if path not in tracked], store, index)
+    digest = hashlib.sha256 if len(workspace.commit) == 64 else hashlib.sha1
+    changes: dict[str, tuple[str, bytes] | None] = {path: None for path in tracked if path not in files}
+    for path, mode in files.items():
+        if path not in ignored:
+            content = os.fsencode(os.readlink(root / path)) if mode == "120000" else _read(root / path)
+            oid = digest(b"blob %d\0%b" % (len(content), content)).hexdigest()  # as git names it
+            if tracked.get(path) != (mode, oid):
+                changes[path] = mode, content
+    return changes
 
 
 def _walk(root: Path, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -193,28 +216,13 @@ def _walk(root: Path, prefix: str = "") -> Iterator[tuple[str, str]]:
                 yield path, "100755" if entry.stat(follow_symlinks=False).st_mode & 0o100 else "100644"
 
 
-def _ignored(root: Path, paths: list[str], store: Path, index: Path, env: Mapping[str, str]) -> set[str]:
+def _ignored(root: Path, paths: list[str], store: Path, index: Path) -> set[str]:
     if not paths:
         return set()
     data = "\0".join(paths).encode("utf-8", "surrogateescape")
-    env = {**env, "GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": str(index)}
+    env = {"GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": str(index)}
     out = git("check-ignore", "-z", "--stdin", "--no-index", git_dir=store, cwd=root, env=env, data=data, ok=(0, 1))
     return set(out.decode("utf-8", "surrogateescape").split("\0"))
-
-
-def _hash(root: Path, files: Mapping[str, str], store: Path, env: Mapping[str, str]) -> dict[str, TreeEntry]:
-    """Store the files' contents as they are; return the entries of their tree."""
-    stream, paths = [], list(files)
-    for number, path in enumerate(paths, 1):
-        full = root / path
-        content = os.fsencode(os.readlink(full)) if files[path] == "120000" else _read(full)
-        stream.append(b"blob\nmark :%d\ndata %d\n%s\n" % (number, len(content), content))
-    marks = root.parent / "marks"
-    git("fast-import", "--quiet", f"--export-marks={marks}", git_dir=store, env=env, data=b"".join(stream))
-    lines = marks.read_text().splitlines() if paths else []
-    marks.unlink(missing_ok=True)
-    oids = {int(mark[1:]): oid for mark, oid in (line.split() for line in lines)}
-    return {path: (files[path], oids[number]) for number, path in enumerate(paths, 1)}
 
 
 def _read(path: Path) -> bytes:

@@ -109,7 +109,7 @@ def generate(
     rows: list[Row] = []
     flaky: set[str] = set()
     with ThreadPoolExecutor(workers) as pool:
-        for tried in _ahead(pool, attempt, ordered, _AHEAD * workers):
+        for tried in _ahead(pool, attempt, ordered, _AHEAD * workers if workers > 1 else 1):
             told(tried)
             flaky.update(tried.flaky)
             rows = [row for row in (*rows, tried.row) if row and not flaky.issuperset(row.fail_to_pass)]

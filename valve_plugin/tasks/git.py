@@ -27,6 +27,8 @@ _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -export-ignore
 # What running tests leaves behind; never part of a patch.
 _EXCLUDE = "__pycache__/\n*.py[co]\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\n.hypothesis/\n.coverage\n"
 
+_COMMITTER = "committer valve <valve@localhost> 946684800 +0000"
+
 TreeEntry = tuple[str, str]
 """(mode, object id) of one path."""
 
@@ -69,11 +71,25 @@ def create_store(path: Path) -> None:
 
 def import_files(store: Path, files: Iterable[tuple[str, str, bytes]], ref: str) -> str:
     """Commit (path, mode, content) triples without a parent as `ref`; return the commit id."""
-    stream = [f"commit {ref}\ncommitter valve <valve@localhost> 946684800 +0000\ndata 4\nbase\n".encode()]
+    stream = [f"commit {ref}\n{_COMMITTER}\ndata 4\nbase\n".encode()]
     for path, mode, content in sorted(files):
         stream.append(f"M {mode} inline {_quote(path)}\ndata {len(content)}\n".encode() + content + b"\n")
     git("fast-import", "--quiet", "--force", git_dir=store, data=b"".join(stream))
     return git("rev-parse", ref, git_dir=store).decode().strip()
+
+
+def amend(
+    repository: Path, commit: str, changes: Mapping[str, tuple[str, bytes] | None], env: Mapping[str, str]
+) -> None:
+    """Make refs/heads/main a commit like `commit`, but for these files: mode and content, or None for one that goes."""
+    stream = [
+        f"commit refs/heads/main\ncommitter valve <valve@localhost> 946684800 +0000\ndata 0\nfrom {commit}\n".encode()
+    ]
+    stream += [b"D %b\n" % _quoted(path) for path, now in changes.items() if now is None]
+    for path, now in changes.items():
+        if now is not None:
+            stream.append(b"M %b inline %b\ndata %d\n%b\n" % (now[0].encode(), _quoted(path), len(now[1]), now[1]))
+    git("fast-import", "--quiet", "--force", git_dir=repository, data=b"".join(stream), env=env)
 
 
 def read_tree(store: Path, tree: str) -> dict[str, TreeEntry]:
@@ -94,6 +110,10 @@ def write_tree(store: Path, entries: Mapping[str, TreeEntry], index: Path, env: 
     index.unlink(missing_ok=True)
     git("update-index", "-z", "--index-info", git_dir=store, env=env, data=lines.encode("utf-8", "surrogateescape"))
     return git("write-tree", git_dir=store, env=env).decode().strip()
+
+
+def _quoted(path: str) -> bytes:
+    return _quote(path).encode("utf-8", "surrogateescape")
 
 
 def _quote(path: str) -> str:
