@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.errors import InfrastructureError, TaskError
+from valve_plugin.rollouts.slots import remove, slot
 from valve_plugin.tasks import environment, source
 from valve_plugin.tasks.project import PYTEST, Project, examine, normalize, requirement_name, wanted
 from valve_plugin.tasks.repository import Repository
@@ -26,7 +26,7 @@ CPU_SECONDS = 300
 # What only makes sense in the project's own set-up is switched off: options of plugins that are not installed,
 # coverage, doctests of everything; warnings as errors, which newer versions of anything trip over.
 PYTEST_ARGS = ("-o", "addopts=", "-o", "required_plugins=", "-o", "filterwarnings=")
-_SNAPSHOT = "source-"
+_SNAPSHOT, _HALF = "source-", ".source-half"
 
 
 def read_source(given: str) -> list[File]:
@@ -37,9 +37,9 @@ def read_source(given: str) -> list[File]:
         InfrastructureError: git, pip or the network failed.
     """
     if given.startswith("pypi:"):
-        with tempfile.TemporaryDirectory(prefix="valve-source-") as scratch:
+        with slot() as (_, scratch):
             python = environment.find_python("")
-            return source.from_archive(source.download(python, given.removeprefix("pypi:"), Path(scratch)))
+            return source.from_archive(source.download(python, given.removeprefix("pypi:"), scratch))
     root = Path(given).resolve()
     ignored = _ignored(root)
     return [
@@ -133,9 +133,8 @@ def resolve(python: Path, runtime: Sequence[str], needed: Sequence[str], say: Sa
     The library's own requirements must resolve. Of what its tests need, versions are given up first, then, one by
     one, what cannot be had.
     """
-    with tempfile.TemporaryDirectory(prefix="valve-resolve-") as scratch:
-        venv = Path(scratch) / "venv"
-        interpreter = environment.create(venv, python, [], lambda _: None)
+    with slot() as (_, scratch):
+        interpreter = environment.create(scratch / "venv", python, [], lambda _: None)
         say(f"resolving {len(runtime) + len(needed)} requirements")
         tries = [list(needed), [PYTEST, *(requirement_name(r) for r in needed)]]
         for attempt in tries:
@@ -162,10 +161,11 @@ def _still_holds(known: Repository, name: str, where: Path, venv: str, requireme
 
 
 def _resolved(python: Path, requirements: Sequence[str]) -> tuple[str, ...]:
-    with tempfile.NamedTemporaryFile(suffix=".json") as report:
-        options = ["--dry-run", "--ignore-installed", "--prefer-binary", "--report", report.name]
+    with slot() as (_, scratch):
+        report = scratch / "report.json"
+        options = ["--dry-run", "--ignore-installed", "--prefer-binary", "--report", str(report)]
         environment.pip(python, "install", *options, *requirements)
-        installed = json.loads(Path(report.name).read_text())["install"]
+        installed = json.loads(report.read_text())["install"]
     return tuple(sorted(f"{p['metadata']['name']}=={p['metadata']['version']}" for p in installed))
 
 
@@ -190,13 +190,12 @@ def _snapshot(out: Path, files: Sequence[File]) -> Path:
     key = digest(sorted([path, mode, digest_bytes(content)] for path, mode, content in files))[:12]
     where = out.resolve() / f"{_SNAPSHOT}{key}"
     if not where.exists():
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out, prefix=".making-") as scratch:
-            half = Path(scratch) / "tree"
-            half.mkdir()
-            for path, mode, content in files:
-                _write(half / path, mode, content)
-            half.rename(where)
+        half = where.with_name(_HALF)
+        remove(half)  # left by a run that was killed
+        half.mkdir(parents=True)
+        for path, mode, content in files:
+            _write(half / path, mode, content)
+        half.rename(where)
     for old in out.glob(f"{_SNAPSHOT}*"):
         if old.name != where.name:
             shutil.rmtree(old, ignore_errors=True)

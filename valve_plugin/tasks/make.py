@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from valve_plugin.bank.files import write_atomic
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Record
 from valve_plugin.rollouts.sandbox import Sandbox
+from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.supervise import Completed
 from valve_plugin.rollouts.workspace import Workspace
 from valve_plugin.tasks import folder, screen
@@ -164,8 +164,7 @@ def try_all(
 @contextmanager
 def unpacked(files: Sequence[File]) -> Iterator[Path]:
     """Yield a temporary directory with the files."""
-    with tempfile.TemporaryDirectory(prefix="valve-tree-") as place:
-        root = Path(place)
+    with slot() as (_, root):
         for path, mode, content in files:
             if mode != "120000":
                 (root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 
 from valve_plugin.errors import InfrastructureError, TaskError
 from valve_plugin.rollouts.protect import is_protected
+from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.workspace import tree_diff
 from valve_plugin.tasks.generate import skip
 from valve_plugin.tasks.git import git
@@ -69,8 +69,8 @@ def take_back(repository: Path, head: str, commit: Commit, paths: Sequence[str])
     """Return the patch that undoes a commit's changes of these files in `head`; empty: it cannot be done."""
     objects = git("rev-parse", "--git-path", "objects", git_dir=repository, cwd=repository).decode().strip()
     undo = ["diff-tree", "-p", "-r", "--binary", "--full-index", "--no-renames", commit.id, commit.parent, "--", *paths]
-    with tempfile.TemporaryDirectory(prefix="valve-mine-") as scratch:
-        (Path(scratch) / "objects").mkdir()
+    with slot() as (_, scratch):
+        (scratch / "objects").mkdir()
         env = {
             "GIT_INDEX_FILE": f"{scratch}/index",
             "GIT_OBJECT_DIRECTORY": f"{scratch}/objects",
