@@ -35,6 +35,12 @@ class AttemptHooks(Session):
         from valve_plugin.rollouts.live import finish
 
         attempt = finish(run, agent, result, error)
+        if attempt is not None and not run.settings.check and hasattr(getattr(agent, "config", None), "mode"):
+            # Only where a person talks to mini: a batch, or a program of its own, has its own records.
+            run.say(
+                f"recorded as an {attempt.outcome} attempt: `valve` shows what is on record, -c valve.check=COMMAND "
+                "grades the next"
+            )
         if attempt is not None and self.manager is not None:
             data = {"task_id": attempt.task_id, "id": attempt.id, "outcome": attempt.outcome}
             self.manager.hook.valve_event(name="attempt_finished", data=data)

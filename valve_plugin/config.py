@@ -103,6 +103,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Where unattended commands run. auto: in the task's image where it is on this machine, else in bubblewrap."""
     keep_history: bool = False
     """Leave the image's git history in the agent's copy, as SWE-smith does: its parent commit shows the fix."""
+    budget_usd: Annotated[float, Meta(ge=0)] = 0.0
+    """USD one run of `valve evolve` or `valve gate` may spend; 0: no limit."""
+    max_rollouts: Count = 0
+    """Rollouts one run may start; 0: no limit. Those that ran before cost nothing."""
+    max_hours: Annotated[float, Meta(ge=0)] = 0.0
+    """Hours of wall clock after which one run starts nothing new; 0: no limit."""
     unsafe_local: bool = False
     """Run unattended rollouts without a sandbox. Only for code and models you trust."""
 

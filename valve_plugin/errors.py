@@ -2,7 +2,7 @@
 
 Each class is also a builtin error, so callers may catch either. A message says the value, what was
 expected and what to do next; `exit_code` is what the `valve` command returns for it
-(2 wrong use, 3 infrastructure).
+(2 wrong use, 3 infrastructure, 4 a panel run that stopped at a budget).
 """
 
 from __future__ import annotations
@@ -70,6 +70,12 @@ class InfrastructureError(ValveError, RuntimeError):
     """The host or the provider failed. A rollout that ends this way is `errored`, never a failure."""
 
     exit_code = 3
+
+
+class BudgetError(ValveError, RuntimeError):
+    """A limit of money, rollouts or time is reached. Nothing is lost: the same command goes on from here."""
+
+    exit_code = 4
 
 
 class PluginError(ValveError, LookupError):

@@ -130,6 +130,11 @@ def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whol
     assert verify(tmp_path / "bank") == []
 
 
+def test_with_a_third_of_all_tries_lost_the_ledger_is_the_same(evolve, whole, tmp_path):
+    evolve(tmp_path / "bank", "--workers", "3", TOY_LOST="0.3")
+    assert ledger(tmp_path / "bank") == ledger(whole)
+
+
 def test_a_refused_key_is_no_verdict(evolve, whole, tmp_path):
     """The rollout that hangs a gate is undecided when a container died, but when the key is refused nothing is said."""
     accepted = next(v for v in verdicts(BankStore.open(whole)) if v.decision == "accept")

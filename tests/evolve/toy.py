@@ -1,8 +1,8 @@
 """A third-party plugin whose agent and model are hashes: a whole evolution in seconds, nothing mocked around it.
 
 Its outcomes depend on task, ordinal and context alone; how long each takes is random. `$TOY_DOWN` may name a file:
-while it exists, the rollouts it lists are errored, by a fault of kind `$TOY_FAULT` if that is set. With `$TOY_ASKS`,
-extraction is left to the built-in step.
+while it exists, the rollouts it lists are errored, by a fault of kind `$TOY_FAULT` if that is set. `$TOY_LOST` is the
+share of tries that are lost at random. With `$TOY_ASKS`, extraction is left to the built-in step.
 """
 
 import os
@@ -10,12 +10,12 @@ import random
 import time
 from pathlib import Path
 
-import valve_plugin.gate.rollout
+import valve_plugin.gate.guard
 from valve_plugin.codec import digest
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Attempt, Item, Proposal
 
-valve_plugin.gate.rollout.PAUSES = (0.01,)
+valve_plugin.gate.guard.PAUSES = (0.01,) * 6
 
 
 def draw(*key):
@@ -35,6 +35,8 @@ def valve_attempt(settings, task, context, ordinal, source):
         and f"{source} {task.instance_id[-2:]} {ordinal} {context.hash[:8]}" in down.read_text().splitlines()
     ):
         outcome, reason = "errored", "the provider is down"
+    elif random.random() < float(os.environ.get("TOY_LOST", "0")):
+        outcome, reason = "errored", "the host is not well"
     else:
         chance = 0.4 + 0.2 * ("GOOD" in context.text) - 0.3 * context.text.count("BAD")
         solved = draw("attempt", settings.seed, task.instance_id, ordinal, context.hash) < chance

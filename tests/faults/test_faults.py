@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from email.utils import formatdate
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -65,7 +66,7 @@ def test_what_a_provider_asks_for(header, message, seconds):
         (["Timeout"], 408, "timed out", "server", False),
         (["OpenRouterAPIError"], None, "HTTP 502", "server", False),
         (["OpenRouterAuthenticationError"], None, "no", "key", True),
-        (["IndexError"], None, "list index out of range", "server", False),
+        (["UnreadableReplyError", "IndexError"], None, "list index out of range", "server", False),
         (["RuntimeError"], None, "Error calculating cost for model m: ...", "price", True),
     ],
 )
@@ -78,6 +79,13 @@ def test_kinds(names, status, message, kind, lasting):
 def test_what_is_no_fault_of_a_provider():
     assert fault(["FormatError", "InterruptAgentFlow", "Exception"], "no command") is None
     assert fault(["SandboxError", "RuntimeError"], "no sandbox") is None
+
+
+def test_a_model_that_breaks_by_itself_is_no_provider():
+    model = Patient(SimpleNamespace(query=lambda messages: [][0]), 9, 60.0)
+    with pytest.raises(IndexError):
+        model.query([])
+    assert model.fault is None
 
 
 def test_advice_names_the_variable_and_the_address():
@@ -130,7 +138,10 @@ def test_a_patient_model_is_its_model_in_all_else():
         config = "c"
 
         def query(self, messages, **arguments):
-            raise IndexError("list index out of range")
+            return self._parse_actions([])
+
+        def _parse_actions(self, choices):
+            return choices[0]
 
     model = Patient(Model(), 2, 0.0)
     started = time.monotonic()

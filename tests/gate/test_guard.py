@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import as_completed
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from valve_plugin.config import Settings
-from valve_plugin.errors import InfrastructureError
-from valve_plugin.gate.guard import IN_A_ROW, Guard
+from valve_plugin.errors import BudgetError, InfrastructureError
+from valve_plugin.gate import guard as guards
+from valve_plugin.gate.guard import IN_A_ROW, Guard, finished
 from valve_plugin.records import Attempt, Context, Task
+from valve_plugin.rollouts.executors import LocalExecutor
+from valve_plugin.theory.budget import Limits
 
 TASK = Task(instance_id="t", repo="o/r", patch="p", fail_to_pass=("a",), pass_to_pass=(), problem_statement="x")
+
+
+@pytest.fixture(autouse=True)
+def _no_more_tries(monkeypatch):
+    monkeypatch.setattr(guards, "PAUSES", ())
 
 
 def ask(guard, outcome, fault="", ordinal=0):
@@ -49,7 +62,59 @@ def test_a_fault_that_passes_opens_it_after_some_in_a_row(outcomes):
     assert run([*steps, ("resolved", "", 0)]) == in_a_row
 
 
-def test_one_dead_container_is_no_dead_host():
-    """Tries of one rollout that the host fails do not stop the others; several rollouts do."""
-    assert run([("errored", "", 7)] * 20) is None
+def test_a_host_that_loses_whole_rollouts_opens_it():
     assert run([("errored", "", n) for n in range(20)]) == IN_A_ROW
+    assert run([("errored", "", 1), ("errored", "", 2), ("resolved", "", 3)] * 5) is None
+
+
+def test_a_rollout_that_is_lost_is_run_again(monkeypatch):
+    monkeypatch.setattr(guards, "PAUSES", (0.0,) * 3)
+    outcomes = ["errored"] * 3 + ["resolved"]
+
+    def attempt(**_):
+        return Attempt(id="x", task_id="t", ordinal=0, source="panel", outcome=outcomes.pop(0))
+
+    guard = Guard(attempt)
+    assert (
+        guard(settings=Settings(), task=TASK, context=Context(text=""), ordinal=0, source="panel").outcome == "resolved"
+    )
+    guard.check()
+
+
+@pytest.mark.parametrize("workers", [1, 5])
+def test_a_budget_holds_for_all_workers_and_what_runs_is_awaited(workers):
+    """Twenty jobs, seven allowed: seven run, all their results come, and only then is the budget raised."""
+    running = threading.Semaphore(workers)
+
+    def attempt(**about):
+        with running:
+            time.sleep(0.01)
+            return Attempt(
+                id="x", task_id="t", ordinal=about["ordinal"], source="panel", outcome="resolved", cost_usd=1.0
+            )
+
+    guard, got = Guard(attempt, Limits(rollouts=7)), []
+    with LocalExecutor(workers) as executor:
+        jobs = [
+            executor.submit(
+                partial(guard, settings=Settings(), task=TASK, context=Context(text=""), ordinal=n, source="panel")
+            )
+            for n in range(20)
+        ]
+        with pytest.raises(BudgetError, match="7 rollouts"):
+            got.extend(done for _, done in finished(as_completed(jobs)))
+    assert len(got) == 7
+    assert all(map(guard.ran, got))
+    with pytest.raises(BudgetError):
+        guard.left()
+
+
+def test_time_counts_by_the_clock_given_and_others_may_spend():
+    now = [0.0]
+    guard = Guard(lambda **_: None, Limits(usd=10.0, hours=1.0), clock=lambda: now[0])
+    guard.spend(4.0, 3)
+    now[0] = 1800.0
+    assert guard.left() == Limits(usd=6.0, hours=0.5)
+    now[0] = 3600.0
+    with pytest.raises(BudgetError, match="1 hours"):
+        guard.left()

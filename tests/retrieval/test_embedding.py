@@ -87,7 +87,7 @@ def test_a_model_without_the_extra_is_one_line_naming_it(
     plant(hub / "models--a--b", "123")
     assert embedding.choose("a/b").name == "hashing"
     (line,) = said(caplog)
-    assert "valve-plugin[semantic]" in line
+    assert "pip install 'valve-plugin[semantic]', or '.[semantic]' in a clone" in line
 
 
 def test_a_model_that_does_not_load_is_one_line(

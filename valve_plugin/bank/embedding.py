@@ -78,7 +78,8 @@ def pinned(recorded: str, setting: str) -> str:
             return possible
     raise ConfigError(
         f"outcomes so far were measured with embedding {recorded!r}, which is not available here: install the extra "
-        "and the model (a model in a folder: `embedding` = its path), or open a new epoch"
+        "(pip install 'valve-plugin[semantic]', or '.[semantic]' in a clone) and the model (a model in a folder: "
+        "`embedding` = its path), or open a new epoch"
     )
 
 
@@ -93,7 +94,7 @@ def _choose(setting: str) -> Embedding:
     if directory is None:
         return _instead(name, f"is not on disk (looked in {', '.join(map(str, _caches()))}) and is not downloaded")
     if not _extra():
-        return _instead(name, "needs the extra: pip install 'valve-plugin[semantic]'")
+        return _instead(name, "needs the extra: pip install 'valve-plugin[semantic]', or '.[semantic]' in a clone")
     try:
         return _semantic(_label(name, directory), directory)
     except Exception as e:  # noqa: BLE001  # damaged weights or a damaged torch raise whatever they like

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, ValveError
+from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, InfrastructureError, ValveError
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _APPEND = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -26,6 +26,10 @@ _WAY_OUT = {
 }
 
 
+_OF_THE_HOST = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Nobody used anything wrongly: the same command works again when the host is well."""
+
+
 @contextmanager
 def naming(path: Path, action: str) -> Iterator[None]:
     """Turn an OSError about `path` into a BankError that names it, what was tried and the way out."""
@@ -35,7 +39,10 @@ def naming(path: Path, action: str) -> Iterator[None]:
         raise
     except OSError as e:
         way_out = _WAY_OUT.get(e.errno or 0, "")
-        raise BankError(f"{path}: cannot {action}: {e.strerror or e}" + (f"; {way_out}" if way_out else "")) from e
+        error = BankError(f"{path}: cannot {action}: {e.strerror or e}" + (f"; {way_out}" if way_out else ""))
+        if e.errno in _OF_THE_HOST:
+            error.exit_code = InfrastructureError.exit_code
+        raise error from e
 
 
 def read_limited(path: Path, max_bytes: int, what: str) -> bytes:

@@ -215,6 +215,11 @@ class LocalStore:
         """Return the file of what is noted under a name: JSON lines with `at`, `name` and `data`."""
         return self.dir / "telemetry" / f"{_safe(name)}.jsonl"
 
+    def forget(self, name: str) -> None:
+        """Remove what was noted under a name; fine when nothing was."""
+        with suppress(OSError):
+            self.telemetry_path(name).unlink()
+
     def _folder(self, *names: str) -> Path:
         path = self.dir.joinpath(*names)
         if not path.is_dir():

@@ -94,12 +94,14 @@ def _side_by_side(tasks: str, folder: Path, given: Mapping[str, Any], limit: int
         gated = stack.enter_context(running(tasks, str(banks[0]), given, simulate=True, observer=shown))
         served = {**given, "model": gated.settings.model, "model_kwargs": gated.settings.model_kwargs}
         ungated = stack.enter_context(running(tasks, str(banks[1]), served, gated=False, observer=beside))
-        for run in (gated, ungated):
+        gated, ungated = (run._replace(stream=run.stream[:limit]) for run in (gated, ungated))
+        for run, watched in ((gated, shown), (ungated, beside)):
             run.manager.register(stop)
+            watched.begin(run, "SIMULATION")
         _together(
             stop,
-            partial(evolve, Steps(gated.manager, gated.store, gated.settings), gated.stream[:limit]),
-            partial(evolve, Ungated(ungated.manager, ungated.store, ungated.settings), ungated.stream[:limit]),
+            partial(evolve, Steps(gated.manager, gated.store, gated.settings), gated.stream),
+            partial(evolve, Ungated(ungated.manager, ungated.store, ungated.settings), ungated.stream),
         )
         yield gated, ungated
 

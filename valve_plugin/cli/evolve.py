@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output
-from valve_plugin.cli.options import BankDir, Json, examples
+from valve_plugin.cli import budget, output
+from valve_plugin.cli.budget import BudgetUsd, MaxHours, MaxRollouts
+from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.cli.session import (
     MAKE_TASKS,
     KeepHistory,
@@ -36,6 +38,8 @@ def register(app: typer.Typer) -> None:
             "valve evolve tasks/ --panel-size 6 --limit 12        # a small one",
             "valve evolve tasks/ --simulate --panel-size 6        # without a key: a SIMULATION",
             "valve evolve tasks/ -c pairing=deployed -c rho=0.05  # settings for this run",
+            "valve evolve tasks/ --budget-usd 20 --max-hours 8    # stops there; the same command goes on",
+            "valve evolve tasks/ --attach                         # watch it from another terminal",
             "valve evolve tasks/ --ungated --bank ungated         # what the gate is worth: the same without one",
         ),
     )(evolve)
@@ -71,6 +75,12 @@ def evolve(
     ungated: Annotated[
         bool, typer.Option("--ungated", help="Take every proposal without a gate: the ablation, not for use.")
     ] = False,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Watch the run that another terminal started on this bank.")
+    ] = False,
+    budget_usd: BudgetUsd = None,
+    max_rollouts: MaxRollouts = None,
+    max_hours: MaxHours = None,
     json: Json = False,
 ) -> None:
     """Learn from a stream of tasks.
@@ -86,6 +96,9 @@ def evolve(
     from valve_plugin.evolve.loop import evolve as loop
     from valve_plugin.evolve.steps import Steps, Ungated
 
+    if attach:
+        _watch(tasks, bank, json=json)
+        return
     if not tasks:
         raise ConfigError(
             "TASKS is missing: the task set to learn from, a directory with repository.toml and tasks.jsonl or a name "
@@ -94,27 +107,46 @@ def evolve(
     if ungated and new_epoch:
         raise ConfigError("--new-epoch opens a count of gate queries, and --ungated asks none; give one of them")
     given = overrides(
-        set_,
-        panel_size=panel_size,
-        rollouts=rollouts,
-        seed=seed,
-        workers=workers,
-        unsafe_local=unsafe_local or None,
-        keep_history=keep_history or None,
-        early_stop=False if no_early_stop else None,
-    )
+        set_, panel_size=panel_size, rollouts=rollouts, seed=seed, workers=workers, unsafe_local=unsafe_local or None,
+        keep_history=keep_history or None, early_stop=False if no_early_stop else None,
+        budget_usd=budget_usd, max_rollouts=max_rollouts, max_hours=max_hours,
+    )  # fmt: skip
     with (
         Progress() as progress,
         running(
             tasks, bank, given, simulate=simulate, new_epoch=new_epoch, gated=not ungated, observer=progress
         ) as run,
     ):
+        run = run._replace(stream=run.stream[:limit])
+        budget.preflight(run)
         steps = Ungated if ungated else Steps
-        loop(steps(run.manager, run.store, run.settings), run.stream[:limit])
+        progress.begin(run, "SIMULATION" if simulate else "")
+        with budget.stopping(progress):
+            loop(steps(run.manager, run.store, run.settings), run.stream)
     if json:
-        output.emit_json({**facts(run.store), "simulation": simulate})
+        output.emit_json({**facts(run.store), "simulation": simulate, **budget.facts(progress, run.store)})
     else:
         show(run.store)
+        budget.tell(progress)
+
+
+def _watch(tasks: str, bank: str, *, json: bool) -> None:
+    """Follow another terminal's run; exit with 1 when none is going on."""
+    from valve_plugin.bank.paths import locate
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.cli.attach import attach
+
+    if tasks and not bank:  # the bank that `valve evolve TASKS` would use
+        from valve_plugin.bank.checkout import find
+        from valve_plugin.tasks import folder
+        from valve_plugin.tasks.load import load
+
+        name = load(folder.find(tasks)).repository.name
+        store = BankStore.open(locate("", find(Path.cwd()).folder, name))
+    else:
+        store = open_bank(bank)
+    if not attach(store, json=json):
+        raise typer.Exit(output.FINDING)
 
 
 def show(store: BankStore) -> None:

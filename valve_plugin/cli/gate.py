@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import budget, output
+from valve_plugin.cli.budget import BudgetUsd, MaxHours, MaxRollouts
 from valve_plugin.cli.evolve import facts, show
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.cli.session import (
@@ -28,6 +29,7 @@ def register(app: typer.Typer) -> None:
         "gate",
         epilog=examples(
             "valve gate                      # what mini's runs queued, and a verdict that was left open",
+            "valve gate --max-rollouts 400   # stops there; the same command goes on",
             "valve gate --tasks tasks/       # the first time: the task set to choose a panel from",
         ),
     )(gate)
@@ -43,6 +45,9 @@ def gate(
     keep_history: KeepHistory = False,
     new_epoch: NewEpoch = False,
     no_early_stop: NoEarlyStop = False,
+    budget_usd: BudgetUsd = None,
+    max_rollouts: MaxRollouts = None,
+    max_hours: MaxHours = None,
     json: Json = False,
 ) -> None:
     """Judge what waits, first in, first out.
@@ -55,25 +60,30 @@ def gate(
     from valve_plugin.evolve.steps import Steps, waiting
 
     store = open_bank(bank)
-    judged = False
+    judged, progress = False, Progress()
     if store.local.queue() or (store.panel() and waiting(store)):
         given = overrides(
-            set_,
-            workers=workers,
-            unsafe_local=unsafe_local or None,
-            keep_history=keep_history or None,
+            set_, workers=workers, unsafe_local=unsafe_local or None, keep_history=keep_history or None,
             early_stop=False if no_early_stop else None,
-        )
+            budget_usd=budget_usd, max_rollouts=max_rollouts, max_hours=max_hours,
+        )  # fmt: skip
         found = tasks_of(store, tasks, store.settings(given))
         with (
-            Progress() as progress,
+            progress,
             running(found, str(store.dir), given, simulate=simulate, new_epoch=new_epoch, observer=progress) as run,
         ):
-            judged = drain(Steps(run.manager, run.store, run.settings))
+            budget.preflight(run)
+            progress.begin(run, "SIMULATION" if simulate else "")
+            before = run.store.head
+            with budget.stopping(progress):
+                drain(Steps(run.manager, run.store, run.settings))
+            judged = run.store.head != before
             store = run.store
     if json:
-        output.emit_json({**facts(store), "judged": judged, "simulation": simulate})
-    elif judged:
+        spent = budget.facts(progress, store)
+        output.emit_json({**facts(store), "judged": judged, "simulation": simulate, **spent})
+    elif judged or progress.stopped:
         show(store)
+        budget.tell(progress)
     else:
         output.say("nothing waits")

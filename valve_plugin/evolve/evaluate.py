@@ -17,6 +17,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest
 from valve_plugin.config import Settings
 from valve_plugin.errors import PluginError, TaskError
+from valve_plugin.gate.guard import Guard
 from valve_plugin.gate.plan import Cell
 from valve_plugin.gate.rollout import durable, outcome, telemetry
 from valve_plugin.records import Attempt, Bank, Kind, PanelTask
@@ -97,7 +98,9 @@ class Evaluation:
         return entry
 
     def _attempts(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Attempt]]:
-        run = partial(durable, self.hook.valve_attempt, self.store.local, self.settings)
+        # A reading is on record also where rollouts are missing, so a host that fails does not end it.
+        guard = Guard(self.hook.valve_attempt, lost_in_a_row=len(cells) + 1)
+        run = partial(durable, guard, self.store.local, self.settings)
         with LocalExecutor(self.settings.workers) as executor:
             jobs = {executor.submit(partial(run, cell, "eval")): cell for cell in cells}
             for job in as_completed(jobs):

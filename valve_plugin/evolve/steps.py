@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import pluggy
@@ -15,9 +17,10 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, InfrastructureError, PluginError, StaleVerdictError
+from valve_plugin.extract import cost
 from valve_plugin.extract.digest import digest
 from valve_plugin.extract.duplicates import split
-from valve_plugin.gate.guard import Guard
+from valve_plugin.gate.guard import Guard, finished, limits_of
 from valve_plugin.gate.plan import Cell, fixed_panel, panel_settings
 from valve_plugin.gate.rollout import durable, telemetry
 from valve_plugin.records import Attempt, Bank, Context, Proposal, Task, Verdict
@@ -37,7 +40,8 @@ class Steps:
         self.store = store
         settings = panel_settings(settings, fixed_panel(store))
         self.settings = replace(settings, attempts=settings.attempts or ATTEMPTS)
-        self.guard = Guard(self.hook.valve_attempt)
+        self.guard = Guard(self.hook.valve_attempt, limits_of(settings))
+        self._observed: set[tuple[str, int]] = set()
 
     def remaining(self, stream: Sequence[Task]) -> Iterator[Task]:
         """Yield the stream's tasks from behind the last mixed one in the ledger, until enough were mixed.
@@ -64,13 +68,14 @@ class Steps:
 
         Raises:
             InfrastructureError: one is errored, also after retries: it is no failure, so the run pauses here.
+            BudgetError: a limit is reached; those that ran are kept.
         """
         first = self.store.ordinals(task.instance_id, context.hash)
         cells = [Cell(task, context, first + n) for n in range(self.settings.attempts)]
         run = partial(durable, self.guard, self.store.local, self.settings)
         with LocalExecutor(min(self.settings.workers, len(cells))) as executor:
             jobs = [executor.submit(partial(run, cell, "evolve")) for cell in cells]
-            attempts = [self._finished(job.result()) for job in jobs]
+            attempts = [self._finished(attempt) for _, attempt in finished(jobs)]
         self.guard.check()
         lost = [a for a in attempts if a.outcome == "errored"]
         if lost:
@@ -85,10 +90,16 @@ class Steps:
 
     def extract(self, issue: str, attempts: Sequence[Attempt]) -> Proposal:
         """Contrast the attempts into a proposal."""
+        self.guard.left()
         digests = [digest(_trajectory(self.store, a), a) for a in attempts]
-        proposal: Proposal | None = self.hook.valve_extract(
-            settings=self.settings, bank=self.store.bank, issue=issue, attempts=attempts, trajectories=digests
-        )
+        with cost.counted() as calls:
+            proposal: Proposal | None = self.hook.valve_extract(
+                settings=self.settings, bank=self.store.bank, issue=issue, attempts=attempts, trajectories=digests
+            )
+        for call in calls:
+            self.guard.spend(call["cost_usd"], 0)
+            self.store.local.telemetry("calls", call)
+            self._tell("extracted", **call)
         return _answered(proposal, "valve_extract")
 
     def record(self, proposal: Proposal, attempts: Sequence[Attempt] = ()) -> None:
@@ -120,10 +131,17 @@ class Steps:
         return None
 
     def validate(self, proposal: Proposal) -> Decision:
-        """Ask the gate."""
-        answer: Verdict | None = self.hook.valve_validate(
-            settings=self.settings, bank_dir=self.store.dir, proposal=proposal, observe=self._observe
-        )
+        """Ask the gate.
+
+        Raises:
+            BudgetError: a limit is reached; what ran is kept, and the same query goes on with the next run.
+        """
+        left = self.guard.left()
+        settings = replace(self.settings, budget_usd=left.usd, max_rollouts=left.rollouts, max_hours=left.hours)
+        with self._charged():
+            answer: Verdict | None = self.hook.valve_validate(
+                settings=settings, bank_dir=self.store.dir, proposal=proposal, observe=self._observe
+            )
         verdict = _answered(answer, "valve_validate")
         self.store.refresh()  # the gate may have added the baseline
         after = moves.apply(self.store.bank, proposal) if verdict.decision == "accept" else self.store.bank
@@ -165,11 +183,26 @@ class Steps:
                 "and the run pauses: start it again to retry only those"
             )
 
+    @contextmanager
+    def _charged(self) -> Iterator[None]:
+        """Charge the budget with what the panel run spends, a process of its own, also ahead of its verdict."""
+        told = self.store.local.told
+        before, self._observed = sum(1 for _ in told("rollouts")), set[tuple[str, int]]()
+        try:
+            yield
+        finally:
+            for record in islice(told("rollouts"), before, None):
+                self.guard.spend(record["cost_usd"], 1)
+                if (record["task_id"], record["ordinal"]) not in self._observed:
+                    self._tell("rollout_unused", **record)
+
     def _finished(self, attempt: Attempt) -> Attempt:
-        self._tell("attempt_finished", **telemetry(attempt))
+        self._tell("attempt_finished", **telemetry(attempt), replayed=not self.guard.ran(attempt))
         return attempt
 
     def _observe(self, name: str, data: Mapping[str, Any]) -> None:
+        if name == "rollout_finished":
+            self._observed.add((data["task_id"], data["ordinal"]))
         self.hook.valve_event(name=name, data=data)
 
     def _tell(self, event: str, **data: Any) -> None:

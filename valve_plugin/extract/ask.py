@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from valve_plugin import schemas
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, InfrastructureError, ModelOutputError
+from valve_plugin.extract import cost
 from valve_plugin.rollouts.exits import classify
 from valve_plugin.rollouts.faults import advice
-from valve_plugin.rollouts.patience import fault_of, patiently, tries
+from valve_plugin.rollouts.patience import UnreadableReplyError, fault_of, patiently, tries
 
 TIMEOUT_SECONDS = 600
 
@@ -45,7 +47,12 @@ def ask(settings: Settings, model: str, messages: list[dict[str, str]], schema: 
         arguments.setdefault("response_format", {"type": "json_schema", "json_schema": wanted})
 
     def answered() -> Any:
-        return litellm.completion(model=model, messages=messages, **arguments).choices[0].message.content
+        started = time.monotonic()
+        response = litellm.completion(model=model, messages=messages, **arguments)
+        if not response.choices:
+            raise UnreadableReplyError("the reply has no choices")
+        cost.note(model, _usd(response, model), time.monotonic() - started)
+        return response.choices[0].message.content
 
     try:
         answer = patiently(answered, tries(settings, os.environ), settings.model_pause)
@@ -54,6 +61,16 @@ def ask(settings: Settings, model: str, messages: list[dict[str, str]], schema: 
     if not isinstance(answer, str) or not answer.strip():
         raise ModelOutputError("the model answered nothing")
     return answer
+
+
+def _usd(response: Any, model: str) -> float:
+    """Return what a call cost; 0 where its price is not known."""
+    import litellm
+
+    try:
+        return float(litellm.completion_cost(response, model=model))
+    except Exception:  # noqa: BLE001  # litellm raises what comes to hand for models it has no price of
+        return 0.0
 
 
 def _failed(error: Exception, settings: Settings, model: str) -> ModelOutputError | InfrastructureError:

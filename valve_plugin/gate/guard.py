@@ -1,42 +1,94 @@
-"""Stopping a run whose rollouts only fail: a circuit breaker around the attempt step, shared by all workers."""
+"""What stands between a run and its next rollout: further tries, a circuit breaker and a budget, for all workers."""
 
 from __future__ import annotations
 
+import random
 import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from valve_plugin.config import Settings
-from valve_plugin.errors import InfrastructureError
+from valve_plugin.errors import BudgetError, InfrastructureError
 from valve_plugin.gate.rollout import RunAttempt
 from valve_plugin.records import Attempt, Context, Source, Task
+from valve_plugin.rollouts.executors import stopping
 from valve_plugin.rollouts.faults import LASTING
+from valve_plugin.theory import budget
+from valve_plugin.theory.budget import Limits, Spent
 
+T = TypeVar("T")
+
+PAUSES = (1.0, 5.0, 20.0, 60.0, 60.0, 60.0)
+"""Seconds before each further try of a rollout whose host or provider failed, half of them drawn by lot."""
 IN_A_ROW = 3
-"""Tries that a provider failed, or rollouts that the host failed, with no success of any worker between them."""
+"""Tries that a provider failed, or whole rollouts that the host failed, with no success of any worker between them."""
 
 
 class Guard:
-    """The attempt step, until it is no use: then every further call raises what a person has to do.
+    """The attempt step with further tries, until it is no use or too dear: then every call raises what a person can do.
 
     Failures of the infrastructure are no outcomes. A refused key or a used-up quota opens the circuit at once, a
-    provider or host that fails again and again after a few tries. What ran is kept; a new process starts closed.
+    provider or host that fails again and again a little later. What ran is kept; a new process starts closed.
     """
 
-    def __init__(self, attempt: RunAttempt) -> None:
+    def __init__(
+        self,
+        attempt: RunAttempt,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        lost_in_a_row: int = IN_A_ROW,
+    ) -> None:
         self._attempt = attempt
+        self._limits, self._clock, self._started = limits or Limits(), clock, clock()
+        self._spent, self._running = Spent(), 0
+        self._ran: set[tuple[str, str, int]] = set()
         self._lock = threading.Lock()
-        self._tries = 0
-        self._rollouts: set[tuple[str, int]] = set()
+        self._failed = self._lost = 0
+        self._lost_in_a_row = lost_in_a_row
         self._why = ""
 
     def __call__(self, *, settings: Settings, task: Task, context: Context, ordinal: int, source: Source) -> Attempt:
-        """Run one rollout; see `hookspecs.Steps.valve_attempt`.
+        """Run one rollout, again where the infrastructure ended it; see `hookspecs.Steps.valve_attempt`.
 
         Raises:
             InfrastructureError: the circuit is open.
+            BudgetError: a limit is reached.
         """
+        for pause in (*PAUSES, None):
+            done = self._once(settings=settings, task=task, context=context, ordinal=ordinal, source=source)
+            if done.outcome != "errored" or self._why or pause is None:
+                break
+            _sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 (spreads load, no secret)
+        self._ran.add(_key(done))
+        with self._lock:
+            self._lost = self._lost + 1 if done.outcome == "errored" else 0
+            if self._lost >= self._lost_in_a_row:
+                self._why = self._why or done.reason
+        return done
+
+    def _once(self, **about: Any) -> Attempt:
         self.check()
-        done = self._attempt(settings=settings, task=task, context=context, ordinal=ordinal, source=source)
-        self._count(done)
+        with self._lock:
+            self._require(self._running)
+            self._running += 1
+        usd = 0.0
+        try:
+            done = self._attempt(**about)
+            usd = done.cost_usd
+        finally:
+            with self._lock:
+                self._running -= 1
+                self._spent = self._spent.plus(usd, 1)
+        with self._lock:
+            if done.outcome != "errored":
+                self._failed = 0
+            elif done.fault:
+                self._failed += 1
+                if done.fault in LASTING or self._failed >= IN_A_ROW:
+                    self._why = self._why or done.reason
         return done
 
     def check(self) -> None:
@@ -48,12 +100,63 @@ class Guard:
         if self._why:
             raise InfrastructureError(f"{self._why}; the run pauses, nothing is lost: then start it again")
 
-    def _count(self, done: Attempt) -> None:
+    def ran(self, attempt: Attempt) -> bool:
+        """Whether this process ran it; else it came out of the journal and cost nothing."""
+        return _key(attempt) in self._ran
+
+    def spend(self, usd: float, rollouts: int) -> None:
+        """Count what another process, or a call that is no rollout, has spent of this run's budget."""
         with self._lock:
-            if done.outcome != "errored":
-                self._tries, self._rollouts = 0, set()
-                return
-            self._tries += bool(done.fault)
-            self._rollouts.add((done.task_id, done.ordinal))
-            if done.fault in LASTING or self._tries >= IN_A_ROW or len(self._rollouts) >= IN_A_ROW:
-                self._why = self._why or done.reason
+            self._spent = self._spent.plus(usd, rollouts)
+
+    def left(self) -> Limits:
+        """Return what is left of the budget.
+
+        Raises:
+            BudgetError: nothing is.
+        """
+        with self._lock:
+            self._require(0)
+            return budget.left(self._limits, self._total())
+
+    def _total(self) -> Spent:
+        return self._spent._replace(hours=(self._clock() - self._started) / 3600)
+
+    def _require(self, running: int) -> None:
+        total = self._total()
+        each = total.usd / total.rollouts if total.rollouts else 0.0
+        if reached := budget.reached(self._limits, total, running, each):
+            raise BudgetError(f"the budget of {reached} is used up")
+
+
+def _sleep(seconds: float) -> None:
+    """Wait, but no longer than the executor runs."""
+    stop = stopping()
+    stop.wait(seconds) if stop else time.sleep(seconds)
+
+
+def _key(attempt: Attempt) -> tuple[str, str, int]:
+    return attempt.task_id, attempt.context_hash, attempt.ordinal
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return the limits that settings set."""
+    return Limits(settings.budget_usd, settings.max_rollouts, settings.max_hours)
+
+
+def finished(jobs: Iterable[Future[T]]) -> Iterator[tuple[Future[T], T]]:
+    """Yield each job with what it returned. A budget that is used up is raised last, when what still ran has ended.
+
+    Raises:
+        BudgetError: some jobs did not start.
+    """
+    stopped: BudgetError | None = None
+    for job in jobs:
+        try:
+            result = job.result()
+        except BudgetError as e:
+            stopped = e
+        else:
+            yield job, result
+    if stopped:
+        raise stopped

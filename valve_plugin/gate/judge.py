@@ -94,7 +94,7 @@ class _Gate:
         now = _values(current)
         self.observe("gate_started", {
             "proposal_id": proposal.id, "query": query, "needed": needed, "rollouts": len(plan.cells),
-            "current_passes": gate.passes(now), "order": plan.order,
+            "current_passes": gate.passes(now), "reused_passes": gate.passes(_values(plan.reused)), "order": plan.order,
         })  # fmt: skip
         asked = epoch.conditions or Conditions()
         decision, outcomes = self._candidate(proposal, plan, current, needed, asked.guard)

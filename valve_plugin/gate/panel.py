@@ -16,7 +16,7 @@ import msgspec
 
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.config import Settings
-from valve_plugin.gate.guard import Guard
+from valve_plugin.gate.guard import Guard, finished, limits_of
 from valve_plugin.gate.plan import Cell, Plan
 from valve_plugin.gate.rollout import RunAttempt, durable, outcome, telemetry
 from valve_plugin.records import Attempt, PanelOutcome
@@ -39,13 +39,14 @@ def run(attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan) 
 
     Raises:
         InfrastructureError: host or provider fail again and again; the rollouts that still ran are ended.
+        BudgetError: a limit of the settings is reached; the rollouts that still ran are awaited and yielded first.
     """
-    guard = Guard(attempt)
+    guard = Guard(attempt, limits_of(settings))
     with LocalExecutor(settings.workers) as executor:
         jobs = [executor.submit(partial(durable, guard, local, settings, cell, "panel")) for cell in plan.cells]
         cells = dict(zip(jobs, plan.cells, strict=True))
-        for job in as_completed(jobs):
-            line = _line(cells[job], job.result())
+        for job, done in finished(as_completed(jobs)):
+            line = _line(cells[job], done, replayed=not guard.ran(done))
             guard.check()  # before an errored rollout can count for anything
             yield line
 
@@ -71,5 +72,5 @@ def _watch(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _line(cell: Cell, attempt: Attempt) -> Line:
-    return Line(outcome=outcome(cell, attempt), telemetry=telemetry(attempt))
+def _line(cell: Cell, attempt: Attempt, *, replayed: bool) -> Line:
+    return Line(outcome=outcome(cell, attempt), telemetry={**telemetry(attempt), "replayed": replayed})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from typing import Protocol
 
 from valve_plugin.bank.local import LocalStore
@@ -13,10 +11,6 @@ from valve_plugin.gate.plan import Cell
 from valve_plugin.records import Attempt, Context, PanelOutcome, Source, Task
 from valve_plugin.rollouts import trajectories
 from valve_plugin.rollouts.attempt import rollout_key
-from valve_plugin.rollouts.faults import LASTING
-
-PAUSES = (1.0, 10.0)
-"""Seconds before each further try of a rollout whose host or provider failed."""
 
 
 class RunAttempt(Protocol):
@@ -30,18 +24,13 @@ class RunAttempt(Protocol):
 def durable(attempt: RunAttempt, local: LocalStore, settings: Settings, cell: Cell, source: Source) -> Attempt:
     """Return the rollout of a cell, run at most once however often its process is killed.
 
-    An errored rollout is tried again after a pause, a few times, unless no try can help, and is never journaled: the
-    next process tries it anew.
+    An errored rollout is never journaled: the next process tries it anew.
     """
     key = rollout_key(settings, cell.task, cell.context, cell.ordinal)
     known = local.journal_get(key)
     if known is not None:
         return known
-    for pause in (*PAUSES, None):
-        done = attempt(settings=settings, task=cell.task, context=cell.context, ordinal=cell.ordinal, source=source)
-        if done.outcome != "errored" or pause is None or done.fault in LASTING:
-            break
-        time.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 (spreads load, no secret)
+    done = attempt(settings=settings, task=cell.task, context=cell.context, ordinal=cell.ordinal, source=source)
     kept = local.add_attempt(done, _trajectory(done))
     local.telemetry("rollouts", telemetry(kept))
     if kept.outcome != "errored":

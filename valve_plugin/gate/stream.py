@@ -13,7 +13,7 @@ from typing import IO
 
 from valve_plugin.codec import canonical, decode, plain
 from valve_plugin.config import Settings
-from valve_plugin.errors import InfrastructureError, ValveError
+from valve_plugin.errors import BudgetError, InfrastructureError, ValveError
 from valve_plugin.gate.panel import Line
 from valve_plugin.records import Proposal
 from valve_plugin.rollouts import forks
@@ -34,6 +34,7 @@ def stream(
         confirm: measure it on the rollouts after those of its first measurement.
 
     Raises:
+        BudgetError: the run stopped at a limit of the settings.
         InfrastructureError: the run ended with that kind of error, or died.
         ValveError: the run was used wrongly; the message is its own.
     """
@@ -74,6 +75,8 @@ def _check(code: int, errors: IO[bytes]) -> None:
         return
     errors.seek(0)
     said = errors.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
+    if code == BudgetError.exit_code:
+        raise BudgetError(said[-1].removeprefix("valve: ") if said else "the budget is used up")
     message = f"the panel run failed (exit status {code}): {said[-1] if said else 'it said nothing'}"
     raise ValveError(message) if code == ValveError.exit_code else InfrastructureError(message)
 

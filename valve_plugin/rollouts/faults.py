@@ -42,9 +42,8 @@ _BY_NAME: tuple[tuple[str, FaultKind], ...] = (
     ("ServiceUnavailableError", "server"),
     ("APIError", "server"),
     ("APIResponseValidationError", "server"),
+    ("UnreadableReplyError", "server"),
 )
-# A reply that is no reply: what reading it raises.
-_UNREADABLE = frozenset({"IndexError", "KeyError", "AttributeError", "TypeError", "JSONDecodeError", "ValidationError"})
 _USED_UP = re.compile(r"(?i)insufficient[_ ](?:quota|balance|funds)|exceeded your current quota|credit balance|billing")
 _NO_PRICE = "Error calculating cost"
 _ASKED = re.compile(r"""(?i)retry(?:[ _-]?(?:delay|after|in))["']?\s*[:=]?\s*["']?(\d+(?:\.\d+)?)\s*(m?s)\b""")
@@ -161,4 +160,4 @@ def _kind(names: Sequence[str], status: int | None) -> FaultKind | None:
         for end, kind in _BY_NAME:
             if name.endswith(end):
                 return kind
-    return "server" if _UNREADABLE & set(names) else None
+    return None

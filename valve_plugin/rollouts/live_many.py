@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,7 +67,9 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
             numbers = range(1, run.settings.attempts + 1)
             job = partial(_attempt, run, base, settings, check, live.next_ordinal(run))
             jobs = [executor.submit(partial(job, number)) for number in numbers]
-            done = [_told(run, future.result()) for future in jobs]
+            for future in as_completed(jobs):
+                _told(run, future.result())
+            done = [future.result() for future in jobs]
     except KeyboardInterrupt:
         run.say("stopped: nothing was applied")
         raise
@@ -156,6 +159,7 @@ def _lines(base: Base, check: Check, end: str) -> int:
 
 
 def _attempt(run: Run, base: Base, settings: Settings, check: Check, first: int, number: int) -> Done:
+    run.say(f"attempt {number} of {run.settings.attempts} starts")
     started, ordinal = time.monotonic(), first + number - 1
     result, end = RolloutResult(ended="errored", exit_status="Died"), base.tree
     try:
@@ -202,9 +206,10 @@ def _recorded(run: Run, end: str, result: RolloutResult, graded: Graded, facts: 
         return live.described(run, graded, (), **facts)
 
 
-def _told(run: Run, done: Done) -> Done:
-    run.say(f"attempt {done.number} of {run.settings.attempts}: {done.attempt.outcome}: {done.attempt.reason}")
-    return done
+def _told(run: Run, done: Done) -> None:
+    took = f"{done.attempt.seconds:.0f} s, {done.attempt.steps} steps"
+    said = f"{done.attempt.outcome}: {done.attempt.reason}"
+    run.say(f"attempt {done.number} of {run.settings.attempts} ended after {took}: {said}")
 
 
 def _apply(run: Run, base: Base, check: Check, chosen: Done) -> None:

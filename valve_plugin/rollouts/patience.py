@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, TypeVar
@@ -16,6 +17,10 @@ from valve_plugin.rollouts.faults import Fault, fault, pause
 T = TypeVar("T")
 
 _MINI_TRIES = "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"
+
+
+class UnreadableReplyError(Exception):
+    """A provider's reply is no reply."""
 
 
 def tries(settings: Settings, environ: Mapping[str, str]) -> int:
@@ -30,6 +35,8 @@ def fault_of(error: BaseException) -> Fault | None:
     headers = getattr(error, "litellm_response_headers", None) or getattr(response, "headers", None)
     status = getattr(error, "status_code", None)
     names = [c.__name__ for c in type(error).__mro__]
+    if _unreadable(error):
+        names.insert(0, UnreadableReplyError.__name__)
     return fault(
         names,
         str(error),
@@ -37,6 +44,13 @@ def fault_of(error: BaseException) -> Fault | None:
         dict(headers) if headers is not None else None,
         now=time.time(),
     )
+
+
+def _unreadable(error: BaseException) -> bool:
+    """Whether mini failed to read a reply that is none, one without choices for example."""
+    if not isinstance(error, (LookupError, AttributeError, TypeError, ValueError)):
+        return False
+    return any(frame.name == "_parse_actions" for frame in traceback.extract_tb(error.__traceback__, 20))
 
 
 def patiently(call: Callable[[], T], at_most: int, first: float, *, sleep: Callable[[float], None] = time.sleep) -> T:

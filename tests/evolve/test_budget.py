@@ -1,0 +1,100 @@
+"""A budget stops a run cleanly, and never changes what it writes when it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from tests.evolve import library
+from tests.evolve.test_ledger import ledger
+from valve_plugin.bank.store import BankStore
+from valve_plugin.bank.verify import verify
+
+
+def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_path):
+    refused = evolve(tmp_path / "bank", "--max-rollouts", "5", check=False)
+    assert refused.returncode == 2
+    enough = re.search(r"this would do: --max-rollouts (\d+)", refused.stderr)
+    assert enough, refused.stderr
+    assert int(enough[1]) == 3 + 8 + 8, "attempts at a task, a baseline, a whole panel"
+    total, stops = 0, 0
+    for _ in range(20):
+        done = json.loads(evolve(tmp_path / "bank", "--max-rollouts", enough[1], "--workers", "3", "--json").stdout)
+        ran = sum(s["number"] for role, s in done["spent"]["run"].items() if role != "extractor")
+        total, stops = total + ran, stops + bool(done["stopped"])
+        assert ran <= int(enough[1])
+        assert ledger(whole).startswith(ledger(tmp_path / "bank"))
+        if not done["stopped"]:
+            break
+    assert stops >= 1
+    assert ledger(tmp_path / "bank") == ledger(whole)
+    assert verify(tmp_path / "bank") == []
+    assert sum(s["number"] for s in done["spent"]["bank"].values()) == total, "nothing ran twice"
+
+
+def test_dollars_of_an_unknown_model_are_refused(evolve, tmp_path):
+    done = evolve(tmp_path / "bank", "--budget-usd", "3", check=False)
+    assert done.returncode == 2
+    assert "the cost of toy is not known" in done.stderr
+    assert "--max-rollouts" in done.stderr
+
+
+def test_no_time_left_is_a_clean_stop(evolve, tmp_path):
+    done = evolve(tmp_path / "bank", "--max-hours", "0.000001")
+    assert "stopped: the budget of 1e-06 hours is used up" in done.stdout
+    assert "the same command goes on from here" in done.stdout
+
+
+def test_another_terminal_follows_a_run_that_started_earlier(calc, toy, evolve, tmp_path):
+    none = library.valve("evolve", "--attach", "--bank", tmp_path / "bank", check=False)
+    assert none.returncode == 2, "there is no bank yet"
+    path = os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")])
+    command = [
+        sys.executable,
+        "-m",
+        "valve_plugin",
+        "evolve",
+        *library.TOY,
+        str(calc),
+        "--bank",
+        str(tmp_path / "bank"),
+    ]
+    run = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path, "TOY_SECONDS": "0.2"}, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert any(line.startswith("task ") for line in run.stderr), "it runs"
+    watch = subprocess.Popen(
+        [sys.executable, "-m", "valve_plugin", "evolve", "--attach", "--bank", str(tmp_path / "bank")],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    seen = [watch.stdout.readline()]
+    assert seen[0].startswith("stream")
+    assert next(line for line in watch.stdout if line.startswith(("task ", "gate ", "accepted", "rejected"))), (
+        "new ones"
+    )
+    run.send_signal(signal.SIGKILL)
+    run.communicate()
+    said = watch.communicate(timeout=60)[0]
+    assert "the run was killed; start it again to go on" in said
+    assert watch.returncode == 0
+    _until_free(BankStore.open(tmp_path / "bank"))
+    after = library.valve("evolve", "--attach", "--bank", tmp_path / "bank", check=False)
+    assert after.returncode == 1
+    assert "no run of this bank is going on" in after.stdout
+    shown = library.valve("evolve", "--attach", "--bank", tmp_path / "bank", "--json", check=False)
+    assert json.loads(shown.stdout)["running"] is False
+
+
+def _until_free(store):
+    for _ in range(100):
+        try:
+            with store.lease():
+                return
+        except OSError:
+            time.sleep(0.1)

@@ -1,0 +1,85 @@
+"""Budgets: limits hold whatever runs side by side, and the number that is said to suffice does."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from valve_plugin.config import resolve
+from valve_plugin.errors import ConfigError
+from valve_plugin.theory.budget import Each, Limits, Spent, by_role, each, left, need, priced, reached, short
+
+MONEY = st.floats(0, 1e6, allow_subnormal=False)
+LIMITS = st.builds(Limits, MONEY, st.integers(0, 10_000), MONEY)
+SPENT = st.builds(Spent, MONEY, st.integers(0, 10_000), MONEY)
+
+
+@given(st.integers(1, 50), st.integers(1, 8))
+def test_never_more_rollouts_than_allowed_whatever_runs_side_by_side(limit, workers):
+    limits, spent, running, started = Limits(rollouts=limit), Spent(), 0, 0
+    while not reached(limits, spent, running, 0.0):
+        started, running = started + 1, running + 1
+        if running == workers:
+            spent, running = spent.plus(rollouts=1), running - 1
+    assert started == limit
+
+
+@given(MONEY, st.floats(0.01, 10), st.integers(1, 8))
+def test_dollars_are_not_exceeded_where_every_rollout_costs_the_same(limit, usd, workers):
+    limits, spent, running = Limits(usd=limit), Spent(), 0
+    for _ in range(300):
+        if not limit or reached(limits, spent, running, usd):
+            break
+        running += 1
+        if running == workers:
+            spent, running = spent.plus(usd, 1), running - 1
+    assert not limit or spent.usd + running * usd <= limit + 1e-6
+
+
+@given(LIMITS, SPENT)
+def test_what_is_left_keeps_what_is_unlimited(limits, spent):
+    rest = left(limits, spent)
+    assert [not a for a in rest] == [not a for a in limits]
+    if not reached(limits, spent, 0, 0.0):
+        assert not reached(rest, Spent(), 0, 0.0)
+
+
+@given(LIMITS, st.integers(0, 5000), st.none() | st.floats(0, 100), st.none() | st.floats(0, 1e5), st.integers(1, 16))
+def test_the_options_that_are_said_to_do_do(limits, rollouts, usd, seconds, workers):
+    needed = need(rollouts, Each(usd, seconds), workers)
+    told = dict(option.split() for option in short(limits, needed))
+    enough = Limits(
+        float(told.get("--budget-usd", limits.usd)), int(told.get("--max-rollouts", limits.rollouts)),
+        float(told.get("--max-hours", limits.hours)),
+    )  # fmt: skip
+    again = short(enough._replace(usd=enough.usd * (1 + 1e-9) + 1e-6, hours=enough.hours * (1 + 1e-9) + 1e-6), needed)
+    assert not [o for o in again if o.split()[0] in told]
+
+
+def test_means_leave_out_what_the_infrastructure_ended():
+    seen = [{"outcome": "resolved", "cost_usd": 0.4, "seconds": 10.0}, {"outcome": "unresolved", "cost_usd": 0.2,
+            "seconds": 30.0}, {"outcome": "errored", "cost_usd": 9.0, "seconds": 999.0}]  # fmt: skip
+    assert each(seen)[:2] == (pytest.approx(0.3), pytest.approx(20.0))
+    assert each([{"outcome": "resolved", "cost_usd": 0.0, "seconds": 1.0}]).usd is None, "0 throughout is unknown"
+    assert each([]) == Each()
+
+
+def test_roles():
+    records = [
+        {"source": s, "cost_usd": 1.0, "seconds": 3600.0} for s in ("evolve", "panel", "panel", "extract", "eval")
+    ]
+    assert by_role(records) == {
+        "solver": Spent(1.0, 1, 1.0), "extractor": Spent(1.0, 1, 1.0), "gate": Spent(2.0, 2, 2.0),
+        "evaluation": Spent(1.0, 1, 1.0),
+    }  # fmt: skip
+
+
+def test_a_known_price_bounds_a_rollout():
+    assert priced(1e-6, 1e-5, 50, 3.0).usd == pytest.approx(50 * (10_000e-6 + 500e-5))
+    assert priced(1e-3, 1e-3, 50, 3.0).usd == 3.0
+
+
+def test_a_rollout_always_has_a_step_limit():
+    with pytest.raises(ConfigError, match="step_limit"):
+        resolve({"step_limit": 0})

@@ -1,0 +1,125 @@
+"""The budget of a run: its options, the estimate before it starts, and what it has spent when it stops."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.errors import BudgetError, ConfigError
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.cli.progress import Progress
+    from valve_plugin.cli.session import Run
+    from valve_plugin.theory.budget import Need, Role, Spent
+
+BudgetUsd = Annotated[
+    float | None,
+    typer.Option("--budget-usd", min=0, metavar="USD", help="Stop when this much is spent. Default: no limit."),
+]
+MaxRollouts = Annotated[
+    int | None, typer.Option("--max-rollouts", min=0, metavar="N", help="Stop after N rollouts. Default: no limit.")
+]
+MaxHours = Annotated[
+    float | None,
+    typer.Option("--max-hours", min=0, metavar="H", help="Start nothing new after H hours. Default: no limit."),
+]
+
+
+def preflight(run: Run) -> None:
+    """Say what one gate takes, and refuse a budget that cannot reach a verdict, before anything is spent.
+
+    Raises:
+        ConfigError: the budget is too small (the message has one that would do), or its dollars cannot be counted.
+    """
+    from valve_plugin.evolve.budget import expected, rollouts_to_verdict
+    from valve_plugin.gate.guard import limits_of
+    from valve_plugin.theory import budget
+
+    asked = limits_of(run.settings)
+    if not any(asked):
+        return
+    if run.store.panel() is None or run.store.epoch() is None:  # ungated
+        rollouts = run.settings.attempts or 3
+    else:
+        rollouts = rollouts_to_verdict(run.store, run.settings, run.taskset.tasks, run.manager.hook.valve_retrieve)
+    each = expected(run.store, run.settings)
+    model = run.settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+    if asked.usd and each.usd is None:
+        raise ConfigError(
+            f"the cost of {model} is not known, so dollars cannot be counted: limit the run with --max-rollouts N "
+            f"(each ends after step_limit = {run.settings.step_limit} model calls at most) or --max-hours H, or "
+            "register the price in a file named by LITELLM_MODEL_REGISTRY_PATH"
+        )
+    needed = budget.need(rollouts, each, run.settings.workers)
+    figures = _figures(needed, each.basis)
+    if options := budget.short(asked, needed):
+        raise ConfigError(
+            f"the budget is too small for one verdict, which may take {figures}; this would do: {' '.join(options)}"
+        )
+    output.note(f"plan      the next verdict takes at most {figures}{_idle(run.store)}")
+
+
+@contextmanager
+def stopping(progress: Progress) -> Iterator[None]:
+    """Take a budget that is used up for what it is: a clean end of the run, and not of the work."""
+    try:
+        yield
+    except BudgetError as e:
+        progress.stopped = str(e)
+
+
+def tell(progress: Progress) -> None:
+    """Print what the run spent by role, and how to go on where a budget stopped it."""
+    spent = progress.view.spent
+    if spent:
+        output.say("spent in this run: " + ", ".join(f"{role} {_words(role, s)}" for role, s in spent.items()))
+    if progress.stopped:
+        output.say(f"stopped: {progress.stopped}. Nothing is lost: the same command goes on from here")
+
+
+def facts(progress: Progress, store: BankStore) -> dict[str, Any]:
+    """Return the same as plain data, with all that this machine recorded for the bank."""
+    from valve_plugin.evolve.budget import records
+    from valve_plugin.theory.budget import by_role
+
+    return {
+        "stopped": progress.stopped,
+        "spent": {"run": _plain(progress.view.spent), "bank": _plain(by_role(records(store.local)))},
+    }
+
+
+def _plain(spent: Mapping[Role, Spent]) -> dict[str, Any]:
+    return {role: {"usd": s.usd, "number": s.rollouts, "hours": s.hours} for role, s in spent.items()}
+
+
+def _words(role: Role, spent: Spent) -> str:
+    what = output.plural(spent.rollouts, "call" if role == "extractor" else "rollout")
+    return f"{what} ${spent.usd:.2f}" if spent.usd else f"{what} (cost unknown)"
+
+
+def _figures(needed: Need, basis: str) -> str:
+    money = "" if needed.usd is None else f", ${needed.usd:.2f}"
+    time = "" if needed.hours is None else f", {needed.hours:.2f} hours"
+    return f"{output.plural(needed.rollouts, 'rollout')}{money}{time}" + (f" ({basis})" if basis else "")
+
+
+def _idle(store: BankStore) -> str:
+    """What a gate takes when its proposal changes nothing, the most common case; where that can be foreseen."""
+    from valve_plugin.report import inputs
+    from valve_plugin.theory import gate, power
+
+    known = inputs.recorded(store)
+    rates = inputs.rates(known, None, None) if known else None
+    if known is None or rates is None or known.carried is None or rates.source != "these tasks":
+        return ""
+    needed = gate.needed_passes(known.panel.rho, len(known.panel.tasks), known.panel.rollouts)
+    beliefs = [rates.beliefs[i] for i in known.carried.order]
+    idle = power.change(rates.beliefs, 0.0)
+    used = power.used_carried(beliefs, known.panel.rollouts, needed, sum(known.carried.passes), idle)
+    return f"; a gate whose proposal changes nothing takes about {used:.0f} rollouts"

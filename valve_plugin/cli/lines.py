@@ -1,0 +1,55 @@
+"""What one event of a run says in a line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def line(name: str, data: Mapping[str, Any]) -> str:
+    """Return what one event says; empty for those that only move a figure.
+
+    Raises:
+        KeyError: the event lacks what its name promises.
+    """
+    say = _SAY.get(name)
+    return say(data) if say else ""
+
+
+def _task_line(data: Mapping[str, Any]) -> str:
+    mixed = "mixed" if 0 < data["passed"] < data["attempts"] else "not mixed"
+    return f"task      {data['task_id']}: {data['passed']} of {data['attempts']} passed, {mixed}"
+
+
+def _proposed_line(data: Mapping[str, Any]) -> str:
+    what = ", ".join(data["items"]) or f"nothing ({data['reason']})"
+    return f"proposed  {what}" + (f"; {data['withheld']} withheld" if data["withheld"] else "")
+
+
+def _verdict_line(data: Mapping[str, Any]) -> str:
+    wanted = data["current_passes"] + data["needed"]
+    ran = f"{data['rollouts']} of {data['of'] * (1 + data['repeated'])} rollouts"
+    if data["decision"] == "accept":
+        return f"accepted  {data['candidate_passes']} passes, {wanted} needed; now version {data['version']}"
+    if data["decision"] == "reject":
+        if data["net"][1] >= data["needed"]:
+            return f"rejected  a panel task lost more passes than the guard allows, after {ran}"
+        return f"rejected  {wanted} passes are out of reach after {ran}"
+    return f"undecided {ran} are in, but errored ones could change the verdict"
+
+
+_SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "task_finished": _task_line,
+    "proposed": _proposed_line,
+    "baseline_started": lambda data: f"baseline  {data['rollouts']} rollouts of the current bank on the panel",
+    "baseline": lambda data: f"baseline  {data['passes']} of {data['rollouts']} passed",
+    "aa_started": lambda data: (
+        f"A/A {data['number']:<5} of {data['of']}: {data['rollouts']} fresh rollouts of the current bank"
+    ),
+    "aa": lambda data: f"A/A {data['number']:<5} {data['passes']} of {data['rollouts']} passed",
+    "gate_started": lambda data: f"gate {data['query']:<4} needs {data['current_passes'] + data['needed']} passes",
+    "confirm_started": lambda data: f"confirm   reached; has to repeat on {data['rollouts']} fresh rollouts",
+    "verdict": _verdict_line,
+    "taken": lambda data: f"taken     without a gate; now version {data['version']}",
+    "stale": lambda data: f"stale     {data['reason']}",
+}

@@ -1,0 +1,274 @@
+"""What a person sees of a run: a pure fold of its events, and one screen drawn from the result.
+
+`valve evolve` shows it while it runs, `valve evolve --attach` from another terminal: both fold the same events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from valve_plugin.cli.lines import line
+from valve_plugin.theory.budget import Role, Spent, by_role
+from valve_plugin.theory.convergence import accept_cap
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LINES = 6
+"""Latest events shown below the figures."""
+_BAR = 16
+
+
+class Judging(NamedTuple):
+    """The panel run that goes on: a baseline or a gate."""
+
+    what: str
+    rollouts: int
+    """To run; `reused` outcomes stand beside them."""
+    wanted: int | None = None
+    """Passes an accept takes; None: a baseline, which wants nothing."""
+    done: int = 0
+    passed: int = 0
+    reused: int = 0
+    """Passes carried over because the context did not change."""
+
+    @property
+    def possible(self) -> int:
+        """Passes the candidate can still reach."""
+        return self.reused + self.passed + self.rollouts - self.done
+
+
+class View(NamedTuple):
+    """Everything the screen shows."""
+
+    repo: str = ""
+    note: str = ""
+    """SIMULATION, where it is one."""
+    workers: int = 1
+    started: float = 0.0
+    """Seconds since the epoch; 0: nothing started."""
+    ended: str = ""
+    """How the run ended; empty while it goes on."""
+    position: int = 0
+    of: int = 0
+    tasks_done: int = 0
+    """In this run; those replayed out of the journal too."""
+    mixed: int = 0
+    max_mixed: int = 0
+    version: int = 0
+    accepts: int = 0
+    """On this panel."""
+    rho: str = ""
+    start_passes: int | None = None
+    """Of the panel's first measured bank: F_0 times the rollouts of a complete panel."""
+    panel_passes: int | None = None
+    panel_rollouts: int = 0
+    judging: Judging | None = None
+    limits: Mapping[str, float] = {}
+    spent: Mapping[Role, Spent] = {}
+    """By what ran in this run."""
+    lines: tuple[str, ...] = ()
+
+    @property
+    def cap(self) -> int | None:
+        """The most accepts there can be, floor((1 - F_0)/rho); None before the first measurement."""
+        if self.start_passes is None or not self.panel_rollouts or not self.rho:
+            return None
+        return accept_cap(self.rho, Fraction(self.start_passes, self.panel_rollouts))
+
+    @property
+    def total(self) -> Spent:
+        """Spent by all roles; the extractor's calls are no rollouts."""
+        usd = sum(s.usd for s in self.spent.values())
+        return Spent(usd, sum(s.rollouts for role, s in self.spent.items() if role != "extractor"), 0.0)
+
+
+def fold(view: View, name: str, data: Mapping[str, Any], at: float = 0.0) -> View:
+    """Return the view after one event; events of unknown names, or without what is expected, change nothing.
+
+    Args:
+        view: before it.
+        name: as `hookspecs.Steps.valve_event` gets it.
+        data: of the same.
+        at: seconds since the epoch.
+    """
+    change: Change | None = _CHANGES.get(name)
+    try:
+        after = change(view, data) if change else view
+        said = line(name, data)
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):  # another version's, or a stranger's
+        return view
+    if name == "run_started":
+        after = after._replace(started=at)
+    return after._replace(lines=(*after.lines, said)[-LINES:]) if said else after
+
+
+def folded(events: Iterable[tuple[str, Mapping[str, Any], float]]) -> View:
+    """Return the view after all events."""
+    view = View()
+    for name, data, at in events:
+        view = fold(view, name, data, at)
+    return view
+
+
+def eta(view: View, now: float) -> float | None:
+    """Return the seconds until the stream ends or enough tasks were mixed, at the pace so far; None: unknown."""
+    if not view.tasks_done or view.ended:
+        return None
+    left = float(max(0, view.of - view.position))
+    if view.max_mixed and view.mixed:
+        left = min(left, (view.max_mixed - view.mixed) * view.position / view.mixed)
+    return (now - view.started) / view.tasks_done * left
+
+
+def rows(view: View, now: float) -> list[tuple[str, str]]:
+    """Return the screen's figures as (label, text)."""
+    bar = _bar(view.position, view.of)
+    mixed = f"mixed {view.mixed} of {view.max_mixed}" if view.max_mixed else f"mixed {view.mixed}"
+    cap = "" if view.cap is None else f" of at most {view.cap}, floor((1 - F0)/rho)"
+    score = "not measured yet"
+    if view.panel_passes is not None and view.panel_rollouts:
+        rate = 100 * view.panel_passes / view.panel_rollouts
+        score = f"{view.panel_passes} of {view.panel_rollouts} passed, {rate:.1f} %"
+        if view.start_passes is not None:
+            score += f"; first {view.start_passes}"
+    found = [
+        ("stream", f"{bar} task {view.position} of {view.of}   {mixed}"),
+        ("accepts", f"{view.accepts}{cap}   version {view.version}"),
+        ("panel", score),
+        (view.judging.what if view.judging else "gate", _judging(view.judging)),
+        ("spent", _spent(view, now)),
+        ("by role", ", ".join(f"{role} {_role(role, s)}" for role, s in view.spent.items()) or "nothing"),
+    ]
+    rest = eta(view, now)
+    left = "" if view.ended else "unknown yet" if rest is None else f"{clock(rest)} at this pace"
+    found.append(("ended", view.ended) if view.ended else ("left", f"{left}   workers {view.workers}"))
+    return found
+
+
+def screen(view: View, now: float) -> RenderableType:
+    """Return the screen, for any width from 60 columns on; what came from models and repositories is plain text."""
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    from valve_plugin.cli.output import clean
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in rows(view, now):
+        grid.add_row(Text(label), Text(clean(text)))
+    latest = Text("\n".join(clean(text) for text in view.lines), style="dim", no_wrap=True, overflow="ellipsis")
+    title = " ".join(part for part in ("valve", view.repo, clock(now - view.started), view.note) if part)
+    return Panel(Group(grid, Text(), latest) if view.lines else grid, title=Text(title), title_align="left")
+
+
+def clock(seconds: float) -> str:
+    """Return seconds as h:mm:ss."""
+    whole = max(0, round(seconds))
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def _judging(judging: Judging | None) -> str:
+    if judging is None:
+        return "none is running"
+    done = f"{_bar(judging.done, judging.rollouts)} {judging.done} of {judging.rollouts}"
+    if judging.wanted is None:
+        return f"{done}   {judging.passed} passed"
+    passed = judging.reused + judging.passed
+    return f"{done}   {passed} passed, {judging.wanted} needed, {judging.possible} possible"
+
+
+def _spent(view: View, now: float) -> str:
+    limits, total = view.limits, view.total
+    usd = f"${total.usd:.2f}" + (f" of ${limits['usd']:.2f}" if limits.get("usd") else "")
+    ran = f"{total.rollouts} rollouts" + (f" of {limits['rollouts']:.0f}" if limits.get("rollouts") else "")
+    hours = f", {clock(now - view.started)} of {clock(3600 * limits['hours'])}" if limits.get("hours") else ""
+    return f"{usd}, {ran}{hours}"
+
+
+def _role(role: Role, spent: Spent) -> str:
+    return f"${spent.usd:.2f}" if spent.usd else f"{spent.rollouts} {'calls' if role == 'extractor' else 'rollouts'}"
+
+
+def _bar(done: int, of: int) -> str:
+    full = round(_BAR * min(done, of) / of) if of else 0
+    return "#" * full + "." * (_BAR - full)
+
+
+def _run_started(view: View, data: Mapping[str, Any]) -> View:
+    known = {k: v for k, v in data.items() if k in View._fields and k not in ("started", "lines", "spent", "judging")}
+    return View(**known)
+
+
+def _paid(view: View, data: Mapping[str, Any]) -> View:
+    if data.get("replayed"):
+        return view
+    spent = dict(view.spent)
+    for role, more in by_role([data]).items():
+        spent[role] = spent.get(role, Spent()).plus(*more)
+    return view._replace(spent=spent)
+
+
+def _task_finished(view: View, data: Mapping[str, Any]) -> View:
+    mixed = 0 < data["passed"] < data["attempts"]
+    return view._replace(tasks_done=view.tasks_done + 1, mixed=view.mixed + mixed)
+
+
+def _baseline(view: View, data: Mapping[str, Any]) -> View:
+    first = data["passes"] if view.start_passes is None else view.start_passes
+    return view._replace(judging=None, start_passes=first, panel_passes=data["passes"], panel_rollouts=data["rollouts"])
+
+
+def _gate_started(view: View, data: Mapping[str, Any]) -> View:
+    wanted, what = data["current_passes"] + data["needed"], f"gate {data['query']}"
+    return view._replace(
+        judging=Judging(what, data["rollouts"], wanted, reused=data.get("reused_passes", 0)),
+        panel_passes=data["current_passes"],
+    )
+
+
+def _confirm_started(view: View, data: Mapping[str, Any]) -> View:
+    if view.judging is None:
+        return view
+    again = view.judging._replace(what="confirm", rollouts=data["rollouts"], done=0, passed=0)
+    return view._replace(judging=again)
+
+
+def _rollout_finished(view: View, data: Mapping[str, Any]) -> View:
+    view = _paid(view, data)
+    if view.judging is None:
+        return view
+    passed = view.judging.passed + (data["outcome"] == "resolved")
+    return view._replace(judging=view.judging._replace(done=data["done"], passed=passed))
+
+
+def _verdict(view: View, data: Mapping[str, Any]) -> View:
+    view = view._replace(judging=None, version=data["version"])
+    if data["decision"] != "accept":
+        return view
+    return view._replace(accepts=view.accepts + 1, panel_passes=data["candidate_passes"])
+
+
+Change = Callable[[View, Mapping[str, Any]], View]
+_CHANGES: dict[str, Change] = {
+    "run_started": _run_started,
+    "run_ended": lambda view, data: view._replace(ended=data["how"], judging=None),
+    "task_started": lambda view, data: view._replace(position=data["position"], of=data["of"]),
+    "attempt_finished": _paid,
+    "extracted": _paid,
+    "rollout_unused": _paid,
+    "task_finished": _task_finished,
+    "baseline_started": lambda view, data: view._replace(judging=Judging("baseline", data["rollouts"])),
+    "baseline": _baseline,
+    "gate_started": _gate_started,
+    "rollout_finished": _rollout_finished,
+    "aa_started": lambda view, data: view._replace(judging=Judging(f"A/A {data['number']}", data["rollouts"])),
+    "aa": lambda view, data: view._replace(judging=None),
+    "confirm_started": _confirm_started,
+    "verdict": _verdict,
+}

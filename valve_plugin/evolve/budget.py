@@ -1,0 +1,91 @@
+"""What one gate still takes on this bank, so that a budget too small for it is refused before anything is spent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from valve_plugin.bank.local import LocalStore
+from valve_plugin.bank.store import BankStore
+from valve_plugin.config import Settings
+from valve_plugin.evolve.steps import ATTEMPTS, waiting
+from valve_plugin.gate.plan import Cell, Retrieve, baseline_plan, fixed_panel, gate_plan, panel_settings, panel_tasks
+from valve_plugin.records import Task
+from valve_plugin.rollouts.attempt import rollout_key
+from valve_plugin.theory import gate
+from valve_plugin.theory.budget import Each, each, priced
+
+
+def rollouts_to_verdict(store: BankStore, settings: Settings, tasks: Sequence[Task], retrieve: Retrieve) -> int:
+    """Return the rollouts that take the next proposal to its verdict at most; what is in the journal is not counted.
+
+    That is the baseline where none is measured, the attempts of a task where no proposal waits, and a whole panel, or
+    two where accepts have to repeat.
+    """
+    panel = fixed_panel(store)
+    settings = panel_settings(settings, panel)
+    members = panel_tasks(panel, tasks)
+    epoch, full = store.epoch(), len(panel.tasks) * panel.rollouts
+    repeated = full if epoch and epoch.conditions and epoch.conditions.confirm else 0
+    proposal = waiting(store)
+    found = 0 if proposal else settings.attempts or ATTEMPTS
+    if store.current_outcomes() is None:
+        found += _missing(store.local, settings, baseline_plan(settings, store, members, retrieve).cells)
+        return found + full + repeated
+    if proposal is None:
+        return found + full + repeated
+    plan = gate_plan(settings, store, members, proposal, retrieve)
+    done = [o.outcome for o in plan.reused]
+    current = [o.outcome for o in store.current_outcomes() or ()]
+    if gate.decisive_prefix(current, done, gate.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)) is not None:
+        return 0
+    return _missing(store.local, settings, plan.cells) + repeated
+
+
+def expected(store: BankStore, settings: Settings) -> Each:
+    """Return what a rollout of this model took here, or takes by its known price; unknown where neither is known.
+
+    Args:
+        store: its telemetry is read.
+        settings: model and limits.
+    """
+    model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+    seen = each(r for r in store.local.told("rollouts") if r.get("model", "") in ("", model))
+    if seen.usd is not None or not settings.budget_usd:
+        return seen
+    price = _price(model)
+    if price is None:
+        return seen
+    by_price = priced(*price, settings.step_limit, settings.cost_limit)
+    return by_price._replace(seconds=seen.seconds)
+
+
+def records(local: LocalStore) -> Iterable[dict[str, Any]]:
+    """Yield what this machine knows of every rollout and extraction call of a bank."""
+    yield from local.told("rollouts")
+    yield from local.told("calls")
+
+
+def _missing(local: LocalStore, settings: Settings, cells: Iterable[Cell]) -> int:
+    keys = (rollout_key(settings, cell.task, cell.context, cell.ordinal) for cell in cells)
+    return sum(local.journal_get(key) is None for key in keys)
+
+
+def _price(model: str) -> tuple[float, float] | None:
+    """Return litellm's price in USD of one prompt and one reply token; None: it knows none."""
+    import json
+    from pathlib import Path
+
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else the import waits for the network
+    import litellm  # 4 s, so only where dollars are asked for
+
+    registry = os.environ.get("LITELLM_MODEL_REGISTRY_PATH", "")
+    if registry and Path(registry).is_file():  # as mini does
+        litellm.utils.register_model(json.loads(Path(registry).read_text("utf-8")))
+    try:
+        known = litellm.get_model_info(model)
+    except Exception:  # noqa: BLE001  # litellm raises a bare Exception for a model it does not know
+        return None
+    prompt, reply = known.get("input_cost_per_token"), known.get("output_cost_per_token")
+    return (float(prompt), float(reply)) if prompt and reply else None
