@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pluggy
@@ -35,7 +35,7 @@ def load(names: Sequence[str], *, broken: Callable[[PluginError], None] | None =
     A plugin that is a class is instantiated, so that each manager's plugin has state of its own.
 
     Args:
-        names: plugins as their entry points name them.
+        names: plugins as their entry points name them, or as "module:object" where nothing advertises them.
         broken: told about each plugin that does not load, which is then left out; None: such a plugin raises.
 
     Raises:
@@ -44,8 +44,8 @@ def load(names: Sequence[str], *, broken: Callable[[PluginError], None] | None =
     manager = pluggy.PluginManager("minisweagent")
     manager.add_hookspecs(HostEvents)
     manager.add_hookspecs(Steps)
-    have = installed()
     wanted = dict.fromkeys(names)
+    have = installed() | _references(wanted)
     if unknown := [name for name in wanted if name not in have]:
         listed = ", ".join(sorted(have)) or "none"
         raise PluginError(f"no plugin named {unknown[0]!r}; installed: {listed}")
@@ -57,6 +57,12 @@ def load(names: Sequence[str], *, broken: Callable[[PluginError], None] | None =
                 raise
             broken(e)
     return manager
+
+
+def _references(names: Iterable[str]) -> dict[str, EntryPoint]:
+    from importlib.metadata import EntryPoint
+
+    return {name: EntryPoint(name, name, GROUP) for name in names if ":" in name}
 
 
 def _register(manager: pluggy.PluginManager, entry_point: EntryPoint) -> None:

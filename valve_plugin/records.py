@@ -145,6 +145,8 @@ class Proposal(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     task_id: str
     items: tuple[Item, ...] = ()
     merges: tuple[Merge, ...] = ()
+    removes: Annotated[tuple[tuple[Kind, Name], ...], Meta(min_length=1)] | msgspec.UnsetType = msgspec.UNSET
+    """Items the bank loses: retired ones, sections that are deleted or replaced. Absent where there are none."""
     suppressed: tuple[Suppressed, ...] = ()
     withheld: tuple[Withheld, ...] = ()
     issue_summary: str = ""
@@ -155,8 +157,13 @@ class Proposal(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def empty(self) -> bool:
-        """True when no new item is proposed: nothing changes any context, so no gate is asked."""
-        return not self.items
+        """True when no item is added or removed: nothing changes any context, so no gate is asked."""
+        return not self.items and not self.removed
+
+    @property
+    def removed(self) -> tuple[tuple[Kind, Name], ...]:
+        """What is removed, if anything is."""
+        return () if isinstance(self.removes, msgspec.UnsetType) else self.removes
 
     @property
     def id(self) -> str:

@@ -65,9 +65,9 @@ def path(entries: Iterable[Entry]) -> list[Checkpoint]:
     seen: set[str] = set()
     for entry in entries:
         step, version = found[-1]
-        if isinstance(entry, Proposed) and (new := _steps(entry.attempts, seen)):
-            found.append(Checkpoint(step + new, version))
-            seen |= {note.task_id for note in entry.attempts}
+        if isinstance(entry, Proposed) and (new := counted(entry.attempts) - seen):
+            found.append(Checkpoint(step + len(new), version))
+            seen |= new
         elif _moves(entry):
             moved = Checkpoint(step, version + 1)
             found = [*found, moved] if step == 0 else [*found[:-1], moved]  # the verdict ends the step
@@ -189,14 +189,13 @@ def _tasks(entry: Evaluated) -> dict[str, Sequence[PanelOutcome]]:
     return {task.instance_id: entry.outcomes[i * r : (i + 1) * r] for i, task in enumerate(entry.holdout)}
 
 
-def _steps(notes: Sequence[AttemptNote], seen: set[str]) -> int:
-    """How many steps a proposal is: the mixed tasks among its sources, or one where none of them was mixed."""
+def counted(notes: Sequence[AttemptNote]) -> set[str]:
+    """Return the tasks behind a proposal that count as evolution steps: the mixed ones, or all where none is mixed."""
     outcomes: dict[str, set[str]] = {}
     for note in notes:
-        if note.task_id not in seen:
-            outcomes.setdefault(note.task_id, set()).add(note.outcome)
-    mixed = sum({"resolved", "unresolved"} <= found for found in outcomes.values())
-    return max(mixed, 1) if outcomes else 0
+        outcomes.setdefault(note.task_id, set()).add(note.outcome)
+    mixed = {task for task, found in outcomes.items() if {"resolved", "unresolved"} <= found}
+    return mixed or set(outcomes)
 
 
 def sealed(entries: Sequence[Entry]) -> tuple[bool | None, str]:

@@ -9,15 +9,18 @@ from valve_plugin.records import Bank, Item, Kind, Merge, Proposal
 
 
 def apply(bank: Bank, proposal: Proposal) -> Bank:
-    """Return the bank after the proposal was accepted: merges made, new items appended, version one higher.
+    """Return the bank after an accept: items removed, merges made, new items appended, version one higher.
 
     Raises:
-        RecordError: a new item's name is taken, or a merge names an item the bank does not have.
+        RecordError: a new item's name is taken, or a merge or removal names an item the bank does not have.
 
     Source: m(B) of eq:gate; app:impl-memory.
     """
     version = bank.version + 1
     items = {item.key: item for item in bank.items}
+    for gone in proposal.removed:
+        if items.pop(gone, None) is None:
+            raise RecordError(f"proposal {proposal.id} removes {gone[0]} {gone[1]!r}, which the bank lacks")
     for merge in proposal.merges:
         key = (merge.kind, merge.name)
         if key not in items:

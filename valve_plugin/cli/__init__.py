@@ -22,6 +22,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Make tasks": ("tasks", "split"),
     "Use the bank": ("bank", "context"),
     "Trust it": ("report", "eval", "certify", "plan"),
+    "Research": ("experiment",),
 }
 
 

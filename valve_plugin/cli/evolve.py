@@ -27,6 +27,7 @@ from valve_plugin.errors import ConfigError
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.evolve.summary import Row
+    from valve_plugin.records import Proposal
 
 
 def register(app: typer.Typer) -> None:
@@ -203,9 +204,15 @@ def facts(store: BankStore) -> dict[str, Any]:
 def _cells(row: Row) -> list[object]:
     from valve_plugin.cli.history import net_passes
 
-    proposed = output.plural(len(row.proposal.items), "item") if row.proposal.items else "nothing"
+    proposed = _proposed(row.proposal)
     verdict = row.verdict
     ran = f"{verdict.ran}/{verdict.n_tasks * verdict.rollouts}" if verdict else ""
     net = net_passes(verdict) if verdict else ""
     task = row.task_id.rpartition(".")[2]  # SWE-smith ids begin with the repository and its commit
     return [task, f"{row.passed}/{row.attempts}", proposed, row.outcome, net, ran, row.version]
+
+
+def _proposed(proposal: Proposal) -> str:
+    added, removed = len(proposal.items), len(proposal.removed)
+    parts = [output.plural(added, "item")] if added else []
+    return " ".join(parts + ([f"-{removed}"] if removed else [])) or "nothing"

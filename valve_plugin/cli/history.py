@@ -124,6 +124,7 @@ def _proposed(entry: Proposed) -> str:
     seen = ", ".join(f"{n} {outcome}" for outcome, n in sorted(results.items()))
     source = f"from {proposal.task_id} ({seen})" if seen else f"from {proposal.task_id}"
     parts = [f"{item.kind} {item.name}" for item in proposal.items]
+    parts += [f"without {kind} {name}" for kind, name in proposal.removed]
     parts += [f"support for {merge.kind} {merge.name}" for merge in proposal.merges]
     dropped = f"; {plural(len(proposal.suppressed), 'near-duplicate')} left out" if proposal.suppressed else ""
     dropped += "".join(f"; {w.kind} {w.name} withheld: {w.why}" for w in proposal.withheld)

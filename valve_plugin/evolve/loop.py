@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from valve_plugin.evolve.steps import Steps, mixed
+from valve_plugin.evolve.steps import Steps
 from valve_plugin.records import Task
 
 
@@ -23,9 +23,9 @@ def evolve(steps: Steps, stream: Sequence[Task]) -> None:
     for task in steps.remaining(stream):
         context = steps.retrieve(task)
         attempts = steps.attempt(task, context)
-        if mixed(attempts):
-            proposal = steps.extract(task.problem_statement, attempts)
-            steps.record(proposal, attempts)
+        if material := steps.material(attempts):
+            proposal = steps.extract(task.problem_statement, material)
+            steps.record(proposal, material)
             settle(steps)
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import AttemptNote, Decision, Entry, Judged, Proposed, Taken, decided
+from valve_plugin.bank.evaluated import counted
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
@@ -23,7 +24,7 @@ from valve_plugin.extract.duplicates import split
 from valve_plugin.gate.guard import Guard, finished, limits_of
 from valve_plugin.gate.plan import Cell, fixed_panel, panel_settings
 from valve_plugin.gate.rollout import durable, telemetry
-from valve_plugin.records import Attempt, Bank, Context, Proposal, Task, Verdict
+from valve_plugin.records import Attempt, Context, Proposal, Task, Verdict
 from valve_plugin.rollouts.executors import LocalExecutor
 
 ATTEMPTS = 3
@@ -50,8 +51,7 @@ class Steps:
         """
         ids = [task.instance_id for task in stream]
         for position in range(self._position(ids), len(stream)):
-            mixed_so_far = self._mixed(ids)
-            if len(mixed_so_far) >= self.settings.max_mixed:
+            if len(self._learned(ids)) >= self.settings.max_mixed:
                 return
             self._tell("task_started", task_id=ids[position], position=position + 1, of=len(ids))
             yield stream[position]
@@ -88,6 +88,10 @@ class Steps:
         self._tell("task_finished", task_id=task.instance_id, passed=passed, attempts=len(attempts))
         return attempts
 
+    def material(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return what to reflect upon now that a task's attempts are in: these where they are mixed, else nothing."""
+        return attempts if mixed(attempts) else ()
+
     def extract(self, issue: str, attempts: Sequence[Attempt]) -> Proposal:
         """Contrast the attempts into a proposal."""
         self.guard.left()
@@ -104,7 +108,7 @@ class Steps:
 
     def record(self, proposal: Proposal, attempts: Sequence[Attempt] = ()) -> None:
         """Write the proposal to the ledger, also an empty one; what was withheld stays on this machine."""
-        proposal = refreshed(proposal, self.store.bank)  # whichever plugin extracted it
+        proposal = self.refreshed(proposal)  # whichever plugin extracted it
         for withheld in proposal.withheld:
             if withheld.item is not None:
                 self.store.local.set_aside(withheld)
@@ -121,10 +125,23 @@ class Steps:
             reason=shared.reason,
         )
 
+    def refreshed(self, proposal: Proposal) -> Proposal:
+        """Return the proposal with its duplicates sorted out against the bank as it is now."""
+        new, merges, suppressed = split(proposal.items, self.store.bank)
+        if new == proposal.items:
+            return proposal
+        return replace(
+            proposal,
+            items=new,
+            merges=proposal.merges + merges,
+            suppressed=proposal.suppressed + suppressed,
+            reason=proposal.reason if new else "every item is a duplicate of what the bank has now",
+        )
+
     def pending(self) -> Proposal | None:
         """Return the proposal that waits for a verdict, brought up to date with the bank."""
         while proposal := waiting(self.store):
-            fresh = refreshed(proposal, self.store.bank)
+            fresh = self.refreshed(proposal)
             if fresh == proposal:
                 return proposal
             self.record(fresh)  # it stands in for the other; when nothing is left of it, the next one's turn comes
@@ -208,14 +225,15 @@ class Steps:
     def _tell(self, event: str, **data: Any) -> None:
         self._observe(event, data)
 
-    def _mixed(self, ids: Sequence[str]) -> set[str]:
-        """Stream tasks that were found mixed, according to the ledger."""
-        known = set(ids)
-        proposed = (e.proposal.task_id for e in self.store.entries() if isinstance(e, Proposed) and e.attempts)
-        return {task for task in proposed if task in known}
+    def _learned(self, ids: Sequence[str]) -> set[str]:
+        """Stream tasks that count as evolution steps, according to the ledger."""
+        entries = (e for e in self.store.entries() if isinstance(e, Proposed))
+        return {task for e in entries for task in counted(e.attempts)} & set(ids)
 
     def _position(self, ids: Sequence[str]) -> int:
-        return max((ids.index(task) + 1 for task in self._mixed(ids)), default=0)
+        """How far into the stream the ledger reaches: behind the last task that a proposal was learned from."""
+        entries = (e for e in self.store.entries() if isinstance(e, Proposed))
+        return max((ids.index(n.task_id) + 1 for e in entries for n in e.attempts if n.task_id in ids), default=0)
 
     def _last_entry(self) -> Entry:
         *_, last = self.store.entries()
@@ -252,20 +270,6 @@ def mixed(attempts: Sequence[Attempt]) -> bool:
     """
     passed = sum(a.outcome == "resolved" for a in attempts)
     return 0 < passed < len(attempts)
-
-
-def refreshed(proposal: Proposal, bank: Bank) -> Proposal:
-    """Return the proposal with its duplicates sorted out against the bank as it is now."""
-    new, merges, suppressed = split(proposal.items, bank)
-    if new == proposal.items:
-        return proposal
-    return replace(
-        proposal,
-        items=new,
-        merges=proposal.merges + merges,
-        suppressed=proposal.suppressed + suppressed,
-        reason=proposal.reason if new else "every item is a duplicate of what the bank has now",
-    )
 
 
 def note(attempt: Attempt) -> AttemptNote:

@@ -25,19 +25,19 @@ class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     text: str
-    markdown: str
+    markdown: str = ""
     scope_hint: str = ""
 
 
 class Extraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole answer that fits extraction.schema.json."""
+    """A whole answer that fits extraction.schema.json (sentences.schema.json: without bodies)."""
 
     principles: tuple[Draft, ...]
     skills: tuple[Draft, ...]
     issue_summary: str = ""
 
 
-def parse(answer: str) -> Extraction:
+def parse(answer: str, schema: str = "extraction") -> Extraction:
     """Read a model's extraction.
 
     Raises:
@@ -45,7 +45,7 @@ def parse(answer: str) -> Extraction:
 
     Source: app:impl-extract ("malformed outputs produce an empty proposal").
     """
-    return msgspec.convert(answered_json(answer, "extraction"), Extraction)
+    return msgspec.convert(answered_json(answer, schema), Extraction)
 
 
 def answered_json(answer: str, schema: str) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,13 +22,31 @@ from valve_plugin.extract.second_look import instructions, second_look
 from valve_plugin.records import Attempt, Bank, Kind, Proposal
 
 PROMPTS = "contrast-1"
-"""Version of the prompt files in use; their hash goes into every proposal."""
-_ISSUE_LIMIT = 20_000
+"""Version of the prompt files in use, and of those that a style leaves as they are; their hash goes into proposals."""
+PARTS = ("system", "user", "attempt")
+ISSUE_LIMIT = 20_000
 _PLACE = re.compile(r"<<([A-Z]+)>>")
 
 
+class Style(NamedTuple):
+    """How the model is asked and read: the reference protocol, or an ablation of it."""
+
+    prompts: str = PROMPTS
+    """Prefix of its prompt files; a part it does not bring is the reference's."""
+    schema: str = "extraction"
+    shaped: Callable[[Extraction], Extraction] = lambda answer: answer
+    """What its answers are turned into before they are screened."""
+    user: Callable[[Style, Bank, str, Sequence[Attempt], Sequence[str]], str] | None = None
+    """Writes the user's message; None: the reference's."""
+
+
 def reflect(
-    settings: Settings, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]
+    settings: Settings,
+    bank: Bank,
+    issue: str,
+    attempts: Sequence[Attempt],
+    trajectories: Sequence[str],
+    style: Style = Style(),  # noqa: B008 (frozen)
 ) -> Proposal:
     """Ask the model what separates passing from failing attempts; return its proposal, duplicates sorted out.
 
@@ -37,6 +56,7 @@ def reflect(
         issue: the task's text.
         attempts: graded attempts at one task under one context.
         trajectories: their digests, in the same order.
+        style: how to ask.
 
     Returns:
         At most three principles and three skills; no items, with the reason, when the answer is unusable.
@@ -47,28 +67,44 @@ def reflect(
 
     Source: app:impl-extract.
     """
-    task_id = attempts[0].task_id
-    model = model_name(settings)
-    asked = prompt_hash() if settings.review == "off" else digest([prompt_hash(), instructions()])
-    empty = Proposal(task_id=task_id, prompt_hash=asked, model=model)
+    empty = nothing_yet(settings, attempts, style.prompts)
     try:
-        answer = parse(ask(settings, model, _messages(bank, issue, attempts, trajectories), "extraction"))
+        messages = _messages(style, bank, issue, attempts, trajectories)
+        answer = style.shaped(parse(ask(settings, empty.model, messages, style.schema), style.schema))
     except ModelOutputError as e:
         return replace(empty, reason=str(e))
+    return _filled(empty, answer, bank, source_of(attempts), settings)
+
+
+def nothing_yet(settings: Settings, attempts: Sequence[Attempt], prompts: str) -> Proposal:
+    """Return the proposal that an answer will fill: its task, its model, and the hash of all that will be asked.
+
+    Raises:
+        ConfigError: no model is named.
+    """
+    asked = prompt_hash(prompts) if settings.review == "off" else digest([prompt_hash(prompts), instructions()])
+    return Proposal(task_id=attempts[-1].task_id, prompt_hash=asked, model=model_name(settings))
+
+
+def source_of(attempts: Sequence[Attempt]) -> Source:
+    """Return what an item learned from these attempts says about them."""
     graded = [a.outcome for a in attempts if a.outcome in ("resolved", "unresolved")]
-    return _filled(empty, answer, bank, Source((task_id,), graded.count("resolved"), len(graded)), settings)
+    return Source(tuple(dict.fromkeys(a.task_id for a in attempts)), graded.count("resolved"), len(graded))
 
 
 @cache
-def prompt(part: str) -> str:
+def prompt(part: str, prompts: str = PROMPTS) -> str:
     """Return one prompt file: "system", "user" or "attempt"."""
-    return files(__package__).joinpath(f"prompts/{PROMPTS}.{part}.md").read_text("utf-8")
+    own = files(__package__).joinpath(f"prompts/{prompts}.{part}.md")
+    return own.read_text("utf-8") if own.is_file() else prompt(part)
 
 
 @cache
-def prompt_hash() -> str:
+def prompt_hash(prompts: str = PROMPTS) -> str:
     """Return the hash of all prompt files in use."""
-    return digest([PROMPTS, *(prompt(part) for part in ("system", "user", "attempt"))])
+    folder = files(__package__).joinpath("prompts")
+    own = sorted(f.name.split(".")[1] for f in folder.iterdir() if f.name.startswith(f"{prompts}."))
+    return digest([prompts, *(prompt(part, prompts) for part in (*PARTS, *(p for p in own if p not in PARTS)))])
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
@@ -76,24 +112,35 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return _PLACE.sub(lambda place: values[place[1]], template)
 
 
-def _messages(bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]) -> list[dict[str, str]]:
+def _messages(
+    style: Style, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]
+) -> list[dict[str, str]]:
+    user = (style.user or user_message)(style, bank, issue, attempts, trajectories)
+    system = prompt("system", style.prompts).strip()
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+
+def user_message(style: Style, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]) -> str:
+    """Return the reference's message: the issue, the labelled attempts at it, and the names of what is known."""
     labels = ["SUCCESS" if a.outcome == "resolved" else "FAILED" for a in attempts]
     blocks = [
-        fill(prompt("attempt"), {"NUMBER": str(number), "LABEL": label, "DIGEST": text.strip()})
+        fill(prompt("attempt", style.prompts), {"NUMBER": str(number), "LABEL": label, "DIGEST": text.strip()})
         for number, (label, text) in enumerate(zip(labels, trajectories, strict=True), 1)
     ]
-    user = fill(
-        prompt("user"),
-        {
-            "ISSUE": readable(issue, _ISSUE_LIMIT),
-            "TOTAL": str(len(labels)),
-            "PASSED": str(labels.count("SUCCESS")),
-            "FAILED": str(labels.count("FAILED")),
-            "ATTEMPTS": "".join(blocks),
-            "KNOWN": "\n".join(f"- {item.kind}: {item.name}" for item in bank.items) or "(nothing yet)",
-        },
-    )
-    return [{"role": "system", "content": prompt("system").strip()}, {"role": "user", "content": user}]
+    values = {
+        "ISSUE": readable(issue, ISSUE_LIMIT),
+        "TOTAL": str(len(labels)),
+        "PASSED": str(labels.count("SUCCESS")),
+        "FAILED": str(labels.count("FAILED")),
+        "ATTEMPTS": "".join(blocks),
+        "KNOWN": known(bank),
+    }
+    return fill(prompt("user", style.prompts), values)
+
+
+def known(bank: Bank) -> str:
+    """Return the names of what the bank has, one a line."""
+    return "\n".join(f"- {item.kind}: {item.name}" for item in bank.items) or "(nothing yet)"
 
 
 def _filled(empty: Proposal, answer: Extraction, bank: Bank, source: Source, settings: Settings) -> Proposal:

@@ -100,7 +100,9 @@ def gate_plan(
     them. The order is learned from the ledger alone, so every process that reads it plans the same.
     """
     enlarged = moves.apply(store.bank, proposal)
-    if settings.pairing == "deployed":
+    # A retired item adds nothing to any context, so what retrieval then selects is the candidate.
+    deployed = settings.pairing == "deployed" or not proposal.items
+    if deployed:
         contexts = {t.instance_id: _current(settings, enlarged, t, retrieve) for t in tasks}
     else:
         contexts = {
@@ -111,9 +113,7 @@ def gate_plan(
         }
     current = store.current_outcomes() or ()
     measured = {o.task_id: o.context_hash for o in current}
-    kept = {
-        task for task, context in contexts.items() if settings.pairing == "deployed" and measured[task] == context.hash
-    }
+    kept = {task for task, context in contexts.items() if deployed and measured[task] == context.hash}
     order = gate.order([t.instance_id for t in tasks], history(store), current)
     return _plan(settings, store, tasks, contexts, order, tuple(o for o in current if o.task_id in kept))
 

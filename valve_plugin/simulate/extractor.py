@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,14 +30,17 @@ def answer(parameters: Parameters, lessons: tuple[Lesson, ...], task: Task, prom
     new = [x for x in lessons if not named(x.item(function, file).name, prompt)]
     known = [x for x in lessons if x not in new]
     kind = draw.weighted(parameters.extractor.proposals, "proposal")
+    shape = Shape.asked(prompt)
     if kind == "malformed":
         spoiled = _chosen(parameters, new, known, "useless", task, draw)
         return _malformed([x.item(function, file) for x in spoiled], draw)
     if kind == "duplicate" and known:
         repeated = draw.pick(known, "repeat").item(function, file)
-        return _reply([repeated if draw.chance(parameters.extractor.verbatim, "verbatim") else _reworded(repeated)])
+        return shape.reply(
+            [repeated if draw.chance(parameters.extractor.verbatim, "verbatim") else _reworded(repeated)]
+        )
     quality: Quality = "good" if kind == "duplicate" else kind
-    return _reply([x.item(function, file) for x in _chosen(parameters, new, known, quality, task, draw)])
+    return shape.reply([x.item(function, file) for x in _chosen(parameters, new, known, quality, task, draw)])
 
 
 def _chosen(
@@ -66,28 +69,55 @@ def _reworded(item: Item) -> Item:
     )
 
 
-def _object(items: Sequence[Item]) -> dict[str, Any]:
-    def row(item: Item) -> dict[str, str]:
-        fields = {"name": item.name, "text": item.text, "markdown": item.markdown}
-        return fields | ({"scope_hint": item.scope_hint} if item.kind == "skill" else {})
+class Shape(NamedTuple):
+    """Which form of answer a prompt asks for."""
 
-    return {
-        "issue_summary": "Some attempts found the cause and some did not; the difference is in how they searched.",
-        "principles": [row(x) for x in items if x.kind == "principle"],
-        "skills": [row(x) for x in items if x.kind == "skill"],
-    }
+    bodies: bool = True
+    """Rich bodies, not sentences alone."""
+    principles: bool = True
+    sections: bool = False
+    """Edits of sections in place of items."""
+    patch: bool = False
+    """A patch of one document, as SkillOpt's optimizer writes it."""
 
+    @classmethod
+    def asked(cls, prompt: str) -> Shape:
+        """Read it off the example that every prompt of ours holds."""
+        patch = '"patch"' in prompt and '"edits"' in prompt
+        bodies = patch or '"markdown"' in prompt
+        return cls(bodies, '"principles": [],' not in prompt, '"operation"' in prompt, patch)
 
-def _reply(items: Sequence[Item]) -> str:
-    return json.dumps(_object(items), indent=2)
+    def row(self, item: Item) -> dict[str, str]:
+        """Return one item as asked for."""
+        found = {"name": item.name, "text": item.text}
+        if self.bodies:
+            found["markdown"] = item.markdown
+        if item.kind == "skill":
+            found["scope_hint"] = item.scope_hint
+        return {"operation": "add", "target": "", **found} if self.sections else found
+
+    def object(self, items: Sequence[Item]) -> dict[str, Any]:
+        """Return a whole answer."""
+        if self.patch:
+            edits = [{"op": "append", "target": "", "content": f"## {x.name}\n\n{x.markdown}"} for x in items]
+            return {"patch": {"reasoning": "What these attempts have in common.", "edits": edits}}
+        return {
+            "issue_summary": "Some attempts found the cause and some did not; the difference is in how they searched.",
+            "principles": [self.row(x) for x in items if x.kind == "principle" and self.principles],
+            "skills": [self.row(x) for x in items if x.kind == "skill"],
+        }
+
+    def reply(self, items: Sequence[Item]) -> str:
+        """Return it as text."""
+        return json.dumps(self.object(items), indent=2)
 
 
 def _malformed(items: Sequence[Item], draw: Draw) -> str:
     """Replies as models really spoil them: cut off, chatty, other keys, other types."""
-    good = _object(items)
+    good = Shape().object(items)
     forms = (
-        _reply(items)[:-20],
-        f"Here is what I learned:\n\n{_reply(items)}\n\nLet me know if you need more!",
+        Shape().reply(items)[:-20],
+        f"Here is what I learned:\n\n{Shape().reply(items)}\n\nLet me know if you need more!",
         json.dumps({"lessons": good["principles"] + good["skills"]}),
         json.dumps(good | {"skills": "none this time", "confidence": 0.9}),
     )

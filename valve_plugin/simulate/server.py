@@ -22,6 +22,7 @@ from valve_plugin.rollouts.worker import ROLLOUT_HEADER, SCRIPTED_MODEL
 from valve_plugin.simulate import parameters as p
 from valve_plugin.simulate.draw import Draw
 from valve_plugin.simulate.extractor import answer
+from valve_plugin.simulate.optimizer import merged, ranked
 from valve_plugin.simulate.solver import SUBMIT, Step, script, success_chance
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Simulation:
             message: dict[str, Any] = {"role": "assistant", "content": self._extract(task, prompt)}
         elif not tools and '"safe"' in prompt:  # the key that only a second look at items asks for
             message = {"role": "assistant", "content": _cleared(messages[-1][1])}
+        elif not tools and (answered := self._optimize(task, messages, prompt)):
+            message = {"role": "assistant", "content": answered}
         else:
             message = _spoken(self._solve(task, int(ordinal or 0), messages), tools, reply_id)
         return _completion(message, prompt, str(request.get("model", MODEL)), reply_id)
@@ -73,6 +76,15 @@ class Simulation:
             return '{"issue_summary": "unknown task", "principles": [], "skills": []}'
         draw = Draw(self.seed, task.instance_id, "extractor")
         return answer(self.parameters, self.lessons, task, prompt, draw)
+
+    def _optimize(self, task: Task | None, messages: list[tuple[str, str]], prompt: str) -> str:
+        """Answer as SkillOpt's optimizer, if the system message asks for one of its forms."""
+        asked = "\n".join(text for role, text in messages if role == "system")
+        if '"selected_indices"' in asked:
+            return ranked(prompt)
+        if '"edits"' not in asked:
+            return ""
+        return self._extract(task, prompt) if '"patch"' in asked else merged(prompt)
 
     def _recognised(self, prompt: str) -> Task | None:
         text = _squeezed(prompt)

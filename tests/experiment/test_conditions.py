@@ -1,0 +1,228 @@
+"""Every condition's prompts and storage, against golden files; delete one to have it written anew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import strategies
+from tests.extract.provider import provider as running
+from valve_plugin import plugins
+from valve_plugin.bank import moves
+from valve_plugin.codec import plain
+from valve_plugin.config import Settings, resolve
+from valve_plugin.errors import ConfigError
+from valve_plugin.evolve.steps import Steps, Ungated
+from valve_plugin.experiment.conditions import NAMES, find
+from valve_plugin.experiment.conditions.batch import Batches
+from valve_plugin.experiment.conditions.document import Edit, _proposal, edited, settled
+from valve_plugin.records import Attempt, Bank, Item, Proposal
+
+GOLDEN = Path(__file__).with_name("golden")
+KNOWN = Bank(
+    repo="o/r",
+    version=2,
+    principles=(
+        Item(
+            kind="principle", name="old_view", text="Look twice.", markdown="**Statement:** Look twice.", created_step=1
+        ),
+        Item(
+            kind="principle", name="new_view", text="Look once.", markdown="**Statement:** Look once.", created_step=2
+        ),
+    ),
+    skills=(Item(kind="skill", name="grep_it", text="Grep it.", markdown="**Scope:** all", scope_hint="x.py"),),
+)
+ATTEMPTS = [
+    Attempt(id=f"{task}{n}", task_id=task, ordinal=n, source="evolve", outcome=outcome, task_text=f"Issue of {task}.")
+    for task, outcomes in (("t1", ("resolved", "unresolved")), ("t2", ("resolved",)), ("t3", ("unresolved",)))
+    for n, outcome in enumerate(outcomes)
+]
+ITEM = {"name": "Check the sign", "text": "Check which way it goes."}
+RICH = {**ITEM, "markdown": "**Statement:** Check it."}
+SKILL = {**RICH, "name": "flip_it", "text": "Flip the operator.", "scope_hint": "diff.py"}
+ANSWERS = {
+    "sentence": {"principles": [ITEM], "skills": [{"name": "flip_it", "text": "Flip it.", "scope_hint": "diff.py"}]},
+    "document": {
+        "principles": [
+            {"operation": "replace", "target": "old_view", **RICH},
+            {"operation": "delete", "target": "gone"},
+        ],
+        "skills": [{"operation": "add", "target": "", **SKILL, "name": "grep_it"}],
+    },
+}
+ASKING = [name for name in NAMES if name not in ("base", "ungated", "skillopt", "inject-all")]
+
+
+def compare(name: str, found: str) -> None:
+    path = GOLDEN / name
+    if not path.exists():
+        path.write_text(found, encoding="utf-8")
+        pytest.fail(f"{name} was missing and is written now; read it, then run again")
+    assert found == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_what_the_model_is_asked_and_what_is_kept_of_its_answer(name):
+    condition = find(name)
+    answer = ANSWERS.get(name, {"principles": [RICH], "skills": [SKILL]})
+    with running(json.dumps(answer)) as server:
+        settings = Settings(
+            model="openai/m", model_kwargs={"api_base": server.base, "api_key": "none", "num_retries": 0}
+        )
+        hook = plugins.load(["valve", *([condition.hooks] if condition.hooks else [])]).hook
+        attempts = ATTEMPTS if name == "batch" else ATTEMPTS[:2]
+        proposal = hook.valve_extract(
+            settings=settings,
+            bank=KNOWN,
+            issue="Issue of t1.",
+            attempts=attempts,
+            trajectories=[f"digest of {a.id}" for a in attempts],
+        )
+        asked = "".join(f"### {m['role']}\n\n{m['content']}\n\n" for m in server.asked[0]["messages"])
+    compare(f"{name}.prompt.txt", asked)
+    assert proposal.prompt_hash
+    kept = {**plain(proposal), "prompt_hash": "", "id": ""}
+    compare(f"{name}.proposal.json", json.dumps(kept, indent=2, sort_keys=True) + "\n")
+    assert moves.apply(KNOWN, proposal).version == 3
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("base", "skillopt")])
+def test_what_is_injected(name):
+    condition = find(name)
+    settings = resolve({"embedding": "hashing"}, condition.settings)
+    hook = plugins.load(["valve", *([condition.hooks] if condition.hooks else [])]).hook
+    context = hook.valve_retrieve(settings=settings, bank=KNOWN, task_id="t1", issue="Issue of t1.")
+    names = [item for _, item in context.items]
+    if name == "no-principles":
+        assert names == ["grep_it"]
+    elif name == "inject-all":
+        assert names == ["new_view", "old_view", "grep_it"], "reverse creation order"
+    elif name == "document":
+        assert names == ["old_view", "new_view", "grep_it"], "sections in the order they were appended"
+    else:
+        assert sorted(names) == ["grep_it", "new_view", "old_view"]
+
+
+def test_conditions_are_what_the_paper_couples():
+    assert find("batch").settings == {"rollouts": 1}
+    assert find("ungated").steps is Ungated
+    assert find("ungated").gated is False
+    assert find("base").steps is None
+    assert find("valve").steps is Steps
+    with pytest.raises(ConfigError, match="no condition 'best'; there are base"):
+        find("best")
+
+
+def steps(kind: type[Steps]) -> Steps:
+    return kind.__new__(kind)
+
+
+def group(task: str, *outcomes: str) -> list[Attempt]:
+    return [
+        Attempt(id=f"{task}{n}", task_id=task, ordinal=n, source="evolve", outcome=o) for n, o in enumerate(outcomes)
+    ]
+
+
+@given(st.lists(st.lists(st.sampled_from(["resolved", "unresolved"]), min_size=3, max_size=3), max_size=14))
+def test_batches_of_four_are_reflected_on_when_one_of_them_is_mixed(outcomes):
+    batches, found = steps(Batches), []
+    for number, results in enumerate(outcomes):
+        found.append(batches.material(group(f"t{number}", *results)))
+    for number, material in enumerate(found):
+        four = outcomes[number - 3 : number + 1] if number % 4 == 3 else []
+        if any(len(set(results)) == 2 for results in four):
+            assert [a.task_id for a in material] == [f"t{n}" for n in range(number - 3, number + 1) for _ in range(3)]
+        else:
+            assert not material
+
+
+def test_every_task_teaches_in_all_tasks_and_mixed_ones_in_the_reference():
+    failed = group("t", "unresolved", "unresolved")
+    assert steps(find("all-tasks").steps).material(failed) == failed
+    assert not steps(find("valve").steps).material(failed)
+
+
+# The document's rules.
+BASE = Proposal(task_id="t1")
+sections = st.sampled_from(["a", "b", "c"])
+edits = st.builds(
+    Edit, operation=st.sampled_from(["add", "replace", "delete"]), target=sections, name=sections,
+    text=st.just("Something."), markdown=sections,
+)  # fmt: skip
+
+
+def bank_of(names: set[str]) -> Bank:
+    made = tuple(Item(kind="skill", name=n, text=n, markdown=f"old {n}") for n in sorted(names))
+    return Bank(repo="o/r", skills=made)
+
+
+def expected(document: dict[str, str], written: list[Edit]) -> dict[str, str]:
+    """The paper's rules, one edit after the other, on an ordered mapping."""
+    for e in written:
+        if e.operation == "delete":
+            document.pop(e.target, None)  # a missing one: nothing happens
+            continue
+        replacing = e.operation == "replace" and e.target in document
+        if e.name in document and not (replacing and e.name == e.target):
+            continue  # an addition that reuses a name is ignored
+        if replacing:
+            del document[e.target]
+        document[e.name] = e.markdown
+    return document
+
+
+@given(st.sets(sections), st.lists(edits, max_size=3))
+def test_section_edits_do_what_the_paper_says(names, written):
+    bank = bank_of(names)
+    move = edited(bank, [("skill", e) for e in written])
+    proposal = _proposal(BASE, move, ATTEMPTS, "")
+    after = bank if proposal.empty else moves.apply(bank, proposal)
+    assert {i.name: i.markdown for i in after.skills} == expected({i.name: i.markdown for i in bank.skills}, written)
+    assert len(move.noops) <= len(written)
+    assert settled(proposal, bank) == proposal
+
+
+def test_no_ops_are_recorded():
+    move = edited(
+        bank_of({"a"}),
+        [("skill", Edit("delete", target="b")), ("skill", Edit("add", name="a", text="x", markdown="y"))],
+    )
+    proposal = _proposal(BASE, move, ATTEMPTS, "")
+    assert proposal.empty
+    assert [w.why for w in proposal.withheld] == [
+        "ignored: a deletion of a section that is not there",
+        "ignored: an addition under a name that is taken",
+    ]
+
+
+def test_a_missing_target_makes_a_replacement_an_addition():
+    written = Edit("replace", target="b", name="c", text="Something.", markdown="new")
+    proposal = _proposal(BASE, edited(bank_of({"a"}), [("skill", written)]), ATTEMPTS, "")
+    assert proposal.removed == ()
+    assert [i.name for i in proposal.items] == ["c"]
+
+
+def test_a_replacement_whose_new_text_is_withheld_leaves_the_old_one():
+    written = Edit("replace", target="a", name="b", text="Something.", markdown="Use AKIAIOSFODNN7EXAMPLE then.")
+    proposal = _proposal(BASE, edited(bank_of({"a"}), [("skill", written)]), ATTEMPTS, "")
+    assert proposal.removed == ()
+    assert proposal.empty
+
+
+@strategies.few
+@given(strategies.banks, st.data())
+def test_what_no_longer_applies_is_dropped(bank, data):
+    """The documents changed after the proposal was made: what is left of it applies."""
+    gone = data.draw(
+        st.lists(st.sampled_from([("skill", "zz"), *(i.key for i in bank.items)]), max_size=3, unique=True)
+    )
+    added = data.draw(strategies.unique(strategies.items(created_step=st.just(0)), 3))
+    proposal = Proposal(task_id="t", items=added, **({"removes": tuple(gone)} if gone else {}))
+    left = settled(proposal, bank)
+    if not left.empty:
+        moves.apply(bank, left)
+    assert settled(left, bank) == left

@@ -1,0 +1,78 @@
+"""An experiment's file: what it may say, and what is said about one that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from valve_plugin.errors import ConfigError
+from valve_plugin.experiment.spec import cells, read
+
+FINE = """
+name = "two sizes"
+seeds = [0, 1]
+settings = { rho = "0.05" }
+
+[[repository]]
+name = "calc"
+tasks = "calc"
+
+[[condition]]
+use = "batch"
+
+[[condition]]
+use = "valve"
+label = "valve-10"
+panel = 10
+settings = { rho = "0.1" }
+"""
+
+
+def written(folder: Path, text: str | bytes) -> Path:
+    path = folder / "x.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_every_combination_is_a_run_and_the_closer_setting_wins(tmp_path):
+    experiment = read(written(tmp_path, FINE))
+    found = list(cells(experiment))
+    assert [str(c.path) for c in found] == [
+        "calc/default/batch/seed-0", "calc/default/valve-10/seed-0",
+        "calc/default/batch/seed-1", "calc/default/valve-10/seed-1",
+    ]  # fmt: skip
+    batch, small = (c.settings(experiment) for c in found[:2])
+    assert (batch["rho"], batch["rollouts"], batch["panel_size"], batch["seed"]) == ("0.05", 1, 50, 0)
+    assert batch["plugins"] == ["valve", "valve_plugin.experiment.conditions.batch:Hooks"]
+    assert (small["rho"], small["panel_size"], small["plugins"]) == ("0.1", 10, ["valve"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("use = \"batch\"", "use = \"best\""), "no condition 'best'"),
+        (("rho = \"0.05\"", "roh = \"0.05\""), "unknown setting 'roh'; did you mean 'rho'?"),
+        (("rho = \"0.05\"", "seed = 3"), "seed is the experiment's to say"),
+        (("label = \"valve-10\"", "label = \"batch\""), "two of its conditions are called 'batch'"),
+        (("label = \"valve-10\"", "label = \"../up\""), "label"),
+        (("seeds = [0, 1]", "seeds = []"), "seeds"),
+        (("seeds = [0, 1]", "sede = 1"), "sede"),
+        (("panel = 10", "panel = 0"), "panel"),
+        (("name = \"two sizes\"", "name = "), "no usable experiment"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(tmp_path, change, message):
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
+        read(written(tmp_path, FINE.replace(*change)))
+
+
+@pytest.mark.parametrize("raw", [b"\xff\xfe", b"", b"x = " + b"[" * 5000, b"a = 1\n" * 400_000])
+def test_hostile_files_are_refused(tmp_path, raw):
+    with pytest.raises(ConfigError):
+        read(written(tmp_path, raw))
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(ConfigError, match="no usable experiment"):
+        read(tmp_path / "none.toml")

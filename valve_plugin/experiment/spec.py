@@ -1,0 +1,159 @@
+"""What one experiment file asks for: repositories x models x conditions x seeds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from valve_plugin.bank.files import read_limited
+from valve_plugin.codec import convert
+from valve_plugin.config import resolve
+from valve_plugin.errors import BankError, ConfigError, RecordError
+from valve_plugin.experiment.conditions import Condition, find
+from valve_plugin.records import Positive
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+_MAX_BYTES = 1_000_000
+_RESERVED = ("plugins", "seed", "tasks", "bank")
+Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=-]*$", max_length=60)]
+
+
+class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Repository(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task set; a relative path is relative to the experiment's file."""
+
+    name: Label
+    tasks: str
+
+
+class Model(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings that say which model, like `model` and `model_kwargs`."""
+
+    name: Label
+    settings: dict[str, Any] = {}
+
+
+class Variant(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A condition under a label of its own, perhaps with other settings: a sweep is a list of these."""
+
+    use: str
+    """Name of the condition."""
+    label: Label | None = None
+    """In tables; default: the condition's name."""
+    settings: dict[str, Any] = {}
+    panel: Positive | None = None
+    """Validation tasks, where not the experiment's."""
+    feedback: bool = False
+    """Reflection is told what validation said about earlier proposals."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return self.label or self.use
+
+
+class Experiment(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole file. The numbers' defaults are the paper's (tab:impl-config)."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    """Title of the tables."""
+    simulate: bool = False
+    """Use the scripted model: a SIMULATION of the solver."""
+    repository: Annotated[tuple[Repository, ...], Meta(min_length=1)]
+    model: Annotated[tuple[Model, ...], Meta(min_length=1)] = (Model(name="default"),)
+    condition: Annotated[tuple[Variant, ...], Meta(min_length=1)]
+    seeds: Annotated[tuple[int, ...], Meta(min_length=1)] = (0,)
+    settings: dict[str, Any] = {}
+    """For all; a model's, a condition's and a variant's win, in this order."""
+    holdout: Positive = 100
+    holdout_seed: int = 42
+    panel: Positive = 50
+    limit: Positive | None = None
+    """Tasks of the stream that are used; default: all."""
+    every: Positive = 10
+    """Mixed tasks from one evaluation to the next."""
+    eval_rollouts: Positive = 3
+
+
+class Cell(NamedTuple):
+    """One run."""
+
+    repository: Repository
+    model: Model
+    variant: Variant
+    condition: Condition
+    seed: int
+    panel: int
+
+    @property
+    def path(self) -> Path:
+        """Its folder inside the experiment's."""
+        return Path(self.repository.name) / self.model.name / self.variant.name / f"seed-{self.seed}"
+
+    def settings(self, experiment: Experiment) -> dict[str, Any]:
+        """Return the run's overrides; the condition's own belong to what it is, so only its variant changes them."""
+        hooks = [self.condition.hooks] if self.condition.hooks else []
+        merged: dict[str, Any] = {}
+        for layer in (experiment.settings, self.model.settings, self.condition.settings, self.variant.settings):
+            merged |= layer
+        return {**merged, "panel_size": self.panel, "plugins": ["valve", *hooks], "seed": self.seed}
+
+
+def read(path: Path) -> Experiment:
+    """Read an experiment's file.
+
+    Raises:
+        ConfigError: it is missing, no TOML, asks for what is unknown, or names two runs alike.
+    """
+    try:
+        raw = tomllib.loads(read_limited(path, _MAX_BYTES, "experiment").decode("utf-8"))
+    except (BankError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as e:
+        raise ConfigError(f"{path}: no usable experiment: {e}") from e
+    try:
+        experiment = convert(raw, Experiment, where=str(path))
+    except RecordError as e:
+        raise ConfigError(f"{e}; docs/experiments.md explains the file") from e
+    for group, names in _names(experiment).items():
+        if len(set(names)) < len(names):
+            twice = next(n for n in names if names.count(n) > 1)
+            raise ConfigError(f"{path}: two of its {group} are called {twice!r}; give one a label of its own")
+    layers = [("settings", experiment.settings), *((m.name, m.settings) for m in experiment.model)]
+    for name, layer in [*layers, *((v.name, v.settings) for v in experiment.condition)]:
+        _check(layer, f"{path}: settings of {name}")
+    list(cells(experiment))
+    return experiment
+
+
+def cells(experiment: Experiment) -> Iterator[Cell]:
+    """Yield all runs: repository by repository, model by model, seed by seed, conditions side by side."""
+    for repository in experiment.repository:
+        for model in experiment.model:
+            for seed in experiment.seeds:
+                for v in experiment.condition:
+                    yield Cell(repository, model, v, find(v.use), seed, v.panel or experiment.panel)
+
+
+def _check(layer: Mapping[str, Any], where: str) -> None:
+    if taken := [name for name in _RESERVED if name in layer]:
+        raise ConfigError(f"{where}: {taken[0]} is the experiment's to say; leave it out")
+    resolve(layer, where=where)
+
+
+def _names(experiment: Experiment) -> dict[str, list[str]]:
+    return {
+        "repositories": [r.name for r in experiment.repository],
+        "models": [m.name for m in experiment.model],
+        "conditions": [v.name for v in experiment.condition],
+    }

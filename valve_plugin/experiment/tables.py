@@ -1,0 +1,112 @@
+"""The paper's tables, as Markdown and CSV. Pure.
+
+Source: tab:main, tab:stability, tab:bank-size, tab:main-time, tab:ablation-time.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+
+from valve_plugin.experiment.results import Pair, Row
+
+SIMULATED = (
+    "**SIMULATION of the solver.** The tasks, the tests, the sandboxed rollouts, the gate and the ledgers are real; "
+    "the model is scripted. These numbers show that the machinery works, and nothing about any model or method."
+)
+Cell = Callable[[Sequence[Row]], str]
+
+
+def markdown(rows: Sequence[Row], title: str, *, simulated: bool) -> str:
+    """Return all tables as one page."""
+    parts = [f"# {title}", *([SIMULATED] if simulated else [])]
+    for repository, model in dict.fromkeys((r.repository, r.model) for r in rows):
+        here = [r for r in rows if (r.repository, r.model) == (repository, model)]
+        seeds = len({r.seed for r in here})
+        parts += [f"## {repository}, {model}", _grid(_HEAD, _by_condition(here))]
+        if seeds > 1:
+            parts.append(f"Means over {seeds} seeds.")
+        parts += ["### Where each number is", _grid(_WHERE, _lines(here))]
+    parts.append(
+        "Gain is against step 0, which all conditions share. Peak is selected on this holdout, so it is no untouched "
+        "final-test estimate. Hours are summed over rollouts, evaluation excluded; what conditions share counts for "
+        "each. `a to b`: some rollouts errored, so the number is not final."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def comma_separated(rows: Sequence[Row]) -> str:
+    """Return one line per run, with the ledger lines of its first, best and last evaluation."""
+    names = ("base", "final", "gain", "peak", "peak_gain", "drawdown")
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    ends = [f"{name}_{end}" for name in names for end in ("low", "high")]
+    writer.writerow(
+        ["repository", "model", "condition", "seed", *ends, "skills", "principles", "steps", "versions",
+         "hours", "hours_per_step", "wall_hours", "ledger", "line_first", "line_final"]
+    )  # fmt: skip
+    for r in rows:
+        values = [f"{value:.4f}" for name in names for value in getattr(r, name)]
+        writer.writerow(
+            [r.repository, r.model, r.condition, r.seed, *values, r.skills, r.principles, r.steps, r.accepts,
+             f"{r.hours:.4f}", f"{r.hours_per_step:.4f}", f"{r.wall_hours:.4f}", r.ledger, r.curve[0].line,
+             r.curve[-1].line]
+        )  # fmt: skip
+    return out.getvalue()
+
+
+_HEAD = ("Condition", "Final avg (gain)", "Peak gain", "Drawdown", "Skills/principles", "Steps", "Hours", "Hours/step")
+_WHERE = ("Condition", "Seed", "Evaluations: step, version, rate, ledger line", "Ledger")
+
+
+def _by_condition(rows: Sequence[Row]) -> list[list[str]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.condition, []).append(row)
+    return [
+        [
+            name,
+            f"{_mean([r.final for r in g])} ({_mean([r.gain for r in g], sign=True)})",
+            _mean([r.peak_gain for r in g], sign=True),
+            _mean([r.drawdown for r in g]),
+            f"{_average(r.skills for r in g):g}/{_average(r.principles for r in g):g}",
+            f"{_average(r.steps for r in g):g}",
+            f"{_average(r.hours for r in g):.2f}",
+            f"{_average(r.hours_per_step for r in g):.3f}",
+        ]
+        for name, g in groups.items()
+    ]
+
+
+def _lines(rows: Sequence[Row]) -> list[list[str]]:
+    return [
+        [
+            r.condition,
+            str(r.seed),
+            "; ".join(f"{c.step}, {c.version}, {_shown(c.rate)}, line {c.line}" for c in r.curve),
+            f"[{r.ledger}]({r.ledger})",
+        ]
+        for r in rows
+    ]
+
+
+def _mean(pairs: Sequence[Pair], *, sign: bool = False) -> str:
+    return _shown((_average(low for low, _ in pairs), _average(high for _, high in pairs)), sign=sign)
+
+
+def _shown(pair: Pair, *, sign: bool = False) -> str:
+    low, high = (f"{value:+.1f}" if sign else f"{value + 0.0:.1f}" for value in pair)
+    return low if low == high else f"{low} to {high}"
+
+
+def _average(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
+
+
+def _grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+    return "\n".join([line(head), line(["---"] * len(head)), *map(line, rows)])
