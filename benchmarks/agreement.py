@@ -35,7 +35,8 @@ from valve_plugin.tasks.smith import Candidate
 
 HERE = Path(__file__).resolve()
 DEEPDIFF = HERE.parent.parent / "examples" / "deepdiff"
-PROFILES = {
+PROFILES = {  # SWE-smith's names of these repositories
+    "Suor/funcy": "Suor__funcy.207a7810",
     "seperman/deepdiff": "seperman__deepdiff.ed252022",
     "pygments/pygments": "pygments__pygments.27649ebb",
 }
