@@ -130,7 +130,7 @@ def test_each_command_turns_its_row_green(machine: Path, monkeypatch: pytest.Mon
         if not bad:
             break
         fixed.append(bad[0].name)
-        script += f"; {bad[0].fix} >/dev/null"
+        script += f"; {{ {bad[0].fix}; }} >/dev/null"
     assert {"start-up file", "model", "bank", "bank integrity", "user data"} <= set(fixed), (fixed, rows)
 
 

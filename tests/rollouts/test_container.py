@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from random import Random
 import msgspec
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from tests.rollouts import calc
 from valve_plugin.bank.paths import data_dir
@@ -22,7 +24,7 @@ from valve_plugin.errors import SandboxError
 from valve_plugin.records import Task
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.container import Container, Started
-from valve_plugin.rollouts.engine import OWNER_LABEL, Engine, owner
+from valve_plugin.rollouts.engine import OWNER_LABEL, Engine, fails, owner
 from valve_plugin.rollouts.grade import grade
 from valve_plugin.rollouts.limits import MIB, Limits
 from valve_plugin.rollouts.sandbox import choose
@@ -142,6 +144,23 @@ def test_grades(where: tuple[Prepared, Task]) -> None:
     wrong = grade(prepared, task, calc.change(calc.BUGGY, calc.WRONG_FIX), settings)
     assert wrong.outcome == "unresolved", wrong
     assert wrong.tests["tests/test_ops.py::TestClamp::test_high"] == "failed"
+
+
+def test_docker_is_given_nothing_that_only_podman_knows(
+    where: tuple[Prepared, Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """podman under docker's name, with the defaults that a process without CAP_SYS_RESOURCE can give."""
+    (tmp_path / "docker").symlink_to(str(shutil.which("podman")))
+    (tmp_path / "engine.conf").write_text('[containers]\ndefault_ulimits = ["nproc=1024:1024"]\n')
+    monkeypatch.setenv("CONTAINERS_CONF", str(tmp_path / "engine.conf"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    fails.cache_clear()
+    prepared, task = where
+    inside = placed(replace(prepared, image=None), task, Settings(sandbox="docker"))
+    assert inside.image
+    assert inside.image.engine == "docker"
+    assert grade(inside, task, gold_patch(inside, task), Settings(sandbox="docker")).outcome == "resolved"
+    fails.cache_clear()
 
 
 CHILD = """

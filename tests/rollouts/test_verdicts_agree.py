@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,19 +36,10 @@ def test_verdicts_agree(tmp_path: Path) -> None:
     (tmp_path / "image").mkdir()
     table.build(tmp_path / "image")
     patches = {name: table.patch(files) for name, files in table.patches().items()}
-    with served(tmp_path) as environ:
+    with served(tmp_path) as environ, ThreadPoolExecutor(1) as beside:
+        smith = beside.submit(by_smith, tmp_path, patches, environ)
         ours = {kind: graded(tmp_path / kind, patches, kind) for kind in ("container", "bwrap")}
-        smith = subprocess.run(
-            [sys.executable, "-m", "tests.rollouts.verdicts_table"],
-            input=json.dumps(patches),
-            cwd=tmp_path,
-            env=os.environ | environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-    assert smith.returncode == 0, smith.stderr[-3000:]
-    theirs: dict[str, bool] = json.loads(smith.stderr.strip().splitlines()[-1])
+        theirs = smith.result()
     for name in patches:
         right = "resolved" if name in FIXES else "unresolved"
         assert (ours["container"][name], ours["bwrap"][name]) == (right, right), name
@@ -57,6 +49,21 @@ def test_verdicts_agree(tmp_path: Path) -> None:
     if os.environ.get("WRITE_GOLDEN"):
         PAGE.write_text(page.split(BEGIN)[0] + BEGIN + written + END + page.split(END)[1])
     assert f"{BEGIN}{written}{END}" in PAGE.read_text(), written
+
+
+def by_smith(folder: Path, patches: dict[str, str], environ: dict[str, str]) -> dict[str, bool]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.rollouts.verdicts_table"],
+        input=json.dumps(patches),
+        cwd=folder,
+        env=os.environ | environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, bool] = json.loads(done.stderr.strip().splitlines()[-1])
+    return found
 
 
 def graded(folder: Path, patches: dict[str, str], kind: str) -> dict[str, str]:
