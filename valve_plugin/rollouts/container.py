@@ -202,9 +202,9 @@ def guarantees(engine: Engine, workspace: Workspace, ours: Path, readonly: Seque
     words += ["--pids-limit", str(limits.processes + _MORE_PROCESSES), "--shm-size", str(256 * MIB)]
     # Engines ask for more than a process without CAP_SYS_RESOURCE may give.
     words += ["--ulimit", f"nofile={_at_most(resource.RLIMIT_NOFILE, _OPEN_FILES)}"]
+    words += ["--ulimit", f"nproc={_at_most(resource.RLIMIT_NPROC, _PROCESS_IDS)}"]
     words += ["--label", f"{OWNER_LABEL}={owner()}", "--label", f"{ALIVE_LABEL}={ours / 'alive'}"]
     if engine.name == "podman":
-        words += ["--ulimit", f"nproc={_at_most(resource.RLIMIT_NPROC, _PROCESS_IDS)}"]
         # Not the host's proxy variables, which may hold passwords; no unlimited file systems in memory.
         words += ["--http-proxy=false", "--read-only-tmpfs=false"]
         if os.geteuid():
