@@ -51,7 +51,8 @@ FILES = {
     "tests/test_shown.py": SHOWN,
     "pytest.ini": "[pytest]\naddopts =\n",
 }
-NAME = "acme__calc.12345678.func_pm_x__1"
+IMAGE = images.IMAGE.replace("_calc.", "_graded.")  # of its own: other tests make theirs at the same time
+NAME = "acme__graded.12345678.func_pm_x__1"
 F2P = ["tests/test_hidden.py::test_clamp", "tests/test_hidden.py::test_sign"]
 P2P = ["tests/test_hidden.py::test_low", "tests/test_shown.py::test_add"]
 
@@ -130,7 +131,7 @@ def bug() -> str:
 def build(folder: Path) -> str:
     """Make SWE-smith's image of the bug; return its name."""
     branch = [{"calc/ops.py": BUGGY}, {"tests/test_hidden.py": None}]
-    return images.build(folder, images.IMAGE, {"main": [FILES], NAME: branch}, {})
+    return images.build(folder, IMAGE, {"main": [FILES], NAME: branch}, {})
 
 
 def write(folder: Path, *, in_image: bool) -> Path:
@@ -141,7 +142,7 @@ def write(folder: Path, *, in_image: bool) -> Path:
         (folder / "source" / name).write_text(text)
     lines = ['name = "acme/calc"', "cpu_seconds = 4"]
     if in_image:
-        lines.append(f'source = "image:{images.IMAGE}"')
+        lines.append(f'source = "image:{IMAGE}"')
     else:
         lines += ['source = "path:source"', f"environment = {json.dumps(environment(folder))}"]
     (folder / "repository.toml").write_text("\n".join(lines) + "\n")
@@ -152,7 +153,7 @@ def write(folder: Path, *, in_image: bool) -> Path:
         "FAIL_TO_PASS": F2P,
         "PASS_TO_PASS": P2P,
         "problem_statement": "clamp(5, 0, 9) is 0, and sign(-3) is 1.",
-        "image_name": images.IMAGE if in_image else "",
+        "image_name": IMAGE if in_image else "",
     }
     (folder / "tasks.jsonl").write_text(json.dumps(row) + "\n")
     return folder
@@ -172,7 +173,7 @@ def smith(patches: dict[str, str]) -> dict[str, bool]:
     @dataclass
     class Calc(PythonProfile):
         owner: str = "acme"
-        repo: str = "calc"
+        repo: str = "graded"
         commit: str = "12345678"
         _cache_image_exists = True
         _cache_repo_private: bool = False
@@ -180,7 +181,12 @@ def smith(patches: dict[str, str]) -> dict[str, bool]:
     registry.register_profile(Calc)
     found = {}
     for number, (name, text) in enumerate(patches.items()):
-        row = {KEY_INSTANCE_ID: NAME, "repo": "swesmith/acme__calc.12345678", "FAIL_TO_PASS": F2P, "PASS_TO_PASS": P2P}
+        row = {
+            KEY_INSTANCE_ID: NAME,
+            "repo": "swesmith/acme__graded.12345678",
+            "FAIL_TO_PASS": F2P,
+            "PASS_TO_PASS": P2P,
+        }
         seconds = 20 if "never ends" in name else 120
         run_patch_in_container(row, str(number), RUN_EVALUATION_LOG_DIR, seconds, patch=text, commit=NAME)
         log = RUN_EVALUATION_LOG_DIR / str(number) / NAME / LOG_TEST_OUTPUT
