@@ -61,7 +61,7 @@ def test_real_rollouts_give_the_same_ledger_for_any_number_of_workers(calc, tmp_
 
 @pytest.mark.heavy
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", [n for n in ("deepdiff", "pygments") if (EXAMPLES / n).is_dir()])
+@pytest.mark.parametrize("name", [n for n in ("deepdiff", "pygments") if (EXAMPLES / n / "tasks.jsonl").is_file()])
 def test_a_small_evolution_on_a_real_library(name, tmp_path):
     """What docs/real-runs.md shows whole: the library's own source, bugs and tests, real agents, the scripted model."""
     need("bwrap")
