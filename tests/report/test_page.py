@@ -19,6 +19,7 @@ from tests.cli.banks import sample
 from tests.report.runs import Maker
 from tests.tools import need, need_module
 from valve_plugin.cli.history import words
+from valve_plugin.cli.report import _labels
 from valve_plugin.report.details import attempts
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.page import inert, page
@@ -153,6 +154,11 @@ def test_the_command_tells_what_it_wants(tmp_path: Path, data_dir: Path) -> None
         done = valve("report", *args)
         assert done.returncode != 0
         assert said in done.stderr
+
+
+def test_banks_are_called_by_what_tells_them_apart() -> None:
+    assert _labels([Path("/runs/gated/bank"), Path("/runs/ungated/bank")]) == ["A, gated", "B, ungated"]
+    assert _labels([Path("/runs/x/.valve"), Path("/runs/x/other")]) == ["A, .valve", "B, other"]
 
 
 def test_numbers_of_every_figure_are_json(tmp_path: Path, data_dir: Path) -> None:

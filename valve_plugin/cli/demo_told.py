@@ -65,6 +65,8 @@ class Told:
         output.say(f"banks and ledgers: {folder}/*/bank; attempts, trajectories and telemetry: {folder}/*/local")
         for command in ("bank log", "bank list", "certify"):
             output.say(f"  valve {command} --bank {shlex.quote(str(self.gated.store.dir))}")
+        both = " ".join(shlex.quote(str(run.store.dir)) for run in (self.gated, self.ungated))
+        output.say(f"  valve report --compare {both} --open")
         output.say(BANNER, style="bold yellow")
 
     def _table(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,7 +70,7 @@ def report(
     from valve_plugin.report.facts import run_facts
 
     stores = _stores(banks or [], bank, compare=compare)
-    labels = [str(path) for path in banks or []] if compare else [""]
+    labels = _labels(banks or []) if compare else [""]
     runs = [run_facts(store, words, label) for store, label in zip(stores, labels, strict=True)]
     if json:
         output.emit_json({"runs": runs})
@@ -96,6 +97,16 @@ def _stores(banks: list[Path], bank: str, *, compare: bool) -> list[BankStore]:
     if not compare and banks:
         raise ConfigError(f"{banks[0]}: name one bank with --bank, or two with --compare A B")
     return [open_bank(str(path)) for path in banks] if compare else [open_bank(bank)]
+
+
+def _labels(banks: list[Path]) -> list[str]:
+    """What tells two banks apart: `A, gated` and `B, ungated` for runs/gated/bank and runs/ungated/bank."""
+    paths = [path.resolve() for path in banks]
+    common = os.path.commonpath(paths)
+    names = [path.relative_to(common) for path in paths]
+    short = [name.parent if name.name in ("bank", ".valve") and len(name.parts) > 1 else name for name in names]
+    told = short if len(set(short)) == len(short) else names
+    return [f"{letter}, {name}" for letter, name in zip("AB", told, strict=True)]
 
 
 def _write_figures(folder: Path, runs: Sequence[Run]) -> None:

@@ -211,10 +211,10 @@ def _checkpoints(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
 def _growth(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
     end = max((p.position for p in run.stream), default=0)
     places = [s.position for s in run.sizes] + [end]
-    colour = (ACCENT, SECOND)[number % 2]
+    colour, lines = ((ACCENT, ("-", ":")), (SECOND, ("--", "-.")))[number % 2]
     name = "" if alone else f"{'AB'[number % 2]}: "
-    for line, kind, sizes in (("-", "principles", [s.principles for s in run.sizes]),
-                              (":", "skills", [s.skills for s in run.sizes])):  # fmt: skip
+    kinds = {"principles": [s.principles for s in run.sizes], "skills": [s.skills for s in run.sizes]}
+    for line, (kind, sizes) in zip(lines, kinds.items(), strict=True):
         axes.step(places, [*sizes, sizes[-1]], line, where="post", color=colour, linewidth=1.6, label=f"{name}{kind}")
 
 

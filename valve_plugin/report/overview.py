@@ -25,16 +25,26 @@ def points(rate: float) -> str:
     return f"{100 * rate:+.1f} points"
 
 
+def duration(hours: float) -> str:
+    """Return a time to read: `4 min`, `2.5 h`."""
+    return f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
+
+
+def counted(number: int, one: str) -> str:
+    """Return `1 skill`, `2 skills`."""
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
+
+
 def _better(run: Run) -> Answer:
     question = "Is this bank better?"
     accepted = [g for g in run.gates if g.decision == "accept"]
     if not run.version:
-        judged = f"{len(run.gates)} proposals were judged" if run.gates else "no proposal was judged yet"
-        return Answer(question, "It is empty", f"{judged}; nothing was accepted, so agents run as without it.")
+        judged = f"{counted(len(run.gates), 'proposal')} judged" if run.gates else "no proposal was judged yet"
+        return Answer(question, "It is empty", f"{judged}; nothing came in, so agents run as without it.")
     if not accepted:
         return Answer(question, "Unknown", "Its items were taken without a gate: nothing was measured against them.")
     safe = [m for m in run.certificate.moves if not m.vacuous and m.floor >= 0]
-    why = f"{len(accepted)} of {len(run.gates)} proposals gained by the margin on the panel and came in."
+    why = f"{len(accepted)} of {counted(len(run.gates), 'proposal')} gained by the margin on the panel and came in."
     return Answer(question, "Yes, on its panel" if len(safe) < len(accepted) else "Yes, certified", why)
 
 
@@ -88,7 +98,8 @@ def _how_sure(run: Run) -> Answer:
         return Answer(
             question,
             "The bounds say nothing",
-            f"All {len(moves)} certificates are vacuous at this panel size; `valve plan` says what would do.{rests}",
+            f"{counted(len(moves), 'certificate')}, each vacuous at this panel size; `valve plan` says what would do."
+            f"{rests}",
         )
     worst = min(speaking, key=lambda m: m.floor)
     return Answer(
@@ -108,6 +119,6 @@ def _cost(run: Run) -> Answer:
     money = f"${usd:,.2f}" if usd else "no recorded price"
     return Answer(
         question,
-        f"{rollouts:,} rollouts, {hours:.1f} h",
-        f"{gate / rollouts:.0%} of the rollouts are the gate's; {money}. Hours are rollouts one after the other.",
+        f"{rollouts:,} rollouts, {duration(hours)}",
+        f"{gate / rollouts:.0%} of the rollouts are the gate's; {money}. The time is of rollouts one after the other.",
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from valve_plugin import __version__
 from valve_plugin.errors import ConfigError
 from valve_plugin.report.figures import figures, inline
-from valve_plugin.report.overview import overview, points
+from valve_plugin.report.overview import counted, duration, overview, points
 from valve_plugin.report.run import Cell, Column, Proposed, Run, Spent
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
     parts = [_part(run, number, len(runs)) for number, run in enumerate(runs)]
     drawn, missing = _drawn(runs)
     return _environment().get_template("page.html.j2").render(
-        title=" against ".join(run.label for run in runs),
+        title=runs[0].label if len(runs) == 1 else f"{runs[0].repo}: {' against '.join(run.label for run in runs)}",
         simulated=any(run.simulated for run in runs),
         policy=_policy(css, js),
         css=Markup(css),  # noqa: S704 (a file of this package)
@@ -97,9 +97,9 @@ def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
         "stream tasks": [str(len(r.stream)) for r in runs],
         "resolved in the stream": [_resolved(r) for r in runs],
         "accepts of gates": [f"{sum(g.decision == 'accept' for g in r.gates)} of {len(r.gates)}" for r in runs],
-        "bank": [f"{r.principles} principles, {r.skills} skills" for r in runs],
+        "bank": [f"{counted(r.principles, 'principle')}, {counted(r.skills, 'skill')}" for r in runs],
         "panel passes, first → last": [_first_last(r) for r in runs],
-        "hours of rollouts, without evaluation": [f"{total(r.spent).hours:.2f}" for r in runs],
+        "time of rollouts, without evaluation": [duration(total(r.spent).hours) for r in runs],
         "US dollars": [f"{usd:.2f}" if (usd := total(r.spent).usd) else "not recorded" for r in runs],
     }
     return list(table.items())
@@ -190,6 +190,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "points": points,
         "signed": signed,
+        "counted": counted,
         "inert": inert,
         "pretty": pretty,
         "difference": difference,
