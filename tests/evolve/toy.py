@@ -2,7 +2,8 @@
 
 Its outcomes depend on task, ordinal and context alone; how long each takes is random. `$TOY_DOWN` may name a file:
 while it exists, the rollouts it lists are errored, by a fault of kind `$TOY_FAULT` if that is set. `$TOY_LOST` is the
-share of tries that are lost at random. With `$TOY_ASKS`, extraction is left to the built-in step.
+share of tries that are lost at random. With `$TOY_ASKS`, extraction is left to the built-in step. `$TOY_CLOCK`
+may name a file: the wall clock is off by the seconds it holds, whenever it is read.
 """
 
 import os
@@ -16,6 +17,10 @@ from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Attempt, Item, Proposal
 
 valve_plugin.gate.guard.PAUSES = (0.01,) * 6
+
+if "TOY_CLOCK" in os.environ:
+    right = time.time
+    time.time = lambda: right() + float(Path(os.environ["TOY_CLOCK"]).read_text() or 0)
 
 
 def draw(*key):
