@@ -71,7 +71,7 @@ def test_with_them_the_whole_stream_is(tmp_path: Path, data_dir: Path) -> None:
     assert run.stream_whole
     assert [p.position for p in run.stream] == list(range(1, 21))
     assert [p.task_id.rpartition("_")[2] for p in run.stream] == [str(n) for n in range(20)]
-    assert [(s.role, s.rollouts, s.hours) for s in run.spent] == [("attempts", 60, 0.5)]
+    assert [(s.role, s.rollouts, s.hours) for s in run.spent] == [("solver", 60, 0.5)]
     assert len(run.gates) == 4
     assert all(r.attempt for item in run.items for r in item.sources)
 

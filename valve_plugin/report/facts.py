@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from valve_plugin.bank import verify
 from valve_plugin.bank.entries import Entry, Judged, PanelFixed
@@ -20,8 +20,8 @@ from valve_plugin.report.run import Checkpoint, Line, PanelFacts, Rollout, Run, 
 from valve_plugin.report.run_items import items
 from valve_plugin.report.run_panel import Kept, came_in, columns, gates, scores
 from valve_plugin.rollouts.worker import SCRIPTED_MODEL
+from valve_plugin.theory.budget import by_role
 
-_ROLE = {"evolve": "attempts", "panel": "gate", "eval": "evaluation", "live": "live"}
 _PLACE = re.compile(r"line (\d+)")
 
 
@@ -61,7 +61,7 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
         sizes=_sizes(entries, points, store),
         columns=columns(entries, kept),
         items=items(entries, store.bank, attempts, store.local.usage()),
-        spent=spent(attempts),
+        spent=spent(attempts, store.local.told("calls")),
         certificate=certificate,
         ledger=tuple(_line(n, e, words, by_line.get(n, "")) for n, e in enumerate(entries, 1)),
         problems=tuple(f"{f.file}: {f.message}" for f in faults if not _PLACE.match(f.place)),
@@ -107,21 +107,19 @@ def checkpoints(points: Iterable[Point]) -> tuple[Checkpoint, ...]:
     return tuple(found)
 
 
-def spent(attempts: Iterable[Attempt]) -> tuple[Spent, ...]:
-    """Return rollouts, dollars and hours by role; roles that did nothing are left out."""
-    groups: Mapping[str, list[Attempt]] = defaultdict(list)
-    for a in attempts:
-        groups[_ROLE[a.source]].append(a)
-    roles: tuple[Any, ...] = get_args(Spent.__annotations__["role"]) or tuple(_ROLE.values())
+def spent(attempts: Iterable[Attempt], calls: Iterable[Mapping[str, Any]]) -> tuple[Spent, ...]:
+    """Return what the run took by role; roles that did nothing are left out, and so are a person's own live runs.
+
+    Args:
+        attempts: rollouts kept on this machine.
+        calls: records of the extractor's calls.
+    """
+    rollouts = [
+        {"source": a.source, "cost_usd": a.cost_usd, "seconds": a.seconds} for a in attempts if a.source != "live"
+    ]
     return tuple(
-        Spent(
-            role=role,
-            rollouts=len(groups[role]),
-            usd=round(sum(a.cost_usd for a in groups[role]), 6),
-            hours=round(sum(a.seconds for a in groups[role]) / 3600, 6),
-        )
-        for role in roles
-        if groups[role]
+        Spent(role=role, rollouts=sum_.rollouts, usd=round(sum_.usd, 6), hours=round(sum_.hours, 6))
+        for role, sum_ in by_role([*rollouts, *calls]).items()
     )
 
 

@@ -269,7 +269,7 @@ def _shapes(axes: Axes) -> None:
 
 def _cost(runs: Sequence[Run]) -> Canvas:
     canvas, axes = _new(0.6 + 0.5 * len(runs) + 0.6, nrows=1)
-    hatches = {"attempts": "", "gate": "///", "extraction": "...", "live": "xx", "evaluation": "\\\\"}
+    hatches = {"solver": "", "gate": "///", "extractor": "...", "evaluation": "xx"}
     for row, run in enumerate(runs):
         left = 0.0
         for spent in sorted(run.spent, key=lambda s: s.role == "evaluation"):

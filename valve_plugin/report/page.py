@@ -109,7 +109,7 @@ def total(spent: Sequence[Spent]) -> Spent:
     """Return the run's own sum: all roles but evaluation."""
     own = [s for s in spent if s.role != "evaluation"]
     return Spent(
-        role="attempts",
+        role="solver",
         rollouts=sum(s.rollouts for s in own),
         usd=sum(s.usd for s in own),
         hours=sum(s.hours for s in own),

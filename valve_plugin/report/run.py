@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from valve_plugin.records import AttemptOutcome, Kind, Outcome, Pairing, Record
 from valve_plugin.report.certify import Certificate
+from valve_plugin.theory.budget import Role
 
 GateDecision = Literal["accept", "reject", "indecisive"]
 ItemState = Literal["accepted", "taken", "rejected", "waiting", "near-duplicate", "merged", "withheld"]
@@ -149,8 +150,9 @@ class Checkpoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Spent(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one role of the run took, as recorded on this machine."""
 
-    role: Literal["attempts", "gate", "evaluation", "live", "extraction"]
+    role: Role
     rollouts: int
+    """Of the extractor: calls."""
     usd: float
     hours: float
     """Of rollouts, one after the other; several workers take less wall-clock time."""
