@@ -214,7 +214,7 @@ def sealed(entries: Sequence[Entry]) -> tuple[bool | None, str]:
     if fixed < read:
         return True, f"{where}, so nothing was chosen by it; the last version is certified, never the peak"
     between = list(enumerate(entries, start=1))[read:fixed]
-    chosen = [(n, e) for n, e in between if not isinstance(e, Proposed | Judged | Taken | Baseline | Evaluated)]
+    chosen = [(n, e) for n, e in between if _a_choice(e)]
     if chosen:
         line, entry = chosen[0]
         return (
@@ -222,6 +222,13 @@ def sealed(entries: Sequence[Entry]) -> tuple[bool | None, str]:
             f"{where}: in between, line {line} ({type(entry).__name__}) was a choice, so this is no certificate",
         )
     return None, f"{where}: fine if nobody stopped or steered the run by what the holdout said"
+
+
+def _a_choice(entry: Entry) -> bool:
+    """Whether a person decided it; evolution alone proposes, judges and measures."""
+    if isinstance(entry, Proposed):
+        return bool(entry.proposal.removed) and not entry.attempts  # a retirement
+    return not isinstance(entry, Judged | Taken | Baseline | Evaluated)
 
 
 def _contents(reading: Reading) -> set[str]:

@@ -9,6 +9,7 @@ import typer
 
 from valve_plugin.cli import bank_review, output
 from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, open_bank
+from valve_plugin.cli.retire import retire
 from valve_plugin.errors import ConfigError, ValveError
 
 if TYPE_CHECKING:
@@ -57,6 +58,13 @@ def register(app: typer.Typer) -> None:
         ),
     )(verify)
     bank_review.add(group)
+    group.command(
+        "retire",
+        epilog=examples(
+            "valve bank retire check-callers-first        # the gate decides, and it counts as a query",
+            "valve bank retire skill/check --tasks tasks/",
+        ),
+    )(retire)
     app.add_typer(group, name="bank")
 
 
@@ -98,7 +106,7 @@ def show(
 ) -> None:
     """Show one item and where it came from."""
     store = open_bank(bank)
-    item = _find(store.bank if at is None else store.at(at), name)
+    item = find(store.bank if at is None else store.at(at), name)
     if json:
         output.emit_json(_facts(item, store.local.usage()))
     elif raw:
@@ -178,7 +186,7 @@ def verify(
         raise typer.Exit(output.FINDING)
 
 
-def _find(bank: Bank, name: str) -> Item:
+def find(bank: Bank, name: str) -> Item:
     """Return the item called `name`, or kind/name.
 
     Raises:

@@ -1,0 +1,54 @@
+"""`valve bank retire`: the bank without the item is judged like any other move."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.evolve.conftest import calc, evolve, toy, whole  # noqa: F401 (fixtures)
+from valve_plugin.bank.entries import Judged, Proposed
+from valve_plugin.bank.store import BankStore
+from valve_plugin.bank.verify import verify
+from valve_plugin.cli import app
+
+ASK = ("--unsafe-local", "-c", 'plugins=["valve","toy"]', "-c", "model=toy", "-c", "embedding=hashing")
+
+
+@pytest.fixture
+def bank(whole, toy, calc, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.syspath_prepend(str(toy))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("TOY_SECONDS", "0")
+    return shutil.copytree(whole, tmp_path / "bank")
+
+
+def test_the_gate_decides_and_the_ledger_says_so(bank, calc):  # noqa: F811
+    store = BankStore.open(bank)
+    item, before, used = store.bank.items[0], store.bank, store.queries_used()
+    done = CliRunner().invoke(
+        app, ["bank", "retire", item.name, "--bank", str(bank), "--tasks", str(calc), *ASK, "--json"]
+    )
+    facts = json.loads(done.stdout)
+    store.refresh()
+    *_, proposed, judged = store.entries()
+    assert isinstance(proposed, Proposed)
+    assert proposed.proposal.removed == (item.key,)
+    assert isinstance(judged, Judged)
+    assert store.queries_used() == used + 1, "it counts as a query"
+    assert facts["retired"] == (judged.verdict.decision == "accept")
+    assert done.exit_code == (0 if facts["retired"] else 1)
+    left = {i.key for i in store.bank.items}
+    assert left == {i.key for i in before.items} - ({item.key} if facts["retired"] else set())
+    unchanged = {o.context_hash for o in judged.verdict.reused}
+    assert unchanged.isdisjoint(o.context_hash for o in judged.verdict.outcomes), "only changed contexts are run again"
+    assert verify(bank) == []
+
+
+def test_an_item_that_is_not_there(bank, calc):  # noqa: F811
+    done = CliRunner().invoke(app, ["bank", "retire", "nothing", "--bank", str(bank), "--tasks", str(calc), *ASK])
+    assert done.exit_code == 2
+    assert "no item 'nothing'" in done.stderr
