@@ -109,6 +109,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Rollouts one run may start; 0: no limit. Those that ran before cost nothing."""
     max_hours: Annotated[float, Meta(ge=0)] = 0.0
     """Hours of wall clock after which one run starts nothing new; 0: no limit."""
+    run_ahead: Annotated[int, Meta(ge=0, le=100)] = 0
+    """Next tasks of the stream that idle workers may attempt meanwhile. An accept wastes what it changes, so: none."""
     unsafe_local: bool = False
     """Run unattended rollouts without a sandbox. Only for code and models you trust."""
 

@@ -20,13 +20,14 @@ def evolve(steps: Steps, stream: Sequence[Task]) -> None:
     Source: sec:valve-framework, app:impl-agent.
     """
     settle(steps)
-    for task in steps.remaining(stream):
-        context = steps.retrieve(task)
-        attempts = steps.attempt(task, context)
-        if material := steps.material(attempts):
-            proposal = steps.extract(task.problem_statement, material)
-            steps.record(proposal, material)
-            settle(steps)
+    with steps.ahead:
+        for task in steps.remaining(stream):
+            context = steps.retrieve(task)
+            attempts = steps.attempt(task, context)
+            if material := steps.material(attempts):
+                proposal = steps.extract(task.problem_statement, material)
+                steps.record(proposal, material)
+                settle(steps)
 
 
 def settle(steps: Steps) -> None:

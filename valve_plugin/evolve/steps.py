@@ -18,6 +18,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, InfrastructureError, PluginError, StaleVerdictError
+from valve_plugin.evolve.ahead import Ahead
 from valve_plugin.extract import cost
 from valve_plugin.extract.digest import digest
 from valve_plugin.extract.duplicates import split
@@ -42,6 +43,8 @@ class Steps:
         settings = panel_settings(settings, fixed_panel(store))
         self.settings = replace(settings, attempts=settings.attempts or ATTEMPTS)
         self.guard = Guard(self.hook.valve_attempt, limits_of(settings))
+        self.ahead = Ahead(self._durable, settings.workers)
+        self._upcoming: Sequence[Task] = ()
         self._observed: set[tuple[str, int]] = set()
 
     def remaining(self, stream: Sequence[Task]) -> Iterator[Task]:
@@ -54,6 +57,8 @@ class Steps:
             if len(self._learned(ids)) >= self.settings.max_mixed:
                 return
             self._tell("task_started", task_id=ids[position], position=position + 1, of=len(ids))
+            self._upcoming = stream[position : position + 1 + self.settings.run_ahead]
+            self._run_ahead()
             yield stream[position]
 
     def retrieve(self, task: Task) -> Context:
@@ -70,12 +75,13 @@ class Steps:
             InfrastructureError: one is errored, also after retries: it is no failure, so the run pauses here.
             BudgetError: a limit is reached; those that ran are kept.
         """
-        first = self.store.ordinals(task.instance_id, context.hash)
-        cells = [Cell(task, context, first + n) for n in range(self.settings.attempts)]
-        run = partial(durable, self.guard, self.store.local, self.settings)
+        cells = self._cells(task, context)
+        self.ahead.busy(len(cells))
         with LocalExecutor(min(self.settings.workers, len(cells))) as executor:
-            jobs = [executor.submit(partial(run, cell, "evolve")) for cell in cells]
+            jobs = [executor.submit(partial(self.ahead.first, cell)) for cell in cells]
             attempts = [self._finished(attempt) for _, attempt in finished(jobs)]
+        self.ahead.busy(0)
+        self._upcoming = self._upcoming[1:]
         self.guard.check()
         lost = [a for a in attempts if a.outcome == "errored"]
         if lost:
@@ -176,6 +182,7 @@ class Steps:
         except StaleVerdictError as e:
             self._tell("stale", proposal_id=proposal.id, reason=str(e))
             return
+        self._run_ahead()  # an accept may have changed contexts
         about = {"proposal_id": proposal.id, "task_id": proposal.task_id, "version": self.store.bank.version}
         if isinstance(decision, Taken):
             self._tell("taken", **about)
@@ -208,7 +215,8 @@ class Steps:
         try:
             yield
         finally:
-            for record in islice(told("rollouts"), before, None):
+            noted = islice(told("rollouts"), before, None)
+            for record in (r for r in noted if r["source"] == "panel"):  # what ran ahead is charged already
                 self.guard.spend(record["cost_usd"], 1)
                 if (record["task_id"], record["ordinal"]) not in self._observed:
                     self._tell("rollout_unused", **record)
@@ -217,9 +225,24 @@ class Steps:
         self._tell("attempt_finished", **telemetry(attempt), replayed=not self.guard.ran(attempt))
         return attempt
 
+    def _cells(self, task: Task, context: Context) -> list[Cell]:
+        first = self.store.ordinals(task.instance_id, context.hash)
+        return [Cell(task, context, first + n) for n in range(self.settings.attempts)]
+
+    def _durable(self, cell: Cell) -> Attempt:
+        return durable(self.guard, self.store.local, self.settings, cell, "evolve")
+
+    def _run_ahead(self) -> None:
+        """Let idle workers attempt the task that is next, and those behind it, under the bank's present contexts."""
+        if self.settings.run_ahead:
+            self.ahead.plan([cell for task in self._upcoming for cell in self._cells(task, self.retrieve(task))])
+
     def _observe(self, name: str, data: Mapping[str, Any]) -> None:
-        if name == "rollout_finished":
+        if name in ("baseline_started", "gate_started", "confirm_started"):
+            self.ahead.busy(data["rollouts"])
+        elif name == "rollout_finished":
             self._observed.add((data["task_id"], data["ordinal"]))
+            self.ahead.busy(data["of"] - data["done"])
         self.hook.valve_event(name=name, data=data)
 
     def _tell(self, event: str, **data: Any) -> None:

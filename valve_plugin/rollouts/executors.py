@@ -10,7 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
@@ -24,6 +25,10 @@ class Executor(Protocol):
         """Queue a job; its future holds what it returns or raises, or CancelledError after `kill`."""
         ...
 
+    def cancel(self, job: Future[Any]) -> None:
+        """Drop one job, or end its rollout; its future ends with CancelledError. Fine when it is done."""
+        ...
+
     def kill(self) -> None:
         """Drop queued jobs and end running rollouts; their futures end with CancelledError. Idempotent."""
         ...
@@ -33,16 +38,25 @@ class LocalExecutor:
     """Threads of this process; each rollout is a killable process of its own."""
 
     def __init__(self, workers: int) -> None:
-        self._stop = threading.Event()
+        self._stops: WeakKeyDictionary[Future[Any], threading.Event] = WeakKeyDictionary()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="valve-rollout")
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """See Executor."""
-        return self._pool.submit(self._run, job)
+        stop = threading.Event()
+        future = self._pool.submit(_stoppable, job, stop)
+        self._stops[future] = stop
+        return future
+
+    def cancel(self, job: Future[Any]) -> None:
+        """See Executor."""
+        if not job.cancel():
+            self._stops[job].set()
 
     def kill(self) -> None:
         """See Executor."""
-        self._stop.set()
+        for stop in list(self._stops.values()):
+            stop.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> LocalExecutor:
@@ -56,14 +70,15 @@ class LocalExecutor:
             self.kill()
         self._pool.shutdown(wait=True)
 
-    def _run(self, job: Callable[[], T]) -> T:
-        token = _STOP.set(self._stop)
-        try:
-            return job()
-        finally:
-            _STOP.reset(token)
-
 
 def stopping() -> threading.Event | None:
-    """Return the event that is set when the executor running this job is killed; None outside of one."""
+    """Return the event that is set when this job is cancelled or its executor killed; None outside of one."""
     return _STOP.get()
+
+
+def _stoppable(job: Callable[[], T], stop: threading.Event) -> T:
+    token = _STOP.set(stop)
+    try:
+        return job()
+    finally:
+        _STOP.reset(token)

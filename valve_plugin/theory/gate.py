@@ -143,8 +143,8 @@ def stage(
 def pass_chance(passed: int, rollouts: int) -> Fraction:
     """Return the posterior mean of a panel task's chance to pass, after `passed` of `rollouts` recorded rollouts.
 
-    The prior is Beta(3/10, 3/10): most tasks nearly always pass or nearly always fail. A prior fitted to the ledger
-    stops no sooner (benchmarks/early_stop.py), and rationals give every machine the same order.
+    The prior is Beta(3/10, 3/10): most tasks nearly always pass or nearly always fail. To know the distribution that
+    tasks come from would stop gates no sooner (docs/engine.md), and rationals give every machine the same order.
     """
     return Fraction(3 + 10 * passed, 6 + 10 * rollouts)
 
