@@ -168,9 +168,7 @@ def compare(scratch: Path, rollouts: int, count: int, workers: int) -> None:
         first, last = (memory.peaks[i].get(name, 0) / 2**20 for i in (0, -1))
         print(f"peak memory, {name:<8} {first:>6.0f} MB in the first tenth, {last:>6.0f} MB in the last")
     left = leaked()
-    print(
-        f"left behind: {len(left)} processes, {len(list(Path(tempfile.gettempdir()).glob('valve-rollout-*')))} folders"
-    )
+    print(f"left behind: {len(left)} processes, {len(list(scratch.glob('valve-rollout-*')))} folders")
     print(f"{ours_minute / mini_minute:.1f} times the rollouts per minute of a loop over mini")
 
 
@@ -226,6 +224,7 @@ def main() -> None:
         graded(args.tasks, max(20, args.rollouts // 10), args.workers)
     with tempfile.TemporaryDirectory() as scratch, serving(SimpleNamespace(tasks=(TASK,))):
         os.environ.update(VALVE_DATA=f"{scratch}/data", MSWEA_GLOBAL_CONFIG_DIR=f"{scratch}/mini")
+        tempfile.tempdir = scratch  # what is left in there is ours
         compare(Path(scratch), args.rollouts, args.minis, args.workers)
 
 
