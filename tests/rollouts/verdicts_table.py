@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -179,20 +180,19 @@ def smith(patches: dict[str, str]) -> dict[str, bool]:
         _cache_repo_private: bool = False
 
     registry.register_profile(Calc)
-    found = {}
-    for number, (name, text) in enumerate(patches.items()):
-        row = {
-            KEY_INSTANCE_ID: NAME,
-            "repo": "swesmith/acme__graded.12345678",
-            "FAIL_TO_PASS": F2P,
-            "PASS_TO_PASS": P2P,
-        }
+
+    def graded(number: int, name: str, text: str) -> bool:
+        row = {KEY_INSTANCE_ID: NAME, "repo": f"swesmith/{NAME.rpartition('.')[0]}"}
+        row |= {"FAIL_TO_PASS": F2P, "PASS_TO_PASS": P2P}
         seconds = 20 if "never ends" in name else 120
         run_patch_in_container(row, str(number), RUN_EVALUATION_LOG_DIR, seconds, patch=text, commit=NAME)
         log = RUN_EVALUATION_LOG_DIR / str(number) / NAME / LOG_TEST_OUTPUT
         prediction = {KEY_INSTANCE_ID: NAME, KEY_PREDICTION: text}
-        found[name] = log.exists() and get_eval_report(prediction, row, str(log))["resolved"]
-    return found
+        return log.exists() and bool(get_eval_report(prediction, row, str(log))["resolved"])
+
+    with ThreadPoolExecutor(4) as pool:  # most of its time, it waits for its containers to stop
+        verdicts = pool.map(graded, range(len(patches)), patches, patches.values())
+        return dict(zip(patches, verdicts, strict=True))
 
 
 if __name__ == "__main__":
