@@ -211,7 +211,7 @@ def test_the_command(make, tasks, tmp_path, monkeypatch):
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert done.stdout == EXPECTED
-    assert "left" in done.stderr
+    assert "[16/16]" in done.stderr
     again = CliRunner().invoke(app, [*arguments[:1], *arguments[2:], "--json"])
     facts = json.loads(again.stdout)
     assert facts["checkpoints"][1]["line"] == 8
@@ -225,6 +225,23 @@ def test_the_command(make, tasks, tmp_path, monkeypatch):
     assert open_.exit_code == 3
     assert " to " in open_.stdout
     assert "not final; run again" in open_.stderr
+
+
+def test_each_item_alone_is_a_report_that_spends_the_holdout(make, tasks):
+    store = make("bank")
+    arguments = ["eval", str(tasks), "--bank", str(store.dir), *ASK, "--rollouts", "2", "--items"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    header, row, note = done.stdout.splitlines()
+    assert header.split("\t") == ["KIND", "NAME", "GAIN", "INTERVAL", "LINE"]
+    assert row.split("\t")[:3] == ["skill", "good", "+12.5"]
+    assert note.startswith("this holdout is spent")
+    facts = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    (item,) = facts["items"]
+    assert item["low"] <= item["gain"] <= item["high"]
+    entry = list(store.entries())[item["line"] - 1]
+    assert isinstance(entry, Evaluated)
+    assert entry.only == ("skill", "good")
 
 
 def test_nothing_to_evaluate_with(tmp_path, calc, installed):

@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
             "valve eval                          # step 0, every 10 mixed tasks, and the last version",
             "valve eval --version 0 --version 3  # these versions only",
             "valve eval --show                   # what is on record; runs nothing",
+            "valve eval --items                  # each item of the last version alone; spends the holdout",
             "valve eval tasks/ --workers 4 --json",
         ),
     )(evaluate)
@@ -43,6 +44,9 @@ def evaluate(
         int, typer.Option("--every", metavar="N", min=1, help="Mixed tasks from one checkpoint to the next.")
     ] = 10,
     rollouts: Annotated[int, typer.Option("--rollouts", metavar="R", min=1, help="Rollouts per task.")] = 3,
+    items: Annotated[
+        bool, typer.Option("--items", help="Measure each item of the last version alone, against version 0.")
+    ] = False,
     show: Annotated[bool, typer.Option("--show", help="Print what is on record and run nothing.")] = False,
     bank: BankDir = "",
     workers: Workers = None,
@@ -72,11 +76,17 @@ def evaluate(
         ):
             store = run.store
             wanted = version or [c.version for c in checkpoints(store.entries(), every)]
+            frozen = list(map(Frozen, dict.fromkeys(wanted)))
+            if items:
+                frozen = [Frozen(0), *(Frozen(store.bank.version, item.key) for item in store.bank.items)]
             evaluation = Evaluation(run.manager, store, run.settings, run.taskset, rollouts)
-            evaluation.run(
-                map(Frozen, dict.fromkeys(wanted)), lambda n, d: run.manager.hook.valve_event(name=n, data=d)
-            )
-    report(store, every, json=json, simulate=simulate)
+            evaluation.run(frozen, lambda n, d: run.manager.hook.valve_event(name=n, data=d))
+    if items:
+        from valve_plugin.cli.eval_items import report_items
+
+        report_items(store, json=json, simulate=simulate)
+    else:
+        report(store, every, json=json, simulate=simulate)
 
 
 def report(store: BankStore, every: int, *, json: bool = False, simulate: bool = False) -> None:
