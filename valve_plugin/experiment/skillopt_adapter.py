@@ -27,7 +27,7 @@ from valve_plugin.evolve.steps import ATTEMPTS
 from valve_plugin.experiment.conditions.skillopt import pieces
 from valve_plugin.extract.digest import digest
 from valve_plugin.gate.plan import Cell, panel_tasks
-from valve_plugin.gate.rollout import durable
+from valve_plugin.gate.rollout import durable, telemetry
 from valve_plugin.records import Attempt, Context, Task
 from valve_plugin.rollouts.executors import LocalExecutor
 
@@ -163,6 +163,8 @@ class Rollouts:
         with LocalExecutor(run.settings.workers) as executor:
             jobs = [executor.submit(partial(one, cell, source)) for cell in cells]
             attempts = [job.result() for job in jobs]
+        for attempt in attempts:
+            run.manager.hook.valve_event(name="attempt_finished", data=telemetry(attempt))
         lost = [a for a in attempts if a.outcome == "errored"]
         if lost:
             raise InfrastructureError(f"{len(lost)} rollouts errored ({lost[0].reason}); start again to go on")
