@@ -95,12 +95,13 @@ def killing(start, events):
     return begin
 
 
-@pytest.mark.parametrize("name", [n if n == "batch" else pytest.param(n, marks=pytest.mark.heavy) for n in OWN])
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", OWN)
 def test_killed_and_resumed_a_condition_ends_as_uninterrupted(name, calc, start, tmp_path):  # noqa: F811
     made = experiment(tmp_path, calc, name)
     (cell,) = cells(made)
     run_cell(made, cell, tmp_path / "whole", tmp_path, start, 1)
-    for events in (3, 9, 14, 21):
+    for events in (5, 13):
         try:
             run_cell(made, cell, tmp_path / "killed", tmp_path, killing(start, events), 2)
         except KeyboardInterrupt:
