@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import canonical, decode, plain
 from valve_plugin.errors import InfrastructureError, ValveError
 from valve_plugin.gate.panel import Line
-from valve_plugin.gate.stream import stream
+from valve_plugin.gate.stream import _nameless, _path, stream
 
 TOY = ("--unsafe-local", "-c", 'plugins=["valve","toy"]', "-c", "model=toy")
 pytestmark = pytest.mark.usefixtures("plugins")
@@ -57,8 +58,11 @@ def test_a_proposal_from_stdin_or_a_file(bank, calc, tmp_path):
     command = [sys.executable, "-m", "valve_plugin", "panel", "run", "--proposal", "-", "--bank", str(bank), *TOY]
     by_stdin = subprocess.run([*command, "--tasks", str(calc)], input=canonical(proposal), capture_output=True)
     assert by_stdin.returncode == 0, by_stdin.stderr
-    assert sorted(by_stdin.stdout.splitlines()) == sorted(by_file.stdout.encode().splitlines())
-    assert len(lines(by_file.stdout)) == 8
+    read, told = lines(by_file.stdout), lines(by_stdin.stdout.decode())
+    assert sorted(canonical(x.outcome) for x in told) == sorted(canonical(x.outcome) for x in read)
+    assert len(read) == 8
+    assert not any(x.telemetry["replayed"] for x in read)
+    assert all(x.telemetry["replayed"] for x in told), "the second run finds them in the journal"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +123,7 @@ import json
 from pathlib import Path
 from valve_plugin.codec import decode
 from valve_plugin.config import resolve
-from valve_plugin.gate.stream import stream
+from valve_plugin.gate.stream import _nameless, _path, stream
 from valve_plugin.records import Proposal
 proposal = decode(Path({str(tmp_path / "p.json")!r}).read_bytes(), Proposal, where="p")
 settings = resolve(json.loads(Path({str(tmp_path / "s.json")!r}).read_bytes()))
@@ -162,3 +166,11 @@ def test_verdicts_of_the_evolved_bank_came_from_such_runs(bank):
     assert {o.task_id for v in verdicts for o in v.outcomes} == {
         t.instance_id for t in BankStore.open(bank).panel().tasks
     }
+
+
+def test_what_a_panel_run_is_told_is_in_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with _nameless(b'{"model_kwargs": {"api_key": "secret"}}') as file:
+        told = subprocess.run(["cat", _path(file)], pass_fds=[file.fileno()], capture_output=True, check=True)
+        assert b"secret" in told.stdout
+        assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -120,3 +121,30 @@ def test_the_rehearsal_imports_what_a_first_call_would_and_leaves_no_thread():
     """
     done = subprocess.run(python(textwrap.dedent("\n" + code)), capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True", "1"]
+
+
+def test_what_a_killed_process_left_goes_with_the_next_one() -> None:
+    with tempfile.TemporaryDirectory() as short:  # a socket's path has to be short
+        environ = os.environ | {"TMPDIR": short}
+        lend = "from valve_plugin.rollouts import forks; print(forks.lend(), flush=True); input()"
+
+        def lending() -> tuple[subprocess.Popen[str], Path]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", lend], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            assert process.stdout is not None
+            return process, Path(process.stdout.readline().strip()).parent
+
+        alive, kept = lending()
+        killed, left = lending()
+        killed.kill()
+        killed.communicate()
+        assert left.is_dir()
+        for path in (kept, left):
+            os.utime(path, (0, 0))  # long ago
+        next_, _ = lending()
+        assert not left.exists()
+        assert kept.is_dir()
+        for process in (alive, next_):
+            process.communicate("\n")
+        assert list(Path(short).iterdir()) == []

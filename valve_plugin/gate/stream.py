@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
@@ -28,7 +28,7 @@ def stream(
     """Run `valve panel run` and yield its lines. Closing the generator stops the run and all its rollouts.
 
     Args:
-        settings: complete settings of the run; they travel in a private file, since they may hold keys.
+        settings: complete settings of the run; they travel in a file without a name, since they may hold keys.
         bank_dir: the bank.
         proposal: what to measure; None: the current bank.
         confirm: measure it on the rollouts after those of its first measurement.
@@ -38,35 +38,43 @@ def stream(
         InfrastructureError: the run ended with that kind of error, or died.
         ValveError: the run was used wrongly; the message is its own.
     """
-    with tempfile.TemporaryDirectory(prefix="valve-gate-") as private:
-        asked = Path(private)
-        with (asked / "stderr").open("wb+") as errors:
-            process = subprocess.Popen(
-                _command(settings, bank_dir, proposal, asked, ["--confirm"] * confirm),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,  # Ctrl-C reaches us alone, and we end it
-            )
-            try:
-                assert process.stdout is not None
-                for raw in process.stdout:
-                    yield decode(raw, Line, where="valve panel run")
-                _check(process.wait(), errors)
-            finally:
-                _stop(process)
+    with ExitStack() as files:
+        errors = files.enter_context(tempfile.TemporaryFile())
+        settings_file = files.enter_context(_nameless(canonical(plain(settings))))
+        what, proposal_file = ["--current"], None
+        if proposal is not None:
+            proposal_file = files.enter_context(_nameless(canonical(proposal)))
+            what = ["--proposal", _path(proposal_file)]
+        command = python(VALVE, "panel", "run", "--bank", str(bank_dir), *what, "--settings", _path(settings_file))
+        command += [*["--confirm"] * confirm, "--parent", str(os.getpid()), "--fork-server", forks.lend()]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            pass_fds=[file.fileno() for file in (settings_file, proposal_file) if file is not None],
+            start_new_session=True,  # Ctrl-C reaches us alone, and we end it
+        )
+        try:
+            assert process.stdout is not None
+            for raw in process.stdout:
+                yield decode(raw, Line, where="valve panel run")
+            _check(process.wait(), errors)
+        finally:
+            _stop(process)
 
 
-def _command(
-    settings: Settings, bank_dir: Path, proposal: Proposal | None, asked: Path, options: list[str]
-) -> list[str]:
-    (asked / "settings.json").write_bytes(canonical(plain(settings)))
-    what = ["--current"]
-    if proposal is not None:
-        (asked / "proposal.json").write_bytes(canonical(proposal))
-        what = ["--proposal", str(asked / "proposal.json")]
-    command = python(VALVE, "panel", "run", "--bank", str(bank_dir), *what, "--settings", str(asked / "settings.json"))
-    return [*command, *options, "--parent", str(os.getpid()), "--fork-server", forks.lend()]
+def _nameless(data: bytes) -> IO[bytes]:
+    """Return an open file that has no name, so that it is gone with the processes that hold it, whatever ends them."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
+    file.write(data)
+    file.seek(0)
+    return file
+
+
+def _path(file: IO[bytes]) -> str:
+    """The name under which a process that inherits the file opens it."""
+    return f"/dev/fd/{file.fileno()}"
 
 
 def _check(code: int, errors: IO[bytes]) -> None:

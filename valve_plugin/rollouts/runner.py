@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -24,6 +23,7 @@ from valve_plugin.rollouts import forks
 from valve_plugin.rollouts.exits import one_line
 from valve_plugin.rollouts.fork_server import Request, ask
 from valve_plugin.rollouts.processes import kill_tree
+from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.worker import LOG, RESULT, TRAJECTORY, RolloutResult, RolloutSpec
 
 _POLL_SECONDS = 0.2
@@ -44,8 +44,7 @@ def run(spec: RolloutSpec, *, stop: threading.Event | None = None) -> RolloutRes
     Raises:
         CancelledError: it was stopped.
     """
-    with tempfile.TemporaryDirectory(prefix="valve-rollout-", ignore_cleanup_errors=True) as directory:
-        out = Path(directory)
+    with slot() as (_, out):
         overdue = _forked(Request(spec, out, dict(os.environ)), stop)
         return _result(out, spec.wall_seconds if overdue else None)
 
