@@ -9,7 +9,7 @@ from valve_plugin.report.certify import Certificate
 from valve_plugin.theory.budget import Role
 
 GateDecision = Literal["accept", "reject", "indecisive"]
-ItemState = Literal["accepted", "taken", "rejected", "waiting", "near-duplicate", "merged", "withheld"]
+ItemState = Literal["accepted", "taken", "retired", "rejected", "waiting", "near-duplicate", "merged", "withheld"]
 
 
 class Rollout(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     proposal_id: str
     task_id: str
     items: tuple[str, ...]
-    """`kind: name` of each proposed item."""
+    """`kind: name` of each proposed item, `without kind: name` of each that would go."""
     decision: GateDecision
     pairing: Pairing
     low: float

@@ -11,7 +11,7 @@ from valve_plugin.bank.entries import Entry, Judged, Taken
 from valve_plugin.bank.entries import Proposed as ProposedEntry
 from valve_plugin.records import Attempt, Bank, Item, Kind, Proposal, Verdict
 from valve_plugin.report.run import ItemState, Proposed, Rollout
-from valve_plugin.report.run_panel import Kept
+from valve_plugin.report.run_panel import Kept, came_in
 
 Key = tuple[Kind, str]
 
@@ -24,16 +24,17 @@ def items(
     now = {item.key: item for item in bank.items}
     fate = _fates(entries)
     lost = displaced(entries, attempts)
-    latest = {e.proposal.task_id: (n, e) for n, e in enumerate(entries, 1) if isinstance(e, ProposedEntry)}
+    stands = _standing(entries)
     noted = {e.proposal.task_id: kept.noted(e.attempts) for e in _proposed(entries) if e.attempts}
     found: list[Proposed] = []
-    for number, entry in latest.values():
-        proposal = entry.proposal
+    for number, proposal in _told(entries, fate):
         sources = noted.get(proposal.task_id, ())
-        state = fate.get(proposal.id, "waiting")
-        came_in = state in ("accepted", "taken")
+        decided = fate.get(proposal.id, "waiting")
+        entered = decided in ("accepted", "taken")
         for item in proposal.items:
-            kept_item = now.get(item.key, item) if came_in else item
+            here = stands.get(item.key) == proposal.id
+            kept_item = now[item.key] if here else item
+            state = "retired" if entered and not here else decided
             found.append(
                 Proposed(
                     **_where(proposal, number, sources),
@@ -43,7 +44,7 @@ def items(
                     text=item.text,
                     markdown=item.markdown,
                     scope_hint=item.scope_hint,
-                    version=kept_item.created_step if came_in else None,
+                    version=kept_item.created_step if here else None,
                     support=kept_item.support,
                     uses=uses.get(item.key, 0),
                     displaced=lost.get(proposal.id, ()),
@@ -82,6 +83,27 @@ def _without_own(
         if (o.task_id, o.context_hash) in contexts:
             seen[o.task_id] = contexts[o.task_id, o.context_hash] - own
     return seen
+
+
+def _told(entries: Sequence[Entry], fate: Mapping[str, ItemState]) -> Iterable[tuple[int, Proposal]]:
+    """Proposals with their lines: those decided about, and a task's last, which stands in for its others."""
+    last = {e.proposal.task_id: e.proposal.id for e in _proposed(entries)}
+    found = {e.proposal.id: (n, e.proposal) for n, e in enumerate(entries, 1) if isinstance(e, ProposedEntry)}
+    return [(n, p) for n, p in found.values() if p.id in fate or last[p.task_id] == p.id]
+
+
+def _standing(entries: Iterable[Entry]) -> dict[Key, str]:
+    """Item -> id of the proposal that brought in what the bank holds now."""
+    proposals: dict[str, Proposal] = {}
+    stands: dict[Key, str] = {}
+    for entry in entries:
+        if isinstance(entry, ProposedEntry):
+            proposals[entry.proposal.id] = entry.proposal
+        elif id_ := came_in(entry):
+            for key in proposals[id_].removed:
+                stands.pop(key, None)
+            stands |= {item.key: id_ for item in proposals[id_].items}
+    return stands
 
 
 def _duplicates(

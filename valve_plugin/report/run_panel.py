@@ -102,7 +102,7 @@ def _gate(number: int, line: int, v: Verdict, proposal: Proposal | None, move: M
         query=v.query,
         proposal_id=v.proposal_id,
         task_id=proposal.task_id if proposal else "",
-        items=tuple(f"{i.kind}: {i.name}" for i in proposal.items) if proposal else (),
+        items=_moves(proposal) if proposal else (),
         decision=v.decision,
         pairing=v.pairing,
         low=_rate(low, total),
@@ -116,6 +116,11 @@ def _gate(number: int, line: int, v: Verdict, proposal: Proposal | None, move: M
         unknown=sum(o.outcome == "errored" for o in judged),
         version=version,
     )
+
+
+def _moves(proposal: Proposal) -> tuple[str, ...]:
+    adds = tuple(f"{i.kind}: {i.name}" for i in proposal.items)
+    return adds + tuple(f"without {kind}: {name}" for kind, name in proposal.removed)
 
 
 def _rate(passes: int, total: int) -> float:
