@@ -130,7 +130,7 @@ def _point(task: str, position: int, rollouts: Sequence[Rollout], version: int, 
         passed=sum(r.outcome == "resolved" for r in rollouts),
         graded=sum(r.outcome in ("resolved", "unresolved") for r in rollouts),
         version=version,
-        rollouts=tuple(rollouts),
+        rollouts=tuple(sorted(rollouts, key=lambda r: r.ordinal)),
         accepted=accepted,
     )
 

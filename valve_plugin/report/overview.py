@@ -44,7 +44,7 @@ def _better(run: Run) -> Answer:
     if not accepted:
         return Answer(question, "Unknown", "Its items were taken without a gate: nothing was measured against them.")
     safe = [m for m in run.certificate.moves if not m.vacuous and m.floor >= 0]
-    why = f"{len(accepted)} of {counted(len(run.gates), 'proposal')} gained by the margin on the panel and came in."
+    why = f"{len(accepted)} of {counted(len(run.gates), 'proposal')} gained enough on the panel to be accepted."
     return Answer(question, "Yes, on its panel" if len(safe) < len(accepted) else "Yes, certified", why)
 
 
@@ -97,9 +97,9 @@ def _how_sure(run: Run) -> Answer:
     if not speaking:
         return Answer(
             question,
-            "The bounds say nothing",
-            f"{counted(len(moves), 'certificate')}, each vacuous at this panel size; `valve plan` says what would do."
-            f"{rests}",
+            "Not at all: too few tasks",
+            f"{counted(len(moves), 'certificate')}, each vacuous: a panel this small says nothing about other tasks. "
+            f"What would do: valve plan.{'' if run.checkpoints else ' No holdout was read.'}{rests}",
         )
     worst = min(speaking, key=lambda m: m.floor)
     return Answer(

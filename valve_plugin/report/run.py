@@ -53,6 +53,8 @@ class Column(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Literal["baseline", "gate", "measurement"]
     line: int
     """Number of the ledger line it is from."""
+    decision: GateDecision | None = None
+    """A gate's verdict."""
     cells: tuple[Cell, ...]
 
 

@@ -69,10 +69,11 @@ def columns(entries: Iterable[Entry], kept: Kept) -> tuple[Column, ...]:
             verdicts += 1
             v = entry.verdict
             cells = (*_cells(v.outcomes, kept, reused=False), *_cells(v.reused, kept, reused=True))
-            found.append(Column(label=f"G{verdicts}", kind="gate", line=number, cells=cells))
+            found.append(Column(label=f"G{verdicts}", kind="gate", line=number, decision=v.decision, cells=cells))
             if v.confirming:
                 cells = _cells(v.confirming, kept, reused=False)
-                found.append(Column(label=f"G{verdicts} again", kind="gate", line=number, cells=cells))
+                again = f"G{verdicts} again"
+                found.append(Column(label=again, kind="gate", line=number, decision=v.decision, cells=cells))
     return tuple(found)
 
 

@@ -60,11 +60,13 @@ const describe = (id) => {
   }
   return part;
 };
+dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-attempts]");
   if (!button) return;
   const body = dialog.querySelector("div");
   body.replaceChildren(...button.dataset.attempts.split(" ").map(describe));
+  dialog.scrollTop = 0;
   dialog.querySelector("h2").textContent = button.dataset.title || button.getAttribute("aria-label") || "Attempts";
   dialog.showModal();
 });
