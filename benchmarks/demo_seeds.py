@@ -102,7 +102,7 @@ def look(taskset: TaskSet, sizes: dict[str, int], limit: int, seed: int) -> Seen
 def in_process(simulation: Simulation, taskset: TaskSet, attempt: Any) -> Iterator[None]:
     """Ask the model, and run the panel, without leaving this process."""
 
-    def asked(settings: Any, model: str, messages: Any) -> str:
+    def asked(settings: Any, model: str, messages: Any, schema: str) -> str:
         return str(simulation.reply({"messages": messages})["choices"][0]["message"]["content"])
 
     def streamed(settings: Any, bank_dir: Path, proposal: Any, *, confirm: bool = False) -> Iterator[panel.Line]:
@@ -118,12 +118,12 @@ def in_process(simulation: Simulation, taskset: TaskSet, attempt: Any) -> Iterat
             planned = plan.continued(planned, settings.rollouts)
         yield from panel.run(attempt, store.local, settings, planned)
 
-    before = reflect._ask, judge.stream
-    reflect._ask, judge.stream = asked, streamed
+    before = reflect.ask, judge.stream
+    reflect.ask, judge.stream = asked, streamed
     try:
         yield
     finally:
-        reflect._ask, judge.stream = before
+        reflect.ask, judge.stream = before
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ class LocalStore:
 
         Its journal would answer for the new bank's rollouts, and its queue would be judged into it.
         """
-        if not self.dir.exists():
+        if not self.dir.exists() or not any(self.dir.iterdir()):
             return None
         for number in count(1):
             aside = self.dir.with_name(f"{self.dir.name}.before-{number}")

@@ -154,6 +154,8 @@ def _model(place: Place) -> Found:
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
+    litellm.suppress_debug_info = True  # else it prints advice to stdout
+
     try:
         litellm.completion(
             model=name,

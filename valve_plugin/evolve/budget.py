@@ -80,6 +80,8 @@ def _price(model: str) -> tuple[float, float] | None:
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else the import waits for the network
     import litellm  # 4 s, so only where dollars are asked for
 
+    litellm.suppress_debug_info = True  # else it prints advice to stdout
+
     registry = os.environ.get("LITELLM_MODEL_REGISTRY_PATH", "")
     if registry and Path(registry).is_file():  # as mini does
         litellm.utils.register_model(json.loads(Path(registry).read_text("utf-8")))

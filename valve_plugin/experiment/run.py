@@ -71,12 +71,12 @@ def run_cell(experiment: Experiment, cell: Cell, out: Path, root: Path, start: S
     """
     tasks = task_folder(experiment, cell, out, root)
     bank = out / cell.path / "bank"
-    share(bank, out / "shared")
     given = {**cell.settings(experiment), "workers": workers}
     learns = cell.condition.steps is not None or cell.condition.run is not None
     with start(
         str(tasks), str(bank), given, simulate=experiment.simulate, gated=cell.condition.gated, panel=learns
     ) as run:
+        share(bank, out / "shared")  # only now: what lies there before a bank is made is moved away
         evaluate = partial(_evaluate, run, experiment)
         evaluate([Frozen(0)])
         with _timed(run.manager, out / cell.path / TIMES, run.store):

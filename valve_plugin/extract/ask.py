@@ -41,6 +41,7 @@ def ask(settings: Settings, model: str, messages: list[dict[str, str]], schema: 
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else the import waits for the network
     import litellm  # 4 s, so not at import
 
+    litellm.suppress_debug_info = True  # else it prints advice to stdout, where results go
     arguments: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "max_retries": 0, **settings.model_kwargs}
     if litellm.supports_response_schema(model):
         wanted = {"name": schema, "schema": schemas.load(schema)}

@@ -59,6 +59,8 @@ def by_litellm(model: str) -> Ask:
     def ask(prompt: str) -> str:
         import litellm
 
+        litellm.suppress_debug_info = True  # else it prints advice to stdout
+
         try:
             answer = litellm.completion(model=model, messages=[{"role": "user", "content": prompt}], temperature=0)
         except Exception as e:

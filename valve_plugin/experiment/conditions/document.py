@@ -86,8 +86,9 @@ def edited(bank: Bank, edits: Sequence[tuple[Kind, Edit]]) -> Move:
         if removing:
             names.discard(target)
             _remove(move, target, bank)
+            origin = move.replaced.pop(target, target)  # this answer may have replaced it itself
             if edit.operation == "replace":
-                move.replaced[name] = target
+                move.replaced[name] = origin
         if edit.operation != "delete":
             names.add(name)
             move.drafts.append((kind, Draft(edit.name or edit.target, edit.text, edit.markdown, edit.scope_hint)))
