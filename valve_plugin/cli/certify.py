@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 Variance = Annotated[
     float | None,
-    typer.Option("--variance", metavar="V", min=0, help="Bound on the variance of a paired difference, e.g. 0.025."),
+    typer.Option(
+        "--variance",
+        metavar="V",
+        min=0,
+        max=1,
+        help="Bound on the variance of a paired difference, e.g. 0.025; at most 1.",
+    ),
 ]
 
 
