@@ -133,7 +133,11 @@ def _duplicates(walk: _Walk, proposal: Proposal) -> Iterator[str]:
 
 
 def _notes(walk: _Walk, entry: Proposed) -> Iterator[str]:
-    """The contexts of the attempts a proposal was learned from, where its task is in the task set."""
+    """The contexts of the attempts a proposal was learned from, where its task is in the task set.
+
+    Which attempts there were and how they ended stands in the ledger alone, so nothing here can tell.
+    """
+    walk.lacks("attempts behind proposals (which, their numbers, how they ended)", len(entry.attempts))
     for note in entry.attempts:
         task = next((t for t in walk.tasks or () if t.instance_id == note.task_id), None)
         if task is None:
