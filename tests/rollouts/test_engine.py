@@ -17,7 +17,7 @@ from valve_plugin.rollouts import engine
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.container import guarantees
 from valve_plugin.rollouts.engine import Engine
-from valve_plugin.rollouts.environment import refusal
+from valve_plugin.rollouts.mini_config import refusal
 from valve_plugin.rollouts.sandbox import choose
 from valve_plugin.tasks.image import here, placed
 from valve_plugin.tasks.repository import Prepared

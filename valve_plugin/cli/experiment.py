@@ -60,11 +60,14 @@ def run(
     """
     from valve_plugin.experiment.results import collect
     from valve_plugin.experiment.spec import cells, read
+    from valve_plugin.rollouts import mini_config
 
     experiment = read(file)
     wanted = [c for c in cells(experiment) if not only or c.variant.name in only]
     if not wanted:
         raise ConfigError(f"{file}: no condition {only[0]!r}; it has {', '.join(v.name for v in experiment.condition)}")
+    for given in {tuple(c.settings(experiment).get("mini_config", ())) for c in wanted if not tables}:
+        mini_config.require(given)  # not hours later, when the run that names it comes
     out.mkdir(parents=True, exist_ok=True)
     failed = [] if tables else _run_all(experiment, wanted, out, file.parent, workers or 1, unsafe_local)
     rows = collect(experiment, out)

@@ -82,7 +82,7 @@ def run(
 
     from valve_plugin.bank.store import BankStore
     from valve_plugin.gate.panel import stop_with
-    from valve_plugin.rollouts import forks
+    from valve_plugin.rollouts import forks, mini_config
     from valve_plugin.tasks.load import load
 
     if current == bool(proposal):
@@ -97,6 +97,7 @@ def run(
         settings_file,
         overrides(set_, workers=workers, unsafe_local=unsafe_local or None, keep_history=keep_history or None),
     )
+    mini_config.require(settings.mini_config)
     taskset = load(tasks_of(store, tasks, settings))
     with ExitStack() as stack:
         if simulate:

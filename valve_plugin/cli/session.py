@@ -108,7 +108,7 @@ def holding(
 ) -> Iterator[Run]:
     """Set up a run that writes to the ledger but needs no panel; its stream is empty."""
     from valve_plugin import plugins
-    from valve_plugin.rollouts import sandbox
+    from valve_plugin.rollouts import mini_config, sandbox
     from valve_plugin.tasks import folder
     from valve_plugin.tasks.image import here, placed
     from valve_plugin.tasks.load import load
@@ -122,6 +122,7 @@ def holding(
         if simulate:
             settings = stack.enter_context(simulation(taskset, settings))
         _require_model(settings)
+        mini_config.require(settings.mini_config)
         if all(here(task, settings) is None for task in taskset.tasks):
             sandbox.choose(settings)  # refuse before anything is made
         stack.enter_context(store.lease())

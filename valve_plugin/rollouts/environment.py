@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from valve_plugin.errors import ConfigError
 from valve_plugin.rollouts.container import Container, Started
 from valve_plugin.rollouts.limits import Limits
+from valve_plugin.rollouts.mini_config import refusal
 from valve_plugin.rollouts.sandbox import TESTBED, choose
 
 if TYPE_CHECKING:
@@ -29,17 +30,6 @@ _STOPPED = {
     "wall": "ran longer than {wall_seconds} s",
     "memory": "used more than {memory_bytes} bytes of memory",
     "disk": "left more than {disk_bytes} bytes on disk",
-}
-
-_REFUSED = {
-    "bubblewrap": "mini's class leaves the network and your environment variables, keys included, in the agent's reach "
-    "and limits nothing but wall time; without it VALVE's own bubblewrap is used",
-    "singularity": "its --contain keeps the network, --fakeroot makes the agent root, and nothing limits CPU, memory, "
-    "processes or disk",
-    "local": "commands would run on this machine as you",
-    "swerex_docker": "a server inside the container takes commands over the network, which is therefore open",
-    "swerex_modal": "its containers run on another machine, with a network, and outlive a killed run",
-    "contree": "its containers run on another machine, and what they can reach cannot be told from here",
 }
 
 
@@ -158,24 +148,12 @@ def environment_for(
         ConfigError: that class cannot hold what unattended rollouts need.
         SandboxError: there is no sandbox, or the engine failed.
     """
-    named = section.pop("environment_class", "")
-    if why := refusal(named):
-        raise ConfigError(f"environment_class {named!r}: {why}")
+    if why := refusal(str(section.pop("environment_class", ""))):
+        raise ConfigError(why)
     sandbox = choose(settings, workspace.image)
     if isinstance(sandbox, Container):
         return ContainerEnvironment(sandbox, workspace, **section)
     return SandboxEnvironment(sandbox, workspace, **section)
-
-
-def refusal(environment_class: str) -> str:
-    """Return why an unattended rollout cannot run in one of mini's environment classes; empty: it can. Pure.
-
-    `docker`, which mini's own benchmark configurations name, is a container where the task has an image, else
-    bubblewrap: both hold what it promises and more.
-    """
-    if environment_class in ("", "docker"):
-        return ""
-    return f"{_REFUSED.get(environment_class, 'nothing is known about its isolation')}; leave it out"
 
 
 def clipped(output: bytes) -> bytes:

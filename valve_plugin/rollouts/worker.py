@@ -135,8 +135,10 @@ def build(spec: RolloutSpec, trajectory: Path) -> Agent:
 
 def mini_config(spec: RolloutSpec) -> dict[str, Any]:
     """Return mini's configuration of a rollout: mini.yaml, then `mini_config`, then the settings that name a thing."""
-    from minisweagent.config import builtin_config_dir, get_config_from_spec
+    from minisweagent.config import builtin_config_dir
     from minisweagent.utils.serialize import recursive_merge
+
+    from valve_plugin.rollouts.mini_config import read
 
     settings = spec.settings
     model: dict[str, Any] = {"model_kwargs": settings.model_kwargs}
@@ -152,9 +154,7 @@ def mini_config(spec: RolloutSpec) -> dict[str, Any]:
         )
     limits = {"step_limit": settings.step_limit, "cost_limit": settings.cost_limit}
     default = str(builtin_config_dir / "mini.yaml")  # by its bare name, one in the working directory would win
-    specs = [get_config_from_spec(given) for given in (default, *settings.mini_config)]
-    sections: dict[str, Any] = {"agent": {}, "model": {}, "environment": {}}
-    merged = recursive_merge(sections, *specs, {"agent": limits, "model": model})
+    merged: dict[str, Any] = recursive_merge(read([default, *settings.mini_config]), {"agent": limits, "model": model})
     if merged["model"].get("model_class", "") in ("", "litellm", "litellm_textbased"):
         # Else the client beneath litellm tries each call three times, out of sight.
         merged["model"]["model_kwargs"] = {"max_retries": 0, **merged["model"]["model_kwargs"]}
