@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -17,11 +18,17 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from tests import images
+from tests.evolve.library import valve
 from tests.rollouts import calc
+from tests.rollouts.runner_support import SUBMIT, saying
 from valve_plugin.bank.paths import data_dir
+from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError
+from valve_plugin.evolve.setup import prepare as fix_panel
 from valve_plugin.records import Task
+from valve_plugin.rollouts import forks
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.container import Container, Started
 from valve_plugin.rollouts.engine import OWNER_LABEL, Engine, fails, owner
@@ -32,6 +39,7 @@ from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.state import gold_patch
 from valve_plugin.rollouts.workspace import Workspace
 from valve_plugin.tasks.image import placed
+from valve_plugin.tasks.load import load
 from valve_plugin.tasks.repository import Prepared
 
 pytestmark = pytest.mark.heavy
@@ -160,6 +168,21 @@ def test_docker_is_given_nothing_that_only_podman_knows(
     found = grade(inside, task, gold_patch(inside, task), Settings(sandbox="docker"))
     assert (found.outcome, found.reason) == ("resolved", "")
     fails.cache_clear()
+
+
+def test_the_history_is_in_sight_only_when_it_is_asked_for(where: tuple[Prepared, Task], tmp_path: Path) -> None:
+    """`valve panel run` with an agent that looks for the fix in the history, and nowhere else."""
+    bug = {"patch": calc.change(calc.OPS, calc.OPS.replace("a + b", "a - b")), "FAIL_TO_PASS": [calc.P2P[3]]}
+    other = calc.row(instance_id="acme__calc.1.func_pm_x__2", image_name=images.IMAGE, PASS_TO_PASS=[], **bug)
+    taskset = load(calc.write(tmp_path / "tasks", [calc.row(image_name=images.IMAGE), other]))
+    store = BankStore.create(tmp_path / "bank", "acme/calc", {})
+    fix_panel(store, Settings(panel_size=1, rollouts=1, embedding="hashing"), taskset)
+    cheat = saying("git checkout -q HEAD~2 -- calc/ops.py", SUBMIT)
+    given = {"model": cheat.model, "model_class": cheat.model_class, "mini_config": json.dumps(cheat.mini_config)}
+    words = [word for name, value in given.items() for word in ("-c", f"{name}={value}")]
+    words += ["--bank", str(store.dir), "--tasks", str(tmp_path / "tasks"), "--fork-server", forks.lend()]
+    found = [valve("panel", "run", "--current", *words, *flags).stdout for flags in ([], ["--keep-history"])]
+    assert [json.loads(line)["outcome"]["outcome"] for line in found] == ["unresolved", "resolved"]
 
 
 CHILD = """
