@@ -56,15 +56,25 @@ def test_a_bound_that_says_nothing_is_vacuous(valve: Run) -> None:
         (["--gain", "0.1"], "--n and --variance missing"),
         (["--drawdown", "0.1", "--n", "9", "--variance", "0.1"], "--banks missing"),
         (["--move", "0.1", "--gain", "0.1", "--n", "9", "--variance", "0.1"], "one by one"),
-        (["--gain", "1.5", "--n", "9", "--variance", "0.1"], "measured is 1.5"),
-        (["--gain", "0.1", "--n", "9", "--variance", "0.1", "--delta", "2"], "delta is 2"),
+        (
+            ["--gain", "5", "--n", "9", "--variance", "0.1"],
+            "'--gain': 5 is not in [-1, 1]; it is a difference of rates",
+        ),
+        (["--move", "nan"], "'--move': nan is not in [-1, 1]"),
+        (["--drawdown", "-0.1"], "'--drawdown': -0.1 is not in [0, 1]"),
+        (["--gain", "0.1", "--n", "9", "--variance", "2"], "'--variance': 2 is not in [0, 1]"),
+        (["--gain", "0.1", "--n", "9", "--delta", "2"], "'--delta': 2 is not in (0, 1); it is a probability"),
+        (
+            ["--move", "0.1", "--n", "9", "--variance", "0.1", "--accept", "4", "--horizon", "3"],
+            "accept is 4, expected",
+        ),
         (["--n", "9"], "--n goes with --gain"),
         ([], "there is no bank here"),
     ],
 )
 def test_wrong_use_says_what_to_give(project: Path, valve: Run, args: list[str], told: str) -> None:
     valve("certify", *args, code=2)
-    assert told in valve.err  # type: ignore[attr-defined]
+    assert told in " ".join(valve.err.replace("│", " ").split())  # type: ignore[attr-defined]
 
 
 def test_a_ledger_is_certified_in_words(bank: BankStore, valve: Run) -> None:
@@ -86,6 +96,8 @@ def test_a_bank_without_a_panel_has_nothing_to_certify(project: Path, valve: Run
     printed = valve("certify")
     assert "nothing was accepted" in printed
     assert "no complete panel is recorded" in printed
+    assert "unknown  disjoint" in printed
+    assert "\nmet " not in printed, "nothing is known of what was never measured"
     valve("plan", code=2)
     assert "give --variance" in valve.err  # type: ignore[attr-defined]
 
@@ -116,5 +128,40 @@ def test_a_gate_is_planned_before_anything_ran(project: Path, valve: Run) -> Non
     assert "go together" in valve.err  # type: ignore[attr-defined]
     valve("plan", "--base-rate", "0.5", "--vmass", "0.1", "--rho", "x", code=2)
     assert "rho is 'x', expected a decimal" in valve.err  # type: ignore[attr-defined]
-    valve("plan", "--base-rate", "1.5", "--vmass", "0.1", code=2)
-    assert "expected a mean in (0, 1)" in valve.err  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (
+            ["--base-rate", "75", "--vmass", "0.1"],
+            "'--base-rate': 75 is not in (0, 1); it is a solve rate: 75 % are 0.75",
+        ),
+        (
+            ["--base-rate", "0.9", "--vmass", "0.1"],
+            "a mean p(1-p) above 0 and of at most 0.09, not 0.1; 0.09 is when all",
+        ),
+        (["--base-rate", "0.5", "--vmass", "0.3"], "'--vmass': 0.3 is not in (0, 0.25]"),
+        (
+            ["--variance", "0.025", "--anchor", "5"],
+            "'--anchor': 5 is not in [0, 1]; it is a difference of rates: 5 points",
+        ),
+        (["--variance", "0.025", "--tolerance", "2"], "'--tolerance': 2 is not in (0, 1]"),
+        (["--variance", "0.025", "--delta", "2"], "'--delta': 2 is not in (0, 1); it is a probability"),
+        (["--variance", "nan"], "'--variance': nan is not in [0, 1]"),
+        (["--base-rate", "0.5", "--vmass", "0.1", "--guard", "4"], "guard is 4, expected at most the 3 rollouts"),
+        (
+            ["--variance", "0.025", "--horizon", "1000000"],
+            "'--horizon': 1000000 is not in [1, 100000]; it is a number",
+        ),
+    ],
+)
+def test_a_plan_refuses_what_cannot_be(project: Path, valve: Run, args: list[str], told: str) -> None:
+    valve("plan", *args, code=2)
+    shown = " ".join(valve.err.replace("│", " ").split())  # type: ignore[attr-defined]
+    assert told in shown
+
+
+def test_all_the_noise_that_a_rate_allows_is_one_rate(project: Path, valve: Run) -> None:
+    gate = valve("plan", "--base-rate", "0.9", "--vmass", "0.09", "--json")["gate"]
+    assert (gate["mean_rate"], gate["noise"]) == (pytest.approx(0.9), pytest.approx(0.09))

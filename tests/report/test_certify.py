@@ -64,7 +64,7 @@ def test_every_assumption_is_listed(bank: BankStore) -> None:
         "variance": "unknown",
         "judged = deployed": "unmet",  # the sample's accept recorded that no task gets the judged context
         "gains local": "unmet",  # an accept, though no task was unstable
-        "range": "met",
+        "range": "unknown",  # its one number is vacuous
         "holdout sealed": "unknown",
     }
     assert found.gain is found.drawdown is None
@@ -122,7 +122,7 @@ def test_the_final_version_is_certified_by_the_holdout(bank: BankStore) -> None:
     only_first = from_ledger(measured(bank.entries()))
     assert only_first.unevaluated == "only version 0 was evaluated on the holdout"
     bank.append(reading(bank.at(1), ["resolved"] * 5 + ["errored"], "bbb", version=1))
-    assert from_ledger(measured(bank.entries())).unevaluated.startswith("1 holdout rollouts errored")
+    assert from_ledger(measured(bank.entries())).unevaluated.startswith("1 holdout rollout errored")
     bank.append(reading(bank.at(1), ["resolved"] * 6, "bbb", version=1))
     found = from_ledger(measured(bank.entries()), variance=0.0001)
     assert found.gain is not None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from functools import reduce
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,3 +141,18 @@ def test_drawn_baselines_are_the_only_randomness():
     panel = reference(0.75)
     once, again = (used_fresh(panel, 3, 3, Change(), random.Random(5).random, baselines=8) for _ in range(2))
     assert once == again
+
+
+@given(st.lists(beliefs, min_size=25, max_size=25), st.integers(2, 5), st.integers(-5, 5), changes, st.integers(0, 125))
+def test_what_is_left_out_of_large_sums_shows_nowhere(panel, r, needed, how, current):
+    def plainly(parts):
+        return reduce(np.convolve, parts, np.ones(1))
+
+    gains = plainly(gain_counts(b, r, how) for b in panel)
+    assert accept_fresh(panel, r, needed, how) == pytest.approx(gains[25 * r + needed :].sum(), abs=1e-13)
+    spare, open_ = 25 * r - current - needed, 0.0
+    for k, belief in enumerate(panel):
+        before = plainly(pass_counts(b, r, how)[::-1] for b in panel[:k])
+        for done in range(r):
+            open_ += np.convolve(before, pass_counts(belief, done, how)[::-1])[: max(spare + 1, 0)].sum()
+    assert used_carried(panel, r, needed, current, how) == pytest.approx(open_, abs=1e-10)

@@ -6,6 +6,7 @@ import math
 import random
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tests.theory.test_gate import numbered
 from tests.theory.test_power import beliefs, changes, reference, rollouts_of
 from valve_plugin.theory import gate as rule
-from valve_plugin.theory import power
+from valve_plugin.theory import power, repeated
 from valve_plugin.theory.power import Beta, Change, Known
 from valve_plugin.theory.repeated import Gate, accept_carried, accept_fresh, used_carried
 
@@ -82,7 +83,6 @@ def test_without_either_it_is_the_plain_gate(panel, r, needed, how):
 
 def test_the_reference_panel_agrees_with_simulated_gates():
     """Fifty tasks: the sums of transforms against gates that were drawn rollout by rollout."""
-    np = pytest.importorskip("numpy")
     draw = np.random.default_rng(7)
     panel, runs = reference(0.75), 20_000
     gate = Gate(3, 3, confirm=True, guard=3)
@@ -108,3 +108,32 @@ def test_expected_rollouts_count_what_is_repeated():
     plain = power.used_fresh(panel, 3, 3, Change(), random.Random(1).random, baselines=8)
     both = power.used_fresh(panel, 3, 3, Change(), random.Random(1).random, baselines=8, used=used)
     assert plain < both < plain + 150 * 0.5
+
+
+def plainly(pairs, start, upto):
+    """P(start <= first and second <= upto) of a sum of pairs, with every possible sum held."""
+    size = sum(max(pair.shape) - 1 for pair in pairs) + 1
+    total = np.ones((size, size // 2 + 1), dtype=complex)
+    for pair in pairs:
+        total = total * np.fft.rfft2(pair, (size, size))
+    return float(np.fft.irfft2(total, (size, size))[start : upto + 1, start : upto + 1].sum())
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(beliefs, min_size=12, max_size=12), st.integers(2, 4), changes, st.integers(-8, 8))
+def test_what_is_left_out_of_large_sums_shows_nowhere(panel, r, how, needed):
+    gate = Gate(r, needed, confirm=True)
+    gains = [repeated._gains(b, gate, how) for b in panel]
+    end = 2 * len(panel) * r
+    assert accept_fresh(panel, gate, how) == pytest.approx(plainly(gains, len(panel) * r + needed, end), abs=1e-12)
+    current = len(panel) * r // 2
+    spare, now = len(panel) * r - current - needed, [r // 2] * len(panel)
+    now[0] += current - sum(now)
+    expected = 0.0
+    for k, b in enumerate(panel):
+        ahead = [repeated._failures(x, r, r, how) for x in panel[:k]]
+        behind = [repeated._failures(x, r, 0, how) for x in panel[k + 1 :]]
+        for done in range(r):
+            expected += plainly([*ahead, repeated._failures(b, r, done, how), *behind], 0, spare)
+    once = power.used_carried(panel, r, needed, current, how)
+    assert used_carried(panel, gate, now, how) - once == pytest.approx(expected, abs=1e-10)

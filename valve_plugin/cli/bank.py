@@ -177,7 +177,9 @@ def verify(
         if not damaged:
             output.say(f"{directory}: intact; every verdict follows from its stored outcomes", style="green")
         if receipt:
-            done = ", ".join(f"{number} {what}" for what, number in receipt.recomputed.items())
+            done = ", ".join(
+                output.plural(number, what.removesuffix("s")) for what, number in receipt.recomputed.items()
+            )
             output.say(f"recomputed: {done or 'nothing'}")
             for what in receipt.missing:
                 output.say(f"not recomputed: {output.one_line(what)}", style="yellow")

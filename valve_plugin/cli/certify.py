@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import output, ranges
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.cli.output import plural
-from valve_plugin.errors import ConfigError, ValveError
+from valve_plugin.cli.ranges import Variance, points, theory_errors
+from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
     from valve_plugin.report.bounds import Bound
     from valve_plugin.report.certify import Cap, Certificate, Move
-
-Variance = Annotated[
-    float | None,
-    typer.Option(
-        "--variance",
-        metavar="V",
-        min=0,
-        max=1,
-        help="Bound on the variance of a paired difference, e.g. 0.025; at most 1.",
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -44,26 +33,52 @@ def register(app: typer.Typer) -> None:
 
 def certify(
     gain: Annotated[
-        float | None, typer.Option("--gain", metavar="G", help="Measured holdout gain, 0.05 is 5 %.")
+        float | None,
+        typer.Option(
+            "--gain", metavar="G", callback=ranges.difference, help="Measured holdout gain, 5 points are 0.05."
+        ),
     ] = None,
     drawdown: Annotated[
-        float | None, typer.Option("--drawdown", metavar="D", help="Measured peak-to-final holdout drop.")
+        float | None,
+        typer.Option(
+            "--drawdown", metavar="D", callback=ranges.loss, help="Measured peak-to-final holdout drop, at least 0."
+        ),
     ] = None,
-    move: Annotated[float | None, typer.Option("--move", metavar="G", help="Panel gain of an accepted move.")] = None,
-    n: Annotated[int | None, typer.Option("--n", metavar="N", min=1, help="Holdout or panel tasks.")] = None,
+    move: Annotated[
+        float | None,
+        typer.Option("--move", metavar="G", callback=ranges.difference, help="Panel gain of an accepted move."),
+    ] = None,
+    n: Annotated[
+        int | None, typer.Option("--n", metavar="N", callback=ranges.tasks, help="Holdout or panel tasks.")
+    ] = None,
     banks: Annotated[
-        int | None, typer.Option("--banks", metavar="A", min=1, help="Different banks checkpointed, for --drawdown.")
+        int | None,
+        typer.Option(
+            "--banks", metavar="A", callback=ranges.banks, help="Different banks checkpointed, for --drawdown."
+        ),
     ] = None,
     accept: Annotated[
-        int | None, typer.Option("--accept", metavar="K", min=1, help="Which accept it was, for --move.")
+        int | None,
+        typer.Option("--accept", metavar="K", callback=ranges.accepts, help="Which accept it was, for --move."),
     ] = None,
     horizon: Annotated[
-        int | None, typer.Option("--horizon", metavar="T", min=1, help="Gate queries declared first, for --move.")
+        int | None,
+        typer.Option(
+            "--horizon",
+            metavar="T",
+            callback=ranges.queries,
+            help="Gate queries declared first, for --move.",
+        ),
     ] = None,
     variance: Variance = None,
     delta: Annotated[
         float | None,
-        typer.Option("--delta", metavar="P", help="Chance of being wrong. Default: the ledger's, or 0.05."),
+        typer.Option(
+            "--delta",
+            metavar="P",
+            callback=ranges.chance,
+            help="Chance of being wrong. Default: the ledger's, or 0.05.",
+        ),
     ] = None,
     bank: BankDir = "",
     json: Json = False,
@@ -96,17 +111,6 @@ def certify(
 
 
 _STYLES = {"met": "", "unmet": "red", "unknown": "yellow"}
-
-
-@contextmanager
-def theory_errors() -> Iterator[None]:
-    """Turn a value that the theory refuses, and names, into wrong use of the command."""
-    try:
-        yield
-    except ValveError:
-        raise
-    except ValueError as e:
-        raise ConfigError(str(e)) from e
 
 
 def _from_bank(bank: str, variance: float | None, lost: dict[str, float | int | None]) -> tuple[Certificate, str]:
@@ -187,8 +191,3 @@ def _bound(name: str, side: str, bound: Bound) -> str:
         return f"{seen}; VACUOUS: the radius of {100 * bound.radius:.1f} points leaves everything possible"
     says = f"{side} {points(bound.value)} points on tasks like these, with probability {1 - bound.delta:.4g}"
     return f"{seen}; {says} (radius {100 * bound.radius:.1f})"
-
-
-def points(rate: float) -> str:
-    """Return a difference of rates in signed points."""
-    return f"{100 * rate:+.1f}"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from valve_plugin.cli import output
 
 _INSTANT = 0.05  # seconds; what comes faster was done by an earlier run
+_PATIENCE = 2.0  # seconds
 
 
 class Meter:
@@ -39,6 +40,24 @@ class Meter:
         left = f", {minutes((now - self._since) / new * (self._total - self._done))} left" if new else ""
         width = len(str(self._total))
         return f"[{self._done:{width}}/{self._total}] {minutes(now - self._start)}{left}"
+
+
+class Slow:
+    """Says how far a computation is, when it takes longer than a person waits without wondering: every two seconds."""
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._clock = clock
+        self._start = self._said = clock()
+
+    def __call__(self, share: float) -> None:
+        """Note that so much of it is done, in (0, 1]."""
+        now = self._clock()
+        if now - self._said >= _PATIENCE and share < 1:
+            self._said = now
+            spent = now - self._start
+            left = minutes(spent * (1 - share) / share)
+            output.note(f"{self._what}  {100 * share:.0f} % after {minutes(spent)}, {left} left")
 
 
 def minutes(seconds: float) -> str:

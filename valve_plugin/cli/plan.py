@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from valve_plugin.cli import output
-from valve_plugin.cli.certify import Variance, points, theory_errors
+from valve_plugin.cli import output, plan_told, ranges
 from valve_plugin.cli.measure import measure as run_gates
 from valve_plugin.cli.measure import show
+from valve_plugin.cli.meter import Slow
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
+from valve_plugin.cli.ranges import Variance, theory_errors
 from valve_plugin.cli.session import Set, Simulate, Tasks, UnsafeLocal, Workers
 from valve_plugin.errors import BankNotFoundError, ConfigError
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.report.inputs import Rates, Recorded
-    from valve_plugin.report.plan import Cost, GatePlan, Sizing
+    from valve_plugin.report.plan import GatePlan
 
 EFFECTS = (0.0, 0.03, 0.05, 0.10)
 
@@ -41,38 +42,64 @@ def register(app: typer.Typer) -> None:
 def plan(
     variance: Variance = None,
     delta: Annotated[
-        float | None, typer.Option("--delta", metavar="P", help="Chance of being wrong. Default: the epoch's, or 0.05.")
+        float | None,
+        typer.Option(
+            "--delta", metavar="P", callback=ranges.chance, help="Chance of being wrong. Default: the epoch's, or 0.05."
+        ),
     ] = None,
     horizon: Annotated[
-        int | None, typer.Option("--horizon", metavar="T", min=1, help="Gate queries. Default: the epoch's, or 100.")
+        int | None,
+        typer.Option(
+            "--horizon", metavar="T", callback=ranges.queries, help="Gate queries. Default: the epoch's, or 100."
+        ),
     ] = None,
     anchor: Annotated[
         float | None,
-        typer.Option("--anchor", metavar="G", min=0, help="Panel gain of an accept. Default: the margin."),
+        typer.Option(
+            "--anchor", metavar="G", callback=ranges.loss, help="Panel gain of an accept. Default: the margin."
+        ),
     ] = None,
     tolerance: Annotated[
-        list[float], typer.Option("--tolerance", metavar="G", help="Loss to tolerate, 0.05 is 5 points; repeat.")
+        list[float],
+        typer.Option(
+            "--tolerance", metavar="G", callback=ranges.tolerable, help="Loss to tolerate, 5 points are 0.05; repeat."
+        ),
     ] = [0.02, 0.03, 0.05, 0.08, 0.10],  # noqa: B006 (Typer copies it)
     banks: Annotated[
-        list[int], typer.Option("--banks", metavar="A", min=1, help="Different banks on the holdout; repeat.")
+        list[int],
+        typer.Option("--banks", metavar="A", callback=ranges.banks, help="Different banks on the holdout; repeat."),
     ] = [4, 8, 16],  # noqa: B006
     accepts: Annotated[
-        list[int], typer.Option("--accepts", metavar="K", min=1, help="Accepts in a run at most; repeat.")
+        list[int],
+        typer.Option("--accepts", metavar="K", callback=ranges.accepts, help="Accepts in a run at most; repeat."),
     ] = [3, 5, 7],  # noqa: B006
     panel_size: Annotated[
         int | None,
-        typer.Option("--panel-size", metavar="N", min=1, max=1000, help="Panel tasks. Default: the panel's, or 50."),
+        typer.Option(
+            "--panel-size", metavar="N", callback=ranges.panel_tasks, help="Panel tasks. Default: the panel's, or 50."
+        ),
     ] = None,
     rollouts: Annotated[
         int | None,
-        typer.Option("--rollouts", metavar="R", min=1, max=30, help="Per task. Default: the panel's, or 3."),
+        typer.Option(
+            "--rollouts", metavar="R", callback=ranges.panel_rollouts, help="Per task. Default: the panel's, or 3."
+        ),
     ] = None,
     rho: Annotated[str, typer.Option("--rho", metavar="RHO", help="Margin. Default: the panel's, or 0.02.")] = "",
     base_rate: Annotated[
-        float | None, typer.Option("--base-rate", metavar="P", help="Mean solve rate, instead of recorded ones.")
+        float | None,
+        typer.Option(
+            "--base-rate", metavar="P", callback=ranges.rate, help="Mean solve rate, instead of recorded ones."
+        ),
     ] = None,
     mass: Annotated[
-        float | None, typer.Option("--vmass", metavar="V", help="Mean of p(1-p) over tasks, with --base-rate.")
+        float | None,
+        typer.Option(
+            "--vmass",
+            metavar="V",
+            callback=ranges.noise,
+            help="Mean of p(1-p) over tasks, with --base-rate P: at most P(1-P).",
+        ),
     ] = None,
     confirm: Annotated[
         bool | None,
@@ -81,7 +108,10 @@ def plan(
     guard: Annotated[
         int | None,
         typer.Option(
-            "--guard", metavar="K", min=0, help="No task may lose K passes; 0: any may. Default: the epoch's."
+            "--guard",
+            metavar="K",
+            callback=ranges.passes,
+            help="No task may lose K passes; 0: any may. Default: the epoch's.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="SEED", help="Of the baselines averaged over.")] = 0,
@@ -144,10 +174,10 @@ def plan(
         output.emit_json({"sizing": sizes, "variance_from": why, "gate": gate, "cost": price, "measured": again})
         return
     if gate:
-        _show_gate(gate, price)
+        plan_told.show_gate(gate, price)
     if again:
         show(again)
-    _show_sizes(sizes, why)
+    plan_told.show_sizes(sizes, why)
 
 
 class _Terms(NamedTuple):
@@ -186,7 +216,7 @@ def _terms(
     if known:
         base = _Terms(known.delta, known.horizon, known.panel.rollouts, known.panel.rho, *_conditions(known))
     needed_passes(rho or base.rho, 1, 1)  # refuses what is no margin
-    return _Terms(
+    terms = _Terms(
         base.delta if delta is None else delta,
         horizon or base.horizon,
         rollouts or base.rollouts,
@@ -194,6 +224,11 @@ def _terms(
         base.confirm if confirm is None else confirm,
         base.guard if guard is None else guard,
     )
+    if terms.guard > terms.rollouts:
+        raise ConfigError(
+            f"guard is {terms.guard}, expected at most the {terms.rollouts} rollouts a panel task has (0: no guard)"
+        )
+    return terms
 
 
 def _conditions(known: Recorded) -> tuple[bool, int]:
@@ -230,6 +265,7 @@ def _gate(known: Recorded | None, rates: Rates | None, terms: _Terms, seed: int)
         recorded=rates.counts,
         carried=known.carried if same and known is not None else None,
         conditions=Conditions(confirm=terms.confirm, guard=terms.guard),
+        told=Slow("plan    "),
     )
 
 
@@ -239,61 +275,3 @@ def _draw(file: str, rates: Rates | None, gate: GatePlan | None) -> None:
     if rates is None or gate is None:
         raise ConfigError("--figure draws a gate; without a bank give --base-rate and --vmass")
     gate_figure(rates.beliefs, gate, file)
-
-
-def _show_gate(gate: GatePlan, price: Cost | None) -> None:
-    from valve_plugin.report.plan import beyond, percent
-
-    total = gate.tasks * gate.rollouts
-    output.say(
-        f"The gate: {gate.tasks} tasks x {gate.rollouts} rollouts, margin {gate.rho}{beyond(gate)}: "
-        f"an accept takes {output.plural(gate.needed, 'more pass', 'more passes')} of {total}",
-        style="bold",
-    )
-    output.say(f"rates of {gate.source}: mean {100 * gate.mean_rate:.1f} %, noise p(1-p) {gate.noise:.3f}")
-    output.say()
-    carried = any(o.carried is not None for o in gate.odds)
-    header = [
-        "TRUE EFFECT",
-        "ACCEPTED, FRESH BASELINE",
-        *["ACCEPTED NOW"] * carried,
-        f"ROLLOUTS OF {total * (1 + gate.confirm)}",
-    ]
-    rows = []
-    for o in gate.odds:
-        name = "nothing" if o.effect == 0 else f"{points(o.effect)} points"
-        chances = [o.fresh, *[o.carried] * carried]
-        shown = ["not that much to gain" if c is None else percent(c) for c in chances]
-        rows.append([name, *shown, "" if o.rollouts is None else f"{o.rollouts:.0f}"])
-    output.table(header, rows)
-    output.say()
-    if price:
-        output.say(_price(price))
-    output.say(gate.advice, style="bold")
-    output.say("An effect is spread evenly over failing rollouts, and rates are estimates.")
-    if carried:
-        output.say(
-            "Carried outcomes are taken at face value; accepted ones flatter, so the true chances now are lower."
-        )
-    output.say()
-
-
-def _price(price: Cost) -> str:
-    text = f"An epoch of {price.queries} proposals that change nothing takes about {price.rollouts} rollouts"
-    money = "dollars unknown: no cost is recorded" if price.usd is None else f"${price.usd:.2f}"
-    time = "hours unknown: no time is recorded" if price.hours is None else f"{price.hours:.1f} hours one after another"
-    return f"{text}; {money}; {time}" + (f" (means of {price.measured} panel rollouts here)" if price.measured else "")
-
-
-def _show_sizes(sizes: Sizing, why: str) -> None:
-    output.say(f"Tasks for a tolerance: variance {sizes.variance:.4g} ({why}), delta {sizes.delta:g}", style="bold")
-    output.say(
-        f"holdout: the certified drawdown exceeds the measured one by at most the tolerance, for A different banks; "
-        f"panel: none of up to K accepts, each measured {points(sizes.anchor)} points or more, loses more, in "
-        f"{sizes.horizon} queries. The variance must be a bound, and the tasks a random sample of yours."
-    )
-    output.say()
-    first = sizes.rows[0]
-    header = ["TOLERANCE", *[f"HOLDOUT A={a}" for a in first.holdout], *[f"PANEL K<={k}" for k in first.panel]]
-    rows = [[f"{100 * r.tolerance:g} points", *r.holdout.values(), *r.panel.values()] for r in sizes.rows]
-    output.table(header, rows)

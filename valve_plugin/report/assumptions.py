@@ -7,6 +7,7 @@ from typing import Literal
 
 from valve_plugin.bank.measured import Accepted, Epoch, Measured
 from valve_plugin.records import Record
+from valve_plugin.report.words import counted
 from valve_plugin.theory import convergence
 from valve_plugin.theory.certificates import epoch_delta
 
@@ -36,9 +37,11 @@ def of_range(sums: Sequence[float], *, twos: int = 0) -> Assumption:
             proven where it is at most 1, whatever the variance.
         twos: numbers computed with M = 2, which is always admissible.
     """
-    wide = f"; M = 2 for {twos}, which needs no check" if twos else ""
+    if not sums and not twos:
+        return assumption("range", None, "no number is certified here")
     if not sums:
-        return assumption("range", True, f"no number here was computed with a range M below 2{wide}")
+        return assumption("range", True, f"M = 2 for {twos}, which needs no check")
+    wide = f"; M = 2 for {twos}, which needs no check" if twos else ""
     why = f"checked for {len(sums)} with M below 2: radius + certified value <= {max(sums):.3f}, proven up to 1"
     return assumption("range", max(sums) <= 1.0 + 1e-9, why + wide)
 
@@ -55,7 +58,7 @@ def of_ledger(found: Measured, variance_given: float | None, estimates: dict[str
         *_gated(found),
         _disjoint(found),
         assumption(LIKE_YOURS, None, "only you can tell whether the panel is a random sample of your tasks"),
-        assumption("panel age", None, f"the panel has answered {_asked(found)}; {_AGE}"),
+        *_age(found),
         *_horizons(found.epochs),
         *_reuse(found),
         _variance(found, variance_given, estimates),
@@ -99,19 +102,25 @@ def _gated(found: Measured) -> Iterator[Assumption]:
 
 
 def _disjoint(found: Measured) -> Assumption:
+    if not found.epochs:
+        return assumption("disjoint", None, "no panel is recorded that a task learned from could be in")
     panel = {task.instance_id for epoch in found.epochs for task in epoch.panel.tasks}
     shared = sorted(panel & found.sources)
     if shared:
         return assumption("disjoint", False, f"{shared[0]} was learned from and is a panel task; {len(shared)} in all")
-    why = f"none of the {len(found.sources)} tasks learned from is a panel task, by id; `valve evolve` compares content"
+    learned = f"none of the {counted(len(found.sources), 'task')} learned from is a panel task"
+    why = f"{learned if found.sources else 'nothing was learned from yet'}, by id; `valve evolve` compares content"
     return assumption("disjoint", True, why)
+
+
+def _age(found: Measured) -> Iterator[Assumption]:
+    if found.epochs:
+        yield assumption("panel age", None, f"the panel has answered {_asked(found)}; {_AGE}")
 
 
 def _asked(found: Measured) -> str:
     number = sum(epoch.queries for epoch in found.epochs)
-    return f"{number} gate {'query' if number == 1 else 'queries'} in {len(found.epochs)} epoch" + "s" * (
-        len(found.epochs) != 1
-    )
+    return f"{counted(number, 'gate query', 'gate queries')} in {counted(len(found.epochs), 'epoch')}"
 
 
 def _horizons(epochs: Sequence[Epoch]) -> Iterator[Assumption]:
@@ -120,7 +129,8 @@ def _horizons(epochs: Sequence[Epoch]) -> Iterator[Assumption]:
         opened = epoch.opened
         spent = epoch_delta(float(opened.delta), opened.epoch)
         why = (
-            f"epoch {opened.epoch} declared {opened.horizon} queries first and used {epoch.queries}; "
+            f"epoch {opened.epoch} declared {counted(opened.horizon, 'query', 'queries')} first and used "
+            f"{epoch.queries}; "
             f"it spends {spent:.3g} of delta {opened.delta}"
         )
         yield assumption("horizon", epoch.queries <= opened.horizon, why)
@@ -130,8 +140,8 @@ def _reuse(found: Measured) -> Iterator[Assumption]:
     for number, epoch in enumerate(found.epochs):
         if any(e.opened.panel_hash == epoch.opened.panel_hash for e in found.epochs[:number]):
             why = (
-                f"epoch {epoch.opened.epoch} goes on with an earlier panel: counted as one run of {epoch.horizon} "
-                "queries; valid if opening it was no answer to holdout results"
+                f"epoch {epoch.opened.epoch} goes on with an earlier panel: counted as one run of "
+                f"{counted(epoch.horizon, 'query', 'queries')}; valid if opening it was no answer to holdout results"
             )
             yield assumption("panel reuse", None, why)
 
@@ -161,11 +171,13 @@ def _deployed(moves: Sequence[Accepted]) -> Iterator[Assumption]:
         return
     least = min(moves, key=lambda m: m.verdict.deployed / m.verdict.n_tasks)
     other = sum(m.verdict.deployed < m.verdict.n_tasks for m in moves)
-    why = f"in all {len(moves)} accepts every panel task gets in use exactly the context it was judged under"
+    which = f"all {len(moves)} accepts" if len(moves) > 1 else "the accept"
+    why = f"in {which} every panel task gets in use exactly the context it was judged under"
     if other:
         why = (
-            f"in {other} of {len(moves)} accepts some panel tasks get another context in use than the judged one; "
-            f"worst, version {least.version}: {least.verdict.deployed} of {least.verdict.n_tasks} get the judged one"
+            f"in {other} of {counted(len(moves), 'accept')} some panel tasks get another context in use than "
+            f"the judged one; worst, version {least.version}: {least.verdict.deployed} of {least.verdict.n_tasks} get "
+            "the judged one"
         )
     yield assumption("judged = deployed", not other, why)
 

@@ -9,6 +9,7 @@ from valve_plugin.bank.evaluated import Point, gain, peak
 from valve_plugin.bank.measured import Measured
 from valve_plugin.report.assumptions import Assumption, assumption
 from valve_plugin.report.bounds import Bound, of_drawdown, of_gain
+from valve_plugin.report.words import counted
 from valve_plugin.theory import estimates
 
 
@@ -42,7 +43,8 @@ def of_ledger(found: Measured, variance: float | None = None) -> Held:
     first, last = points[0].entry, points[-1].entry
     n = len(first.holdout)
     banks = len({p.entry.bank_hash for p in points})
-    what = f"versions 0 and {last.version}, {len(points)} checkpoints of {banks} banks; {n} tasks x {first.rollouts}"
+    checkpoints = f"{counted(len(points), 'checkpoint')} of {counted(banks, 'different bank')}"
+    what = f"versions 0 and {last.version}, {checkpoints}; {counted(n, 'task')} x {first.rollouts}"
     return Held(
         of_gain(float(gain(first, last).low), n, delta, used),
         of_drawdown(float(gain(last, peak(points).entry).low), n, delta, used, banks),
@@ -59,7 +61,7 @@ def _missing(points: Sequence[Point]) -> str:
     if points[-1].entry.version == 0:
         return "only version 0 was evaluated on the holdout"
     lost = sum(o.outcome == "errored" for p in points for o in p.entry.outcomes)
-    return f"{lost} holdout rollouts errored; `valve eval` retries only those" if lost else ""
+    return f"{counted(lost, 'holdout rollout')} errored; `valve eval` retries only those" if lost else ""
 
 
 def _void(found: Measured) -> str:

@@ -76,7 +76,7 @@ def rates(known: Recorded | None, given: estimates.Spread | None, size: int | No
         ValueError: no population has the given mean and noise.
     """
     if given is not None:
-        return Rates([estimates.population(given)] * (size or 50), "tasks as given", [])
+        return Rates([estimates.stated(given)] * (size or 50), "tasks as given", [])
     if known is None or not known.panels:
         return None
     r = known.panel.rollouts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from valve_plugin.report.run import Run
+from valve_plugin.report.words import counted
 
 
 class Answer(NamedTuple):
@@ -28,11 +29,6 @@ def points(rate: float) -> str:
 def duration(hours: float) -> str:
     """Return a time to read: `4 min`, `2.5 h`."""
     return f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
-
-
-def counted(number: int, one: str) -> str:
-    """Return `1 skill`, `2 skills`."""
-    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
 
 
 def _better(run: Run) -> Answer:
@@ -105,7 +101,7 @@ def _how_sure(run: Run) -> Answer:
     return Answer(
         question,
         "No accept lost anything" if worst.floor >= 0 else f"An accept may have lost {-100 * worst.floor:.1f} points",
-        f"{len(speaking)} of {len(moves)} accepts are certified, with delta {worst.delta:g}.{rests}",
+        f"{len(speaking)} of {counted(len(moves), 'accept')} certified, with delta {worst.delta:g}.{rests}",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -136,6 +137,7 @@ def gate_plan(
     recorded: Sequence[tuple[int, int]] = (),
     carried: Carried | None = None,
     conditions: Conditions = Conditions(),  # noqa: B008 (immutable)
+    told: Callable[[float], None] = lambda _: None,
 ) -> GatePlan:
     """Return what a gate over these tasks does with proposals of these effects.
 
@@ -144,9 +146,16 @@ def gate_plan(
         recorded: (passes, rollouts) of each task in complete panels, where the beliefs are about those tasks.
         carried: what the next gate compares with, where an epoch is open.
         uniform: gives numbers in [0, 1), for the baselines that the expected rollouts are averaged over.
+        told: is given the share that is computed, now and then.
     """
     rule = Gate(rollouts, gate.needed_passes(rho, len(beliefs), rollouts), conditions.confirm, conditions.guard)
-    odds = tuple(_odds(beliefs, rule, e, uniform, recorded, carried) for e in effects)
+    drawn = 1 if carried else _baselines(len(beliefs), rule)
+    steps = itertools.count(1)
+
+    def step() -> None:
+        told(next(steps) / (len(effects) * (1 + drawn) + 1))
+
+    odds = tuple(_odds(beliefs, rule, e, uniform, recorded, carried, step) for e in effects)
     means = [b.moment(1, 0) for b in beliefs]
     return GatePlan(
         tasks=len(beliefs),
@@ -192,7 +201,7 @@ def advice(
 ) -> str:
     """Return one sentence: is this gate any good, and what would make it so."""
     rule = Gate(rollouts, gate.needed_passes(rho, len(beliefs), rollouts), conditions.confirm, conditions.guard)
-    false, found = _chance(beliefs, rule, power.Change()), _found(beliefs, rule)
+    false, found = repeated.accept_fresh(beliefs, rule, power.Change()), _found(beliefs, rule)
     size = f"{len(beliefs)} x {rollouts} at margin {rho}{beyond(rule)}"
     if found is None:
         return f"{size}: these tasks leave less than 5 points to gain, so choose harder panel tasks."
@@ -232,18 +241,21 @@ def _odds(
     uniform: Callable[[], float],
     recorded: Sequence[tuple[int, int]],
     carried: Carried | None,
+    step: Callable[[], None],
 ) -> Odds:
     try:
         how = power.change(beliefs, effect)
     except ValueError:
         return Odds(effect=effect, fresh=None, carried=None, rollouts=None)
-    fresh = _chance(beliefs, rule, how)
+    fresh = repeated.accept_fresh(beliefs, rule, how)
+    step()
 
     def used(ordered: Sequence[power.Belief], passes: Sequence[int]) -> float:
+        step()
         return repeated.used_carried(ordered, rule, passes, how)
 
     if carried is None:
-        few = max(8, (800 if rule.confirm else 3200) // len(beliefs))  # large panels differ less between baselines
+        few = _baselines(len(beliefs), rule)
         cost = power.used_fresh(
             beliefs, rule.rollouts, rule.needed, how, uniform, recorded=recorded, baselines=few, used=used
         )
@@ -252,22 +264,14 @@ def _odds(
     return Odds(
         effect=effect,
         fresh=fresh,
-        carried=_against(beliefs, rule, carried.passes, how),
+        carried=repeated.accept_carried(beliefs, rule, carried.passes, how),
         rollouts=used([beliefs[i] for i in carried.order], now),
     )
 
 
-def _chance(beliefs: Sequence[power.Belief], rule: Gate, how: power.Change) -> float:
-    """The chance of an accept after a fresh baseline; the plain gate has a far cheaper way to the same number."""
-    if rule.confirm or rule.guard:
-        return repeated.accept_fresh(beliefs, rule, how)
-    return power.accept_fresh(beliefs, rule.rollouts, rule.needed, how)
-
-
-def _against(beliefs: Sequence[power.Belief], rule: Gate, passes: Sequence[int], how: power.Change) -> float:
-    if rule.confirm or rule.guard:
-        return repeated.accept_carried(beliefs, rule, passes, how)
-    return power.accept_carried(beliefs, rule.rollouts, rule.needed, sum(passes), how)
+def _baselines(tasks: int, rule: Gate) -> int:
+    """How many are drawn; large panels differ less between them."""
+    return max(4, 2400 // (tasks * rule.rollouts)) if rule.confirm else max(8, 3200 // tasks)
 
 
 def _found(beliefs: Sequence[power.Belief], rule: Gate) -> float | None:
@@ -275,7 +279,7 @@ def _found(beliefs: Sequence[power.Belief], rule: Gate) -> float | None:
         how = power.change(beliefs, WORTH)
     except ValueError:
         return None
-    return _chance(beliefs, rule, how)
+    return repeated.accept_fresh(beliefs, rule, how)
 
 
 def _margin(needed: int, total: int) -> str:

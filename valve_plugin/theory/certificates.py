@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from valve_plugin.theory.bennett import effective_range_holds, radius
 
+_EXACT = 1000  # queries up to which moves are counted; beyond, their logarithm has an error below 1e-8
+
 
 class Bound(NamedTuple):
     """A one-sided certificate."""
@@ -37,7 +39,7 @@ def gain(measured: float, n: int, delta: float, variance: float) -> Bound:
         variance: bound on the per-task difference's variance.
     Source: eq:gaincert; rem:range.
     """
-    return _floor(measured, n, math.log(1 / _probability(delta)), variance)
+    return _floor(measured, n, math.log(1 / probability(delta)), variance)
 
 
 def separation(measured: float, n: int, delta: float, variance: float, repositories: int = 1) -> Bound:
@@ -45,7 +47,7 @@ def separation(measured: float, n: int, delta: float, variance: float, repositor
 
     Source: eq:sepcert and, for G > 1 disjoint holdouts, cor:sep-agg.
     """
-    return _floor(measured, n * repositories, math.log(1 / _probability(delta)), variance)
+    return _floor(measured, n * repositories, math.log(1 / probability(delta)), variance)
 
 
 def drawdown(measured: float, n: int, delta: float, variance: float, banks: int) -> Bound:
@@ -56,9 +58,9 @@ def drawdown(measured: float, n: int, delta: float, variance: float, banks: int)
         banks: A, distinct banks among the checkpoints (at most accepts + 1).
     Source: eq:ddcert.
     """
-    if measured < 0 or banks < 1:
-        raise ValueError(f"measured is {measured} and banks {banks}, expected at least 0 and at least 1")
-    log_term = math.log(banks / _probability(delta))
+    if not 0 <= measured <= 1 or banks < 1:
+        raise ValueError(f"measured is {measured} and banks {banks}, expected a rate in [0, 1] and at least 1")
+    log_term = math.log(banks / probability(delta))
     upper = 1.0
     slack = radius(n, log_term, variance, upper)
     if not effective_range_holds(slack, 0.0):
@@ -72,8 +74,7 @@ def move_count(horizon: int, accept: int) -> int:
 
     Source: eq:Nk; the sum of binom(t-1, k-1) over t <= T, by the hockey-stick identity.
     """
-    if not 1 <= accept <= horizon:
-        raise ValueError(f"accept is {accept}, expected 1 to the horizon {horizon}")
+    _possible(horizon, accept)
     return math.comb(horizon, accept)
 
 
@@ -82,7 +83,12 @@ def move_log_term(horizon: int, accept: int, delta: float) -> float:
 
     Source: thm:reuse-main.
     """
-    return math.log(move_count(horizon, accept)) + math.log(accept * (accept + 1) / _probability(delta))
+    _possible(horizon, accept)
+    spent = math.log(accept * (accept + 1) / probability(delta))
+    if horizon <= _EXACT:
+        return math.log(move_count(horizon, accept)) + spent
+    chosen, left = math.lgamma(accept + 1), math.lgamma(horizon - accept + 1)  # the count has thousands of digits
+    return math.lgamma(horizon + 1) - chosen - left + spent
 
 
 class MoveCertificate(NamedTuple):
@@ -113,6 +119,7 @@ def accepted_move(measured: float, n: int, horizon: int, accept: int, delta: flo
         variance: bound on the per-task paired difference's variance.
     Source: eq:reusecert.
     """
+    _difference(measured)
     log_term = move_log_term(horizon, accept, delta)
     floor = measured - radius(n, log_term, variance, 1.0)
     if floor >= 0:
@@ -133,7 +140,7 @@ def epoch_delta(delta: float, epoch: int) -> float:
     """Return delta_e = delta / (e(e+1)), so that all epochs together fail with probability at most delta."""
     if epoch < 1:
         raise ValueError(f"epoch is {epoch}, expected 1 or more")
-    return _probability(delta) / (epoch * (epoch + 1))
+    return probability(delta) / (epoch * (epoch + 1))
 
 
 def _covered(gamma: float, measured: float, n: int, log_term: float, variance: float) -> bool:
@@ -143,8 +150,7 @@ def _covered(gamma: float, measured: float, n: int, log_term: float, variance: f
 
 
 def _floor(measured: float, n: int, log_term: float, variance: float) -> Bound:
-    if not -1 <= measured <= 1:
-        raise ValueError(f"measured is {measured}, expected a difference of rates in [-1, 1]")
+    _difference(measured)
     for upper in (1.0, 2.0):
         slack = radius(n, log_term, variance, upper)
         floor = measured - slack
@@ -153,7 +159,22 @@ def _floor(measured: float, n: int, log_term: float, variance: float) -> Bound:
     return Bound(max(floor, -1.0), slack, upper, vacuous=floor <= -1.0)
 
 
-def _probability(delta: float) -> float:
+def probability(delta: float) -> float:
+    """Return delta, a chance of being wrong.
+
+    Raises:
+        ValueError: it is not in (0, 1).
+    """
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta}, expected a probability between 0 and 1")
     return delta
+
+
+def _possible(horizon: int, accept: int) -> None:
+    if not 1 <= accept <= horizon:
+        raise ValueError(f"accept is {accept}, expected 1 to the horizon {horizon}")
+
+
+def _difference(measured: float) -> None:
+    if not -1 <= measured <= 1:
+        raise ValueError(f"measured is {measured}, expected a difference of rates in [-1, 1]")

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from valve_plugin.theory.convergence import variance_bound, vmass
-from valve_plugin.theory.power import Beta
+from valve_plugin.theory.power import Belief, Beta, Known
 
 _MOST_ALIKE = 100.0  # pseudo-rollouts of a population whose tasks look all the same
 
@@ -57,6 +57,30 @@ def population(rates: Spread) -> Beta:
     between = rates.mean * (1 - rates.mean) - rates.mass  # Var[p]; an unbiased estimate may be negative
     weight = rates.mass / between if between > rates.mass / _MOST_ALIKE else _MOST_ALIKE
     return Beta(rates.mean * weight, (1 - rates.mean) * weight)
+
+
+def stated(rates: Spread) -> Belief:
+    """Return the distribution of solve rates with exactly this mean and noise, which somebody stated.
+
+    Unlike `population`, whose estimates may be a little impossible by chance, this changes nothing: the Beta, or one
+    rate for all tasks where the noise is all that the mean allows.
+
+    Raises:
+        ValueError: no solve rates have this mean and noise, or only rates of 0 and 1.
+    """
+    mean, mass = rates
+    if not 0 < mean < 1:
+        raise ValueError(f"the mean solve rate is {mean:g}, expected one between 0 and 1: 75 % are 0.75")
+    most = mean * (1 - mean)
+    if not 0 < mass <= most * (1 + 1e-9):
+        raise ValueError(
+            f"tasks that pass {100 * mean:g} % of their rollouts have a mean p(1-p) above 0 and of at most {most:.4g}, "
+            f"not {mass:g}; {most:.4g} is when all have the same rate, less the more they differ"
+        )
+    between = most - mass
+    if between <= most * 1e-9:
+        return Known(mean)
+    return Beta(mean * mass / between, (1 - mean) * mass / between)
 
 
 def posterior(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from valve_plugin.theory.bennett import closed_form_n, smallest_n
-from valve_plugin.theory.certificates import move_log_term
+from valve_plugin.theory.certificates import move_log_term, probability
 
 
 def holdout_size(tolerance: float, banks: int, delta: float, variance: float, *, closed_form: bool = False) -> int:
@@ -17,10 +17,10 @@ def holdout_size(tolerance: float, banks: int, delta: float, variance: float, *,
         closed_form: use eq:sizing instead of inverting the exact radius; never smaller.
     Source: cor:sizing with L = ln(A/delta), M = 1; tab:sizing, left.
     """
-    if banks < 1 or not 0 < delta < 1:
-        raise ValueError(f"banks is {banks} and delta {delta}, expected at least 1 and a probability")
+    if banks < 1:
+        raise ValueError(f"banks is {banks}, expected at least 1")
     size = closed_form_n if closed_form else smallest_n
-    return size(tolerance, math.log(banks / delta), variance, 1.0)
+    return size(tolerance, math.log(banks / probability(delta)), variance, 1.0)
 
 
 def panel_size(
@@ -42,8 +42,8 @@ def panel_size(
         anchor: the measured panel gain of an accept (at least rho), rate units.
     Source: cor:sizing with L = L_K, M = 1 + gamma and gamma replaced by anchor + gamma; tab:sizing, right.
     """
-    if anchor < 0:
-        raise ValueError(f"anchor is {anchor}, expected a measured gain of at least 0")
+    if not 0 <= anchor <= 1:
+        raise ValueError(f"anchor is {anchor}, expected a measured gain between 0 and 1")
     log_term = max(move_log_term(horizon, k, delta) for k in range(1, accepts + 1))
     size = closed_form_n if closed_form else smallest_n
     return size(anchor + tolerance, log_term, variance, 1 + tolerance)

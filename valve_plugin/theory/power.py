@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from valve_plugin.theory.gate import pass_chance
-
-Chances: TypeAlias = NDArray[np.float64]
-"""Probabilities of 0, 1, 2, ... counts."""
+from valve_plugin.theory.sums import NONE, Chances, summed
 
 
 class Beta(NamedTuple):
@@ -31,6 +28,16 @@ class Beta(NamedTuple):
         """Return E[p^passed (1-p)^failed]: the chance of one given sequence of so many passes and failures."""
         up = [self.a + i for i in range(passed)] + [self.b + i for i in range(failed)]
         return math.prod(x / (self.a + self.b + i) for i, x in enumerate(up))
+
+    def moments(self, n: int, passed: int = 0, failed: int = 0) -> Chances:
+        """Return `moment(passed + k, failed + n - k)` for k = 0..n, through logarithms: none underflows on the way."""
+        up, down, both = (
+            np.cumsum(np.log(x + np.arange(n + passed + failed))) for x in (self.a, self.b, self.a + self.b)
+        )
+        up, down, both = (np.concatenate([[0.0], logs]) for logs in (up, down, both))
+        k = np.arange(n + 1)
+        chances: Chances = np.exp(up[passed + k] + down[failed + n - k] - both[n + passed + failed])
+        return chances
 
     def updated(self, passed: int, failed: int) -> Beta:
         """Return the belief after seeing so many more passes and failures."""
@@ -45,6 +52,12 @@ class Known(NamedTuple):
     def moment(self, passed: int, failed: int) -> float:
         """Return p^passed (1-p)^failed."""
         return float(self.p**passed * (1 - self.p) ** failed)
+
+    def moments(self, n: int, passed: int = 0, failed: int = 0) -> Chances:
+        """Return `moment(passed + k, failed + n - k)` for k = 0..n."""
+        k = np.arange(n + 1)
+        chances: Chances = self.p ** (passed + k) * (1 - self.p) ** (failed + n - k)
+        return chances
 
     def updated(self, passed: int, failed: int) -> Known:
         """Return itself: there is nothing to learn."""
@@ -81,8 +94,8 @@ def change(beliefs: Sequence[Belief], effect: float) -> Change:
 @lru_cache(maxsize=4096)
 def pass_counts(belief: Belief, rollouts: int, how: Change = Change()) -> Chances:  # noqa: B008 (immutable)
     """Return the distribution of a task's passes in `rollouts` rollouts of the candidate."""
-    base = [math.comb(rollouts, k) * belief.moment(k, rollouts - k) for k in range(rollouts + 1)]
-    return np.asarray(base) @ effect_of(how, rollouts)
+    base: Chances = ways(rollouts) * belief.moments(rollouts)
+    return base @ effect_of(how, rollouts)
 
 
 @lru_cache(maxsize=4096)
@@ -93,10 +106,7 @@ def gain_counts(belief: Belief, rollouts: int, how: Change = Change()) -> Chance
     rollouts, before the proposal changes the second r.
     """
     r = rollouts
-    moments = [belief.moment(k, 2 * r - k) for k in range(2 * r + 1)]
-    ways = [math.comb(r, k) for k in range(r + 1)]
-    joint = np.array([[ways[i] * ways[j] * moments[i + j] for j in range(r + 1)] for i in range(r + 1)])
-    joint = joint @ effect_of(how, r)
+    joint = exchangeable(belief, r, r) @ effect_of(how, r)
     return np.array([np.trace(joint, offset=d) for d in range(-r, r + 1)])
 
 
@@ -110,8 +120,8 @@ def accept_fresh(beliefs: Sequence[Belief], rollouts: int, needed: int, how: Cha
         how: the proposal's change.
     Source: eq:gate.
     """
-    gains = reduce(np.convolve, [gain_counts(b, rollouts, how) for b in beliefs])
-    return _tail(gains, len(beliefs) * rollouts + needed)
+    gains = summed(gain_counts(b, rollouts, how) for b in beliefs)
+    return gains.at_least(len(beliefs) * rollouts + needed)
 
 
 def accept_carried(beliefs: Sequence[Belief], rollouts: int, needed: int, current: int, how: Change) -> float:
@@ -119,7 +129,7 @@ def accept_carried(beliefs: Sequence[Belief], rollouts: int, needed: int, curren
 
     Source: eq:gate with score carry-forward (app:impl-validate).
     """
-    return _tail(reduce(np.convolve, [pass_counts(b, rollouts, how) for b in beliefs]), current + needed)
+    return summed(pass_counts(b, rollouts, how) for b in beliefs).at_least(current + needed)
 
 
 def used_carried(beliefs: Sequence[Belief], rollouts: int, needed: int, current: int, how: Change) -> float:
@@ -132,13 +142,12 @@ def used_carried(beliefs: Sequence[Belief], rollouts: int, needed: int, current:
     spare = len(beliefs) * rollouts - current - needed
     if spare < 0:
         return 0.0
-    expected, failures = 0.0, np.ones(1)
+    expected, failures = 0.0, NONE
     for belief in beliefs:
-        for done in range(rollouts):
-            more = _failures(belief, done, how)
-            still_open = np.convolve(failures, more)[: spare + 1]
-            expected += float(still_open.sum())
-        failures = np.convolve(failures, _failures(belief, rollouts, how))[: spare + 1]
+        expected += float(_waits(belief, rollouts, how) @ failures.at_most(spare - np.arange(rollouts)))
+        failures = failures.plus(_failures(belief, rollouts, how))
+        if failures.low > spare:
+            break
     return expected
 
 
@@ -175,9 +184,26 @@ def used_fresh(
 
 def margin_for(beliefs: Sequence[Belief], rollouts: int, false_accept: float) -> int:
     """Return the fewest net passes to ask for, at least 1, so that a do-nothing proposal is accepted that rarely."""
-    gains = reduce(np.convolve, [gain_counts(b, rollouts) for b in beliefs])
+    gains = summed(gain_counts(b, rollouts) for b in beliefs)
     middle = len(beliefs) * rollouts
-    return next(m for m in range(1, middle + 2) if _tail(gains, middle + m) <= false_accept)
+    return next(m for m in range(1, middle + 2) if gains.at_least(middle + m) <= false_accept)
+
+
+@lru_cache(maxsize=1024)
+def ways(n: int) -> Chances:
+    """Return the binomial coefficients of n."""
+    return np.array([float(math.comb(n, k)) for k in range(n + 1)])
+
+
+def exchangeable(belief: Belief, one: int, other: int, passed: int = 0, failed: int = 0) -> Chances:
+    """Return the chances of i passes in `one` and j in `other` rollouts of the current bank, a matrix.
+
+    Args:
+        passed, failed: the chance of one sequence of so many before them is multiplied in.
+    """
+    moments = belief.moments(one + other, passed, failed)
+    joint: Chances = np.outer(ways(one), ways(other)) * moments[np.add.outer(np.arange(one + 1), np.arange(other + 1))]
+    return joint
 
 
 @lru_cache(maxsize=1024)
@@ -188,15 +214,22 @@ def effect_of(how: Change, rollouts: int) -> Chances:
 
 
 def _binomial(n: int, p: float) -> Chances:
-    return np.array([math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)])
+    k = np.arange(n + 1)
+    chances: Chances = ways(n) * p**k * (1 - p) ** (n - k)
+    return chances
 
 
 def _failures(belief: Belief, rollouts: int, how: Change) -> Chances:
     return pass_counts(belief, rollouts, how)[::-1]
 
 
-def _tail(chances: Chances, start: int) -> float:
-    return min(1.0, float(chances[max(start, 0) :].sum()))
+@lru_cache(maxsize=4096)
+def _waits(belief: Belief, rollouts: int, how: Change) -> Chances:
+    """How many of a task's rollouts begin after exactly 0, 1, 2, ... of its failures, expected."""
+    waits = np.zeros(rollouts)
+    for done in range(rollouts):
+        waits[: done + 1] += _failures(belief, done, how)
+    return waits
 
 
 def _draw(chances: Chances, u: float) -> int:

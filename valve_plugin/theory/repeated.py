@@ -1,5 +1,7 @@
 """What a gate does whose apparent accepts have to repeat, and whose panel tasks may not fall: exact, as `power`.
 
+Of a plain gate it says what `power` does.
+
 The two measurements of a candidate are compared with the same current outcomes and share the tasks' unknown rates, so
 they are far from independent. Everything is a sum over the tasks' joint distributions: products of their transforms.
 """
@@ -7,19 +9,21 @@ they are far from independent. Everything is a sum over the tasks' joint distrib
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from valve_plugin.theory.power import Belief, Change, effect_of
-from valve_plugin.theory.power import used_carried as used_once
+from valve_plugin.theory import power
+from valve_plugin.theory.power import Belief, Change, effect_of, exchangeable, ways
+from valve_plugin.theory.sums import LOST, Chances, fast, growing, summed
 
 Joint = NDArray[np.float64]
-_LARGEST = 3001  # side of the joint distributions: their transforms take its square
+Transform = NDArray[np.complex128]
+_LARGEST = 4096  # side of the joint distributions: their transforms take its square
 
 
 class Gate(NamedTuple):
@@ -40,14 +44,10 @@ def accept_fresh(beliefs: Sequence[Belief], gate: Gate, how: Change) -> float:
 
     Source: eq:gate, for both measurements of the candidate.
     """
-    r, n = gate.rollouts, len(beliefs)
-    size = 2 * n * r + 1
-    if size > _LARGEST:
-        raise ValueError(f"{n} tasks x {r} rollouts, expected at most {_LARGEST // 2} rollouts with confirm or guard")
-    grids = {b: _gains(b, gate, how) for b in set(beliefs)}
-    chances = _summed([grids[b] for b in beliefs], size)
-    start = n * r + gate.needed
-    return _clipped(chances[start:, start:].sum() if gate.confirm else chances[start:].sum())
+    if not (gate.confirm or gate.guard):
+        return power.accept_fresh(beliefs, gate.rollouts, gate.needed, how)
+    grids = [(_gains(b, gate, how), tasks) for b, tasks in Counter(beliefs).items()]
+    return _reached(grids, len(beliefs) * gate.rollouts + gate.needed, gate)
 
 
 def accept_carried(beliefs: Sequence[Belief], gate: Gate, now: Sequence[int], how: Change) -> float:
@@ -57,10 +57,11 @@ def accept_carried(beliefs: Sequence[Belief], gate: Gate, now: Sequence[int], ho
         beliefs: one per panel task, the carried outcomes already counted in.
         now: each task's carried passes, 0 to r.
     """
-    size = len(beliefs) * gate.rollouts + 1
-    chances = _summed([_passes(b, gate, at, how) for b, at in zip(beliefs, now, strict=True)], size)
-    start = max(0, sum(now) + gate.needed)
-    return _clipped(chances[start:, start:].sum() if gate.confirm else chances[start:].sum())
+    if not (gate.confirm or gate.guard):
+        return power.accept_carried(beliefs, gate.rollouts, gate.needed, sum(now), how)
+    alike = Counter(zip(beliefs, now, strict=True))
+    grids = [(_passes(b, gate, at, how), tasks) for (b, at), tasks in alike.items()]
+    return _reached(grids, sum(now) + gate.needed, gate)
 
 
 def used_carried(beliefs: Sequence[Belief], gate: Gate, now: Sequence[int], how: Change) -> float:
@@ -73,7 +74,7 @@ def used_carried(beliefs: Sequence[Belief], gate: Gate, now: Sequence[int], how:
     spare = len(beliefs) * r - current - gate.needed
     if spare < 0:
         return 0.0
-    first = used_once(beliefs, r, gate.needed, current, how)
+    first = power.used_carried(beliefs, r, gate.needed, current, how)
     return first + _repeated(beliefs, r, spare, how) if gate.confirm else first
 
 
@@ -81,38 +82,63 @@ def _repeated(beliefs: Sequence[Belief], r: int, spare: int, how: Change) -> flo
     """Expected rollouts of the second measurement; none where the first is no apparent accept.
 
     A sum over its rollouts: the chance that the first measurement, all of it, leaves no more than the spare failures
-    and the second has not used them up yet.
+    and the second has not used them up yet. Each is a sum over the pairs of failure counts, taken over their
+    frequencies (Parseval), where the tasks' contributions are products.
     """
-    after = [np.ones(1)]  # failures of the first measurement on the tasks that are still to come in the second
+    sums = list(growing(_failures(b, r, r, how).sum(axis=1) for b in beliefs))
+    size = _side(max(len(s.chances) for s in sums) + r)
+    steps = {b: np.fft.rfft2(_failures(b, r, r, how), (size, size)) for b in set(beliefs)}
+    heard = _heard(steps, beliefs)
+    steps = {b: t[heard] for b, t in steps.items()}
+    turns = np.exp(-2j * np.pi / size * np.outer(np.arange(size), np.arange(r + 1)))  # a transform of few frequencies
+    waits = {b: turns[heard] @ _waits(b, r, how) @ turns[: size // 2 + 1, :r].T for b in steps}
+    enough = np.fft.fft(_at_most(spare, sums[-1].low, size))[heard].conj()
+    to_come = [enough]  # the first measurement's rollouts on the tasks that are still to come in the second
     for belief in reversed(beliefs[1:]):
-        after.append(np.convolve(after[-1], _failures(belief, r, 0, how)[:, 0])[: spare + 1])
-    total, before = 0.0, np.ones((1, 1))
-    for belief, rest in zip(beliefs, reversed(after), strict=True):
-        for done in range(r):
-            both = _convolved(before, _failures(belief, r, done, how), spare)
-            total += float(np.convolve(both.sum(axis=1), rest)[: spare + 1].sum())
-        before = _convolved(before, _failures(belief, r, r, how), spare)
-    return total
+        to_come.append(to_come[-1] * steps[belief][:, 0])
+    twice = np.full(size // 2 + 1, 2.0)  # a real sum's other half of the frequencies mirrors this one
+    twice[[0, -1][: 2 - size % 2]] = 1.0
+    total, before = 0.0, np.ones_like(next(iter(steps.values())))
+    for belief, rest, done in zip(beliefs, reversed(to_come), sums, strict=False):
+        open_ = twice * np.fft.rfft(_at_most(spare, done.low, size)).conj()
+        total += float((rest @ (before * waits[belief]) @ open_).real)
+        before *= steps[belief]
+    return total / size**2
 
 
-def _convolved(before: Joint, step: Joint, spare: int) -> Joint:
-    """The sum of two pairs of failure counts; what exceeds the spare ones is over and drops out."""
-    rows, columns = (min(a + b - 1, spare + 1) for a, b in zip(before.shape, step.shape, strict=True))
-    total = np.zeros((rows, columns))
-    for i, j in product(*map(range, step.shape)):
-        part = before[: max(rows - i, 0), : max(columns - j, 0)]
-        total[i : i + part.shape[0], j : j + part.shape[1]] += step[i, j] * part
-    return total
+def _heard(steps: Mapping[Belief, Transform], beliefs: Sequence[Belief]) -> NDArray[np.bool_]:
+    """Which frequencies of the first measurement matter at all: the others vanish in the product over the tasks.
+
+    One task is left out, the one that would weaken a frequency most: it enters in another form.
+    """
+    loudness = {b: np.log(np.maximum(np.abs(t).max(axis=1), 1e-300)) for b, t in steps.items()}
+    together = sum(tasks * loudness[b] for b, tasks in Counter(beliefs).items())
+    mask: NDArray[np.bool_] = together - np.min(list(loudness.values()), axis=0) > math.log(LOST)
+    return mask
+
+
+def _at_most(count: int, low: int, size: int) -> Chances:
+    """Which remainders modulo `size` stand for a count of at most `count`, when counts begin at `low`."""
+    counts = np.arange(low, low + size)
+    marks = np.zeros(size)
+    marks[counts % size] = counts <= count
+    return marks
+
+
+@lru_cache(maxsize=4096)
+def _waits(belief: Belief, r: int, how: Change) -> Joint:
+    """As `power._waits` for the second measurement, jointly with the failures of the whole first one."""
+    waits = np.zeros((r + 1, r))
+    for done in range(r):
+        waits[:, : done + 1] += _failures(belief, r, done, how)
+    return waits
 
 
 @lru_cache(maxsize=4096)
 def _failures(belief: Belief, one: int, other: int, how: Change) -> Joint:
     """Joint distribution of a task's failures in `one` and `other` rollouts of the candidate."""
-    base = [
-        [math.comb(one, i) * math.comb(other, j) * belief.moment(i + j, one + other - i - j) for j in range(other + 1)]
-        for i in range(one + 1)
-    ]
-    passes: Joint = effect_of(how, one).T @ np.array(base) @ effect_of(how, other)
+    base = exchangeable(belief, one, other)
+    passes: Joint = effect_of(how, one).T @ base @ effect_of(how, other)
     return passes[::-1, ::-1]
 
 
@@ -123,11 +149,8 @@ def _gains(belief: Belief, gate: Gate, how: Change) -> Joint:
     change = effect_of(how, r)
     grid = np.zeros((2 * r + 1, 2 * r + 1))
     for now in range(r + 1):
-        base = np.array([
-            [math.comb(r, i) * math.comb(r, j) * belief.moment(now + i + j, 3 * r - now - i - j) for j in range(r + 1)]
-            for i in range(r + 1)
-        ])  # fmt: skip
-        then = math.comb(r, now) * (change.T @ base @ change)
+        base = exchangeable(belief, r, r, now, r - now)
+        then = ways(r)[now] * (change.T @ base @ change)
         grid[r - now : 2 * r + 1 - now, r - now : 2 * r + 1 - now] += _guarded(then, gate, now)
     return grid
 
@@ -147,19 +170,26 @@ def _guarded(chances: Joint, gate: Gate, now: int) -> Joint:
     return kept
 
 
-def _summed(grids: Sequence[Joint], size: int) -> Joint:
-    """The distribution of the sum of independent pairs, by the product of their transforms."""
-    counted: dict[bytes, tuple[Joint, int]] = {}
-    for grid in grids:
-        key = grid.tobytes()
-        counted[key] = (grid, counted[key][1] + 1 if key in counted else 1)
-    shape = (size, size)
+def _reached(grids: Sequence[tuple[Joint, int]], start: int, gate: Gate) -> float:
+    """The chance that a sum of independent pairs reaches `start`: in the first place, or with confirm in both.
+
+    Args:
+        grids: the distribution of a task's pair, and how many tasks have it; both places are distributed alike.
+    """
+    once = summed(grid.sum(axis=1) for grid, tasks in grids for _ in range(tasks))
+    if not gate.confirm:
+        return once.at_least(start)
+    # Counts are taken modulo a size that holds all but the mass which `once` leaves out.
+    size = _side(max(len(once.chances), *(len(grid) for grid, _ in grids)))
     transform = np.ones((size, size // 2 + 1), dtype=complex)
-    for grid, count in counted.values():
-        transform *= np.fft.rfft2(grid, shape) ** count
-    chances: Joint = np.maximum(np.fft.irfft2(transform, shape), 0.0)
-    return chances
+    for grid, tasks in grids:
+        transform *= np.fft.rfft2(grid, (size, size)) ** tasks
+    places = np.arange(max(start, once.low), once.low + size) % size
+    chances = np.fft.irfft2(transform, (size, size))
+    return min(1.0, max(0.0, float(chances[np.ix_(places, places)].sum())))
 
 
-def _clipped(chance: float) -> float:
-    return min(1.0, max(0.0, float(chance)))
+def _side(size: int) -> int:
+    if size > _LARGEST:
+        raise ValueError(f"{size} counts are possible, expected at most {_LARGEST} with confirm: take a smaller panel")
+    return fast(size)
