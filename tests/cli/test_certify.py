@@ -9,6 +9,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.theory.test_certificates import SIZING
 from valve_plugin.bank.store import BankStore
+from valve_plugin.cli.meter import Slow
 
 
 def test_the_sizing_table_is_printed_exactly(project: Path, valve: Run) -> None:
@@ -165,3 +166,22 @@ def test_a_plan_refuses_what_cannot_be(project: Path, valve: Run, args: list[str
 def test_all_the_noise_that_a_rate_allows_is_one_rate(project: Path, valve: Run) -> None:
     gate = valve("plan", "--base-rate", "0.9", "--vmass", "0.09", "--json")["gate"]
     assert (gate["mean_rate"], gate["noise"]) == (pytest.approx(0.9), pytest.approx(0.09))
+
+
+def test_a_long_plan_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    now = iter([0.0, 1.0, 2.5, 3.0, 10.0, 20.0])
+    told = Slow("plan", lambda: next(now))
+    for share in (0.1, 0.25, 0.3, 0.5, 1.0):
+        told(share)
+    assert capsys.readouterr().err.splitlines() == [
+        "plan  25 % after 0:02, 0:07 left",
+        "plan  50 % after 0:10, 0:10 left",
+    ]
+
+
+def test_the_largest_panel_is_planned(project: Path, valve: Run) -> None:
+    gate = valve(
+        "plan", "--base-rate", "0.75", "--vmass", "0.05", "--panel-size", "1000", "--rollouts", "30", "--json"
+    )["gate"]
+    assert gate["odds"][0]["fresh"] < 1e-4 < 0.9 < gate["odds"][1]["fresh"]
+    assert 0 < gate["odds"][0]["rollouts"] < gate["odds"][1]["rollouts"] <= 30_000

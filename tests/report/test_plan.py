@@ -107,7 +107,7 @@ def test_costs_are_means_of_graded_panel_rollouts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chance", "text"), [(0.0, "0 %"), (0.001, "< 1 %"), (0.255, "26 %"), (0.9999, "> 99 %"), (1.0, "100 %")]
+    ("chance", "text"), [(0.0, "< 1 %"), (0.001, "< 1 %"), (0.255, "26 %"), (0.9999, "> 99 %"), (1.0, "> 99 %")]
 )
 def test_a_chance_is_never_rounded_to_certainty(chance: float, text: str) -> None:
     assert percent(chance) == text

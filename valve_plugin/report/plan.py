@@ -225,7 +225,7 @@ def advice(
 
 def percent(chance: float) -> str:
     """Return a chance in whole percent, never rounded to certainty."""
-    return "< 1 %" if 0 < chance < 0.01 else "> 99 %" if 0.99 < chance < 1 else f"{100 * chance:.0f} %"
+    return "< 1 %" if chance < 0.01 else "> 99 %" if chance > 0.99 else f"{100 * chance:.0f} %"
 
 
 def beyond(rule: Gate | GatePlan) -> str:
