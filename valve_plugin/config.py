@@ -120,9 +120,10 @@ NAMES: tuple[str, ...] = Settings.__struct_fields__
 # A bank comes along with a repository, from whoever wrote there. These could run code, leave the sandbox or send
 # keys and issues to another server, so they count only where the person typed them.
 _NEVER_FROM_FILE = ("unsafe_local", "model_class", "mini_config", "plugins", "tasks")
-_MODEL_KWARGS_FROM_FILE = frozenset(
+SAMPLING = frozenset(
     {"drop_params", "max_completion_tokens", "max_tokens", "reasoning_effort", "seed", "stop", "temperature", "top_p"}
 )
+"""Arguments of a model call that say how it answers, and not where it goes or with which key."""
 _KINDS = {
     "array": "a list of texts",
     "boolean": "true or false",
@@ -185,7 +186,7 @@ def load(bank_dir: Path | None, overrides: Mapping[str, Any] | None = None) -> S
 
 def _refuse_dangerous(layer: Mapping[str, Any], path: Path | None) -> None:
     bad = [name for name in _NEVER_FROM_FILE if name in layer]
-    bad += [f"model_kwargs.{name}" for name in layer.get("model_kwargs", {}) if name not in _MODEL_KWARGS_FROM_FILE]
+    bad += [f"model_kwargs.{name}" for name in layer.get("model_kwargs", {}) if name not in SAMPLING]
     if bad:
         raise ConfigError(
             f"{path}: {bad[0]} is not taken from a file that can come with a repository; remove it there, "

@@ -129,8 +129,23 @@ class Evaluated(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, t
         return all(o.outcome != "errored" for o in self.outcomes)
 
 
+class LeftOut(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="left_out"):
+    """The current bank on the panel without one of its items: a report. No query, and nothing goes by it.
+
+    Recorded so that its rollouts are never used again: a gate about retiring the item runs fresh ones. Whoever reads
+    it knows more about the panel than verdicts tell, so thm:reuse-main does not cover what is chosen by it.
+    """
+
+    epoch: Positive
+    without: tuple[Kind, Name]
+    bank_hash: Hash
+    """Of the current bank, the item included."""
+    outcomes: tuple[PanelOutcome, ...] = ()
+    """r of each panel task whose context is another without the item, in panel order; for others nothing changes."""
+
+
 Decision: TypeAlias = Judged | Taken
-Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Baseline | Remeasured | Proposed | Decision | Evaluated
+Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Baseline | Remeasured | LeftOut | Proposed | Decision | Evaluated
 
 
 def decided(entry: Entry) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from valve_plugin.bank.entries import AttemptNote, Baseline, Entry, Evaluated, Judged, Proposed, Taken
+from valve_plugin.bank.entries import AttemptNote, Baseline, Entry, Evaluated, Judged, LeftOut, Proposed, Taken
 from valve_plugin.records import Kind, PanelOutcome, PanelTask
 
 EVERY = 10
@@ -224,11 +224,16 @@ def sealed(entries: Sequence[Entry]) -> tuple[bool | None, str]:
     return None, f"{where}: fine if nobody stopped or steered the run by what the holdout said"
 
 
+def retires(entry: Entry) -> bool:
+    """Whether a person asked the gate to take an item out."""
+    return isinstance(entry, Proposed) and bool(entry.proposal.removed) and not entry.attempts
+
+
 def _a_choice(entry: Entry) -> bool:
     """Whether a person decided it; evolution alone proposes, judges and measures."""
     if isinstance(entry, Proposed):
-        return bool(entry.proposal.removed) and not entry.attempts  # a retirement
-    return not isinstance(entry, Judged | Taken | Baseline | Evaluated)
+        return retires(entry)
+    return not isinstance(entry, Judged | Taken | Baseline | Evaluated | LeftOut)
 
 
 def _contents(reading: Reading) -> set[str]:

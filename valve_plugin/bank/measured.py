@@ -12,8 +12,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Proposed, Remeasured, Taken
-from valve_plugin.bank.evaluated import Point, points, sealed
+from valve_plugin.bank.entries import (
+    Baseline,
+    Entry,
+    EpochOpened,
+    Judged,
+    LeftOut,
+    PanelFixed,
+    Proposed,
+    Remeasured,
+    Taken,
+)
+from valve_plugin.bank.evaluated import Point, points, retires, sealed
 from valve_plugin.bank.replay import Replay
 from valve_plugin.errors import BankError
 from valve_plugin.records import Panel, PanelOutcome, Verdict
@@ -67,6 +77,10 @@ class Measured:
     taken: int = 0
     """Moves made without a gate, all before the first epoch: versions 1 to this one."""
 
+    read: int = 0
+    """Line since which more of the panel is known than verdicts tell: items were left out one by one. 0: none."""
+    chosen: int = 0
+    """First line after it that is a person's choice of an item to retire; 0: there is none."""
     points: list[Point] = field(default_factory=list)
     """Checkpoints that were evaluated on the holdout."""
     sealed: tuple[bool | None, str] = (None, "no evaluation on a holdout is recorded, so gain and drawdown are unknown")
@@ -89,7 +103,8 @@ def measured(entries: Iterable[Entry]) -> Measured:
     """
     entries = list(entries)
     found, state = Measured(points=points(entries), sealed=sealed(entries)), Replay()
-    for entry in entries:
+    for line, entry in enumerate(entries, 1):
+        _read(found, line, entry)
         before = state.outcomes or ()
         state.feed(entry)
         if isinstance(entry, EpochOpened):
@@ -106,6 +121,15 @@ def measured(entries: Iterable[Entry]) -> Measured:
         elif isinstance(entry, Judged):
             _judged(found, state, entry.verdict, before)
     return found
+
+
+def _read(found: Measured, line: int, entry: Entry) -> None:
+    if isinstance(entry, PanelFixed):
+        found.read = found.chosen = 0
+    elif isinstance(entry, LeftOut):
+        found.read = found.read or line
+    elif found.read and not found.chosen and retires(entry):
+        found.chosen = line
 
 
 def _opened(found: Measured, state: Replay, entry: EpochOpened) -> Epoch:

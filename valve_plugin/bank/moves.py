@@ -30,12 +30,7 @@ def apply(bank: Bank, proposal: Proposal) -> Bank:
         if item.key in items:
             raise RecordError(f"proposal {proposal.id} adds {item.kind} {item.name!r}, a name already taken: rename it")
         items[item.key] = replace(item, created_step=version)
-    return replace(
-        bank,
-        version=version,
-        principles=tuple(i for i in items.values() if i.kind == "principle"),
-        skills=tuple(i for i in items.values() if i.kind == "skill"),
-    )
+    return _kept(replace(bank, version=version), tuple(items.values()))
 
 
 def only(bank: Bank, key: tuple[Kind, str]) -> Bank:
@@ -44,13 +39,31 @@ def only(bank: Bank, key: tuple[Kind, str]) -> Bank:
     Raises:
         RecordError: the bank has no such item.
     """
-    kept = tuple(item for item in bank.items if item.key == tuple(key))
-    if not kept:
-        raise RecordError(f"version {bank.version} has no {key[0]} {key[1]!r}")
+    return _kept(bank, (_named(bank, key),))
+
+
+def without(bank: Bank, key: tuple[Kind, str]) -> Bank:
+    """Return the bank without one item.
+
+    Raises:
+        RecordError: the bank has no such item.
+    """
+    gone = _named(bank, key)
+    return _kept(bank, tuple(item for item in bank.items if item is not gone))
+
+
+def _named(bank: Bank, key: tuple[Kind, str]) -> Item:
+    for item in bank.items:
+        if item.key == tuple(key):
+            return item
+    raise RecordError(f"version {bank.version} has no {key[0]} {key[1]!r}")
+
+
+def _kept(bank: Bank, items: tuple[Item, ...]) -> Bank:
     return replace(
         bank,
-        principles=tuple(i for i in kept if i.kind == "principle"),
-        skills=tuple(i for i in kept if i.kind == "skill"),
+        principles=tuple(i for i in items if i.kind == "principle"),
+        skills=tuple(i for i in items if i.kind == "skill"),
     )
 
 

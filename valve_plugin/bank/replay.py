@@ -9,7 +9,7 @@ unlike with unlike in the next gate; see `report.again` for how much a carried s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import singledispatchmethod
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from valve_plugin.bank.entries import (
     EpochOpened,
     Evaluated,
     Judged,
+    LeftOut,
     Opened,
     PanelFixed,
     Proposed,
@@ -114,19 +115,30 @@ class Replay:
 
     @_feed.register
     def _remeasured(self, entry: Remeasured) -> None:
-        self._require_epoch(entry.epoch)
+        self._require_idle(entry.epoch, entry.result.bank_hash)
+        self._require_complete(entry.result.outcomes, "an A/A measurement")
+        self._use(entry.result.outcomes)
+        self.remeasured += 1
+
+    @_feed.register
+    def _left_out(self, entry: LeftOut) -> None:
+        self._require_idle(entry.epoch, entry.bank_hash)
+        moves.only(self.bank, entry.without)  # it is there
+        self._require_complete(entry.outcomes, "a measurement without an item", of={o.task_id for o in entry.outcomes})
+        self._use(entry.outcomes)
+
+    def _require_idle(self, epoch: int, bank_hash: str) -> None:
+        """The current bank may be measured for its own sake: between queries, after the baseline."""
+        self._require_epoch(epoch)
         if self.outcomes is None:
-            raise RecordError(f"epoch {entry.epoch} has no baseline to measure again; record that first")
+            raise RecordError(f"epoch {epoch} has no baseline to measure again; record that first")
         if self._open_query:
             raise RecordError(
                 f"query {self.queries} about proposal {self._open_query} is undecided; finish it first "
                 "(`valve gate`): a measurement in between would change which rollouts it goes on with"
             )
-        if entry.result.bank_hash != self.bank.hash:
-            raise StaleVerdictError(f"bank {entry.result.bank_hash[:12]} was measured again, {self._now()}")
-        self._require_complete(entry.result.outcomes, "an A/A measurement")
-        self._use(entry.result.outcomes)
-        self.remeasured += 1
+        if bank_hash != self.bank.hash:
+            raise StaleVerdictError(f"bank {bank_hash[:12]} was measured again, {self._now()}")
 
     @_feed.register
     def _proposed(self, entry: Proposed) -> None:
@@ -229,9 +241,12 @@ class Replay:
             raise RecordError(f"about epoch {number}, but the open one is {now}; open an epoch first")
         return self.epoch
 
-    def _require_complete(self, outcomes: Iterable[PanelOutcome], what: str) -> None:
+    def _require_complete(
+        self, outcomes: Iterable[PanelOutcome], what: str, *, of: Collection[str] | None = None
+    ) -> None:
+        """All rollouts must be there and known: of these panel tasks, or of all."""
         assert self.panel is not None  # an epoch is open
-        counts = {task.instance_id: 0 for task in self.panel.tasks}
+        counts = {t.instance_id: 0 for t in self.panel.tasks if of is None or t.instance_id in of}
         for outcome in outcomes:
             if outcome.task_id not in counts or outcome.outcome == "errored":
                 raise RecordError(

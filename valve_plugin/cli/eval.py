@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.cli.session import Set, Simulate, UnsafeLocal, Workers, holding, overrides, tasks_of
+from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
     from valve_plugin.bank.entries import Entry
@@ -28,6 +30,7 @@ def register(app: typer.Typer) -> None:
             "valve eval --version 0 --version 3  # these versions only",
             "valve eval --show                   # what is on record; runs nothing",
             "valve eval --items                  # each item of the last version alone; spends the holdout",
+            "valve eval --items --categories sorted.toml  # and what each category of them gains",
             "valve eval tasks/ --workers 4 --json",
         ),
     )(evaluate)
@@ -47,6 +50,10 @@ def evaluate(
     items: Annotated[
         bool, typer.Option("--items", help="Measure each item of the last version alone, against version 0.")
     ] = False,
+    categories: Annotated[
+        Path | None,
+        typer.Option("--categories", metavar="FILE", help="With --items: your sorting of them, as TOML; see below."),
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print what is on record and run nothing.")] = False,
     bank: BankDir = "",
     workers: Workers = None,
@@ -61,12 +68,19 @@ def evaluate(
     of it goes into the ledger. All versions are measured on the same tasks, so their differences are paired; where
     two versions give a task the same block, they share its rollouts. An errored rollout is unknown: it widens the
     number to an interval that is not final (exit code 3); run again to retry only what errored.
+
+    Categories are a person's reading. The file lists item names under the paper's three: environment (execution),
+    repair_strategy (the repair process), code_semantics (program behavior).
     """
     from valve_plugin.bank.evaluated import checkpoints
     from valve_plugin.cli.progress import Progress
     from valve_plugin.evolve.evaluate import Evaluation, Frozen
+    from valve_plugin.report.items import read_categories
 
     store = open_bank(bank)
+    if categories is not None and not items:
+        raise ConfigError("--categories sorts single items: give --items as well")
+    sorting = read_categories(categories, store.bank.items) if categories else {}
     if not show:
         given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
         found = tasks_of(store, tasks, store.settings(given))
@@ -84,7 +98,7 @@ def evaluate(
     if items:
         from valve_plugin.cli.eval_items import report_items
 
-        report_items(store, json=json, simulate=simulate)
+        report_items(store, sorting, json=json, simulate=simulate)
     else:
         report(store, every, json=json, simulate=simulate)
 

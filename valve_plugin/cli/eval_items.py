@@ -1,7 +1,8 @@
-"""What each item does alone on the holdout: a report, and the end of that holdout."""
+"""What single items are worth, in tables: alone on the holdout, and left out on the panel."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,67 +11,76 @@ from valve_plugin.cli import output
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
+    from valve_plugin.report.items import Effect, Key, Worth
 
 SPENT = (
-    "this holdout is spent: whoever keeps or retires items by these numbers cannot be certified on it any more; "
-    "`valve bank retire` asks the gate instead"
+    "report only. This holdout is spent: whoever keeps or retires items by these numbers cannot be certified on it any "
+    "more; `valve bank retire` asks the gate instead"
+)
+READ = (
+    "report only. Whoever retires an item by these numbers knows more of the panel than its verdicts tell, so `valve "
+    "certify` will call its later certificates unmet; a new panel starts afresh"
 )
 
 
-def report_items(store: BankStore, *, json: bool, simulate: bool) -> None:
-    """Print each item's gain over no memory, with an interval; exit with 3 where rollouts errored.
+def report_items(
+    store: BankStore, categories: Mapping[Key, str], *, json: bool, simulate: bool, panel: bool = False
+) -> None:
+    """Print each item's worth with an interval, and each category's; exit with 3 where rollouts errored.
 
-    Source: tab:artifact-utility. Differs: its three categories are a person's reading and are not guessed here.
+    Args:
+        categories: how a person sorted the items; empty: not at all.
+        panel: what the panel loses without it, not what the holdout gains by it alone.
     """
-    rows = utilities(store)
+    from valve_plugin.report import items
+
+    rows = items.left_out(store) if panel else items.alone(store)
+    groups = items.grouped(rows, categories)
+    note = READ if panel else SPENT
     if json:
-        output.emit_json({"bank": str(store.dir), "simulation": simulate, "items": rows, "note": SPENT})
+        shown = [_fact(row, categories) for row in rows]
+        means = {name: {"items": n, **_numbers(e)} for name, (n, e) in groups.items()}
+        output.emit_json(
+            {"bank": str(store.dir), "simulation": simulate, "items": shown, "categories": means, "note": note}
+        )
     else:
-        cells = [
-            [r["kind"], r["name"], f"{r['gain']:+.1f}", f"{r['low']:+.1f} to {r['high']:+.1f}", r["line"]] for r in rows
-        ]
-        output.table(["KIND", "NAME", "GAIN", "INTERVAL", "LINE"], cells)
-        output.say(SPENT)
-    if not all(r["final"] for r in rows):
+        _print(rows, categories, groups, "LOSS" if panel else "GAIN")
+        output.say(note)
+    if not all(row.final for row in rows):
         raise typer.Exit(output.INFRASTRUCTURE)
 
 
-def utilities(store: BankStore) -> list[dict[str, Any]]:
-    """Return, in points, what each item of the last version that was measured alone gains over version 0.
-
-    The interval is the mean paired difference plus or minus 1.96 standard errors over tasks, widened by what errored:
-    it describes one item; with many items some will look good by chance.
-    """
-    from valve_plugin.bank.evaluated import comparable, differences, latest, readings
-
-    found = readings(store.entries())
-    base = latest(found).get(0)
-    rows = []
-    for item in store.bank.items if base else ():
-        alone = latest(found, item.key).get(store.bank.version)
-        if base is None or alone is None or not comparable(base.entry, alone.entry):
-            continue
-        each = differences(base.entry, alone.entry).values()
-        low = [100 * float(d.low) for d in each]
-        high = [100 * float(d.high) for d in each]
-        error = 1.96 * max(_standard_error(low), _standard_error(high))
-        rows.append(
-            {
-                "kind": item.kind,
-                "name": item.name,
-                "version": item.created_step,
-                "gain": sum(low) / len(low),
-                "low": sum(low) / len(low) - error,
-                "high": sum(high) / len(high) + error,
-                "line": alone.line,
-                "final": base.entry.complete and alone.entry.complete,
-            }
+def _print(
+    rows: Sequence[Worth], categories: Mapping[Key, str], groups: Mapping[str, tuple[int, Effect]], what: str
+) -> None:
+    head = ["KIND", "NAME", what, "INTERVAL", "TASKS", "LINE"]
+    body = [[r.item.kind, r.item.name, *_shown(r.effect), r.tasks, r.line] for r in rows]
+    if categories:
+        head.append("CATEGORY")
+        body = [[*line, categories.get(r.item.key, "-")] for line, r in zip(body, rows, strict=True)]
+    output.table(head, body)
+    if groups:
+        output.table(
+            ["CATEGORY", "ITEMS", what, "INTERVAL"], [[name, n, *_shown(e)] for name, (n, e) in groups.items()]
         )
-    return rows
 
 
-def _standard_error(values: list[float]) -> float:
-    from math import fsum, sqrt
+def _fact(row: Worth, categories: Mapping[Key, str]) -> dict[str, Any]:
+    return {
+        "kind": row.item.kind,
+        "name": row.item.name,
+        "version": row.item.created_step,
+        "category": categories.get(row.item.key),
+        **_numbers(row.effect),
+        "tasks": row.tasks,
+        "line": row.line,
+        "final": row.final,
+    }
 
-    n, mean = len(values), fsum(values) / len(values)
-    return sqrt(fsum((v - mean) ** 2 for v in values) / max(n - 1, 1) / n)
+
+def _numbers(effect: Effect) -> dict[str, float]:
+    return {"gain": effect.mean, "low": effect.low, "high": effect.high}
+
+
+def _shown(effect: Effect) -> tuple[str, str]:
+    return f"{effect.mean:+.1f}", f"{effect.low:+.1f} to {effect.high:+.1f}"

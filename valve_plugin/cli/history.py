@@ -12,6 +12,7 @@ from valve_plugin.bank.entries import (
     EpochOpened,
     Evaluated,
     Judged,
+    LeftOut,
     Opened,
     PanelFixed,
     Proposed,
@@ -35,10 +36,10 @@ def words(entry: Entry, gates: Mapping[str, Saved] = {}) -> str:
             return f"fixed a panel of {size}, margin {panel.rho}"
         case EpochOpened():
             return _opened(entry)
-        case Baseline(result=result):
-            return f"measured the current bank: {result.passes} of {len(result.outcomes)} panel rollouts passed"
-        case Remeasured(result=result):
-            return f"measured the current bank again (A/A): {result.passes} of {len(result.outcomes)} rollouts passed"
+        case Baseline() | Remeasured():
+            return _measured(entry)
+        case LeftOut():
+            return _left_out(entry)
         case Proposed():
             return _proposed(entry)
         case Judged(verdict=verdict):
@@ -108,6 +109,19 @@ def _evaluated(entry: Evaluated) -> str:
     passed = f"{results['resolved']} of {len(entry.outcomes)} rollouts passed"
     lost = f", {results['errored']} lost to errors, so not final" if results["errored"] else ""
     return f"read the holdout for {what}: {passed} on {plural(len(entry.holdout), 'task')}{lost}"
+
+
+def _measured(entry: Baseline | Remeasured) -> str:
+    what, again = ("panel rollouts", "") if isinstance(entry, Baseline) else ("rollouts", " again (A/A)")
+    return f"measured the current bank{again}: {entry.result.passes} of {len(entry.result.outcomes)} {what} passed"
+
+
+def _left_out(entry: LeftOut) -> str:
+    what = f"measured the panel without {entry.without[0]} {entry.without[1]}"
+    if not entry.outcomes:
+        return f"{what}: it changes no context there"
+    tasks = plural(len({o.task_id for o in entry.outcomes}), "task")
+    return f"{what}: {_passes(entry.outcomes)} of {len(entry.outcomes)} rollouts passed on the {tasks} it changes"
 
 
 def _passes(outcomes: Sequence[PanelOutcome]) -> int:

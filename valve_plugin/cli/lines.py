@@ -47,6 +47,9 @@ _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"A/A {data['number']:<5} of {data['of']}: {data['rollouts']} fresh rollouts of the current bank"
     ),
     "aa": lambda data: f"A/A {data['number']:<5} {data['passes']} of {data['rollouts']} passed",
+    "left_out_started": lambda data: (
+        f"without   {data['kind']} {data['name']} ({data['number']} of {data['of']}): {data['rollouts']} rollouts"
+    ),
     "gate_started": lambda data: f"gate {data['query']:<4} needs {data['current_passes'] + data['needed']} passes",
     "confirm_started": lambda data: f"confirm   reached; has to repeat on {data['rollouts']} fresh rollouts",
     "verdict": _verdict_line,

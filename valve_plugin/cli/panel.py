@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin.cli import output
-from valve_plugin.cli.options import BankDir, bank_dir, examples
+from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, open_bank
 from valve_plugin.cli.session import (
     KeepHistory,
     Set,
@@ -18,6 +18,7 @@ from valve_plugin.cli.session import (
     UnsafeLocal,
     Workers,
     overrides,
+    running,
     simulation,
     tasks_of,
 )
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
     """Add `valve panel run`."""
     group = typer.Typer(
         help="Run the fixed panel by hand.",
-        epilog=examples("valve panel run --current", "valve panel run --proposal proposal.json"),
+        epilog=examples("valve panel run --current", "valve panel run --proposal proposal.json", "valve panel items"),
         no_args_is_help=True,
     )
     group.command(
@@ -46,6 +47,14 @@ def register(app: typer.Typer) -> None:
             "valve panel run --current | jq -r .outcome.outcome | sort | uniq -c",
         ),
     )(run)
+    group.command(
+        "items",
+        epilog=examples(
+            "valve panel items                            # what the panel loses without each item",
+            "valve panel items --show                     # what is on record; runs nothing",
+            "valve panel items --categories sorted.toml   # and by category, sorted as for `valve eval --items`",
+        ),
+    )(items)
     app.add_typer(group, name="panel")
 
 
@@ -103,6 +112,46 @@ def run(
         if simulate:
             settings = stack.enter_context(simulation(taskset, settings))
         _print(store, settings, taskset.tasks, _read(proposal) if proposal else None, confirm=confirm)
+
+
+def items(
+    show: Annotated[bool, typer.Option("--show", help="Print what is on record and run nothing.")] = False,
+    categories: Annotated[
+        Path | None, typer.Option("--categories", metavar="FILE", help="Your sorting of the items, as TOML.")
+    ] = None,
+    tasks: Tasks = "",
+    bank: BankDir = "",
+    workers: Workers = None,
+    set_: Set = [],  # noqa: B006 (Typer copies it)
+    simulate: Simulate = False,
+    unsafe_local: UnsafeLocal = False,
+    json: Json = False,
+) -> None:
+    """Measure the panel without each item of the bank: leave-one-out.
+
+    Only tasks whose context changes without the item are run. A report: no item goes by it, it is no gate query, and
+    it is in the ledger, so that a gate about retiring the item runs fresh rollouts. Interrupted, it goes on.
+    """
+    from valve_plugin.cli.eval_items import report_items
+    from valve_plugin.cli.progress import Progress
+    from valve_plugin.gate.left_out import leave_out
+    from valve_plugin.report.items import read_categories
+
+    store = open_bank(bank)
+    sorting = read_categories(categories, store.bank.items) if categories else {}
+    if not show:
+        given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
+        found = tasks_of(store, tasks, store.settings(given))
+        with (
+            Progress() as progress,
+            running(found, str(store.dir), given, simulate=simulate, observer=progress) as run_,
+        ):
+            tell = run_.manager.hook.valve_event
+            leave_out(
+                run_.manager, run_.store, run_.settings, run_.taskset, lambda name, data: tell(name=name, data=data)
+            )
+            store = run_.store
+    report_items(store, sorting, json=json, simulate=simulate, panel=True)
 
 
 def _print(store: BankStore, settings: Settings, tasks: Any, proposal: Proposal | None, *, confirm: bool) -> None:

@@ -140,6 +140,7 @@ def simulation(taskset: TaskSet, settings: Settings) -> Iterator[Settings]:
     """Serve the scripted model while the block runs; yields the settings that use it."""
     from msgspec.structs import replace
 
+    from valve_plugin.config import SAMPLING
     from valve_plugin.rollouts.worker import SCRIPTED_MODEL
     from valve_plugin.simulate.server import BANNER, start
 
@@ -148,8 +149,10 @@ def simulation(taskset: TaskSet, settings: Settings) -> Iterator[Settings]:
         before = {name: os.environ.get(name) for name in server.environment()}
         os.environ.update(server.environment())
         try:
-            # The seed is part of what determines a rollout, so the journal must see it.
-            yield replace(settings, model=SCRIPTED_MODEL, model_class="", model_kwargs={"seed": settings.seed})
+            # The seed is part of what determines a rollout, so the journal must see it. No address, no key is kept.
+            kept = {name: value for name, value in settings.model_kwargs.items() if name in SAMPLING}
+            served = {**kept, "seed": settings.seed}
+            yield replace(settings, model=SCRIPTED_MODEL, model_class="", model_kwargs=served)
         finally:
             for name, value in before.items():
                 os.environ.pop(name, None)

@@ -269,6 +269,8 @@ _CHANGES: dict[str, Change] = {
     "rollout_finished": _rollout_finished,
     "aa_started": lambda view, data: view._replace(judging=Judging(f"A/A {data['number']}", data["rollouts"])),
     "aa": lambda view, data: view._replace(judging=None),
+    "left_out_started": lambda view, data: view._replace(judging=Judging("without", data["rollouts"])),
+    "left_out": lambda view, data: view._replace(judging=None),
     "confirm_started": _confirm_started,
     "verdict": _verdict,
 }

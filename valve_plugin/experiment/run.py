@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pluggy
+from msgspec.structs import replace
 
 from valve_plugin.bank.evaluated import checkpoints, path
 from valve_plugin.bank.files import make_dir, read_limited, write_atomic
@@ -102,7 +103,10 @@ def _evaluate(run: Run, experiment: Experiment, wanted: list[Frozen]) -> None:
 
 
 def task_folder(experiment: Experiment, cell: Cell, out: Path, root: Path) -> Path:
-    """Return a copy of the task set with this experiment's split; its holdout is the same for every panel size."""
+    """Return a copy of the task set with this experiment's split: one holdout and one stream for every panel size.
+
+    A panel is the beginning of the largest one, so that sizes differ by what is judged on, and by nothing else.
+    """
     target = out / "tasks" / f"{cell.repository.name}-panel-{cell.panel}"
     if not (target / splits.FILE_NAME).exists():
         given = root / cell.repository.tasks
@@ -114,9 +118,10 @@ def task_folder(experiment: Experiment, cell: Cell, out: Path, root: Path) -> Pa
             found.tasks,
             holdout=experiment.holdout,
             holdout_seed=experiment.holdout_seed,
-            panel=cell.panel,
+            panel=experiment.reserve,
         )
-        write_atomic(target / splits.FILE_NAME, pretty(drawn))
+        fewer = replace(drawn.panel, tasks=drawn.panel.tasks[: cell.panel])
+        write_atomic(target / splits.FILE_NAME, pretty(replace(drawn, panel=fewer)))
     return target
 
 

@@ -15,7 +15,7 @@ from valve_plugin.codec import convert
 from valve_plugin.config import resolve
 from valve_plugin.errors import BankError, ConfigError, RecordError
 from valve_plugin.experiment.conditions import Condition, find
-from valve_plugin.records import Positive
+from valve_plugin.records import Count, Positive
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -53,8 +53,8 @@ class Variant(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
     label: Label | None = None
     """In tables; default: the condition's name."""
     settings: dict[str, Any] = {}
-    panel: Positive | None = None
-    """Validation tasks, where not the experiment's."""
+    panel: Count | None = None
+    """Validation tasks, where not the experiment's; 0: the reference protocol without validation."""
     feedback: bool = False
     """Reflection is told what validation said about earlier proposals."""
 
@@ -62,6 +62,11 @@ class Variant(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def name(self) -> str:
         """What tables call it."""
         return self.label or self.use
+
+    @property
+    def condition(self) -> str:
+        """Name of the condition that runs: nothing to validate on is no validation."""
+        return "ungated" if self.panel == 0 and self.use == "valve" else self.use
 
 
 class Experiment(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +91,11 @@ class Experiment(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Mixed tasks from one evaluation to the next."""
     eval_rollouts: Positive = 3
 
+    @property
+    def reserve(self) -> int:
+        """Tasks set aside for validation: what the largest panel takes, so that every panel size leaves one stream."""
+        return max([self.panel, *(v.panel for v in self.condition if v.panel)])
+
 
 class Cell(NamedTuple):
     """One run."""
@@ -107,7 +117,7 @@ class Cell(NamedTuple):
         hooks = [self.condition.hooks] if self.condition.hooks else []
         merged: dict[str, Any] = {}
         for layer in (experiment.settings, self.model.settings, self.condition.settings, self.variant.settings):
-            merged |= layer
+            merged |= {**layer, **_arguments(merged, layer)}
         return {**merged, "panel_size": self.panel, "plugins": ["valve", *hooks], "seed": self.seed}
 
 
@@ -129,6 +139,8 @@ def read(path: Path) -> Experiment:
         if len(set(names)) < len(names):
             twice = next(n for n in names if names.count(n) > 1)
             raise ConfigError(f"{path}: two of its {group} are called {twice!r}; give one a label of its own")
+    if wrong := [v.name for v in experiment.condition if v.panel == 0 and v.condition not in ("base", "ungated")]:
+        raise ConfigError(f'{path}: {wrong[0]} has panel = 0; only `use = "valve"` can do without validation')
     layers = [("settings", experiment.settings), *((m.name, m.settings) for m in experiment.model)]
     for name, layer in [*layers, *((v.name, v.settings) for v in experiment.condition)]:
         _check(layer, f"{path}: settings of {name}")
@@ -142,7 +154,13 @@ def cells(experiment: Experiment) -> Iterator[Cell]:
         for model in experiment.model:
             for seed in experiment.seeds:
                 for v in experiment.condition:
-                    yield Cell(repository, model, v, find(v.use), seed, v.panel or experiment.panel)
+                    yield Cell(repository, model, v, find(v.condition), seed, v.panel or experiment.panel)
+
+
+def _arguments(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of model calls add up: a condition that raises the effort keeps the model's address."""
+    key = "model_kwargs"
+    return {key: {**below[key], **above[key]}} if key in below and key in above else {}
 
 
 def _check(layer: Mapping[str, Any], where: str) -> None:

@@ -10,6 +10,7 @@ from valve_plugin import schemas
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, InfrastructureError, ModelOutputError
 from valve_plugin.extract import cost
+from valve_plugin.rollouts.arguments import insisted
 from valve_plugin.rollouts.exits import classify
 from valve_plugin.rollouts.faults import advice
 from valve_plugin.rollouts.patience import UnreadableReplyError, fault_of, patiently, tries
@@ -42,7 +43,7 @@ def ask(settings: Settings, model: str, messages: list[dict[str, str]], schema: 
     import litellm  # 4 s, so not at import
 
     litellm.suppress_debug_info = True  # else it prints advice to stdout, where results go
-    arguments: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "max_retries": 0, **settings.model_kwargs}
+    arguments: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "max_retries": 0, **insisted(settings.model_kwargs)}
     if litellm.supports_response_schema(model):
         wanted = {"name": schema, "schema": schemas.load(schema)}
         arguments.setdefault("response_format", {"type": "json_schema", "json_schema": wanted})

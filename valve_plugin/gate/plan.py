@@ -12,7 +12,7 @@ from valve_plugin.bank.entries import Baseline, Judged, PanelFixed, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, TaskError
-from valve_plugin.records import Bank, Context, Panel, PanelOutcome, Proposal, Task
+from valve_plugin.records import Bank, Context, Kind, Panel, PanelOutcome, Proposal, Task
 from valve_plugin.theory import gate
 
 
@@ -116,6 +116,20 @@ def gate_plan(
     kept = {task for task, context in contexts.items() if deployed and measured[task] == context.hash}
     order = gate.order([t.instance_id for t in tasks], history(store), current)
     return _plan(settings, store, tasks, contexts, order, tuple(o for o in current if o.task_id in kept))
+
+
+def left_out_plan(
+    settings: Settings, store: BankStore, tasks: Sequence[Task], without: tuple[Kind, str], retrieve: Retrieve
+) -> Plan:
+    """Return the measurement of the current bank without an item: the panel tasks whose context it changes.
+
+    Unlike a gate about retiring the item, it leaves out tasks whose context merely changed since they were judged.
+    """
+    reduced = moves.without(store.bank, without)
+    now = {t.instance_id: _current(settings, store.bank, t, retrieve) for t in tasks}
+    contexts = {t.instance_id: _current(settings, reduced, t, retrieve) for t in tasks}
+    changed = [t for t in tasks if contexts[t.instance_id].hash != now[t.instance_id].hash]
+    return _plan(settings, store, changed, contexts, [t.instance_id for t in changed], ())
 
 
 def continued(plan: Plan, rollouts: int) -> Plan:

@@ -61,6 +61,7 @@ def of_ledger(found: Measured, variance_given: float | None, estimates: dict[str
         *_age(found),
         *_horizons(found.epochs),
         *_reuse(found),
+        *_read(found),
         _variance(found, variance_given, estimates),
         *_deployed(moves),
         *_local(found),
@@ -144,6 +145,17 @@ def _reuse(found: Measured) -> Iterator[Assumption]:
                 f"{counted(epoch.horizon, 'query', 'queries')}; valid if opening it was no answer to holdout results"
             )
             yield assumption("panel reuse", None, why)
+
+
+def _read(found: Measured) -> Iterator[Assumption]:
+    """Met by construction where nobody looked: replay records every measurement of the panel."""
+    if found.read:
+        looked = f"line {found.read} measured the panel without single items"
+        if found.chosen:
+            why = f"{looked}, and line {found.chosen} was a choice: by more than verdicts, which the bound is not about"
+            yield assumption("panel read", False, why)
+        else:
+            yield assumption("panel read", True, f"{looked}; no person chose what was judged after it")
 
 
 def _variance(found: Measured, given: float | None, estimates: dict[str, float]) -> Assumption:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from valve_plugin.bank import ledger, moves, retrieval
-from valve_plugin.bank.entries import Baseline, Entry, Judged, Proposed, Remeasured
+from valve_plugin.bank.entries import Baseline, Entry, Judged, LeftOut, Proposed, Remeasured
 from valve_plugin.bank.measured import measured
 from valve_plugin.bank.replay import Replay
 from valve_plugin.bank.store import BankStore
@@ -22,7 +22,15 @@ from valve_plugin.bank.verify import Finding, verify
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, TaskError, ValveError
 from valve_plugin.extract.duplicates import split
-from valve_plugin.gate.plan import Cell, baseline_plan, deployed_share, gate_plan, panel_settings, panel_tasks
+from valve_plugin.gate.plan import (
+    Cell,
+    baseline_plan,
+    deployed_share,
+    gate_plan,
+    left_out_plan,
+    panel_settings,
+    panel_tasks,
+)
 from valve_plugin.records import Bank, Context, PanelOutcome, Proposal, Record, Task, Verdict
 from valve_plugin.report.certify import Move, from_ledger
 from valve_plugin.tasks import folder
@@ -106,6 +114,8 @@ def _recomputed(walk: _Walk, entry: Entry) -> Iterator[str]:
         yield from _notes(walk, entry)
     elif isinstance(entry, Baseline | Remeasured):
         yield from _measured(walk, entry.result.outcomes, None)
+    elif isinstance(entry, LeftOut):
+        yield from _left_out(walk, entry)
     elif isinstance(entry, Judged):
         walk.count["verdicts"] += 1
         verdict = entry.verdict
@@ -178,6 +188,20 @@ def _measured(
     deployed = deployed_share(settings, enlarged, members, plan, _retrieve) if accepted else 0
     if deployed != verdict.deployed:
         yield f"deployed is {verdict.deployed}, and {deployed} panel tasks get the judged context"
+
+
+def _left_out(walk: _Walk, entry: LeftOut) -> Iterator[str]:
+    """Which panel tasks an item changes, and the contexts and numbers of their rollouts without it."""
+    found = _ready(walk, len(entry.outcomes))
+    if found is None:
+        return
+    settings, members = found
+    plan = left_out_plan(settings, cast(BankStore, walk), members, entry.without, _retrieve)
+    walk.count["contexts"] += len(plan.order)
+    if plan.order != tuple(dict.fromkeys(o.task_id for o in entry.outcomes)):
+        yield f"other panel tasks change without {entry.without[0]} {entry.without[1]} than were run; {_SETTINGS}"
+        return
+    yield from _placed(entry.outcomes, _by_task(plan.cells))
 
 
 def _ready(walk: _Walk, rollouts: int) -> tuple[Settings, list[Task]] | None:

@@ -17,6 +17,7 @@ from valve_plugin.codec import canonical
 from valve_plugin.config import Settings
 from valve_plugin.records import FaultKind
 from valve_plugin.rollouts import mini_settings
+from valve_plugin.rollouts.arguments import insisted
 from valve_plugin.rollouts.exits import Ended, classify, one_line
 from valve_plugin.rollouts.faults import advice
 from valve_plugin.rollouts.patience import Patient, tell_mini_to_try_once, tries
@@ -157,7 +158,7 @@ def mini_config(spec: RolloutSpec) -> dict[str, Any]:
     merged: dict[str, Any] = recursive_merge(read([default, *settings.mini_config]), {"agent": limits, "model": model})
     if merged["model"].get("model_class", "") in ("", "litellm", "litellm_textbased"):
         # Else the client beneath litellm tries each call three times, out of sight.
-        merged["model"]["model_kwargs"] = {"max_retries": 0, **merged["model"]["model_kwargs"]}
+        merged["model"]["model_kwargs"] = {"max_retries": 0, **insisted(merged["model"]["model_kwargs"])}
     return merged
 
 
