@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,19 +13,26 @@ import pytest
 
 from tests.evolve import library
 from tests.evolve.conftest import calc, toy  # noqa: F401 (fixtures)
+from tests.simulate.rows import requests
 from tests.tools import need
-from valve_plugin.bank.entries import Evaluated
+from valve_plugin.bank.entries import Evaluated, Judged, Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.cli.session import holding, running
 from valve_plugin.experiment import tables
 from valve_plugin.experiment.conditions import NAMES
 from valve_plugin.experiment.results import collect
-from valve_plugin.experiment.run import SHARED, run_cell
+from valve_plugin.experiment.run import SHARED, run_cell, task_folder
 from valve_plugin.experiment.spec import Experiment, cells, read
 from valve_plugin.hookspecs import hookimpl
+from valve_plugin.tasks import split as splits
 
-OWN = [name for name in NAMES if name != "skillopt"]
+SWEEPS = {
+    "told-confirm-2": "panel = 2\nfeedback = true\nsettings = { confirm = true }",
+    "deployed-effort": 'settings = { pairing = "deployed", model_kwargs = { reasoning_effort = "high" } }',
+    "no-panel": "panel = 0",
+}
+"""Variants of the reference protocol that a sweep would list, by label."""
 MATRIX = """
 name = "all conditions, toy agent"
 simulate = true
@@ -62,10 +70,17 @@ def start(toy: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]: 
 
 
 def experiment(folder: Path, calc: Path, *names: str) -> Experiment:  # noqa: F811
-    shutil.copytree(calc, folder / "calc", dirs_exist_ok=True)
+    if not (folder / "calc").exists():
+        (folder / "calc").symlink_to(calc)
     file = folder / "matrix.toml"
-    file.write_text(MATRIX + "".join(f'[[condition]]\nuse = "{name}"\n' for name in names))
+    file.write_text(MATRIX + "".join(map(condition, names)))
     return read(file)
+
+
+def condition(name: str) -> str:
+    """One condition of the file: a plain one, or a sweep's variant under its label."""
+    asked = f'use = "valve"\nlabel = "{name}"\n{SWEEPS[name]}' if name in SWEEPS else f'use = "{name}"'
+    return f"[[condition]]\n{asked}\n"
 
 
 def ledger(out: Path, name: str) -> bytes:
@@ -73,7 +88,7 @@ def ledger(out: Path, name: str) -> bytes:
 
 
 class Deadly:
-    """Kills the run at its nth event."""
+    """Kills its process at the nth event, by the signal that nothing can catch."""
 
     def __init__(self, events: int) -> None:
         self.left = events
@@ -82,30 +97,41 @@ class Deadly:
     def valve_event(self, name, data):
         self.left -= 1
         if self.left == 0:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
-def killing(start, events):
+def run_until_killed(made, cell, out, root, start, events) -> None:
+    """Run the cell in a process of its own that is killed at its nth event."""
+
     @contextmanager
-    def begin(*arguments, **options):
+    def killing(*arguments, **options):
         with start(*arguments, **options) as run:
             run.manager.register(Deadly(events))
             yield run
 
-    return begin
+    child = os.fork()
+    if child == 0:
+        try:
+            run_cell(made, cell, out, root, killing, 2)
+        finally:
+            os._exit(1)  # it was not killed, or it broke: nothing of the parent's may run here
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), "it ended before its nth event"
+    assert os.WTERMSIG(status) == signal.SIGKILL
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", OWN)
-def test_killed_and_resumed_a_condition_ends_as_uninterrupted(name, calc, start, tmp_path):  # noqa: F811
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("name", [*(n for n in NAMES if n != "valve"), *list(SWEEPS)[:2]])
+def test_killed_and_resumed_a_condition_ends_as_uninterrupted(name, calc, start, tmp_path, monkeypatch):  # noqa: F811
+    if name == "skillopt":
+        pytest.importorskip("skillopt")
+    asked = requests(monkeypatch)
     made = experiment(tmp_path, calc, name)
     (cell,) = cells(made)
     run_cell(made, cell, tmp_path / "whole", tmp_path, start, 1)
-    for events in (5, 13):
-        try:
-            run_cell(made, cell, tmp_path / "killed", tmp_path, killing(start, events), 2)
-        except KeyboardInterrupt:
-            continue
+    CHECKS.get(name, lambda *about: None)(tmp_path / "whole" / cell.path, asked)
+    run_until_killed(made, cell, tmp_path / "killed", tmp_path, start, 5 if name == "base" else 14)
     bank = run_cell(made, cell, tmp_path / "killed", tmp_path, start, 2)
     assert ledger(tmp_path / "killed", name) == ledger(tmp_path / "whole", name)
     assert verify(bank) == []
@@ -114,13 +140,51 @@ def test_killed_and_resumed_a_condition_ends_as_uninterrupted(name, calc, start,
     assert ledger(tmp_path / "whole", name) == before, "a finished run has nothing to add"
 
 
+def told_and_confirmed(run: Path, asked: list[dict]) -> None:
+    """A smaller panel, confirmation, and a reflection that reads verdicts."""
+    entries = list(BankStore.open(run / "bank").entries())
+    verdicts = [e.verdict for e in entries if isinstance(e, Judged)]
+    assert {v.n_tasks for v in verdicts} == {2}
+    assert {v.conditions.confirm for v in verdicts} == {True}
+    assert any(v.confirming for v in verdicts), "one was repeated"
+    told = [text for text in prompts(asked) if "What validation decided about earlier notes" in text]
+    named = [i.name for e in entries if isinstance(e, Proposed) for i in e.proposal.items]
+    assert told
+    assert any(f"- {word}: " in told[-1] for word in ("accepted", "rejected"))
+    assert any(name in told[-1].partition("What validation decided")[2] for name in named)
+
+
+def deployed_and_at_high_effort(run: Path, asked: list[dict]) -> None:
+    """The other pairing; what reflects is asked for more effort (tests/rollouts has the agent's own requests)."""
+    verdicts = [e.verdict for e in BankStore.open(run / "bank").entries() if isinstance(e, Judged)]
+    assert {v.pairing for v in verdicts} == {"deployed"}
+    assert {request.get("reasoning_effort") for request in asked} == {"high"}
+    assert prompts(asked)
+    assert not any("What validation decided" in text for text in prompts(asked)), "the other switch is off"
+
+
+def trained(run: Path, asked: list[dict]) -> None:
+    """SkillOpt's own trainer ran on our tasks, and its analysts answered."""
+    log = (run / "skillopt.log").read_text()
+    for line in ("BASELINE", "[1/6 ROLLOUT]", "edits"):
+        assert line in log
+
+
+def prompts(asked: list[dict]) -> list[str]:
+    return [str(request["messages"][-1]["content"]) for request in asked]
+
+
+CHECKS = {"told-confirm-2": told_and_confirmed, "deployed-effort": deployed_and_at_high_effort, "skillopt": trained}
+
+
 def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, tmp_path):  # noqa: F811
-    made = experiment(tmp_path, calc, "base", "ungated")
+    made = experiment(tmp_path, calc, "base", "no-panel")
     out = tmp_path / "out"
     banks = [run_cell(made, cell, out, tmp_path, start, 1) for cell in cells(made)]
-    alone = [run_cell(made, cell, tmp_path / "alone", tmp_path, start, 1) for cell in list(cells(made))[1:]]
-    assert (alone[0] / "ledger.jsonl").read_bytes() == (banks[1] / "ledger.jsonl").read_bytes(), (
-        "sharing changes nothing"
+    (other,) = cells(experiment(tmp_path, calc, "ungated"))
+    run_cell(made, other, tmp_path / "alone", tmp_path, start, 1)
+    assert ledger(tmp_path / "alone", "ungated") == ledger(out, "no-panel"), (
+        "sharing changes nothing, and a panel of 0 is no validation"
     )
     first = [next(e for e in BankStore.open(b).entries() if isinstance(e, Evaluated)) for b in banks]
     assert first[0].outcomes == first[1].outcomes
@@ -128,7 +192,7 @@ def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, 
         (out / "shared" / name).resolve() for name in SHARED
     }
     rows = collect(made, out)
-    assert [r.condition for r in rows] == ["base", "ungated"]
+    assert [r.condition for r in rows] == ["base", "no-panel"]
     assert (rows[0].steps, rows[0].hours, rows[0].gain) == (0, 0.0, (0.0, 0.0))
     for row in rows:
         lines = (out / row.ledger).read_bytes().splitlines()
@@ -137,11 +201,21 @@ def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, 
     assert "ledger line" in tables.markdown(rows, "t", simulated=True)
 
 
+def test_panel_sizes_share_holdout_and_stream_and_the_smaller_is_part_of_the_larger(calc, tmp_path):  # noqa: F811
+    made = experiment(tmp_path, calc, "valve", "told-confirm-2")
+    large, small = (
+        splits.read(task_folder(made, cell, tmp_path / "out", tmp_path) / splits.FILE_NAME) for cell in cells(made)
+    )
+    assert (small.holdout, small.stream) == (large.holdout, large.stream)
+    assert small.panel.tasks == large.panel.tasks[:2]
+    assert len(large.panel.tasks) == 3
+
+
 @pytest.mark.heavy
 def test_a_small_matrix_with_real_rollouts(calc, tmp_path):  # noqa: F811
     """The committed matrix, on the little library: real agent, sandbox, tests and gate; only the model is scripted."""
     need("bwrap")
-    shutil.copytree(calc, tmp_path / "calc")
+    (tmp_path / "calc").symlink_to(calc)
     shutil.copy(Path(__file__).with_name("matrix.toml"), tmp_path)
     done = library.valve("experiment", "run", tmp_path / "matrix.toml", "--out", tmp_path / "out", "--workers", "2")
     assert "SIMULATION" in (tmp_path / "out" / "tables.md").read_text()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import pytest
 from msgspec.structs import replace
 
@@ -16,8 +14,6 @@ from valve_plugin.codec import digest, plain
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
 from valve_plugin.experiment.conditions.skillopt import PIECE, model_of, pieces, record
-from valve_plugin.experiment.run import run_cell
-from valve_plugin.experiment.spec import cells
 
 GATE = [("reject", False, ""), ("accept_new_best", True, "# One\n"), ("reject", False, "# One\n")]
 
@@ -58,16 +54,3 @@ def test_it_talks_to_the_endpoint_of_the_run(monkeypatch):
     assert model_of(given) == {"name": "m", "endpoint": "http://127.0.0.1:1/v1", "key": "k"}
     with pytest.raises(ConfigError, match="OpenAI-compatible"):
         model_of(Settings(model="anthropic/claude"))
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(find_spec("skillopt") is None, reason="needs the extra skillopt")
-def test_its_trainer_runs_on_our_tasks(calc, start, tmp_path):  # noqa: F811
-    made = experiment(tmp_path, calc, "skillopt")
-    (cell,) = cells(made)
-    bank = run_cell(made, cell, tmp_path / "out", tmp_path, start, 2)
-    log = (tmp_path / "out" / cell.path / "skillopt.log").read_text()
-    assert "BASELINE" in log
-    assert "[1/6 ROLLOUT]" in log
-    assert "edits" in log, "its analysts answered"
-    assert verify(bank) == []

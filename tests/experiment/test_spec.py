@@ -58,13 +58,26 @@ def test_every_combination_is_a_run_and_the_closer_setting_wins(tmp_path):
         (("label = \"valve-10\"", "label = \"../up\""), "label"),
         (("seeds = [0, 1]", "seeds = []"), "seeds"),
         (("seeds = [0, 1]", "sede = 1"), "sede"),
-        (("panel = 10", "panel = 0"), "panel"),
+        (("panel = 10", "panel = -1"), "panel"),
+        (("use = \"batch\"", "use = \"batch\"\npanel = 0"), "batch has panel = 0; only `use = \"valve\"` can"),
         (("name = \"two sizes\"", "name = "), "no usable experiment"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(tmp_path, change, message):
     with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
         read(written(tmp_path, FINE.replace(*change)))
+
+
+def test_a_panel_of_zero_is_no_validation_and_arguments_of_the_model_add_up(tmp_path):
+    text = FINE.replace("panel = 10", "panel = 0") + 'model_kwargs = { reasoning_effort = "high" }\n'
+    text = text.replace('settings = { rho = "0.1" }\n', "[condition.settings]\n")
+    text += '[[model]]\nname = "m"\nsettings = { model_kwargs = { api_base = "http://127.0.0.1:1", top_p = 1 } }\n'
+    experiment = read(written(tmp_path, text))
+    cell = list(cells(experiment))[1]
+    assert (cell.variant.name, cell.condition.gated, cell.panel) == ("valve-10", False, 50), "set aside all the same"
+    assert cell.settings(experiment)["model_kwargs"] == {
+        "api_base": "http://127.0.0.1:1", "top_p": 1, "reasoning_effort": "high",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe", b"", b"x = " + b"[" * 5000, b"a = 1\n" * 400_000])

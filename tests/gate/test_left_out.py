@@ -111,7 +111,7 @@ def test_what_may_not_be_recorded(bank, run):
         store.append(replace(entry, without=("skill", "nothing")))
     with pytest.raises(RecordError, match="a measurement without an item has 1 outcomes"):
         store.append(replace(entry, outcomes=entry.outcomes[1:]))
+    lost = replace(entry.outcomes[0], outcome="errored")
     with pytest.raises(RecordError, match="errored"):
-        lost = replace(entry.outcomes[0], outcome="errored")
         store.append(replace(entry, outcomes=(lost, *entry.outcomes[1:])))
     assert left_out(store)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.rollouts.runner_support import SCRIPTED, SUBMIT, always, saying, shop
+from tests.simulate.rows import requests
 from tests.tools import need
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.paths import data_dir as bank_data_dir
@@ -67,14 +68,23 @@ def test_the_grade_is_what_the_tests_say(taskset: TaskSet, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("model_class", ["litellm", "litellm_textbased"])
-def test_other_model_classes_work(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch, model_class: str) -> None:
+def test_other_model_classes_work_and_send_the_effort_asked_for(
+    taskset: TaskSet, monkeypatch: pytest.MonkeyPatch, model_class: str
+) -> None:
+    """Mini's defaults would drop it without a word: litellm does not know that this model takes an effort."""
     config = ("mini_textbased.yaml",) if "text" in model_class else ()
-    settings = Settings(model="openai/valve-scripted", model_class=model_class, mini_config=config, step_limit=20)
+    settings = Settings(
+        model="openai/valve-scripted", model_class=model_class, mini_config=config, step_limit=20,
+        model_kwargs={"reasoning_effort": "high"},
+    )  # fmt: skip
+    asked = requests(monkeypatch)
     with start(taskset, seed=1, parameters=always(True)) as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         made = attempt(settings, taskset.tasks[0], NONE, 0, "evolve")
     assert made.outcome == "resolved", made
+    assert asked
+    assert {request.get("reasoning_effort") for request in asked} == {"high"}
 
 
 def test_the_same_draw_is_the_same_attempt(taskset: TaskSet, simulated: None) -> None:

@@ -6,7 +6,10 @@ import difflib
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from valve_plugin.records import Task
+from valve_plugin.simulate.server import Simulation
 
 FIXED = '''\
 def total(prices, tax):
@@ -46,3 +49,16 @@ def row(modifier: str = "func_pm_op_change", number: int = 0, fixed: str = FIXED
 def taskset(*tasks: Task) -> Any:
     """What the server needs of a task set."""
     return SimpleNamespace(tasks=tasks)
+
+
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Have simulated models of this process note every request's body; return where."""
+    asked: list[dict[str, Any]] = []
+    reply = Simulation.reply
+
+    def noting(self: Simulation, request: dict[str, Any], header: str = "") -> dict[str, Any]:
+        asked.append(request)
+        return reply(self, request, header)
+
+    monkeypatch.setattr(Simulation, "reply", noting)
+    return asked

@@ -103,7 +103,7 @@ def _evaluate(run: Run, experiment: Experiment, wanted: list[Frozen]) -> None:
 
 
 def task_folder(experiment: Experiment, cell: Cell, out: Path, root: Path) -> Path:
-    """Return a copy of the task set with this experiment's split: one holdout and one stream for every panel size.
+    """Return the task set with this experiment's split: one holdout and one stream for every panel size.
 
     A panel is the beginning of the largest one, so that sizes differ by what is judged on, and by nothing else.
     """
@@ -111,7 +111,7 @@ def task_folder(experiment: Experiment, cell: Cell, out: Path, root: Path) -> Pa
     if not (target / splits.FILE_NAME).exists():
         given = root / cell.repository.tasks
         source = given if given.is_dir() else folder.find(cell.repository.tasks)
-        shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(splits.FILE_NAME))
+        _place(source, target)
         found = load(target)
         drawn = splits.draw(
             found.repository.name,
@@ -123,6 +123,17 @@ def task_folder(experiment: Experiment, cell: Cell, out: Path, root: Path) -> Pa
         fewer = replace(drawn.panel, tasks=drawn.panel.tasks[: cell.panel])
         write_atomic(target / splits.FILE_NAME, pretty(replace(drawn, panel=fewer)))
     return target
+
+
+def _place(source: Path, target: Path) -> None:
+    """Copy a task set's files; its folders, a source among them, are linked, so that it is prepared once for all."""
+    make_dir(target)
+    for found in source.iterdir():
+        place = target / found.name
+        if found.is_dir() and not place.exists():
+            place.symlink_to(found.resolve(), target_is_directory=True)
+        elif found.is_file() and found.name != splits.FILE_NAME:
+            shutil.copy(found, place)
 
 
 def share(bank: Path, shared: Path) -> None:
