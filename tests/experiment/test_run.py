@@ -38,9 +38,10 @@ name = "all conditions, toy agent"
 simulate = true
 holdout = 3
 panel = 3
-limit = 5
+limit = 6
 every = 2
 eval_rollouts = 2
+seeds = [1]
 settings = { rollouts = 2, embedding = "hashing", rho = "0.1", unsafe_local = true }
 [[repository]]
 name = "calc"
@@ -84,7 +85,7 @@ def condition(name: str) -> str:
 
 
 def ledger(out: Path, name: str) -> bytes:
-    return (out / "calc" / "default" / name / "seed-0" / "bank" / "ledger.jsonl").read_bytes()
+    return (out / "calc" / "default" / name / "seed-1" / "bank" / "ledger.jsonl").read_bytes()
 
 
 class Deadly:

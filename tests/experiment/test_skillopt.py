@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+
 import pytest
 from msgspec.structs import replace
 
 from tests.evolve.conftest import calc, toy  # noqa: F401 (fixtures)
-from tests.experiment.test_conditions import group
+from tests.experiment.test_conditions import compare, group
 from tests.experiment.test_run import experiment, start  # noqa: F401 (fixtures)
+from tests.extract.provider import provider
+from valve_plugin import plugins
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.codec import digest, plain
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
-from valve_plugin.experiment.conditions.skillopt import PIECE, model_of, pieces, record
+from valve_plugin.experiment.conditions import find
+from valve_plugin.experiment.conditions.skillopt import PIECE, model_of, pieces, record, settings_of
 
 GATE = [("reject", False, ""), ("accept_new_best", True, "# One\n"), ("reject", False, "# One\n")]
 
@@ -42,6 +48,45 @@ def test_documents_become_versions_and_an_interrupted_import_goes_on(tmp_path, d
     assert [len(whole.at(v).skills) for v in range(3)] == [0, 1, 2]
     assert "".join(i.markdown for i in whole.bank.skills) == "x" * (PIECE + 5), "nothing is cut"
     assert verify(whole.dir) == []
+
+
+def test_what_is_stored_and_injected(tmp_path, data_dir):
+    store = BankStore.create(tmp_path / "bank", "o/r")
+    record(store, STEPS[:3])
+    compare("skillopt.bank.json", json.dumps(plain(store.bank), indent=2, sort_keys=True) + "\n")
+    hook = plugins.load(["valve", find("skillopt").hooks]).hook
+    context = hook.valve_retrieve(settings=Settings(), bank=store.bank, task_id="t1", issue="")
+    compare("skillopt.block.txt", context.text)
+
+
+def test_what_its_optimizer_is_asked(tmp_path, data_dir):
+    """By the package's own reflection, about rows as our adapter gives them; and every prompt it can look up."""
+    pytest.importorskip("skillopt")
+    from skillopt import model
+    from skillopt.prompts import load_prompt
+
+    from valve_plugin.experiment import skillopt_adapter as ours
+
+    store = BankStore.create(tmp_path / "bank", "o/r")
+    issue = SimpleNamespace(instance_id="t1", problem_statement="Issue of t1.")
+    with provider('{"reasoning": "none", "patch": {"reasoning": "none", "edits": []}}') as server:
+        given = Settings(model="openai/m", model_kwargs={"api_base": server.base, "api_key": "none"})
+        cfg = settings_of(given, stream=4, panel=3, out=tmp_path)
+        adapter = ours.Adapter.__new__(ours.Adapter)
+        adapter._cfg = cfg
+        for name in ("analyst_workers", "failure_only", "minibatch_size", "edit_budget"):
+            setattr(adapter, name, cfg[name])
+        ours.supply_prompts()
+        model.configure_azure_openai(
+            endpoint=cfg["azure_openai_endpoint"], api_key="none", auth_mode=cfg["azure_openai_auth_mode"]
+        )
+        model.set_optimizer_backend(cfg["optimizer_backend"])
+        model.set_optimizer_deployment(cfg["optimizer_model"])
+        rows = [ours._result(store, a, [issue], tmp_path) for a in group("t1", "resolved", "unresolved")]
+        adapter.reflect(rows, "# Known\n\nLook twice.\n", str(tmp_path))
+    asked = [f"### {m['role']}\n\n{m['content']}\n\n" for r in server.asked for m in r["messages"]]
+    compare("skillopt.prompt.txt", "".join(asked))
+    compare("skillopt.system.txt", "\n".join(f"### {name}\n\n{load_prompt(name)}" for name in ours.PROMPTS))
 
 
 def test_no_document_is_no_item():
