@@ -227,21 +227,29 @@ def test_the_command(make, tasks, tmp_path, monkeypatch):
     assert "not final; run again" in open_.stderr
 
 
-def test_each_item_alone_is_a_report_that_spends_the_holdout(make, tasks):
+def test_each_item_alone_is_a_report_that_spends_the_holdout(make, tasks, tmp_path):
     store = make("bank")
     arguments = ["eval", str(tasks), "--bank", str(store.dir), *ASK, "--rollouts", "2", "--items"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     header, row, note = done.stdout.splitlines()
-    assert header.split("\t") == ["KIND", "NAME", "GAIN", "INTERVAL", "LINE"]
+    assert header.split("\t") == ["KIND", "NAME", "GAIN", "INTERVAL", "TASKS", "LINE"]
     assert row.split("\t")[:3] == ["skill", "good", "+12.5"]
-    assert note.startswith("this holdout is spent")
+    assert note.startswith("report only. This holdout is spent")
     facts = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     (item,) = facts["items"]
     assert item["low"] <= item["gain"] <= item["high"]
     entry = list(store.entries())[item["line"] - 1]
     assert isinstance(entry, Evaluated)
     assert entry.only == ("skill", "good")
+    sorting = tmp_path / "sorted.toml"
+    sorting.write_text('code_semantics = ["good"]\n')
+    lines = CliRunner().invoke(app, [*arguments, "--categories", str(sorting)]).stdout.splitlines()
+    assert lines[1].split("\t")[-1] == "code_semantics"
+    assert lines[2].split("\t") == ["CATEGORY", "ITEMS", "GAIN", "INTERVAL"]
+    assert lines[3].split("\t")[:3] == ["code_semantics", "1", "+12.5"]
+    wrong = CliRunner().invoke(app, ["eval", "--bank", str(store.dir), "--categories", str(sorting), "--show"])
+    assert (wrong.exit_code, "give --items as well" in wrong.stderr) == (2, True)
 
 
 def test_nothing_to_evaluate_with(tmp_path, calc, installed):
