@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from tests import images
+from tests import docker, images
 from tests.evolve.library import valve
 from tests.rollouts import calc
 from tests.rollouts.runner_support import SUBMIT, saying
@@ -27,9 +26,10 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError
 from valve_plugin.evolve.setup import prepare as fix_panel
-from valve_plugin.records import Task
+from valve_plugin.records import Context, Task
 from valve_plugin.rollouts import forks
 from valve_plugin.rollouts import workspace as workspaces
+from valve_plugin.rollouts.attempt import attempt
 from valve_plugin.rollouts.container import Container, Started
 from valve_plugin.rollouts.engine import OWNER_LABEL, Engine, fails, owner
 from valve_plugin.rollouts.grade import grade
@@ -43,6 +43,10 @@ from valve_plugin.tasks.load import load
 from valve_plugin.tasks.repository import Prepared
 
 pytestmark = pytest.mark.heavy
+_FORKS = (
+    "for n in range(500):\n try:\n  if not os.fork(): os.execlp('sleep', 'sleep', '60')\n except OSError:\n  print(n)"
+)
+FORK_MANY = f'python -c "import os\n{_FORKS}\n  break"'
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +110,7 @@ def test_limits(box: Started) -> None:
     assert out(box, fill, disk_bytes=20 * MIB).startswith("disk")
     assert out(box, "rm -f b*; echo fine") == "0 fine"
     assert "MemoryError" in out(box, "python -c 'x = bytearray(300 * 2**20)' 2>&1 | tail -1", memory_bytes=200 * MIB)
-    fork = (
-        "import os\nfor n in range(500):\n try:\n  if not os.fork(): os.execlp('sleep', 'sleep', '60')\n"
-        " except OSError:\n  print(n)\n  break"
-    )
-    assert 200 < int(out(box, f'python -c "{fork}"').split()[1]) < 300
+    assert 200 < int(out(box, FORK_MANY).split()[1]) < 300
     assert len(box.run("head -c 300000 /dev/zero", limits=Limits(output_bytes=1000)).output) == 1000
 
 
@@ -154,19 +154,23 @@ def test_grades(where: tuple[Prepared, Task]) -> None:
     assert wrong.tests["tests/test_ops.py::TestClamp::test_high"] == "failed"
 
 
-def test_docker_is_given_nothing_that_only_podman_knows(
-    where: tuple[Prepared, Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """podman under docker's name."""
-    (tmp_path / "docker").symlink_to(str(shutil.which("podman")))
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    fails.cache_clear()
+def test_docker_s_own_daemon(where: tuple[Prepared, Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollout and its grade: docker is asked for nothing that only podman knows, and leaves nothing either."""
     prepared, task = where
-    inside = placed(replace(prepared, image=None), task, Settings(sandbox="docker"))
-    assert inside.image
-    assert inside.image.engine == "docker"
-    found = grade(inside, task, gold_patch(inside, task), Settings(sandbox="docker"))
-    assert (found.outcome, found.reason) == ("resolved", "")
+    settings = saying("git checkout -q HEAD~2 -- calc/ops.py", SUBMIT, sandbox="docker", keep_history=True)
+    with docker.daemon(tmp_path, images.IMAGE) as environ:
+        monkeypatch.setenv("DOCKER_HOST", environ["DOCKER_HOST"])
+        fails.cache_clear()
+        inside = placed(replace(prepared, image=None), task, settings)
+        assert inside.image
+        assert inside.image.engine == "docker"
+        found = attempt(settings, task, Context(text=""), 0, "stream")
+        assert (found.outcome, found.reason) == ("resolved", "")
+        with workspaces.open(inside, task) as place, Container(inside.image).opened(place) as box:
+            assert out(box, "ls /sys/class/net; grep CapEff /proc/self/status") == "0 lo\nCapEff:\t0000000000000000"
+            assert 200 < int(out(box, FORK_MANY).split()[1]) < 300
+            assert out(box, "while :; do :; done", cpu_seconds=1).startswith("cpu")
+        assert Engine("docker").call("ps", "-aq") == ""
     fails.cache_clear()
 
 
@@ -189,6 +193,7 @@ CHILD = """
 import sys
 import msgspec
 from valve_plugin.rollouts import workspace
+from valve_plugin.rollouts.attempt import attempt
 from valve_plugin.rollouts.container import Container
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.tasks.image import Image

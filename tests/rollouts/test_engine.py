@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +81,39 @@ def test_every_environment_class_of_mini_is_taken_or_refused_with_a_reason() -> 
     assert "keeps the network" in refusal("singularity")
     assert "nothing is known" in refusal("my.own.Class")
     assert not [name for name in _ENVIRONMENT_MAPPING if "nothing is known" in refusal(name)]
+
+
+@pytest.mark.parametrize(
+    ("info", "hold"),
+    [
+        ({"host": {"cgroupVersion": "v2", "cgroupControllers": ["cpu", "memory", "pids"]}}, True),
+        ({"host": {"cgroupVersion": "v2", "cgroupControllers": ["memory"]}}, False),
+        ({"host": {"cgroupVersion": "v1", "cgroupControllers": []}}, False),
+        ({"host": {"cgroupControllers": None}}, False),
+        ({"MemoryLimit": True, "PidsLimit": True}, True),
+        ({"MemoryLimit": True, "PidsLimit": False}, False),
+        ({}, False),
+    ],
+)
+def test_an_engine_says_whether_it_limits_anything(info: dict[str, object], hold: bool) -> None:
+    assert engine.limits_hold(info) == hold
+
+
+def test_podman_without_root_is_refused_where_it_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """podman as the user nobody: on control groups of version 1 it runs containers and ignores their limits."""
+    podman, setpriv = need("podman"), need("setpriv")
+    if os.geteuid() or Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        pytest.skip("needs root, to become another user, and control groups of version 1")
+    with tempfile.TemporaryDirectory() as home:
+        os.chown(home, 65534, 65534)
+        words = f"--reuid=65534 --regid=65534 --clear-groups env HOME={home} XDG_RUNTIME_DIR={home}"
+        (Path(home) / "podman").write_text(f'#!/bin/sh\nexec {setpriv} {words} {podman} "$@"\n')
+        (Path(home) / "podman").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{home}:{os.environ['PATH']}")
+        monkeypatch.setattr(os, "geteuid", lambda: 65534)
+        engine.fails.cache_clear()
+        assert "podman would not limit memory and processes" in engine.fails("podman")
+    engine.fails.cache_clear()
 
 
 @pytest.mark.parametrize("name", engine.NAMES)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.codec import digest_bytes
@@ -21,6 +22,10 @@ NAMES: tuple[Name, ...] = ("podman", "docker")
 
 OWNER_LABEL, ALIVE_LABEL = "valve.data", "valve.alive"
 _SECONDS = 300  # an engine that does not answer by then is down
+_NO_LIMITS = (
+    "{name} would not limit memory and processes: control groups of version 1 need root, those of version 2 the "
+    "controllers memory and pids for this user (systemd: Delegate=yes)"
+)
 
 
 @dataclass(frozen=True)
@@ -98,10 +103,23 @@ def fails(name: Name) -> str:
         return f"{name} is not on PATH"
     try:
         Engine(name).call("version", seconds=30)  # unlike --version, docker's fails without its daemon
+        if os.geteuid() and not limits_hold(json.loads(Engine(name).call("info", "--format", "{{json .}}"))):
+            return _NO_LIMITS.format(name=name)
         Engine(name).sweep()
-    except SandboxError as e:
+    except (SandboxError, ValueError) as e:
         return str(e)
     return ""
+
+
+def limits_hold(info: Mapping[str, Any]) -> bool:
+    """Return whether memory and processes of a container would be limited; podman without root may only warn. Pure.
+
+    Args:
+        info: what `info --format '{{json .}}'` says, podman's or docker's.
+    """
+    if "host" in info:
+        return {"memory", "pids"}.issubset(info["host"].get("cgroupControllers") or ())
+    return bool(info.get("MemoryLimit") and info.get("PidsLimit"))
 
 
 def with_image(image: str, wanted: Sequence[Name] = NAMES) -> tuple[Engine, str] | None:
