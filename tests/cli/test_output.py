@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import unicodedata
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -94,6 +96,15 @@ def test_json_is_the_same_under_every_locale(capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr().out
     assert printed.isascii()
     assert json.loads(printed) == {"name": "é\u202e\ud800"}
+
+
+def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs tell what they do from two threads."""
+    pieces: list[str] = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=pieces.append, isatty=lambda: False))
+    output.note("one")
+    output.note("two")
+    assert pieces == ["one\n", "two\n"]
 
 
 def test_a_table_in_a_pipe_is_tab_separated_and_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,7 +170,7 @@ def _stop(message: str, code: int) -> typer.Exit:
 def _print(text: str, style: str, *, stderr: bool) -> None:
     stream = sys.stderr if stderr else sys.stdout
     if not (style and stream.isatty()):
-        print(clean(text), file=stream)
+        stream.write(f"{clean(text)}\n")  # in one piece: two runs that tell at once do not mix their lines
         return
     from rich.text import Text
 
