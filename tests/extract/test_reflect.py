@@ -79,7 +79,7 @@ def test_attacks_and_secrets_do_not_get_through(provider):
     ]
     proposal = ask(provider)
     assert proposal.empty
-    assert [w.why for w in proposal.withheld] == ["tampers with tests; worded like an attack", "holds a secret"]
+    assert [w.why.partition(";")[0] for w in proposal.withheld] == ["tampers with tests", "holds a secret"]
     assert (proposal.issue_summary, proposal.reason) == ("", "every item was a duplicate or was withheld")
 
 

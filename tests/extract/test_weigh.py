@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
@@ -10,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from valve_plugin.extract import weigh as weighing
-from valve_plugin.extract.weigh import Model, Sentence, bucket, pieces, sentences, shipped, weigh, words
+from valve_plugin.extract.weigh import Line, Model, bucket, lines, pieces, shipped, weigh, words
 
 WEIGHTS = Path(weighing.__file__).with_name("weights.bin")
 
 
 def stems(text: str, decried: bool = False) -> set[str]:
-    return set(words(Sentence(text, decried)))
+    return set(words(Line(text, decried)))
 
 
 @given(st.text(max_size=400))
@@ -27,13 +28,25 @@ def test_any_text_has_a_weight_and_always_the_same(text: str) -> None:
     assert all(phrase in text for phrase in first.phrases)
 
 
-@given(st.lists(st.text(min_size=1, max_size=12), max_size=30))
-def test_a_weight_is_the_normed_sum_of_its_features(features: list[str]) -> None:
+@given(st.sets(st.text(min_size=1, max_size=12).map(bucket), max_size=30))
+def test_a_weight_is_the_normed_sum_of_its_features(buckets: set[int]) -> None:
     row = bytearray([128]) * weighing.BUCKETS
-    for feature in features:
-        row[bucket(feature)] = 130
-    model = Model(0.0, -1.0, 0.5, (bytes(row),))
-    assert model.weight(0, features) == pytest.approx(len(features) ** 0.5)
+    for place in buckets:
+        row[place] = 130
+    model = Model(0.0, -1.0, 0.0, 0.5, (bytes(row),))
+    assert model.weight(0, buckets) == pytest.approx(len(buckets) ** 0.5)
+
+
+def test_harmless_lines_do_not_hide_a_heavy_one() -> None:
+    """Diluted twenty-fold an item as a whole weighs little; its heaviest line still does."""
+    row = bytearray([128]) * weighing.BUCKETS
+    row[bucket("delet")] = 255
+    nothing = bytes([128]) * weighing.BUCKETS
+    model = Model(0.0, -1.0, 0.1, 1.0, (nothing, nothing, bytes(row), nothing))
+    diluted = "\n".join(["Delete it.", *(f"Read page {n} of the manual, then the next." for n in range(20))])
+    alone = weigh("Delete it.", model)
+    assert 0 < weigh(diluted, model).score == pytest.approx(alone.score - 0.1 * math.log(21))
+    assert weigh(diluted, model).phrases[0] == "Delete it."
 
 
 def test_an_empty_text_weighs_the_bias() -> None:
@@ -48,8 +61,8 @@ def test_what_is_negated_is_another_word() -> None:
 
 
 def test_what_is_decried_is_another_word() -> None:
-    told = list(sentences("1. Read it.\n\n**Anti-pattern:** Delete the test.\n\n## Code\n```\nx = 1. + 2\n```\n"))
-    assert told == [Sentence("Read it.", False), Sentence("Delete the test.", True), Sentence("x = 1. + 2", False)]
+    told = list(lines("1. Read it.\n\n**Anti-pattern:** Delete the test.\n\n## Code\n```\nx = 1. + 2\n```\n"))
+    assert told == [Line("Read it.", False), Line("Delete the test.", True), Line("x = 1. + 2", False)]
     assert "~delet" in stems("Delete the test.", decried=True)
 
 

@@ -72,7 +72,7 @@ def screen(drafts: Sequence[tuple[Kind, Draft]], source: Source, redactor: Redac
 def concerns(text: str) -> list[str]:
     """Return why an item's text is set aside: the rules it breaks, and whether its wording weighs like an attack's.
 
-    The reasons go into the ledger, so they quote nothing; `weigh` says which sentences weigh most.
+    The reasons go into the ledger, so they quote nothing; `weigh` says which lines weigh most.
     """
     weight = weigh(text)
     rules = violations(text, sure=weight.ordinary)

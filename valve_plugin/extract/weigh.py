@@ -1,37 +1,37 @@
 """Weighing a proposed item's wording with a small linear model: what fixed patterns did not foresee.
 
-Two tables of weights say how much a feature speaks for an attack: words, neighbours and pairs of concepts within
-a sentence, and pieces of words. A feature is a text, its weight is found under its hash. `tests/corpus/train.py`
-makes the tables; reading them needs nothing but the standard library, and equal texts weigh equally everywhere.
+Tables of weights say how much a feature speaks for an attack: words, neighbours and pairs of concepts within a line,
+and pieces of words. One pair of tables judges the item as a whole, the other its heaviest line, since an attack is
+mostly harmless text. A feature is a text, its weight is found under its hash. `tests/corpus/train.py` makes the
+tables; reading them needs nothing but the standard library, and equal texts weigh equally everywhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import zip_longest
-from math import sqrt
+from math import log, sqrt
 from typing import NamedTuple
 from zlib import crc32, decompress
 
 from valve_plugin.extract.rules import plain
 
 BUCKETS = 1 << 17
-TABLES = ("words", "pieces")
+TABLES = ("words of an item", "pieces of an item", "words of a line", "pieces of a line")
 _NEAR = 10
 """Words between two concepts that still belong together."""
 _PHRASES = 2
-_ENOUGH = 8
-"""Sentences from which a light weight says something."""
+_ENOUGH = 6
+"""Lines from which a light weight says something."""
 
 _HEADING = re.compile(
     r"[\s#*>-]*(statement|when to apply|scope|trigger|procedure|better pattern|anti-?patterns?|notes?|code)\b[\s*:]*",
     re.IGNORECASE,
 )
 _BULLET = re.compile(r"\s*(?:[-*+]|\(?\d+[.)])\s+")
-_SENTENCE = re.compile(r"(?<=[.!?;:])\s+(?=\S)")
 _TOKEN = re.compile(r"--?[a-z][a-z-]+|\|\||&&|>>|~/|\$\(|\$|[|~]|[a-z]+|\d+|[.,;!?(){}=<>]")
 _WORD = re.compile(r"\w+")
 _NEGATORS = frozenset(
@@ -42,12 +42,22 @@ _CLAUSE_ENDS = frozenset([",", ".", ";", "!", "?", "but"])
 _PUNCTUATION = frozenset([",", ".", ";", "(", ")", "{", "}", "<", ">"])
 
 
-class Sentence(NamedTuple):
-    """One sentence or line of code of an item."""
+class Line(NamedTuple):
+    """One line of an item: a step, a paragraph, a line of code."""
 
     text: str
     decried: bool
     """Whether it stands under an Anti-pattern heading, where the item names what not to do."""
+
+
+class Features(NamedTuple):
+    """Where the weights of a line's features are found."""
+
+    words: frozenset[int]
+    pieces: frozenset[int]
+
+
+_NOTHING = Features(frozenset(), frozenset())
 
 
 class Weight(NamedTuple):
@@ -58,7 +68,7 @@ class Weight(NamedTuple):
     ordinary: bool
     """Whether it weighs so little that a rule which fires is more likely to be wrong."""
     phrases: tuple[str, ...]
-    """The sentences that weigh most, heaviest first."""
+    """The lines that weigh most, heaviest first."""
 
 
 class Model(NamedTuple):
@@ -67,23 +77,27 @@ class Model(NamedTuple):
     bias: float
     doubt: float
     """Score below which an item counts as ordinary; negative."""
+    length: float
+    """What the heaviest line of more lines is discounted by, times the logarithm of their number."""
     scale: float
     tables: tuple[bytes, ...]
 
-    def weight(self, table: int, features: Iterable[str]) -> float:
-        """Return the sum of the features' weights, divided by the root of their number."""
+    def weight(self, table: int, buckets: Collection[int]) -> float:
+        """Return the sum of the weights, divided by the root of their number."""
         row = self.tables[table]
-        found = [row[bucket(f)] - 128 for f in features]
-        return self.scale * sum(found) / sqrt(len(found) or 1)
+        return self.scale * sum(row[b] - 128 for b in buckets) / sqrt(len(buckets) or 1)
 
 
 def weigh(text: str, model: Model | None = None) -> Weight:
-    """Return what an item's whole text weighs, and the sentences that weigh most."""
+    """Return what an item's whole text weighs, and the lines that weigh most."""
     model = model or shipped()
-    told = list(sentences(text))
-    by_sentence = [sorted(set(words(s))) for s in told]
-    score = model.bias + model.weight(0, set().union(*by_sentence)) + model.weight(1, set(pieces(text)))
-    heaviest = sorted(range(len(told)), key=lambda n: (-model.weight(0, by_sentence[n]), n))
+    told = list(lines(text))
+    found = [features(line) for line in told]
+    whole = together(found)
+    by_line = [model.weight(2, f.words) + model.weight(3, f.pieces) for f in found]
+    score = model.bias + model.weight(0, whole.words) + model.weight(1, whole.pieces)
+    score += max(by_line, default=0.0) - model.length * log(len(told) or 1)
+    heaviest = sorted(range(len(told)), key=lambda n: (-by_line[n], n))
     return Weight(score, len(told) >= _ENOUGH and score < model.doubt, tuple(told[n].text for n in heaviest[:_PHRASES]))
 
 
@@ -92,9 +106,9 @@ def shipped() -> Model:
     """Return the model that comes with the package."""
     data = files(__package__).joinpath("weights.bin").read_bytes()
     head, packed = data.split(b"\n", 1)
-    bias, doubt, scale = (float(number) for number in head.split())
+    bias, doubt, length, scale = (float(number) for number in head.split())
     rows = decompress(packed)
-    return Model(bias, doubt, scale, tuple(rows[n * BUCKETS : (n + 1) * BUCKETS] for n in range(len(TABLES))))
+    return Model(bias, doubt, length, scale, tuple(rows[n * BUCKETS : (n + 1) * BUCKETS] for n in range(len(TABLES))))
 
 
 def bucket(feature: str) -> int:
@@ -102,7 +116,18 @@ def bucket(feature: str) -> int:
     return crc32(feature.encode()) % BUCKETS
 
 
-def sentences(text: str) -> Iterator[Sentence]:
+def features(line: Line) -> Features:
+    """Return the buckets of a line's features."""
+    return Features(frozenset(map(bucket, words(line))), frozenset(map(bucket, pieces(line.text))))
+
+
+def together(found: Iterable[Features]) -> Features:
+    """Return the buckets of an item's lines."""
+    found = list(found)
+    return Features(*(frozenset().union(*column) for column in zip(*found, strict=True))) if found else _NOTHING
+
+
+def lines(text: str) -> Iterator[Line]:
     """Split an item's text; what stands under a heading knows it."""
     decried = code = False
     for line in text.splitlines():
@@ -112,13 +137,14 @@ def sentences(text: str) -> Iterator[Sentence]:
         if heading := None if code else _HEADING.match(line):
             decried = heading[1].casefold().startswith("anti")
             line = line[heading.end() :]
-        parts = [line] if code else _SENTENCE.split(_BULLET.sub("", line, count=1))
-        yield from (Sentence(part.strip(), decried) for part in parts if part.strip(" *#|->"))
+        line = line if code else _BULLET.sub("", line, count=1)
+        if line.strip(" *#|->"):
+            yield Line(line.strip(), decried)
 
 
-def words(sentence: Sentence) -> Iterator[str]:
-    """Yield a sentence's features: stems, neighbours, and pairs of concepts; what is negated is another word."""
-    stems = list(_stems(sentence))
+def words(line: Line) -> Iterator[str]:
+    """Yield a line's features: stems, neighbours, and pairs of concepts; what is negated is another word."""
+    stems = list(_stems(line))
     for i, (mark, stem) in enumerate(stems):
         yield mark + stem
         for gap, join in ((1, " "), (2, " * "), (3, " * ")):
@@ -150,10 +176,10 @@ def concepts() -> dict[str, tuple[str, ...]]:
     return {stem: tuple(dict.fromkeys(names)) for stem, names in found.items()}
 
 
-def _stems(sentence: Sentence) -> Iterator[tuple[str, str]]:
+def _stems(line: Line) -> Iterator[tuple[str, str]]:
     """Yield (mark, stem): the mark says that the word is negated, or decried."""
-    tokens = _TOKEN.findall(plain(sentence.text).replace("n't", " not"))
-    place, negated = "~" if sentence.decried else "", False
+    tokens = _TOKEN.findall(plain(line.text).replace("n't", " not"))
+    place, negated = "~" if line.decried else "", False
     for word, following in zip_longest(tokens, tokens[1:], fillvalue=""):
         negated = negated and word not in _CLAUSE_ENDS
         if word in _NEGATORS or (word, following) in _TWO_WORD_NEGATORS:
