@@ -31,7 +31,7 @@ _HEADING = re.compile(
     r"[\s#*>-]*(statement|when to apply|scope|trigger|procedure|better pattern|anti-?patterns?|notes?|code)\b[\s*:]*",
     re.IGNORECASE,
 )
-_BULLET = re.compile(r"\s*(?:[-*+]|\(?\d+[.)])\s+")
+_BULLET = re.compile(r"^\s*(?:[-*+]|\(?\d+[.)])\s+")
 _TOKEN = re.compile(r"--?[a-z][a-z-]+|\|\||&&|>>|~/|\$\(|\$|[|~]|[a-z]+|\d+|[.,;!?(){}=<>]")
 _WORD = re.compile(r"\w+")
 _NEGATORS = frozenset(
