@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import sysconfig
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.cli.banks import sample
 from tests.cli.conftest import Run
+from tests.evolve import library
+from tests.faults import proxy
 from tests.tools import need
+from valve_plugin.bank.checkout import find
 from valve_plugin.cli.doctor import lines
-from valve_plugin.cli.doctor_rows import Row
+from valve_plugin.cli.doctor_rows import LOOKS, Place, Row, pip_install
 from valve_plugin.cli.doctor_sandbox import escapes
+from valve_plugin.config import Settings
 from valve_plugin.rollouts import engine, sandbox
 from valve_plugin.rollouts.sandbox import Bubblewrap, UnsafeLocal
+from valve_plugin.simulate import server
+from valve_plugin.tasks.load import load
 
 GOLDEN = Path(__file__).with_name("golden") / "doctor"
 SYSTEM = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -132,6 +148,102 @@ def test_each_command_turns_its_row_green(machine: Path, monkeypatch: pytest.Mon
         fixed.append(bad[0].name)
         script += f"; {{ {bad[0].fix}; }} >/dev/null"
     assert {"start-up file", "model", "bank", "bank integrity", "user data"} <= set(fixed), (fixed, rows)
+
+
+@pytest.mark.heavy
+def test_each_command_that_installs_turns_its_row_green(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With pip from an index on this machine, whose packages are empty, in an environment that has ours beneath it."""
+    python = machine / "venv/bin/python"
+    subprocess.run([sys.executable, "-m", "venv", machine / "venv"], check=True)
+    beneath = next((machine / "venv/lib").glob("python*/site-packages/")) / "beneath.pth"
+    beneath.write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    monkeypatch.setenv("PATH", f"{python.parent}:{SYSTEM}")
+
+    def rows() -> list[Row]:
+        said = subprocess.run([python, "-m", "valve_plugin", "doctor", "--json"], capture_output=True, text=True)
+        return [Row(**row) for row in json.loads(said.stdout)["rows"]]
+
+    wanted = {row.name: row.fix for row in rows() if row.fix.startswith(str(python))}
+    assert "extra semantic" in wanted
+    for requirement in [word for fix in wanted.values() for word in shlex.split(fix)[4:]]:
+        empty_wheel(machine / "index", *re.findall(r"^[\w-]+|[\d.]+$", requirement))
+    with index(machine / "index") as address:
+        monkeypatch.setenv("PIP_INDEX_URL", address)
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_NO_DEPS", "1")
+        for fix in wanted.values():
+            subprocess.run(["bash", "-c", fix], check=True, capture_output=True)
+    assert {row.name for row in rows() if row.name in wanted and row.state == "ok"} == set(wanted)
+
+
+def empty_wheel(folder: Path, name: str, version: str) -> None:
+    module, place = name.replace("-", "_"), folder / name
+    place.mkdir(parents=True)
+    info = f"{module}-{version}.dist-info"
+    with zipfile.ZipFile(place / f"{module}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{module}/__init__.py", "")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+@contextmanager
+def index(folder: Path) -> Iterator[str]:
+    """Serve a folder; its listings are what pip takes for an index."""
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.heavy
+def test_what_the_system_s_packages_are_called() -> None:
+    need("apt-get")
+    fixes = re.findall(r"\$ apt-get install -y (.*)", (GOLDEN / "bare.txt").read_text())
+    assert len(fixes) == 3
+    command = ["apt-get", "install", "-y", "--simulate", *" ".join(fixes).split()]
+    assert subprocess.run(command, capture_output=True).returncode == 0
+
+
+def test_an_environment_that_uv_made_has_no_pip(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pip_install("a>=1").endswith(" -m pip install 'a>=1'")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert pip_install("a").endswith(" -m pip install a"), "nor is uv on PATH"
+    (machine / "bin/uv").touch(0o755)
+    assert pip_install("a") == f"uv pip install --python {sys.executable} a"
+
+
+@pytest.mark.heavy
+def test_one_call_of_the_model(machine: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripted model over HTTP, a provider that refuses the key, one whose quota is used up, and nobody at all."""
+    taskset = load(library.write(machine / "calc"))
+    monkeypatch.setenv("MSWEA_MODEL_NAME", "openai/valve-scripted")
+    said, calls = "", []
+    with server.start(taskset) as model, proxy.before(model.base_url, 0, 0.0) as provider:
+        for name, value in provider.environment(model.environment()).items():
+            monkeypatch.setenv(name, value)
+        for trouble in ("", "401", "quota", "500"):
+            provider.always = trouble
+            said += called()
+            calls.append(provider.seen.total())
+        address = provider.base_url
+        provider.always = ""
+        assert "model             openai/valve-scripted answers\n" in valve("doctor", "--call", code=1)
+    assert calls == [1, 2, 3, 4], "one call each, and none is tried again"
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        free = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL"):
+        monkeypatch.setenv(name, free)
+    said += called()
+    golden("call", said.replace(address, "ADDRESS").replace(free, "FREE"), machine)
+
+
+def called() -> str:
+    place = Place(find(Path.cwd()), Path.cwd(), Settings(), call=True)
+    return "\n".join(text for text, _ in lines([Row("model", *LOOKS["model"](place))])) + "\n"
 
 
 def test_the_sandbox_is_tried_for_real(data_dir: Path) -> None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from valve_plugin.errors import ValveError
 
@@ -88,7 +88,9 @@ def set_aside(place: Place) -> str:
 
 
 def pip_install(*words: str) -> str:
-    """Return the command that installs into the environment that runs this."""
+    """Return the command that installs into the environment that runs this; uv makes environments without pip."""
+    if importlib.util.find_spec("pip") is None and shutil.which("uv"):
+        return shlex.join(["uv", "pip", "install", "--python", sys.executable, *words])
     return shlex.join([sys.executable, "-m", "pip", "install", *words])
 
 
@@ -151,19 +153,31 @@ def _model(place: Place) -> Found:
         return Found("failed", "no model is named; only `--simulate` and `valve demo` work", fix)
     if not place.call:
         return Found("ok", f"{name} (not called; --call does)")
+    return _called(name, place.settings.model_kwargs)
+
+
+def _called(name: str, given: dict[str, Any]) -> Found:
+    """Call the model once, for as little as it gives."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
-    litellm.suppress_debug_info = True  # else it prints advice to stdout
+    from valve_plugin.rollouts.faults import advice, key_variable
+    from valve_plugin.rollouts.patience import fault_of
 
+    litellm.suppress_debug_info = True  # else it prints advice to stdout
     try:
         litellm.completion(
             model=name,
             messages=[{"role": "user", "content": "Answer with the word yes."}],
-            **({"max_tokens": 16, "timeout": 60, "num_retries": 0} | place.settings.model_kwargs),
+            **({"max_tokens": 16, "timeout": 60, "num_retries": 0, "max_retries": 0} | given),
         )
     except Exception as e:  # noqa: BLE001  # litellm wraps every provider in its own way
-        return Found("failed", f"{name}: {type(e).__name__}: {str(e)[:200]}", "mini-extra config setup")
+        fault = fault_of(e)
+        if fault is None:
+            return Found("failed", f"{name}: {type(e).__name__}: {str(e)[:200]}", "mini-extra config setup")
+        fixes = {"key": f"mini-extra config set {key_variable(name)} KEY", "model": "mini-extra config setup"}
+        again = fixes.get(fault.kind, "valve doctor --call")  # where only time, money or the provider helps
+        return Found("failed", f"{name}: {advice(fault.kind, name, given, os.environ)}", again)
     return Found("ok", f"{name} answers")
 
 
