@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.evolve.library import valve
+from tests.report.browser import check, chromium
 from tests.tools import need
 from valve_plugin.bank.entries import Judged, Taken
 from valve_plugin.bank.store import BankStore
@@ -71,6 +72,13 @@ def test_a_small_evolution_on_a_real_library(name, limit, tmp_path):
     attempts = BankStore.open(tmp_path / "bank").local.attempts()
     assert sum(a.source == "evolve" for a in attempts) == 3 * limit
     assert "resolved" in {a.outcome for a in attempts} <= {"resolved", "unresolved"}, "graded by its own tests"
+    page = tmp_path / "report.html"
+    valve("report", "--bank", tmp_path / "bank", "--out", page)
+    with chromium() as browser:
+        tab = check(browser, page, color_scheme="dark")
+        assert "SIMULATION" in tab.locator("aside").inner_text()
+        tab.locator("#stream button[data-attempts]").first.click()
+        assert "diff --git" in tab.locator("dialog[open]").inner_text()
 
 
 @pytest.mark.heavy
@@ -89,6 +97,12 @@ def test_the_demo(tmp_path):
         assert verify(out / name / "bank") == []
         assert any(isinstance(e, steps) for e in BankStore.open(out / name / "bank").entries())
         assert (out / name / "local" / "telemetry" / "rollouts.jsonl").stat().st_size
+    page = tmp_path / "report.html"
+    valve("report", "--compare", out / "gated" / "bank", out / "ungated" / "bank", "--out", page)
+    with chromium() as browser:
+        tab = check(browser, page, viewport={"width": 390, "height": 800})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+        assert [h.inner_text() for h in tab.locator("#overview h3").all()] == ["A, gated", "B, ungated", "Side by side"]
     refused = valve("demo", "--out", out, check=False)
     assert refused.returncode == 2
     assert "not an empty directory" in refused.stderr

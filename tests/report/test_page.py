@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.banks import sample
+from tests.report.browser import check, chromium, opened, violations
 from tests.report.runs import Maker
-from tests.tools import need, need_module
 from valve_plugin.cli.history import words
 from valve_plugin.cli.report import _labels
 from valve_plugin.report.details import attempts
@@ -169,33 +169,8 @@ def test_numbers_of_every_figure_are_json(tmp_path: Path, data_dir: Path) -> Non
 
 @pytest.fixture
 def browser() -> Iterator[Any]:
-    need_module("playwright")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as p:
-        # Without Chromium's own sandbox: it refuses root, and the pages are ours.
-        chromium = p.chromium.launch(executable_path=need("chromium"), args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-def opened(browser: Any, path: Path, **options: Any) -> tuple[Any, list[str]]:
-    """Open a page; return it with all it said or asked for, but for itself."""
-    tab = browser.new_page(**options)
-    tab.set_default_timeout(120_000)
-    said: list[str] = []
-    tab.on("console", lambda m: said.append(f"{m.type}: {m.text}"))
-    tab.on("pageerror", lambda e: said.append(f"error: {e}"))
-    tab.on("request", lambda r: said.append(r.url) if r.url != path.as_uri() else None)
-    tab.goto(path.as_uri())
-    return tab, said
-
-
-def violations(tab: Any) -> list[str]:
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = Axe().run(tab).response["violations"]
-    return [f"{v['id']}: {v['help']}: {[n['target'] for n in v['nodes'][:3]]}" for v in found]
+    with chromium() as found:
+        yield found
 
 
 @pytest.mark.heavy
@@ -248,9 +223,4 @@ def test_in_a_browser_a_thousand_tasks(tmp_path: Path, data_dir: Path, browser: 
     assert len(run.items) >= 500
     path = tmp_path / "r.html"
     path.write_text(page([run], attempts([(run, maker.store.local)], 6_000_000)), encoding="utf-8")
-    tab, said = opened(browser, path)
-    assert said == []
-    spent = tab.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") / 1000
-    print(
-        f"1,000 tasks, 100 gates, {len(run.items)} items: {path.stat().st_size / 1e6:.1f} MB, loaded in {spent:.1f} s"
-    )
+    check(browser, path)
