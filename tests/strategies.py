@@ -90,14 +90,16 @@ def unique(strategy: SearchStrategy[Item], max_size: int) -> SearchStrategy[tupl
 banks = st.builds(
     Bank, repo=ids, version=counts, principles=unique(items("principle"), 3), skills=unique(items("skill"), 3)
 )
-merges = st.builds(Merge, kind=kinds, name=names, source_task=ids, passes=counts, attempts=counts)
+left_out = st.just(UNSET) | items(created_step=st.just(0))
+merges = st.builds(Merge, kind=kinds, name=names, source_task=ids, passes=counts, attempts=counts, item=left_out)
 proposals = st.builds(
     Proposal,
     task_id=ids,
     items=unique(items(created_step=st.just(0)), 4),
     merges=st.lists(merges, max_size=2).map(tuple),
     suppressed=st.lists(
-        st.builds(Suppressed, kind=kinds, name=ids, duplicate_of=ids, similarity=st.floats(0, 1)), max_size=2
+        st.builds(Suppressed, kind=kinds, name=ids, duplicate_of=ids, similarity=st.floats(0, 1), item=left_out),
+        max_size=2,
     ).map(tuple),
     issue_summary=texts(),
     reason=texts(),

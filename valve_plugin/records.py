@@ -115,6 +115,8 @@ class Merge(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source_task: str
     passes: Count = 0
     attempts: Count = 0
+    item: Item | UnsetType = UNSET
+    """The item as it was proposed, so that anybody can decide again; absent in older ledgers."""
 
 
 class Suppressed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,6 +126,8 @@ class Suppressed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     duplicate_of: str
     similarity: Annotated[float, Meta(ge=0, le=1)]
+    item: Item | UnsetType = UNSET
+    """The item as it was proposed, so that anybody can decide again; absent in older ledgers."""
 
 
 class Withheld(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

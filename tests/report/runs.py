@@ -32,6 +32,11 @@ from valve_plugin.theory import gate
 REPO = "owner/library"
 
 
+def _again(like: Item) -> Suppressed:
+    item = replace(like, name="again", markdown=f"{like.markdown}\n\nAnd once more.")
+    return Suppressed(kind="skill", name="again", duplicate_of=like.name, similarity=0.5, item=item)
+
+
 class Maker:
     """Appends a plausible run to an empty bank; `text` supplies every text a model or a repository could."""
 
@@ -148,7 +153,7 @@ class Maker:
         proposal = Proposal(
             task_id=task,
             items=items,
-            suppressed=(Suppressed(kind="skill", name="again", duplicate_of="item-0-1", similarity=0.5),),
+            suppressed=(_again(items[1]),) if number else (),
             withheld=(Withheld(kind="skill", name="skip-tests", why=f"turns the agent against its tests {self.text}"),),
             model=f"openai/some-model{self.text}",
         )

@@ -8,11 +8,17 @@ import shutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from tests.evolve.conftest import calc, evolve, toy, whole  # noqa: F401 (fixtures)
-from valve_plugin.bank import ledger
+from valve_plugin.bank import ledger, moves
+from valve_plugin.bank.entries import Proposed, Taken
+from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import canonical
 from valve_plugin.errors import ConfigError, TaskError
+from valve_plugin.extract.duplicates import split
+from valve_plugin.records import Item, Proposal
 from valve_plugin.report.receipts import examine
 
 
@@ -108,3 +114,59 @@ def _write(bank, lines):
     (bank / "ledger.jsonl").write_bytes(b"".join(line + b"\n" for line in raw))
     for name in ("bank.json", "panel.json"):
         (bank / name).unlink(missing_ok=True)
+
+
+RUN_IT = Item(kind="skill", name="run-it", text="Run the tests first", markdown="1. Run *them*.\n2. Read.")
+
+
+def repeating(path, *, told=True):
+    """A bank with one item, and a proposal whose items repeat it exactly, nearly, and one another."""
+    store = BankStore.create(path, "owner/name")
+    first = Proposal(task_id="t-1", items=(RUN_IT,))
+    store.append(Proposed(proposal=first))
+    hash_ = store.bank.hash
+    store.append(Taken(proposal_id=first.id, bank_hash=hash_, bank_after=moves.apply(store.bank, first).hash))
+    other = replace(RUN_IT, name="other", text="Read the changelog", markdown="Look for renamed options.")
+    texts = (RUN_IT, replace(RUN_IT, text="Run the tests first!"), other, replace(other, text="Read the changelog!"))
+    new, merges, suppressed = split([replace(i, name=f"{i.name}-{n}") for n, i in enumerate(texts)], store.bank)
+    assert (len(new), len(merges), len(suppressed)) == (1, 1, 2)
+    if not told:
+        merges, suppressed = (tuple(replace(d, item=UNSET) for d in left) for left in (merges, suppressed))
+    second = Proposal(task_id="t-2", items=new, merges=merges, suppressed=suppressed)
+    store.append(Proposed(proposal=second))
+    store.append(Proposed(proposal=replace(second, reason="stands in for the one before")))
+    return store.dir
+
+
+def test_duplicates_are_decided_again(tmp_path, data_dir):
+    found = examine(repeating(tmp_path / "bank"))
+    assert (found.findings, found.missing) == ((), ())
+    assert found.recomputed["duplicates"] == 1 + 2 * 1 + 3
+
+
+def test_an_older_ledger_says_what_it_lacks(tmp_path, data_dir):
+    bank = repeating(tmp_path / "bank", told=False)
+    assert b'"item":' not in (bank / "ledger.jsonl").read_bytes()
+    found = examine(bank)
+    assert found.findings == ()
+    assert found.missing == ("duplicates that were left out (older ledgers do not hold their text): 3",)
+
+
+@pytest.mark.parametrize(
+    ("left", "changes"),
+    [
+        ("suppressed", {"similarity": 0.46}),
+        ("suppressed", {"duplicate_of": "other-2"}),
+        ("suppressed", {"item": {"text": "Never seen before", "markdown": "Nothing alike."}}),
+        ("merges", {"item": {"text": "Run the tests first!!"}}),
+    ],
+)
+def test_a_changed_duplicate_is_found(tmp_path, data_dir, left, changes):
+    bank = repeating(tmp_path / "bank")
+    lines = [json.loads(line) for line in (bank / "ledger.jsonl").read_text().splitlines()][:-1]
+    inside = lines[-1]["entry"]["proposal"][left][0]
+    for key, value in changes.items():
+        inside[key] = {**inside[key], **value} if isinstance(value, dict) else value
+    _write(bank, lines)
+    (problem,) = [f.message for f in examine(bank).findings if f.level == "error"]
+    assert "which does not come out" in problem

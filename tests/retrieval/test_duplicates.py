@@ -34,7 +34,7 @@ def test_an_exact_duplicate_merges_whatever_its_case_spacing_and_name() -> None:
         passes=1,
         attempts=3,
     )
-    merge = Merge(kind="skill", name="run-it", source_task="task-9", passes=1, attempts=3)
+    merge = Merge(kind="skill", name="run-it", source_task="task-9", passes=1, attempts=3, item=again)
     assert split([again], BANK) == ((), (merge,), ())
 
 
@@ -49,7 +49,7 @@ def test_other_punctuation_is_not_an_exact_duplicate_but_a_near_one() -> None:
     assert split([near], BANK) == (
         (),
         (),
-        (Suppressed(kind="skill", name="new", duplicate_of="run-it", similarity=1.0),),
+        (Suppressed(kind="skill", name="new", duplicate_of="run-it", similarity=1.0, item=near),),
     )
 
 
@@ -57,7 +57,9 @@ def test_the_threshold_is_exactly_0_45() -> None:
     bank = Bank(repo="a/b", principles=(item("principle", "p", words(0, 9), "left"),))
     at = item("principle", "at", words(0, 9), " ".join(f"right{n}" for n in range(10)))
     below = item("principle", "below", words(0, 9), " ".join(f"right{n}" for n in range(11)))
-    assert split([at], bank)[2] == (Suppressed(kind="principle", name="at", duplicate_of="p", similarity=9 / 20),)
+    assert split([at], bank)[2] == (
+        Suppressed(kind="principle", name="at", duplicate_of="p", similarity=9 / 20, item=at),
+    )
     assert split([below], bank)[0] == (below,)
 
 
@@ -109,7 +111,7 @@ def test_items_without_any_token_are_alike_nothing_but_themselves() -> None:
     other, same = item("principle", "q", "???", "---"), item("principle", "r", "!!!", "---")
     assert split([other, same], bank) == (
         (other,),
-        (Merge(kind="principle", name="p", source_task=""),),
+        (Merge(kind="principle", name="p", source_task="", item=same),),
         (),
     )
 

@@ -63,7 +63,9 @@ class _Known:
 
 def _merge(item: Item, *, into: Item) -> Merge:
     source = item.source_tasks[0] if item.source_tasks else ""
-    return Merge(kind=into.kind, name=into.name, source_task=source, passes=item.passes, attempts=item.attempts)
+    return Merge(
+        kind=into.kind, name=into.name, source_task=source, passes=item.passes, attempts=item.attempts, item=item
+    )
 
 
 def _nearest(proposed: _Known, known: Iterable[_Known]) -> Suppressed | None:
@@ -82,7 +84,7 @@ def _nearest(proposed: _Known, known: Iterable[_Known]) -> Suppressed | None:
             continue
         if found is None or similarity > found[0]:
             found = (similarity, other.item.name)
-    return found and Suppressed(kind=item.kind, name=item.name, duplicate_of=found[1], similarity=found[0])
+    return found and Suppressed(kind=item.kind, name=item.name, duplicate_of=found[1], similarity=found[0], item=item)
 
 
 def _named_apart(item: Item, taken: Set[tuple[Kind, str]]) -> Item:

@@ -134,7 +134,7 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "suffix": "" if of == 1 else f", {run.label}",
         "overview": overview(run),
         "heat": {"rows": heat(run)},
-        "bank": {item.name: item for item in run.items if item.version is not None},
+        "originals": {(i.kind, i.name): i for i in run.items if i.markdown and not i.twin},
         "linked": [" ".join(r.attempt for r in p.rollouts if r.attempt) for p in run.stream],
         "total": total(run.spent) if run.spent else None,
         "broken": len(run.problems) + sum(bool(line.problem) for line in run.ledger),

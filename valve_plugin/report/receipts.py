@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from msgspec import UnsetType
+
 from valve_plugin.bank import ledger, moves, retrieval
 from valve_plugin.bank.entries import Baseline, Entry, Judged, LeftOut, Proposed, Remeasured
 from valve_plugin.bank.measured import measured
@@ -31,7 +33,7 @@ from valve_plugin.gate.plan import (
     panel_settings,
     panel_tasks,
 )
-from valve_plugin.records import Bank, Context, PanelOutcome, Proposal, Record, Task, Verdict
+from valve_plugin.records import Bank, Context, Merge, PanelOutcome, Proposal, Record, Suppressed, Task, Verdict
 from valve_plugin.report.certify import Move, from_ledger
 from valve_plugin.tasks import folder
 from valve_plugin.tasks.load import load
@@ -62,6 +64,8 @@ class _Walk:
     seen: list[Entry] = field(default_factory=list)
     names: set[tuple[str, str]] = field(default_factory=set)
     """Kind and name of every item proposed or accepted so far."""
+    left_out: set[Merge | Suppressed] = field(default_factory=set)
+    """Every duplicate that was decided about so far."""
     count: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("verdicts", "contexts", "duplicates"), 0))
     missing: dict[str, int] = field(default_factory=dict)
 
@@ -124,22 +128,37 @@ def _recomputed(walk: _Walk, entry: Entry) -> Iterator[str]:
 
 
 def _duplicates(walk: _Walk, proposal: Proposal) -> Iterator[str]:
-    """The items that were kept must be new to the bank as it was; of the others only the names are stored."""
+    """The items that were kept must be new to the bank as it was, and those left out must repeat what they name."""
     new, merges, suppressed = split(proposal.items, walk.bank)
     walk.count["duplicates"] += len(proposal.items)
     if (new, merges, suppressed) != (proposal.items, (), ()):
         yield f"proposal {proposal.id} keeps an item that is a duplicate of, or named like, one the bank had"
     walk.names |= {item.key for item in (*walk.bank.items, *proposal.items)}
-    for merge in proposal.merges:
-        if (merge.kind, merge.name) not in {item.key for item in walk.bank.items}:
-            yield f"merges into {merge.kind} {merge.name!r}, which the bank did not have"
-    for near in proposal.suppressed:
-        if (near.kind, near.duplicate_of) not in walk.names or near.similarity < _NEAR:
-            found = f"{near.duplicate_of!r}, similarity {near.similarity:.2f}"
-            yield f"{near.kind} {near.name!r} is called a duplicate of {found}, which cannot be"
-    walk.lacks(
-        "duplicates that were left out (their text is not stored)", len(proposal.suppressed) + len(proposal.merges)
-    )
+    duplicates: list[Merge | Suppressed] = [*proposal.merges, *proposal.suppressed]
+    for left in duplicates:
+        if left in walk.left_out:
+            continue  # of an earlier proposal that this one stands in for, decided against the bank as it was then
+        walk.left_out.add(left)
+        if isinstance(left.item, UnsetType):
+            walk.lacks("duplicates that were left out (older ledgers do not hold their text)")
+            yield from _impossible(walk, left)
+            continue
+        walk.count["duplicates"] += 1
+        twin = left.name if isinstance(left, Merge) else left.duplicate_of
+        own = [item for item in proposal.items if item.key == (left.kind, twin)]
+        _, merges, suppressed = split([*own, left.item], walk.bank)
+        if left not in (*merges, *suppressed):
+            yield f"{left.kind} {left.item.name!r} is called a duplicate of {twin!r}, which does not come out"
+
+
+def _impossible(walk: _Walk, left: Merge | Suppressed) -> Iterator[str]:
+    """What cannot be true of a duplicate whose text is not stored."""
+    if isinstance(left, Merge):
+        if (left.kind, left.name) not in {item.key for item in walk.bank.items}:
+            yield f"merges into {left.kind} {left.name!r}, which the bank did not have"
+    elif (left.kind, left.duplicate_of) not in walk.names or left.similarity < _NEAR:
+        found = f"{left.duplicate_of!r}, similarity {left.similarity:.2f}"
+        yield f"{left.kind} {left.name!r} is called a duplicate of {found}, which cannot be"
 
 
 def _notes(walk: _Walk, entry: Proposed) -> Iterator[str]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from valve_plugin.bank.entries import Entry, Judged, Taken
 from valve_plugin.bank.entries import Proposed as ProposedEntry
 from valve_plugin.records import Attempt, Bank, Item, Kind, Proposal, Verdict
@@ -112,21 +114,30 @@ def _duplicates(
     where = _where(proposal, line, sources)
     for merge in proposal.merges:
         why = f"the same text as {merge.name}: counts as support"
-        yield Proposed(**where, kind=merge.kind, name=merge.name, state="merged", why=why, twin=merge.name)
+        yield Proposed(
+            **where, **_text(merge.item), kind=merge.kind, name=merge.name, state="merged", why=why, twin=merge.name
+        )
     for near in proposal.suppressed:
-        twin = now.get((near.kind, near.duplicate_of))
+        twin = now.get((near.kind, near.duplicate_of), UNSET)
+        told = _text(near.item) or {"text": _text(twin).get("text", "")}  # an older ledger holds the twin's alone
         yield Proposed(
             **where,
+            **told,
             kind=near.kind,
             name=near.name,
             state="near-duplicate",
             why=f"repeats {near.duplicate_of}",
             twin=near.duplicate_of,
             similarity=near.similarity,
-            text=twin.text if twin else "",
         )
     for withheld in proposal.withheld:
         yield Proposed(**where, kind=withheld.kind, name=withheld.name, state="withheld", why=withheld.why)
+
+
+def _text(item: Item | UnsetType) -> dict[str, Any]:
+    if isinstance(item, UnsetType):
+        return {}
+    return {"text": item.text, "markdown": item.markdown, "scope_hint": item.scope_hint}
 
 
 def _where(proposal: Proposal, line: int, sources: tuple[Rollout, ...]) -> dict[str, Any]:
