@@ -20,6 +20,7 @@ from valve_plugin.evolve.steps import Steps, Ungated
 from valve_plugin.experiment.conditions import NAMES, find
 from valve_plugin.experiment.conditions.batch import Batches
 from valve_plugin.experiment.conditions.document import Edit, _proposal, edited, settled
+from valve_plugin.extract.ask import ask
 from valve_plugin.records import Attempt, Bank, Item, Proposal
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -95,6 +96,15 @@ def test_what_the_model_is_asked_and_what_is_kept_of_its_answer(name):
     given = resolve({"embedding": "hashing"}, condition.settings)
     context = hook.valve_retrieve(settings=given, bank=stored, task_id="t1", issue="Issue of t1.")
     compare(f"{name}.block.txt", context.text)
+
+
+def test_the_effort_asked_for_is_sent_also_where_it_would_be_dropped():
+    """Litellm believes that this model takes none, and mini's defaults let it drop such arguments."""
+    with running("{}") as server:
+        given = {"api_base": server.base, "api_key": "none", "drop_params": True, "reasoning_effort": "high"}
+        settings = Settings(model="openai/gpt-4o", model_kwargs=given)
+        ask(settings, settings.model, [{"role": "user", "content": "?"}], "item")
+    assert server.asked[0]["reasoning_effort"] == "high"
 
 
 def injected(name: str, bank: Bank) -> list[str]:

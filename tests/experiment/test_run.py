@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -148,11 +149,13 @@ def told_and_confirmed(run: Path, asked: list[dict]) -> None:
     assert {v.n_tasks for v in verdicts} == {2}
     assert {v.conditions.confirm for v in verdicts} == {True}
     assert any(v.confirming for v in verdicts), "one was repeated"
+    proposals = {e.proposal.id: e.proposal for e in entries if isinstance(e, Proposed)}
     told = [text for text in prompts(asked) if "What validation decided about earlier notes" in text]
-    named = [i.name for e in entries if isinstance(e, Proposed) for i in e.proposal.items]
-    assert told
-    assert any(f"- {word}: " in told[-1] for word in ("accepted", "rejected"))
-    assert any(name in told[-1].partition("What validation decided")[2] for name in named)
+    said = re.findall(r"^- (accept|reject): (.*)$", told[-1], re.MULTILINE)
+    assert said
+    for (decision, items), verdict in zip(said, verdicts, strict=False):
+        assert decision == verdict.decision
+        assert items == ", ".join(f"{i.kind} {i.name}" for i in proposals[verdict.proposal_id].items)
 
 
 def deployed_and_at_high_effort(run: Path, asked: list[dict]) -> None:

@@ -43,6 +43,9 @@ def test_the_page():
     assert page.startswith("# Title\n\n**SIMULATION of the solver.**")
     assert PAGE in page
     assert "| valve | 1 | 0, 0, 50.0, line 3; 10, 1, 54.0, line 9 | [calc/m/valve/seed-1/bank/ledger.jsonl](" in page
+    assert "not over the same ones: base 1, valve 2, a|b 1." in page
+    equal = [row(name, seed, 50.0) for name in ("base", "valve") for seed in (0, 1)]
+    assert "Means over 2 seeds." in tables.markdown(equal, "Title", simulated=True)
     assert "SIMULATION" not in tables.markdown(ROWS, "Title", simulated=False)
 
 

@@ -64,8 +64,8 @@ def test_a_report_of_every_item_and_of_nothing_else(bank, calc, run):
         lost = sum(carried[t] for t in {o.task_id for o in entry.outcomes})
         lost -= sum(o.outcome == "resolved" for o in entry.outcomes)
         panel = store.panel()
-        assert row["gain"] == pytest.approx(100 * lost / panel.rollouts / len(panel.tasks))
-        assert row["low"] <= row["gain"] <= row["high"]
+        assert row["loss"] == pytest.approx(100 * lost / panel.rollouts / len(panel.tasks))
+        assert row["low"] <= row["loss"] <= row["high"]
     assert run("panel", "items", "--show").stdout.splitlines()[0].split("\t") == [
         "KIND", "NAME", "LOSS", "INTERVAL", "TASKS", "LINE",
     ]  # fmt: skip

@@ -71,7 +71,6 @@ def test_the_grade_is_what_the_tests_say(taskset: TaskSet, monkeypatch: pytest.M
 def test_other_model_classes_work_and_send_the_effort_asked_for(
     taskset: TaskSet, monkeypatch: pytest.MonkeyPatch, model_class: str
 ) -> None:
-    """Mini's defaults would drop it without a word: litellm does not know that this model takes an effort."""
     config = ("mini_textbased.yaml",) if "text" in model_class else ()
     settings = Settings(
         model="openai/valve-scripted", model_class=model_class, mini_config=config, step_limit=20,

@@ -6,6 +6,7 @@ import gzip
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jinja2
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from minisweagent.exceptions import Submitted
 
+from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, BankNotFoundError, SandboxError
 from valve_plugin.records import Attempt
 from valve_plugin.rollouts import trajectories
@@ -23,6 +25,7 @@ from valve_plugin.rollouts.exits import classify
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.supervise import Completed, Limit
 from valve_plugin.rollouts.system_slot import filled, with_slot
+from valve_plugin.rollouts.worker import mini_config
 
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=20), max_size=3), st.text())
@@ -32,6 +35,19 @@ def test_every_end_has_a_class_and_a_reason_of_one_line(status: str, error: list
     assert bool(reason) == (ended != "submitted")
     assert len(reason) <= 300
     assert reason.splitlines() in ([], [reason])
+
+
+def test_an_effort_asked_for_is_insisted_on_where_litellm_is_the_client() -> None:
+    given = {"reasoning_effort": "high"}
+    for settings, insists in (
+        (Settings(model="openai/gpt-4o", model_kwargs=given), True),
+        (Settings(model="openai/gpt-4o"), False),
+        (Settings(model="m", model_class="portkey", model_kwargs=given), False),
+    ):
+        spec: Any = SimpleNamespace(settings=settings, task_id="t", ordinal=0)
+        sent = mini_config(spec)["model"]["model_kwargs"]
+        assert sent["drop_params"] is True
+        assert (sent.get("allowed_openai_params") == ["reasoning_effort"]) == insists
 
 
 @pytest.mark.parametrize("status", ["LimitsExceeded", "TimeExceeded", "RepeatedFormatError"])

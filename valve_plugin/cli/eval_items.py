@@ -38,8 +38,9 @@ def report_items(
     groups = items.grouped(rows, categories)
     note = READ if panel else SPENT
     if json:
-        shown = [_fact(row, categories) for row in rows]
-        means = {name: {"items": n, **_numbers(e)} for name, (n, e) in groups.items()}
+        what = "loss" if panel else "gain"
+        shown = [_fact(row, categories, what) for row in rows]
+        means = {name: {"items": n, **_numbers(e, what)} for name, (n, e) in groups.items()}
         output.emit_json(
             {"bank": str(store.dir), "simulation": simulate, "items": shown, "categories": means, "note": note}
         )
@@ -65,21 +66,21 @@ def _print(
         )
 
 
-def _fact(row: Worth, categories: Mapping[Key, str]) -> dict[str, Any]:
+def _fact(row: Worth, categories: Mapping[Key, str], what: str) -> dict[str, Any]:
     return {
         "kind": row.item.kind,
         "name": row.item.name,
         "version": row.item.created_step,
         "category": categories.get(row.item.key),
-        **_numbers(row.effect),
+        **_numbers(row.effect, what),
         "tasks": row.tasks,
         "line": row.line,
         "final": row.final,
     }
 
 
-def _numbers(effect: Effect) -> dict[str, float]:
-    return {"gain": effect.mean, "low": effect.low, "high": effect.high}
+def _numbers(effect: Effect, what: str) -> dict[str, float]:
+    return {what: effect.mean, "low": effect.low, "high": effect.high}
 
 
 def _shown(effect: Effect) -> tuple[str, str]:

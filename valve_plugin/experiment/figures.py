@@ -45,17 +45,18 @@ def draw(rows: Sequence[Row], out: Path, *, simulated: bool) -> list[Path]:
 
 def _curves(pyplot: Any, rows: Sequence[Row]) -> Any:
     """Rate and bank size over evolution steps, one line per condition of the first seed."""
-    figure, (above, below) = pyplot.subplots(2, 1, figsize=(7, 6), sharex=True)
+    figure, (above, below) = pyplot.subplots(2, 1, figsize=(8, 6), sharex=True)
     first = [r for r in rows if r.seed == rows[0].seed]
     for index, row in enumerate(first):
-        style = {"color": f"C{index % 10}", "marker": "^", "markersize": 4, "label": row.condition}
+        marker = "^so"[index // 10 % 3]  # there are ten colors
+        style = {"color": f"C{index % 10}", "marker": marker, "markersize": 4, "label": row.condition}
         steps = [c.step for c in row.curve]
         above.plot(steps, [c.rate[0] for c in row.curve], **style)
         below.plot(steps, [c.items for c in row.curve], linestyle="--", **style)
     above.set_ylabel("resolved on the holdout (%)")
     below.set_ylabel("items in the bank")
     below.set_xlabel("evolution steps")
-    above.legend(fontsize=7, ncol=2)
+    above.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return figure
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from valve_plugin.experiment.results import Pair, Row
@@ -23,11 +24,8 @@ def markdown(rows: Sequence[Row], title: str, *, simulated: bool) -> str:
     parts = [f"# {title}", *([SIMULATED] if simulated else [])]
     for repository, model in dict.fromkeys((r.repository, r.model) for r in rows):
         here = [r for r in rows if (r.repository, r.model) == (repository, model)]
-        seeds = len({r.seed for r in here})
         parts += [f"## {repository}, {model}", _grid(_HEAD, _by_condition(here))]
-        if seeds > 1:
-            parts.append(f"Means over {seeds} seeds.")
-        parts += ["### Where each number is", _grid(_WHERE, _lines(here))]
+        parts += [*_seeds(here), "### Where each number is", _grid(_WHERE, _lines(here))]
     parts.append(
         "Gain is against step 0, which all conditions share. Peak is selected on this holdout, so it is no untouched "
         "final-test estimate. Hours are summed over rollouts, evaluation excluded; what conditions share counts for "
@@ -58,6 +56,16 @@ def comma_separated(rows: Sequence[Row]) -> str:
 
 _HEAD = ("Condition", "Final avg (gain)", "Peak gain", "Drawdown", "Skills/principles", "Steps", "Hours", "Hours/step")
 _WHERE = ("Condition", "Seed", "Evaluations: step, version, rate, ledger line", "Ledger")
+
+
+def _seeds(rows: Sequence[Row]) -> list[str]:
+    """How many runs the means are over, where that is not one: also while some have not ended."""
+    counts = Counter(r.condition for r in rows)
+    if len(set(counts.values())) == 1:
+        (n,) = set(counts.values())
+        return [f"Means over {n} seeds."] if n > 1 else []
+    shown = ", ".join(f"{name} {n}" for name, n in counts.items())
+    return [f"Means over the seeds that have ended, so they are not over the same ones: {shown}."]
 
 
 def _by_condition(rows: Sequence[Row]) -> list[list[str]]:
