@@ -151,7 +151,7 @@ def told_and_confirmed(run: Path, asked: list[dict]) -> None:
     assert any(v.confirming for v in verdicts), "one was repeated"
     proposals = {e.proposal.id: e.proposal for e in entries if isinstance(e, Proposed)}
     told = [text for text in prompts(asked) if "What validation decided about earlier notes" in text]
-    said = re.findall(r"^- (accept|reject): (.*)$", told[-1], re.MULTILINE)
+    said = re.findall(r"^- (accept|reject): (.*?)\)?$", told[-1], re.MULTILINE)
     assert said
     for (decision, items), verdict in zip(said, verdicts, strict=False):
         assert decision == verdict.decision
