@@ -233,7 +233,7 @@ def test_each_item_alone_is_a_report_that_spends_the_holdout(make, tasks, tmp_pa
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     header, row, note = done.stdout.splitlines()
-    assert header.split("\t") == ["KIND", "NAME", "GAIN", "INTERVAL", "TASKS", "LINE"]
+    assert header.split("\t") == ["KIND", "NAME", "GAIN", "INTERVAL", "MOVED", "LINE"]
     assert row.split("\t")[:3] == ["skill", "good", "+12.5"]
     assert note.startswith("report only. This holdout is spent")
     facts = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)

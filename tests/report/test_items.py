@@ -51,7 +51,7 @@ def test_a_category_is_the_mean_of_its_items_over_tasks():
     assert list(found) == ["environment"], "what nobody sorted is in none"
     assert found["environment"][0] == 2
     assert found["environment"][1] == pytest.approx((50.0, 50.0, 50.0)), "one item is up where the other is not"
-    assert rows[0].tasks == 1
+    assert rows[0].moved == 1
 
 
 def test_a_sorting_is_read(tmp_path):

@@ -54,8 +54,8 @@ def report_items(
 def _print(
     rows: Sequence[Worth], categories: Mapping[Key, str], groups: Mapping[str, tuple[int, Effect]], what: str
 ) -> None:
-    head = ["KIND", "NAME", what, "INTERVAL", "TASKS", "LINE"]
-    body = [[r.item.kind, r.item.name, *_shown(r.effect), r.tasks, r.line] for r in rows]
+    head = ["KIND", "NAME", what, "INTERVAL", "MOVED", "LINE"]
+    body = [[r.item.kind, r.item.name, *_shown(r.effect, r.moved), r.moved, r.line] for r in rows]
     if categories:
         head.append("CATEGORY")
         body = [[*line, categories.get(r.item.key, "-")] for line, r in zip(body, rows, strict=True)]
@@ -73,7 +73,7 @@ def _fact(row: Worth, categories: Mapping[Key, str], what: str) -> dict[str, Any
         "version": row.item.created_step,
         "category": categories.get(row.item.key),
         **_numbers(row.effect, what),
-        "tasks": row.tasks,
+        "moved": row.moved,
         "line": row.line,
         "final": row.final,
     }
@@ -83,5 +83,7 @@ def _numbers(effect: Effect, what: str) -> dict[str, float]:
     return {what: effect.mean, "low": effect.low, "high": effect.high}
 
 
-def _shown(effect: Effect) -> tuple[str, str]:
-    return f"{effect.mean:+.1f}", f"{effect.low:+.1f} to {effect.high:+.1f}"
+def _shown(effect: Effect, moved: int = 1) -> tuple[str, str]:
+    """Where no task moved there is no spread to make an interval of, which does not mean that there is no error."""
+    interval = f"{effect.low:+.1f} to {effect.high:+.1f}" if moved else "no task moved"
+    return f"{effect.mean:+.1f}", interval

@@ -58,8 +58,8 @@ class Worth(NamedTuple):
     """By how much each task's rate moves for the item, in rate units, in the order of the tasks."""
 
     @property
-    def tasks(self) -> int:
-        """How many tasks it moves, or may."""
+    def moved(self) -> int:
+        """How many tasks' rates it moves, or may."""
         return sum(d != Interval(Fraction(0), Fraction(0)) for d in self.per_task)
 
 
