@@ -15,6 +15,7 @@ def row(condition: str, seed: int, final: float, high: float | None = None, **ch
     end = (final, final if high is None else high)
     curve = (Checkpoint(0, 0, (50.0, 50.0), 0, 3), Checkpoint(10, 1, end, 4, 9))
     made = Row(
+        each=((final - 60, end[1] - 60), (final - 40, end[1] - 40)),
         repository="calc", model="m", condition=condition, seed=seed, base=(50.0, 50.0), final=end,
         gain=(end[0] - 50, end[1] - 50), peak=(60.0, 60.0), peak_gain=(10.0, 10.0), drawdown=(60 - end[1], 60 - end[0]),
         skills=3, principles=1, steps=10, accepts=1, hours=2.0, wall_hours=1.0, curve=curve,
@@ -24,17 +25,18 @@ def row(condition: str, seed: int, final: float, high: float | None = None, **ch
 
 
 ROWS = [
-    row("base", 0, 50.0, steps=0, hours=0.0),
+    row("base", 0, 50.0, steps=0, hours=0.0, each=((0.0, 0.0), (0.0, 0.0))),
     row("valve", 0, 58.0),
     row("valve", 1, 54.0),
     row("a|b", 0, 55.0, 57.0),
 ]
 PAGE = """\
-| Condition | Final avg (gain) | Peak gain | Drawdown | Skills/principles | Steps | Hours | Hours/step |
-| --- | --- | --- | --- | --- | --- | --- | --- |
-| base | 50.0 (+0.0) | +10.0 | 10.0 | 3/1 | 0 | 0.00 | 0.000 |
-| valve | 56.0 (+6.0) | +10.0 | 4.0 | 3/1 | 10 | 2.00 | 0.200 |
-| a\\|b | 55.0 to 57.0 (+5.0 to +7.0) | +10.0 | 3.0 to 5.0 | 3/1 | 10 | 2.00 | 0.200 |
+| Condition | Final avg (gain) | Gain ± 1.96 SE | Peak gain | Drawdown | Skills/principles | Steps | Hours \
+| Hours/step |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| base | 50.0 (+0.0) | - | +10.0 | 10.0 | 3/1 | 0 | 0.00 | 0.000 |
+| valve | 56.0 (+6.0) | [-13.6, +25.6] | +10.0 | 4.0 | 3/1 | 10 | 2.00 | 0.200 |
+| a\\|b | 55.0 to 57.0 (+5.0 to +7.0) | [-14.6, +26.6] | +10.0 | 3.0 to 5.0 | 3/1 | 10 | 2.00 | 0.200 |
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from valve_plugin.bank.evaluated import Interval, Point, gain, path, peak, points, rate
+from valve_plugin.bank.evaluated import Interval, Point, differences, gain, path, peak, points, rate
 from valve_plugin.bank.store import BankStore
 from valve_plugin.errors import BankNotFoundError
 from valve_plugin.experiment.run import TIMES, read_times
@@ -37,6 +37,8 @@ class Row(NamedTuple):
     base: Pair
     final: Pair
     gain: Pair
+    each: tuple[Pair, ...]
+    """The gain of every holdout task, in order; all runs of a repository have the same holdout."""
     peak: Pair
     peak_gain: Pair
     drawdown: Pair
@@ -84,6 +86,7 @@ def _row(experiment: Experiment, cell: Cell, out: Path) -> Row | None:
         base=_points(rate(first.entry)),
         final=_points(rate(last.entry)),
         gain=_points(gain(first.entry, last.entry)),
+        each=tuple(map(_points, differences(first.entry, last.entry).values())),
         peak=_points(rate(best.entry)),
         peak_gain=_points(gain(first.entry, best.entry)),
         drawdown=_points(gain(last.entry, best.entry)),

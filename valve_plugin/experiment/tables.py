@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from valve_plugin.experiment.results import Pair, Row
+from valve_plugin.report.items import spread
 
 SIMULATED = (
     "**SIMULATION of the solver.** The tasks, the tests, the sandboxed rollouts, the gate and the ledgers are real; "
@@ -27,9 +28,10 @@ def markdown(rows: Sequence[Row], title: str, *, simulated: bool) -> str:
         parts += [f"## {repository}, {model}", _grid(_HEAD, _by_condition(here))]
         parts += [*_seeds(here), "### Where each number is", _grid(_WHERE, _lines(here))]
     parts.append(
-        "Gain is against step 0, which all conditions share. Peak is selected on this holdout, so it is no untouched "
-        "final-test estimate. Hours are summed over rollouts, evaluation excluded; what conditions share counts for "
-        "each. `a to b`: some rollouts errored, so the number is not final."
+        "Gain is against step 0, which all conditions share; its interval is the mean paired difference plus or minus "
+        "1.96 standard errors over holdout tasks, too narrow for few. Peak is selected on this holdout, so it is no "
+        "untouched final-test estimate. Hours are summed over rollouts, evaluation excluded; what conditions share "
+        "counts for each. `a to b`: some rollouts errored, so the number is not final."
     )
     return "\n\n".join(parts) + "\n"
 
@@ -54,7 +56,10 @@ def comma_separated(rows: Sequence[Row]) -> str:
     return out.getvalue()
 
 
-_HEAD = ("Condition", "Final avg (gain)", "Peak gain", "Drawdown", "Skills/principles", "Steps", "Hours", "Hours/step")
+_HEAD = (
+    "Condition", "Final avg (gain)", "Gain ± 1.96 SE", "Peak gain", "Drawdown", "Skills/principles", "Steps", "Hours",
+    "Hours/step",
+)  # fmt: skip
 _WHERE = ("Condition", "Seed", "Evaluations: step, version, rate, ledger line", "Ledger")
 
 
@@ -76,6 +81,7 @@ def _by_condition(rows: Sequence[Row]) -> list[list[str]]:
         [
             name,
             f"{_mean([r.final for r in g])} ({_mean([r.gain for r in g], sign=True)})",
+            _interval(g),
             _mean([r.peak_gain for r in g], sign=True),
             _mean([r.drawdown for r in g]),
             f"{_average(r.skills for r in g):g}/{_average(r.principles for r in g):g}",
@@ -85,6 +91,13 @@ def _by_condition(rows: Sequence[Row]) -> list[list[str]]:
         ]
         for name, g in groups.items()
     ]
+
+
+def _interval(rows: Sequence[Row]) -> str:
+    """Over tasks, each taken as its mean over seeds: what other tasks like these would show, not other seeds."""
+    tasks = [[_average(ends) for ends in zip(*task, strict=True)] for task in zip(*(r.each for r in rows), strict=True)]
+    found = spread([low for low, _ in tasks], [high for _, high in tasks])
+    return f"[{found.low:+.1f}, {found.high:+.1f}]" if any(map(any, tasks)) else "-"
 
 
 def _lines(rows: Sequence[Row]) -> list[list[str]]:

@@ -72,12 +72,19 @@ class Sorted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def effect(per_task: Sequence[Interval]) -> Effect:
+    """Return what `spread` does, of differences in rate units. Pure."""
+    return spread([100 * float(d.low) for d in per_task], [100 * float(d.high) for d in per_task])
+
+
+def spread(low: Sequence[float], high: Sequence[float]) -> Effect:
     """Return the mean plus or minus 1.96 standard errors over tasks, widened by what errored. Pure.
 
     It describes one comparison: of many, some will look good by chance, and few tasks make it too narrow.
+
+    Args:
+        low: by how much each task moves at least, in points.
+        high: at most; equal where nothing errored.
     """
-    low = [100 * float(d.low) for d in per_task]
-    high = [100 * float(d.high) for d in per_task]
     error = 1.96 * max(_standard_error(low), _standard_error(high))
     return Effect(fsum(low) / len(low), fsum(low) / len(low) - error, fsum(high) / len(high) + error)
 
