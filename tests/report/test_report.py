@@ -17,10 +17,11 @@ from valve_plugin.cli.history import words
 from valve_plugin.codec import canonical, plain
 from valve_plugin.errors import ValveError
 from valve_plugin.report.facts import run_facts
-from valve_plugin.report.figures import figures, inline, rolling, svg
+from valve_plugin.report.figures import figures, rolling
 from valve_plugin.report.overview import overview
 from valve_plugin.report.page import compared, heat, page
 from valve_plugin.report.run import Rollout, Run, StreamPoint
+from valve_plugin.report.style import inline, svg
 
 
 @pytest.fixture

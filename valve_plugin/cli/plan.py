@@ -271,7 +271,8 @@ def _gate(known: Recorded | None, rates: Rates | None, terms: _Terms, seed: int)
 
 def _draw(file: str, rates: Rates | None, gate: GatePlan | None) -> None:
     from valve_plugin.report.plan_figure import gate_figure
+    from valve_plugin.report.style import write
 
     if rates is None or gate is None:
         raise ConfigError("--figure draws a gate; without a bank give --base-rate and --vmass")
-    gate_figure(rates.beliefs, gate, file)
+    write(gate_figure(rates.beliefs, gate), file)

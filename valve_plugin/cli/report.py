@@ -110,7 +110,8 @@ def _labels(banks: list[Path]) -> list[str]:
 
 
 def _write_figures(folder: Path, runs: Sequence[Run]) -> None:
-    from valve_plugin.report.figures import figures, png, svg
+    from valve_plugin.report.figures import figures
+    from valve_plugin.report.style import png, svg
 
     folder.mkdir(parents=True, exist_ok=True)
     for figure in figures(runs):

@@ -1,55 +1,18 @@
-"""The report's figures, in one style that reads in black and white: state is shape and line, colour only helps.
-
-Text from models or repositories never enters a figure; tables and captions carry it.
-"""
+"""The figures of one run, or of two compared."""
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from valve_plugin.errors import ConfigError
 from valve_plugin.report.run import Gate, Run, StreamPoint
+from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, new
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-INK, SOFT, GRID, ACCENT, SECOND, WARN = "#1a1c20", "#5f6670", "#d5d9de", "#0b57a4", "#7a4a00", "#a32020"
-_VARIABLES = {INK: "ink", SOFT: "soft", GRID: "grid", ACCENT: "accent", SECOND: "second", WARN: "warn"}
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": INK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "hatch.linewidth": 0.5,
-    "text.color": INK,
-    "text.parse_math": False,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "legend.frameon": False,
-}
-_WIDTH = 9.0
 _MOST_TICKS = 40
-
-
-class Figure(NamedTuple):
-    """One figure."""
-
-    name: str
-    title: str
-    caption: str
-    """What was measured, on what."""
-    draw: Callable[[], Canvas]
 
 
 def figures(runs: Sequence[Run]) -> list[Figure]:
@@ -76,37 +39,6 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
     return found
 
 
-def svg(figure: Figure) -> str:
-    """Return the figure as an SVG document; equal numbers give equal bytes.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
-    out = io.StringIO()
-    _save(figure, out, "svg")
-    text = out.getvalue()
-    return text[text.index("<svg") :]
-
-
-def png(figure: Figure) -> bytes:
-    """Return the figure as a PNG image on white, 160 dots per inch."""
-    out = io.BytesIO()
-    _save(figure, out, "png")
-    return out.getvalue()
-
-
-def inline(figure: Figure) -> str:
-    """Return the figure as SVG for the page: themed by its style sheet, and without ids nothing refers to."""
-    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg(figure), flags=re.DOTALL)
-    used = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
-    text = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", text)
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    for colour, name in _VARIABLES.items():
-        text = text.replace(colour, f"var(--{name})")
-    return text.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
-
-
 def window(points: Sequence[StreamPoint]) -> int:
     """Return over how many stream tasks the rate is taken: ten, or a twentieth of a long stream."""
     return max(10, len(points) // 20)
@@ -123,29 +55,8 @@ def _rate(points: Sequence[StreamPoint]) -> float:
     return sum(p.passed for p in points) / graded if graded else 0.0
 
 
-def _save(figure: Figure, out: Any, kind: str) -> None:
-    try:
-        import matplotlib
-    except ImportError as e:
-        raise ConfigError(
-            "figures are drawn by matplotlib, which is not installed; pip install 'valve-plugin[report]', "
-            "from a clone: pip install '.[report]'"
-        ) from e
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": figure.name}):
-        canvas = figure.draw()
-        given: dict[str, Any] = {"metadata": {"Date": None, "Creator": None}} if kind == "svg" else {"dpi": 160}
-        canvas.savefig(out, format=kind, transparent=kind == "svg", bbox_inches="tight", pad_inches=0.05, **given)
-
-
-def _new(height: float, **parts: Any) -> tuple[Canvas, Any]:
-    from matplotlib.figure import Figure as Canvas  # no pyplot: nothing global, no display
-
-    canvas = Canvas(figsize=(_WIDTH, height), layout="constrained")
-    return canvas, canvas.subplots(**parts)
-
-
 def _stream(runs: Sequence[Run]) -> Canvas:
-    canvas, (rate, size) = _new(5.0, nrows=2, sharex=True, height_ratios=[3, 1.2])
+    canvas, (rate, size) = new(5.0, nrows=2, sharex=True, height_ratios=[3, 1.2])
     for number, run in enumerate(runs):
         _curve(rate, run, number, alone=len(runs) == 1)
         _growth(size, run, number, alone=len(runs) == 1)
@@ -167,18 +78,19 @@ def _curve(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
     if not places:
         return
     colour, line = ((ACCENT, "-"), (SECOND, "--"))[number % 2]
+    came, shape = ("accept", "^") if run.gated else ("taken", "v")
     name = "" if alone else f"{'AB'[number % 2]}: "
     axes.plot(places, rates, line, color=colour, linewidth=1.8, label=f"{name}resolved rate")
     peaks = [max(rates[: i + 1]) for i in range(len(rates))]
     axes.fill_between(places, rates, peaks, facecolor="none", edgecolor=colour, hatch="///", alpha=0.5, linewidth=0,
                       label=f"{name}below its peak")  # fmt: skip
     accepts = [i for i, p in enumerate(run.stream) if p.accepted]
-    axes.plot([places[i] for i in accepts], [rates[i] for i in accepts], "^", color=colour, markersize=8,
-              markeredgecolor=INK, linestyle="none", label=f"{name}accept")  # fmt: skip
+    axes.plot([places[i] for i in accepts], [rates[i] for i in accepts], shape, color=colour, markersize=8,
+              markeredgecolor=INK, linestyle="none", label=f"{name}{came}")  # fmt: skip
 
 
 def _holdout(runs: Sequence[Run]) -> Canvas:
-    canvas, axes = _new(3.6, nrows=1)
+    canvas, axes = new(3.6, nrows=1)
     for number, run in enumerate(runs):
         _checkpoints(axes, run, number, alone=len(runs) == 1)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -219,7 +131,7 @@ def _growth(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
 
 
 def _gates(run: Run) -> Canvas:
-    canvas, (gain, used) = _new(4.6, nrows=2, sharex=True, height_ratios=[3, 1])
+    canvas, (gain, used) = new(4.6, nrows=2, sharex=True, height_ratios=[3, 1])
     gain.axhline(0, color=SOFT, linewidth=0.8)
     for gate in run.gates:
         _verdict(gain, gate)
@@ -268,7 +180,7 @@ def _shapes(axes: Axes) -> None:
 
 
 def _cost(runs: Sequence[Run]) -> Canvas:
-    canvas, axes = _new(0.6 + 0.5 * len(runs) + 0.6, nrows=1)
+    canvas, axes = new(0.6 + 0.5 * len(runs) + 0.6, nrows=1)
     hatches = {"solver": "", "gate": "///", "extractor": "...", "evaluation": "xx"}
     for row, run in enumerate(runs):
         left = 0.0
@@ -291,7 +203,8 @@ def _stream_caption(runs: Sequence[Run]) -> str:
     what = f"Share of graded attempts that resolved their task, over the last {last} stream tasks, as attempted"
     which = "." if whole else "; only mixed tasks are known here, so the rate says little."
     return (
-        f"{what}{which} Triangles mark tasks whose proposal was accepted; the hatched area is the distance to the "
+        f"{what}{which} Triangles mark tasks whose proposal came into the bank (pointing down: without a gate); the "
+        "hatched area is the distance to the "
         "highest value so far. Tasks differ in difficulty, so a slope is no proof of learning: the holdout is."
     )
 

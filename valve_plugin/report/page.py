@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin import __version__
 from valve_plugin.errors import ConfigError
-from valve_plugin.report.figures import figures, inline
+from valve_plugin.report.figures import figures
 from valve_plugin.report.overview import duration, overview, points
 from valve_plugin.report.run import Cell, Column, Proposed, Run, Spent
+from valve_plugin.report.style import inline
 from valve_plugin.report.words import counted
 
 if TYPE_CHECKING:

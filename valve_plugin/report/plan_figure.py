@@ -1,58 +1,64 @@
-"""Figures of a plan: what the gate accepts and what it takes, by the true effect of a proposal. Black and white."""
+"""The figure of a plan: what a gate accepts, by the true effect of a proposal."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from valve_plugin.errors import ConfigError
 from valve_plugin.report.plan import GatePlan
+from valve_plugin.report.style import ACCENT, INK, SECOND, SOFT, Figure, new
+from valve_plugin.report.words import counted
 from valve_plugin.theory import power, repeated
 from valve_plugin.theory.repeated import Gate
 
-_LOWEST, _HIGHEST, _STEP = -4, 12, 1
-"""Effects drawn, in points."""
-_LINES = ({"linestyle": "-"}, {"linestyle": "--"}, {"linestyle": ":"})
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+_EFFECTS = range(-4, 13)
+"""Drawn, in points."""
+_LINES = (("-", "o", ACCENT), ("--", "s", SECOND), (":", "^", INK))
 
 
-def gate_figure(beliefs: Sequence[power.Belief], gate: GatePlan, file: str) -> None:
-    """Draw the chance of an accept after a fresh baseline, with and without confirmation, by the true effect.
-
-    The file is the same for the same numbers: it holds no date and no random names.
+def gate_figure(beliefs: Sequence[power.Belief], gate: GatePlan) -> Figure:
+    """Return the chance of an accept after a fresh baseline, with and without confirmation, by the true effect.
 
     Raises:
-        ConfigError: the extra `report` is missing, or the file cannot be written.
         ValueError: the panel is too large for the exact chances of a confirmed gate.
     """
-    plt = _pyplot()
     rules = {
-        "as planned, without confirm": Gate(gate.rollouts, gate.needed, guard=gate.guard),
+        "without confirm": Gate(gate.rollouts, gate.needed, guard=gate.guard),
         "with confirm": Gate(gate.rollouts, gate.needed, confirm=True, guard=gate.guard),
-        "twice the rollouts instead": Gate(2 * gate.rollouts, 2 * gate.needed, guard=gate.guard),
+        "without confirm, twice the rollouts": Gate(2 * gate.rollouts, 2 * gate.needed, guard=gate.guard),
     }
-    effects = [e for e in range(_LOWEST, _HIGHEST + 1, _STEP) if _possible(beliefs, e / 100)]
-    axes: Any
-    figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-    for (name, rule), style in zip(rules.items(), _LINES, strict=True):
-        chances = [100 * repeated.accept_fresh(beliefs, rule, power.change(beliefs, e / 100)) for e in effects]
-        axes.plot(effects, chances, color="black", label=name, **style)
-    axes.axvline(0, color="0.6", linewidth=0.8)
-    axes.set(xlabel="true effect of the proposal, points", ylabel="chance of an accept, %", ylim=(0, 100))
-    axes.set_title(
-        f"{gate.tasks} tasks x {gate.rollouts} rollouts, margin {gate.rho}; mean rate {100 * gate.mean_rate:.0f} %, "
-        f"noise {gate.noise:.3f}",
-        fontsize=9,
+    effects = [e for e in _EFFECTS if _possible(beliefs, e / 100)]
+    chances = {
+        name: [repeated.accept_fresh(beliefs, rule, power.change(beliefs, e / 100)) for e in effects]
+        for name, rule in rules.items()
+    }
+    return Figure("gate", "What this gate accepts", _caption(gate), lambda: _draw(effects, chances))
+
+
+def _draw(effects: Sequence[int], chances: dict[str, list[float]]) -> Canvas:
+    canvas, axes = new(4.2, nrows=1)
+    for (name, drawn), (line, shape, colour) in zip(chances.items(), _LINES, strict=True):
+        axes.plot(effects, drawn, line, marker=shape, markersize=4, color=colour, linewidth=1.8, label=name)
+    axes.axvline(0, color=SOFT, linewidth=0.8)
+    axes.set_ylim(-0.02, 1.02)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_ylabel("chance of an accept")
+    axes.set_xlabel("true effect of the proposal, points")
+    axes.legend(loc="lower right", fontsize=8)
+    return canvas
+
+
+def _caption(gate: GatePlan) -> str:
+    panel = f"{counted(gate.tasks, 'task')} x {counted(gate.rollouts, 'rollout')}, margin {gate.rho}"
+    guard = f" In all three no task may pass {gate.guard} fewer." if gate.guard else ""
+    return (
+        f"Computed, not measured: the exact chance that a gate of {panel} accepts a proposal, after a fresh baseline, "
+        f"over rates of {gate.source} (mean {100 * gate.mean_rate:.0f} %, noise p(1-p) {gate.noise:.3f}).{guard} Left "
+        "of 0 an accept does harm, at 0 it is for nothing. An effect is spread evenly over the rollouts it can change."
     )
-    axes.legend(frameon=False, fontsize=9, loc="lower right")
-    axes.grid(color="0.9")
-    try:
-        figure.savefig(file, metadata={"Date": None} if Path(file).suffix == ".svg" else None)
-    except (OSError, ValueError) as e:
-        raise ConfigError(f"{file}: {e}; name a file ending in .svg, .pdf or .png in a folder that exists") from e
-    finally:
-        plt.close(figure)
 
 
 def _possible(beliefs: Sequence[power.Belief], effect: float) -> bool:
@@ -61,13 +67,3 @@ def _possible(beliefs: Sequence[power.Belief], effect: float) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _pyplot() -> Any:
-    os.environ.setdefault("MPLBACKEND", "Agg")
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as e:
-        raise ConfigError("figures take matplotlib, which is not installed: pip install 'valve-plugin[report]'") from e
-    plt.rcParams.update({"svg.hashsalt": "valve", "svg.fonttype": "path", "font.size": 9})
-    return plt

@@ -1,0 +1,129 @@
+"""The one style of all figures, which reads in black and white: state is shape and line, colour only helps.
+
+Text from models or repositories never enters a figure; tables and captions carry it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from valve_plugin.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+INK, SOFT, GRID, ACCENT, SECOND, WARN = "#1a1c20", "#5f6670", "#d5d9de", "#0b57a4", "#7a4a00", "#a32020"
+_VARIABLES = {INK: "ink", SOFT: "soft", GRID: "grid", ACCENT: "accent", SECOND: "second", WARN: "warn"}
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.5,
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "legend.frameon": False,
+}
+_WIDTH = 9.0
+
+
+class Figure(NamedTuple):
+    """One figure."""
+
+    name: str
+    title: str
+    caption: str
+    """What was measured, on what."""
+    draw: Callable[[], Canvas]
+
+
+def svg(figure: Figure) -> str:
+    """Return the figure as an SVG document; equal numbers give equal bytes.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
+    out = io.StringIO()
+    _save(figure, out, "svg")
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def png(figure: Figure) -> bytes:
+    """Return the figure as a PNG image on white, 160 dots per inch."""
+    out = io.BytesIO()
+    _save(figure, out, "png")
+    return out.getvalue()
+
+
+def inline(figure: Figure) -> str:
+    """Return the figure as SVG for the page: themed by its style sheet, and without ids nothing refers to."""
+    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg(figure), flags=re.DOTALL)
+    used = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
+    text = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", text)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    for colour, name in _VARIABLES.items():
+        text = text.replace(colour, f"var(--{name})")
+    return text.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
+
+
+def write(figure: Figure, file: str) -> None:
+    """Write the figure with title and caption, to stand alone: an .svg, .pdf or .png.
+
+    Raises:
+        ConfigError: matplotlib is not installed, or the file cannot be written.
+    """
+    kind = Path(file).suffix.removeprefix(".")
+    if kind not in ("svg", "pdf", "png"):
+        raise ConfigError(f"{file} is no figure this can write; name a file ending in .svg, .pdf or .png")
+    told = figure._replace(draw=lambda: _captioned(figure))
+    try:
+        _save(told, file, kind, transparent=False)
+    except OSError as e:
+        raise ConfigError(f"{file}: {e}; name a file in a folder that exists") from e
+
+
+def _captioned(figure: Figure) -> Canvas:
+    canvas = figure.draw()
+    canvas.suptitle(figure.title, x=0.01, ha="left", fontsize=11)
+    canvas.supxlabel(textwrap.fill(figure.caption, 125), x=0.01, ha="left", fontsize=8, color=SOFT)
+    return canvas
+
+
+def _save(figure: Figure, out: Any, kind: str, *, transparent: bool | None = None) -> None:
+    try:
+        import matplotlib
+    except ImportError as e:
+        raise ConfigError(
+            "figures are drawn by matplotlib, which is not installed; pip install 'valve-plugin[report]', "
+            "from a clone: pip install '.[report]'"
+        ) from e
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": figure.name}):
+        canvas = figure.draw()
+        undated = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
+        given: dict[str, Any] = {"metadata": undated[kind]} if kind in undated else {"dpi": 160}
+        clear = kind == "svg" if transparent is None else transparent
+        canvas.savefig(out, format=kind, transparent=clear, bbox_inches="tight", pad_inches=0.05, **given)
+
+
+def new(height: float, **parts: Any) -> tuple[Canvas, Any]:
+    """Return an empty figure so many inches high, and its axes."""
+    from matplotlib.figure import Figure as Canvas  # no pyplot: nothing global, no display
+
+    canvas = Canvas(figsize=(_WIDTH, height), layout="constrained")
+    return canvas, canvas.subplots(**parts)
