@@ -90,6 +90,13 @@ class Maker:
             )
         )
 
+    def fail(self, task: str, times: int) -> None:
+        """Attempts that the provider failed."""
+        for n in range(times):
+            self._keep(
+                Attempt(id=f"lost-{n}", task_id=task, ordinal=n, source="evolve", outcome="errored", reason="503")
+            )
+
     def _panel_attempt(self, o: PanelOutcome) -> None:
         self._keep(
             Attempt(

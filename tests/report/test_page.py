@@ -117,6 +117,21 @@ _MARKDOWN_TAGS = {
 }
 
 
+def test_the_page_explains_margin_pairing_and_sums(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 3)
+    maker.stream(12, 4)
+    maker.fail(maker.store.bank.repo + ".task", 2)
+    run = run_facts(maker.store, words)
+    html = page([run], {})
+    ran, of = sum(g.ran for g in run.gates), sum(g.total for g in run.gates)
+    assert f"{ran} of {of}" in html
+    assert "the least gain on the panel that is accepted, \u03c1 = 0.02" in html
+    assert "retrieval finds in the current bank, and everything that is proposed" in html
+    assert "2 errored" in html
+    assert [p.errored for p in run.stream if not p.graded] == [2]
+    assert "+And once more." in html, "a near-duplicate's difference to what it repeats"
+
+
 def test_room_for_attempts_is_kept(tmp_path: Path, data_dir: Path) -> None:
     maker = Maker(tmp_path / "bank", 3)
     maker.stream(12, 4)
@@ -204,13 +219,18 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
     tab.keyboard.press("ArrowDown")
     assert tab.evaluate("document.activeElement.closest('tr').rowIndex") == 2
     tab.keyboard.press("Enter")
-    assert "Attempt" in tab.locator("dialog[open]").inner_text()
+    assert "1 of 3: attempt " in tab.locator("dialog[open]").inner_text()
+    tab.keyboard.press("Escape")
+    tab.locator("#stream button[data-attempts]").first.click()
+    told = tab.locator("dialog[open]")
+    assert [h.inner_text()[:6] for h in told.locator("h3").all()] == ["1 of 3", "2 of 3", "3 of 3"]
+    assert told.inner_text().count("Patch: the same as that of 1 of 3.") == 2
     tab.keyboard.press("Escape")
     assert tab.locator("dialog[open]").count() == 0
     tab.locator("#items input").fill("item-5-")
-    assert tab.locator("#item-list > details:visible").count() == 5
+    assert tab.locator("#item-list > details:visible").count() == 6, "five items, and what repeats one of them"
     tab.locator("#items select[name=kind]").select_option("skill")
-    assert tab.locator("#items output").inner_text().startswith("3 of")
+    assert tab.locator("#items output").inner_text().startswith("4 of")
     assert said == []
 
 

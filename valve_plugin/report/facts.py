@@ -75,11 +75,11 @@ def stream(entries: Iterable[Entry], attempts: Sequence[Attempt], kept: Kept) ->
     grew = {e.proposal.task_id for e in proposed if e.proposal.id in accepted}
     rolled: dict[str, list[Rollout]] = defaultdict(list)
     for a in attempts:
-        if a.source == "evolve" and a.outcome != "errored":
+        if a.source == "evolve":
             rolled[a.task_id].append(Rollout(ordinal=a.ordinal, outcome=a.outcome, attempt=a.id))
     whole = bool(rolled) and all(e.proposal.task_id in rolled for e in proposed)
     if not whole:
-        rolled = {e.proposal.task_id: list(kept.noted(e.attempts)) for e in proposed}
+        rolled = defaultdict(list, {e.proposal.task_id: list(kept.noted(e.attempts)) for e in proposed})
     points: list[StreamPoint] = []
     version = 0
     for position, (task, rollouts) in enumerate(rolled.items(), 1):

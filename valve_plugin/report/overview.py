@@ -91,10 +91,11 @@ def _how_sure(run: Run) -> Answer:
     unmet = [a.name for a in run.certificate.assumptions if a.status == "unmet"]
     rests = f" Unmet: {', '.join(unmet)}." if unmet else ""
     if not speaking:
+        vacuous = "The certificate is" if len(moves) == 1 else f"All {len(moves)} certificates are"
         return Answer(
             question,
             "Not at all: too few tasks",
-            f"{counted(len(moves), 'certificate')}, each vacuous: a panel this small says nothing about other tasks. "
+            f"{vacuous} vacuous: a panel this small says nothing about other tasks. "
             f"What would do: valve plan.{'' if run.checkpoints else ' No holdout was read.'}{rests}",
         )
     worst = min(speaking, key=lambda m: m.floor)

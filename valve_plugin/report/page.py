@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
+_PAIRINGS = {
+    "paper": "a candidate's rollouts get what retrieval finds in the current bank, and everything that is proposed.",
+    "deployed": (
+        "a candidate's rollouts get what retrieval would find in the bank with the proposal in it; tasks whose context "
+        "stays the same keep their outcomes."
+    ),
+}
+
+
 class HeatCell(NamedTuple):
     """One cell of a heatmap, ready to show."""
 
@@ -64,6 +73,7 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
         css=Markup(css),  # noqa: S704 (a file of this package)
         js=Markup(js),  # noqa: S704 (a file of this package)
         runs=parts,
+        pairings=_PAIRINGS,
         figures=drawn,
         missing=missing,
         states=sorted({item.state for run in runs for item in run.items}),
@@ -101,7 +111,9 @@ def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
         "accepts of gates": [f"{sum(g.decision == 'accept' for g in r.gates)} of {len(r.gates)}" for r in runs],
         "bank": [f"{counted(r.principles, 'principle')}, {counted(r.skills, 'skill')}" for r in runs],
         "panel passes, first → last": [_first_last(r) for r in runs],
-        "time of rollouts, without evaluation": [duration(total(r.spent).hours) for r in runs],
+        "time of rollouts, without evaluation": [
+            duration(total(r.spent).hours) if r.spent else "not recorded" for r in runs
+        ],
         "US dollars": [f"{usd:.2f}" if (usd := total(r.spent).usd) else "not recorded" for r in runs],
     }
     return list(table.items())
@@ -116,6 +128,22 @@ def total(spent: Sequence[Spent]) -> Spent:
         usd=sum(s.usd for s in own),
         hours=sum(s.hours for s in own),
     )
+
+
+class Gated(NamedTuple):
+    """What all gates together ran."""
+
+    ran: int
+    total: int
+    said: str
+
+
+def gated(run: Run) -> Gated:
+    """Return the sums of the gates' rollouts, and what became of the rest."""
+    ran, of, kept = (sum(getattr(g, name) for g in run.gates) for name in ("ran", "total", "kept"))
+    saved = of - ran - kept
+    said = f"{saved} ({saved / of:.0%}) not needed: the verdict was certain" if of and saved else ""
+    return Gated(ran, of, "; ".join(filter(None, [f"{kept} kept from before" if kept else "", said])))
 
 
 def signed(rate: float) -> str:
@@ -137,6 +165,7 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "heat": {"rows": heat(run)},
         "originals": {(i.kind, i.name): i for i in run.items if i.markdown and not i.twin},
         "linked": [" ".join(r.attempt for r in p.rollouts if r.attempt) for p in run.stream],
+        "gated": gated(run),
         "total": total(run.spent) if run.spent else None,
         "broken": len(run.problems) + sum(bool(line.problem) for line in run.ledger),
     }

@@ -36,6 +36,11 @@ class StreamPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     accepted: bool = False
     """Its proposal came into the bank."""
 
+    @property
+    def errored(self) -> int:
+        """Attempts that failed with host or provider: neither a pass nor a failure, and tried again."""
+        return sum(r.outcome == "errored" for r in self.rollouts)
+
 
 class Cell(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A panel task's rollouts in one measurement; a task that is not named was not evaluated."""

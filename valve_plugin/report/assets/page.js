@@ -34,7 +34,7 @@ const section = (title, text) => {
   part.append(make("summary", title), make("pre", text));
   return part;
 };
-const describe = (id) => {
+const describe = (id, place, ids) => {
   attempts ??= JSON.parse(document.getElementById("attempts").textContent);
   const a = attempts[id];
   const part = make("section");
@@ -42,7 +42,8 @@ const describe = (id) => {
     part.append(make("p", "This machine keeps no attempt here: only its outcome is in the ledger.", "note"));
     return part;
   }
-  part.append(make("h3", `Attempt ${a.ordinal + 1}: ${a.outcome}`));
+  const nth = ids.length > 1 ? `${place + 1} of ${ids.length}: ` : "";
+  part.append(make("h3", `${nth}attempt ${a.ordinal + 1}, ${a.outcome}`));
   const list = make("dl", undefined, "facts");
   fact(list, "task", a.task);
   fact(list, "why", a.reason);
@@ -56,7 +57,10 @@ const describe = (id) => {
   if (a.trajectory === undefined) {
     part.append(make("p", "Patch and trajectory are kept beside the bank; the page had no room for them.", "note"));
   } else {
-    part.append(section("Patch", a.patch || "(empty)"), section("Trajectory, shortened", a.trajectory));
+    const same = a.patch ? ids.slice(0, place).findIndex((other) => attempts[other]?.patch === a.patch) : -1;
+    if (same >= 0) part.append(make("p", `Patch: the same as that of ${same + 1} of ${ids.length}.`, "note"));
+    else part.append(section("Patch", a.patch || "(empty)"));
+    part.append(section("Trajectory, shortened", a.trajectory));
   }
   return part;
 };
