@@ -32,7 +32,7 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
             found.append(Figure(f"gates{suffix}", f"Gate verdicts{whose}", caption, lambda run=run: _gates(run)))  # type: ignore[misc]
     if any(run.spent for run in runs):
         caption = (
-            "Hours of rollouts by role as recorded on this machine, one after the other; several workers take less "
+            "Time of rollouts by role as recorded on this machine, one after the other; several workers take less "
             "wall-clock time. Evaluation is apart: it measures the run and is no part of it."
         )
         found.append(Figure("cost", "Time by role", caption, lambda: _cost(runs)))
@@ -65,9 +65,9 @@ def _stream(runs: Sequence[Run]) -> Canvas:
     rate.set_ylabel("resolved rate")
     size.set_ylabel("items")
     size.set_xlabel("stream task")
-    for axes in (rate, size):
+    for axes, columns in ((rate, 3), (size, 4)):
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.legend(loc="upper left", fontsize=8, ncols=3)
+        axes.legend(loc="upper left", fontsize=8, ncols=columns)
     size.yaxis.get_major_locator().set_params(integer=True)
     size.set_ylim(bottom=0, top=max(1, *size.get_ylim()) * 1.35)
     return canvas
@@ -182,16 +182,18 @@ def _shapes(axes: Axes) -> None:
 def _cost(runs: Sequence[Run]) -> Canvas:
     canvas, axes = new(0.6 + 0.5 * len(runs) + 0.6, nrows=1)
     hatches = {"solver": "", "gate": "///", "extractor": "...", "evaluation": "xx"}
+    short = max(sum(s.hours for s in run.spent) for run in runs) < 1
+    unit, scale = ("minutes", 60) if short else ("hours", 1)
     for row, run in enumerate(runs):
         left = 0.0
         for spent in sorted(run.spent, key=lambda s: s.role == "evaluation"):
-            left += 0.02 if spent.role == "evaluation" and left else 0.0
-            axes.barh([row], [spent.hours], left=[left], height=0.6, facecolor=GRID, edgecolor=INK,
+            left += 0.02 * scale if spent.role == "evaluation" and left else 0.0
+            axes.barh([row], [spent.hours * scale], left=[left], height=0.6, facecolor=GRID, edgecolor=INK,
                       hatch=hatches[spent.role], label=spent.role if row == 0 else None)  # fmt: skip
-            left += spent.hours
+            left += spent.hours * scale
     axes.set_yticks(range(len(runs)), ["all"] if len(runs) == 1 else ["A", "B"][: len(runs)])
     axes.invert_yaxis()
-    axes.set_xlabel("hours of rollouts")
+    axes.set_xlabel(f"{unit} of rollouts")
     axes.grid(visible=False, axis="y")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.35), fontsize=8, ncols=5)
     return canvas

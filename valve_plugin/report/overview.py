@@ -91,7 +91,7 @@ def _how_sure(run: Run) -> Answer:
     unmet = [a.name for a in run.certificate.assumptions if a.status == "unmet"]
     rests = f" Unmet: {', '.join(unmet)}." if unmet else ""
     if not speaking:
-        vacuous = "The certificate is" if len(moves) == 1 else f"All {len(moves)} certificates are"
+        vacuous = "Its certificate is" if len(moves) == 1 else f"Its {len(moves)} certificates are"
         return Answer(
             question,
             "Not at all: too few tasks",
@@ -113,9 +113,10 @@ def _cost(run: Run) -> Answer:
     usd, hours = sum(s.usd for s in run.spent), sum(s.hours for s in run.spent)
     rollouts = sum(s.rollouts for s in run.spent)
     gate = sum(s.rollouts for s in run.spent if s.role == "gate")
+    judging = f"{gate / rollouts:.0%} of the rollouts are the gate's" if run.gated else "No gate ran"
     money = f"${usd:,.2f}" if usd else "no recorded price"
     return Answer(
         question,
         f"{rollouts:,} rollouts, {duration(hours)}",
-        f"{gate / rollouts:.0%} of the rollouts are the gate's; {money}. The time is of rollouts one after the other.",
+        f"{judging}; {money}. The time is of rollouts one after the other.",
     )

@@ -108,7 +108,9 @@ def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
         "panel": [f"{p.tasks} x {p.rollouts}, margin {p.rho}" if (p := r.panel) else "-" for r in runs],
         "stream tasks": [str(len(r.stream)) for r in runs],
         "resolved in the stream": [_resolved(r) for r in runs],
-        "accepts of gates": [f"{sum(g.decision == 'accept' for g in r.gates)} of {len(r.gates)}" for r in runs],
+        "accepts of gates": [
+            f"{sum(g.decision == 'accept' for g in r.gates)} of {len(r.gates)}" if r.gated else "no gate" for r in runs
+        ],
         "bank": [f"{counted(r.principles, 'principle')}, {counted(r.skills, 'skill')}" for r in runs],
         "panel passes, first → last": [_first_last(r) for r in runs],
         "time of rollouts, without evaluation": [
