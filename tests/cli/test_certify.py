@@ -63,7 +63,7 @@ def test_a_bound_that_says_nothing_is_vacuous(valve: Run) -> None:
         ),
         (["--move", "nan"], "'--move': nan is not in [-1, 1]"),
         (["--drawdown", "-0.1"], "'--drawdown': -0.1 is not in [0, 1]"),
-        (["--gain", "0.1", "--n", "9", "--variance", "2"], "'--variance': 2 is not in [0, 1]"),
+        (["--gain", "0.1", "--n", "9", "--variance", "2"], "'--variance': 2 is not in (0, 1]"),
         (["--gain", "0.1", "--n", "9", "--delta", "2"], "'--delta': 2 is not in (0, 1); it is a probability"),
         (
             ["--move", "0.1", "--n", "9", "--variance", "0.1", "--accept", "4", "--horizon", "3"],
@@ -149,7 +149,7 @@ def test_a_gate_is_planned_before_anything_ran(project: Path, valve: Run) -> Non
         ),
         (["--variance", "0.025", "--tolerance", "2"], "'--tolerance': 2 is not in (0, 1]"),
         (["--variance", "0.025", "--delta", "2"], "'--delta': 2 is not in (0, 1); it is a probability"),
-        (["--variance", "nan"], "'--variance': nan is not in [0, 1]"),
+        (["--variance", "nan"], "'--variance': nan is not in (0, 1]"),
         (["--base-rate", "0.5", "--vmass", "0.1", "--guard", "4"], "guard is 4, expected at most the 3 rollouts"),
         (
             ["--variance", "0.025", "--horizon", "1000000"],

@@ -26,7 +26,7 @@ def between(low: float, high: float, hint: str, *, ends: str = "[]") -> Callable
             above = number > low or (number == low and ends[0] == "[")
             if not (above and (number < high or (number == high and ends[1] == "]"))):  # false for nan, too
                 shown = f"{number:g}" if isinstance(number, float) else number
-                raise typer.BadParameter(f"{shown} is not in {ends[0]}{low:g}, {high:g}{ends[1]}; it is {hint}")
+                raise typer.BadParameter(f"{shown} is not in {ends[0]}{low}, {high}{ends[1]}; it is {hint}")
         return given
 
     return check
@@ -55,7 +55,7 @@ Variance = Annotated[
     typer.Option(
         "--variance",
         metavar="V",
-        callback=between(0, 1, "in squared rates: the paper's is 0.025, and none is above 1"),
+        callback=between(0, 1, "in squared rates: the paper's is 0.025, and none is above 1", ends="(]"),
         help="Bound on the variance of a paired difference, e.g. 0.025; at most 1.",
     ),
 ]

@@ -40,7 +40,7 @@ def of_range(sums: Sequence[float], *, twos: int = 0) -> Assumption:
     if not sums and not twos:
         return assumption("range", None, "no number is certified here")
     if not sums:
-        return assumption("range", True, f"M = 2 for {twos}, which needs no check")
+        return assumption("range", True, "computed with M = 2, which needs no check")
     wide = f"; M = 2 for {twos}, which needs no check" if twos else ""
     why = f"checked for {len(sums)} with M below 2: radius + certified value <= {max(sums):.3f}, proven up to 1"
     return assumption("range", max(sums) <= 1.0 + 1e-9, why + wide)
@@ -71,10 +71,10 @@ def of_ledger(found: Measured, variance_given: float | None, estimates: dict[str
 def of_panel_numbers(n: int, horizon: int, accept: int, variance: float) -> list[Assumption]:
     """Return what an accepted move given in numbers rests on; nothing checks what was typed."""
     return [
-        assumption("disjoint", None, f"that no proposal was learned from any of the {n} panel tasks"),
-        assumption(LIKE_YOURS, None, f"that the {n} panel tasks are a random sample of the tasks you care about"),
+        assumption("disjoint", None, "that no proposal was learned from a panel task"),
+        assumption(LIKE_YOURS, None, f"that the panel is a random sample, of size {n}, of the tasks you care about"),
         assumption("panel age", None, "that your tasks are still like those the panel was drawn from"),
-        assumption("horizon", None, f"that {horizon} gate queries were declared before the first and kept"),
+        assumption("horizon", None, f"that a horizon of {horizon} was declared before the first gate query and kept"),
         assumption("count", None, f"that this is accept {accept} on this panel, in the panel's first epoch"),
         _typed_variance(variance),
         assumption("judged = deployed", None, "that agents get exactly the contexts the panel was judged under"),
@@ -87,12 +87,12 @@ def of_holdout_numbers(n: int, variance: float, banks: int | None) -> list[Assum
     Args:
         banks: distinct checkpointed banks, for a drawdown.
     """
-    counted = [] if banks is None else [assumption("banks", None, f"that {banks} different banks were checkpointed")]
+    held = "" if banks is None else f"that the checkpoints hold {counted(banks, 'different bank')}"
     return [
         assumption("disjoint", None, "that no holdout task was learned from or judged on"),
-        assumption(LIKE_YOURS, None, f"that the {n} holdout tasks are a random sample of the tasks you care about"),
+        assumption(LIKE_YOURS, None, f"that the holdout is a random sample, of size {n}, of the tasks you care about"),
         assumption("holdout sealed", None, "that the banks compared were fixed before anyone saw a holdout result"),
-        *counted,
+        *([assumption("banks", None, held)] if held else []),
         _typed_variance(variance),
     ]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from valve_plugin.records import Attempt, Conditions, Record
+from valve_plugin.report.words import counted
 from valve_plugin.theory import gate, planning, power, repeated
 from valve_plugin.theory.repeated import Gate
 
@@ -217,7 +218,8 @@ def advice(
         if better is not None and better >= POWER:
             margin = _margin(asked, len(beliefs) * more)
             return (
-                f"{now}; for at most 5 % and at least 80 % take {more} rollouts per task and margin {margin} "
+                f"{now}; for at most 5 % and at least 80 % take {counted(more, 'rollout')} per task and margin "
+                f"{margin} "
                 f"({percent(better)} found, {len(beliefs) * more} rollouts a full panel), or more tasks."
             )
     return f"{now}; at most 5 % and at least 80 % need more tasks, not more rollouts of these."
@@ -231,7 +233,7 @@ def percent(chance: float) -> str:
 def beyond(rule: Gate | GatePlan) -> str:
     """Return in words what an accept takes beyond the margin; empty for nothing."""
     again = ", accepts repeated" if rule.confirm else ""
-    return again + (f", no task {rule.guard} passes fewer" if rule.guard else "")
+    return again + (f", no task losing {counted(rule.guard, 'pass', 'passes')}" if rule.guard else "")
 
 
 def _odds(
