@@ -5,9 +5,9 @@
 
 Both count the same candidates, those that `valve tasks generate` takes until it has enough. Plainly, each costs one run
 of the whole suite, and nothing is known yet of tests that vary. Ours runs the whole suite for what it keeps, and what
-failed once more; before that, only the tests that call what the bug changed. Plain runs are timed in between, so that
-other work on the machine slows both. What is spent once for a repository, the watched run, is told apart. The last line
-is the figure.
+failed once more; before that, where the suite is no short one, only the tests that call what the bug changed. Plain
+runs are timed in between, so that other work on the machine slows both. What is spent once for a repository, the
+watched run, is told apart. The last line is the figure.
 """
 
 from __future__ import annotations

@@ -22,13 +22,12 @@ from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.state import apply, commit_tree
 from valve_plugin.rollouts.testrun import TestRun, run_tests
-from valve_plugin.tasks.issue_text import compose, leaks
+from valve_plugin.tasks.aloud import failures, issue_text, shown
 from valve_plugin.tasks.load import Row
 from valve_plugin.tasks.repository import Prepared
 from valve_plugin.tasks.screen import Look
 from valve_plugin.tasks.smith import Candidate
 
-_MOST_TEXTS = 5
 # A bug that makes tests wait for ever is dropped sooner than a grading is given up: only a candidate is at stake.
 _LEAST_WALL, _WALL_PER_CPU = 120, 8
 MAX_BROKEN_SHARE = 0.1
@@ -38,6 +37,9 @@ FEW = 10
 """Never too many in a suite of more than twice as many tests, however small a share that allows."""
 MOST_ALONE = 200
 """Tests that are run again by name; where more fail, the whole suite is."""
+SHORT = 20
+"""CPU seconds a run may take where the suite takes five (`make.survey`): to start a run costs as much as to end it, so
+that looking first at the tests that reach a bug saves nothing."""
 _AHEAD = 8  # candidates taken up for each worker: many cost nothing, and results are taken in order
 _NOT_SOURCE = ("docs/", "setup.py", "examples/", "benchmarks/")
 
@@ -139,17 +141,20 @@ def try_candidate(
     if tree is None:
         return Tried(candidate=candidate, reason="its patch does not apply")
     bug = commit_tree(prepared, tree)
-    if look and _unnoticed(prepared, bug, sandbox, look):
+    if look and prepared.repository.cpu_seconds > SHORT and _unnoticed(prepared, bug, sandbox, look):
         return Tried(candidate=candidate, reason="no test that reaches it notices")
     run = _run(prepared, bug, sandbox)
     failing = set(suite) - _passed(run)
     if reason := run.trouble or _too_few_or_many(len(failing), len(suite)):
         return Tried(candidate=candidate, reason=reason)
-    failing, varying, trouble = _confirmed(prepared, bug, sandbox, suite, run)
+    heard = _fail_again(prepared, bug, sandbox, failing, run)
+    varying, trouble = set[str](), ""
+    if heard.keys() != failing:
+        failing, varying, trouble = _confirmed(prepared, bug, sandbox, suite, run)
     flaky = tuple(sorted(varying))
     if trouble or not failing:
         return Tried(candidate=candidate, flaky=flaky, reason=trouble or "what it breaks is flaky")
-    text = issue_text(prepared, bug, candidate.patch, sorted(failing), sandbox)
+    text = issue_text(prepared, bug, candidate.patch, sorted(failing), sandbox, heard)
     if not text:
         return Tried(candidate=candidate, flaky=flaky, reason="every issue text would name the fix")
     row = Row(
@@ -175,6 +180,14 @@ def _too_few_or_many(failing: int, suite: int) -> str:
     return f"breaks {failing} of {suite} tests" if failing > most else ""
 
 
+def _fail_again(prepared: Prepared, bug: str, sandbox: Sandbox, failing: set[str], first: TestRun) -> dict[str, str]:
+    """Return what tests say that fail once more by themselves; nothing where only `_confirmed` can tell."""
+    if len(failing) > MOST_ALONE or any(first.tests.get(test) != "failed" for test in failing):
+        return {}
+    tests = sorted(failing)
+    return failures(shown(prepared, bug, tests, sandbox, _limits(prepared)), tests)
+
+
 def _confirmed(
     prepared: Prepared, bug: str, sandbox: Sandbox, suite: Sequence[str], first: TestRun
 ) -> tuple[set[str], set[str], str]:
@@ -192,29 +205,17 @@ def _confirmed(
     return failing - _passed(again), set(suite) & (_passed(first) ^ _passed(again)), again.trouble
 
 
-def issue_text(prepared: Prepared, bug: str, patch: str, failing: Sequence[str], sandbox: Sandbox) -> str:
-    """Return an issue from the shortest failing test whose text does not give the fix away; empty: there is none."""
-    kind, _, where = prepared.repository.source.partition(":")
-    version = where.replace("==", " ") if kind == "pypi" else "an earlier commit"
-    show = ["-m", "pytest", "-q", "--tb=short", "--color=no", "-p", "no:cacheprovider"]
-    with workspaces.at_commit(prepared, bug) as workspace:
-        for test in sorted(failing, key=lambda t: (len(t), t))[:_MOST_TEXTS]:
-            done = sandbox.run([str(prepared.python), *show, *prepared.repository.pytest_args, test], workspace)
-            source = (workspace.path / test.split("::")[0]).read_text("utf-8", "replace")
-            others = [other for other in failing if other != test]
-            text = compose(test, source, done.output.decode("utf-8", "replace"), others, version)
-            if not leaks(text, patch):
-                return text
-    return ""
-
-
 def _run(
     prepared: Prepared, commit: str, sandbox: Sandbox, paths: Sequence[str] = (), options: Sequence[str] = ()
 ) -> TestRun:
-    cpu = prepared.repository.cpu_seconds
-    limits = Limits(cpu_seconds=cpu, wall_seconds=max(_LEAST_WALL, _WALL_PER_CPU * cpu))
+    roots = prepared.repository.test_roots
     with workspaces.at_commit(prepared, commit) as workspace:
-        return run_tests(sandbox, workspace, prepared, paths or prepared.repository.test_roots, limits, options)
+        return run_tests(sandbox, workspace, prepared, paths or roots, _limits(prepared), options)
+
+
+def _limits(prepared: Prepared) -> Limits:
+    cpu = prepared.repository.cpu_seconds
+    return Limits(cpu_seconds=cpu, wall_seconds=max(_LEAST_WALL, _WALL_PER_CPU * cpu))
 
 
 def _passed(run: TestRun) -> set[str]:

@@ -20,7 +20,7 @@ from valve_plugin.rollouts.state import state
 from valve_plugin.rollouts.workspace import tree_diff
 from valve_plugin.tasks import history
 from valve_plugin.tasks import image as images
-from valve_plugin.tasks.generate import issue_text
+from valve_plugin.tasks.aloud import issue_text
 from valve_plugin.tasks.git import git, read_tree
 from valve_plugin.tasks.load import Row, check
 from valve_plugin.tasks.repository import Prepared, Repository
@@ -128,7 +128,7 @@ def worded(prepared: Prepared, tasks: Sequence[Task], sandbox: Sandbox) -> tuple
     for task in tasks:
         if not task.problem_statement.strip():
             bug = state(prepared, task).bug
-            text = issue_text(prepared, bug, task.patch, task.fail_to_pass, sandbox)
+            text = issue_text(prepared, bug, task.patch, task.fail_to_pass, sandbox, {})
             if not text:
                 refusals.append(f"{task.instance_id}: no problem statement, and one from its tests would name the fix")
                 continue
