@@ -275,4 +275,4 @@ def _draw(file: str, rates: Rates | None, gate: GatePlan | None) -> None:
 
     if rates is None or gate is None:
         raise ConfigError("--figure draws a gate; without a bank give --base-rate and --vmass")
-    write(gate_figure(rates.beliefs, gate), file)
+    write(gate_figure(rates.beliefs, gate, Slow("figure  ")), file)

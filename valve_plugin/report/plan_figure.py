@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 from valve_plugin.report.plan import GatePlan
@@ -19,9 +20,13 @@ _EFFECTS = range(-4, 13)
 _LINES = (("-", "o", ACCENT), ("--", "s", SECOND), (":", "^", INK))
 
 
-def gate_figure(beliefs: Sequence[power.Belief], gate: GatePlan) -> Figure:
+def gate_figure(
+    beliefs: Sequence[power.Belief], gate: GatePlan, told: Callable[[float], None] = lambda _: None
+) -> Figure:
     """Return the chance of an accept after a fresh baseline, with and without confirmation, by the true effect.
 
+    Args:
+        told: is given the share that is computed, now and then.
     Raises:
         ValueError: the panel is too large for the exact chances of a confirmed gate.
     """
@@ -31,10 +36,10 @@ def gate_figure(beliefs: Sequence[power.Belief], gate: GatePlan) -> Figure:
         "without confirm, twice the rollouts": Gate(2 * gate.rollouts, 2 * gate.needed, guard=gate.guard),
     }
     effects = [e for e in _EFFECTS if _possible(beliefs, e / 100)]
-    chances = {
-        name: [repeated.accept_fresh(beliefs, rule, power.change(beliefs, e / 100)) for e in effects]
-        for name, rule in rules.items()
-    }
+    chances: dict[str, list[float]] = {name: [] for name in rules}
+    for done, (effect, (name, rule)) in enumerate(product(effects, rules.items()), start=1):
+        chances[name].append(repeated.accept_fresh(beliefs, rule, power.change(beliefs, effect / 100)))
+        told(done / (len(effects) * len(rules)))
     return Figure("gate", "What this gate accepts", _caption(gate), lambda: _draw(effects, chances))
 
 
