@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.faults.proxy import KINDS
-from tests.tools import need
 from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
@@ -19,35 +18,29 @@ def ledger(bank: Path) -> bytes:
 
 
 @pytest.mark.heavy
-def test_with_a_third_of_all_calls_failing_the_ledger_is_the_same(asking, faulty, tmp_path):
-    need("bwrap")
-    asking("whole")
+def test_with_a_third_of_all_calls_failing_the_ledger_is_the_same(asking, undisturbed, faulty, tmp_path):
     proxy = faulty(0.3, slow=4.0)
-    asking("faulty", proxy)
+    asking(tmp_path / "bank", proxy)
     assert len(proxy.injected) >= 5, "faults of many kinds happened"
-    assert ledger(tmp_path / "faulty") == ledger(tmp_path / "whole")
-    assert verify(tmp_path / "faulty") == []
+    assert ledger(tmp_path / "bank") == ledger(undisturbed.bank)
+    assert verify(tmp_path / "bank") == []
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("kind", "todo"), [("401", "check OPENAI_API_KEY"), ("quota", "top it up")])
-def test_a_key_revoked_in_mid_run_pauses_it_and_says_what_to_do(asking, faulty, tmp_path, kind, todo):
-    """Once in the middle of the baseline, once where only the extraction is left."""
-    need("bwrap")
-    asking("whole")
-    calls = faulty()
-    asking("counted", calls)
-    for passed in (2, calls.passed // 2):
+def test_what_only_a_person_can_mend_pauses_the_run_and_says_what_to_do(asking, undisturbed, faulty, tmp_path):
+    """A key revoked in the middle of the baseline, a quota used up where only the extraction is left."""
+    half = undisturbed.calls // 2
+    for passed, kind, todo in ((2, "401", "check OPENAI_API_KEY"), (half, "quota", "top it up")):
         proxy = faulty()
         proxy.after = (passed, kind)
-        paused = asking("bank", proxy, check=False)
+        paused = asking(tmp_path / "bank", proxy, check=False)
         assert paused.returncode == 3
         assert todo in paused.stderr
         assert "start it again" in paused.stderr
         judged = [e for e in BankStore.open(tmp_path / "bank").entries() if isinstance(e, Judged)]
         assert not [e for e in judged if e.verdict.decision == "indecisive"]
-    asking("bank")
-    assert ledger(tmp_path / "bank") == ledger(tmp_path / "whole")
+    asking(tmp_path / "bank")
+    assert ledger(tmp_path / "bank") == ledger(undisturbed.bank)
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k not in ("timeout", "429-later")])
