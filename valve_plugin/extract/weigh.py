@@ -1,9 +1,10 @@
 """Weighing a proposed item's wording with a small linear model: what fixed patterns did not foresee.
 
 Tables of weights say how much a feature speaks for an attack: words, neighbours and pairs of concepts within a line,
-and pieces of words. One pair of tables judges the item as a whole, the other its heaviest line, since an attack is
-mostly harmless text. A feature is a text, its weight is found under its hash. `tests/corpus/train.py` makes the
-tables; reading them needs nothing but the standard library, and equal texts weigh equally everywhere.
+and pieces of words. One pair of tables judges the item as a whole, the other its heaviest line, a sentence of prose,
+since an attack is mostly harmless text. A feature is a text, its weight is found under its hash.
+`tests/corpus/train.py` makes the tables; reading them needs nothing but the standard library, and equal texts weigh
+equally everywhere.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ TABLES = ("words of an item", "pieces of an item", "words of a line", "pieces of
 _NEAR = 10
 """Words between two concepts that still belong together."""
 _PHRASES = 2
-_ENOUGH = 6
+ENOUGH = 4
 """Lines from which a light weight says something."""
 
 _HEADING = re.compile(
     r"[\s#*>-]*(statement|when to apply|scope|trigger|procedure|better pattern|anti-?patterns?|notes?|code)\b[\s*:]*",
     re.IGNORECASE,
 )
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"`*(\[])")
 _BULLET = re.compile(r"^\s*(?:[-*+]|\(?\d+[.)])\s+")
 _TOKEN = re.compile(r"--?[a-z][a-z-]+|\|\||&&|>>|~/|\$\(|\$|[|~]|[a-z]+|\d+|[.,;!?(){}=<>]")
 _WORD = re.compile(r"\w+")
@@ -43,7 +45,7 @@ _PUNCTUATION = frozenset([",", ".", ";", "(", ")", "{", "}", "<", ">"])
 
 
 class Line(NamedTuple):
-    """One line of an item: a step, a paragraph, a line of code."""
+    """One line of an item: a sentence or a line of code."""
 
     text: str
     decried: bool
@@ -98,7 +100,8 @@ def weigh(text: str, model: Model | None = None) -> Weight:
     score = model.bias + model.weight(0, whole.words) + model.weight(1, whole.pieces)
     score += max(by_line, default=0.0) - model.length * log(len(told) or 1)
     heaviest = sorted(range(len(told)), key=lambda n: (-by_line[n], n))
-    return Weight(score, len(told) >= _ENOUGH and score < model.doubt, tuple(told[n].text for n in heaviest[:_PHRASES]))
+    ordinary = len(set(told)) >= ENOUGH and score < model.doubt
+    return Weight(score, ordinary, tuple(told[n].text for n in heaviest[:_PHRASES]))
 
 
 @cache
@@ -128,7 +131,7 @@ def together(found: Iterable[Features]) -> Features:
 
 
 def lines(text: str) -> Iterator[Line]:
-    """Split an item's text; what stands under a heading knows it."""
+    """Split an item's text, prose into sentences; what stands under a heading knows it."""
     decried = code = False
     for line in text.splitlines():
         if line.strip().startswith("```"):
@@ -137,9 +140,9 @@ def lines(text: str) -> Iterator[Line]:
         if heading := None if code else _HEADING.match(line):
             decried = heading[1].casefold().startswith("anti")
             line = line[heading.end() :]
-        line = line if code else _BULLET.sub("", line, count=1)
-        if line.strip(" *#|->"):
-            yield Line(line.strip(), decried)
+        for part in [line] if code else _SENTENCE.split(_BULLET.sub("", line, count=1)):
+            if part.strip(" *#|->"):
+                yield Line(part.strip(), decried)
 
 
 def words(line: Line) -> Iterator[str]:
