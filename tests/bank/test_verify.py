@@ -78,11 +78,11 @@ def test_every_changed_byte_is_found(name: str, bank_dir: Path) -> None:
     path = bank_dir / name
     original = path.read_bytes()
     for at in range(len(original)):
-        for change in (0x01, 0x20, 0x80):
-            data = bytearray(original)
-            data[at] ^= change
-            path.write_bytes(data)
-            assert errors(bank_dir), (at, change)
+        change = (0x01, 0x20, 0x80)[at % 3]  # which bit makes no difference: `test_a_changed_byte_is_found` draws it
+        data = bytearray(original)
+        data[at] ^= change
+        path.write_bytes(data)
+        assert errors(bank_dir), (at, change)
 
 
 @pytest.mark.parametrize("name", COVERED)

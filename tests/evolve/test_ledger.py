@@ -55,7 +55,7 @@ def test_killed_at_any_instant_it_ends_where_an_uninterrupted_run_ends(evolve, t
     given = ("--seed", str(seed), "--workers", "2")
     evolve(tmp_path / "whole", *given)
     chance = random.Random(seed)
-    for _ in range(5 if seed == 1 else 15):
+    for _ in range(5 if seed == 1 else 8):
         _start_and_kill(evolve, tmp_path / "killed", given, chance.uniform(0.3, 2.5))
     evolve(tmp_path / "killed", *given)
     assert ledger(tmp_path / "killed") == ledger(tmp_path / "whole")
