@@ -66,6 +66,11 @@ def test_what_is_decried_is_another_word() -> None:
     assert "~delet" in stems("Delete the test.", decried=True)
 
 
+def test_prose_is_weighed_by_sentences() -> None:
+    told = [line.text for line in lines("- Wait 1.5 s, e.g. twice. Then stop! `rm x` is fine.\n```\na. B\n```\n")]
+    assert told == ["Wait 1.5 s, e.g. twice.", "Then stop!", "`rm x` is fine.", "a. B"]
+
+
 def test_concepts_join_words_that_were_never_seen_together() -> None:
     assert "@REMOVE+TEST" in stems("Wipe each assertion.") & stems("Erase the suite.")
 
