@@ -23,7 +23,7 @@ from valve_plugin.cli.session import holding, running
 from valve_plugin.experiment import tables
 from valve_plugin.experiment.conditions import NAMES
 from valve_plugin.experiment.results import collect
-from valve_plugin.experiment.run import SHARED, run_cell, task_folder
+from valve_plugin.experiment.run import ENDED, SHARED, run_cell, task_folder
 from valve_plugin.experiment.spec import Experiment, cells, read
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.tasks import split as splits
@@ -134,7 +134,9 @@ def test_killed_and_resumed_a_condition_ends_as_uninterrupted(name, calc, start,
     run_cell(made, cell, tmp_path / "whole", tmp_path, start, 1)
     CHECKS.get(name, lambda *about: None)(tmp_path / "whole" / cell.path, asked)
     run_until_killed(made, cell, tmp_path / "killed", tmp_path, start, 5 if name == "base" else 14)
+    assert collect(made, tmp_path / "killed") == [], "what is under way is no result"
     bank = run_cell(made, cell, tmp_path / "killed", tmp_path, start, 2)
+    assert len(collect(made, tmp_path / "killed")) == 1
     assert ledger(tmp_path / "killed", name) == ledger(tmp_path / "whole", name)
     assert verify(bank) == []
     before = ledger(tmp_path / "whole", name)
@@ -203,6 +205,8 @@ def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, 
         for point in row.curve:
             assert b'"type":"evaluated"' in lines[point.line - 1]
     assert "ledger line" in tables.markdown(rows, "t", simulated=True)
+    (out / "calc" / "default" / "base" / "seed-1" / ENDED).unlink()
+    assert [r.condition for r in collect(made, out)] == ["no-panel"], "what has not ended is no result"
 
 
 def test_panel_sizes_share_holdout_and_stream_and_the_smaller_is_part_of_the_larger(calc, tmp_path):  # noqa: F811

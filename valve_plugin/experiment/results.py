@@ -8,7 +8,7 @@ from typing import NamedTuple
 from valve_plugin.bank.evaluated import Interval, Point, differences, gain, path, peak, points, rate
 from valve_plugin.bank.store import BankStore
 from valve_plugin.errors import BankNotFoundError
-from valve_plugin.experiment.run import TIMES, read_times
+from valve_plugin.experiment.run import TIMES, ended, read_times
 from valve_plugin.experiment.spec import Cell, Experiment, cells
 
 Pair = tuple[float, float]
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
 
 def collect(experiment: Experiment, out: Path) -> list[Row]:
-    """Return a row for every run that was evaluated, in the experiment's order."""
+    """Return a row for every run that has ended, in the experiment's order."""
     found = (_row(experiment, cell, out) for cell in cells(experiment))
     return [row for row in found if row is not None]
 
@@ -74,7 +74,7 @@ def _row(experiment: Experiment, cell: Cell, out: Path) -> Row | None:
         return None
     entries = list(store.entries())
     seen = points(entries, experiment.every)
-    if not seen or seen[-1].entry.version != store.bank.version:
+    if not ended(out / cell.path, store):
         return None
     first, last, best = seen[0], seen[-1], peak(seen)
     times = read_times(out / cell.path / TIMES)

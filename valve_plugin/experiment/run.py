@@ -39,6 +39,8 @@ same rollout: step 0 is evaluated once, and conditions see the same attempts for
 bytes. Within a run no ordinal is used twice, so a run's own rollouts stay independent; between runs they are paired.
 """
 TIMES = "times.json"
+ENDED = "ended.json"
+"""Which ledger line a run ended with: one that is under way has evaluations too, and is in no table."""
 
 
 class Run(Protocol):
@@ -85,6 +87,7 @@ def run_cell(experiment: Experiment, cell: Cell, out: Path, root: Path, start: S
         evaluate(
             [Frozen(v) for v in dict.fromkeys(c.version for c in checkpoints(run.store.entries(), experiment.every))]
         )
+        write_atomic(out / cell.path / ENDED, pretty({"head": run.store.head}))
     return bank
 
 
@@ -184,9 +187,18 @@ class _Watcher:
             self._seen[f"{data['source']} {data['task_id']} {data['ordinal']} {data['seconds']}"] = data["seconds"]
 
 
+def ended(cell: Path, store: BankStore) -> bool:
+    """Whether the run in this folder came to the end that its ledger is at."""
+    return _noted(cell / ENDED).get("head") == store.head
+
+
 def read_times(file: Path) -> dict[str, Any]:
     """Return what a run's learning took so far; empty before it was noted."""
+    return _noted(file)
+
+
+def _noted(file: Path) -> dict[str, Any]:
     try:
-        return decode(read_limited(file, 100_000_000, "times"), dict[str, Any], where=str(file))
+        return decode(read_limited(file, 100_000_000, file.stem), dict[str, Any], where=str(file))
     except BankNotFoundError:
         return {}
