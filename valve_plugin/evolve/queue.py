@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from valve_plugin.bank.entries import Proposed
+from valve_plugin.evolve.group import note
 from valve_plugin.evolve.loop import settle
-from valve_plugin.evolve.steps import Steps, note
+from valve_plugin.evolve.steps import Steps
 from valve_plugin.records import Attempt
 
 

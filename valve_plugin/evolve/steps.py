@@ -12,13 +12,13 @@ import pluggy
 from msgspec.structs import replace
 
 from valve_plugin.bank import moves
-from valve_plugin.bank.entries import AttemptNote, Decision, Entry, Judged, Proposed, Taken, decided
+from valve_plugin.bank.entries import Decision, Entry, Judged, Proposed, Taken, decided
 from valve_plugin.bank.evaluated import counted
 from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
-from valve_plugin.errors import BankError, InfrastructureError, PluginError, StaleVerdictError
+from valve_plugin.errors import InfrastructureError, PluginError, StaleVerdictError
 from valve_plugin.evolve.ahead import Ahead
+from valve_plugin.evolve.group import mixed, note, trajectory
 from valve_plugin.extract import cost
 from valve_plugin.extract.digest import digest
 from valve_plugin.extract.duplicates import split
@@ -101,7 +101,7 @@ class Steps:
     def extract(self, issue: str, attempts: Sequence[Attempt]) -> Proposal:
         """Contrast the attempts into a proposal."""
         self.guard.left()
-        digests = [digest(_trajectory(self.store, a), a) for a in attempts]
+        digests = [digest(trajectory(self.store, a), a) for a in attempts]
         with cost.counted() as calls:
             proposal: Proposal | None = self.hook.valve_extract(
                 settings=self.settings, bank=self.store.bank, issue=issue, attempts=attempts, trajectories=digests
@@ -284,34 +284,6 @@ def waiting(store: BankStore) -> Proposal | None:
         elif done := decided(entry):
             latest = {task: p for task, p in latest.items() if p.id != done}
     return next((p for p in latest.values() if not p.empty), None)
-
-
-def mixed(attempts: Sequence[Attempt]) -> bool:
-    """Whether some attempts passed and some failed.
-
-    Source: eq:impl-mixed.
-    """
-    passed = sum(a.outcome == "resolved" for a in attempts)
-    return 0 < passed < len(attempts)
-
-
-def note(attempt: Attempt) -> AttemptNote:
-    """Return what the ledger keeps of an attempt that a proposal was learned from."""
-    return AttemptNote(
-        task_id=attempt.task_id,
-        ordinal=attempt.ordinal,
-        outcome=attempt.outcome,
-        context_hash=attempt.context_hash,
-        patch_hash=digest_bytes(attempt.patch.encode("utf-8", "surrogatepass")),
-    )
-
-
-def _trajectory(store: BankStore, attempt: Attempt) -> bytes:
-    """The trajectory kept with an attempt; a lost one leaves patch and outcome to learn from."""
-    try:
-        return store.local.trajectory(attempt)
-    except BankError:
-        return b""
 
 
 def _answered(value: T | None, step: str) -> T:

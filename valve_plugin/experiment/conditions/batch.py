@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from valve_plugin.config import Settings
-from valve_plugin.evolve.steps import Steps, mixed
+from valve_plugin.evolve.group import mixed
+from valve_plugin.evolve.steps import Steps
 from valve_plugin.experiment.conditions import Condition
 from valve_plugin.extract.digest import readable
 from valve_plugin.extract.reflect import ISSUE_LIMIT, Style, fill, known, prompt, reflect

@@ -24,7 +24,8 @@ from valve_plugin.bank.entries import Proposed, Taken
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
-from valve_plugin.evolve.steps import note, waiting
+from valve_plugin.evolve.group import note
+from valve_plugin.evolve.steps import waiting
 from valve_plugin.experiment.conditions import Condition
 from valve_plugin.records import Attempt, Item, Proposal, Task
 
