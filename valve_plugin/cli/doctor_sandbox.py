@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import time
@@ -51,7 +52,9 @@ def _engine(place: Place) -> Found:
             return Found("ok", f"{name} {Engine(name).call('version', '--format', '{{.Client.Version}}')}")
     needed = place.settings.sandbox in NAMES
     text = "; ".join(reasons.values()) + ("" if needed else "; tasks run in bubblewrap, not in their own images")
-    return Found("failed" if needed else "missing", text, "apt-get install -y podman runc")
+    there = any(shutil.which(name) for name in wanted)  # then the engine is there, and it is the rights or its daemon
+    fix = 'sudo -E "$(command -v valve)" doctor' if there and os.geteuid() else "apt-get install -y podman runc"
+    return Found("failed" if needed else "missing", text, fix)
 
 
 def _tried(box: Sandbox) -> Found:
