@@ -17,28 +17,37 @@ class Usage(NamedTuple):
     """Processes ended because the group's memory was used up."""
 
 
-def usage(pid: int) -> Usage:
-    """Return what the control group of a process has used."""
-    places = _places(pid)
-    cpu = 0.0
-    if "cpuacct" in places:  # version 1
-        with suppress(OSError, ValueError):
-            cpu = int((places["cpuacct"] / "cpuacct.usage").read_text()) / 1e9
-    elif "" in places:
-        cpu = _field(places[""] / "cpu.stat", "usage_usec") / 1e6
-    memory = places.get("memory")
-    killed = memory / "memory.oom_control" if memory else places.get("", _ROOT) / "memory.events"
-    return Usage(cpu, _field(killed, "oom_kill"))
+class Group:
+    """The control group a process is in while this is made; the process may end afterwards, and be forgotten."""
+
+    def __init__(self, pid: int) -> None:
+        self._places = _places(pid)
+
+    def usage(self) -> Usage:
+        """Return what the group has used so far."""
+        places = self._places
+        cpu = 0.0
+        if "cpuacct" in places:  # version 1
+            with suppress(OSError, ValueError):
+                cpu = int((places["cpuacct"] / "cpuacct.usage").read_text()) / 1e9
+        elif "" in places:
+            cpu = _field(places[""] / "cpu.stat", "usage_usec") / 1e6
+        if "memory" in places:
+            return Usage(cpu, _field(places["memory"] / "memory.oom_control", "oom_kill"))
+        return Usage(cpu, _field(places[""] / "memory.events", "oom_kill") if "" in places else 0)
 
 
 def _places(pid: int) -> dict[str, Path]:
-    """Return the group's directory by controller; "" is version 2, which has one for all."""
-    found = {}
+    """Return the group's directory by controller; "" is version 2, which has one for all.
+
+    A process that has ended and was not waited for is in the root group, whose sums are the whole machine's: no answer.
+    """
+    found: dict[str, Path] = {}
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            for controller in controllers.split(","):
-                found[controller] = _ROOT / controllers / path.lstrip("/")
+            if path != "/":
+                found |= {controller: _ROOT / controllers / path.lstrip("/") for controller in controllers.split(",")}
     return found
 
 

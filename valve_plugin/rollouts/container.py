@@ -20,7 +20,7 @@ from pathlib import Path
 from msgspec.structs import replace as changed
 
 from valve_plugin.errors import SandboxError
-from valve_plugin.rollouts.cgroup import Usage, usage
+from valve_plugin.rollouts.cgroup import Group, Usage
 from valve_plugin.rollouts.engine import ALIVE_LABEL, OWNER_LABEL, Engine, owner
 from valve_plugin.rollouts.limits import MIB, Limits
 from valve_plugin.rollouts.sandbox import TESTBED, argv, environment
@@ -109,7 +109,7 @@ class Started:
 
     def __init__(self, engine: Engine, image: Image, workspace: Workspace, readonly: Sequence[Path]) -> None:
         self.engine, self.image, self.workspace, self.readonly = engine, image, workspace, readonly
-        self.id, self._pid, self._alive = "", 0, -1
+        self.id, self._alive = "", -1
         self._start()
 
     def run(
@@ -126,7 +126,7 @@ class Started:
         Raises:
             SandboxError: the engine failed, or the container is gone; a command can cause neither.
         """
-        before = usage(self._pid)
+        before = self._group.usage()
         mark = secrets.token_hex(16)
         words = [f"{_OURS}/command", mark, str(limits.cpu_seconds)]
         words += [str(limits.memory_bytes // 1024), str(limits.file_bytes // 1024), *argv(command)]
@@ -136,7 +136,7 @@ class Started:
             changed(limits, output_bytes=limits.output_bytes + len(mark) + 1),
             env=os.environ,  # the engine's client needs it; a command gets what `_exec` names and nothing else
             stdin=stdin,
-            totals=lambda: (usage(self._pid).cpu_seconds - before.cpu_seconds, 0),  # the engine limits memory itself
+            totals=lambda: (self._group.usage().cpu_seconds - before.cpu_seconds, 0),  # the engine limits memory itself
         )
         return self._judged(done, f"{mark}\n".encode(), before)
 
@@ -163,7 +163,7 @@ class Started:
             waits = "lock" if os.uname().sysname == "Linux" else "time"
             options = guarantees(self.engine, self.workspace, ours, self.readonly)
             self.id = self.engine.call("run", "-d", *options, self.image.id, waits, str(LIFETIME_SECONDS))
-            self._pid = int(self.engine.call("inspect", "--format", "{{.State.Pid}}", self.id))
+            self._group = Group(int(self.engine.call("inspect", "--format", "{{.State.Pid}}", self.id)))
         except BaseException:
             self.stop()
             raise
@@ -177,14 +177,15 @@ class Started:
         return [self.engine.name, "exec", *words, *settings, self.id]
 
     def _judged(self, done: Completed, mark: bytes, before: Usage) -> Completed:
+        gone = (done.limit or done.returncode) and not self._running()
+        if gone or not (done.limit or done.output.startswith(mark)):
+            said = done.output.removeprefix(mark)[-300:].decode("utf-8", "replace").strip()
+            raise SandboxError(f"{self.engine.name} exec ended with {done.returncode}: {said}")
         if done.limit:
             self.stop()  # ending the engine's client ends nothing inside
             self._start()
             return replace(done, output=done.output.removeprefix(mark))
-        if not done.output.startswith(mark) or (done.returncode and not self._running()):
-            said = done.output.removeprefix(mark)[-300:].decode("utf-8", "replace").strip()
-            raise SandboxError(f"{self.engine.name} exec ended with {done.returncode}: {said}")
-        killed = usage(self._pid).killed > before.killed
+        killed = self._group.usage().killed > before.killed
         return replace(done, output=done.output.removeprefix(mark), limit="memory" if killed else "")
 
     def _running(self) -> bool:
