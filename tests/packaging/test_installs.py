@@ -22,11 +22,11 @@ BLOCK = "{{ block }} {% raw %} \\ "
 CONFIG = ("-c", "mini.yaml", "-c", "model.yaml")
 
 
-def check_works(mini: Mini, env: Path) -> None:
-    """Run mini from that directory with a plugin, and `valve mini` where it is installed, too."""
+def check_works(mini: Mini, env: Path, *, valve: bool = True) -> None:
+    """Run mini from that directory with a plugin, and `valve mini`, which every installation puts beside it."""
     mini.bin = env
     (mini.directory / "block").write_text(BLOCK)
-    programs = [("mini",)] + ([("valve", "mini")] if (env / "valve").exists() else [])
+    programs = [("mini",)] + ([("valve", "mini")] if valve else [])
     for program in programs:
         done = mini.task(*CONFIG, "--plugin", "probe", program=program, env={"PROBE_BLOCK": "block"})
         assert done.returncode == 0, done.stderr
@@ -106,7 +106,7 @@ def test_every_python_found_here(tools: Tools, mini: Mini, tmp_path: Path, versi
 def test_uv_tool_with(tools: Tools, mini: Mini, tmp_path: Path) -> None:
     env = {**os.environ, "UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
     install = (tools.uv, "tool", "install", "--quiet", "--python", sys.executable, "mini-swe-agent")
-    run(*install, "--with", tools.wheel, env=env)
+    run(*install, "--with", tools.wheel, "--with-executables-from", "valve-plugin", env=env)
     check_works(mini, tmp_path / "bin")
     run(*install, "--reinstall", env=env)
     check_stock(mini, tmp_path / "bin")
@@ -119,7 +119,7 @@ def test_uvx_with(tools: Tools, mini: Mini, tmp_path: Path) -> None:
     uvx = f"{tools.bin / 'uvx'} --python {sys.executable} --with {tools.wheel} --from mini-swe-agent mini"
     wrapper.write_text(f'#!/bin/sh\nexec {uvx} "$@"\n')
     wrapper.chmod(0o755)
-    check_works(mini, wrapper.parent)
+    check_works(mini, wrapper.parent, valve=False)  # one program is what uvx runs
 
 
 def test_pipx_inject(tools: Tools, mini: Mini, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_pipx_inject(tools: Tools, mini: Mini, tmp_path: Path) -> None:
     pipx = tools.bin / "pipx"
     run(pipx, "install", "--python", sys.executable, "mini-swe-agent", env=env)
     check_stock(mini, tmp_path / "bin")
-    run(pipx, "inject", "mini-swe-agent", tools.wheel, env=env)
+    run(pipx, "inject", "--include-apps", "mini-swe-agent", tools.wheel, env=env)
     # pipx's scripts run with -E, so PYTHONPATH does not bring the probe in.
     (site_packages,) = (tmp_path / "pipx" / "venvs").glob("mini-swe-agent/lib/python*/site-packages")
     add_distribution(site_packages, "probe", PROBE)
