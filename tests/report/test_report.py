@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from typer.testing import CliRunner
 
 from tests.cli.banks import sample
 from tests.report.runs import Maker
 from tests.strategies import Story, few, stories
 from valve_plugin.bank.entries import Baseline, Judged, Remeasured
 from valve_plugin.bank.store import BankStore
+from valve_plugin.cli import app
 from valve_plugin.cli.history import words
 from valve_plugin.codec import canonical, plain
 from valve_plugin.errors import ValveError
@@ -89,6 +92,61 @@ def test_the_holdout_answers_first(tmp_path: Path, data_dir: Path) -> None:
     assert overview(run)[1].answer == "+20.0 points"
     assert "holdout" in [f.name for f in figures([run])]
     assert run.certificate.gain is not None
+
+
+def _grown(path: Path) -> tuple[Maker, int]:
+    maker = Maker(path, 20, seed=3)
+    maker.stream(12, 2)
+    assert maker.store.bank.version
+    return maker, maker.store.bank.version
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "tasks", "better", "sure"),
+    [
+        (4, 2, 2, "Lower on the holdout, not certain", "Not at all: too few tasks"),
+        (12, 15, 10, "Higher on the holdout, not certain", "At least -"),
+        (12, 12, 10, "The same on the holdout", "At least -"),
+        (24, 9, 10, "No, worse on the holdout", "A loss of at least "),
+        (225, 75, 100, "No, worse on the holdout", "A loss of at least "),
+        (75, 225, 100, "Yes, on the holdout", "At least +"),
+    ],
+)
+def test_the_holdout_decides_whether_a_bank_is_better(
+    tmp_path: Path, data_dir: Path, before: int, after: int, tasks: int, better: str, sure: str
+) -> None:
+    maker, version = _grown(tmp_path / "bank")
+    maker.evaluate(0, before, tasks)
+    maker.evaluate(version, after, tasks)
+    answers = overview(run_facts(maker.store, words))
+    assert answers[0].answer == better
+    assert answers[2].answer.startswith(sure)
+    assert "vacuous" in answers[2].why or "with probability 0.95" in answers[2].answer
+
+
+def test_a_gain_over_a_version_that_was_not_evaluated_is_unknown(tmp_path: Path, data_dir: Path) -> None:
+    maker, version = _grown(tmp_path / "bank")
+    maker.evaluate(version, 9)
+    run = run_facts(maker.store, words)
+    assert {c.gain for c in run.checkpoints} == {None}
+    better, much, sure, _ = overview(run)
+    assert (better.answer, much.answer, sure.answer) == ("Unknown", "Unknown", "Unknown")
+    assert "Version 0 was not evaluated: valve eval." in better.why
+    assert much.why.startswith("Version 0 was not evaluated: valve eval.")
+    shown = CliRunner().invoke(app, ["eval", "--show", "--bank", str(maker.store.dir)])
+    assert shown.exit_code == 0
+    assert "gain unknown: version 0 was not evaluated" in shown.stdout
+    assert "+0.0" not in shown.stdout
+    plain_ = json.loads(CliRunner().invoke(app, ["eval", "--show", "--json", "--bank", str(maker.store.dir)]).stdout)
+    assert {(c["gain"], c["per_task"]) for c in plain_["checkpoints"]} == {(None, None)}
+
+
+def test_a_reading_of_version_0_alone_says_nothing_of_the_bank(tmp_path: Path, data_dir: Path) -> None:
+    maker, version = _grown(tmp_path / "bank")
+    maker.evaluate(0, 9)
+    better, much, *_ = overview(run_facts(maker.store, words))
+    assert (better.answer, much.answer) == ("Unknown", "Unknown")
+    assert f"Version {version} was not evaluated" in much.why
 
 
 def test_a_fault_is_shown_at_its_line(tmp_path: Path, data_dir: Path) -> None:

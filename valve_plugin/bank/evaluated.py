@@ -159,6 +159,16 @@ def gain(before: Evaluated, after: Evaluated) -> Interval:
     return Interval(sum((d.low for d in each), Fraction()) / n, sum((d.high for d in each), Fraction()) / n)
 
 
+def over_empty(found: Sequence[Point], point: Point) -> Interval | None:
+    """Return a checkpoint's gain over version 0; None: version 0 was not evaluated, so nothing is known.
+
+    Args:
+        found: all checkpoints that were evaluated, in order.
+        point: one of them.
+    """
+    return gain(found[0].entry, point.entry) if found[0].entry.version == 0 else None
+
+
 def peak(found: Sequence[Point]) -> Point:
     """Return the checkpoint with the highest observed rate, the earliest of equals: selected on this holdout.
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from valve_plugin.bank.evaluated import Interval, Point
     from valve_plugin.bank.store import BankStore
 
+UNREAD = "version 0 was not evaluated; `valve eval` does"
 PEAK = "selected on this holdout, so it is no untouched final-test estimate"
 
 
@@ -121,40 +122,42 @@ def report(store: BankStore, every: int, *, json: bool = False, simulate: bool =
 
 
 def facts(entries: Sequence[Entry], every: int) -> dict[str, Any]:
-    """Return every evaluated checkpoint as plain data, with per-task differences to the first."""
+    """Return every evaluated checkpoint as plain data, with per-task differences to version 0, where that was."""
     from valve_plugin.bank.evaluated import differences, peak, points
 
     found = points(entries, every)
     if not found:
         return {"checkpoints": []}
-    best = peak(found)
+    best, known = peak(found), found[0].entry.version == 0
     return {
         "holdout": [t.instance_id for t in found[0].entry.holdout],
         "rollouts": found[0].entry.rollouts,
         "checkpoints": [
             {
-                **_numbers(found[0], p),
-                "per_task": {t: _ends(d) for t, d in differences(found[0].entry, p.entry).items()},
+                **_numbers(found, p),
+                "per_task": {t: _ends(d) for t, d in differences(found[0].entry, p.entry).items()} if known else None,
             }
             for p in found
         ],
-        "peak": {**_numbers(found[0], best), "note": PEAK},
+        "peak": {**_numbers(found, best), "note": PEAK},
         "drawdown": _ends(_drawdown(found)),
     }
 
 
 def _print(found: Sequence[Point]) -> None:
-    from valve_plugin.bank.evaluated import gain, peak, rate
+    from valve_plugin.bank.evaluated import over_empty, peak, rate
 
     first, last, best = found[0], found[-1], peak(found)
     rows = []
     for p in found:
-        moved = _moved(first, p)
-        rows.append([p.step, p.entry.version, _percent(rate(p.entry)), _points(gain(first.entry, p.entry)), *moved,
-                     p.reading.line])  # fmt: skip
+        gained = over_empty(found, p)
+        moved = (_points(gained), *_moved(first, p)) if gained else ("unknown", "-", "-")
+        rows.append([p.step, p.entry.version, _percent(rate(p.entry)), *moved, p.reading.line])
     name = f"AVG@{first.entry.rollouts}"
     output.table(["STEP", "VERSION", name, "GAIN", "BETTER", "WORSE", "LINE"], rows)
-    output.say(f"final     {_percent(rate(last.entry))} at step {last.step}, {_points(gain(first.entry, last.entry))}")
+    gained = over_empty(found, last)
+    over = _points(gained) if gained else f"gain unknown: {UNREAD}"
+    output.say(f"final     {_percent(rate(last.entry))} at step {last.step}, {over}")
     output.say(f"peak      {_percent(rate(best.entry))} at step {best.step}: {PEAK}")
     output.say(f"drawdown  {_points(_drawdown(found)).lstrip('+')} from peak to final")
     output.say(f"{output.plural(len(first.entry.holdout), 'holdout task')}; `valve certify` says what this proves")
@@ -166,15 +169,16 @@ def _drawdown(found: Sequence[Point]) -> Interval:
     return gain(found[-1].entry, peak(found).entry)
 
 
-def _numbers(first: Point, p: Point) -> dict[str, Any]:
-    from valve_plugin.bank.evaluated import gain, rate
+def _numbers(found: Sequence[Point], p: Point) -> dict[str, Any]:
+    from valve_plugin.bank.evaluated import over_empty, rate
 
+    gained = over_empty(found, p)
     return {
         "step": p.step,
         "version": p.entry.version,
         "line": p.reading.line,
         "avg": _ends(rate(p.entry)),
-        "gain": _ends(gain(first.entry, p.entry)),
+        "gain": _ends(gained) if gained else None,
         "final": p.entry.complete,
     }
 

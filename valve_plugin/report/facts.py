@@ -10,7 +10,7 @@ from typing import Any
 from valve_plugin.bank import verify
 from valve_plugin.bank.entries import Entry, Judged, PanelFixed
 from valve_plugin.bank.entries import Proposed as ProposedEntry
-from valve_plugin.bank.evaluated import Point, rate
+from valve_plugin.bank.evaluated import Point, over_empty, rate
 from valve_plugin.bank.measured import measured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import plain
@@ -90,15 +90,17 @@ def stream(entries: Iterable[Entry], attempts: Sequence[Attempt], kept: Kept) ->
 
 def checkpoints(points: Iterable[Point]) -> tuple[Checkpoint, ...]:
     """Return the evaluated checkpoints in order."""
-    found = []
+    found: list[Checkpoint] = []
+    points = list(points)
     for point in points:
-        score = rate(point.entry)
+        score, gained = rate(point.entry), over_empty(points, point)
         found.append(
             Checkpoint(
                 step=point.step,
                 version=point.entry.version,
                 low=float(score.low),
                 high=float(score.high),
+                gain=(float(gained.low), float(gained.high)) if gained else None,
                 tasks=len(point.entry.holdout),
                 rollouts=point.entry.rollouts,
                 line=point.reading.line,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from valve_plugin.report.run import Run
+from valve_plugin.report.bounds import of_gain
+from valve_plugin.report.run import Checkpoint, Run
 from valve_plugin.report.words import counted
 
 
@@ -34,6 +35,8 @@ def duration(hours: float) -> str:
 def _better(run: Run) -> Answer:
     question = "Is this bank better?"
     accepted = [g for g in run.gates if g.decision == "accept"]
+    if run.version and run.checkpoints:
+        return _better_held_out(question, run)
     if not run.version:
         judged = f"{counted(len(run.gates), 'proposal')} judged" if run.gates else "no proposal was judged yet"
         return Answer(question, "It is empty", f"{judged}; nothing came in, so agents run as without it.")
@@ -46,7 +49,7 @@ def _better(run: Run) -> Answer:
 
 def _how_much(run: Run) -> Answer:
     question = "By how much?"
-    if len(run.checkpoints) > 1:
+    if run.checkpoints and (run.version or len(run.checkpoints) > 1):
         return _held_out(question, run)
     if len(run.scores) < 2:
         rate = f"{run.scores[0].passes / run.scores[0].rollouts:.0%} of panel rollouts pass" if run.scores else ""
@@ -65,7 +68,9 @@ def _how_much(run: Run) -> Answer:
 def _held_out(question: str, run: Run) -> Answer:
     """From the holdout, where it was read: nothing was selected on it."""
     first, last = run.checkpoints[0], run.checkpoints[-1]
-    low, high = last.low - first.high, last.high - first.low
+    if last.gain is None or (run.version and not last.version):
+        return Answer(question, "Unknown", f"{_unread(run)} {_seen(last)}")
+    low, high = last.gain
     said = points(low) if low == high else f"{points(low)} to {points(high)}, not final"
     why = (
         f"avg@{last.rollouts} on {last.tasks} holdout tasks: {first.low:.1%} at version {first.version}, "
@@ -74,17 +79,55 @@ def _held_out(question: str, run: Run) -> Answer:
     return Answer(question, said, why)
 
 
+def _better_held_out(question: str, run: Run) -> Answer:
+    """What the holdout says decides, whatever the panel said: the gate selected by the panel."""
+    last = run.checkpoints[-1]
+    if last.gain is None or not last.version:
+        return Answer(question, "Unknown", f"{_unread(run)} The panel selected the accepts, so it cannot tell.")
+    low, high = last.gain
+    if low <= 0 <= high:
+        same = low == high
+        why = "Both versions passed the same share." if same else "Errored rollouts leave the sign open: valve eval."
+        return Answer(question, "The same on the holdout" if same else "Unclear on the holdout", why)
+    way, sure = ("Higher", _certain(run, low)) if low > 0 else ("Lower", _certain(run, -high))
+    if sure:
+        return Answer(question, "Yes, on the holdout" if low > 0 else "No, worse on the holdout", _about(last))
+    return Answer(question, f"{way} on the holdout, not certain", f"{_about(last)} Chance alone may explain it.")
+
+
+def _certain(run: Run, difference: float) -> float:
+    """Return the certified floor of a measured difference, gain or loss alike; 0 where it does not exclude 0."""
+    gain = run.certificate.gain
+    if gain is None:
+        return 0.0
+    bound = of_gain(difference, gain.tasks, gain.delta, gain.variance)
+    return 0.0 if bound.vacuous else max(bound.value, 0.0)
+
+
+def _gain(run: Run) -> tuple[float, float]:
+    return run.checkpoints[-1].gain or (0.0, 0.0)
+
+
+def _about(last: Checkpoint) -> str:
+    return f"Version {last.version} against version 0 on {counted(last.tasks, 'task')} that decided nothing."
+
+
+def _unread(run: Run) -> str:
+    """Which version's reading is missing."""
+    missing = 0 if run.checkpoints[0].version else run.version
+    return f"Version {missing} was not evaluated: valve eval."
+
+
+def _seen(last: Checkpoint) -> str:
+    rate = f"{last.low:.1%}" if last.low == last.high else f"{last.low:.1%} to {last.high:.1%}"
+    return f"Version {last.version}: {rate} of {counted(last.tasks, 'holdout task')}, avg@{last.rollouts}."
+
+
 def _how_sure(run: Run) -> Answer:
     question = "How sure?"
     moves = run.certificate.moves
-    gain = run.certificate.gain
-    if gain and not gain.vacuous:
-        said = (
-            f"The gain is at least {points(gain.value)}"
-            if gain.value > 0
-            else f"It may be a loss: {points(gain.value)}"
-        )
-        return Answer(question, said, f"Certified on the holdout with delta {gain.delta:g}; what it rests on is below.")
+    if run.version and run.checkpoints:
+        return _how_sure_held_out(question, run)
     if not moves:
         return Answer(question, "Nothing to certify", "No accept is recorded.")
     speaking = [m for m in moves if not m.vacuous]
@@ -96,7 +139,7 @@ def _how_sure(run: Run) -> Answer:
             question,
             "Not at all: too few tasks",
             f"{vacuous} vacuous: a panel this small says nothing about other tasks. "
-            f"What would do: valve plan.{'' if run.checkpoints else ' No holdout was read.'}{rests}",
+            f"What would do: valve plan. No holdout was read.{rests}",
         )
     worst = min(speaking, key=lambda m: m.floor)
     return Answer(
@@ -104,6 +147,22 @@ def _how_sure(run: Run) -> Answer:
         "No accept lost anything" if worst.floor >= 0 else f"An accept may have lost {-100 * worst.floor:.1f} points",
         f"{len(speaking)} of {counted(len(moves), 'accept')} certified, with delta {worst.delta:g}.{rests}",
     )
+
+
+def _how_sure_held_out(question: str, run: Run) -> Answer:
+    """The holdout's certificate alone: where it says nothing, the panel's says nothing of the holdout either."""
+    gain = run.certificate.gain
+    if gain is None:
+        return Answer(question, "Unknown", f"No certificate on the holdout: {run.certificate.unevaluated}.")
+    if lost := _certain(run, -_gain(run)[1]):
+        said = f"A loss of at least {points(lost).lstrip('+')}, with probability {1 - gain.delta:.4g}"
+        return Answer(question, said, "Certified on the holdout, as a gain would be; what it rests on is below.")
+    if gain.vacuous:
+        few = f"The holdout's certificate is vacuous: {counted(gain.tasks, 'task')} cannot speak for others."
+        return Answer(question, "Not at all: too few tasks", f"{few} What would do: valve plan.")
+    said = f"At least {points(gain.value)}, with probability {1 - gain.delta:.4g}"
+    room = "" if gain.value > 0 else " A floor below 0 excludes no loss up to it; it measures none."
+    return Answer(question, said, f"The gain certified on the holdout; what it rests on is below.{room}")
 
 
 def _cost(run: Run) -> Answer:

@@ -149,6 +149,8 @@ class Checkpoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     low: float
     """avg@r, in rate units; below `high` while errored rollouts leave it unknown."""
     high: float
+    gain: tuple[float, float] | None
+    """Over version 0, task by task: all it can be, in rate units. None: version 0 was not evaluated, so unknown."""
     tasks: int
     rollouts: int
     line: int
