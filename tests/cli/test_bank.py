@@ -152,7 +152,13 @@ def test_context_needs_one_task(bank: BankStore, valve: Run, args: list[str]) ->
 
 def test_an_empty_bank_gives_no_block(project: Path, valve: Run) -> None:
     BankStore.create(project / ".valve", "owner/name")
-    assert valve("context", "--task", "anything") == ""
+    assert valve("context", "-t", "anything") == ""
+    assert "no items yet" in valve.err  # type: ignore[attr-defined]
+
+
+def test_only_an_item_that_is_there_is_retired(bank: BankStore, valve: Run) -> None:
+    valve("bank", "retire", "nosuch", code=2)
+    assert "nosuch" in valve.err  # type: ignore[attr-defined]
 
 
 def test_a_reader_that_goes_away_is_no_error(bank: BankStore) -> None:

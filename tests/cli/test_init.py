@@ -40,6 +40,12 @@ def test_a_second_time_changes_nothing(project: Path, valve: Run) -> None:
     assert contents(project) == before
 
 
+@pytest.mark.parametrize("name", ["bad name", "a/b;rm", "/a", "a//b", "é/x", "a/b\n"])
+def test_a_name_is_owner_and_name(project: Path, valve: Run, name: str) -> None:
+    valve("init", "--repo", name, code=2)
+    assert not (project / ".valve").exists()
+
+
 def test_a_package_folder_and_its_whole_repository(checkout: Path, data_dir: Path, valve: Run) -> None:  # noqa: F811
     package = valve("init", str(checkout / "packages/api/src"), "--json")
     assert package["bank"] == str(checkout / "packages/api/.valve")

@@ -32,7 +32,9 @@ def register(app: typer.Typer) -> None:
 
 
 def context(
-    task: Annotated[str, typer.Option("--task", metavar="TEXT", help="What the agent is asked; - reads stdin.")] = "",
+    task: Annotated[
+        str, typer.Option("--task", "-t", metavar="TEXT", help="What the agent is asked; - reads stdin.")
+    ] = "",
     file: Annotated[Path | None, typer.Option("--file", help="Read the task from this file.", dir_okay=False)] = None,
     task_id: Annotated[str, typer.Option("--id", metavar="ID", help="The task's id, where it has one.")] = "",
     bank: BankDir = "",
@@ -41,12 +43,15 @@ def context(
     """Print the block for a task, for any other agent.
 
     These are the bytes that `mini --plugin valve` ends the system message with. An empty bank gives an empty
-    block, and prints nothing.
+    block, and says so on stderr only.
     """
     from valve_plugin.codec import plain
 
     issue = _read(task, file)
-    block = _retrieve(open_bank(bank), task_id, issue)
+    store = open_bank(bank)
+    block = _retrieve(store, task_id, issue)
+    if not store.bank.items:
+        output.note(f"{store.dir}: the bank holds no items yet, so there is nothing to inject")
     if json:
         items = [{"kind": kind, "name": name} for kind, name in block.items]
         output.emit_json({**plain(block), "items": items, "hash": block.hash})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,8 @@ _EXAMPLES = examples(
     "valve init packages/api                   # one package folder of a monorepo",
     "valve init --test-command 'tox -e py312'  # where the guess is wrong",
 )
+
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 
 
 def register(app: typer.Typer) -> None:
@@ -51,6 +54,8 @@ def init(
 
     if bank and private:
         raise ConfigError("--bank and --private both say where the bank goes; give one of them")
+    if repo and not _NAME.fullmatch(repo):
+        raise ConfigError(f"--repo {repo!r}: expected owner/name of letters, digits, dots, dashes and underscores")
     here = find(folder)
     found = _look(here, repo, test_command)
     directory = target(bank, private=private, here=here)

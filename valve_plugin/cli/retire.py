@@ -36,9 +36,9 @@ def retire(
     from valve_plugin.records import Proposal
 
     store = open_bank(bank)
+    find(store.bank, name)  # before anything is asked for or set up
     given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
     found = tasks_of(store, tasks, store.settings(given))
-    find(store.bank, name)  # before anything is set up
     with (
         Progress() as progress,
         running(found, str(store.dir), given, simulate=simulate, new_epoch=new_epoch, observer=progress) as run,
