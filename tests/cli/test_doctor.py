@@ -28,6 +28,7 @@ from tests.evolve import library
 from tests.faults import proxy
 from tests.tools import need
 from valve_plugin.bank.checkout import find
+from valve_plugin.cli import doctor_bank  # noqa: F401 (its rows)
 from valve_plugin.cli.doctor import lines
 from valve_plugin.cli.doctor_rows import LOOKS, Place, Row, pip_install
 from valve_plugin.cli.doctor_sandbox import escapes
@@ -64,6 +65,52 @@ def tools(machine: Path, *names: str) -> None:
     for name in names:
         (machine / "bin" / name).symlink_to(str(shutil.which(name, path=SYSTEM)))
     forget()
+
+
+def test_a_cache_is_made_again_and_a_ledger_never_overwritten(machine: Path, valve: Run) -> None:
+    """The bank.json of a bank git does not hold, nor all of, is repaired; the ledger's lines are all still there."""
+    tools(machine, "git")
+    store = sample(Path.cwd() / ".valve")
+    ledger, cache = store.dir / "ledger.jsonl", store.dir / "bank.json"
+    whole, good = ledger.read_bytes(), cache.read_bytes()
+    said = ""
+    for broken in (good.replace(b'"version": 1', b'"version": 7'), b"{", good + b" ", b'{"format": 99}'):
+        cache.write_bytes(broken)
+        said += looked("bank integrity")
+        if broken == b"{":
+            assert "next       valve bank verify --repair" in valve()
+        fix = LOOKS["bank integrity"](here()).fix
+        shell(fix)
+        assert (ledger.read_bytes(), cache.read_bytes()) == (whole, good)
+        assert LOOKS["bank integrity"](here()).state == "ok"
+    damaged = whole.replace(b"look-first", b"look-worst")
+    ledger.write_bytes(damaged)
+    said += looked("bank integrity")
+    ledger.write_bytes(b"".join(whole.splitlines(keepends=True)[:3]))
+    said += looked("bank integrity")
+    ledger.write_bytes(damaged)
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "bank"]):
+        subprocess.run(["git", *command], check=True)
+    said += looked("bank integrity")
+    ledger.write_bytes(damaged + b"x")
+    said += looked("bank integrity")
+    assert "checkout" not in said
+    golden("integrity", said, machine)
+
+
+def here() -> Place:
+    return Place(find(Path.cwd()), Path.cwd() / ".valve", Settings())
+
+
+def looked(name: str, place: Place | None = None) -> str:
+    row = Row(name, *LOOKS[name](place or here()))
+    return "\n".join(text for text, _ in list(lines([row]))[:-2]) + "\n"
+
+
+def shell(command: str) -> None:
+    subprocess.run(
+        ["/bin/bash", "-c", command], check=True, capture_output=True, env={**os.environ, "PATH": f"{BIN}:{SYSTEM}"}
+    )
 
 
 def golden(name: str, text: str, machine: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_proposal_waits_until_something_is_decided_about_it(bank: BankStore) -
 @pytest.mark.parametrize(
     ("change", "command"),
     [
-        ({"warnings": ["torn"]}, "valve bank verify"),
+        ({"warnings": ["torn"]}, "valve bank verify --repair"),
         ({"waiting": "0a1b", "gate": None, "bank": {"exists": True, "version": 2}}, "valve evolve TASKS --ungated"),
         ({"waiting": "0123"}, "valve gate"),
         ({"queue": 1}, "valve gate"),

@@ -55,6 +55,7 @@ def register(app: typer.Typer) -> None:
             "valve bank verify                            # before trusting a bank someone sent",
             "valve bank verify --bank ../other/.valve --json",
             "valve bank verify --deep --tasks tasks/      # contexts, duplicates and certificates too",
+            "valve bank verify --repair                   # bank.json and panel.json anew from the ledger",
         ),
     )(verify)
     bank_review.add(group)
@@ -145,6 +146,9 @@ def verify(
         str,
         typer.Option("--tasks", metavar="TASKS", help="With --deep: task set of the panel. Default: the last used."),
     ] = "",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="First make bank.json and panel.json again from the ledger.")
+    ] = False,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
@@ -160,6 +164,8 @@ def verify(
     from valve_plugin.bank.verify import verify as examine
 
     directory = bank_dir(bank)
+    if repair:
+        open_bank(bank).repair()
     receipt = None
     if deep:
         from valve_plugin.report.receipts import examine as recompute

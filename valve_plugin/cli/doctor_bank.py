@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ def _bank(place: Place) -> Found:
 
 @row("bank integrity")
 def _integrity(place: Place) -> Found:
+    from valve_plugin import config
+    from valve_plugin.bank import ledger
     from valve_plugin.bank.verify import verify
     from valve_plugin.errors import BankNotFoundError
 
@@ -38,11 +41,46 @@ def _integrity(place: Place) -> Found:
         findings = verify(place.bank)
     except BankNotFoundError:
         return Found("ok", "no bank, nothing to verify")
-    errors = [finding for finding in findings if finding.level == "error"]
-    if errors:
-        detail = f"{plural(len(errors), 'error')}: {errors[0].file}: {errors[0].message}"
-        return Found("failed", detail, f"git checkout -- {shlex.quote(str(place.bank))}")
-    return Found("ok", "; ".join(finding.message for finding in findings) or "all verified")
+    # Settings that cannot be read are the row before.
+    errors = [finding for finding in findings if finding.level == "error" and finding.file != config.FILE_NAME]
+    if not errors:
+        warnings = [finding.message for finding in findings if finding.level == "warning"]
+        return Found("ok", "; ".join(warnings) or "all verified")
+    worst = min(errors, key=lambda finding: finding.file != ledger.FILE_NAME)  # the rest follows from it
+    where = " ".join(filter(None, [worst.file, worst.place]))
+    detail = f"{plural(len(errors), 'error')}: {where}: {worst.message}"
+    if not any(finding.file == ledger.FILE_NAME or finding.place == "ledger" for finding in errors):
+        return Found("failed", detail, _remade(place))
+    path = place.bank / ledger.FILE_NAME
+    if _committed(place.bank):
+        older = f"git -C {shlex.quote(str(place.bank))} log --oneline -- {ledger.FILE_NAME}"
+        return Found("failed", f"{detail}; git has older copies", older)
+    return Found("failed", f"{detail}; this takes a backup of {path}: git does not hold this directory as it is")
+
+
+def _remade(place: Place) -> str:
+    """Return the command that makes what is made from the ledger again; it touches nothing else."""
+    from valve_plugin.bank.cache import BANK_FILE
+    from valve_plugin.errors import BankError
+
+    again = f"valve bank verify --repair --bank {shlex.quote(str(place.bank))}"
+    try:
+        _open(place)
+    except BankError:  # as of another version: it has to be out of the way first
+        path = shlex.quote(str(place.bank / BANK_FILE))
+        return f"mv {path} {path}.set-aside && {again}"
+    return again
+
+
+def _committed(directory: Path) -> bool:
+    """Whether git has every byte of a directory, so that nothing is lost by taking an older copy."""
+    git = ["git", "-C", str(directory)]
+    try:
+        held = subprocess.run([*git, "ls-files", "--error-unmatch", "ledger.jsonl"], capture_output=True, timeout=30)
+        changed = subprocess.run([*git, "status", "--porcelain", "--", "."], capture_output=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return held.returncode == 0 and changed.returncode == 0 and not changed.stdout
 
 
 @row("task set")

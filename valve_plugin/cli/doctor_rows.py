@@ -75,8 +75,8 @@ def examine(place: Place) -> list[Row]:
     for name, look in LOOKS.items():
         try:
             found = look(place)
-        except (ValveError, OSError) as e:
-            found = Found("failed", str(e), "valve doctor")
+        except Exception as e:  # noqa: BLE001  # no row ends the report
+            found = Found("failed", str(e) if isinstance(e, ValveError) else f"{type(e).__name__}: {e}")
         rows.append(Row(name, *found))
     return rows
 

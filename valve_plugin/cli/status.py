@@ -90,7 +90,7 @@ def advise(standing: dict[str, Any]) -> tuple[str, str]:
     if not standing["bank"]["exists"]:
         return "valve init", "there is no bank here yet (`valve demo` shows the whole loop first)"
     if standing["warnings"]:
-        return "valve bank verify", "opening the bank had to set something aside"
+        return "valve bank verify --repair", "what is made from the ledger is made again; the ledger is kept as it is"
     if standing["waiting"] and not gate and standing["bank"]["version"]:
         return "valve evolve TASKS --ungated", "a run without a gate was interrupted; it goes on where it stopped"
     if standing["waiting"]:
