@@ -10,7 +10,16 @@ from random import Random
 from msgspec.structs import replace
 
 from valve_plugin.bank import moves
-from valve_plugin.bank.entries import AttemptNote, Baseline, EpochOpened, Evaluated, Judged, PanelFixed, Proposed
+from valve_plugin.bank.entries import (
+    AttemptNote,
+    Baseline,
+    EpochOpened,
+    Evaluated,
+    Judged,
+    PanelFixed,
+    Proposed,
+    Remeasured,
+)
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import canonical, digest
 from valve_plugin.records import (
@@ -89,6 +98,13 @@ class Maker:
                 outcomes=outcomes,
             )
         )
+
+    def measure(self) -> None:
+        """Measure the bank on the panel once more (A/A), its rollouts kept."""
+        fresh = tuple(replace(o, ordinal=o.ordinal + 1_000) for o in self._ran({}, digest("again")))
+        for o in fresh:
+            self._panel_attempt(o)
+        self.store.append(Remeasured(epoch=1, result=PanelResult(bank_hash=self.store.bank.hash, outcomes=fresh)))
 
     def fail(self, task: str, times: int) -> None:
         """Attempts that the provider failed."""

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from typer.testing import CliRunner
@@ -19,7 +20,8 @@ from valve_plugin.cli import app
 from valve_plugin.cli.history import words
 from valve_plugin.codec import canonical, plain
 from valve_plugin.errors import ValveError
-from valve_plugin.report.facts import run_facts
+from valve_plugin.records import Attempt
+from valve_plugin.report.facts import measurements, run_facts, spent
 from valve_plugin.report.figures import figures, rolling
 from valve_plugin.report.overview import overview
 from valve_plugin.report.page import compared, heat, page
@@ -147,6 +149,29 @@ def test_a_reading_of_version_0_alone_says_nothing_of_the_bank(tmp_path: Path, d
     better, much, *_ = overview(run_facts(maker.store, words))
     assert (better.answer, much.answer) == ("Unknown", "Unknown")
     assert f"Version {version} was not evaluated" in much.why
+
+
+def test_what_looks_at_a_run_is_no_part_of_its_cost(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 4, panel_kept=True)
+    maker.stream(10, 5)
+    before = run_facts(maker.store, words)
+    maker.measure()
+    attempts = [
+        *maker.store.local.attempts(),
+        Attempt(id="e", task_id="held", ordinal=0, source="eval", outcome="resolved", seconds=30.0),
+    ]
+    calls = [{"source": "extract", "seconds": 2.0}] * 3
+    run = msgspec.structs.replace(
+        run_facts(maker.store, words), spent=spent(attempts, calls, measurements(maker.store.entries()))
+    )
+    roles = {s.role: s.rollouts for s in run.spent}
+    assert roles == {s.role: s.rollouts for s in before.spent} | {"extractor": 3, "measurement": 12, "evaluation": 1}
+    own = roles["solver"] + roles["gate"]
+    cost = overview(run)[3]
+    assert cost.answer.startswith(f"{own} rollouts, ")
+    assert f"{roles['gate'] / own:.0%} of them are the gate's; 3 extractor calls" in cost.why
+    assert "Apart: measurement 12 rollouts, evaluation 1 rollout." in cost.why
+    assert f'evaluation and measurement apart</th><td class="number">{own} and 3 calls</td>' in page([run], {})
 
 
 def test_a_fault_is_shown_at_its_line(tmp_path: Path, data_dir: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from valve_plugin.report.run import Gate, Run, StreamPoint
+from valve_plugin.report.run import APART, Gate, Run, StreamPoint
 from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, new
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
     if any(run.spent for run in runs):
         caption = (
             "Time of rollouts by role as recorded on this machine, one after the other; several workers take less "
-            "wall-clock time. Evaluation is apart: it measures the run and is no part of it."
+            "wall-clock time. Evaluation and measurement are apart: they look at the run and are no part of it."
         )
         found.append(Figure("cost", "Time by role", caption, lambda: _cost(runs)))
     return found
@@ -181,13 +181,13 @@ def _shapes(axes: Axes) -> None:
 
 def _cost(runs: Sequence[Run]) -> Canvas:
     canvas, axes = new(0.6 + 0.5 * len(runs) + 0.6, nrows=1)
-    hatches = {"solver": "", "gate": "///", "extractor": "...", "evaluation": "xx"}
+    hatches = {"solver": "", "gate": "///", "extractor": "...", "measurement": "++", "evaluation": "xx"}
     short = max(sum(s.hours for s in run.spent) for run in runs) < 1
     unit, scale = ("minutes", 60) if short else ("hours", 1)
     for row, run in enumerate(runs):
         left = 0.0
-        for spent in sorted(run.spent, key=lambda s: s.role == "evaluation"):
-            left += 0.02 * scale if spent.role == "evaluation" and left else 0.0
+        for spent in sorted(run.spent, key=lambda s: s.role in APART):
+            left += 0.02 * scale if spent.role in APART and left else 0.0
             axes.barh([row], [spent.hours * scale], left=[left], height=0.6, facecolor=GRID, edgecolor=INK,
                       hatch=hatches[spent.role], label=spent.role if row == 0 else None)  # fmt: skip
             left += spent.hours * scale

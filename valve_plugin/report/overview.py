@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from valve_plugin.report.bounds import of_gain
-from valve_plugin.report.run import Checkpoint, Run
+from valve_plugin.report.run import APART, Checkpoint, Run, total
 from valve_plugin.report.words import counted
 
 
@@ -169,13 +169,15 @@ def _cost(run: Run) -> Answer:
     question = "At what cost?"
     if not run.spent:
         return Answer(question, "Unknown here", "This machine keeps no rollouts of this bank.")
-    usd, hours = sum(s.usd for s in run.spent), sum(s.hours for s in run.spent)
-    rollouts = sum(s.rollouts for s in run.spent)
+    own = total(run.spent)
     gate = sum(s.rollouts for s in run.spent if s.role == "gate")
-    judging = f"{gate / rollouts:.0%} of the rollouts are the gate's" if run.gated else "No gate ran"
-    money = f"${usd:,.2f}" if usd else "no recorded price"
+    judging = f"{gate / own.rollouts:.0%} of them are the gate's" if run.gated and own.rollouts else "No gate ran"
+    calls = f"; {counted(own.calls, 'extractor call')}" if own.calls else ""
+    apart = ", ".join(f"{s.role} {counted(s.rollouts, 'rollout')}" for s in run.spent if s.role in APART)
+    money = f"${own.usd:,.2f}" if own.usd else "no recorded price"
     return Answer(
         question,
-        f"{rollouts:,} rollouts, {duration(hours)}",
-        f"{judging}; {money}. The time is of rollouts one after the other.",
+        f"{counted(own.rollouts, 'rollout')}, {duration(own.hours)}",
+        f"{judging}{calls}; {money}.{f' Apart: {apart}.' if apart else ''} "
+        "The time is of rollouts one after the other.",
     )

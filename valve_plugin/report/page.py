@@ -17,7 +17,7 @@ from valve_plugin import __version__
 from valve_plugin.errors import ConfigError
 from valve_plugin.report.figures import figures
 from valve_plugin.report.overview import duration, overview, points
-from valve_plugin.report.run import Cell, Column, Proposed, Run, Spent
+from valve_plugin.report.run import Cell, Column, Proposed, Run, total
 from valve_plugin.report.style import inline
 from valve_plugin.report.words import counted
 
@@ -113,23 +113,12 @@ def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
         ],
         "bank": [f"{counted(r.principles, 'principle')}, {counted(r.skills, 'skill')}" for r in runs],
         "panel passes, first → last": [_first_last(r) for r in runs],
-        "time of rollouts, without evaluation": [
+        "time of rollouts, evaluation and measurement apart": [
             duration(total(r.spent).hours) if r.spent else "not recorded" for r in runs
         ],
         "US dollars": [f"{usd:.2f}" if (usd := total(r.spent).usd) else "not recorded" for r in runs],
     }
     return list(table.items())
-
-
-def total(spent: Sequence[Spent]) -> Spent:
-    """Return the run's own sum: all roles but evaluation."""
-    own = [s for s in spent if s.role != "evaluation"]
-    return Spent(
-        role="solver",
-        rollouts=sum(s.rollouts for s in own),
-        usd=sum(s.usd for s in own),
-        hours=sum(s.hours for s in own),
-    )
 
 
 class Gated(NamedTuple):

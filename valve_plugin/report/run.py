@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from valve_plugin.records import AttemptOutcome, Kind, Outcome, Pairing, Record
 from valve_plugin.report.certify import Certificate
 from valve_plugin.theory.budget import Role
 
+APART: tuple[Role, ...] = ("measurement", "evaluation")
+"""Roles that are no part of a run: they look at what it made."""
 GateDecision = Literal["accept", "reject", "indecisive"]
 ItemState = Literal["accepted", "taken", "retired", "rejected", "waiting", "near-duplicate", "merged", "withheld"]
 
@@ -165,6 +168,27 @@ class Spent(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     usd: float
     hours: float
     """Of rollouts, one after the other; several workers take less wall-clock time."""
+
+
+class Total(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the run itself took: evaluation and measurement look at it and are no part of it."""
+
+    rollouts: int
+    calls: int
+    """Of the extractor."""
+    usd: float
+    hours: float
+
+
+def total(spent: Sequence[Spent]) -> Total:
+    """Return the run's own sum."""
+    own = [s for s in spent if s.role not in APART]
+    return Total(
+        rollouts=sum(s.rollouts for s in own if s.role != "extractor"),
+        calls=sum(s.rollouts for s in own if s.role == "extractor"),
+        usd=sum(s.usd for s in own),
+        hours=sum(s.hours for s in own),
+    )
 
 
 class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

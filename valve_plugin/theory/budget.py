@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-Role = Literal["solver", "extractor", "gate", "evaluation"]
-ROLES: tuple[Role, ...] = ("solver", "extractor", "gate", "evaluation")
-_ROLE_OF: dict[str, Role] = {"evolve": "solver", "panel": "gate", "extract": "extractor"}
+Role = Literal["solver", "extractor", "gate", "measurement", "evaluation"]
+ROLES: tuple[Role, ...] = ("solver", "extractor", "gate", "measurement", "evaluation")
+_ROLE_OF: dict[str, Role] = {"evolve": "solver", "panel": "gate", "extract": "extractor", "measurement": "measurement"}
 
 PROMPT_TOKENS, REPLY_TOKENS = 10_000, 500
 """Of one model call, assumed where a model's price is known and no rollout of it is recorded."""
