@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from tests.cli.banks import sample
 from tests.report.browser import check, chromium, opened, violations
 from tests.report.runs import Maker
+from valve_plugin.cli import app
 from valve_plugin.cli.history import words
 from valve_plugin.cli.report import _labels
 from valve_plugin.report.details import attempts
@@ -171,6 +173,81 @@ def test_the_command_tells_what_it_wants(tmp_path: Path, data_dir: Path) -> None
         assert said in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--out", "bank/ledger.jsonl"], "name a file ending in .html"),
+        (["--out", "run.pdf"], "name a file ending in .html"),
+        (["--out", "bank/new.html"], "inside a bank or its local data"),
+        (["--out", "link/new.html"], "inside a bank or its local data"),
+        (["--out", "other/new.html"], "inside a bank or its local data"),
+        (["--out", "notes.html"], "exists and is no HTML page"),
+        (["--out", "folder.html"], "is no file"),
+        (["--out", "notes.html/x.html"], "is no folder"),
+        (["--out", "x" * 300 + ".html"], "can be written to"),
+        (["--out", "new/r.html", "--figures", "notes.html"], "is no folder"),
+        (["--out", "new/r.html", "--figures", "notes.html/new"], "is no folder"),
+        (["--out", "new/r.html", "--figures", "bank/new"], "inside a bank or its local data"),
+        (["--out", "new/r.html", "--figures", "new/r.html"], "names the same place"),
+        (["--compare", "bank", "link"], "both are the same bank"),
+    ],
+)
+def test_nothing_is_written_where_it_may_not_be(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("bank", "other"):
+        sample(Path(name))
+    Path("link").symlink_to("bank")
+    Path("folder.html").mkdir()
+    Path("notes.html").write_text("mine")
+    ledger = Path("bank/ledger.jsonl").read_bytes()
+    done = CliRunner().invoke(app, ["report", *([] if "--compare" in args else ["--bank", "bank"]), *args])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert Path("bank/ledger.jsonl").read_bytes() == ledger
+    assert Path("notes.html").read_text() == "mine"
+    assert not Path("new").exists()
+    assert not Path("bank/new").exists()
+
+
+def test_a_page_may_be_written_again(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sample(Path("bank"))
+    Path("r.HTM").touch()
+    for _ in range(2):
+        assert CliRunner().invoke(app, ["report", "--bank", "bank", "--out", "r.HTM"]).exit_code == 0
+    assert Path("r.HTM").read_text().startswith("<!doctype html>")
+
+
+def test_without_matplotlib_no_figures_and_nothing_half_written(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    sample(Path("bank"))
+    done = CliRunner().invoke(app, ["report", "--bank", "bank", "--out", "new/r.html", "--figures", "f"])
+    assert done.exit_code == 2
+    assert "pip install" in done.stderr
+    assert not Path("new").exists()
+    assert not Path("f").exists()
+
+
+def test_json_writes_files_too(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown: list[str] = []
+    monkeypatch.setattr("typer.launch", shown.append)
+    sample(Path("bank"))
+    done = CliRunner().invoke(
+        app, ["report", "--bank", "bank", "--json", "--out", "r.html", "--figures", "f", "--open"]
+    )
+    assert done.exit_code == 0, done.stderr
+    assert len(json.loads(done.stdout)["runs"]) == 1
+    assert (done.stderr, shown) == ("r.html\n", ["r.html"])
+    assert {p.suffix for p in Path("f").iterdir()} == {".svg", ".png"}
+
+
 def test_banks_are_called_by_what_tells_them_apart() -> None:
     assert _labels([Path("/runs/gated/bank"), Path("/runs/ungated/bank")]) == ["A, gated", "B, ungated"]
     assert _labels([Path("/runs/x/.valve"), Path("/runs/x/other")]) == ["A, .valve", "B, other"]
@@ -214,6 +291,17 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
     path.write_text(page([run], attempts([(run, maker.store.local)], 1_000_000)), encoding="utf-8")
     tab, said = opened(browser, path, viewport={"width": 360, "height": 740})
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+    drawing = tab.locator("figure .scroll").first
+    assert drawing.evaluate("e => [e.scrollWidth >= 640, e.clientWidth <= 360, e.tabIndex]") == [True, True, 0]
+    row = tab.locator(".heat tbody th").first
+    assert row.evaluate(
+        "e => [e.scrollWidth > e.clientWidth, "
+        "e.getBoundingClientRect().right >= e.querySelector('bdi').getBoundingClientRect().right]"
+    ) == [True, True], "a long id is cut at its beginning"
+    for event, items in (("beforeprint", tab.locator("#item-list > details").count()), ("afterprint", 0)):
+        tab.evaluate("name => { dispatchEvent(new Event(name)); }", event)
+        assert tab.locator("#item-list > details[open]").count() == items
+        assert tab.locator("#ledger-list details[open]").count() == 0
     cells = tab.locator(".heat button")
     cells.first.focus()
     tab.keyboard.press("ArrowDown")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import output, targets
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import Run, UnsafeLocal, Workers, holding, running
 from valve_plugin.errors import ConfigError, InfrastructureError
@@ -68,6 +68,7 @@ def run(
         raise ConfigError(f"{file}: no condition {only[0]!r}; it has {', '.join(v.name for v in experiment.condition)}")
     for given in {tuple(c.settings(experiment).get("mini_config", ())) for c in wanted if not tables}:
         mini_config.require(given)  # not hours later, when the run that names it comes
+    targets.folder("--out", out)
     out.mkdir(parents=True, exist_ok=True)
     failed = [] if tables else _run_all(experiment, wanted, out, file.parent, workers or 1, unsafe_local)
     rows = collect(experiment, out)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import output, targets
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from valve_plugin.bank.store import BankStore
     from valve_plugin.report.run import Run
@@ -70,23 +70,22 @@ def report(
     from valve_plugin.report.facts import run_facts
 
     stores = _stores(banks or [], bank, compare=compare)
+    _require_places(out, figures, stores)
     labels = _labels(banks or []) if compare else [""]
     runs = [run_facts(store, words, label) for store, label in zip(stores, labels, strict=True)]
+    drawn = _drawn(runs) if figures else {}  # before anything is written: drawing may be impossible here
+    if not json or out or open_:
+        from valve_plugin.report.page import page
+
+        kept = attempts(zip(runs, (store.local for store in stores), strict=True), int(size * 1_000_000))
+        path = _write_page(out, page(runs, kept))
+        (output.note if json else output.say)(str(path))
+        if open_:
+            typer.launch(str(path))
+    if figures:
+        _write_figures(figures, drawn)
     if json:
         output.emit_json({"runs": runs})
-        return
-    from valve_plugin.report.page import page
-
-    kept = attempts(zip(runs, (store.local for store in stores), strict=True), int(size * 1_000_000))
-    html = page(runs, kept)
-    path = out or Path(tempfile.mkdtemp(prefix="valve-report-")) / "report.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(html, encoding="utf-8")
-    if figures:
-        _write_figures(figures, runs)
-    output.say(str(path))
-    if open_:
-        typer.launch(str(path))
 
 
 def _stores(banks: list[Path], bank: str, *, compare: bool) -> list[BankStore]:
@@ -96,7 +95,21 @@ def _stores(banks: list[Path], bank: str, *, compare: bool) -> list[BankStore]:
         raise ConfigError("--bank names one bank, --compare takes two as arguments: leave --bank out")
     if not compare and banks:
         raise ConfigError(f"{banks[0]}: name one bank with --bank, or two with --compare A B")
-    return [open_bank(str(path)) for path in banks] if compare else [open_bank(bank)]
+    stores = [open_bank(str(path)) for path in banks] if compare else [open_bank(bank)]
+    if compare and banks[0].resolve() == banks[1].resolve():
+        raise ConfigError(f"--compare {banks[0]} {banks[1]}: both are the same bank; name two, or one with --bank")
+    return stores
+
+
+def _require_places(out: Path | None, figures: Path | None, stores: Sequence[BankStore]) -> None:
+    """Before the work: what may be written, and where."""
+    kept = [place for store in stores for place in (store.dir, store.local.dir)]
+    if out:
+        targets.page("--out", out, kept)
+    if figures:
+        targets.folder("--figures", figures, kept)
+    if out and figures and out.resolve() in (figures.resolve(), *figures.resolve().parents):
+        raise ConfigError(f"--figures {figures}: --out names the same place as a file; name a folder beside it")
 
 
 def _labels(banks: list[Path]) -> list[str]:
@@ -109,11 +122,31 @@ def _labels(banks: list[Path]) -> list[str]:
     return [f"{letter}, {name}" for letter, name in zip("AB", told, strict=True)]
 
 
-def _write_figures(folder: Path, runs: Sequence[Run]) -> None:
+def _write_page(out: Path | None, html: str) -> Path:
+    path = out or Path(tempfile.mkdtemp(prefix="valve-report-")) / "report.html"
+    with targets.usable("--out", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(html, encoding="utf-8")
+    return path
+
+
+def _drawn(runs: Sequence[Run]) -> dict[str, bytes]:
+    """Every figure's files by name."""
     from valve_plugin.report.figures import figures
     from valve_plugin.report.style import png, svg
 
-    folder.mkdir(parents=True, exist_ok=True)
-    for figure in figures(runs):
-        (folder / f"{figure.name}.svg").write_text(svg(figure), encoding="utf-8")
-        (folder / f"{figure.name}.png").write_bytes(png(figure))
+    return {
+        name: content
+        for f in figures(runs)
+        for name, content in ((f"{f.name}.svg", svg(f).encode()), (f"{f.name}.png", png(f)))
+    }
+
+
+def _write_figures(folder: Path, drawn: Mapping[str, bytes]) -> None:
+    if not drawn:
+        output.note(f"--figures {folder}: nothing was measured yet, so there is nothing to draw")
+        return
+    with targets.usable("--figures", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in drawn.items():
+            (folder / name).write_bytes(content)

@@ -127,11 +127,16 @@ for (const form of document.querySelectorAll("form[data-for]")) {
   form.hidden = false;
 }
 
-// --- a link into a closed part opens it; printing opens all
+// --- a link into a closed part opens it; printing opens the items, and closes them again
 const reveal = () => {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (target && target.tagName === "DETAILS") target.open = true;
 };
 addEventListener("hashchange", reveal);
 reveal();
-addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; });
+let printed = [];  // not the ledger: its raw lines take many pages, and the words of each say it all
+addEventListener("beforeprint", () => {
+  printed = [...document.querySelectorAll("#item-list details:not([open])")];
+  for (const part of printed) part.open = true;
+});
+addEventListener("afterprint", () => { for (const part of printed.splice(0)) part.open = false; });
