@@ -21,6 +21,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.cli.banks import sample
 from tests.cli.conftest import Run
@@ -30,8 +32,9 @@ from tests.tools import need
 from valve_plugin.bank.checkout import find
 from valve_plugin.cli import doctor_bank  # noqa: F401 (its rows)
 from valve_plugin.cli.doctor import lines
-from valve_plugin.cli.doctor_rows import LOOKS, Place, Row, pip_install
+from valve_plugin.cli.doctor_rows import LOOKS, Found, Place, Row, examine, pip_install
 from valve_plugin.cli.doctor_sandbox import escapes
+from valve_plugin.cli.shell_words import programs
 from valve_plugin.config import Settings
 from valve_plugin.rollouts import engine, sandbox
 from valve_plugin.rollouts.sandbox import Bubblewrap, UnsafeLocal
@@ -96,6 +99,53 @@ def test_a_cache_is_made_again_and_a_ledger_never_overwritten(machine: Path, val
     said += looked("bank integrity")
     assert "checkout" not in said
     golden("integrity", said, machine)
+
+
+def test_a_check_command_is_never_taken_for_a_package(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come out of somebody's repository."""
+    monkeypatch.setenv("PATH", f"{machine / 'bin'}:{BIN.parent / 'nothing'}")
+    tools(machine, "git")
+    monkeypatch.setattr(sys, "executable", str(machine / "bin/python"))
+    said = "".join(
+        looked("check command", here()._replace(settings=Settings(test_command=command)))
+        for command in (
+            "cd api && git --version", "cd api && pytest", "source x/bin/activate && anything", "python -m pytest",
+            "for x in a b; do git $x; done", "A=1 nox -s tests 2>&1 | tee log", "reqests && pytest", "./run.sh",
+            "cd api && ./run.sh", "pytest 'x", "PATH=x:$PATH anything", "git status; (nose2 > log)", "\"a b\" c",
+        )
+    )  # fmt: skip
+    installed = set(re.findall(r"-m pip install (.*)", said))
+    assert installed == {"pytest", "nox", "nose2"}
+    golden("check", said, machine)
+
+
+@given(st.text("ab;&|()<>'\"$=. \n", max_size=30))
+def test_any_line_is_read_or_refused(line: str) -> None:
+    try:
+        found = programs(line)
+    except ValueError:
+        return
+    assert all(re.fullmatch(r"[\w./+-]+", name) for name in found)
+
+
+def test_no_row_ends_the_report(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raised = iter([ValueError("odd"), subprocess.TimeoutExpired("git", 60), OSError("gone"), KeyError("x")])
+
+    def look(place: Place) -> Found:
+        raise next(raised)
+
+    monkeypatch.setattr("valve_plugin.cli.doctor_rows.LOOKS", dict.fromkeys("abcd", look))
+    rows = examine(here())
+    assert [(row.state, row.detail.split(":")[0]) for row in rows] == [
+        ("failed", name) for name in ("ValueError", "TimeoutExpired", "OSError", "KeyError")
+    ]
+
+
+def test_git_that_fails(machine: Path) -> None:
+    (machine / "bin/git").write_text("#!/bin/sh\necho broken >&2; exit 1\n")
+    (machine / "bin/git").chmod(0o755)
+    said = looked("git")
+    assert said.startswith(f"failed   git  {machine}/bin/git --version ended with 1: broken\n"), said
 
 
 def here() -> Place:

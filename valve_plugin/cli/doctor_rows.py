@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from valve_plugin.cli.shell_words import programs
 from valve_plugin.errors import ValveError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 State = Literal["ok", "missing", "failed"]
 """`missing` is optional: what it is for does not work, the rest does."""
 DISTRIBUTION = "valve-plugin"
+_RUNNERS = ("pytest", "tox", "nox", "nose2", "coverage")
+"""Test runners whose package has the name of the command."""
 
 
 class Found(NamedTuple):
@@ -113,8 +116,12 @@ def _packages(place: Place) -> Found:
 def _git(place: Place) -> Found:
     if shutil.which("git") is None:
         return Found("failed", "git is not on PATH", "apt-get install -y git")
-    said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout
-    return Found("ok", said.strip().removeprefix("git version "))
+    done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode or not done.stdout.startswith("git version "):
+        said = (done.stderr or done.stdout).strip()[:200]
+        text = f"{shutil.which('git')} --version ended with {done.returncode}: {said}"
+        return Found("failed", text, "apt-get install -y --reinstall git")
+    return Found("ok", done.stdout.strip().removeprefix("git version "))
 
 
 @row("mini-SWE-agent")
@@ -188,10 +195,27 @@ def _check(place: Place) -> Found:
     command = place.settings.check or place.settings.test_command
     if not command:
         return Found("missing", "no test command is known: attempts are graded only by one you name", _name_one(place))
-    first = next((word for word in shlex.split(command) if "=" not in word), "")
-    if shutil.which(first) or (place.here.folder / first).exists():
+    edit = f"${{EDITOR:-vi}} {shlex.quote(str(place.bank / 'valve.toml'))}"
+    try:
+        needed = programs(command)
+    except ValueError as e:
+        return Found("failed", f"{command}: the shell cannot read it: {e}", edit)
+    lost = [name for name in needed if not (shutil.which(name) or (place.here.folder / name).is_file())]
+    if not lost:
         return Found("ok", command)
-    return Found("failed", f"{command}: {first} is not on PATH", pip_install(first))
+    return Found("failed", f"{command}: {', '.join(lost)}: not on PATH", _runner(lost[0]) or edit)
+
+
+def _runner(name: str) -> str:
+    """Return the command that puts a test runner on PATH; empty where none is known.
+
+    The name may come out of somebody's repository: what is not in the table is never installed.
+    """
+    beside = Path(sys.executable).parent
+    if (beside / name).is_file() and "/" not in name:
+        return f"export PATH={shlex.quote(str(beside))}:$PATH"
+    on_path = str(beside) in os.environ.get("PATH", "").split(os.pathsep)
+    return pip_install(name) if name in _RUNNERS and on_path else ""
 
 
 def _name_one(place: Place) -> str:
