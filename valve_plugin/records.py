@@ -320,6 +320,11 @@ class Verdict(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return low, low + values.count("errored") + self.n_tasks * self.rollouts - len(values)
 
     @property
+    def first_net(self) -> int:
+        """Net additional passes of the first measurement; of one that had to be repeated, all of it ran."""
+        return sum(o.outcome == "resolved" for o in self.reused + self.outcomes) - self.current_passes
+
+    @property
     def ran(self) -> int:
         """Rollouts that count, confirming ones included."""
         return len(self.outcomes) + len(self.confirming or ())

@@ -26,6 +26,7 @@ from valve_plugin.report.figures import figures, rolling
 from valve_plugin.report.overview import overview
 from valve_plugin.report.page import compared, heat, page
 from valve_plugin.report.run import Rollout, Run, StreamPoint
+from valve_plugin.report.run_panel import gates
 from valve_plugin.report.style import inline, svg
 
 
@@ -172,6 +173,37 @@ def test_what_looks_at_a_run_is_no_part_of_its_cost(tmp_path: Path, data_dir: Pa
     assert f"{roles['gate'] / own:.0%} of them are the gate's; 3 extractor calls" in cost.why
     assert "Apart: measurement 12 rollouts, evaluation 1 rollout." in cost.why
     assert f'evaluation and measurement apart</th><td class="number">{own} and 3 calls</td>' in page([run], {})
+
+
+def test_a_repeated_gate_shows_both_gains(tmp_path: Path, data_dir: Path) -> None:
+    store = sample(tmp_path / "bank")
+    entries = list(store.entries())
+    line, judged = next((n, e) for n, e in enumerate(entries) if isinstance(e, Judged))
+    fresh = [msgspec.structs.replace(o, ordinal=o.ordinal + 3) for o in judged.verdict.outcomes]
+    passed = next(n for n, o in enumerate(fresh) if o.outcome == "resolved")
+    fresh[passed] = msgspec.structs.replace(fresh[passed], outcome="unresolved")
+    verdict = msgspec.structs.replace(judged.verdict, confirming=tuple(fresh))
+    entries[line] = msgspec.structs.replace(judged, verdict=verdict)
+    first, other = gates(entries, ())
+    assert (first.first, first.low, first.ran, first.again, first.total) == (2 / 6, 1 / 6, 12, 6, 12)
+    assert (other.first, other.again) == (None, 0)
+    run = run_facts(store, words)
+    assert "when repeated" not in page([run], {})
+    run = msgspec.structs.replace(run, gates=(first, other))
+    html = page([run], {})
+    assert "+33.3 at first, +16.7 when repeated" in html
+    assert "6 + 6 of twice 6" in html
+    assert "Accepts had to repeat on fresh rollouts" in html
+    assert "G again its repeat" in html
+    assert "a hollow circle is the first gain" in next(f.caption for f in figures([run]) if f.name == "gates")
+    assert "+2 at first, +1 when repeated" in words(entries[line]), "as the log says it"
+
+
+def test_the_page_says_what_use_and_support_count(run: Run) -> None:
+    used = msgspec.structs.replace(run.items[0], uses=7)
+    html = page([msgspec.structs.replace(run, items=(used, *run.items[1:]))], {})
+    assert "given to</dt><dd>7 stream tasks and live runs on this machine" in html
+    assert "Support: how many proposals taught an item" in html
 
 
 def test_a_fault_is_shown_at_its_line(tmp_path: Path, data_dir: Path) -> None:

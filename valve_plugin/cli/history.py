@@ -84,8 +84,7 @@ def brief(verdict: Verdict) -> str:
     total, wanted = verdict.n_tasks * verdict.rollouts, f"{_signed(verdict.needed)} needed"
     details = [f"net passes {net_passes(verdict)}, {wanted}", f"{verdict.ran} of {total} rollouts"]
     if verdict.confirming:
-        first = verdict.candidate_passes + _passes(verdict.reused) - verdict.current_passes
-        details[0] = f"net passes {_signed(first)} at first, {net_passes(verdict)} when repeated, {wanted}"
+        details[0] = f"net passes {_signed(verdict.first_net)} at first, {net_passes(verdict)} when repeated, {wanted}"
         details[1] = f"{verdict.ran} of {2 * total} rollouts"
     if verdict.decision == "reject" and verdict.net[1] >= verdict.needed and verdict.conditions:
         details.append(f"a task passed {verdict.conditions.guard} or more rollouts fewer")

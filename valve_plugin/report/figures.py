@@ -139,7 +139,9 @@ def _gates(run: Run) -> Canvas:
     gain.step(numbers, [100 * g.margin for g in run.gates], where="mid", color=INK, linestyle="--", linewidth=1,
               label="margin")  # fmt: skip
     gain.set_ylabel("panel gain, points")
-    seen = [100 * bound for g in run.gates for bound in (g.low, g.high, g.margin)]
+    seen = [
+        100 * bound for g in run.gates for bound in (g.low, g.high, g.margin, g.low if g.first is None else g.first)
+    ]
     room = 0.08 * (max(seen) - min(seen) + 1)
     gain.set_ylim(min(seen) - room, max(seen) + room)  # a floor far below leaves the picture, not its scale
     _shapes(gain)
@@ -157,6 +159,8 @@ def _verdict(axes: Axes, gate: Gate) -> None:
     x, low, high = gate.number, 100 * gate.low, 100 * gate.high
     if gate.decision == "accept":
         axes.plot([x], [low], "o", color=ACCENT, markersize=7, zorder=3)
+        if gate.first is not None:
+            axes.plot([x], [100 * gate.first], "o", color=ACCENT, markersize=5, fillstyle="none")
         if gate.floor is not None and not gate.vacuous:
             axes.plot([x, x], [100 * gate.floor, low], ":", color=ACCENT, linewidth=1.5)
             axes.plot([x], [100 * gate.floor], "_", color=ACCENT, markersize=12)
@@ -223,8 +227,11 @@ def _holdout_caption(runs: Sequence[Run]) -> str:
 
 def _gates_caption(run: Run) -> str:
     panel = f"{run.panel.tasks} tasks x {run.panel.rollouts} rollouts" if run.panel else "a panel"
+    repeated = any(g.again for g in run.gates)
+    again = " Accepts had to repeat on fresh rollouts: a hollow circle is the first gain, and twice the panel is 100 %."
     return (
         f"Panel gain of each proposal over the bank it was judged against, on {panel}. A rejected gate stops when "
         "its verdict is certain, so its gain is an interval. Accepts were selected by this very number: their "
         "certified floor, where there is one, is what can be relied on. Below: share of the panel's rollouts run."
+        f"{again if repeated else ''}"
     )

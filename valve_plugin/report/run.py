@@ -83,6 +83,9 @@ class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     low: float
     """Panel gain at the last measurement, in rate units; below `high` where rollouts were not run or got lost."""
     high: float
+    first: float | None = None
+    """Panel gain of the first measurement, where an apparent accept was repeated on fresh rollouts; `low` and `high`
+    are then the repeat's."""
     margin: float
     """The least gain that is accepted: needed passes over N * r."""
     floor: float | None
@@ -90,6 +93,8 @@ class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     vacuous: bool
     """The certificate says nothing."""
     ran: int
+    again: int = 0
+    """How many of them repeated the measurement."""
     total: int
     """Panel rollouts: N * r, and as many again where an apparent accept had to repeat."""
     kept: int
@@ -133,7 +138,7 @@ class Proposed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The version it came in with."""
     support: int = 1
     uses: int = 0
-    """Injections counted on this machine."""
+    """Stream tasks and live runs whose context had it, counted on this machine; no gates, no evaluations."""
     sources: tuple[Rollout, ...] = ()
     """The attempts it was contrasted from."""
     displaced: tuple[str, ...] = ()
