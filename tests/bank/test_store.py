@@ -144,7 +144,7 @@ class TestCreate:
 class TestOpen:
     def test_where_there_is_nothing(self, tmp_path: Path, data_dir: Path) -> None:
         for path in (tmp_path, tmp_path / "no" / "such"):
-            with pytest.raises(BankNotFoundError, match="make one with `valve init`"):
+            with pytest.raises(BankNotFoundError, match="make one with `valve init"):
                 BankStore.open(path)
         assert list(tmp_path.iterdir()) == []
 

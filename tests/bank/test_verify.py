@@ -49,7 +49,7 @@ def test_a_sound_bank_has_no_finding(bank_dir: Path) -> None:
 
 
 def test_where_there_is_no_bank(tmp_path: Path) -> None:
-    with pytest.raises(BankNotFoundError, match="make one with `valve init`"):
+    with pytest.raises(BankNotFoundError, match="make one with `valve init"):
         verify(tmp_path)
 
 

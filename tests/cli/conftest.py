@@ -35,11 +35,13 @@ def bank(project: Path) -> BankStore:
 
 @pytest.fixture
 def valve() -> Run:
-    """`valve(*args, code=0)` runs a command, checks its exit code, and returns its stdout (JSON parsed)."""
+    """`valve(*args, code=0)` runs a command, checks its exit code (None: any), and returns its stdout (JSON parsed)."""
 
-    def run(*args: str, code: int = 0, stdin: str = "") -> Any:
+    def run(*args: str, code: int | None = 0, stdin: str = "") -> Any:
         result = CliRunner().invoke(app, list(args), input=stdin, prog_name="valve")
-        assert result.exit_code == code, f"{args}: {result.exit_code}, {result.output} {result.exception!r}"
+        assert code is None or result.exit_code == code, (
+            f"{args}: {result.exit_code}, {result.output} {result.exception!r}"
+        )
         run.err = result.stderr  # type: ignore[attr-defined]
         return json.loads(result.stdout) if "--json" in args else result.stdout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,19 @@ def test_without_a_bank_the_next_command_makes_one(project: Path, valve: Run) ->
     assert "valve init" in said
     assert f"none yet; it would be created in {project / '.valve'}\n" in said
     assert valve("init", "--json")["bank"] == standing["bank"]["dir"]
+
+
+def test_the_commands_agree_where_a_bank_is_made(project: Path, valve: Run) -> None:
+    place = valve("--json")["bank"]["dir"]
+    valve("bank", "list", code=2)
+    assert f"{place}: there is no bank here; make one with `valve init`" in valve.err  # type: ignore[attr-defined]
+    for bank in (str(project.parent / "own bank"), "other"):
+        command = valve("--bank", bank, "--json")["next"]["command"]
+        assert command == f"valve init --bank {shlex.quote(bank)}"
+        rows = {row["name"]: row["fix"] for row in valve("doctor", "--bank", bank, "--json", code=None)["rows"]}
+        assert rows["bank"] == f"valve init --bank {shlex.quote(str(project / bank))}"
+        valve(*shlex.split(rows["bank"])[1:])
+        assert valve("--bank", bank, "--json")["next"]["command"].startswith("mini --plugin valve -c ")
 
 
 def test_who_needs_a_task_set_is_told_where_one_comes_from(bank: BankStore, valve: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from valve_plugin.bank import cache, files, ledger
 from valve_plugin.bank.cache import Head
 from valve_plugin.bank.lock import locked
+from valve_plugin.bank.paths import BANK_NAME
 from valve_plugin.codec import digest_bytes, pretty
 from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, RecordError
 
@@ -62,7 +64,8 @@ class Directory:
                 raise BankCorruptError(
                     f"{self.ledger}: missing, and {self.bank.name} alone proves nothing; {ledger.RESTORE}"
                 ) from e
-            raise BankNotFoundError(f"{self.path}: there is no bank here; make one with `valve init`") from e
+            named = "" if self.path.name == BANK_NAME else f" --bank {shlex.quote(str(self.path))}"
+            raise BankNotFoundError(f"{self.path}: there is no bank here; make one with `valve init{named}`") from e
         except BankCorruptError as e:
             raise BankCorruptError(f"{e}; {ledger.RESTORE}") from e
 

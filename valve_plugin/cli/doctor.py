@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from valve_plugin.cli import output
-from valve_plugin.cli.options import BankDir, Json, examples
+from valve_plugin.cli.options import BankDir, Json, bank_dir, examples
 from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,14 +69,10 @@ def _place(bank: str, call: bool) -> Place:
 
     from valve_plugin import config
     from valve_plugin.bank.checkout import find
-    from valve_plugin.bank.paths import locate
     from valve_plugin.cli.doctor_rows import Place
-    from valve_plugin.cli.init import target
 
     here = find(Path.cwd())
-    directory = locate(bank, here.folder, here.name)
-    if not directory.exists():
-        directory = target(bank, private=False, here=here)
+    directory = bank_dir(bank)
     try:
         return Place(here, directory, config.load(directory), call=call)
     except ConfigError as e:

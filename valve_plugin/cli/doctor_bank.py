@@ -22,11 +22,12 @@ _LEAST_BYTES = 2 * 1024**3
 @row("bank")
 def _bank(place: Place) -> Found:
     from valve_plugin.bank.paths import local_dir
+    from valve_plugin.cli.init import making
 
     if place.trouble:
         return Found("failed", place.trouble, set_aside(place))
     if not (place.bank / "ledger.jsonl").exists():
-        return Found("missing", f"none yet; it would be created in {place.bank}", "valve init")
+        return Found("missing", f"none yet; it would be created in {place.bank}", making(place.bank, place.here))
     return Found("ok", f"{place.bank}; this machine's part is in {local_dir(place.bank)}")
 
 

@@ -221,12 +221,13 @@ def _runner(name: str) -> str:
 def _name_one(place: Place) -> str:
     """Return the command that writes down how this repository is tested."""
     from valve_plugin.cli.detect import language, tests
+    from valve_plugin.cli.init import making
 
     found = tests(place.here.folder, language(place.here.folder).value).value
     if (place.bank / "ledger.jsonl").exists():
         setting = f'test_command = "{found or "python -m pytest"}"'
         return f"echo {shlex.quote(setting)} >> {shlex.quote(str(place.bank / 'valve.toml'))}"
-    return "valve init" if found else "valve init --test-command 'python -m pytest'"
+    return making(place.bank, place.here) + ("" if found else " --test-command 'python -m pytest'")
 
 
 @row("extra smith")

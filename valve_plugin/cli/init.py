@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -88,6 +89,12 @@ def target(bank: str, *, private: bool, here: Checkout) -> Path:
 
     elsewhere = bank or private or os.environ.get("VALVE_BANK")
     return locate(bank, here.folder, here.name) if elsewhere else here.folder / BANK_NAME
+
+
+def making(directory: Path, here: Checkout) -> str:
+    """Return the command that makes a bank in a directory."""
+    usual = directory == target("", private=False, here=here)
+    return "valve init" if usual else f"valve init --bank {quote(str(directory))}"
 
 
 def _create(directory: Path, settings: dict[str, Any]) -> bool:

@@ -23,12 +23,14 @@ def examples(*lines: str) -> str:
 
 
 def bank_dir(bank: str) -> Path:
-    """Return the bank directory that applies here, whether or not it exists."""
+    """Return the bank directory that applies here; where there is none, that of the bank `valve init` would make."""
     from valve_plugin.bank.checkout import find
     from valve_plugin.bank.paths import locate
+    from valve_plugin.cli.init import target
 
     here = find(Path.cwd())
-    return locate(bank, here.folder, here.name)
+    directory = locate(bank, here.folder, here.name)
+    return directory if directory.exists() else target(bank, private=False, here=here)
 
 
 def open_bank(bank: str) -> BankStore:

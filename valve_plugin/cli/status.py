@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -122,7 +123,17 @@ def _look(bank: str) -> dict[str, Any]:
     with contextlib.suppress(BankNotFoundError):
         standing |= _present(BankStore.open(locate(bank, here.folder, here.name)))
     command, why = advise(standing)
+    if bank:
+        command = aimed(command, bank)
     return {**standing, "next": {"command": command, "why": why}}
+
+
+def aimed(command: str, bank: str) -> str:
+    """Return a command for the bank that was named, not for the one it would find by itself."""
+    mini = "mini --plugin valve"
+    if command.startswith(mini):
+        return f"{mini} -c {shlex.quote(f'valve.bank={bank}')}{command.removeprefix(mini)}"
+    return f"{command} --bank {shlex.quote(bank)}"
 
 
 def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
