@@ -157,10 +157,10 @@ def _gates(run: Run) -> Canvas:
 
 def _verdict(axes: Axes, gate: Gate) -> None:
     x, low, high = gate.number, 100 * gate.low, 100 * gate.high
+    if gate.first is not None:
+        axes.plot([x], [100 * gate.first], "o", color=ACCENT, markersize=5, fillstyle="none")
     if gate.decision == "accept":
         axes.plot([x], [low], "o", color=ACCENT, markersize=7, zorder=3)
-        if gate.first is not None:
-            axes.plot([x], [100 * gate.first], "o", color=ACCENT, markersize=5, fillstyle="none")
         if gate.floor is not None and not gate.vacuous:
             axes.plot([x, x], [100 * gate.floor, low], ":", color=ACCENT, linewidth=1.5)
             axes.plot([x], [100 * gate.floor], "_", color=ACCENT, markersize=12)
