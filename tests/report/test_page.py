@@ -22,6 +22,8 @@ from tests.report.runs import Maker
 from valve_plugin.cli import app
 from valve_plugin.cli.history import words
 from valve_plugin.cli.report import _labels
+from valve_plugin.cli.targets import folder
+from valve_plugin.errors import ConfigError
 from valve_plugin.report.details import attempts
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.page import inert, page
@@ -210,6 +212,16 @@ def test_nothing_is_written_where_it_may_not_be(
     assert Path("notes.html").read_text() == "mine"
     assert not Path("new").exists()
     assert not Path("bank/new").exists()
+
+
+def test_an_experiment_goes_into_no_bank_and_no_file(tmp_path: Path, data_dir: Path) -> None:
+    sample(tmp_path / "bank")
+    (tmp_path / "file").touch()
+    for name, said in (("bank/new", "inside a bank"), ("file", "is no folder")):
+        with pytest.raises(ConfigError, match=said):
+            folder("--out", tmp_path / name)
+    assert not (tmp_path / "bank/new").exists()
+    folder("--out", tmp_path / "new/results")
 
 
 def test_a_page_may_be_written_again(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
