@@ -32,8 +32,9 @@ from tests.tools import need
 from valve_plugin.bank.checkout import find
 from valve_plugin.cli import doctor_bank  # noqa: F401 (its rows)
 from valve_plugin.cli.doctor import lines
-from valve_plugin.cli.doctor_rows import LOOKS, Found, Place, Row, examine, pip_install
-from valve_plugin.cli.doctor_sandbox import escapes
+from valve_plugin.cli.doctor_rows import LOOKS, Found, Place, Row, examine
+from valve_plugin.cli.doctor_sandbox import escapes, refused
+from valve_plugin.cli.installs import origin, pip_install
 from valve_plugin.cli.shell_words import programs
 from valve_plugin.config import Settings
 from valve_plugin.rollouts import engine, sandbox
@@ -141,6 +142,44 @@ def test_no_row_ends_the_report(machine: Path, monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
+def test_what_is_there_and_does_not_work_is_not_installed(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("bwrap", "podman"):
+        (machine / "bin" / name).write_text("#!/bin/sh\necho no such luck >&2; exit 1\n")
+        (machine / "bin" / name).chmod(0o755)
+    tools(machine, "prlimit", "setpriv")
+    monkeypatch.setattr("valve_plugin.cli.doctor_sandbox.refused", lambda settings: "")
+    said = looked("sandbox") + looked("container engine")
+    golden("present", said.replace("; unprivileged user namespaces may be switched off on this machine", ""), machine)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "command"),
+    [
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
+        ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
+    ],
+)
+def test_the_setting_that_refuses_namespaces(tmp_path: Path, name: str, value: str, command: str) -> None:
+    assert refused(tmp_path) == ""
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).write_text(f"{value}\n")
+    assert refused(tmp_path) == f"sudo sysctl -w {command}"
+    (tmp_path / name).write_text("7\n")
+    assert refused(tmp_path) == ""
+
+
+def test_a_lost_start_up_file_comes_from_where_the_package_did() -> None:
+    assert origin(None, "1.2") == ["valve-plugin==1.2"]
+    for facts, words in (
+        ({"url": "file:///a%20b", "dir_info": {"editable": True}}, ["--editable", "/a b"]),
+        ({"url": "file:///a/b.whl", "archive_info": {}}, ["/a/b.whl"]),
+        ({"url": "https://h/v.whl", "archive_info": {}}, ["https://h/v.whl"]),
+        ({"url": "https://h/v", "vcs_info": {"vcs": "git", "commit_id": "0a"}}, ["valve-plugin @ git+https://h/v@0a"]),
+    ):
+        assert origin(json.dumps(facts), "1.2") == words
+
+
 def test_git_that_fails(machine: Path) -> None:
     (machine / "bin/git").write_text("#!/bin/sh\necho broken >&2; exit 1\n")
     (machine / "bin/git").chmod(0o755)
@@ -166,6 +205,7 @@ def shell(command: str) -> None:
 def golden(name: str, text: str, machine: Path) -> None:
     """Compare without what differs from machine to machine; WRITE_GOLDEN=1 writes."""
     text = re.sub(r"-[0-9a-f]{12}\b", "-HASH", text.replace(str(machine), "ROOT").replace(sys.executable, "PYTHON"))
+    text = text.replace(str(BIN), "BIN")
     text = re.sub(r"\d+ GiB free", "N GiB free", re.sub(r"\b\d+\.\d+[\w.]*(?<!\.)", "N", text))
     kept, skip = [], False
     for line in text.splitlines():
@@ -237,7 +277,7 @@ def test_each_command_turns_its_row_green(machine: Path, monkeypatch: pytest.Mon
     for _ in range(8):
         said = subprocess.run(["bash", "-c", f"{script}; valve doctor --json"], capture_output=True, text=True)
         rows = [Row(**row) for row in json.loads(said.stdout)["rows"]]
-        offline = [r for r in rows if r.fix and not r.fix.startswith((sys.executable, "apt-get", "hf ", "valve tasks"))]
+        offline = [r for r in rows if r.fix and not r.fix.startswith((str(BIN), "apt-get", "hf ", "valve tasks"))]
         bad = [r for r in offline if r.state != "ok" and "tasks mine" not in r.fix]
         assert not {r.name for r in bad} & set(fixed), bad
         if not bad:
@@ -308,7 +348,8 @@ def test_what_the_system_s_packages_are_called() -> None:
 def test_an_environment_that_uv_made_has_no_pip(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pip_install("a>=1").endswith(" -m pip install 'a>=1'")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert pip_install("a").endswith(" -m pip install a"), "nor is uv on PATH"
+    python = sys.executable
+    assert pip_install("a") == f"{python} -m ensurepip && {python} -m pip install a", "nor is uv on PATH"
     (machine / "bin/uv").touch(0o755)
     assert pip_install("a") == f"uv pip install --python {sys.executable} a"
 

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from valve_plugin.cli.installs import DISTRIBUTION, origin, pip_install
 from valve_plugin.cli.shell_words import programs
 from valve_plugin.errors import ValveError
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "missing", "failed"]
 """`missing` is optional: what it is for does not work, the rest does."""
-DISTRIBUTION = "valve-plugin"
 _RUNNERS = ("pytest", "tox", "nox", "nose2", "coverage")
 """Test runners whose package has the name of the command."""
 
@@ -90,13 +90,6 @@ def set_aside(place: Place) -> str:
     return f"mv {path} {path}.set-aside"
 
 
-def pip_install(*words: str) -> str:
-    """Return the command that installs into the environment that runs this; uv makes environments without pip."""
-    if importlib.util.find_spec("pip") is None and shutil.which("uv"):
-        return shlex.join(["uv", "pip", "install", "--python", sys.executable, *words])
-    return shlex.join([sys.executable, "-m", "pip", "install", *words])
-
-
 @row("python")
 def _python(place: Place) -> Found:
     version = ".".join(map(str, sys.version_info[:3]))
@@ -145,7 +138,8 @@ def _seam(place: Place) -> Found:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if done.stdout.strip().endswith("True"):
         return Found("ok", "`mini --plugin valve` works")
-    again = pip_install("--force-reinstall", "--no-deps", _origin())
+    found = metadata.distribution(DISTRIBUTION)
+    again = pip_install("--force-reinstall", "--no-deps", *origin(found.read_text("direct_url.json"), found.version))
     return Found("missing", "mini does not see the plugin; `valve mini` does without the start-up file", again)
 
 
@@ -252,7 +246,15 @@ def _embedding(place: Place) -> Found:
     if found is not None:
         return Found("ok", f"{name}, on disk")
     state: State = "missing" if wanted == embedding.AUTO else "failed"
-    return Found(state, f"{name} is not on disk; items are ranked by hashed words", f"hf download {shlex.quote(name)}")
+    return Found(
+        state, f"{name} is not on disk; items are ranked by hashed words", f"{_hf()} download {shlex.quote(name)}"
+    )
+
+
+def _hf() -> str:
+    """Return how Hugging Face's command is called: by its name where that is found, else where it was installed."""
+    beside = Path(sys.executable).with_name("hf")
+    return shlex.quote(str(beside)) if shutil.which("hf") is None and beside.is_file() else "hf"
 
 
 def _extra(name: str, module: str, without: str) -> Found:
@@ -282,9 +284,3 @@ def _missing(extra: str | None) -> list[str]:
         except metadata.PackageNotFoundError:
             missing.append(what)
     return missing
-
-
-def _origin() -> str:
-    """Return what this package was installed from: its source tree where it has one, else its name."""
-    root = Path(__file__).resolve().parents[2]
-    return str(root) if (root / "pyproject.toml").is_file() else DISTRIBUTION

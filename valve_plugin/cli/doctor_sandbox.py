@@ -8,6 +8,8 @@ import shutil
 import socket
 import subprocess
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from valve_plugin.cli.doctor_rows import Found, Place, row
@@ -15,6 +17,12 @@ from valve_plugin.cli.doctor_rows import Found, Place, row
 if TYPE_CHECKING:
     from valve_plugin.rollouts.sandbox import Sandbox
 
+_NAMESPACES = (
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("user.max_user_namespaces", "0", "15000"),
+)
+"""Settings of the kernel that refuse user namespaces: name, the value that does, one that does not."""
 _TRY = """
 echo began
 (exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo "got: network"
@@ -37,8 +45,27 @@ def _sandbox(place: Place) -> Found:
     try:
         box = choose(settings)
     except SandboxError as e:
-        return Found("failed", str(e), "apt-get install -y bubblewrap util-linux")
+        return Found("failed", str(e), _sandbox_fix())
     return _tried(box)
+
+
+def _sandbox_fix() -> str:
+    if not all(shutil.which(tool) for tool in ("bwrap", "prlimit", "setpriv")):
+        return "apt-get install -y bubblewrap util-linux"
+    return refused(Path("/proc/sys")) or "bwrap --unshare-user --unshare-net --ro-bind / / true"
+
+
+def refused(settings: Path) -> str:
+    """Return the command that allows user namespaces, where a setting of this kernel refuses them; else empty.
+
+    Args:
+        settings: /proc/sys.
+    """
+    for name, refusing, allowing in _NAMESPACES:
+        with suppress(OSError):
+            if (settings / name.replace(".", "/")).read_text().strip() == refusing:
+                return f"sudo sysctl -w {name}={allowing}"
+    return ""
 
 
 @row("container engine")
@@ -51,9 +78,13 @@ def _engine(place: Place) -> Found:
         if not reason:
             return Found("ok", f"{name} {Engine(name).call('version', '--format', '{{.Client.Version}}')}")
     needed = place.settings.sandbox in NAMES
-    text = "; ".join(reasons.values()) + ("" if needed else "; tasks run in bubblewrap, not in their own images")
-    there = any(shutil.which(name) for name in wanted)  # then the engine is there, and it is the rights or its daemon
-    fix = 'sudo -E "$(command -v valve)" doctor' if there and os.geteuid() else "apt-get install -y podman runc"
+    there = [name for name in wanted if shutil.which(name)]
+    text = "; ".join(reasons[name] for name in there or wanted)
+    text += "" if needed else "; tasks run in bubblewrap, not in their own images"
+    fix = "apt-get install -y docker.io" if wanted == ["docker"] else "apt-get install -y podman runc"
+    if there:
+        rights = os.geteuid() and "would not limit" in reasons[there[0]]
+        fix = 'sudo -E "$(command -v valve)" doctor' if rights else f"{there[0]} info"
     return Found("failed" if needed else "missing", text, fix)
 
 
