@@ -67,6 +67,9 @@ class Sandbox(Protocol):
         ...
 
 
+_INSTALL = "Install it (Debian, Ubuntu: apt-get install bubblewrap)"
+
+
 def choose(settings: Settings, image: Image | None = None) -> Sandbox:
     """Return a container for what has an image, else bubblewrap, else the plain runner if `unsafe_local` allows it.
 
@@ -87,9 +90,10 @@ def choose(settings: Settings, image: Image | None = None) -> Sandbox:
         return Bubblewrap()
     if settings.unsafe_local:
         return UnsafeLocal()
+    install = "`valve doctor` names the fix" if shutil.which("bwrap") else _INSTALL
     raise SandboxError(
-        f"unattended rollouts need a sandbox, and bubblewrap does not work here: {reason}. Install it (Debian, "
-        f"Ubuntu: apt-get install bubblewrap), or accept the risk with --unsafe-local"
+        f"unattended rollouts need a sandbox, and bubblewrap does not work here: {reason}. {install}, or accept the "
+        f"risk with --unsafe-local"
     )
 
 
