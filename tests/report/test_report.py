@@ -107,11 +107,11 @@ def _grown(path: Path) -> tuple[Maker, int]:
 @pytest.mark.parametrize(
     ("before", "after", "tasks", "better", "sure"),
     [
-        (4, 2, 2, "Lower on the holdout, not certain", "Not at all: too few tasks"),
+        (4, 2, 2, "No, lower on the holdout", "Not at all: too few tasks"),
         (12, 15, 10, "Higher on the holdout, not certain", "At least -"),
         (12, 12, 10, "The same on the holdout", "At least -"),
-        (24, 9, 10, "No, worse on the holdout", "A loss of at least "),
-        (225, 75, 100, "No, worse on the holdout", "A loss of at least "),
+        (24, 9, 10, "No, lower on the holdout", "Not at all: too few tasks"),
+        (225, 75, 100, "No, lower on the holdout", "At least -"),
         (75, 225, 100, "Yes, on the holdout", "At least +"),
     ],
 )

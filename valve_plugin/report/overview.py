@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from valve_plugin.report.bounds import of_gain
 from valve_plugin.report.run import APART, Checkpoint, Run, total
 from valve_plugin.report.words import counted
 
@@ -89,23 +88,12 @@ def _better_held_out(question: str, run: Run) -> Answer:
         same = low == high
         why = "Both versions passed the same share." if same else "Errored rollouts leave the sign open: valve eval."
         return Answer(question, "The same on the holdout" if same else "Unclear on the holdout", why)
-    way, sure = ("Higher", _certain(run, low)) if low > 0 else ("Lower", _certain(run, -high))
-    if sure:
-        return Answer(question, "Yes, on the holdout" if low > 0 else "No, worse on the holdout", _about(last))
-    return Answer(question, f"{way} on the holdout, not certain", f"{_about(last)} Chance alone may explain it.")
-
-
-def _certain(run: Run, difference: float) -> float:
-    """Return the certified floor of a measured difference, gain or loss alike; 0 where it does not exclude 0."""
+    if high < 0:  # said as it was read: only a gain has a certificate
+        return Answer(question, "No, lower on the holdout", _about(last))
     gain = run.certificate.gain
-    if gain is None:
-        return 0.0
-    bound = of_gain(difference, gain.tasks, gain.delta, gain.variance)
-    return 0.0 if bound.vacuous else max(bound.value, 0.0)
-
-
-def _gain(run: Run) -> tuple[float, float]:
-    return run.checkpoints[-1].gain or (0.0, 0.0)
+    if gain and not gain.vacuous and gain.value > 0:
+        return Answer(question, "Yes, on the holdout", _about(last))
+    return Answer(question, "Higher on the holdout, not certain", f"{_about(last)} Chance alone may explain it.")
 
 
 def _about(last: Checkpoint) -> str:
@@ -154,9 +142,6 @@ def _how_sure_held_out(question: str, run: Run) -> Answer:
     gain = run.certificate.gain
     if gain is None:
         return Answer(question, "Unknown", f"No certificate on the holdout: {run.certificate.unevaluated}.")
-    if lost := _certain(run, -_gain(run)[1]):
-        said = f"A loss of at least {points(lost).lstrip('+')}, with probability {1 - gain.delta:.4g}"
-        return Answer(question, said, "Certified on the holdout, as a gain would be; what it rests on is below.")
     if gain.vacuous:
         few = f"The holdout's certificate is vacuous: {counted(gain.tasks, 'task')} cannot speak for others."
         return Answer(question, "Not at all: too few tasks", f"{few} What would do: valve plan.")
@@ -171,7 +156,9 @@ def _cost(run: Run) -> Answer:
         return Answer(question, "Unknown here", "This machine keeps no rollouts of this bank.")
     own = total(run.spent)
     gate = sum(s.rollouts for s in run.spent if s.role == "gate")
-    judging = f"{gate / own.rollouts:.0%} of them are the gate's" if run.gated and own.rollouts else "No gate ran"
+    judging = f"{gate / own.rollouts:.0%} of them are the gate's" if gate else "No gate ran"
+    if run.gated and not gate:
+        judging = "Rollouts of its gates are not recorded here"
     calls = f"; {counted(own.calls, 'extractor call')}" if own.calls else ""
     apart = ", ".join(f"{s.role} {counted(s.rollouts, 'rollout')}" for s in run.spent if s.role in APART)
     money = f"${own.usd:,.2f}" if own.usd else "no recorded price"
