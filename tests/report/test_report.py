@@ -184,7 +184,7 @@ def test_a_repeated_gate_shows_both_gains(tmp_path: Path, data_dir: Path) -> Non
     fresh[passed] = msgspec.structs.replace(fresh[passed], outcome="unresolved")
     verdict = msgspec.structs.replace(judged.verdict, confirming=tuple(fresh))
     entries[line] = msgspec.structs.replace(judged, verdict=verdict)
-    first, other = gates(entries, ())
+    first, other = gates(entries, (), {})
     assert (first.first, first.low, first.ran, first.again, first.total) == (2 / 6, 1 / 6, 12, 6, 12)
     assert (other.first, other.again) == (None, 0)
     run = run_facts(store, words)
@@ -197,6 +197,20 @@ def test_a_repeated_gate_shows_both_gains(tmp_path: Path, data_dir: Path) -> Non
     assert "G again its repeat" in html
     assert "a hollow circle is the first gain" in next(f.caption for f in figures([run]) if f.name == "gates")
     assert "+2 at first, +1 when repeated" in words(entries[line]), "as the log says it"
+
+
+def test_rollouts_that_were_under_way_are_not_called_saved(tmp_path: Path, data_dir: Path) -> None:
+    """Several workers run beyond the decisive prefix; `valve bank log` counts them, and so does the page."""
+    store = sample(tmp_path / "bank")
+    verdict = next(e.verdict for e in store.entries() if isinstance(e, Judged) and e.verdict.decision == "reject")
+    ran = {"proposal_id": verdict.proposal_id, "confirming": False, "ran": verdict.ran + 2, "cost_usd": 0.0}
+    store.local.telemetry("gates", ran)
+    run = run_facts(store, words)
+    assert [g.beyond for g in run.gates if g.decision == "reject"][:1] == [2]
+    html = page([run], {})
+    assert f"{verdict.ran} of 6, 2 more under way" in html
+    assert f"{6 - verdict.ran - 2} (" in html
+    assert "2 more were under way by then" in html
 
 
 def test_the_page_says_what_use_and_support_count(run: Run) -> None:

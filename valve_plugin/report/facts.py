@@ -14,6 +14,7 @@ from valve_plugin.bank.evaluated import Point, over_empty, rate
 from valve_plugin.bank.measured import measured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import plain
+from valve_plugin.evolve.savings import saved
 from valve_plugin.records import Attempt
 from valve_plugin.report.certify import from_ledger
 from valve_plugin.report.run import Checkpoint, Line, PanelFacts, Rollout, Run, Size, Spent, StreamPoint
@@ -40,7 +41,8 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
     kept = Kept(attempts)
     found = measured(entries)
     certificate = from_ledger(found)
-    verdicts = gates(entries, certificate.moves)
+    ran = {proposal: gate.ran for proposal, gate in saved(entries, store.local.told("gates")).items()}
+    verdicts = gates(entries, certificate.moves, ran)
     points, whole = stream(entries, attempts, kept)
     faults = verify.verify(store.dir)
     by_line = {int(place[1]): f.message for f in faults if (place := _PLACE.match(f.place))}

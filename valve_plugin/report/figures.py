@@ -145,7 +145,7 @@ def _gates(run: Run) -> Canvas:
     room = 0.08 * (max(seen) - min(seen) + 1)
     gain.set_ylim(min(seen) - room, max(seen) + room)  # a floor far below leaves the picture, not its scale
     _shapes(gain)
-    used.bar(numbers, [100 * g.ran / g.total for g in run.gates], color=GRID, edgecolor=INK, width=0.6)
+    used.bar(numbers, [100 * (g.ran + g.beyond) / g.total for g in run.gates], color=GRID, edgecolor=INK, width=0.6)
     used.set_ylim(0, 105)
     used.set_ylabel("% run")
     used.set_xlabel("gate")

@@ -131,10 +131,11 @@ class Gated(NamedTuple):
 
 def gated(run: Run) -> Gated:
     """Return the sums of the gates' rollouts, and what became of the rest."""
-    ran, of, kept = (sum(getattr(g, name) for g in run.gates) for name in ("ran", "total", "kept"))
-    saved = of - ran - kept
+    ran, of, kept, beyond = (sum(getattr(g, name) for g in run.gates) for name in ("ran", "total", "kept", "beyond"))
+    saved = of - ran - kept - beyond
     said = f"{saved} ({saved / of:.0%}) not needed: the verdict was certain" if of and saved else ""
-    return Gated(ran, of, "; ".join(filter(None, [f"{kept} kept from before" if kept else "", said])))
+    more = f"{beyond} more were under way by then" if beyond else ""
+    return Gated(ran, of, "; ".join(filter(None, [f"{kept} kept from before" if kept else "", said, more])))
 
 
 def signed(rate: float) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+
+from msgspec.structs import replace
 
 from valve_plugin.bank.entries import AttemptNote, Baseline, Entry, Judged, Remeasured, Taken
 from valve_plugin.bank.entries import Proposed as ProposedEntry
@@ -35,8 +37,12 @@ def came_in(entry: Entry) -> str:
     return entry.proposal_id if isinstance(entry, Taken) else ""
 
 
-def gates(entries: Iterable[Entry], moves: Sequence[Move]) -> tuple[Gate, ...]:
-    """Return every verdict with its gain, or the interval it lies in."""
+def gates(entries: Iterable[Entry], moves: Sequence[Move], ran: Mapping[str, int]) -> tuple[Gate, ...]:
+    """Return every verdict with its gain, or the interval it lies in.
+
+    Args:
+        ran: proposal id -> rollouts its decided gate ran here, those beyond its decisive prefix included.
+    """
     certified = {(m.epoch, m.query): m for m in moves}
     proposals: dict[str, Proposal] = {}
     found: list[Gate] = []
@@ -48,7 +54,9 @@ def gates(entries: Iterable[Entry], moves: Sequence[Move]) -> tuple[Gate, ...]:
             version += entry.verdict.decision == "accept"
             v = entry.verdict
             move = certified.get((v.epoch, v.query)) if v.decision == "accept" else None
-            found.append(_gate(len(found) + 1, number, v, proposals.get(v.proposal_id), move, version))
+            gate = _gate(len(found) + 1, number, v, proposals.get(v.proposal_id), move, version)
+            beyond = 0 if v.decision == "indecisive" else max(0, ran.get(v.proposal_id, 0) - v.ran)
+            found.append(replace(gate, beyond=beyond))
     return tuple(found)
 
 
