@@ -161,6 +161,9 @@ def test_the_command_writes_page_and_figures(tmp_path: Path, data_dir: Path) -> 
     assert done.stdout == f"{tmp_path / 'r.html'}\n"
     assert sorted(p.name for p in (tmp_path / "f").iterdir()) == ["gates.png", "gates.svg", "stream.png", "stream.svg"]
     assert (tmp_path / "f/gates.png").read_bytes().startswith(b"\x89PNG")
+    alone = (tmp_path / "f/gates.svg").read_text()
+    assert "Gate verdicts" in alone, "a file that travels says what it shows"
+    assert "Panel gain of each proposal" in alone
 
 
 def test_the_command_tells_what_it_wants(tmp_path: Path, data_dir: Path) -> None:

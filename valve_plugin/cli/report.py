@@ -131,13 +131,15 @@ def _write_page(out: Path | None, html: str) -> Path:
 
 
 def _drawn(runs: Sequence[Run]) -> dict[str, bytes]:
-    """Every figure's files by name."""
+    """Every figure's files by name; each says itself what it shows, and that it is a simulation."""
     from valve_plugin.report.figures import figures
-    from valve_plugin.report.style import png, svg
+    from valve_plugin.report.style import alone, png, svg
 
+    simulation = "SIMULATION: a scripted model. " if any(run.simulated for run in runs) else ""
+    drawn = [alone(f._replace(caption=f"{simulation}{f.caption}")) for f in figures(runs)]
     return {
         name: content
-        for f in figures(runs)
+        for f in drawn
         for name, content in ((f"{f.name}.svg", svg(f).encode()), (f"{f.name}.png", png(f)))
     }
 

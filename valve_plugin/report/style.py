@@ -91,11 +91,15 @@ def write(figure: Figure, file: str) -> None:
     kind = Path(file).suffix.removeprefix(".")
     if kind not in ("svg", "pdf", "png"):
         raise ConfigError(f"{file} is no figure this can write; name a file ending in .svg, .pdf or .png")
-    told = figure._replace(draw=lambda: _captioned(figure))
     try:
-        _save(told, file, kind, transparent=False)
+        _save(alone(figure), file, kind, transparent=False)
     except OSError as e:
         raise ConfigError(f"{file}: {e}; name a file in a folder that exists") from e
+
+
+def alone(figure: Figure) -> Figure:
+    """Return the figure with its title and caption in it: what a file needs that travels without its page."""
+    return figure._replace(draw=lambda: _captioned(figure))
 
 
 def _captioned(figure: Figure) -> Canvas:
