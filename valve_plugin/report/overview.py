@@ -127,7 +127,7 @@ def _how_sure(run: Run) -> Answer:
             question,
             "Not at all: too few tasks",
             f"{vacuous} vacuous: a panel this small says nothing about other tasks. "
-            f"What would do: valve plan. No holdout was read.{rests}",
+            f"What would do: valve plan. {_unread_holdout(run)}{rests}",
         )
     worst = min(speaking, key=lambda m: m.floor)
     return Answer(
@@ -135,6 +135,11 @@ def _how_sure(run: Run) -> Answer:
         "No accept lost anything" if worst.floor >= 0 else f"An accept may have lost {-100 * worst.floor:.1f} points",
         f"{len(speaking)} of {counted(len(moves), 'accept')} certified, with delta {worst.delta:g}.{rests}",
     )
+
+
+def _unread_holdout(run: Run) -> str:
+    begun = any(s.role == "evaluation" and s.rollouts for s in run.spent)
+    return "A reading of the holdout was begun, none is complete." if begun else "No holdout was read."
 
 
 def _how_sure_held_out(question: str, run: Run) -> Answer:

@@ -113,6 +113,7 @@ def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
         ],
         "bank": [f"{counted(r.principles, 'principle')}, {counted(r.skills, 'skill')}" for r in runs],
         "panel passes, first → last": [_first_last(r) for r in runs],
+        "holdout rate, first → last": [_read(r) for r in runs],
         "time of rollouts, evaluation and measurement apart": [
             duration(total(r.spent).hours) if r.spent else "not recorded" for r in runs
         ],
@@ -198,6 +199,17 @@ def _first_last(run: Run) -> str:
         return "-"
     first, last = run.scores[0], run.scores[-1]
     return f"{first.passes}/{first.rollouts} → {last.passes}/{last.rollouts}"
+
+
+def _read(run: Run) -> str:
+    """The evaluated versions' rates; lower ends where rollouts errored."""
+    if not run.checkpoints:
+        return "not read"
+    first, last = run.checkpoints[0], run.checkpoints[-1]
+    tasks = counted(last.tasks, "task")
+    if first.version == last.version:
+        return f"{last.low:.1%} at version {last.version}, {tasks}"
+    return f"{first.low:.1%} → {last.low:.1%}, {tasks}"
 
 
 def _environment() -> Environment:
