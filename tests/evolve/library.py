@@ -106,7 +106,7 @@ def write(folder: Path) -> Path:
     tests = [f"def test_{name}():\n    {check}\n" for name, (_, _, check) in FUNCTIONS.items()]
     (source / "tests" / "test_core.py").write_text("from calc.core import *\n\n\n" + "\n\n".join(tests))
     (folder / "repository.toml").write_text(
-        'name = "acme/calc"\nsource = "path:source"\nrequirements = ["pytest"]\ntest_roots = ["tests"]\n'
+        'name = "acme/core"\nsource = "path:source"\nrequirements = ["pytest"]\ntest_roots = ["tests"]\n'
     )
     rows = [_row(number, name, fixed) for number, name in enumerate(FUNCTIONS)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -123,7 +123,7 @@ def _row(number: int, name: str, fixed: str) -> dict[str, object]:
     test = f"tests/test_core.py::test_{name}"
     return {
         "instance_id": f"acme__calc.0a1b2c3d.{MODIFIERS[number % 3]}__{number:08d}",
-        "repo": "acme/calc",
+        "repo": "acme/core",
         "patch": "diff --git a/calc/core.py b/calc/core.py\n" + "\n".join(lines) + "\n",
         "FAIL_TO_PASS": [test],
         "PASS_TO_PASS": [f"tests/test_core.py::test_{other}" for other in FUNCTIONS if other != name],

@@ -34,7 +34,7 @@ def tasks(calc: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The little library's tasks with a split: 4 to evaluate, 3 to judge by, 7 to learn from."""
     folder = Path(shutil.copytree(calc, tmp_path_factory.mktemp("split") / "calc"))
     found = load(folder)
-    (folder / splits.FILE_NAME).write_bytes(pretty(splits.draw("acme/calc", found.tasks, holdout=4, panel=3)))
+    (folder / splits.FILE_NAME).write_bytes(pretty(splits.draw("acme/core", found.tasks, holdout=4, panel=3)))
     return folder
 
 
@@ -88,7 +88,7 @@ def make(tasks: Path, tmp_path: Path, installed: None) -> Callable[[str], BankSt
     """`make(name)`: a bank with one accepted item, GOOD, and nothing evaluated."""
 
     def new(name: str) -> BankStore:
-        store = BankStore.create(tmp_path / name, "acme/calc")
+        store = BankStore.create(tmp_path / name, "acme/core")
         prepare(store, settings(), load(tasks))
         accept(store, GOOD)
         return store
@@ -174,12 +174,12 @@ def test_a_holdout_that_is_not_sealed_is_refused(make, tasks, calc, tmp_path):
     with pytest.raises(TaskError, match="run `valve split TASKS`"):
         evaluation(store, calc)
     assert holdout_of(store, found) == found.split.holdout.tasks
-    other = BankStore.create(tmp_path / "judged", "acme/calc")
+    other = BankStore.create(tmp_path / "judged", "acme/core")
     panel = Panel(tasks=found.split.holdout.tasks[:1])
     other.append(PanelFixed(panel=panel))
     with pytest.raises(TaskError, match="is a task of its panel"):
         holdout_of(other, found)
-    taught = BankStore.create(tmp_path / "taught", "acme/calc")
+    taught = BankStore.create(tmp_path / "taught", "acme/core")
     taught.append(Proposed(proposal=Proposal(task_id=found.split.holdout.tasks[1].instance_id, reason="nothing")))
     with pytest.raises(TaskError, match="taught this bank something"):
         holdout_of(taught, found)
@@ -187,7 +187,7 @@ def test_a_holdout_that_is_not_sealed_is_refused(make, tasks, calc, tmp_path):
 
 def test_what_was_read_is_neither_learned_from_nor_judged_on_without_its_split(tasks, calc, tmp_path, installed):
     """Step 0 is evaluated before anything is learned; then somebody drops the split."""
-    store = BankStore.create(tmp_path / "bank", "acme/calc")
+    store = BankStore.create(tmp_path / "bank", "acme/core")
     evaluation(store, tasks).run([Frozen(0)])
     held = {t.instance_id for t in load(tasks).split.holdout.tasks}
     everything: TaskSet = load(calc)

@@ -193,7 +193,7 @@ def test_a_bank_of_another_repository_is_refused(calc, evolve, tmp_path):
     BankStore.create(tmp_path / "bank", "someone/else")
     done = evolve(tmp_path / "bank", check=False)
     assert done.returncode == 2
-    assert "is the bank of someone/else, the tasks are about acme/calc" in done.stderr
+    assert "is the bank of someone/else, the tasks are about acme/core" in done.stderr
 
 
 def test_a_panel_that_leaves_nothing_is_refused(evolve, tmp_path):
