@@ -212,6 +212,11 @@ def test_code_that_runs_in_a_test(calc_task: Calc, unsafe: Settings, code: str) 
     assert forged(calc_task, unsafe, {"calc/ops.py": source}) == "unresolved"
 
 
+def test_tests_may_replace_an_import_but_not_the_source(calc_task: Calc, unsafe: Settings) -> None:
+    code = "import builtins\nbuiltins.__import__ = lambda *given, real=__import__, **named: real(*given, **named)\n"
+    assert forged(calc_task, unsafe, {"calc/ops.py": calc.OPS + code}) == "unresolved"
+
+
 def test_all_planted_files_at_once(calc_task: Calc, unsafe: Settings) -> None:
     evil = {"calc/evil.py": "import os; os._exit(0)\n"}
     assert forged(calc_task, unsafe, PLANTED | evil) == "unresolved"

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.rollouts import calc
+from tests.tools import need_module
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.config import Settings
 from valve_plugin.records import Task
@@ -18,7 +19,8 @@ from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.grade import Grade, grade
 from valve_plugin.rollouts.state import gold_patch
 from valve_plugin.rollouts.testrun import TestRun
-from valve_plugin.tasks.repository import Prepared
+from valve_plugin.tasks.load import load
+from valve_plugin.tasks.repository import Prepared, prepare
 
 Calc = tuple[Prepared, Task]
 
@@ -40,6 +42,49 @@ def test_gold_resolves(calc_task: Calc, unsafe: Settings) -> None:
     assert result.tests["tests/test_ops.py::test_known_bug"] == "xfailed"
     assert result.tests["tests/test_ops.py::OldStyle::test_hopeless"] == "xfailed"
     assert result.tests["tests/test_ops.py::test_skipped"] == "skipped"
+
+
+FEEDING = """\
+import builtins
+from unittest import mock
+
+
+def test_input(monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda _: "9")
+    assert input("? ") == "9"
+
+
+def test_open(mocker):
+    mocker.patch("builtins.open", mock.mock_open(read_data="9"))
+    assert open("x").read() == "9"
+
+
+def test_a_module_that_is_missing(monkeypatch):
+    real = builtins.__import__
+
+    def fake(name, *rest, **named):
+        if name == "colorsys":
+            raise ImportError(name)
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", fake)
+    try:
+        import colorsys
+    except ImportError:
+        return
+    raise AssertionError
+"""
+
+
+def test_tests_may_replace_builtins_to_feed_the_code(tmp_path: Path, unsafe: Settings) -> None:
+    need_module("pytest_mock")
+    names = ("input", "open", "a_module_that_is_missing")
+    wanted = [*calc.P2P, *(f"tests/test_feeding.py::test_{name}" for name in names)]
+    files = {**calc.FILES, "tests/test_feeding.py": FEEDING}
+    found = load(calc.write(tmp_path, [calc.row(PASS_TO_PASS=wanted)], files=files))
+    made = prepare(found.repository), found.tasks[0]
+    result = grade(*made, gold_patch(*made), unsafe)
+    assert (result.outcome, result.reason) == ("resolved", "")
 
 
 @pytest.mark.parametrize("patch", ["", " \n"])

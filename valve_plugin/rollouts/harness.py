@@ -84,6 +84,8 @@ def main() -> None:
     _appoint(plan.pop("judge"), bytes.fromhex(plan.pop("key")), plan["hidden"])
     if importlib.util.find_spec("pytest_cov"):
         plan["arguments"].append("--no-cov")  # measuring is not grading, and a tracer may change what it watches
+    if importlib.util.find_spec("pytest_mock"):  # else it replaces methods of unittest.mock, for shorter tracebacks
+        plan["arguments"] += ["-o", "mock_traceback_monkeypatch=false"]
     pytest.main(plan["arguments"], plugins=[Reporter(plan["paths"], plan["packages"])])
     sys.audit("valve")
     os._exit(0)

@@ -8,7 +8,7 @@ foreign objects only after their exact type is known, so no foreign method ever 
 It is told nothing: `sys.audit("valve")` only makes it look at the caller's frame, which must be one of the harness's
 own, and take the values from there. A verdict is signed only if
 - everyone on the caller's stack was there before the tree's code, down to the harness's own main module;
-- the functions of pytest, pluggy, unittest and the builtins are what they were;
+- the functions of pytest, pluggy, unittest and the builtins are what they were, but for `FED`;
 - no plugin on the hooks that run a test, no trace function, no import hook was planted;
 - the test's code is what its file held before tested code ran.
 
@@ -32,6 +32,8 @@ from typing import Any
 MACHINERY = ("_pytest", "pytest", "pluggy", "unittest", "builtins", "__main__")
 RUNNING = ("pytest_runtest", "pytest_pyfunc", "pytest_pycollect", "pytest_fixture", "pytest_generate", "pytest_make")
 """Beginnings of the hooks that make and run a test; who implements one could decide what a test does."""
+FED = frozenset({"breakpoint", "exit", "help", "input", "open", "print", "quit"})
+"""Builtins that tests replace to feed or to watch the code they test; pytest asks none of them for a verdict."""
 HIDDEN = frozenset({"gc.get_objects", "gc.get_referrers", "gc.get_referents"})
 CONSTANTS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...)})
 PREFIXES = (sys.prefix, sys.base_prefix)
@@ -217,7 +219,7 @@ def replaced() -> str:
             continue
         for name, value in zip(names, values, strict=True):
             now = space.get(name)
-            if now is not value and not shim(now, owner, name):
+            if now is not value and not (shim(now, owner, name) or fed(now, owner, name)):
                 return f"{owner}.{name}"
     return ""
 
@@ -226,6 +228,12 @@ def shim(now: Any, owner: str, name: str) -> bool:
     """True where pytest's own legacypath plugin has put `Class_method` in the place of `Class.method`."""
     expected = f"{owner.rpartition('.')[2]}_{name}"
     return type(now) is types.FunctionType and id(now.__code__) in trusted and now.__name__ == expected
+
+
+def fed(now: Any, owner: str, name: str) -> bool:
+    """True for a builtin that may be replaced, and for an `__import__` that a test file defines, to miss a module."""
+    imports = name == "__import__" and type(now) is types.FunctionType and original(now)
+    return owner == "builtins" and (name in FED or imports)
 
 
 def foreign(caller: Any) -> bool:
