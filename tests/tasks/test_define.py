@@ -40,6 +40,8 @@ def test_a_definition_is_a_snapshot_and_is_kept_while_it_holds(tmp_path: Path, d
     assert Path(first.source.removeprefix("path:"), "calc/ops.py").read_text() == calc.OPS
     kept = Repository(**{f: getattr(first, f) for f in first.__struct_fields__} | {"cpu_seconds": 7})
     assert define("acme/calc", files, out, known=kept, **options) is kept  # type: ignore[arg-type]
+    fewer = define("acme/calc", files, out, known=kept, ignored=["tests/test_other.py"], **options)  # type: ignore[arg-type]
+    assert fewer.pytest_args[-1] == "--ignore=tests/test_other.py"
     changed = [*files, ("new.py", "100755", b"")]
     second = define("acme/calc", changed, out, known=kept, **options)  # type: ignore[arg-type]
     assert second.source != first.source
@@ -59,5 +61,7 @@ def test_metadata_is_left_where_an_installation_would(tmp_path: Path, data_dir: 
 def test_refusals_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"no test file found; expected a directory tests/ or"):
         define("acme/calc", [("a.py", "100644", b"")], tmp_path / "out")
+    with pytest.raises(TaskError, match=r"--ignore tests/x: nothing there; expected a path of the source tree"):
+        define("acme/calc", read_source(str(tree(tmp_path))), tmp_path / "out", ignored=["tests/x"])
     with pytest.raises(TaskError, match=r"expected a virtual environment, like \.venv"):
         define("acme/calc", read_source(str(tree(tmp_path))), tmp_path / "out", python=str(tmp_path))

@@ -33,6 +33,10 @@ With = Annotated[
     list[str],
     typer.Option("--with", metavar="PACKAGE", help="A requirement of the tests that was not found; may be repeated."),
 ]
+Ignore = Annotated[
+    list[str],
+    typer.Option("--ignore", metavar="TESTS", help="Tests to leave out, a file or directory; may be repeated."),
+]
 TaskWorkers = Annotated[
     int, typer.Option("--workers", min=1, metavar="N", help="Candidates tried at the same time. Default: 1.")
 ]
@@ -46,6 +50,7 @@ def add(group: typer.Typer) -> None:
             "valve tasks generate --n 20                       # bugs in the checkout you are in",
             "valve tasks generate ../lib --python ../lib/.venv --n 50 --workers 2",
             "valve tasks generate pypi:tomlkit==0.13.2 --repo python-poetry/tomlkit --n 20",
+            "valve tasks generate --ignore tests/integration   # without the slow ones",
             "valve tasks generate --n 20 --issue-model openai/gpt-5.5-mini",
         ),
     )(generate)
@@ -59,6 +64,7 @@ def generate(
     out: Out = "",
     python: Python = "",
     with_: With = [],  # noqa: B006 (Typer copies it)
+    ignore: Ignore = [],  # noqa: B006
     workers: TaskWorkers = 1,
     issue_model: Annotated[
         str, typer.Option("--issue-model", metavar="MODEL", help="Let this model word the issues. Default: no model.")
@@ -91,7 +97,9 @@ def generate(
     with make.unpacked(files) as tree:
         found = smith.candidates(tree, lambda file: skip(file, roots), seed, workers)
     output.note(f"{len(found)} candidate bugs")
-    repository = make.define_in(directory, name, files, command, python=python, requirements=with_, say=output.note)
+    repository = make.define_in(
+        directory, name, files, command, python=python, requirements=with_, ignored=ignore, say=output.note
+    )
     prepared, ground = make.survey(directory, repository, command, sandbox, output.note, workers)
     tried_all: list[Tried] = []
     meter = Meter(n)

@@ -11,7 +11,7 @@ import typer
 from valve_plugin.cli import output
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
-from valve_plugin.cli.tasks_generate import Python, Repo, TaskWorkers, With, repository_name
+from valve_plugin.cli.tasks_generate import Ignore, Python, Repo, TaskWorkers, With, repository_name
 
 if TYPE_CHECKING:
     from valve_plugin.tasks.generate import Tried
@@ -44,6 +44,7 @@ def mine(
     ] = "",
     python: Python = "",
     with_: With = [],  # noqa: B006 (Typer copies it)
+    ignore: Ignore = [],  # noqa: B006
     workers: TaskWorkers = 1,
     unsafe_local: UnsafeLocal = False,
     json: Json = False,
@@ -67,8 +68,9 @@ def mine(
     sandbox = sandboxes.choose(Settings(unsafe_local=unsafe_local))
     repository = history.git_dir(Path(path))
     head = history.resolve(repository, "HEAD")
+    files = read_head(Path(path), head)
     definition = make.define_in(
-        directory, name, read_head(Path(path), head), _COMMAND, python=python, requirements=with_, say=output.note
+        directory, name, files, _COMMAND, python=python, requirements=with_, ignored=ignore, say=output.note
     )
     found = mining.find(repository, head, definition.test_roots, commits)
     output.note(

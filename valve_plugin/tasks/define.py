@@ -26,6 +26,7 @@ CPU_SECONDS = 300
 # What only makes sense in the project's own set-up is switched off: options of plugins that are not installed,
 # coverage, doctests of everything; warnings as errors, which newer versions of anything trip over.
 PYTEST_ARGS = ("-o", "addopts=", "-o", "required_plugins=", "-o", "filterwarnings=")
+_IGNORE = "--ignore="
 _SNAPSHOT, _HALF = "source-", ".source-half"
 
 
@@ -64,6 +65,7 @@ def define(
     *,
     python: str = "",
     requirements: Sequence[str] = (),
+    ignored: Sequence[str] = (),
     known: Repository | None = None,
     say: Say = lambda _: None,
 ) -> Repository:
@@ -73,10 +75,11 @@ def define(
         name: what rows will call it.
         python: an existing virtual environment, or its interpreter; empty: one is made from the project's metadata.
         requirements: what the tests need beyond what is found.
+        ignored: files and directories of tests that are not run.
         known: an earlier answer, given again where it still holds.
 
     Raises:
-        TaskError: there are no tests, or the environment has no pytest.
+        TaskError: there are no tests, none of that name to ignore, or the environment has no pytest.
         InfrastructureError: the requirements cannot be installed.
     """
     contents = {path: content for path, mode, content in files if mode != "120000"}
@@ -84,16 +87,17 @@ def define(
     if not project.test_roots:
         raise TaskError(f"{name}: no test file found; expected a directory tests/ or files called test_*.py")
     say(f"source in {' and '.join(project.source_roots)}, tests in {' and '.join(project.test_roots)}")
+    left_out = _ignoring(ignored, contents)
     where = _snapshot(out, [*files, *_metadata(project, contents)])
     venv = str(_existing(python)) if python else ""
-    if known and _still_holds(known, name, where, venv, requirements):
+    if known and _still_holds(known, name, where, venv, requirements, left_out):
         return known
     base = Repository(
         name=name,
         source=f"path:{where}",
         source_roots=project.source_roots,
         test_roots=project.test_roots,
-        pytest_args=(*PYTEST_ARGS, *_import_mode(contents)),
+        pytest_args=(*PYTEST_ARGS, *_import_mode(contents), *left_out),
         cpu_seconds=CPU_SECONDS,
     )
     if venv:
@@ -154,10 +158,23 @@ def resolve(python: Path, runtime: Sequence[str], needed: Sequence[str], say: Sa
         return _resolved(interpreter, [*runtime, *kept])
 
 
-def _still_holds(known: Repository, name: str, where: Path, venv: str, requirements: Iterable[str]) -> bool:
+def _still_holds(
+    known: Repository, name: str, where: Path, venv: str, requirements: Iterable[str], left_out: Sequence[str]
+) -> bool:
     there = {requirement_name(pin) for pin in known.requirements}
     more = {requirement_name(r) for r in requirements}
-    return (known.name, known.source, known.environment) == (name, f"path:{where}", venv) and more <= there
+    ignoring = [word for word in known.pytest_args if word.startswith(_IGNORE)]
+    same = (known.name, known.source, known.environment) == (name, f"path:{where}", venv)
+    return same and more <= there and ignoring == list(left_out)
+
+
+def _ignoring(paths: Sequence[str], files: Iterable[str]) -> list[str]:
+    """Return pytest's arguments that leave these files and directories of the tree out."""
+    there = {str(place) for path in files for place in (PurePosixPath(path), *PurePosixPath(path).parents)}
+    words = [str(PurePosixPath(path)) for path in paths]
+    if missing := [word for word in words if word not in there]:
+        raise TaskError(f"--ignore {missing[0]}: nothing there; expected a path of the source tree, like tests/slow")
+    return [_IGNORE + word for word in words]
 
 
 def _resolved(python: Path, requirements: Sequence[str]) -> tuple[str, ...]:

@@ -74,7 +74,15 @@ class Made(NamedTuple):
 
 
 def define_in(
-    out: Path, name: str, files: Sequence[File], command: str, *, python: str, requirements: Sequence[str], say: Say
+    out: Path,
+    name: str,
+    files: Sequence[File],
+    command: str,
+    *,
+    python: str,
+    requirements: Sequence[str],
+    say: Say,
+    ignored: Sequence[str] = (),
 ) -> Repository:
     """Return the definition in `out`, made unless it is there and still holds.
 
@@ -89,7 +97,7 @@ def define_in(
         known = read(out / FILE_NAME) if folder.made_by(out).partition(" --")[0] == command else None
     except TaskError:
         known = None  # damaged: made again
-    found = define(name, files, out, python=python, requirements=requirements, known=known, say=say)
+    found = define(name, files, out, python=python, requirements=requirements, ignored=ignored, known=known, say=say)
     if found is not known:
         (out / ROWS_NAME).unlink(missing_ok=True)  # about other source
         folder.write_definition(out, found, command)
