@@ -150,7 +150,9 @@ def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
     try:
         return convert(merged, Settings, where=where)
     except RecordError as e:
-        raise ConfigError(f"{_mismatch(e, merged, where)}; docs/configuration.md lists the settings") from e
+        raise ConfigError(
+            f"{_mismatch(e, merged, where)}; the page Settings of the documentation lists them all"
+        ) from e
 
 
 def read_file(path: Path) -> dict[str, Any]:

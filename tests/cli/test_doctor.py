@@ -62,7 +62,7 @@ def machine(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def forget() -> None:
     """Forget what this process found out about the machine's tools."""
     engine.fails.cache_clear()
-    sandbox._bubblewrap_fails.cache_clear()
+    sandbox.bubblewrap_fails.cache_clear()
 
 
 def tools(machine: Path, *names: str) -> None:
@@ -393,6 +393,17 @@ def test_the_sandbox_is_tried_for_real(data_dir: Path) -> None:
         "environment variables",
         "outliving their end",
     ]
+
+
+@pytest.mark.parametrize("data", ["data", "deep/er/data"])
+def test_looking_leaves_nothing(project: Path, monkeypatch: pytest.MonkeyPatch, valve: Run, data: str) -> None:
+    need("bwrap")
+    forget()
+    monkeypatch.setenv("VALVE_DATA", data)
+    before = sorted(project.rglob("*"))
+    assert "bubblewrap: no network" in valve("doctor", code=None)
+    assert sorted(project.rglob("*")) == before
+    assert os.environ["VALVE_DATA"] == data
 
 
 def test_settings_and_task_texts_cannot_steer_the_terminal() -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from valve_plugin import errors
-from valve_plugin.cli import output
+from valve_plugin.cli import app, output
 
 HOSTILE = st.text(st.one_of(st.characters(), st.sampled_from("\x1b\x9b\x9d[]m;0123456789\x07\\\u202e\u200b\r")))
 
@@ -49,6 +51,21 @@ def test_what_is_left_of_control_sequences(raw: str, seen: str) -> None:
 @given(HOSTILE)
 def test_an_error_is_one_line(text: str) -> None:
     assert "\n" not in output.one_line(text)
+
+
+@pytest.mark.parametrize("command", ["", "init", "doctor", "evolve x", "tasks list", "bank list", "report", "gate"])
+def test_a_directory_that_was_removed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setenv("PWD", str(gone))
+    gone.rmdir()
+    done = CliRunner().invoke(app, command.split())
+    assert (
+        done.stderr == f"valve: {gone} is gone: it was removed after this shell went there; `cd` to one that exists\n"
+    )
+    assert done.exit_code == 2
+    assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0, "help needs no directory"
 
 
 CODES = [

@@ -197,12 +197,15 @@ def test_a_bank_of_another_repository_is_refused(calc, evolve, tmp_path):
 
 
 def test_a_panel_that_leaves_nothing_is_refused(evolve, tmp_path):
-    done = evolve(tmp_path / "bank", "--panel-size", "14", check=False)
+    bank = tmp_path / "bank"
+    done = evolve(bank, "--panel-size", "14", check=False)
     assert done.returncode == 2
     assert "nothing would be left to learn from" in done.stderr
+    assert not bank.exists(), "refused before a bank is made"
 
 
 def test_no_model_is_said_before_anything_runs(calc, tmp_path):
     done = library.valve("evolve", calc, "--bank", tmp_path / "bank", check=False)
     assert done.returncode == 2
     assert "no model is named" in done.stderr
+    assert not (tmp_path / "bank").exists()

@@ -162,7 +162,7 @@ class TestInTheSandbox:
 def test_without_a_sandbox_the_check_is_refused_unless_allowed(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "_bubblewrap_fails", lambda: "bwrap is not on PATH")
+    monkeypatch.setattr(sandbox, "bubblewrap_fails", lambda: "bwrap is not on PATH")
     project.run(FIX, check=QUICK)
     assert project.attempt().outcome == "ungraded"
     assert "bwrap is not on PATH" in project.attempt().reason

@@ -139,7 +139,7 @@ def test_it_is_refused_without_yolo_or_sandbox_or_files(
     agent.config = type("Config", (), {**agent.config.model_dump(), "mode": "confirm"})()
     instrument(agent, settings={"attempts": 3}).run("the task")
     assert "add -y" in capsys.readouterr().err
-    monkeypatch.setattr(sandbox, "_bubblewrap_fails", lambda: "bwrap is not on PATH")
+    monkeypatch.setattr(sandbox, "bubblewrap_fails", lambda: "bwrap is not on PATH")
     agent = project.run(FIX, attempts=3)
     assert "bwrap is not on PATH" in capsys.readouterr().err
     assert agent.messages == []

@@ -222,7 +222,7 @@ def test_a_broken_host_is_errored_and_not_remembered(
 
 
 def test_no_sandbox_is_errored(calc_task: Calc, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandboxes, "_bubblewrap_fails", lambda: "it is not installed")
+    monkeypatch.setattr(sandboxes, "bubblewrap_fails", lambda: "it is not installed")
     result = grade(*calc_task, gold_patch(*calc_task), Settings())
     assert result.outcome == "errored"
     assert "--unsafe-local" in result.reason

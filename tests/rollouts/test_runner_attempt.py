@@ -178,7 +178,7 @@ def test_what_cannot_be_run_is_refused(taskset: TaskSet, monkeypatch: pytest.Mon
     stranger = msgspec.structs.replace(taskset.tasks[0], repo="acme/other")
     with pytest.raises(TaskError, match="acme/other"):
         _attempt(stranger)
-    monkeypatch.setattr(sandbox, "_bubblewrap_fails", lambda: "it was taken away")
+    monkeypatch.setattr(sandbox, "bubblewrap_fails", lambda: "it was taken away")
     with pytest.raises(SandboxError, match="--unsafe-local"):
         _attempt(taskset.tasks[0])
 

@@ -285,13 +285,13 @@ def test_works_from_threads_at_once(sandbox: Sandbox, calc_task: tuple[Prepared,
 
 def test_without_bubblewrap_it_refuses_or_runs_plainly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    sandboxes._bubblewrap_fails.cache_clear()
+    sandboxes.bubblewrap_fails.cache_clear()
     try:
         with pytest.raises(SandboxError, match="apt-get install bubblewrap"):
             sandboxes.choose(Settings())
         assert isinstance(sandboxes.choose(Settings(unsafe_local=True)), UnsafeLocal)
     finally:
-        sandboxes._bubblewrap_fails.cache_clear()
+        sandboxes.bubblewrap_fails.cache_clear()
 
 
 def test_a_bubblewrap_that_does_not_work_here_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -299,12 +299,12 @@ def test_a_bubblewrap_that_does_not_work_here_says_so(monkeypatch: pytest.Monkey
     fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    sandboxes._bubblewrap_fails.cache_clear()
+    sandboxes.bubblewrap_fails.cache_clear()
     try:
         with pytest.raises(SandboxError, match="No permissions to create new namespace"):
             sandboxes.choose(Settings())
     finally:
-        sandboxes._bubblewrap_fails.cache_clear()
+        sandboxes.bubblewrap_fails.cache_clear()
 
 
 def _running(command: str) -> list[psutil.Process]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,13 @@ def test_damaged_files_are_refused(tmp_path: Path, name: str, content: bytes, sa
 
 
 def test_what_is_nothing_is_refused(tmp_path: Path) -> None:
+    for name, text, told in (
+        ("x.py", "import x\n", "not a file of rows; expected .jsonl, .json or .parquet, one JSON object a line"),
+        ("empty.jsonl", "\n", "holds no row; expected one JSON object a line"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(TaskError, match=f"^{re.escape(f'{tmp_path / name}: {told}')}$"):
+            read_rows(str(tmp_path / name), "train")
     with pytest.raises(TaskError, match="no such file; expected"):
         read_rows(str(tmp_path / "rows.jsonl"), "train")
     pytest.importorskip("datasets")

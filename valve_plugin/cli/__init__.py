@@ -7,6 +7,7 @@ process imports all of them.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -32,6 +33,8 @@ class Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command inside the error boundary."""
         with output.boundary():
+            if not set(ctx.help_option_names) & set(ctx.args):
+                _require_here()
             return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -41,6 +44,21 @@ class Group(TyperGroup):
             if listed:
                 with formatter.section(section):
                     formatter.write_dl([(c.name, c.get_short_help_str(limit=70)) for c in listed])
+
+
+def _require_here() -> None:
+    """Refuse to start in a directory that somebody removed: nothing can be found from there.
+
+    Raises:
+        ConfigError: it is gone.
+    """
+    from valve_plugin.errors import ConfigError
+
+    try:
+        os.getcwd()
+    except OSError as e:
+        gone = os.environ.get("PWD", "the current directory")
+        raise ConfigError(f"{gone} is gone: it was removed after this shell went there; `cd` to one that exists") from e
 
 
 def _section(command: Any) -> str:

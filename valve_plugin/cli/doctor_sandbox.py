@@ -7,8 +7,10 @@ import secrets
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,17 +38,16 @@ sleep 0.5
 
 @row("sandbox")
 def _sandbox(place: Place) -> Found:
-    from valve_plugin.errors import SandboxError
-    from valve_plugin.rollouts.sandbox import choose
+    from valve_plugin.rollouts.sandbox import bubblewrap_fails, choose
 
     settings = place.settings
     if settings.sandbox not in ("auto", "bwrap"):
         return Found("ok", f"{settings.sandbox}, as set: tasks need an image")
-    try:
-        box = choose(settings)
-    except SandboxError as e:
-        return Found("failed", str(e), _sandbox_fix())
-    return _tried(box)
+    reason = bubblewrap_fails()
+    if reason and not settings.unsafe_local:
+        text = f"unattended rollouts need one, and bubblewrap does not work here: {reason}; --unsafe-local does without"
+        return Found("failed", text, _sandbox_fix())
+    return _tried(choose(settings))
 
 
 def _sandbox_fix() -> str:
@@ -101,31 +102,58 @@ def escapes(box: Sandbox) -> list[str]:
     Raises:
         SandboxError: it does not start.
     """
-    from valve_plugin.bank.paths import data_dir
-    from valve_plugin.rollouts import workspace as workspaces
-    from valve_plugin.rollouts.limits import Limits
-
     word, sleep = secrets.token_hex(16), f"{600 + secrets.randbelow(10**6) / 10**6:.6f}"
-    data_dir().mkdir(parents=True, exist_ok=True)
-    canary = data_dir() / f"doctor-{os.getpid()}"
-    canary.write_text(f"file {word}\n")
     os.environ["VALVE_DOCTOR_CANARY"] = f"environment {word}"
     other = subprocess.Popen(["sleep", "120"])  # its environment, unlike ours, is as it was when it started
     try:
-        with socket.create_server(("127.0.0.1", 0)) as server, workspaces.empty() as place:
-            command = _TRY.format(port=server.getsockname()[1], path=canary, sleep=sleep)
-            said = box.run(command, place, limits=Limits(wall_seconds=60)).output.decode("utf-8", "replace")
-        got = [what for what in ("network",) if f"got: {what}" in said]
-        if f"file {word}" in said or canary.read_text() != f"file {word}\n":
-            got.append("files of this machine")
-        if f"environment {word}" in said:
-            got.append("environment variables")
+        with _user_data() as data:
+            said, changed = _try(box, data / f"doctor-{os.getpid()}", word, sleep)
     finally:
         other.kill()
         other.wait()
         del os.environ["VALVE_DOCTOR_CANARY"]
+    reached = {
+        "network": "got: network" in said,
+        "files of this machine": f"file {word}" in said or changed,
+        "environment variables": f"environment {word}" in said,
+        "outliving their end": _outlived(sleep),
+    }
+    return [what for what, got in reached.items() if got]
+
+
+def _try(box: Sandbox, canary: Path, word: str, sleep: str) -> tuple[str, bool]:
+    """Return what a command that tries to get out said, and whether it changed a file of this machine."""
+    from valve_plugin.rollouts import workspace as workspaces
+    from valve_plugin.rollouts.limits import Limits
+
+    canary.write_text(f"file {word}\n")
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server, workspaces.empty() as place:
+            command = _TRY.format(port=server.getsockname()[1], path=canary, sleep=sleep)
+            said = box.run(command, place, limits=Limits(wall_seconds=60)).output.decode("utf-8", "replace")
+        return said, canary.read_text() != f"file {word}\n"
+    finally:
         canary.unlink(missing_ok=True)
-    return got + (["outliving their end"] if _outlived(sleep) else [])
+
+
+@contextmanager
+def _user_data() -> Iterator[Path]:
+    """Yield the user data directory; where there is none yet, one beside it that is gone afterwards."""
+    from valve_plugin.bank.paths import data_dir
+
+    where = data_dir()
+    if where.exists():
+        yield where
+        return
+    before = os.environ.get("VALVE_DATA")
+    above = next(folder for folder in where.parents if folder.exists())
+    with tempfile.TemporaryDirectory(prefix=".valve-doctor-", dir=above) as place:
+        os.environ["VALVE_DATA"] = place
+        try:
+            yield Path(place)
+        finally:
+            del os.environ["VALVE_DATA"]
+            os.environ.update({"VALVE_DATA": before} if before is not None else {})
 
 
 def _outlived(sleep: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -50,7 +50,7 @@ NoEarlyStop = Annotated[
 ]
 
 _LAST_TASKS = "tasks"
-MAKE_TASKS = "`valve tasks generate` or `valve tasks import` makes one: docs/tasks.md"
+MAKE_TASKS = "`valve tasks generate`, `valve tasks import` and `valve tasks mine` make one"
 
 
 class Run(NamedTuple):
@@ -94,9 +94,10 @@ def running(
 
     Loads the task set, opens or creates its bank, prepares the repository, fixes the panel if none is fixed.
     """
+    from valve_plugin.evolve.setup import can_prepare
     from valve_plugin.evolve.setup import prepare as fix_panel
 
-    with holding(tasks, bank, given, simulate=simulate, observer=observer) as run:
+    with holding(tasks, bank, given, simulate=simulate, observer=observer, fits=can_prepare) as run:
         stream = fix_panel(run.store, run.settings, run.taskset, new_epoch=new_epoch, gated=gated)
         _note_conditions(run.store, run.settings)
         yield run._replace(stream=stream)
@@ -104,10 +105,20 @@ def running(
 
 @contextmanager
 def holding(
-    tasks: str, bank: str, given: Mapping[str, Any], *, simulate: bool = False, observer: object = None
+    tasks: str,
+    bank: str,
+    given: Mapping[str, Any],
+    *,
+    simulate: bool = False,
+    observer: object = None,
+    fits: Callable[[BankStore | None, Settings, TaskSet], object] = lambda store, settings, taskset: None,
 ) -> Iterator[Run]:
-    """Set up a run that writes to the ledger but needs no panel; its stream is empty."""
-    from valve_plugin import plugins
+    """Set up a run that writes to the ledger but needs no panel; its stream is empty.
+
+    Args:
+        fits: refuses, by raising, what cannot be run; asked before a bank is made or anything is downloaded.
+    """
+    from valve_plugin import config, plugins
     from valve_plugin.rollouts import mini_config, sandbox
     from valve_plugin.tasks import folder
     from valve_plugin.tasks.image import here, placed
@@ -116,15 +127,19 @@ def holding(
 
     path = folder.find(tasks)
     taskset = load(path)
-    store = _open_or_create(bank, taskset)
+    given = {**given, "tasks": str(path.resolve())}
+    directory = _directory(bank, taskset)
+    settings, found = config.load(directory, given), _opened(directory)
+    _require_model(settings, simulate)
+    mini_config.require(settings.mini_config)
+    if all(here(task, settings) is None for task in taskset.tasks):
+        sandbox.choose(settings)
+    fits(found, settings, taskset)
+    store = found or _created(directory, taskset)
     with ExitStack() as stack:
-        settings = store.settings({**given, "tasks": str(path.resolve())})
+        settings = store.settings(given)
         if simulate:
             settings = stack.enter_context(simulation(taskset, settings))
-        _require_model(settings)
-        mini_config.require(settings.mini_config)
-        if all(here(task, settings) is None for task in taskset.tasks):
-            sandbox.choose(settings)  # refuse before anything is made
         stack.enter_context(store.lease())
         where = placed(prepare(taskset.repository, output.note), taskset.tasks[0], settings, output.note)
         sandbox.choose(settings, where.image)
@@ -174,17 +189,31 @@ def tasks_of(store: BankStore, given: str, settings: Settings) -> str:
     return found
 
 
-def _open_or_create(bank: str, taskset: TaskSet) -> BankStore:
+def _directory(bank: str, taskset: TaskSet) -> Path:
     from valve_plugin.bank.checkout import find
     from valve_plugin.bank.paths import locate
+
+    return locate(bank, find(Path.cwd()).folder, taskset.repository.name)
+
+
+def _opened(directory: Path) -> BankStore | None:
     from valve_plugin.bank.store import BankStore
 
-    directory = locate(bank, find(Path.cwd()).folder, taskset.repository.name)
     try:
-        store = BankStore.open(directory)
+        return _told(BankStore.open(directory))
     except BankNotFoundError:
-        store = BankStore.create(directory, taskset.repository.name, {"repo": taskset.repository.name})
-        output.note(f"made a bank for {taskset.repository.name}: {directory}")
+        return None
+
+
+def _created(directory: Path, taskset: TaskSet) -> BankStore:
+    from valve_plugin.bank.store import BankStore
+
+    store = BankStore.create(directory, taskset.repository.name, {"repo": taskset.repository.name})
+    output.note(f"made a bank for {taskset.repository.name}: {directory}")
+    return _told(store)
+
+
+def _told(store: BankStore) -> BankStore:
     for warning in store.warnings:
         output.note(f"valve: {warning}", style="yellow")
     return store
@@ -203,11 +232,11 @@ def _note_conditions(store: BankStore, settings: Settings) -> None:
         )
 
 
-def _require_model(settings: Settings) -> None:
+def _require_model(settings: Settings, simulate: bool) -> None:
     from valve_plugin.rollouts import mini_settings
 
     mini_settings.load()  # the default model and keys that mini keeps for its user; the extractor needs them too
-    if not settings.model and not os.environ.get("MSWEA_MODEL_NAME"):
+    if not simulate and not settings.model and not os.environ.get("MSWEA_MODEL_NAME"):
         raise ConfigError(
             "no model is named: give -c model=NAME (any litellm name), or set mini's default with "
             "`mini-extra config setup`; --simulate shows the loop without one"

@@ -35,16 +35,9 @@ def prepare(
         ConfigError: the bank is about another repository, or would change between gated and ungated unasked.
         TaskError: too few tasks for the panel, or the fixed panel is not in this task set.
     """
-    if store.bank.repo != taskset.repository.name:
-        raise ConfigError(
-            f"{store.dir} is the bank of {store.bank.repo}, the tasks are about {taskset.repository.name}; "
-            "name another bank with --bank DIR"
-        )
-    panel = store.panel()
-    if panel is None:
-        panel = choose_panel(settings, replace(taskset, tasks=tuple(_unread(store, taskset.tasks))))
+    panel = can_prepare(store, settings, taskset)
+    if store.panel() is None:
         store.append(PanelFixed(panel=panel))
-    panel_tasks(panel, taskset.tasks)  # all there, and what they were
     if gated:
         _declare(store, settings, panel, new_epoch)
     else:
@@ -52,6 +45,27 @@ def prepare(
     if taskset.split is None:
         return _unread(store, stream_of(panel, taskset.tasks))
     return stream_of(panel, [taskset.by_id[t.instance_id] for t in taskset.split.stream])  # never a holdout task
+
+
+def can_prepare(store: BankStore | None, settings: Settings, taskset: TaskSet) -> Panel:
+    """Return the panel that is fixed, or would be; nothing is written.
+
+    Args:
+        store: None where there is no bank yet.
+
+    Raises:
+        ConfigError: the bank is about another repository.
+        TaskError: too few tasks for the panel, or the fixed panel is not in this task set.
+    """
+    if store and store.bank.repo != taskset.repository.name:
+        raise ConfigError(
+            f"{store.dir} is the bank of {store.bank.repo}, the tasks are about {taskset.repository.name}; "
+            "name another bank with --bank DIR"
+        )
+    unread = _unread(store, taskset.tasks) if store else taskset.tasks
+    panel = (store and store.panel()) or choose_panel(settings, replace(taskset, tasks=tuple(unread)))
+    panel_tasks(panel, taskset.tasks)  # all there, and what they were
+    return panel
 
 
 def _declare(store: BankStore, settings: Settings, panel: Panel, new_epoch: bool) -> None:

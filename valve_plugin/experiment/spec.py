@@ -134,7 +134,7 @@ def read(path: Path) -> Experiment:
     try:
         experiment = convert(raw, Experiment, where=str(path))
     except RecordError as e:
-        raise ConfigError(f"{e}; docs/experiments.md explains the file") from e
+        raise ConfigError(f"{e}; the page Experiments of the documentation explains the file") from e
     for group, names in _names(experiment).items():
         if len(set(names)) < len(names):
             twice = next(n for n in names if names.count(n) > 1)

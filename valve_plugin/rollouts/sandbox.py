@@ -85,7 +85,7 @@ def choose(settings: Settings, image: Image | None = None) -> Sandbox:
         return Container(image)
     if settings.sandbox not in ("auto", "bwrap"):
         raise SandboxError(f"sandbox is {settings.sandbox!r}, and this is not a task with an image; use 'auto'")
-    reason = _bubblewrap_fails()
+    reason = bubblewrap_fails()
     if not reason:
         return Bubblewrap()
     if settings.unsafe_local:
@@ -247,7 +247,7 @@ def _parents(path: str) -> list[str]:
 
 
 @lru_cache(maxsize=1)
-def _bubblewrap_fails() -> str:
+def bubblewrap_fails() -> str:
     """Return why bubblewrap cannot be used on this machine, empty when it works; tried once per process."""
     bwrap = shutil.which("bwrap")
     missing = [tool for tool in ("bwrap", "prlimit", "setpriv") if shutil.which(tool) is None]

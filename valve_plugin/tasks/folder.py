@@ -42,7 +42,7 @@ def find(given: str) -> Path:
     there = ", ".join(path.name.replace("__", "/") for path in known()) or "none yet"
     raise TaskError(
         f"{given}: no such task directory, and no task set of that name in user data (there: {there}); "
-        "make one with `valve tasks generate`, `valve tasks import` or `valve tasks mine`: docs/tasks.md"
+        "`valve tasks generate`, `valve tasks import` and `valve tasks mine` make one"
     )
 
 

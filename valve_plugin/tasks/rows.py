@@ -18,6 +18,7 @@ Raw = dict[str, Any]
 _MAX_BYTES = 4_000_000_000
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _COLUMNS = ("instance_id", "patch", "problem_statement", "image_name", "base_commit", "created_at")
+_EXPECTED = ".jsonl, .json or .parquet"
 _TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 
 
@@ -39,9 +40,7 @@ def read_rows(given: str, split: str) -> list[Raw]:
         return _file(path)
     if _HUB_ID.fullmatch(given) and path.suffix not in (".json", ".jsonl", ".parquet"):
         return _data_set(given, split, on_disk=False)
-    raise TaskError(
-        f"{given}: no such file; expected .jsonl, .json, .parquet, a saved data set, or a hub id owner/name"
-    )
+    raise TaskError(f"{given}: no such file; expected {_EXPECTED}, a saved data set, or a hub id owner/name")
 
 
 def normalize(raw: Raw, repo: str) -> dict[str, Any]:
@@ -118,8 +117,16 @@ def _file(path: Path) -> list[Raw]:
         raise TaskError(str(e)) from e
     if path.suffix == ".json":
         return codec.decode(data, list[dict[str, Any]], where=str(path))
-    lines = enumerate(data.split(b"\n"), 1)
-    return [codec.decode(line, dict[str, Any], where=f"{path}, line {n}") for n, line in lines if line.strip()]
+    lines = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+    try:
+        found = [codec.decode(line, dict[str, Any], where=f"{path}, line {n}") for n, line in lines]
+    except RecordError as e:
+        if path.suffix == ".jsonl":
+            raise
+        raise TaskError(f"{path}: not a file of rows; expected {_EXPECTED}, one JSON object a line") from e
+    if not found:
+        raise TaskError(f"{path}: holds no row; expected one JSON object a line")
+    return found
 
 
 def _data_set(given: str, split: str, *, on_disk: bool) -> list[Raw]:
