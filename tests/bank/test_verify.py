@@ -195,7 +195,9 @@ def test_the_right_bank_in_other_bytes_is_found(bank_dir: Path) -> None:
 def test_a_panel_nobody_fixed_is_found(tmp_path: Path, data_dir: Path) -> None:
     store = BankStore.create(tmp_path, build.REPO)
     (tmp_path / "panel.json").write_bytes(pretty(build.PANEL))
-    assert [f.message for f in errors(store.dir)] == ["ledger.jsonl fixed no panel; remove this file"]
+    assert [f.message for f in errors(store.dir)] == [
+        "ledger.jsonl fixed no panel; `valve bank verify --repair` moves it aside"
+    ]
 
 
 def test_settings_that_cannot_be_read_are_found(bank_dir: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from valve_plugin import config
 from valve_plugin.bank import cache, files, ledger
 from valve_plugin.bank.cache import Head
 from valve_plugin.bank.lock import locked
@@ -33,6 +35,12 @@ ledger.jsonl -text -merge
 bank.json -text -merge
 panel.json -text -merge
 """
+
+
+_FILES = frozenset(
+    {ledger.FILE_NAME, cache.BANK_FILE, cache.PANEL_FILE, config.FILE_NAME, ".gitignore", ".gitattributes"}
+    | {".lock", ".lease", ".lease-holder"}
+)
 
 
 class Directory:
@@ -91,7 +99,7 @@ class Directory:
             BankCorruptError: the ledger was cut; nothing was touched.
         """
         cached, data = self.read_cache(), self.read_ledger()  # in this order: writers write them in the other
-        self._require_uncut(cached, data)
+        self.require_uncut(cached, data)
         torn = b"\n" in data and not data.endswith(b"\n")
         if torn:
             ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is touched
@@ -108,7 +116,7 @@ class Directory:
         """Under the lock: set aside what a killed write left after the last complete line; return the rest."""
         data = self.read_ledger()
         with suppress(BankError, RecordError):  # where it cannot be read it proves nothing
-            self._require_uncut(cache.read(self.bank), data)
+            self.require_uncut(cache.read(self.bank), data)
         end = data.rfind(b"\n") + 1
         if 0 < end < len(data):
             ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is touched
@@ -135,12 +143,13 @@ class Directory:
             if state.panel is not None:
                 _write_changed(self.panel, pretty(state.panel))
             files.write_atomic(self.bank, cache.render(state.bank, head))  # last: it says that both are current
-            for leftover in self.path.glob(".*.tmp"):  # of killed writes
-                leftover.unlink(missing_ok=True)
+            for leftover in self.path.glob(".*.tmp"):
+                if is_temporary(leftover.name):  # of killed writes
+                    leftover.unlink(missing_ok=True)
         except OSError as e:
             self._warn(f"{e}; the ledger has the entry, and the next write makes the file again")
 
-    def _require_uncut(self, cached: cache.State | None, data: bytes) -> None:
+    def require_uncut(self, cached: cache.State | None, data: bytes) -> None:
         """Refuse a ledger without the line `bank.json` names: that file is only written once the line is on disk."""
         lines = data.count(b"\n")
         if cached and 0 < lines <= cached.head.seq:  # without any line it is refused anyway
@@ -154,9 +163,7 @@ class Directory:
         except BankNotFoundError:
             return
         except BankCorruptError as e:  # too large to copy
-            side = self.bank.with_name(f"{self.bank.name}.aside-{os.urandom(6).hex()}")
-            os.replace(self.bank, side)
-            self._warn(f"{e}; it is kept as {side.name}")
+            self.move_aside(self.bank, str(e))
             return
         try:
             ours = known(cache.parse(data, str(self.bank)), history)
@@ -165,10 +172,34 @@ class Directory:
         if not ours:
             self._set_aside(self.bank, data, f"held what {self.ledger.name} does not say")
 
+    def keep_other(self, path: Path, wanted: bytes) -> None:
+        """Keep a copy of a file that is about to be written with other bytes."""
+        with suppress(BankNotFoundError):
+            data = files.read_limited(path, cache.MAX_BYTES, path.name)
+            if data != wanted:
+                self._set_aside(path, data, f"was not what {self.ledger.name} gives")
+
+    def move_aside(self, path: Path, why: str) -> None:
+        """Rename what is no file of a bank, whatever it is."""
+        side = path.with_name(f"{path.name}.aside-{os.urandom(6).hex()}")
+        with files.naming(path, "rename"):
+            os.rename(path, side)
+        self._warn(f"{why}; it is kept as {side.name}")
+
     def _set_aside(self, path: Path, data: bytes, why: str) -> None:
         side = path.with_name(f"{path.name}.aside-{digest_bytes(data)[:12]}")
         files.write_atomic(side, data)
         self._warn(f"{path}: {why}; those {len(data)} bytes are kept in {side.name}")
+
+
+def is_temporary(name: str) -> bool:
+    """Whether `files` names what it is about to rename like this."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{12}\.tmp", name) is not None
+
+
+def belongs(name: str) -> bool:
+    """Whether a bank directory has, or keeps, a file of this name."""
+    return name in _FILES or is_temporary(name) or ".aside-" in name
 
 
 def cut_short(lines: int, named: int) -> str:

@@ -138,17 +138,6 @@ class BankStore:
             history.chain.append((self.head, bank.hash))
             self._files.write_caches(history)
 
-    def repair(self) -> None:
-        """Write `bank.json` and `panel.json` again from the ledger, which is not touched.
-
-        Raises:
-            BankError: the ledger is damaged, or the directory cannot be written.
-        """
-        self._known()
-        with self._files.locked():
-            self._catch_up()
-            self._files.write_caches(self._known())
-
     def at(self, version: int) -> Bank:
         """Return the bank as it was after `version` accepts, replayed from the ledger.
 

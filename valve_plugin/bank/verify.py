@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from valve_plugin import config
 from valve_plugin.bank import cache, files, ledger
-from valve_plugin.bank.directory import Directory, cut_short, known
+from valve_plugin.bank.directory import Directory, belongs, cut_short, is_temporary, known
 from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.replay import History, Replay, replayed
 from valve_plugin.codec import decode, pretty
@@ -24,6 +24,7 @@ from valve_plugin.schemas import load as load_schema
 from valve_plugin.theory.receipt import recompute
 
 _REMADE = f"the next write makes it again from {ledger.FILE_NAME}"
+_MOVED = "`valve bank verify --repair` moves it aside"
 _MAX_PER_DOCUMENT = 5  # schema violations listed of one document
 
 
@@ -55,7 +56,7 @@ def verify(path: Path) -> list[Finding]:
         raise
     except BankError as e:
         return [_error(ledger.FILE_NAME, "", e)]
-    return [*_schemas(path, data), *_ledger(path, data), *_settings(path)]
+    return [*_schemas(path, data), *_ledger(path, data), *_settings(path), *_others(path)]
 
 
 def _ledger(path: Path, data: bytes) -> Iterator[Finding]:
@@ -131,7 +132,7 @@ def _panel_file(path: Path, state: Replay, level: Literal["error", "warning"]) -
         yield _error(name, "", e, _REMADE if isinstance(e, BankCorruptError) else "")
         return
     if state.panel is None:
-        yield Finding(level=level, file=name, place="", message=f"{ledger.FILE_NAME} fixed no panel; remove this file")
+        yield Finding(level=level, file=name, place="", message=f"{ledger.FILE_NAME} fixed no panel; {_MOVED}")
     elif data != pretty(state.panel):
         message = f"is not the panel that {ledger.FILE_NAME} fixed last; {_REMADE}"
         yield Finding(level=level, file=name, place="", message=message)
@@ -142,6 +143,18 @@ def _settings(path: Path) -> Iterator[Finding]:
         config.load(path)
     except ConfigError as e:
         yield _error(config.FILE_NAME, "", e, "correct the file, or restore it from git or a backup")
+
+
+def _others(path: Path) -> Iterator[Finding]:
+    """What killed writes left, and files of somebody else's: neither is read."""
+    names = sorted(entry.name for entry in path.iterdir())
+    for name in filter(is_temporary, names):
+        yield Finding(level="warning", file=name, place="", message="left by a killed write; the next write removes it")
+    strays = [name for name in names if not belongs(name)]
+    if strays:
+        more = f"and {len(strays) - 1} more are no files" if len(strays) > 1 else "is no file"
+        message = f"{more} of a bank; nothing reads what is not, it may stay"
+        yield Finding(level="warning", file=strays[0], place="", message=message)
 
 
 def _schemas(path: Path, data: bytes) -> Iterator[Finding]:

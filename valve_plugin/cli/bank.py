@@ -147,7 +147,7 @@ def verify(
         typer.Option("--tasks", metavar="TASKS", help="With --deep: task set of the panel. Default: the last used."),
     ] = "",
     repair: Annotated[
-        bool, typer.Option("--repair", help="First make bank.json and panel.json again from the ledger.")
+        bool, typer.Option("--repair", help="First make bank.json and panel.json again, keeping what was there.")
     ] = False,
     bank: BankDir = "",
     json: Json = False,
@@ -165,7 +165,10 @@ def verify(
 
     directory = bank_dir(bank)
     if repair:
-        open_bank(bank).repair()
+        from valve_plugin.bank.repair import repair as mend
+
+        for line in mend(directory):
+            output.note(f"valve: {line}", style="yellow")
     receipt = None
     if deep:
         from valve_plugin.report.receipts import examine as recompute
