@@ -139,10 +139,14 @@ TOY = (
 
 
 def toy_site(site: Path) -> Path:
-    """Make `site` a directory with the toy plugin as an installed distribution, for PYTHONPATH; return it."""
+    """Make `site` a directory with the toy plugin as an installed distribution, for PYTHONPATH; return it.
+
+    `phases:Phases` is there too, for who names it.
+    """
     info = site / "toy-1.0.dist-info"
     info.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("toy.py"), site)
+    for plugin in ("toy.py", "phases.py"):
+        shutil.copy(Path(__file__).with_name(plugin), site)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[minisweagent.plugins]\ntoy = toy\n")
     return site
