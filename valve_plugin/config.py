@@ -103,12 +103,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Where unattended commands run. auto: in the task's image where it is on this machine, else in bubblewrap."""
     keep_history: bool = False
     """Leave the image's git history in the agent's copy, as SWE-smith does: its parent commit shows the fix."""
-    budget_usd: Annotated[float, Meta(ge=0)] = 0.0
-    """USD one run of `valve evolve` or `valve gate` may spend; 0: no limit."""
-    max_rollouts: Count = 0
-    """Rollouts one run may start; 0: no limit. Those that ran before cost nothing."""
-    max_hours: Annotated[float, Meta(ge=0)] = 0.0
-    """Hours of wall clock after which one run starts nothing new; 0: no limit."""
+    budget_usd: Annotated[float, Meta(gt=0)] | None = None
+    """USD one run of `valve evolve` or `valve gate` may spend; unset: no limit. 0 is refused: nothing could run."""
+    max_rollouts: Positive | None = None
+    """Rollouts one run may start; unset: no limit. Those that ran before cost nothing."""
+    max_hours: Annotated[float, Meta(gt=0)] | None = None
+    """Hours of wall clock after which one run starts nothing new; unset: no limit."""
     run_ahead: Annotated[int, Meta(ge=0, le=100)] = 0
     """Next tasks of the stream that idle workers may attempt meanwhile. An accept wastes what it changes, so: none."""
     unsafe_local: bool = False
@@ -245,10 +245,13 @@ def _mismatch(error: RecordError, merged: Mapping[str, Any], where: str) -> str:
 
 def _expected(name: str) -> str:
     wanted = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"][name]
+    unset = "; leave it out for no limit" if "anyOf" in wanted else ""
+    wanted = wanted.get("anyOf", [wanted])[0]
     if "enum" in wanted:
         return f"one of {', '.join(wanted['enum'])}"
     bounds = [f"at {word} {wanted[key]}" for key, word in (("minimum", "least"), ("maximum", "most")) if key in wanted]
-    return f"{_KINDS[wanted['type']]} {'of ' if bounds else ''}{' and '.join(bounds)}".strip()
+    bounds += [f"more than {wanted['exclusiveMinimum']}"] if "exclusiveMinimum" in wanted else []
+    return f"{_KINDS[wanted['type']]} {'of ' if bounds else ''}{' and '.join(bounds)}".strip() + unset
 
 
 def _fraction(name: str, value: Any, where: str) -> str:

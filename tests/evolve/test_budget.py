@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from tests.evolve import library
 from tests.evolve.test_ledger import ledger
 from valve_plugin.bank.store import BankStore
@@ -22,12 +24,15 @@ def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_
     enough = re.search(r"this would do: --max-rollouts (\d+)", refused.stderr)
     assert enough, refused.stderr
     assert int(enough[1]) == 3 + 8 + 8, "attempts at a task, a baseline, a whole panel"
+    assert "where the next task is mixed, 3 more for each before it that is not" in refused.stderr
     total, stops = 0, 0
     for _ in range(20):
         done = json.loads(evolve(tmp_path / "bank", "--max-rollouts", enough[1], "--workers", "3", "--json").stdout)
         ran = sum(s["number"] for role, s in done["spent"]["run"].items() if role != "extractor")
         total, stops = total + ran, stops + bool(done["stopped"])
         assert ran <= int(enough[1])
+        if done["stopped"]:
+            assert f"the budget of {enough[1]} rollouts is used up ({ran} rollouts started)" == done["stopped"]
         assert ledger(whole).startswith(ledger(tmp_path / "bank"))
         if not done["stopped"]:
             break
@@ -35,6 +40,17 @@ def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_
     assert ledger(tmp_path / "bank") == ledger(whole)
     assert verify(tmp_path / "bank") == []
     assert sum(s["number"] for s in done["spent"]["bank"].values()) == total, "nothing ran twice"
+
+
+@pytest.mark.parametrize("option", ["--budget-usd", "--max-rollouts", "--max-hours"])
+def test_a_budget_of_nothing_is_refused_before_anything_is_made(evolve, tmp_path, option):
+    name = option.strip("-").replace("-", "_")
+    for given in ((option, "0"), (option, "-1"), ("-c", f"{name}=0")):
+        refused = evolve(tmp_path / "bank", *given, check=False)
+        assert refused.returncode == 2
+        assert f"{name} is {0 if '0' in given[1] else -1}" in refused.stderr
+        assert "leave it out for no limit" in refused.stderr
+        assert not (tmp_path / "bank").exists()
 
 
 def test_dollars_of_an_unknown_model_are_refused(evolve, tmp_path):

@@ -161,7 +161,7 @@ def test_a_proposal_is_on_record_before_it_is_judged_also_an_empty_one(evolve, t
 def test_the_horizon_is_declared_and_holds(evolve, tmp_path):
     stopped = evolve(tmp_path / "bank", "-c", "horizon=2", check=False)
     assert stopped.returncode == 2
-    assert "all 2 gate queries declared for epoch 1 are used" in stopped.stderr
+    assert "epoch 1 has used 2 gate queries, all it declared" in stopped.stderr
     assert BankStore.open(tmp_path / "bank").queries_used() == 2
     again = evolve(tmp_path / "bank", check=False)
     assert again.returncode == 2

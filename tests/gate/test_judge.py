@@ -66,7 +66,7 @@ def test_no_query_beyond_the_horizon(bank, settings):
     steps.record(new_proposal(bank))
     settle(steps)
     item = msgspec.structs.replace(new_proposal(bank).items[0], name="third", text="x y z", markdown="u v w")
-    with pytest.raises(HorizonError, match="all 1 gate queries declared for epoch 2"):
+    with pytest.raises(HorizonError, match="epoch 2 has used 1 gate query, all it declared"):
         judge(settings(store), bank, msgspec.structs.replace(new_proposal(bank), items=(item,)))
 
 

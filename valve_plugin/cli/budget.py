@@ -16,18 +16,19 @@ if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.cli.progress import Progress
     from valve_plugin.cli.session import Run
+    from valve_plugin.evolve.budget import Way
     from valve_plugin.theory.budget import Need, Role, Spent
 
 BudgetUsd = Annotated[
     float | None,
-    typer.Option("--budget-usd", min=0, metavar="USD", help="Stop when this much is spent. Default: no limit."),
+    typer.Option("--budget-usd", metavar="USD", help="Stop when this much is spent. Default: no limit."),
 ]
 MaxRollouts = Annotated[
-    int | None, typer.Option("--max-rollouts", min=0, metavar="N", help="Stop after N rollouts. Default: no limit.")
+    int | None, typer.Option("--max-rollouts", metavar="N", help="Stop after N rollouts. Default: no limit.")
 ]
 MaxHours = Annotated[
     float | None,
-    typer.Option("--max-hours", min=0, metavar="H", help="Start nothing new after H hours. Default: no limit."),
+    typer.Option("--max-hours", metavar="H", help="Start nothing new after H hours. Default: no limit."),
 ]
 
 
@@ -37,7 +38,8 @@ def preflight(run: Run) -> None:
     Raises:
         ConfigError: the budget is too small (the message has one that would do), or its dollars cannot be counted.
     """
-    from valve_plugin.evolve.budget import expected, rollouts_to_verdict
+    from valve_plugin.evolve.budget import Way, expected, way_to_verdict
+    from valve_plugin.evolve.steps import ATTEMPTS
     from valve_plugin.gate.guard import limits_of
     from valve_plugin.theory import budget
 
@@ -45,9 +47,9 @@ def preflight(run: Run) -> None:
     if not any(asked):
         return
     if run.store.panel() is None or run.store.epoch() is None:  # ungated
-        rollouts = run.settings.attempts or 3
+        way = Way(run.settings.attempts or ATTEMPTS)
     else:
-        rollouts = rollouts_to_verdict(run.store, run.settings, run.taskset.tasks, run.manager.hook.valve_retrieve)
+        way = way_to_verdict(run.store, run.settings, run.taskset.tasks, run.manager.hook.valve_retrieve)
     each = expected(run.store, run.settings)
     model = run.settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
     if asked.usd and each.usd is None:
@@ -56,13 +58,14 @@ def preflight(run: Run) -> None:
             f"(each ends after step_limit = {run.settings.step_limit} model calls at most) or --max-hours H, or "
             "register the price in a file named by LITELLM_MODEL_REGISTRY_PATH"
         )
-    needed = budget.need(rollouts, each, run.settings.workers)
-    figures = _figures(needed, each.basis)
+    needed = budget.need(way.rollouts, each, run.settings.workers)
+    figures, more = _figures(needed, each.basis), _not_mixed(way)
     if options := budget.short(asked, needed):
         raise ConfigError(
-            f"the budget is too small for one verdict, which may take {figures}; this would do: {' '.join(options)}"
+            f"the budget is too small for one verdict, which may take {figures}{more}; this would do: "
+            f"{' '.join(options)}"
         )
-    output.note(f"plan      the next verdict takes at most {figures}{_idle(run.store)}")
+    output.note(f"plan      the next verdict takes at most {figures}{more}{_idle(run.store)}")
 
 
 @contextmanager
@@ -85,13 +88,12 @@ def tell(progress: Progress) -> None:
 
 def facts(progress: Progress, store: BankStore) -> dict[str, Any]:
     """Return the same as plain data, with all that this machine recorded for the bank."""
-    from valve_plugin.evolve.budget import records
-    from valve_plugin.theory.budget import by_role
+    from valve_plugin.report.facts import measurements, spent
+    from valve_plugin.theory.budget import Spent
 
-    return {
-        "stopped": progress.stopped,
-        "spent": {"run": _plain(progress.view.spent), "bank": _plain(by_role(records(store.local)))},
-    }
+    ever = spent(store.local.attempts(), store.local.told("calls"), measurements(store.entries()))
+    of_bank = {s.role: Spent(s.usd, s.rollouts, s.hours) for s in ever}
+    return {"stopped": progress.stopped, "spent": {"run": _plain(progress.view.spent), "bank": _plain(of_bank)}}
 
 
 def _plain(spent: Mapping[Role, Spent]) -> dict[str, Any]:
@@ -109,6 +111,12 @@ def _figures(needed: Need, basis: str) -> str:
     return f"{output.plural(needed.rollouts, 'rollout')}{money}{time}" + (f" ({basis})" if basis else "")
 
 
+def _not_mixed(way: Way) -> str:
+    """What the figure leaves open: how many tasks come before one whose attempts are mixed, nobody knows."""
+    more = f" where the next task is mixed, {way.each_task} more for each before it that is not"
+    return more if way.each_task else ""
+
+
 def _idle(store: BankStore) -> str:
     """What a gate takes when its proposal changes nothing, the most common case; where that can be foreseen."""
     from valve_plugin.report import inputs
@@ -122,4 +130,4 @@ def _idle(store: BankStore) -> str:
     beliefs = [rates.beliefs[i] for i in known.carried.order]
     idle = power.change(rates.beliefs, 0.0)
     used = power.used_carried(beliefs, known.panel.rollouts, needed, sum(known.carried.passes), idle)
-    return f"; a gate whose proposal changes nothing takes about {used:.0f} rollouts"
+    return f"; a gate whose proposal changes nothing takes about {output.plural(round(used), 'rollout')}"

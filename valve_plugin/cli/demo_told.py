@@ -81,7 +81,9 @@ class Told:
             bank, steps = run.store.bank, self.steps[name]
             passed, ran = sum(s.passed for s in steps.values()), sum(s.attempts for s in steps.values())
             items = output.plural(len(bank.items), "item")
-            output.say(f"{name:8} {passed} of {ran} attempts passed; version {bank.version} holds {items}")
+            output.say(
+                f"{name:8} {passed} of {output.plural(ran, 'attempt')} passed; version {bank.version} holds {items}"
+            )
 
     def _curve(self) -> None:
         from valve_plugin.report.curve import SAME, curve

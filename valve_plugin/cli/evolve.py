@@ -161,7 +161,7 @@ def show(store: BankStore) -> None:
     if gates := saved(store.entries(), store.local.told("gates")):
         output.say(f"gates: {total(list(gates.values()))} by stopping when a rejection is certain")
     bank = store.bank
-    used = f"{store.queries_used()} gate queries used" if store.epoch() else "ungated"
+    used = f"{output.plural(store.queries_used(), 'gate query', 'gate queries')} used" if store.epoch() else "ungated"
     output.say(
         f"{bank.repo}: version {bank.version}, {output.plural(len(bank.principles), 'principle')}, "
         f"{output.plural(len(bank.skills), 'skill')}; {used}; {store.dir}"

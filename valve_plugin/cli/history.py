@@ -82,10 +82,10 @@ def style(entry: Entry) -> str:
 def brief(verdict: Verdict) -> str:
     """Return a verdict in a few words."""
     total, wanted = verdict.n_tasks * verdict.rollouts, f"{_signed(verdict.needed)} needed"
-    details = [f"net passes {net_passes(verdict)}, {wanted}", f"{verdict.ran} of {total} rollouts"]
+    details = [f"net passes {net_passes(verdict)}, {wanted}", f"{verdict.ran} of {plural(total, 'rollout')}"]
     if verdict.confirming:
         details[0] = f"net passes {_signed(verdict.first_net)} at first, {net_passes(verdict)} when repeated, {wanted}"
-        details[1] = f"{verdict.ran} of {2 * total} rollouts"
+        details[1] = f"{verdict.ran} of {plural(2 * total, 'rollout')}"
     if verdict.decision == "reject" and verdict.net[1] >= verdict.needed and verdict.conditions:
         details.append(f"a task passed {verdict.conditions.guard} or more rollouts fewer")
     if verdict.reused:
@@ -105,7 +105,7 @@ def net_passes(verdict: Verdict) -> str:
 def _evaluated(entry: Evaluated) -> str:
     results = Counter(o.outcome for o in entry.outcomes)
     what = f"version {entry.version}" + (f", {entry.only[0]} {entry.only[1]} alone" if entry.only else "")
-    passed = f"{results['resolved']} of {len(entry.outcomes)} rollouts passed"
+    passed = f"{results['resolved']} of {plural(len(entry.outcomes), 'rollout')} passed"
     lost = f", {results['errored']} lost to errors, so not final" if results["errored"] else ""
     return f"read the holdout for {what}: {passed} on {plural(len(entry.holdout), 'task')}{lost}"
 
@@ -120,7 +120,8 @@ def _left_out(entry: LeftOut) -> str:
     if not entry.outcomes:
         return f"{what}: it changes no context there"
     tasks = plural(len({o.task_id for o in entry.outcomes}), "task")
-    return f"{what}: {_passes(entry.outcomes)} of {len(entry.outcomes)} rollouts passed on the {tasks} it changes"
+    ran = plural(len(entry.outcomes), "rollout")
+    return f"{what}: {_passes(entry.outcomes)} of {ran} passed on the {tasks} it changes"
 
 
 def _passes(outcomes: Sequence[PanelOutcome]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from valve_plugin.words import plural
+
 
 def line(name: str, data: Mapping[str, Any]) -> str:
     """Return what one event says; empty for those that only move a figure.
@@ -28,30 +30,40 @@ def _proposed_line(data: Mapping[str, Any]) -> str:
 
 def _verdict_line(data: Mapping[str, Any]) -> str:
     wanted = data["current_passes"] + data["needed"]
-    ran = f"{data['rollouts']} of {data['of'] * (1 + data['repeated'])} rollouts"
+    ran = f"{data['rollouts']} of {plural(data['of'] * (1 + data['repeated']), 'rollout')}"
     if data["decision"] == "accept":
-        return f"accepted  {data['candidate_passes']} passes, {wanted} needed; now version {data['version']}"
+        passes = plural(data["candidate_passes"], "pass", "passes")
+        return f"accepted  {passes}, {wanted} needed; now version {data['version']}"
     if data["decision"] == "reject":
         if data["net"][1] >= data["needed"]:
             return f"rejected  a panel task lost more passes than the guard allows, after {ran}"
-        return f"rejected  {wanted} passes are out of reach after {ran}"
-    return f"undecided {ran} are in, but errored ones could change the verdict"
+        return f"rejected  {_passes(wanted)} out of reach after {ran}"
+    return f"undecided {ran} in, but errored ones could change the verdict"
+
+
+def _passes(wanted: int) -> str:
+    return "1 pass is" if wanted == 1 else f"{wanted} passes are"
 
 
 _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "task_finished": _task_line,
     "proposed": _proposed_line,
-    "baseline_started": lambda data: f"baseline  {data['rollouts']} rollouts of the current bank on the panel",
+    "baseline_started": lambda data: (
+        f"baseline  {plural(data['rollouts'], 'rollout')} of the current bank on the panel"
+    ),
     "baseline": lambda data: f"baseline  {data['passes']} of {data['rollouts']} passed",
     "aa_started": lambda data: (
-        f"A/A {data['number']:<5} of {data['of']}: {data['rollouts']} fresh rollouts of the current bank"
+        f"A/A {data['number']:<5} of {data['of']}: {plural(data['rollouts'], 'fresh rollout')} of the current bank"
     ),
     "aa": lambda data: f"A/A {data['number']:<5} {data['passes']} of {data['rollouts']} passed",
     "left_out_started": lambda data: (
-        f"without   {data['kind']} {data['name']} ({data['number']} of {data['of']}): {data['rollouts']} rollouts"
+        f"without   {data['kind']} {data['name']} ({data['number']} of {data['of']}): "
+        f"{plural(data['rollouts'], 'rollout')}"
     ),
-    "gate_started": lambda data: f"gate {data['query']:<4} needs {data['current_passes'] + data['needed']} passes",
-    "confirm_started": lambda data: f"confirm   reached; has to repeat on {data['rollouts']} fresh rollouts",
+    "gate_started": lambda data: (
+        f"gate {data['query']:<4} needs {plural(data['current_passes'] + data['needed'], 'pass', 'passes')}"
+    ),
+    "confirm_started": lambda data: f"confirm   reached; has to repeat on {plural(data['rollouts'], 'fresh rollout')}",
     "verdict": _verdict_line,
     "taken": lambda data: f"taken     without a gate; now version {data['version']}",
     "stale": lambda data: f"stale     {data['reason']}",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from valve_plugin.errors import ValveError
+from valve_plugin.words import plural as plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,11 +51,6 @@ def clean(text: str) -> str:
 def one_line(text: str) -> str:
     """Return `text` cleaned, its white space (line breaks included) folded to single spaces."""
     return " ".join(clean(text).split())
-
-
-def plural(number: int, one: str, many: str = "") -> str:
-    """Return `1 task`, `2 tasks`; `many` where adding an s is not enough."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def say(text: str = "", style: str = "") -> None:

@@ -174,7 +174,9 @@ def _print(store: BankStore, settings: Settings, tasks: Any, proposal: Proposal 
         sys.stdout.write(canonical(line).decode() + "\n")
         sys.stdout.flush()
     if sys.stdout.isatty():
-        output.note(f"{len(planned.cells)} rollouts, {len(planned.reused)} outcomes kept")
+        output.note(
+            f"{output.plural(len(planned.cells), 'rollout')}, {output.plural(len(planned.reused), 'outcome')} kept"
+        )
 
 
 def _settings(store: BankStore, file: Path | None, given: dict[str, Any]) -> Settings:

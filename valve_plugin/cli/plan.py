@@ -226,7 +226,8 @@ def _terms(
     )
     if terms.guard > terms.rollouts:
         raise ConfigError(
-            f"guard is {terms.guard}, expected at most the {terms.rollouts} rollouts a panel task has (0: no guard)"
+            f"guard is {terms.guard}, expected at most the {output.plural(terms.rollouts, 'rollout')} a panel task has "
+            "(0: no guard)"
         )
     return terms
 

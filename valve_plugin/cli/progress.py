@@ -100,8 +100,8 @@ class Progress:
         """Lines of `valve eval`, whose readings come tenth by tenth."""
         if name == "eval_started":
             self._meter = Meter(data["rollouts"])
-            banks = f"{data['banks']} banks on {data['tasks']} holdout tasks"
-            return f"eval      {banks}: {data['rollouts']} rollouts to run"
+            banks = f"{output.plural(data['banks'], 'bank')} on {output.plural(data['tasks'], 'holdout task')}"
+            return f"eval      {banks}: {output.plural(data['rollouts'], 'rollout')} to run"
         if name == "eval_rollout":
             shown = self._meter.shown(data["done"])
             tenth = data["done"] * 10 // data["of"] > (data["done"] - 1) * 10 // data["of"]

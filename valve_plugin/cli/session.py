@@ -68,15 +68,19 @@ def overrides(specs: Sequence[str], **options: Any) -> dict[str, Any]:
     """Return the settings that `-c KEY=VALUE` and a command's own options give; options that were not given are None.
 
     Raises:
-        ConfigError: not KEY=VALUE. Unknown keys are found where the settings are resolved.
+        ConfigError: not KEY=VALUE, an unknown key, or a value out of range.
     """
+    from valve_plugin.config import resolve
+
     given: dict[str, Any] = {}
     for spec in specs:
         key, equals, text = spec.partition("=")
         if not equals:
             raise ConfigError(f"-c {spec!r}: expected KEY=VALUE, like -c rho=0.02")
         given[key.removeprefix("valve.")] = _value(key.removeprefix("valve."), text)
-    return given | {name: value for name, value in options.items() if value is not None}
+    given |= {name: value for name, value in options.items() if value is not None}
+    resolve(given, where="the command line")  # before anything is made
+    return given
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
@@ -17,24 +17,35 @@ from valve_plugin.theory import gate
 from valve_plugin.theory.budget import Each, each, priced
 
 
-def rollouts_to_verdict(store: BankStore, settings: Settings, tasks: Sequence[Task], retrieve: Retrieve) -> int:
-    """Return the rollouts that take the next proposal to its verdict at most; what is in the journal is not counted.
+class Way(NamedTuple):
+    """What a verdict takes."""
 
-    That is the baseline where none is measured, the attempts of a task where no proposal waits, and a whole panel, or
-    two where accepts have to repeat.
-    """
+    rollouts: int
+    """At most, of the next proposal: the baseline where none is measured, and a whole panel, or two where accepts have
+    to repeat; where no proposal waits, also the attempts at the one task that gives it."""
+    each_task: int = 0
+    """Attempts at each task before that one, since only mixed attempts give a proposal; 0: a proposal waits."""
+
+
+def way_to_verdict(store: BankStore, settings: Settings, tasks: Sequence[Task], retrieve: Retrieve) -> Way:
+    """Return the rollouts that take the next proposal to its verdict, without the panel's that are in the journal."""
+    attempts = 0 if waiting(store) else settings.attempts or ATTEMPTS
+    return Way(attempts + _panel_rollouts(store, settings, tasks, retrieve), attempts)
+
+
+def _panel_rollouts(store: BankStore, settings: Settings, tasks: Sequence[Task], retrieve: Retrieve) -> int:
     panel = fixed_panel(store)
     settings = panel_settings(settings, panel)
     members = panel_tasks(panel, tasks)
     epoch, full = store.epoch(), len(panel.tasks) * panel.rollouts
     repeated = full if epoch and epoch.conditions and epoch.conditions.confirm else 0
     proposal = waiting(store)
-    found = 0 if proposal else settings.attempts or ATTEMPTS
     if store.current_outcomes() is None:
-        found += _missing(store.local, settings, baseline_plan(settings, store, members, retrieve).cells)
-        return found + full + repeated
+        return (
+            _missing(store.local, settings, baseline_plan(settings, store, members, retrieve).cells) + full + repeated
+        )
     if proposal is None:
-        return found + full + repeated
+        return full + repeated
     plan = gate_plan(settings, store, members, proposal, retrieve)
     done = [o.outcome for o in plan.reused]
     current = [o.outcome for o in store.current_outcomes() or ()]
@@ -59,12 +70,6 @@ def expected(store: BankStore, settings: Settings) -> Each:
         return seen
     by_price = priced(*price, settings.step_limit, settings.cost_limit)
     return by_price._replace(seconds=seen.seconds)
-
-
-def records(local: LocalStore) -> Iterable[dict[str, Any]]:
-    """Yield what this machine knows of every rollout and extraction call of a bank."""
-    yield from local.told("rollouts")
-    yield from local.told("calls")
 
 
 def _missing(local: LocalStore, settings: Settings, cells: Iterable[Cell]) -> int:

@@ -11,6 +11,7 @@ from valve_plugin.bank.entries import Entry, Judged
 from valve_plugin.codec import convert
 from valve_plugin.errors import RecordError
 from valve_plugin.records import Count
+from valve_plugin.words import plural
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,7 +40,7 @@ class Saved(NamedTuple):
 
     def __str__(self) -> str:
         money = f", about ${self.usd:.2f}" if self.usd >= 0.005 else ""
-        return f"{self.rollouts} of {self.of} rollouts saved{money}"
+        return f"{self.rollouts} of {plural(self.of, 'rollout')} saved{money}"
 
 
 def saved(entries: Iterable[Entry], told: Iterable[Mapping[str, Any]]) -> dict[str, Saved]:

@@ -16,6 +16,7 @@ from valve_plugin.errors import ConfigError, TaskError
 from valve_plugin.gate.plan import panel_tasks
 from valve_plugin.records import Conditions, Panel, PanelTask, Task
 from valve_plugin.tasks.load import TaskSet
+from valve_plugin.words import plural
 
 
 def prepare(
@@ -101,7 +102,8 @@ def _open_epoch(store: BankStore, settings: Settings, panel: Panel, reason: str)
     number = 1 + sum(isinstance(entry, EpochOpened) for entry in store.entries())
     if settings.guard > panel.rollouts:
         raise ConfigError(
-            f"guard is {settings.guard}, expected at most the {panel.rollouts} rollouts a panel task has (0: no guard)"
+            f"guard is {settings.guard}, expected at most the {plural(panel.rollouts, 'rollout')} a panel task has "
+            "(0: no guard)"
         )
     beyond = Conditions(confirm=settings.confirm, guard=settings.guard)
     store.append(
@@ -128,8 +130,9 @@ def choose_panel(settings: Settings, taskset: TaskSet) -> Panel:
         chosen, seed = taskset.split.panel.tasks, taskset.split.panel.seed
         if settings.panel_size not in (len(chosen), Settings().panel_size):
             raise TaskError(
-                f"the panel of split.json has {len(chosen)} tasks, --panel-size asks for {settings.panel_size}; leave "
-                f"the option out, or draw again with `valve split --panel {settings.panel_size}`"
+                f"the panel of split.json has {plural(len(chosen), 'task')}, --panel-size asks for "
+                f"{settings.panel_size}; leave the option out, or draw again with "
+                f"`valve split --panel {settings.panel_size}`"
             )
     else:
         chosen, seed = sample_panel(settings, taskset.tasks), settings.panel_seed
@@ -147,8 +150,8 @@ def sample_panel(settings: Settings, tasks: Sequence[Task]) -> tuple[PanelTask, 
     """Return `panel_size` tasks, pinned by id and content."""
     if settings.panel_size >= len(tasks):
         raise TaskError(
-            f"{len(tasks)} tasks, and the panel takes {settings.panel_size}: nothing would be left to learn from; "
-            "give more tasks or a smaller --panel-size"
+            f"{plural(len(tasks), 'task')}, and the panel takes {settings.panel_size}: nothing would be left to learn "
+            "from; give more tasks or a smaller --panel-size"
         )
     chosen = random.Random(settings.panel_seed).sample(list(tasks), settings.panel_size)  # noqa: S311 (a sample, no secret)
     return tuple(PanelTask(instance_id=t.instance_id, content_hash=t.content_hash) for t in chosen)

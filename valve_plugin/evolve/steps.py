@@ -16,7 +16,7 @@ from valve_plugin.bank.entries import Decision, Entry, Judged, Proposed, Taken, 
 from valve_plugin.bank.evaluated import counted
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
-from valve_plugin.errors import InfrastructureError, PluginError, StaleVerdictError
+from valve_plugin.errors import BudgetError, InfrastructureError, PluginError, StaleVerdictError
 from valve_plugin.evolve.ahead import Ahead
 from valve_plugin.evolve.group import mixed, note, trajectory
 from valve_plugin.extract import cost
@@ -27,6 +27,7 @@ from valve_plugin.gate.plan import Cell, fixed_panel, panel_settings
 from valve_plugin.gate.rollout import durable, telemetry
 from valve_plugin.records import Attempt, Context, Proposal, Task, Verdict
 from valve_plugin.rollouts.executors import LocalExecutor
+from valve_plugin.words import plural
 
 ATTEMPTS = 3
 """R of tab:impl-config, where settings leave it open."""
@@ -86,8 +87,8 @@ class Steps:
         lost = [a for a in attempts if a.outcome == "errored"]
         if lost:
             raise InfrastructureError(
-                f"{len(lost)} of {len(attempts)} attempts at {task.instance_id} hit a failure of host or provider "
-                f"({lost[0].reason}); the run pauses: start it again to retry only those"
+                f"{len(lost)} of {plural(len(attempts), 'attempt')} at {task.instance_id} hit a failure of host or "
+                f"provider ({lost[0].reason}); the run pauses, and its next start retries only those"
             )
         self.store.local.count_use(context)
         passed = sum(a.outcome == "resolved" for a in attempts)
@@ -160,11 +161,16 @@ class Steps:
             BudgetError: a limit is reached; what ran is kept, and the same query goes on with the next run.
         """
         left = self.guard.left()
-        settings = replace(self.settings, budget_usd=left.usd, max_rollouts=left.rollouts, max_hours=left.hours)
-        with self._charged():
-            answer: Verdict | None = self.hook.valve_validate(
-                settings=settings, bank_dir=self.store.dir, proposal=proposal, observe=self._observe
-            )
+        settings = replace(
+            self.settings, budget_usd=left.usd or None, max_rollouts=left.rollouts or None, max_hours=left.hours or None
+        )
+        try:
+            with self._charged():
+                answer: Verdict | None = self.hook.valve_validate(
+                    settings=settings, bank_dir=self.store.dir, proposal=proposal, observe=self._observe
+                )
+        except BudgetError as e:  # it names what was left for the gate, and nobody asked for that
+            raise self.guard.used_up() from e
         verdict = _answered(answer, "valve_validate")
         self.store.refresh()  # the gate may have added the baseline
         after = moves.apply(self.store.bank, proposal) if verdict.decision == "accept" else self.store.bank
@@ -203,8 +209,8 @@ class Steps:
         if verdict.decision == "indecisive":
             lost = sum(o.outcome == "errored" for o in verdict.measured)
             raise InfrastructureError(
-                f"the verdict about {proposal.id} hangs on {lost} errored rollouts; the bank stays, "
-                "and the run pauses: start it again to retry only those"
+                f"the verdict about {proposal.id} hangs on {plural(lost, 'errored rollout')}; the bank stays, "
+                "and the run pauses: its next start retries only those"
             )
 
     @contextmanager

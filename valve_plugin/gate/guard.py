@@ -119,6 +119,16 @@ class Guard:
             self._require(0)
             return budget.left(self._limits, self._total())
 
+    def used_up(self) -> BudgetError:
+        """Return the error of a run whose part, a process of its own, got no further with what was left for it."""
+        try:
+            left = self.left()
+        except BudgetError as e:
+            return e
+        told = budget.started(self._total(), 0, 0.0)
+        return BudgetError(f"of the budget of {budget.words(self._limits)} too little is left for another rollout: "
+                           f"{budget.words(left)} ({told})")  # fmt: skip
+
     def _total(self) -> Spent:
         return self._spent._replace(hours=(self._clock() - self._started) / 3600)
 
@@ -126,7 +136,7 @@ class Guard:
         total = self._total()
         each = total.usd / total.rollouts if total.rollouts else 0.0
         if reached := budget.reached(self._limits, total, running, each):
-            raise BudgetError(f"the budget of {reached} is used up")
+            raise BudgetError(f"the budget of {reached} is used up ({budget.started(total, running, each)})")
 
 
 def _sleep(seconds: float) -> None:
@@ -141,7 +151,7 @@ def _key(attempt: Attempt) -> tuple[str, str, int]:
 
 def limits_of(settings: Settings) -> Limits:
     """Return the limits that settings set."""
-    return Limits(settings.budget_usd, settings.max_rollouts, settings.max_hours)
+    return Limits(settings.budget_usd or 0.0, settings.max_rollouts or 0, settings.max_hours or 0.0)
 
 
 def finished(jobs: Iterable[Future[T]]) -> Iterator[tuple[Future[T], T]]:

@@ -31,6 +31,7 @@ from valve_plugin.gate.stream import stream
 from valve_plugin.records import Conditions, Decision, Outcome, PanelOutcome, PanelResult, Proposal, Task, Verdict
 from valve_plugin.tasks.load import load
 from valve_plugin.theory import gate
+from valve_plugin.words import plural
 
 Observe = Callable[[str, Mapping[str, Any]], None]
 
@@ -157,8 +158,9 @@ class _Gate:
         query = self.store.queries_used() + (0 if undecided else 1)
         if query > epoch.horizon:
             raise HorizonError(
-                f"all {epoch.horizon} gate queries declared for epoch {epoch.epoch} are used; start again with "
-                "--new-epoch (its first gate measures the bank anew, and its certificates get a smaller share of delta)"
+                f"epoch {epoch.epoch} has used {plural(epoch.horizon, 'gate query', 'gate queries')}, all it declared; "
+                "go on with --new-epoch (its first gate measures the bank anew, and its certificates get a smaller "
+                "share of delta)"
             )
         return epoch, query
 
@@ -182,8 +184,9 @@ class _Gate:
         errored = gate.unknown(_values(outcomes))
         if errored or len(outcomes) < len(plan.cells):
             raise InfrastructureError(
-                f"the {what} has {errored} errored and {len(plan.cells) - len(outcomes)} missing rollouts of "
-                f"{len(plan.cells)}; a {what} is complete or it is none: run again to retry only those"
+                f"the {what} lacks {plural(len(plan.cells) - len(outcomes) + errored, 'rollout')} of "
+                f"{len(plan.cells)}, {errored} of them errored; a {what} is complete or it is none: the next start "
+                "retries only those"
             )
         return PanelResult(bank_hash=self.store.bank.hash, outcomes=outcomes)
 
@@ -214,7 +217,7 @@ class _Gate:
         outcomes = _prefix(plan, found)
         if length is None and len(outcomes) < len(plan.cells):
             raise InfrastructureError(
-                f"the panel run ended after {len(found)} of {len(plan.cells)} rollouts; run again"
+                f"the panel run ended after {len(found)} of {plural(len(plan.cells), 'rollout')}; the next one goes on"
             )
         return decision, outcomes if length is None else outcomes[: max(0, length - len(plan.reused))]
 

@@ -15,6 +15,7 @@ from valve_plugin.gate import panel
 from valve_plugin.gate.plan import Plan, fixed_panel, left_out_plan, panel_settings, panel_tasks
 from valve_plugin.records import Item, PanelOutcome
 from valve_plugin.tasks.load import TaskSet
+from valve_plugin.words import plural
 
 Observe = Callable[[str, Mapping[str, Any]], None]
 
@@ -78,5 +79,7 @@ def _complete(
         observe("rollout_finished", {**line.telemetry, "done": len(found), "of": len(plan.cells)})
     lost = sum(o.outcome == "errored" for o in found.values())
     if lost:
-        raise InfrastructureError(f"{lost} of {len(plan.cells)} rollouts errored; run again to retry only those")
+        raise InfrastructureError(
+            f"{lost} of {plural(len(plan.cells), 'rollout')} errored; the next start retries only those"
+        )
     return tuple(found[cell.task.instance_id, cell.ordinal] for cell in plan.cells)

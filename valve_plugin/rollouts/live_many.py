@@ -31,6 +31,7 @@ from valve_plugin.rollouts.live_record import keep, learn_from
 from valve_plugin.rollouts.runner import RolloutResult, RolloutSpec
 from valve_plugin.rollouts.runner import run as run_agent
 from valve_plugin.rollouts.sandbox import choose
+from valve_plugin.words import plural
 
 NOT_RUN = "NotRun"
 """Exit status of a run that was refused before it began."""
@@ -207,7 +208,7 @@ def _recorded(run: Run, end: str, result: RolloutResult, graded: Graded, facts: 
 
 
 def _told(run: Run, done: Done) -> None:
-    took = f"{done.attempt.seconds:.0f} s, {done.attempt.steps} steps"
+    took = f"{done.attempt.seconds:.0f} s, {plural(done.attempt.steps, 'step')}"
     said = f"{done.attempt.outcome}: {done.attempt.reason}"
     run.say(f"attempt {done.number} of {run.settings.attempts} ended after {took}: {said}")
 

@@ -16,6 +16,7 @@ from valve_plugin.codec import canonical, convert, digest, plain
 from valve_plugin.records import Attempt
 from valve_plugin.rollouts.live_context import Say
 from valve_plugin.rollouts.processes import VALVE, python
+from valve_plugin.words import plural
 
 FEWEST_GRADED = 3
 """Graded attempts of one group before it can be mixed; the method contrasts three."""
@@ -41,7 +42,10 @@ def learn_from(bank_dir: Path, local: LocalStore, attempt: Attempt, mode: str, s
     if not (mixed(group) and enqueue(local, group)):
         return
     passes, waiting = sum(a.outcome == "resolved" for a in group), len(local.queue())
-    say(f"{passes} of {len(group)} attempts passed: queued for learning; {waiting} waiting, `valve gate` judges them")
+    say(
+        f"{passes} of {plural(len(group), 'attempt')} passed: queued for learning; {waiting} waiting, "
+        "`valve gate` judges them"
+    )
     if mode == "inline":
         # A process of its own, as when a person types it: mini's stdout stays mini's, and nothing is imported here.
         command = python(VALVE, "gate", "--bank", str(bank_dir))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from valve_plugin.words import plural
+
 Role = Literal["solver", "extractor", "gate", "measurement", "evaluation"]
 ROLES: tuple[Role, ...] = ("solver", "extractor", "gate", "measurement", "evaluation")
 _ROLE_OF: dict[str, Role] = {"evolve": "solver", "panel": "gate", "extract": "extractor", "measurement": "measurement"}
@@ -66,12 +68,27 @@ def reached(limits: Limits, spent: Spent, running: int, usd_each: float) -> str:
         usd_each: mean so far, or what is expected; 0 where nothing is known.
     """
     if limits.rollouts and spent.rollouts + running >= limits.rollouts:
-        return f"{limits.rollouts} rollouts"
+        return words(Limits(rollouts=limits.rollouts))
     if limits.usd and (spent.usd >= limits.usd or spent.usd + (running + 1) * usd_each > limits.usd):
-        return f"${limits.usd:.2f}"
+        return words(Limits(usd=limits.usd))
     if limits.hours and spent.hours >= limits.hours:
-        return f"{limits.hours:g} hours"
+        return words(Limits(hours=limits.hours))
     return ""
+
+
+def words(limits: Limits) -> str:
+    """Return limits as a person says them."""
+    usd = f"${limits.usd:.2f}" if limits.usd else ""
+    rollouts = plural(limits.rollouts, "rollout") if limits.rollouts else ""
+    hours = f"{limits.hours:.3g} hours" if limits.hours else ""
+    return ", ".join(filter(None, (usd, rollouts, hours)))
+
+
+def started(spent: Spent, running: int, usd_each: float) -> str:
+    """Return what a run used: its rollouts, and its dollars where they are known; see `reached`."""
+    usd = f", ${spent.usd:.2f} spent" if spent.usd else ""
+    usd += f", another is expected to cost ${usd_each:.2f}" if usd_each >= 0.005 else ""
+    return f"{plural(spent.rollouts + running, 'rollout')} started{usd}"
 
 
 def left(limits: Limits, spent: Spent) -> Limits:
@@ -116,7 +133,7 @@ def each(records: Iterable[Mapping[str, Any]]) -> Each:
             usd, seconds, number = usd + record["cost_usd"], seconds + record["seconds"], number + 1
     if not number:
         return Each()
-    return Each(usd / number or None, seconds / number or None, f"means of {number} recorded rollouts")
+    return Each(usd / number or None, seconds / number or None, f"means of {plural(number, 'recorded rollout')}")
 
 
 def priced(prompt_usd: float, reply_usd: float, step_limit: int, cost_limit: float) -> Each:
