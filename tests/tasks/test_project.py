@@ -72,9 +72,10 @@ def test_pytest_is_believed_about_where_tests_are() -> None:
 
 def test_only_what_tests_need_and_only_known_packages() -> None:
     files = tree(
-        pyproject_dot_toml='[project]\nname = "acme"\ndependencies = ["six"]\n[project.optional-dependencies]\n'
-        'dev = ["sphinx", "Odd.Name>=2", "pytest-mock", "pytest-cov", "pytest<10"]\n',
-        tests__test_a_dot_py="import odd_name, yaml, six, acme, os, evil_typo\nfrom .helper import x\nimport helper\n",
+        pyproject_dot_toml='[project]\nname = "acme"\ndependencies = ["six", "odd-er"]\n'
+        '[project.optional-dependencies]\ndev = ["sphinx", "Odd.Name>=2", "pytest-mock", "pytest-cov", "pytest<10"]\n',
+        tests__test_a_dot_py="import odd_name, odder, yaml, six, acme, os, evil_typo\nfrom .helper import x\n"
+        "import helper\n",
         tests__helper_dot_py="from hypothesis import given",
     )
     needed, missing = wanted(examine(files), files)

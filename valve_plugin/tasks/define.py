@@ -102,7 +102,8 @@ def define(
     )
     if venv:
         return replace(base, environment=venv)
-    needed, missing = wanted(project, contents)
+    run = {path: content for path, content in contents.items() if not _is_under(path, ignored)}
+    needed, missing = wanted(project, run)
     if missing:
         say(f"the tests import {', '.join(missing)}, and nothing says which package that is; --with PACKAGE adds one")
     interpreter = environment.find_python("")
@@ -175,6 +176,10 @@ def _ignoring(paths: Sequence[str], files: Iterable[str]) -> list[str]:
     if missing := [word for word in words if word not in there]:
         raise TaskError(f"--ignore {missing[0]}: nothing there; expected a path of the source tree, like tests/slow")
     return [_IGNORE + word for word in words]
+
+
+def _is_under(path: str, folders: Iterable[str]) -> bool:
+    return any(PurePosixPath(path).is_relative_to(folder) for folder in folders)
 
 
 def _resolved(python: Path, requirements: Sequence[str]) -> tuple[str, ...]:

@@ -83,9 +83,10 @@ def wanted(project: Project, files: Files) -> tuple[tuple[str, ...], tuple[str, 
     """
     needed, missing = {"": PYTEST, "pytest": project.declared.get("pytest", "pytest")}, []
     own = {requirement_name(r) for r in project.runtime}
+    run_together = {name.replace("-", "") for name in own}  # `minisweagent` is of mini-swe-agent
     for module in sorted(imported(project, files)):
         names = [normalize(name) for name in (*MODULES.get(module, ()), module)]
-        if own.intersection(names):
+        if own.intersection(names) or module.lower() in run_together:
             continue
         if found := next((name for name in names if name in project.declared), None):
             needed.setdefault(found, project.declared[found])
