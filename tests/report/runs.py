@@ -41,7 +41,9 @@ from valve_plugin.theory import gate
 REPO = "owner/library"
 
 
-def _again(like: Item) -> Suppressed:
+def _again(like: Item, *, older: bool) -> Suppressed:
+    if older:
+        return Suppressed(kind="skill", name="again", duplicate_of=like.name, similarity=0.5)
     item = replace(like, name="again", markdown=f"{like.markdown}\n\nAnd once more.")
     return Suppressed(kind="skill", name="again", duplicate_of=like.name, similarity=0.5, item=item)
 
@@ -53,6 +55,8 @@ class Maker:
         self.random = Random(seed)
         self.text = text
         self.panel_kept = panel_kept
+        self.older = False
+        """Write what an older release did: a duplicate without what it said."""
         self.store = BankStore.create(path, REPO)
         tasks = [f"owner__library.0123abcd.panel_{n}{text[:200]}" for n in range(panel_size)]
         self.rates = {task: self.random.random() for task in tasks}
@@ -176,7 +180,7 @@ class Maker:
         proposal = Proposal(
             task_id=task,
             items=items,
-            suppressed=(_again(items[1]),) if number else (),
+            suppressed=(_again(items[1], older=self.older),) if number else (),
             withheld=(Withheld(kind="skill", name="skip-tests", why=f"turns the agent against its tests {self.text}"),),
             model=f"openai/some-model{self.text}",
         )

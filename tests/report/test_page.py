@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.cli.banks import sample
+from tests.experiment.test_tables import ROWS
 from tests.report.browser import check, chromium, opened, violations
 from tests.report.runs import Maker
 from valve_plugin.cli import app
 from valve_plugin.cli.history import words
 from valve_plugin.cli.report import _labels
-from valve_plugin.cli.targets import folder
+from valve_plugin.cli.targets import folder, table
 from valve_plugin.errors import ConfigError
+from valve_plugin.experiment.tables import OWN, comma_separated, markdown
 from valve_plugin.report.details import attempts
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.page import inert, page
@@ -194,6 +196,7 @@ def test_the_command_tells_what_it_wants(tmp_path: Path, data_dir: Path) -> None
         (["--out", "new/r.html", "--figures", "notes.html/new"], "is no folder"),
         (["--out", "new/r.html", "--figures", "bank/new"], "inside a bank or its local data"),
         (["--out", "new/r.html", "--figures", "new/r.html"], "names the same place"),
+        (["--out", "new/r.html", "--figures", "pictures"], "exists and is no figure of valve's"),
         (["--compare", "bank", "link"], "both are the same bank"),
     ],
 )
@@ -206,6 +209,8 @@ def test_nothing_is_written_where_it_may_not_be(
     Path("link").symlink_to("bank")
     Path("folder.html").mkdir()
     Path("notes.html").write_text("mine")
+    Path("pictures").mkdir()
+    Path("pictures/gates.svg").write_text("<svg>mine</svg>")
     ledger = Path("bank/ledger.jsonl").read_bytes()
     done = CliRunner().invoke(app, ["report", *([] if "--compare" in args else ["--bank", "bank"]), *args])
     assert (done.exit_code, done.stdout) == (2, "")
@@ -213,6 +218,7 @@ def test_nothing_is_written_where_it_may_not_be(
     assert done.stderr.count("\n") == 1
     assert Path("bank/ledger.jsonl").read_bytes() == ledger
     assert Path("notes.html").read_text() == "mine"
+    assert [(p.name, p.read_text()) for p in Path("pictures").iterdir()] == [("gates.svg", "<svg>mine</svg>")]
     assert not Path("new").exists()
     assert not Path("bank/new").exists()
 
@@ -225,14 +231,26 @@ def test_an_experiment_goes_into_no_bank_and_no_file(tmp_path: Path, data_dir: P
             folder("--out", tmp_path / name)
     assert not (tmp_path / "bank/new").exists()
     folder("--out", tmp_path / "new/results")
+    for name, own in OWN.items():
+        path = tmp_path / name
+        table("--out", path, own)
+        path.write_text(f"mine, but {own.upper()}")
+        with pytest.raises(ConfigError, match="exists and is no table"):
+            table("--out", path, own)
+        path.write_text(markdown(ROWS, "T", simulated=True) if name.endswith("md") else comma_separated(ROWS))
+        table("--out", path, own)
 
 
 def test_a_page_may_be_written_again(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sample(Path("bank"))
     Path("r.HTM").touch()
+    Path("f").mkdir()
+    Path("f/gates.png").touch()
     for _ in range(2):
-        assert CliRunner().invoke(app, ["report", "--bank", "bank", "--out", "r.HTM"]).exit_code == 0
+        done = CliRunner().invoke(app, ["report", "--bank", "bank", "--out", "r.HTM", "--figures", "f"])
+        assert done.exit_code == 0, done.stderr
+    assert Path("f/gates.png").stat().st_size
     assert Path("r.HTM").read_text().startswith("<!doctype html>")
 
 

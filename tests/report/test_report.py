@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,12 +22,15 @@ from valve_plugin.cli.history import words
 from valve_plugin.codec import canonical, plain
 from valve_plugin.errors import ValveError
 from valve_plugin.records import Attempt
+from valve_plugin.report.captions import rolling
+from valve_plugin.report.compare import compared
 from valve_plugin.report.facts import measurements, run_facts, spent
-from valve_plugin.report.figures import figures, rolling
+from valve_plugin.report.figures import figures
+from valve_plugin.report.heat import heat
 from valve_plugin.report.overview import overview
-from valve_plugin.report.page import compared, heat, page
-from valve_plugin.report.run import Rollout, Run, StreamPoint
-from valve_plugin.report.run_panel import gates
+from valve_plugin.report.page import originals, page
+from valve_plugin.report.run import Rollout, Run, Spent, StreamPoint
+from valve_plugin.report.run_panel import Kept, columns, gates
 from valve_plugin.report.style import inline, svg
 
 
@@ -47,7 +51,7 @@ def test_gates_show_what_was_measured_and_what_may_have_been(run: Run) -> None:
 
 def test_what_was_not_evaluated_is_no_failure(run: Run) -> None:
     assert [c.label for c in run.columns] == ["B1", "G1", "G2"]
-    rows = {row.task: [(cell.text, cell.style) for cell in row.cells] for row in heat(run)}
+    rows = {row.task: [(cell.text, cell.style) for cell in row.cells] for row in heat(run).rows}
     assert rows == {
         "bug-a": [("3/3", "full"), ("3/3", "full"), ("0/1", "zero")],
         "bug-b": [("0/3", "zero"), ("2/3", "part"), ("·", "none")],
@@ -150,6 +154,9 @@ def test_a_reading_of_version_0_alone_says_nothing_of_the_bank(tmp_path: Path, d
     better, much, *_ = overview(run_facts(maker.store, words))
     assert (better.answer, much.answer) == ("Unknown", "Unknown")
     assert f"Version {version} was not evaluated" in much.why
+    shown = CliRunner().invoke(app, ["eval", "--show", "--bank", str(maker.store.dir)]).stdout
+    assert "drawdown  none: a single version was evaluated" in shown
+    assert "peak" not in shown
 
 
 def test_what_looks_at_a_run_is_no_part_of_its_cost(tmp_path: Path, data_dir: Path) -> None:
@@ -189,8 +196,17 @@ def test_a_repeated_gate_shows_both_gains(tmp_path: Path, data_dir: Path) -> Non
     assert (other.first, other.again) == (None, 0)
     run = run_facts(store, words)
     assert "when repeated" not in page([run], {})
-    run = msgspec.structs.replace(run, gates=(first, other))
+    again = columns(entries, Kept([]))
+    assert [(c.label, c.against) for c in again] == [
+        ("B1", ""),
+        ("G1", "B1"),
+        ("G1 again", "B1"),
+        ("G2", "G1 again"),
+    ], "an accept carries its repeat's outcomes on"
+    run = msgspec.structs.replace(run, gates=(first, other), columns=again)
     html = page([run], {})
+    assert 'aria-label="reference of G2"' in html
+    assert [c.reference for c in heat(run).columns] == ["G1", "", "G2", ""]
     assert "+33.3 at first, +16.7 when repeated" in html
     assert "6 + 6 of twice 6" in html
     assert "Accepts had to repeat on fresh rollouts" in html
@@ -267,6 +283,99 @@ def test_two_runs_are_compared_on_one_page(tmp_path: Path, data_dir: Path) -> No
     assert 'id="run2-line-1"' in html
 
 
+def test_one_of_two_runs_is_simulated_and_the_page_says_which(run: Run) -> None:
+    real = msgspec.structs.replace(run, label="A, real", simulated=False)
+    scripted = msgspec.structs.replace(run, label="B, scripted", simulated=True)
+    html = page([real, scripted], {})
+    assert "SIMULATION: a scripted model took part in B, scripted, and not in the other run." in html
+    captions = {f.name: f.caption for f in figures([real, scripted])}
+    assert captions["stream"].startswith("SIMULATION in B, scripted: ")
+    assert captions["gates-2"].startswith("SIMULATION: ")
+    assert "SIMULATION" not in captions["gates-1"] + page([real], {})
+
+
+def test_what_an_older_ledger_does_not_hold_is_not_told_by_another(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 4, seed=3)
+    maker.older = True
+    maker.stream(12, 3)
+    run = run_facts(maker.store, words)
+    found = run.items
+    near = [i for i in found if i.state == "near-duplicate"]
+    assert near
+    assert {(i.text, i.markdown, i.kept) for i in near} == {("", "", False)}
+    html = page([run], {})
+    assert "an older ledger notes only what a duplicate repeats, not what it said" in html
+    assert "Difference to" not in html
+
+
+def test_a_duplicate_is_compared_with_what_it_repeats_and_no_namesake(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 4, seed=3)
+    maker.stream(12, 3)
+    found = run_facts(maker.store, words).items
+    twins = originals(found)
+    assert {p for p, i in enumerate(found) if i.twin} == set(twins)
+    rejected = [msgspec.structs.replace(i, state="rejected", proposal_id=str(n)) for n, i in enumerate(found)]
+    assert originals(rejected) == {}
+
+
+def test_a_legend_names_what_is_drawn(tmp_path: Path, data_dir: Path, run: Run) -> None:
+    drawn = {f.name: svg(f) for f in figures([run])}
+    assert "reject: between" in drawn["gates"]
+    for absent in ("indecisive: between", "its certified floor", "first gain"):
+        assert absent not in drawn["gates"], absent
+    assert "below its peak" not in drawn["stream"]
+    assert 'class="lost"' not in page([run], {})
+    maker = Maker(tmp_path / "b", 4, panel_kept=True)
+    maker.stream(10, 5)
+    other = run_facts(maker.store, words)
+    assert {s.role for s in other.spent} == {"solver", "gate"}
+    cost = next(
+        svg(f) for f in figures([msgspec.structs.replace(other, spent=other.spent[:1]), other]) if f.name == "cost"
+    )
+    assert ("solver" in cost, "gate" in cost) == (True, True), "a role that only the second run has is named too"
+
+
+def test_what_looks_at_a_run_has_a_bar_of_its_own(run: Run) -> None:
+    spent_ = tuple(Spent(role=role, rollouts=1, usd=0, hours=1.0) for role in ("solver", "evaluation"))
+    (figure,) = [f for f in figures([msgspec.structs.replace(run, spent=spent_)]) if f.name == "cost"]
+    bars = figure.draw().axes[0].patches
+    assert [(b.get_x(), b.get_width()) for b in bars] == [(0, 1), (0, 1)], "no gap that the axis would count"
+    assert len({b.get_y() for b in bars}) == 2
+    assert "a bar of their own" in figure.caption
+
+
+def test_captions_name_each_holdout(tmp_path: Path, data_dir: Path) -> None:
+    runs = []
+    for name, tasks in (("a", 10), ("b", 1)):
+        maker, version = _grown(tmp_path / name)
+        maker.evaluate(0, 1, tasks)
+        maker.evaluate(version, 2, tasks)
+        runs.append(run_facts(maker.store, words, name))
+    caption = next(f.caption for f in figures(runs) if f.name == "holdout")
+    assert "(A: avg@3 on 10 tasks; B: avg@3 on 1 task)" in caption
+    assert "not the same tasks" in caption
+    alone = next(f.caption for f in figures(runs[:1]) if f.name == "holdout")
+    assert "(avg@3 on 10 tasks)" in alone
+
+
+_NOUNS = (
+    "tasks|rollouts|accepts|versions|proposals|calls|items|skills|principles|gates|queries|faults|lines|attempts|runs"
+)
+
+
+def test_one_of_anything_is_said_as_one(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 1, seed=3, panel_kept=True)
+    maker.stream(1, 1)
+    maker.evaluate(0, 1, 1)
+    maker.evaluate(maker.store.bank.version, 2, 1)
+    maker.measure()
+    run = run_facts(maker.store, words)
+    run = msgspec.structs.replace(run, spent=tuple(msgspec.structs.replace(s, rollouts=1) for s in run.spent))
+    text = re.sub(r"<style>.*?</style>|<script.*?</script>|<pre>.*?</pre>|<[^>]*>", " ", page([run], {}), flags=re.S)
+    assert "Epoch 1: 1 accept of at most" in text
+    assert re.findall(rf"\b1 (?:\w+ )?(?:{_NOUNS})\b[^.]{{0,30}}", text) == []
+
+
 @given(story=stories())
 @settings(few, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_history_can_be_reported(story: Story, tmp_path: Path, data_dir: Path) -> None:
@@ -286,7 +395,7 @@ def test_any_history_can_be_reported(story: Story, tmp_path: Path, data_dir: Pat
     assert run.sizes[-1].principles <= len(store.bank.principles)
     assert canonical(plain(run))
     assert len(overview(run)) == 4
-    assert all(len(row.cells) == len(run.columns) for row in heat(run))
+    assert all(len(row.cells) == len(run.columns) for row in heat(run).rows)
 
 
 def test_the_rate_is_taken_over_the_last_tasks() -> None:

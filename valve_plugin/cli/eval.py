@@ -140,7 +140,7 @@ def facts(entries: Sequence[Entry], every: int) -> dict[str, Any]:
             for p in found
         ],
         "peak": {**_numbers(found, best), "note": PEAK},
-        "drawdown": _ends(_drawdown(found)),
+        "drawdown": _ends(_drawdown(found)) if len(found) > 1 else None,
     }
 
 
@@ -158,8 +158,11 @@ def _print(found: Sequence[Point]) -> None:
     gained = over_empty(found, last)
     over = _points(gained) if gained else f"gain unknown: {UNREAD}"
     output.say(f"final     {_percent(rate(last.entry))} at step {last.step}, {over}")
-    output.say(f"peak      {_percent(rate(best.entry))} at step {best.step}: {PEAK}")
-    output.say(f"drawdown  {_points(_drawdown(found)).lstrip('+')} from peak to final")
+    if len(found) > 1:
+        output.say(f"peak      {_percent(rate(best.entry))} at step {best.step}: {PEAK}")
+        output.say(f"drawdown  {_points(_drawdown(found)).lstrip('+')} from peak to final")
+    else:
+        output.say("drawdown  none: a single version was evaluated, and a drop takes two")
     output.say(f"{output.plural(len(first.entry.holdout), 'holdout task')}; `valve certify` says what this proves")
 
 

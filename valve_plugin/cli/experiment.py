@@ -68,7 +68,7 @@ def run(
         raise ConfigError(f"{file}: no condition {only[0]!r}; it has {', '.join(v.name for v in experiment.condition)}")
     for given in {tuple(c.settings(experiment).get("mini_config", ())) for c in wanted if not tables}:
         mini_config.require(given)  # not hours later, when the run that names it comes
-    targets.folder("--out", out)
+    _require_place(out)
     out.mkdir(parents=True, exist_ok=True)
     failed = [] if tables else _run_all(experiment, wanted, out, file.parent, workers or 1, unsafe_local)
     rows = collect(experiment, out)
@@ -81,6 +81,15 @@ def run(
     if failed:
         output.note(f"{len(failed)} of {len(wanted)} runs did not end: {failed[0]}; start again to go on with them")
         raise typer.Exit(output.INFRASTRUCTURE)
+
+
+def _require_place(out: Path) -> None:
+    """Before the work: in a folder that may be written to, tables are written over tables alone."""
+    from valve_plugin.experiment.tables import OWN
+
+    targets.folder("--out", out)
+    for name, own in OWN.items():
+        targets.table("--out", out / name, own)
 
 
 def conditions(json: Json = False) -> None:
@@ -101,7 +110,7 @@ def write(experiment: Experiment, rows: Sequence[Row], out: Path) -> list[Path]:
 
     if not rows:
         return []
-    written = [out / "tables.md", out / "results.csv"]
+    written = [out / name for name in page.OWN]
     written[0].write_text(page.markdown(rows, experiment.name, simulated=experiment.simulate), encoding="utf-8")
     written[1].write_text(page.comma_separated(rows), encoding="utf-8")
     try:

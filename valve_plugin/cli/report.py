@@ -73,7 +73,7 @@ def report(
     _require_places(out, figures, stores)
     labels = _labels(banks or []) if compare else [""]
     runs = [run_facts(store, words, label) for store, label in zip(stores, labels, strict=True)]
-    drawn = _drawn(runs) if figures else {}  # before anything is written: drawing may be impossible here
+    drawn = _drawn(runs, figures) if figures else {}  # before anything is written: drawing may be impossible here
     if not json or out or open_:
         from valve_plugin.report.page import page
 
@@ -130,25 +130,31 @@ def _write_page(out: Path | None, html: str) -> Path:
     return path
 
 
-def _drawn(runs: Sequence[Run]) -> dict[str, bytes]:
-    """Every figure's files by name; each says itself what it shows, and that it is a simulation."""
+def _drawn(runs: Sequence[Run], folder: Path) -> dict[Path, bytes]:
+    """Every figure's files; each says itself what it shows.
+
+    Raises:
+        ConfigError: matplotlib is not installed, or a file in the way is no figure of ours.
+    """
     from valve_plugin.report.figures import figures
-    from valve_plugin.report.style import alone, png, svg
+    from valve_plugin.report.style import alone, png, require_own, svg
 
-    simulation = "SIMULATION: a scripted model. " if any(run.simulated for run in runs) else ""
-    drawn = [alone(f._replace(caption=f"{simulation}{f.caption}")) for f in figures(runs)]
-    return {
-        name: content
-        for f in drawn
-        for name, content in ((f"{f.name}.svg", svg(f).encode()), (f"{f.name}.png", png(f)))
-    }
+    found = {}
+    for figure in figures(runs):
+        told = alone(figure)
+        for suffix, drawn in ((".svg", lambda f: svg(f).encode()), (".png", png)):
+            path = folder / f"{figure.name}{suffix}"
+            with targets.usable("--figures", path):
+                require_own(path)
+            found[path] = drawn(told)
+    return found
 
 
-def _write_figures(folder: Path, drawn: Mapping[str, bytes]) -> None:
+def _write_figures(folder: Path, drawn: Mapping[Path, bytes]) -> None:
     if not drawn:
         output.note(f"--figures {folder}: nothing was measured yet, so there is nothing to draw")
         return
     with targets.usable("--figures", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in drawn.items():
-            (folder / name).write_bytes(content)
+        for path, content in drawn.items():
+            path.write_bytes(content)

@@ -41,6 +41,19 @@ def folder(option: str, path: Path, kept: Sequence[Path] = ()) -> None:
         _writable(option, path)
 
 
+def table(option: str, path: Path, own: str) -> None:
+    """Require a place where no file is, or an empty one, or one that says `own`: a table that was written here.
+
+    Raises:
+        ConfigError: there is another file.
+    """
+    with usable(option, path):
+        if not os.path.lexists(path):
+            return
+        if not path.is_file() or (path.stat().st_size and own.encode() not in path.read_bytes()):
+            raise ConfigError(f"{option}: {path} exists and is no table of valve's; name another folder, or remove it")
+
+
 @contextmanager
 def usable(option: str, path: Path) -> Iterator[None]:
     """Say what is wrong with a path in one line.

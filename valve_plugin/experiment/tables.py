@@ -17,6 +17,10 @@ SIMULATED = (
     "**SIMULATION of the solver.** The tasks, the tests, the sandboxed rollouts, the gate and the ledgers are real; "
     "the model is scripted. These numbers show that the machinery works, and nothing about any model or method."
 )
+_GAIN = "Gain is against step 0, which all conditions share"
+_FIRST = ("repository", "model", "condition", "seed")
+OWN = {"tables.md": _GAIN, "results.csv": ",".join(_FIRST)}
+"""Each file that is written, and what such a file says: it may be written again."""
 Cell = Callable[[Sequence[Row]], str]
 
 
@@ -28,7 +32,7 @@ def markdown(rows: Sequence[Row], title: str, *, simulated: bool) -> str:
         parts += [f"## {repository}, {model}", _grid(_HEAD, _by_condition(here))]
         parts += [*_seeds(here), "### Where each number is", _grid(_WHERE, _lines(here))]
     parts.append(
-        "Gain is against step 0, which all conditions share; its interval is the mean paired difference plus or minus "
+        f"{_GAIN}; its interval is the mean paired difference plus or minus "
         "1.96 standard errors over holdout tasks, too narrow for few. Peak is selected on this holdout, so it is no "
         "untouched final-test estimate. Hours are summed over rollouts, evaluation excluded; what conditions share "
         "counts for each. `a to b`: some rollouts errored, so the number is not final."
@@ -43,7 +47,7 @@ def comma_separated(rows: Sequence[Row]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     ends = [f"{name}_{end}" for name in names for end in ("low", "high")]
     writer.writerow(
-        ["repository", "model", "condition", "seed", *ends, "skills", "principles", "steps", "versions",
+        [*_FIRST, *ends, "skills", "principles", "steps", "versions",
          "hours", "hours_per_step", "wall_hours", "ledger", "line_first", "line_final"]
     )  # fmt: skip
     for r in rows:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from valve_plugin.report.run import APART, Gate, Run, StreamPoint
+from valve_plugin.report import captions
+from valve_plugin.report.captions import banded, dropped, floors, repeated, rolling
+from valve_plugin.report.run import APART, Gate, Run, Spent
 from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, new
 
 if TYPE_CHECKING:
@@ -18,41 +21,23 @@ _MOST_TICKS = 40
 def figures(runs: Sequence[Run]) -> list[Figure]:
     """Return what can be drawn of one run, or of two compared."""
     found = []
+    both = captions.simulated(runs)
     if any(run.stream for run in runs):
-        found.append(Figure("stream", "Resolved rate over the stream", _stream_caption(runs), lambda: _stream(runs)))
+        caption = both + captions.of_stream(runs)
+        found.append(Figure("stream", "Resolved rate over the stream", caption, lambda: _stream(runs)))
     if any(run.checkpoints for run in runs):
-        found.append(
-            Figure("holdout", "Resolved rate on the sealed holdout", _holdout_caption(runs), lambda: _holdout(runs))
-        )
+        caption = both + captions.of_holdout(runs)
+        found.append(Figure("holdout", "Resolved rate on the sealed holdout", caption, lambda: _holdout(runs)))
     for run in runs:
         suffix = "" if len(runs) == 1 else f"-{runs.index(run) + 1}"
         whose = "" if len(runs) == 1 else f", {'AB'[runs.index(run)]}"
         if run.gates:
-            caption = _gates_caption(run)
+            caption = captions.simulated([run]) + captions.of_gates(run)
             found.append(Figure(f"gates{suffix}", f"Gate verdicts{whose}", caption, lambda run=run: _gates(run)))  # type: ignore[misc]
     if any(run.spent for run in runs):
-        caption = (
-            "Time of rollouts by role as recorded on this machine, one after the other; several workers take less "
-            "wall-clock time. Evaluation and measurement are apart: they look at the run and are no part of it."
-        )
+        caption = both + captions.of_cost(runs)
         found.append(Figure("cost", "Time by role", caption, lambda: _cost(runs)))
     return found
-
-
-def window(points: Sequence[StreamPoint]) -> int:
-    """Return over how many stream tasks the rate is taken: ten, or a twentieth of a long stream."""
-    return max(10, len(points) // 20)
-
-
-def rolling(points: Sequence[StreamPoint]) -> list[float]:
-    """Return, at each stream task, the resolved rate of the graded attempts at it and the tasks before it."""
-    before = window(points) - 1
-    return [_rate(points[max(0, i - before) : i + 1]) for i in range(len(points))]
-
-
-def _rate(points: Sequence[StreamPoint]) -> float:
-    graded = sum(p.graded for p in points)
-    return sum(p.passed for p in points) / graded if graded else 0.0
 
 
 def _stream(runs: Sequence[Run]) -> Canvas:
@@ -81,12 +66,21 @@ def _curve(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
     came, shape = ("accept", "^") if run.gated else ("taken", "v")
     name = "" if alone else f"{'AB'[number % 2]}: "
     axes.plot(places, rates, line, color=colour, linewidth=1.8, label=f"{name}resolved rate")
-    peaks = [max(rates[: i + 1]) for i in range(len(rates))]
-    axes.fill_between(places, rates, peaks, facecolor="none", edgecolor=colour, hatch="///", alpha=0.5, linewidth=0,
-                      label=f"{name}below its peak")  # fmt: skip
+    _drop(axes, places, rates, number, f"{name}below its peak")
     accepts = [i for i, p in enumerate(run.stream) if p.accepted]
-    axes.plot([places[i] for i in accepts], [rates[i] for i in accepts], shape, color=colour, markersize=8,
-              markeredgecolor=INK, linestyle="none", label=f"{name}{came}")  # fmt: skip
+    if accepts:
+        axes.plot([places[i] for i in accepts], [rates[i] for i in accepts], shape, color=colour, markersize=8,
+                  markeredgecolor=INK, linestyle="none", label=f"{name}{came}")  # fmt: skip
+
+
+def _drop(axes: Axes, places: Sequence[int], values: Sequence[float], number: int, label: str) -> None:
+    """Hatch what lies between a curve and its peak so far, where it ever drops."""
+    if dropped(values):
+        peaks = list(accumulate(values, max))
+        colour, hatch = ((ACCENT, "///"), (SECOND, "\\\\\\"))[number % 2]
+        axes.fill_between(places, values, peaks, facecolor=colour, alpha=0.12, linewidth=0)
+        axes.fill_between(places, values, peaks, facecolor="none", edgecolor=colour, hatch=hatch, linewidth=0,
+                          label=label)  # fmt: skip
 
 
 def _holdout(runs: Sequence[Run]) -> Canvas:
@@ -111,11 +105,8 @@ def _checkpoints(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
     axes.plot(steps, low, line, marker=shape, color=colour, linewidth=1.8, label=f"{name}measured")
     if any(c.high > c.low for c in run.checkpoints):
         axes.vlines(steps, low, [c.high for c in run.checkpoints], color=WARN, linestyle=":", label=f"{name}unknown")
-    peaks = [max(low[: i + 1]) for i in range(len(low))]
-    axes.fill_between(steps, low, peaks, facecolor="none", edgecolor=colour, hatch="///", alpha=0.5, linewidth=0,
-                      label=f"{name}drawdown")  # fmt: skip
-    gain = run.certificate.gain
-    if gain and not gain.vacuous:
+    _drop(axes, steps, low, number, f"{name}drawdown")
+    if banded(run) and (gain := run.certificate.gain):
         axes.axhspan(low[0] + gain.value, low[-1], facecolor=colour, alpha=0.15, linewidth=0,
                      label=f"{name}between certified floor and final")  # fmt: skip
 
@@ -144,7 +135,7 @@ def _gates(run: Run) -> Canvas:
     ]
     room = 0.08 * (max(seen) - min(seen) + 1)
     gain.set_ylim(min(seen) - room, max(seen) + room)  # a floor far below leaves the picture, not its scale
-    _shapes(gain)
+    _shapes(gain, run.gates)
     used.bar(numbers, [100 * (g.ran + g.beyond) / g.total for g in run.gates], color=GRID, edgecolor=INK, width=0.6)
     used.set_ylim(0, 105)
     used.set_ylabel("% run")
@@ -171,67 +162,48 @@ def _verdict(axes: Axes, gate: Gate) -> None:
     axes.plot([x] * len(ends), ends, shape, color=colour, markersize=5, fillstyle="none")
 
 
-def _shapes(axes: Axes) -> None:
-    """A legend of what can occur, whether or not it did."""
-    for shape, colour, line, filled, label in (
-        ("o", ACCENT, "none", "full", "accept: measured"),
-        ("_", ACCENT, ":", "full", "its certified floor"),
-        ("s", SOFT, "-", "none", "reject: between"),
-        ("x", WARN, "-", "full", "indecisive: between"),
+def _shapes(axes: Axes, gates: Sequence[Gate]) -> None:
+    """A legend of what is drawn, and of nothing else."""
+    seen = {g.decision for g in gates}
+    for drawn, shape, colour, line, filled, label in (
+        ("accept" in seen, "o", ACCENT, "none", "full", "accept: measured"),
+        (floors(gates), "_", ACCENT, ":", "full", "its certified floor"),
+        ("reject" in seen, "s", SOFT, "-", "none", "reject: between"),
+        ("indecisive" in seen, "x", WARN, "-", "full", "indecisive: between"),
+        (repeated(gates), "o", ACCENT, "none", "none", "first gain"),
     ):
-        axes.plot([], [], shape, color=colour, linestyle=line, fillstyle=filled, label=label)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), fontsize=8, ncols=5)
+        if drawn:
+            axes.plot([], [], shape, color=colour, linestyle=line, fillstyle=filled, label=label)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), fontsize=8, ncols=6)
 
 
 def _cost(runs: Sequence[Run]) -> Canvas:
-    canvas, axes = new(0.6 + 0.5 * len(runs) + 0.6, nrows=1)
+    bars = _bars(runs)
+    canvas, axes = new(0.6 + 0.45 * len(bars) + 0.6, nrows=1)
     hatches = {"solver": "", "gate": "///", "extractor": "...", "measurement": "++", "evaluation": "xx"}
-    short = max(sum(s.hours for s in run.spent) for run in runs) < 1
-    unit, scale = ("minutes", 60) if short else ("hours", 1)
-    for row, run in enumerate(runs):
+    unit, scale = ("minutes", 60) if all(sum(s.hours for s in bar) < 1 for _, bar in bars) else ("hours", 1)
+    named: set[str] = set()
+    for row, (_, bar) in enumerate(bars):
         left = 0.0
-        for spent in sorted(run.spent, key=lambda s: s.role in APART):
-            left += 0.02 * scale if spent.role in APART and left else 0.0
+        for spent in bar:
             axes.barh([row], [spent.hours * scale], left=[left], height=0.6, facecolor=GRID, edgecolor=INK,
-                      hatch=hatches[spent.role], label=spent.role if row == 0 else None)  # fmt: skip
+                      hatch=hatches[spent.role], label="" if spent.role in named else spent.role)  # fmt: skip
+            named.add(spent.role)
             left += spent.hours * scale
-    axes.set_yticks(range(len(runs)), ["all"] if len(runs) == 1 else ["A", "B"][: len(runs)])
+    axes.set_yticks(range(len(bars)), [name for name, _ in bars])
     axes.invert_yaxis()
     axes.set_xlabel(f"{unit} of rollouts")
     axes.grid(visible=False, axis="y")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.35), fontsize=8, ncols=5)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8, ncols=5)
     return canvas
 
 
-def _stream_caption(runs: Sequence[Run]) -> str:
-    whole = all(run.stream_whole for run in runs)
-    last = max(window(run.stream) for run in runs)
-    what = f"Share of graded attempts that resolved their task, over the last {last} stream tasks, as attempted"
-    which = "." if whole else "; only mixed tasks are known here, so the rate says little."
-    return (
-        f"{what}{which} Triangles mark tasks whose proposal came into the bank (pointing down: without a gate); the "
-        "hatched area is the distance to the "
-        "highest value so far. Tasks differ in difficulty, so a slope is no proof of learning: the holdout is."
-    )
-
-
-def _holdout_caption(runs: Sequence[Run]) -> str:
-    first = next(run.checkpoints[0] for run in runs if run.checkpoints)
-    return (
-        f"avg@{first.rollouts} of frozen bank versions on {first.tasks} holdout tasks that nothing was learned from or "
-        "judged on. The hatched area is the drop since the peak; the peak itself is selected on this holdout, so it "
-        "flatters. A dotted bar is what errored rollouts leave unknown; the plain band, where there is one, reaches "
-        "from the certified floor to the final version."
-    )
-
-
-def _gates_caption(run: Run) -> str:
-    panel = f"{run.panel.tasks} tasks x {run.panel.rollouts} rollouts" if run.panel else "a panel"
-    repeated = any(g.again for g in run.gates)
-    again = " Accepts had to repeat on fresh rollouts: a hollow circle is the first gain, and twice the panel is 100 %."
-    return (
-        f"Panel gain of each proposal over the bank it was judged against, on {panel}. A rejected gate stops when "
-        "its verdict is certain, so its gain is an interval. Accepts were selected by this very number: their "
-        "certified floor, where there is one, is what can be relied on. Below: share of the panel's rollouts run."
-        f"{again if repeated else ''}"
-    )
+def _bars(runs: Sequence[Run]) -> list[tuple[str, list[Spent]]]:
+    """One bar for each run, and one for what looks at it: every bar begins at 0, so the axis counts no gap."""
+    bars = []
+    for number, run in enumerate(runs):
+        name = "run" if len(runs) == 1 else "AB"[number % 2]
+        apart = [s for s in run.spent if s.role in APART]
+        bars += [(name, [s for s in run.spent if s not in apart])]
+        bars += [("apart" if len(runs) == 1 else f"{name}, apart", apart)] if apart else []
+    return bars

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from valve_plugin.report.run import APART, Checkpoint, Run, total
@@ -19,6 +20,21 @@ class Answer(NamedTuple):
 def overview(run: Run) -> list[Answer]:
     """Return the answers a reader gets first. They claim no more than was measured."""
     return [_better(run), _how_much(run), _how_sure(run), _cost(run)]
+
+
+def simulation(runs: Sequence[Run]) -> str:
+    """Return what has to be said where a scripted model took part, and in which run; empty: in none."""
+    scripted = [run.label for run in runs if run.simulated]
+    if not scripted:
+        return ""
+    if len(scripted) == len(runs):
+        where, whose = f"in {'this run' if len(runs) == 1 else 'both runs'}", "The numbers show"
+    else:
+        where, whose = f"in {scripted[0]}, and not in the other run", f"The numbers of {scripted[0]} show"
+    return (
+        f"SIMULATION: a scripted model took part {where}. {whose} what the machinery did; they say nothing about any "
+        "model."
+    )
 
 
 def points(rate: float) -> str:
@@ -72,7 +88,7 @@ def _held_out(question: str, run: Run) -> Answer:
     low, high = last.gain
     said = points(low) if low == high else f"{points(low)} to {points(high)}, not final"
     why = (
-        f"avg@{last.rollouts} on {last.tasks} holdout tasks: {first.low:.1%} at version {first.version}, "
+        f"avg@{last.rollouts} on {counted(last.tasks, 'holdout task')}: {first.low:.1%} at version {first.version}, "
         f"{last.low:.1%} at version {last.version}. Nothing was learned from or judged on these tasks."
     )
     return Answer(question, said, why)

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin import __version__
 from valve_plugin.errors import ConfigError
+from valve_plugin.report.compare import compared
 from valve_plugin.report.figures import figures
-from valve_plugin.report.overview import duration, overview, points
-from valve_plugin.report.run import Cell, Column, Proposed, Run, total
+from valve_plugin.report.heat import heat
+from valve_plugin.report.overview import overview, points, simulation
+from valve_plugin.report.run import Proposed, Run, total
 from valve_plugin.report.style import inline
 from valve_plugin.report.words import counted
 
@@ -35,24 +37,6 @@ _PAIRINGS = {
 }
 
 
-class HeatCell(NamedTuple):
-    """One cell of a heatmap, ready to show."""
-
-    text: str
-    style: str
-    attempts: str
-    """Ids of the attempts kept, with blanks between; empty: nothing to open."""
-    column: str
-
-
-class HeatRow(NamedTuple):
-    """One panel task."""
-
-    task: str
-    short: str
-    cells: list[HeatCell]
-
-
 def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the page of one run, or of two compared.
 
@@ -68,12 +52,15 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
     drawn, missing = _drawn(runs)
     return _environment().get_template("page.html.j2").render(
         title=runs[0].label if len(runs) == 1 else f"{runs[0].repo}: {' against '.join(run.label for run in runs)}",
-        simulated=any(run.simulated for run in runs),
+        simulation=simulation(runs),
         policy=_policy(css, js),
         css=Markup(css),  # noqa: S704 (a file of this package)
         js=Markup(js),  # noqa: S704 (a file of this package)
         runs=parts,
         pairings=_PAIRINGS,
+        seen={style for part in parts for style in part["heat"].styles},
+        letters={column.label[0] for run in runs for column in run.columns},
+        again=any(column.label.endswith(" again") for run in runs for column in run.columns),
         figures=drawn,
         missing=missing,
         states=sorted({item.state for run in runs for item in run.items}),
@@ -83,43 +70,6 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
         attempts=_json(attempts),
         version=__version__,
     )  # fmt: skip
-
-
-def heat(run: Run) -> list[HeatRow]:
-    """Return the heatmap's rows: every task of a panel, those that fail most first."""
-    cells = [{cell.task_id: cell for cell in column.cells} for column in run.columns]
-    tasks = dict.fromkeys(task for column in cells for task in column)
-
-    def share(task: str) -> float:
-        seen = [r.outcome == "resolved" for column in cells if task in column for r in column[task].rollouts]
-        return sum(seen) / len(seen)
-
-    return [
-        HeatRow(task, short(task), [_heat_cell(run.columns[i], column.get(task)) for i, column in enumerate(cells)])
-        for task in sorted(tasks, key=share)
-    ]
-
-
-def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """Return rows of (what, one value for each run)."""
-    table = {
-        "repository": [r.repo for r in runs],
-        "models": [", ".join(r.models) or "-" for r in runs],
-        "panel": [f"{p.tasks} x {p.rollouts}, margin {p.rho}" if (p := r.panel) else "-" for r in runs],
-        "stream tasks": [str(len(r.stream)) for r in runs],
-        "resolved in the stream": [_resolved(r) for r in runs],
-        "accepts of gates": [
-            f"{sum(g.decision == 'accept' for g in r.gates)} of {len(r.gates)}" if r.gated else "no gate" for r in runs
-        ],
-        "bank": [f"{counted(r.principles, 'principle')}, {counted(r.skills, 'skill')}" for r in runs],
-        "panel passes, first → last": [_first_last(r) for r in runs],
-        "holdout rate, first → last": [_read(r) for r in runs],
-        "time of rollouts, evaluation and measurement apart": [
-            duration(total(r.spent).hours) if r.spent else "not recorded" for r in runs
-        ],
-        "US dollars": [f"{usd:.2f}" if (usd := total(r.spent).usd) else "not recorded" for r in runs],
-    }
-    return list(table.items())
 
 
 class Gated(NamedTuple):
@@ -139,14 +89,25 @@ def gated(run: Run) -> Gated:
     return Gated(ran, of, "; ".join(filter(None, [f"{kept} kept from before" if kept else "", said, more])))
 
 
+def originals(items: Sequence[Proposed]) -> dict[int, Proposed]:
+    """Return, by place in the list, what a duplicate repeats: of its own proposal, or what came into the bank before.
+
+    Another item of that name, a rejected one, say, is not what it was compared with.
+    """
+    found: dict[int, Proposed] = {}
+    for place, item in enumerate(items):
+        if item.twin and item.kept:
+            named = [i for i in items if (i.kind, i.name) == (item.kind, item.twin) and not i.twin and i.kept]
+            own = [i for i in named if i.proposal_id == item.proposal_id]
+            came = [i for i in named if i.state in ("accepted", "taken", "retired") and i.line < item.line]
+            if match := own or came:
+                found[place] = match[-1]
+    return found
+
+
 def signed(rate: float) -> str:
     """Return a rate difference in points, without the word."""
     return f"{100 * rate:+.1f}"
-
-
-def short(task_id: str) -> str:
-    """Return a task id without the repository and commit that SWE-smith's begin with."""
-    return task_id.rpartition(".")[2] or task_id
 
 
 def _part(run: Run, number: int, of: int) -> dict[str, Any]:
@@ -155,8 +116,8 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "prefix": "" if of == 1 else f"run{number + 1}-",
         "suffix": "" if of == 1 else f", {run.label}",
         "overview": overview(run),
-        "heat": {"rows": heat(run)},
-        "originals": {(i.kind, i.name): i for i in run.items if i.markdown and not i.twin},
+        "heat": heat(run),
+        "originals": originals(run.items),
         "linked": [" ".join(r.attempt for r in p.rollouts if r.attempt) for p in run.stream],
         "gated": gated(run),
         "total": total(run.spent) if run.spent else None,
@@ -175,41 +136,6 @@ def _drawn(runs: Sequence[Run]) -> tuple[list[dict[str, str]], str]:
         ], ""
     except ConfigError as e:
         return [], str(e)
-
-
-def _heat_cell(column: Column, cell: Cell | None) -> HeatCell:
-    if cell is None:
-        return HeatCell("·", "none", "", column.label)
-    passed, ran = sum(r.outcome == "resolved" for r in cell.rollouts), len(cell.rollouts)
-    lost = any(r.outcome == "errored" for r in cell.rollouts)
-    style = "lost" if lost else "full" if passed == ran else "part" if passed else "zero"
-    ids = " ".join(r.attempt for r in cell.rollouts if r.attempt)
-    text = f"{passed}/{ran}{'!' if lost else ''}"
-    return HeatCell(text, f"{style} kept" if cell.kept else style, ids, column.label)
-
-
-def _resolved(run: Run) -> str:
-    graded = sum(p.graded for p in run.stream)
-    passed = sum(p.passed for p in run.stream)
-    return f"{passed} of {graded} ({passed / graded:.0%})" if graded else "-"
-
-
-def _first_last(run: Run) -> str:
-    if not run.scores:
-        return "-"
-    first, last = run.scores[0], run.scores[-1]
-    return f"{first.passes}/{first.rollouts} → {last.passes}/{last.rollouts}"
-
-
-def _read(run: Run) -> str:
-    """The evaluated versions' rates; lower ends where rollouts errored."""
-    if not run.checkpoints:
-        return "not read"
-    first, last = run.checkpoints[0], run.checkpoints[-1]
-    tasks = counted(last.tasks, "task")
-    if first.version == last.version:
-        return f"{last.low:.1%} at version {last.version}, {tasks}"
-    return f"{first.low:.1%} → {last.low:.1%}, {tasks}"
 
 
 def _environment() -> Environment:

@@ -63,6 +63,8 @@ class Column(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Number of the ledger line it is from."""
     decision: GateDecision | None = None
     """A gate's verdict."""
+    against: str = ""
+    """Label of the column that a gate's candidate is compared with."""
     cells: tuple[Cell, ...]
 
 
@@ -130,6 +132,8 @@ class Proposed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state: ItemState
     why: str = ""
     """Why it is not in the bank, or what it was merged into."""
+    kept: bool = True
+    """False: the ledger does not hold what it said; older ones lack it for duplicates, and a secret is kept nowhere."""
     text: str = ""
     markdown: str = ""
     scope_hint: str = ""

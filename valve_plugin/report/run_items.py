@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UnsetType
 
 from valve_plugin.bank.entries import Entry, Judged, Taken
 from valve_plugin.bank.entries import Proposed as ProposedEntry
@@ -52,7 +52,7 @@ def items(
                     displaced=lost.get(proposal.id, ()),
                 )
             )
-        found += _duplicates(proposal, number, sources, now)
+        found += _duplicates(proposal, number, sources)
     return tuple(found)
 
 
@@ -108,21 +108,16 @@ def _standing(entries: Iterable[Entry]) -> dict[Key, str]:
     return stands
 
 
-def _duplicates(
-    proposal: Proposal, line: int, sources: tuple[Rollout, ...], now: Mapping[Key, Item]
-) -> Iterable[Proposed]:
+def _duplicates(proposal: Proposal, line: int, sources: tuple[Rollout, ...]) -> Iterable[Proposed]:
     where = _where(proposal, line, sources)
     for merge in proposal.merges:
         why = f"the same text as {merge.name}: counts as support"
-        yield Proposed(
-            **where, **_text(merge.item), kind=merge.kind, name=merge.name, state="merged", why=why, twin=merge.name
-        )
+        told = _text(merge.item)
+        yield Proposed(**where, **told, kind=merge.kind, name=merge.name, state="merged", why=why, twin=merge.name)
     for near in proposal.suppressed:
-        twin = now.get((near.kind, near.duplicate_of), UNSET)
-        told = _text(near.item) or {"text": _text(twin).get("text", "")}  # an older ledger holds the twin's alone
         yield Proposed(
             **where,
-            **told,
+            **_text(near.item),
             kind=near.kind,
             name=near.name,
             state="near-duplicate",
@@ -131,12 +126,14 @@ def _duplicates(
             similarity=near.similarity,
         )
     for withheld in proposal.withheld:
-        yield Proposed(**where, kind=withheld.kind, name=withheld.name, state="withheld", why=withheld.why)
+        told = _text(withheld.item)
+        yield Proposed(**where, **told, kind=withheld.kind, name=withheld.name, state="withheld", why=withheld.why)
 
 
-def _text(item: Item | UnsetType) -> dict[str, Any]:
-    if isinstance(item, UnsetType):
-        return {}
+def _text(item: Item | UnsetType | None) -> dict[str, Any]:
+    """What an item says; without it, that its text is kept nowhere. Never another's."""
+    if not isinstance(item, Item):
+        return {"kept": False}
     return {"text": item.text, "markdown": item.markdown, "scope_hint": item.scope_hint}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -63,26 +64,45 @@ def gates(entries: Iterable[Entry], moves: Sequence[Move], ran: Mapping[str, int
 def columns(entries: Iterable[Entry], kept: Kept) -> tuple[Column, ...]:
     """Return each measurement with the rollouts of every task it evaluated."""
     found: list[Column] = []
-    baselines = verdicts = repeats = 0
+    counts = {"B": 0, "A": 0, "G": 0}
+    reference = ""
     for number, entry in enumerate(entries, 1):
-        if isinstance(entry, Baseline):
-            baselines += 1
+        if isinstance(entry, Baseline | Remeasured):
+            letter, kind = _KINDS[type(entry)]
+            counts[letter] += 1
+            label = f"{letter}{counts[letter]}"
             cells = _cells(entry.result.outcomes, kept, reused=False)
-            found.append(Column(label=f"B{baselines}", kind="baseline", line=number, cells=cells))
-        elif isinstance(entry, Remeasured):
-            repeats += 1
-            cells = _cells(entry.result.outcomes, kept, reused=False)
-            found.append(Column(label=f"A{repeats}", kind="measurement", line=number, cells=cells))
+            found.append(Column(label=label, kind=kind, line=number, cells=cells))
+            reference = label if isinstance(entry, Baseline) else reference
         elif isinstance(entry, Judged):
-            verdicts += 1
-            v = entry.verdict
-            cells = (*_cells(v.outcomes, kept, reused=False), *_cells(v.reused, kept, reused=True))
-            found.append(Column(label=f"G{verdicts}", kind="gate", line=number, decision=v.decision, cells=cells))
-            if v.confirming:
-                cells = _cells(v.confirming, kept, reused=False)
-                again = f"G{verdicts} again"
-                found.append(Column(label=again, kind="gate", line=number, decision=v.decision, cells=cells))
+            counts["G"] += 1
+            judged = _judged(f"G{counts['G']}", number, entry.verdict, kept, reference)
+            found += judged
+            reference = judged[-1].label if entry.verdict.decision == "accept" else reference
     return tuple(found)
+
+
+_KINDS: dict[type, tuple[str, Literal["baseline", "measurement"]]] = {
+    Baseline: ("B", "baseline"),
+    Remeasured: ("A", "measurement"),
+}
+
+
+def _judged(label: str, line: int, v: Verdict, kept: Kept, against: str) -> list[Column]:
+    """A gate's columns: its candidate, and its repeat, which is what an accept carries on."""
+    stages = [(label, v.outcomes), *([(f"{label} again", v.confirming)] if v.confirming else [])]
+    reused = _cells(v.reused, kept, reused=True)
+    return [
+        Column(
+            label=name,
+            kind="gate",
+            line=line,
+            decision=v.decision,
+            against=against,
+            cells=(*_cells(outcomes, kept, reused=False), *reused),
+        )
+        for name, outcomes in stages
+    ]
 
 
 def scores(entries: Iterable[Entry]) -> tuple[Score, ...]:

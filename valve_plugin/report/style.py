@@ -6,6 +6,7 @@ Text from models or repositories never enters a figure; tables and captions carr
 from __future__ import annotations
 
 import io
+import os
 import re
 import textwrap
 from collections.abc import Callable
@@ -31,7 +32,7 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "grid.color": GRID,
     "grid.linewidth": 0.6,
-    "hatch.linewidth": 0.5,
+    "hatch.linewidth": 0.9,
     "text.color": INK,
     "text.parse_math": False,
     "xtick.color": SOFT,
@@ -39,6 +40,9 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
 }
 _WIDTH = 9.0
+_MADE_BY = "figure made by valve-plugin"
+"""In every file's metadata: what says so may be written again."""
+_ENDS = 8_192
 
 
 class Figure(NamedTuple):
@@ -86,15 +90,35 @@ def write(figure: Figure, file: str) -> None:
     """Write the figure with title and caption, to stand alone: an .svg, .pdf or .png.
 
     Raises:
-        ConfigError: matplotlib is not installed, or the file cannot be written.
+        ConfigError: matplotlib is not installed, or the file cannot be written, or is another's.
     """
     kind = Path(file).suffix.removeprefix(".")
     if kind not in ("svg", "pdf", "png"):
         raise ConfigError(f"{file} is no figure this can write; name a file ending in .svg, .pdf or .png")
     try:
+        require_own(Path(file))
         _save(alone(figure), file, kind, transparent=False)
     except OSError as e:
         raise ConfigError(f"{file}: {e}; name a file in a folder that exists") from e
+
+
+def require_own(path: Path) -> None:
+    """Require a place where no file is, or an empty one, or a figure that was written here: it may be written again.
+
+    Raises:
+        ConfigError: there is another file.
+    """
+    if not os.path.lexists(path):
+        return
+    if path.is_file():
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            start = file.read(_ENDS)
+            file.seek(max(0, size - _ENDS))  # where a PDF says it
+            if size == 0 or _MADE_BY.encode() in start + file.read():
+                return
+    raise ConfigError(f"{path}: exists and is no figure of valve's; name another place, or remove it first")
 
 
 def alone(figure: Figure) -> Figure:
@@ -119,8 +143,12 @@ def _save(figure: Figure, out: Any, kind: str, *, transparent: bool | None = Non
         ) from e
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": figure.name}):
         canvas = figure.draw()
-        undated = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
-        given: dict[str, Any] = {"metadata": undated[kind]} if kind in undated else {"dpi": 160}
+        marks: dict[str, dict[str, Any]] = {
+            "svg": {"Date": None, "Creator": _MADE_BY},
+            "pdf": {"CreationDate": None, "Creator": _MADE_BY},
+            "png": {"Software": _MADE_BY},
+        }
+        given: dict[str, Any] = {"metadata": marks[kind], "dpi": 160 if kind == "png" else None}
         clear = kind == "svg" if transparent is None else transparent
         canvas.savefig(out, format=kind, transparent=clear, bbox_inches="tight", pad_inches=0.05, **given)
 

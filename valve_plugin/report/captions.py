@@ -1,0 +1,124 @@
+"""What a figure's caption says: what was measured on what, and only of what is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from valve_plugin.report.run import APART, Checkpoint, Gate, Run, StreamPoint
+from valve_plugin.report.words import counted
+
+_APART = " Evaluation and measurement have a bar of their own: they look at the run and are no part of it."
+
+
+def window(points: Sequence[StreamPoint]) -> int:
+    """Return over how many stream tasks the rate is taken: ten, or a twentieth of a long stream."""
+    return max(10, len(points) // 20)
+
+
+def rolling(points: Sequence[StreamPoint]) -> list[float]:
+    """Return, at each stream task, the resolved rate of the graded attempts at it and the tasks before it."""
+    before = window(points) - 1
+    return [_rate(points[max(0, i - before) : i + 1]) for i in range(len(points))]
+
+
+def _rate(points: Sequence[StreamPoint]) -> float:
+    graded = sum(p.graded for p in points)
+    return sum(p.passed for p in points) / graded if graded else 0.0
+
+
+def dropped(values: Sequence[float]) -> bool:
+    """Return whether a curve is anywhere below its peak so far."""
+    return list(accumulate(values, max)) != list(values)
+
+
+def banded(run: Run) -> bool:
+    """Return whether a gain on the holdout is certified, so that a band is drawn."""
+    return bool(run.certificate.gain and not run.certificate.gain.vacuous)
+
+
+def floors(gates: Sequence[Gate]) -> bool:
+    """Return whether an accept has a certified floor that says something."""
+    return any(g.decision == "accept" and g.floor is not None and not g.vacuous for g in gates)
+
+
+def repeated(gates: Sequence[Gate]) -> bool:
+    """Return whether a gate measured twice."""
+    return any(g.first is not None for g in gates)
+
+
+def of_cost(runs: Sequence[Run]) -> str:
+    """Return the caption of the time."""
+    apart = any(s.role in APART for run in runs for s in run.spent)
+    return (
+        "Time of rollouts by role as recorded on this machine, one after the other, and no time in which none ran; "
+        f"several workers take less wall-clock time.{_APART if apart else ''}"
+    )
+
+
+def of_stream(runs: Sequence[Run]) -> str:
+    """Return the caption of the stream."""
+    whole = all(run.stream_whole for run in runs)
+    last = max(min(window(run.stream), len(run.stream)) for run in runs)
+    what = "Share of graded attempts that resolved their task, as attempted"
+    over = f", over the last {last} stream tasks" if last > 1 else ""
+    which = "." if whole else "; only mixed tasks are known here, so the rate says little."
+    came = any(p.accepted for run in runs for p in run.stream)
+    down = any(p.accepted for run in runs if not run.gated for p in run.stream)
+    triangles = f" Triangles mark tasks whose proposal came into the bank{' (pointing down: without a gate)' * down}."
+    hatched = " The hatched area is the distance to the highest value so far."
+    return (
+        f"{what}{over}{which}{triangles * came}{hatched * any(dropped(rolling(run.stream)) for run in runs)} "
+        "Tasks differ in difficulty, so a slope is no proof of learning: the holdout is."
+    )
+
+
+def of_holdout(runs: Sequence[Run]) -> str:
+    """Return the caption of the holdout."""
+    read = [run for run in runs if run.checkpoints]
+    each = {_read(run.checkpoints) for run in read}
+    told = each if len(each) == 1 else {f"{'AB'[runs.index(run) % 2]}: {_read(run.checkpoints)}" for run in read}
+    drop = any(dropped([c.low for c in run.checkpoints]) for run in read)
+    lost = any(c.high > c.low for run in read for c in run.checkpoints)
+    parts = [
+        "Frozen bank versions on holdout tasks that nothing was learned from or judged on",
+        f" ({'; '.join(sorted(told))}).",
+        " The hatched area is the drop since the peak; the peak itself is selected on this holdout, so it flatters."
+        * drop,
+        " A dotted bar is what errored rollouts leave unknown." * lost,
+        " The plain band reaches from the certified floor to the final version." * any(map(banded, read)),
+        " They are not the same tasks, so the two curves cannot be compared point by point." * (len(each) > 1),
+    ]
+    return "".join(parts)
+
+
+def _read(checkpoints: Sequence[Checkpoint]) -> str:
+    """`avg@3 on 10 tasks`; of checkpoints that were read differently, the least and the most."""
+    tasks, rollouts = sorted({c.tasks for c in checkpoints}), sorted({c.rollouts for c in checkpoints})
+    on = counted(tasks[0], "task") if len(tasks) == 1 else f"{tasks[0]:,} to {tasks[-1]:,} tasks"
+    of = str(rollouts[0]) if len(rollouts) == 1 else f"{rollouts[0]} to {rollouts[-1]}"
+    return f"avg@{of} on {on}"
+
+
+def of_gates(run: Run) -> str:
+    """Return the caption of a run's gates."""
+    panel = f"{counted(run.panel.tasks, 'task')} x {counted(run.panel.rollouts, 'rollout')}" if run.panel else "a panel"
+    seen = {g.decision for g in run.gates}
+    parts = [
+        f"Panel gain of each proposal over the bank it was judged against, on {panel}.",
+        " A rejected gate stops when its verdict is certain, so its gain is an interval." * ("reject" in seen),
+        " Lost rollouts leave an indecisive gate's gain an interval." * ("indecisive" in seen),
+        " Accepts were selected by this very number, so it flatters." * ("accept" in seen),
+        " Their certified floor is what can be relied on." * floors(run.gates),
+        " Below: share of the panel's rollouts run.",
+        " Accepts had to repeat on fresh rollouts: a hollow circle is the first gain, and twice the panel is 100 %."
+        * repeated(run.gates),
+    ]
+    return "".join(parts)
+
+
+def simulated(runs: Sequence[Run]) -> str:
+    """Return how the caption of a figure of these runs begins, where a scripted model took part; else nothing."""
+    scripted = [run for run in runs if run.simulated]
+    where = "" if len(scripted) == len(runs) else f" in {scripted[0].label if scripted else ''}"
+    return f"SIMULATION{where}: a scripted model. " if scripted else ""

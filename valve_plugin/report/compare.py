@@ -1,0 +1,55 @@
+"""Two runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from valve_plugin.report.overview import duration
+from valve_plugin.report.run import Run, total
+from valve_plugin.report.words import counted
+
+
+def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """Return rows of (what, one value for each run)."""
+    table = {
+        "repository": [r.repo for r in runs],
+        "models": [", ".join(r.models) or "-" for r in runs],
+        "panel": [f"{p.tasks} x {p.rollouts}, margin {p.rho}" if (p := r.panel) else "-" for r in runs],
+        "stream tasks": [str(len(r.stream)) for r in runs],
+        "resolved in the stream": [_resolved(r) for r in runs],
+        "accepts of gates": [
+            f"{sum(g.decision == 'accept' for g in r.gates)} of {len(r.gates)}" if r.gated else "no gate" for r in runs
+        ],
+        "bank": [f"{counted(r.principles, 'principle')}, {counted(r.skills, 'skill')}" for r in runs],
+        "panel passes, first → last": [_first_last(r) for r in runs],
+        "holdout rate, first → last": [_read(r) for r in runs],
+        "time of rollouts, evaluation and measurement apart": [
+            duration(total(r.spent).hours) if r.spent else "not recorded" for r in runs
+        ],
+        "US dollars": [f"{usd:.2f}" if (usd := total(r.spent).usd) else "not recorded" for r in runs],
+    }
+    return list(table.items())
+
+
+def _resolved(run: Run) -> str:
+    graded = sum(p.graded for p in run.stream)
+    passed = sum(p.passed for p in run.stream)
+    return f"{passed} of {graded} ({passed / graded:.0%})" if graded else "-"
+
+
+def _first_last(run: Run) -> str:
+    if not run.scores:
+        return "-"
+    first, last = run.scores[0], run.scores[-1]
+    return f"{first.passes}/{first.rollouts} → {last.passes}/{last.rollouts}"
+
+
+def _read(run: Run) -> str:
+    """The evaluated versions' rates; lower ends where rollouts errored."""
+    if not run.checkpoints:
+        return "not read"
+    first, last = run.checkpoints[0], run.checkpoints[-1]
+    tasks = counted(last.tasks, "task")
+    if first.version == last.version:
+        return f"{last.low:.1%} at version {last.version}, {tasks}"
+    return f"{first.low:.1%} → {last.low:.1%}, {tasks}"
