@@ -154,12 +154,15 @@ class Maker:
 
     def _keep(self, attempt: Attempt) -> None:
         """As `LocalStore.add_attempt` does, without waiting for the disk."""
-        turn = {"role": "assistant", "content": f"look first {self.text}", "extra": {"actions": [{"command": "ls"}]}}
+        turns = [
+            {"role": "assistant", "content": f"{thought} {self.text}", "extra": {"actions": [{"command": command}]}}
+            for thought, command in (("look first", "ls"), ("then edit", f"edit {attempt.outcome} {self.text}"))
+        ]
         folder = self.store.local.dir
         (folder / "attempts" / "t").mkdir(parents=True, exist_ok=True)
         (folder / "trajectories").mkdir(exist_ok=True)
         name = f"{attempt.id}.traj.json.gz"
-        (folder / "trajectories" / name).write_bytes(gzip.compress(json.dumps({"messages": [turn]}).encode(), 1))
+        (folder / "trajectories" / name).write_bytes(gzip.compress(json.dumps({"messages": turns}).encode(), 1))
         (folder / "attempts" / "t" / f"{attempt.id}.json").write_bytes(canonical(replace(attempt, trajectory=name)))
 
     def _propose(self, task: str, notes: list[AttemptNote], number: int) -> Proposal:

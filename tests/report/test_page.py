@@ -352,6 +352,14 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
     assert tab.locator("#item-list > details:visible").count() == 6, "five items, and what repeats one of them"
     tab.locator("#items select[name=kind]").select_option("skill")
     assert tab.locator("#items output").inner_text().startswith("4 of")
+    item = tab.locator("#item-list > details:visible").first
+    item.locator("summary").first.click()
+    assert "1: resolved parts at step 2; its own: 2 of 2 steps" in item.inner_text()
+    item.locator("button[data-step]").first.click()
+    shown = tab.locator("dialog[open]")
+    assert "Where it parts: step 2" in shown.inner_text()
+    assert shown.locator("mark").all_inner_texts() == ["Step 2"]
+    tab.keyboard.press("Escape")
     assert said == []
 
 

@@ -29,7 +29,7 @@ from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import heat
 from valve_plugin.report.overview import overview
 from valve_plugin.report.page import originals, page
-from valve_plugin.report.run import Rollout, Run, Spent, StreamPoint
+from valve_plugin.report.run import Run, Source, Spent, StreamPoint
 from valve_plugin.report.run_panel import Kept, columns, gates
 from valve_plugin.report.style import inline, svg
 
@@ -65,7 +65,7 @@ def test_every_item_says_what_became_of_it(run: Run) -> None:
         ("skip-tests", "withheld", None),
         ("noise", "rejected", None),
     ]
-    assert run.items[0].sources == (Rollout(ordinal=0, outcome="resolved"),)
+    assert run.items[0].sources == (Source(task_id="bug-x", ordinal=0, outcome="resolved"),), "no step is made up"
 
 
 def test_without_local_rollouts_only_mixed_tasks_are_known(run: Run) -> None:

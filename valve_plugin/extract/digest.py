@@ -31,6 +31,16 @@ class Step(NamedTuple):
     outputs: tuple[str, ...]
 
 
+class Told(NamedTuple):
+    """A digest, and what of the attempt is in it."""
+
+    text: str
+    steps: int
+    """Of the attempt."""
+    left_out: range
+    """Numbers of the steps that the text does not show, from 1."""
+
+
 def digest(trajectory: bytes | str, attempt: Attempt, *, tokens: int = DEFAULT_TOKENS) -> str:
     """Return a digest of one attempt: its steps, its patch and how the tests judged it.
 
@@ -42,15 +52,21 @@ def digest(trajectory: bytes | str, attempt: Attempt, *, tokens: int = DEFAULT_T
         attempt: its patch and outcome.
         tokens: budget, estimated from UTF-8 bytes.
     """
+    return told(trajectory, attempt, tokens=tokens).text
+
+
+def told(trajectory: bytes | str, attempt: Attempt, *, tokens: int = DEFAULT_TOKENS) -> Told:
+    """Return what `digest` does, and which steps it shows."""
     budget = tokens * BYTES_PER_TOKEN
     ending = _ending(attempt, budget // _PATCH_SHARE)
     left = budget - _size(ending)
-    steps = _steps(trajectory)
+    turns = steps(trajectory)
     for limit in _OUTPUT_LIMITS:
-        shown = [_show(number, step, limit) for number, step in enumerate(steps, 1)]
+        shown = [show(number, step, limit) for number, step in enumerate(turns, 1)]
         if sum(map(_size, shown)) <= left:
-            return "".join(shown) + ending
-    return _ends(shown, left) + ending
+            return Told("".join(shown) + ending, len(turns), range(0))
+    text, left_out = _ends(shown, left)
+    return Told(text + ending, len(turns), left_out)
 
 
 def clip(text: str, limit: int) -> str:
@@ -75,7 +91,8 @@ def readable(text: str, limit: int) -> str:
     return clip("\n".join(lines).strip("\n"), limit)
 
 
-def _steps(trajectory: bytes | str) -> list[Step]:
+def steps(trajectory: bytes | str) -> list[Step]:
+    """Return the turns of mini's trajectory JSON; other text is one turn."""
     text = trajectory.decode("utf-8", "replace") if isinstance(trajectory, bytes) else trajectory
     try:
         document: Any = decode(text, object, where="trajectory")
@@ -118,7 +135,8 @@ def _text(value: object) -> str:
     return json.dumps(value, default=str)
 
 
-def _show(number: int, step: Step, output_limit: int) -> str:
+def show(number: int, step: Step, output_limit: int) -> str:
+    """Return one step in words, ending with an empty line; its outputs are cut to so many characters."""
     parts = [f"Step {number}"]
     if step.thought.strip():
         parts.append(readable(step.thought, _THOUGHT_LIMIT))
@@ -132,8 +150,8 @@ def _show(number: int, step: Step, output_limit: int) -> str:
     return "\n".join(parts) + "\n\n"
 
 
-def _ends(shown: Sequence[str], budget: int) -> str:
-    """Return as many first and last steps as fit, alternating, and say how many were left out between."""
+def _ends(shown: Sequence[str], budget: int) -> tuple[str, range]:
+    """Return as many first and last steps as fit, alternating, and which were left out between."""
     left, head, tail = budget - 60, 0, len(shown)
     while head < tail:
         at_head = head <= len(shown) - tail
@@ -143,7 +161,7 @@ def _ends(shown: Sequence[str], budget: int) -> str:
         left -= _size(step)
         head, tail = (head + 1, tail) if at_head else (head, tail - 1)
     middle = f"[... {tail - head} steps left out ...]\n\n" if tail > head else ""
-    return "".join(shown[:head]) + middle + "".join(shown[tail:])
+    return "".join(shown[:head]) + middle + "".join(shown[tail:]), range(head + 1, tail + 1)
 
 
 def _ending(attempt: Attempt, patch_budget: int) -> str:

@@ -7,13 +7,14 @@ from typing import Any
 
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.errors import BankError
-from valve_plugin.extract.digest import digest, readable
+from valve_plugin.extract.digest import DEFAULT_TOKENS, digest, readable, show, steps
 from valve_plugin.records import Attempt
-from valve_plugin.report.run import Run
+from valve_plugin.report.run import Run, Source
 
 TOKENS = 1_200
-"""Of one trajectory digest."""
+"""Of one trajectory digest, where it taught nothing that is in the bank."""
 _PATCH = 6_000
+_STEP = 1_500
 _REASON = 600
 
 
@@ -27,13 +28,15 @@ def attempts(runs: Iterable[tuple[Run, LocalStore]], budget: int) -> dict[str, d
     """
     found: dict[str, dict[str, Any]] = {}
     for run, local in runs:
+        sources = {s.attempt: s for item in run.items for s in item.sources if s.attempt}
+        taught = {s.attempt for item in run.items if item.version is not None for s in item.sources}
         known = {a.id: a for a in local.attempts()}
         for id_ in _by_interest(run):
             if id_ in known and id_ not in found:
                 found[id_] = _facts(known[id_])
                 if budget > 0:
-                    texts = _texts(known[id_], local)
-                    budget -= sum(map(len, texts.values()))
+                    texts = _texts(known[id_], local, sources.get(id_), whole=id_ in taught)
+                    budget -= sum(len(text) for text in texts.values() if isinstance(text, str))
                     found[id_] |= texts
     return found
 
@@ -62,9 +65,18 @@ def _facts(a: Attempt) -> dict[str, Any]:
     }
 
 
-def _texts(a: Attempt, local: LocalStore) -> dict[str, str]:
+def _texts(a: Attempt, local: LocalStore, source: Source | None, *, whole: bool) -> dict[str, Any]:
+    """Patch and trajectory; of what taught an item of the bank in the digest that the extractor is given."""
     try:
         trajectory = local.trajectory(a)
     except BankError:  # an older one that was tidied away; the outcome stands without it
         trajectory = b""
-    return {"patch": readable(a.patch, _PATCH), "trajectory": digest(trajectory, a, tokens=TOKENS)}
+    tokens = DEFAULT_TOKENS if whole else TOKENS
+    texts: dict[str, Any] = {"patch": readable(a.patch, _PATCH), "trajectory": digest(trajectory, a, tokens=tokens)}
+    if whole:
+        texts["whole"] = True
+    if source and source.own:
+        turns = steps(trajectory)
+        first = source.own[0]
+        texts |= {"own": source.own, "parting": show(first, turns[first - 1], _STEP).strip()}
+    return texts

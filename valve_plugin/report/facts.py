@@ -17,6 +17,7 @@ from valve_plugin.codec import plain
 from valve_plugin.evolve.savings import saved
 from valve_plugin.records import Attempt
 from valve_plugin.report.certify import from_ledger
+from valve_plugin.report.provenance import behind
 from valve_plugin.report.run import Checkpoint, Line, PanelFacts, Rollout, Run, Size, Spent, StreamPoint
 from valve_plugin.report.run_items import items
 from valve_plugin.report.run_panel import Kept, came_in, columns, gates, scores
@@ -64,7 +65,9 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
         checkpoints=checkpoints(found.points),
         sizes=_sizes(entries, points, store),
         columns=columns(entries, kept),
-        items=items(entries, store.bank, attempts, store.local.usage()),
+        items=items(
+            entries, store.bank, attempts, store.local.usage(), behind(entries, attempts, store.local.trajectory)
+        ),
         spent=spent(attempts, store.local.told("calls"), measurements(entries)),
         certificate=certificate,
         ledger=tuple(_line(n, e, words, by_line.get(n, "")) for n, e in enumerate(entries, 1)),

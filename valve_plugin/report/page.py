@@ -19,6 +19,7 @@ from valve_plugin.report.compare import compared
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import heat
 from valve_plugin.report.overview import overview, points, simulation
+from valve_plugin.report.provenance import ranges
 from valve_plugin.report.run import Proposed, Run, total
 from valve_plugin.report.style import inline
 from valve_plugin.report.words import counted
@@ -154,6 +155,7 @@ def _environment() -> Environment:
         "counted": counted,
         "inert": inert,
         "pretty": pretty,
+        "ranges": ranges,
         "difference": difference,
     }
     return environment

@@ -24,6 +24,24 @@ class Rollout(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Id of the attempt kept on this machine; empty where there is none."""
 
 
+class Source(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One attempt that a proposal was learned from."""
+
+    task_id: str
+    ordinal: int
+    outcome: AttemptOutcome
+    attempt: str = ""
+    """Id of the attempt kept on this machine; empty where there is none."""
+    steps: int | None = None
+    """How many it took; None: its trajectory is not on this machine."""
+    left_out: tuple[int, ...] = ()
+    """Numbers of the steps that the digest given to the extractor had no room for."""
+    compared: bool = False
+    """The attempts at this task that ended the other way are here too, so that steps can be compared."""
+    own: tuple[int, ...] = ()
+    """Numbers of the steps with a command that none of those ran. Derived by the report; no ledger records steps."""
+
+
 class StreamPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One stream task and what its attempts came to."""
 
@@ -146,7 +164,7 @@ class Proposed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     support: int = 1
     uses: int = 0
     """Stream tasks and live runs whose context had it, counted on this machine; no gates, no evaluations."""
-    sources: tuple[Rollout, ...] = ()
+    sources: tuple[Source, ...] = ()
     """The attempts it was contrasted from."""
     displaced: tuple[str, ...] = ()
     """Items that some panel task's context lost when the proposal with this item came in."""

@@ -12,25 +12,32 @@ from msgspec import UnsetType
 from valve_plugin.bank.entries import Entry, Judged, Taken
 from valve_plugin.bank.entries import Proposed as ProposedEntry
 from valve_plugin.records import Attempt, Bank, Item, Kind, Proposal, Verdict
-from valve_plugin.report.run import ItemState, Proposed, Rollout
-from valve_plugin.report.run_panel import Kept, came_in
+from valve_plugin.report.run import ItemState, Proposed, Source
+from valve_plugin.report.run_panel import came_in
 
 Key = tuple[Kind, str]
 
 
 def items(
-    entries: Sequence[Entry], bank: Bank, attempts: Sequence[Attempt], uses: Mapping[Key, int]
+    entries: Sequence[Entry],
+    bank: Bank,
+    attempts: Sequence[Attempt],
+    uses: Mapping[Key, int],
+    behind: Mapping[str, tuple[Source, ...]],
 ) -> tuple[Proposed, ...]:
-    """Return the items of every proposal in ledger order; a proposal that another stands in for is left out."""
-    kept = Kept(attempts)
+    """Return the items of every proposal in ledger order; a proposal that another stands in for is left out.
+
+    Args:
+        uses: item -> how often it was injected, on this machine.
+        behind: task -> the attempts its proposal was learned from.
+    """
     now = {item.key: item for item in bank.items}
     fate = _fates(entries)
     lost = displaced(entries, attempts)
     stands = _standing(entries)
-    noted = {e.proposal.task_id: kept.noted(e.attempts) for e in _proposed(entries) if e.attempts}
     found: list[Proposed] = []
     for number, proposal in _told(entries, fate):
-        sources = noted.get(proposal.task_id, ())
+        sources = behind.get(proposal.task_id, ())
         decided = fate.get(proposal.id, "waiting")
         entered = decided in ("accepted", "taken")
         for item in proposal.items:
@@ -108,7 +115,7 @@ def _standing(entries: Iterable[Entry]) -> dict[Key, str]:
     return stands
 
 
-def _duplicates(proposal: Proposal, line: int, sources: tuple[Rollout, ...]) -> Iterable[Proposed]:
+def _duplicates(proposal: Proposal, line: int, sources: tuple[Source, ...]) -> Iterable[Proposed]:
     where = _where(proposal, line, sources)
     for merge in proposal.merges:
         why = f"the same text as {merge.name}: counts as support"
@@ -137,7 +144,7 @@ def _text(item: Item | UnsetType | None) -> dict[str, Any]:
     return {"text": item.text, "markdown": item.markdown, "scope_hint": item.scope_hint}
 
 
-def _where(proposal: Proposal, line: int, sources: tuple[Rollout, ...]) -> dict[str, Any]:
+def _where(proposal: Proposal, line: int, sources: tuple[Source, ...]) -> dict[str, Any]:
     return {
         "task_id": proposal.task_id,
         "proposal_id": proposal.id,

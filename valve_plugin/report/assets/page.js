@@ -34,6 +34,15 @@ const section = (title, text) => {
   part.append(make("summary", title), make("pre", text));
   return part;
 };
+// The trajectory's digest with the heads of the attempt's own steps marked.
+const trajectory = (a) => {
+  const part = section(a.whole ? "Trajectory, as the digest that the extractor is given" : "Trajectory, shortened", "");
+  const own = new Set((a.own || []).map((n) => `Step ${n}`));
+  for (const line of a.trajectory.split(/^(Step \d+)$/m)) {
+    part.lastChild.append(own.delete(line) ? make("mark", line) : line);
+  }
+  return part;
+};
 const describe = (id, place, ids) => {
   attempts ??= JSON.parse(document.getElementById("attempts").textContent);
   const a = attempts[id];
@@ -60,7 +69,11 @@ const describe = (id, place, ids) => {
     const same = a.patch ? ids.slice(0, place).findIndex((other) => attempts[other]?.patch === a.patch) : -1;
     if (same >= 0) part.append(make("p", `Patch: the same as that of ${same + 1} of ${ids.length}.`, "note"));
     else part.append(section("Patch", a.patch || "(empty)"));
-    part.append(section("Trajectory, shortened", a.trajectory));
+    if (a.parting) {
+      part.append(make("p", `Its own steps: ${a.own.join(", ")}. No attempt with the other outcome ran their commands. This report found them by comparing; no ledger records steps.`, "note"));
+      part.append(section(`Where it parts: step ${a.own[0]}`, a.parting));
+    }
+    part.append(trajectory(a));
   }
   return part;
 };
@@ -73,6 +86,8 @@ document.addEventListener("click", (event) => {
   dialog.scrollTop = 0;
   dialog.querySelector("h2").textContent = button.dataset.title || button.getAttribute("aria-label") || "Attempts";
   dialog.showModal();
+  const step = button.dataset.step && [...body.querySelectorAll("mark")].find((m) => m.textContent === `Step ${button.dataset.step}`);
+  if (step) step.scrollIntoView({ block: "center" });
 });
 
 // --- heatmaps: one tab stop each, arrows move
