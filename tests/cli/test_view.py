@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from valve_plugin.cli.attach import Tail
-from valve_plugin.cli.view import View, eta, fold, folded, screen
+from valve_plugin.cli.screen import screen
+from valve_plugin.cli.view import View, eta, fold, folded
 
 GOLDEN = Path(__file__).with_name("golden")
 START = {
@@ -49,6 +50,13 @@ def story():
     return [(name, data, float(at)) for name, data, at in events]
 
 
+WAIT = (
+    "waiting",
+    {"said": "the provider does not answer (503: overloaded)", "try": 3, "of": 10, "seconds": 8.2},
+    600.0,
+)
+
+
 def ending():
     verdict = {
         "net": (4, 4),
@@ -66,8 +74,8 @@ def ending():
     ]
 
 
-def drawn(view, now, width=80):
-    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+def drawn(view, now, width=80, height=25):
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None, legacy_windows=False)
     console.print(screen(view, now))
     return console.file.getvalue()
 
@@ -78,8 +86,16 @@ def drawn(view, now, width=80):
      ("ended", story() + ending(), 950.0)],
 )  # fmt: skip
 def test_golden_screens(name, events, now):
-    golden = GOLDEN / f"screen-{name}.txt"
-    text = drawn(folded(events), now)
+    _as_golden(f"screen-{name}.txt", drawn(folded(events), now))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_golden_screens_while_the_provider_is_down(width):
+    _as_golden(f"screen-waiting-{width}.txt", drawn(folded([*story(), WAIT]), 603.0, width))
+
+
+def _as_golden(name, text):
+    golden = GOLDEN / name
     if not golden.exists():
         golden.write_text(text, "utf-8")
         pytest.fail(f"{golden.name} is new: look at it and run again")
@@ -108,6 +124,29 @@ def test_time_left():
     assert eta(View(), 100.0) is None
 
 
+def test_a_wait_ends_when_something_comes_through():
+    view = fold(folded(story()), *WAIT)
+    assert view.waiting.until == 608.2
+    assert fold(view, "rollout_finished", rollout("errored", done=21, of=57)).waiting
+    assert fold(view, "rollout_finished", rollout("unresolved", done=21, of=57)).waiting is None
+
+
+@pytest.mark.parametrize("usd", [0.0, 0.1])
+def test_a_cost_that_nobody_counted_is_unknown(usd):
+    view = fold(View(started=1.0), "attempt_finished", {**attempt("resolved"), "cost_usd": usd})
+    text = " ".join(drawn(view, 2.0).split())
+    assert ("cost unknown, 1 rollout" in text) == (not usd)
+    assert ("solver 1 rollout (cost unknown)" in text) == (not usd)
+    mixed = fold(view, "extracted", {"source": "extract", "cost_usd": 0.0, "seconds": 1.0})
+    assert ("at least $0.10, 1 rollout" in drawn(mixed, 2.0)) == bool(usd)
+
+
+def test_fresh_rollouts_of_the_same_bank_are_measurement():
+    view = fold(View(started=1.0), "aa_started", {"number": 1, "of": 3, "rollouts": 8})
+    view = fold(view, "rollout_finished", rollout("resolved", done=1, of=8))
+    assert set(view.spent) == {"measurement"}
+
+
 VALUES = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
 NAMES = [*sorted({name for name, _, _ in story() + ending()}), "taken", "stale", "unknown"]
 KEYS = sorted({key for _, data, _ in story() + ending() for key in data})
@@ -119,10 +158,15 @@ def test_events_of_any_shape_break_nothing(events):
     assert isinstance(view, View)
 
 
-@given(st.integers(0, 100), st.integers(60, 200))
-def test_any_moment_fits_any_width(moment, width):
-    text = drawn(folded(story()[:moment]), 700.0, width)
-    assert all(len(line) <= width for line in text.splitlines())
+@given(st.integers(1, 100), st.integers(24, 200), st.integers(12, 60))
+def test_any_moment_fits_any_size(moment, width, height):
+    """However narrow or low: a simulation says so, and what was spent is there."""
+    lines = drawn(folded([*story()[:moment], WAIT]), 700.0, width, height).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert len(lines) < height or width < 40
+    assert any("SIMULATION" in line for line in lines[:2])
+    spent = next(n for n, line in enumerate(lines) if "spent" in line)
+    assert spent < height - 1 or width < 40
 
 
 @given(st.integers(0, 200), st.integers(0, 200))

@@ -85,10 +85,14 @@ def test_another_terminal_follows_a_run_that_started_earlier(calc, toy, evolve, 
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert any(line.startswith("task ") for line in run.stderr), "it runs"
-    watch = subprocess.Popen(
-        [sys.executable, "-m", "valve_plugin", "evolve", "--attach", "--bank", str(tmp_path / "bank")],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    attach = [sys.executable, "-m", "valve_plugin", "evolve", "--attach", "--bank", str(tmp_path / "bank")]
+    glance = subprocess.Popen(attach, stdout=subprocess.PIPE, text=True)
+    assert glance.stdout.readline().startswith("stream")
+    glance.send_signal(signal.SIGINT)
+    assert glance.communicate(timeout=60)[0].endswith("stopped watching; the run goes on\n")
+    assert glance.returncode == 0
+    assert run.poll() is None
+    watch = subprocess.Popen(attach, stdout=subprocess.PIPE, text=True)
     seen = [watch.stdout.readline()]
     assert seen[0].startswith("stream")
     assert next(line for line in watch.stdout if line.startswith(("task ", "gate ", "accepted", "rejected"))), (

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from valve_plugin.cli import output
 from valve_plugin.cli.lines import line
 from valve_plugin.cli.progress import EVENTS
-from valve_plugin.cli.view import View, fold, rows, screen
+from valve_plugin.cli.screen import live, rows
+from valve_plugin.cli.view import View, fold
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -53,7 +54,7 @@ class Tail:
 
 
 def attach(store: BankStore, *, json: bool = False) -> bool:
-    """Follow the bank's run until it ends; False when none was going on, and the last one is shown as it ended.
+    """Follow the bank's run until it ends or Ctrl-C; False when none was going on, and the last is shown as it ended.
 
     With `json`, print what the screen would show now, once.
     """
@@ -68,7 +69,10 @@ def attach(store: BankStore, *, json: bool = False) -> bool:
     if not alive:
         _tell_last(store, view)
         return False
-    _follow(tail, view, process or (0, 0.0))
+    try:
+        _follow(tail, view, process or (0, 0.0))
+    except KeyboardInterrupt:
+        output.say("stopped watching; the run goes on")
     return True
 
 
@@ -83,9 +87,7 @@ def _follow(tail: Tail, view: View, process: tuple[int, float]) -> None:
                 _say(event)
         _last(tail, view)
         return
-    from rich.live import Live
-
-    with Live(get_renderable=lambda: screen(view, time.time()), console=output.console(), refresh_per_second=2):
+    with live(lambda: view, stderr=False, transient=False):
         while _alive(process) and not view.ended:
             time.sleep(_POLL_SECONDS)
             for event in tail.new():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin.cli import output
+from valve_plugin.cli.screen import spent_told
 from valve_plugin.errors import BudgetError, ConfigError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def tell(progress: Progress) -> None:
     """Print what the run spent by role, and how to go on where a budget stopped it."""
     spent = progress.view.spent
     if spent:
-        output.say("spent in this run: " + ", ".join(f"{role} {_words(role, s)}" for role, s in spent.items()))
+        output.say("spent in this run: " + ", ".join(f"{role} {spent_told(role, s)}" for role, s in spent.items()))
     if progress.stopped:
         output.say(f"stopped: {progress.stopped}. Nothing is lost: the same command goes on from here")
 
@@ -98,11 +99,6 @@ def facts(progress: Progress, store: BankStore) -> dict[str, Any]:
 
 def _plain(spent: Mapping[Role, Spent]) -> dict[str, Any]:
     return {role: {"usd": s.usd, "number": s.rollouts, "hours": s.hours} for role, s in spent.items()}
-
-
-def _words(role: Role, spent: Spent) -> str:
-    what = output.plural(spent.rollouts, "call" if role == "extractor" else "rollout")
-    return f"{what} ${spent.usd:.2f}" if spent.usd else f"{what} (cost unknown)"
 
 
 def _figures(needed: Need, basis: str) -> str:

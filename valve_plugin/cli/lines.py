@@ -18,6 +18,11 @@ def line(name: str, data: Mapping[str, Any]) -> str:
     return say(data) if say else ""
 
 
+def wait_told(data: Mapping[str, Any]) -> str:
+    """Return why a run waits, and before which try."""
+    return f"{data['said']}, try {data['try']} of {data['of']}"
+
+
 def _task_line(data: Mapping[str, Any]) -> str:
     mixed = "mixed" if 0 < data["passed"] < data["attempts"] else "not mixed"
     return f"task      {data['task_id']}: {data['passed']} of {data['attempts']} passed, {mixed}"
@@ -65,6 +70,8 @@ _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "confirm_started": lambda data: f"confirm   reached; has to repeat on {plural(data['rollouts'], 'fresh rollout')}",
     "verdict": _verdict_line,
+    "waiting": lambda data: f"waiting   {wait_told(data)}, next in {data['seconds']:.0f} s",
+    "paused": lambda data: f"paused    {data['reason']}",
     "taken": lambda data: f"taken     without a gate; now version {data['version']}",
     "stale": lambda data: f"stale     {data['reason']}",
 }

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from valve_plugin.cli import output
 from valve_plugin.cli.lines import line
 from valve_plugin.cli.meter import Meter
-from valve_plugin.cli.view import View, fold, screen
+from valve_plugin.cli.screen import live
+from valve_plugin.cli.view import View, fold
 from valve_plugin.errors import BankError
 from valve_plugin.hookspecs import hookimpl
 
@@ -65,12 +66,7 @@ class Progress:
         self._local.forget(EVENTS)
         self.valve_event("run_started", {**started(run), "note": note})
         if sys.stderr.isatty() and self._beside is None:
-            from rich.live import Live
-
-            self._live = Live(
-                get_renderable=lambda: screen(self.view, time.time()), console=output.console(stderr=True),
-                refresh_per_second=2, transient=True,
-            )  # fmt: skip
+            self._live = live(lambda: self.view, stderr=True, transient=True)
             self._live.start()
 
     @property

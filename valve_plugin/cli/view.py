@@ -1,4 +1,4 @@
-"""What a person sees of a run: a pure fold of its events, and one screen drawn from the result.
+"""What a person sees of a run: a pure fold of its events. `screen` draws the result.
 
 `valve evolve` shows it while it runs, `valve evolve --attach` from another terminal: both fold the same events.
 """
@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from valve_plugin.cli.lines import line
+from valve_plugin.cli.lines import line, wait_told
 from valve_plugin.theory.budget import Role, Spent, by_role
 from valve_plugin.theory.convergence import accept_cap
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 LINES = 6
 """Latest events shown below the figures."""
-_BAR = 16
+_CAME_THROUGH = ("extracted", "run_started", "paused")
+"""Events that end a wait, beside rollouts that are not errored."""
 
 
 class Judging(NamedTuple):
@@ -33,11 +31,21 @@ class Judging(NamedTuple):
     passed: int = 0
     reused: int = 0
     """Passes carried over because the context did not change."""
+    role: Role = "gate"
+    """What its rollouts are paid for."""
 
     @property
     def possible(self) -> int:
         """Passes the candidate can still reach."""
         return self.reused + self.passed + self.rollouts - self.done
+
+
+class Waiting(NamedTuple):
+    """A wait before a failed call or rollout is tried again."""
+
+    said: str
+    until: float
+    """Seconds since the epoch."""
 
 
 class View(NamedTuple):
@@ -66,6 +74,10 @@ class View(NamedTuple):
     panel_passes: int | None = None
     panel_rollouts: int = 0
     judging: Judging | None = None
+    waiting: Waiting | None = None
+    """While nothing came through since."""
+    command: str = ""
+    """That starts it again."""
     limits: Mapping[str, float] = {}
     spent: Mapping[Role, Spent] = {}
     """By what ran in this run."""
@@ -98,6 +110,7 @@ def fold(view: View, name: str, data: Mapping[str, Any], at: float = 0.0) -> Vie
     try:
         after = change(view, data) if change else view
         said = line(name, data)
+        after = _waiting(after, name, data, at)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):  # another version's, or a stranger's
         return view
     if name == "run_started":
@@ -123,81 +136,11 @@ def eta(view: View, now: float) -> float | None:
     return (now - view.started) / view.tasks_done * left
 
 
-def rows(view: View, now: float) -> list[tuple[str, str]]:
-    """Return the screen's figures as (label, text)."""
-    bar = _bar(view.position, view.of)
-    mixed = f"mixed {view.mixed} of {view.max_mixed}" if view.max_mixed else f"mixed {view.mixed}"
-    cap = "" if view.cap is None else f" of at most {view.cap}, floor((1 - F0)/rho)"
-    score = "not measured yet"
-    if view.panel_passes is not None and view.panel_rollouts:
-        rate = 100 * view.panel_passes / view.panel_rollouts
-        score = f"{view.panel_passes} of {view.panel_rollouts} passed, {rate:.1f} %"
-        if view.start_passes is not None:
-            score += f"; first {view.start_passes}"
-    found = [
-        ("stream", f"{bar} task {view.position} of {view.of}   {mixed}"),
-        ("accepts", f"{view.accepts}{cap}   version {view.version}"),
-        ("panel", score),
-        (view.judging.what if view.judging else "gate", _judging(view.judging)),
-        ("spent", _spent(view, now)),
-        ("by role", ", ".join(f"{role} {_role(role, s)}" for role, s in view.spent.items()) or "nothing"),
-    ]
-    rest = eta(view, now)
-    left = "" if view.ended else "unknown yet" if rest is None else f"{clock(rest)} at this pace"
-    found.append(("ended", view.ended) if view.ended else ("left", f"{left}   workers {view.workers}"))
-    return found
-
-
-def screen(view: View, now: float) -> RenderableType:
-    """Return the screen, for any width from 60 columns on; what came from models and repositories is plain text."""
-    from rich.console import Group
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
-
-    from valve_plugin.cli.output import clean
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, text in rows(view, now):
-        grid.add_row(Text(label), Text(clean(text)))
-    latest = Text("\n".join(clean(text) for text in view.lines), style="dim", no_wrap=True, overflow="ellipsis")
-    title = " ".join(part for part in ("valve", view.repo, clock(now - view.started), view.note) if part)
-    return Panel(Group(grid, Text(), latest) if view.lines else grid, title=Text(title), title_align="left")
-
-
-def clock(seconds: float) -> str:
-    """Return seconds as h:mm:ss."""
-    whole = max(0, round(seconds))
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
-
-
-def _judging(judging: Judging | None) -> str:
-    if judging is None:
-        return "none is running"
-    done = f"{_bar(judging.done, judging.rollouts)} {judging.done} of {judging.rollouts}"
-    if judging.wanted is None:
-        return f"{done}   {judging.passed} passed"
-    passed = judging.reused + judging.passed
-    return f"{done}   {passed} passed, {judging.wanted} needed, {judging.possible} possible"
-
-
-def _spent(view: View, now: float) -> str:
-    limits, total = view.limits, view.total
-    usd = f"${total.usd:.2f}" + (f" of ${limits['usd']:.2f}" if limits.get("usd") else "")
-    ran = f"{total.rollouts} rollouts" + (f" of {limits['rollouts']:.0f}" if limits.get("rollouts") else "")
-    hours = f", {clock(now - view.started)} of {clock(3600 * limits['hours'])}" if limits.get("hours") else ""
-    return f"{usd}, {ran}{hours}"
-
-
-def _role(role: Role, spent: Spent) -> str:
-    return f"${spent.usd:.2f}" if spent.usd else f"{spent.rollouts} {'calls' if role == 'extractor' else 'rollouts'}"
-
-
-def _bar(done: int, of: int) -> str:
-    full = round(_BAR * min(done, of) / of) if of else 0
-    return "#" * full + "." * (_BAR - full)
+def _waiting(view: View, name: str, data: Mapping[str, Any], at: float) -> View:
+    if name == "waiting":
+        return view._replace(waiting=Waiting(wait_told(data), at + data["seconds"]))
+    through = name in _CAME_THROUGH or data.get("outcome", "errored") != "errored"
+    return view._replace(waiting=None) if through else view
 
 
 def _run_started(view: View, data: Mapping[str, Any]) -> View:
@@ -232,6 +175,10 @@ def _gate_started(view: View, data: Mapping[str, Any]) -> View:
     )
 
 
+def _measuring(view: View, what: str, data: Mapping[str, Any]) -> View:
+    return view._replace(judging=Judging(what, data["rollouts"], role="measurement"))
+
+
 def _confirm_started(view: View, data: Mapping[str, Any]) -> View:
     if view.judging is None:
         return view
@@ -240,9 +187,10 @@ def _confirm_started(view: View, data: Mapping[str, Any]) -> View:
 
 
 def _rollout_finished(view: View, data: Mapping[str, Any]) -> View:
-    view = _paid(view, data)
     if view.judging is None:
-        return view
+        return _paid(view, data)
+    view = _paid(view, {**data, "source": view.judging.role} if view.judging.role == "measurement" else data)
+    assert view.judging is not None
     passed = view.judging.passed + (data["outcome"] == "resolved")
     return view._replace(judging=view.judging._replace(done=data["done"], passed=passed))
 
@@ -267,9 +215,9 @@ _CHANGES: dict[str, Change] = {
     "baseline": _baseline,
     "gate_started": _gate_started,
     "rollout_finished": _rollout_finished,
-    "aa_started": lambda view, data: view._replace(judging=Judging(f"A/A {data['number']}", data["rollouts"])),
+    "aa_started": lambda view, data: _measuring(view, f"A/A {data['number']}", data),
     "aa": lambda view, data: view._replace(judging=None),
-    "left_out_started": lambda view, data: view._replace(judging=Judging("without", data["rollouts"])),
+    "left_out_started": lambda view, data: _measuring(view, "without", data),
     "left_out": lambda view, data: view._replace(judging=None),
     "confirm_started": _confirm_started,
     "verdict": _verdict,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from valve_plugin.codec import digest
 from valve_plugin.errors import InfrastructureError, TaskError
+from valve_plugin.words import plural
 
 _DONE = "valve-complete"
 
@@ -53,7 +54,7 @@ def create(venv: Path, python: Path, requirements: Sequence[str], say: Callable[
     if done.exists() and done.read_text() == wanted:
         return interpreter
     shutil.rmtree(venv, ignore_errors=True)  # half made by a run that was killed
-    say(f"making the test environment ({len(requirements)} packages)")
+    say(f"making the test environment ({plural(len(requirements), 'package')})")
     _run([str(python), "-m", "venv", str(venv)], "make a virtual environment")
     if requirements:
         pip(interpreter, "install", "--prefer-binary", *requirements)

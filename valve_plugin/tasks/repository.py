@@ -21,6 +21,7 @@ from valve_plugin.records import Positive, Record
 from valve_plugin.tasks import environment, image, source
 from valve_plugin.tasks.git import create_store, import_files
 from valve_plugin.tasks.image import SMITH_ENVIRONMENT, SOURCE, Image
+from valve_plugin.words import plural
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -236,7 +237,7 @@ def _store(path: Path, repository: Repository, python: Path | None, say: Callabl
         files = source.from_archive(archive, repository.sha256)
     else:
         files = source.from_directory(Path(where))
-    say(f"storing {len(files)} files")
+    say(f"storing {plural(len(files), 'file')}")
     if not path.exists():
         create_store(path)
     base = import_files(path, files, BASE_REF)
