@@ -40,6 +40,7 @@ from tests.evolve.phases import ATTEMPTS, BASELINE, EPOCH, EXTRACTION, GATE, GAT
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.errors import BankNotFoundError
+from valve_plugin.evolve.steps import waiting
 from valve_plugin.tasks.load import load
 from valve_plugin.tasks.repository import prepare
 
@@ -51,7 +52,7 @@ REAL = (
 STARTS = "before the first step"
 SHARES = {ATTEMPTS: 2, EXTRACTION: 1, BASELINE: 2, GATE_STARTS: 2, GATE: 3, LEDGER: 2, EPOCH: 1}
 """What the stratified half of the kills aims at."""
-PER_RUN = 20
+PER_RUN = 25
 """Kills a run gets, about."""
 
 
@@ -137,7 +138,7 @@ class Runs:
         prepare(load(self.tasks).repository)
         self._arguments: Sequence[str] = REAL if real else TOY
         path = os.pathsep.join([str(library.toy_site(folder / "site")), str(Path(__file__).resolve().parent.parent)])
-        self._env = {**os.environ, "PYTHONPATH": path, "PHASES_SYNC": "0.03", "TOY_SECONDS": "0.1"}
+        self._env = {**os.environ, "PYTHONPATH": path, "PHASES_SYNC": "0.02", "TOY_SECONDS": "0.05"}
         self._scratch = Path(tempfile.mkdtemp(prefix="k", dir=folder))
 
     def start(self, bank: Path, *more: str) -> Process:
@@ -230,13 +231,13 @@ def table(found: Killed) -> str:
 
 
 def _epoch(bank: Path) -> list[str]:
-    """A new epoch where all queries of the open one are used, and what waits is asked about."""
+    """A new epoch where the run has said that it wants one: all queries are used, and a proposal waits."""
     try:
         store = BankStore.open(bank)
     except BankNotFoundError:
         return []
     epoch = store.epoch()
-    return ["--new-epoch"] if epoch and store.queries_used() >= epoch.horizon else []
+    return ["--new-epoch"] if epoch and store.queries_used() >= epoch.horizon and waiting(store) else []
 
 
 def _lines(bank: Path) -> int:
@@ -249,6 +250,7 @@ def main() -> None:
     options.add_argument("--kills", type=int, default=300)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--real", action="store_true", help="mini's own agents; minutes")
+    options.add_argument("--others", default="1,2,7", help="workers of the second runs; empty: none")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -257,7 +259,7 @@ def main() -> None:
         started = time.monotonic()
         expected, entered = runs.whole(folder / "whole", "--workers", "2")
         seconds = time.monotonic() - started
-        same = {n: runs.whole(folder / f"w{n}", "--workers", n)[0] == expected for n in ("1", "2", "7")}
+        same = {n: runs.whole(folder / f"w{n}", "--workers", n)[0] == expected for n in given.others.split(",") if n}
         lines = expected.count(b"\n")
         print(f"{lines} ledger lines, {seconds:.1f} s; equal bytes by workers, second runs: {same}", flush=True)
         found = campaign(runs, folder, expected, entered, given.kills, random.Random(given.seed))
