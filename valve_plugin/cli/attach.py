@@ -54,7 +54,7 @@ class Tail:
 
 
 def attach(store: BankStore, *, json: bool = False) -> bool:
-    """Follow the bank's run until it ends or Ctrl-C; False when none was going on, and the last is shown as it ended.
+    """Follow the bank's run until it ends; False when none was going on, and the last one is shown as it ended.
 
     With `json`, print what the screen would show now, once.
     """
@@ -69,10 +69,7 @@ def attach(store: BankStore, *, json: bool = False) -> bool:
     if not alive:
         _tell_last(store, view)
         return False
-    try:
-        _follow(tail, view, process or (0, 0.0))
-    except KeyboardInterrupt:
-        output.say("stopped watching; the run goes on")
+    _follow(tail, view, process or (0, 0.0))
     return True
 
 

@@ -98,7 +98,10 @@ def evolve(
     from valve_plugin.evolve.steps import Steps, Ungated
 
     if attach:
-        _watch(tasks, bank, json=json)
+        try:
+            _watch(tasks, bank, json=json)
+        except KeyboardInterrupt:  # it ends the watching, as it should
+            output.say("stopped watching; the run goes on")
         return
     if not tasks:
         raise ConfigError(
