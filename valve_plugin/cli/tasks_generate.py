@@ -38,7 +38,7 @@ Ignore = Annotated[
     typer.Option("--ignore", metavar="TESTS", help="Tests to leave out, a file or directory; may be repeated."),
 ]
 TaskWorkers = Annotated[
-    int, typer.Option("--workers", min=1, metavar="N", help="Candidates tried at the same time. Default: 1.")
+    int, typer.Option("--workers", min=1, metavar="N", help="Candidates tried at the same time. Default: 2.")
 ]
 
 
@@ -48,7 +48,7 @@ def add(group: typer.Typer) -> None:
         "generate",
         epilog=examples(
             "valve tasks generate --n 20                       # bugs in the checkout you are in",
-            "valve tasks generate ../lib --python ../lib/.venv --n 50 --workers 2",
+            "valve tasks generate ../lib --python ../lib/.venv --n 50 --workers 4",
             "valve tasks generate pypi:tomlkit==0.13.2 --repo python-poetry/tomlkit --n 20",
             "valve tasks generate --ignore tests/integration   # without the slow ones",
             "valve tasks generate --n 20 --issue-model openai/gpt-5.5-mini",
@@ -65,7 +65,7 @@ def generate(
     python: Python = "",
     with_: With = [],  # noqa: B006 (Typer copies it)
     ignore: Ignore = [],  # noqa: B006
-    workers: TaskWorkers = 1,
+    workers: TaskWorkers = 2,
     issue_model: Annotated[
         str, typer.Option("--issue-model", metavar="MODEL", help="Let this model word the issues. Default: no model.")
     ] = "",

@@ -45,7 +45,7 @@ def mine(
     python: Python = "",
     with_: With = [],  # noqa: B006 (Typer copies it)
     ignore: Ignore = [],  # noqa: B006
-    workers: TaskWorkers = 1,
+    workers: TaskWorkers = 2,
     unsafe_local: UnsafeLocal = False,
     json: Json = False,
 ) -> None:
