@@ -1,10 +1,11 @@
-"""What `kill -9` at random instants of `valve tasks generate` and `valve tasks verify` leaves behind.
+"""What `kill -9` at random instants of `valve tasks generate`, `verify` and `mine` leaves behind.
 
     pip install 'valve-plugin[smith]' pytest
     python benchmarks/kills_tasks.py [--kills 100] [--seed 0]
 
-A little repository, real bugs, real sandboxes. Each run is killed somewhere between its start and the time a whole one
-took. Then one runs to its end: its tasks must be those of a run that nobody killed. The last line is the figure.
+A little repository with a history, real bugs, real sandboxes. Each run is killed somewhere between its start and the
+time a whole one took. Then one runs to its end: its tasks must be those of a run that nobody killed. The last line is
+the figure.
 """
 
 from __future__ import annotations
@@ -53,6 +54,12 @@ def test_nothing():
 """
 
 
+HISTORY = {  # what the second of two commits fixed, with its test
+    "calc.py": SOURCE.replace("    if x > high:\n        return high\n", ""),
+    "tests/test_calc.py": TESTS.replace("(-1, 5, 10)] == [0, 5, 9]", "(-1, 5)] == [0, 5]"),
+}
+
+
 def main() -> None:
     """Run once, kill many, look, run once more."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -63,24 +70,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         scratch = Path(place) / "scratch"
         tree = Path(place) / "calc"
-        for path, text in (("calc.py", SOURCE), ("tests/test_calc.py", TESTS)):
-            (tree / path).parent.mkdir(parents=True, exist_ok=True)
-            (tree / path).write_text(text)
+        commit(tree, HISTORY, "Clamp and total")
+        commit(tree, {"calc.py": SOURCE, "tests/test_calc.py": TESTS}, "Clamp what is too high")
         scratch.mkdir()
         env = {**os.environ, "VALVE_DATA": f"{place}/data", "TMPDIR": str(scratch)}
         valve = [sys.executable, "-m", "valve_plugin", "tasks"]
-        generate = [*valve, "generate", str(tree), "--repo", "acme/calc", "--python", sys.prefix, "--n", "3"]
-        commands = [generate, [*valve, "verify", "acme/calc", "--times", "1"]]
-        rows = Path(place) / "data" / "tasks" / "acme__calc" / "tasks.jsonl"
+        about = [str(tree), "--repo", "acme/calc", "--python", sys.prefix, "--n", "3"]
+        commands = [[*valve, "generate", *about], [*valve, "mine", *about], [*valve, "verify", "acme/calc"]]
+        sets = [Path(place) / "data" / "tasks" / name for name in ("acme__calc", "acme__calc__mined")]
         seconds = [whole(command, env) for command in commands]
-        expected = rows.read_bytes()
-        print(f"whole runs took {seconds[0]:.1f} and {seconds[1]:.1f} s", flush=True)
+        expected = rows(sets)
+        print(f"whole runs took {', '.join(f'{took:.1f}' for took in seconds)} s", flush=True)
         for number in range(options.kills):
-            turn = number % 2
-            if not turn:
-                (rows.parent / "work" / "ground.json").unlink(missing_ok=True)  # else there is little to do
-                for tried in (rows.parent / "work").glob("tried-*"):
-                    tried.unlink()
+            turn = number % len(commands)
+            for known in [path for found in sets[turn : turn + 1] for path in (found / "work").glob("*.json*")]:
+                known.unlink()  # else there is little to do
             with subprocess.Popen(commands[turn], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
                 time.sleep(draw.uniform(0, seconds[turn]))
                 run.kill()
@@ -90,11 +94,26 @@ def main() -> None:
         for command in commands:
             whole(command, env)
         folders = [p for p in (Path(place) / "data" / "workspaces").iterdir() if p.is_dir()] + list(scratch.iterdir())
-        halves = list(rows.parent.rglob(".*"))
-        same = "the same tasks" if rows.read_bytes() == expected else "OTHER TASKS"
+        halves = [path for found in sets for path in found.rglob(".*")]
+        same = f"the same {len(b''.join(expected).splitlines())} tasks" if rows(sets) == expected else "OTHER TASKS"
         print(f"then a whole run made {same}", *folders, *halves)
     left = f"{len(processes)} processes, {mounts} mounts, {len(folders) + len(halves)} folders"
     print(f"left after {options.kills} kills: {left}")
+
+
+def commit(tree: Path, files: dict[str, str], message: str) -> None:
+    """Write files into a repository, and commit them."""
+    for path, text in files.items():
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).write_text(text)
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", message]):
+        subprocess.run(["git", *words], cwd=tree, check=True)
+
+
+def rows(sets: list[Path]) -> list[bytes]:
+    """Return what the task files hold."""
+    return [(found / "tasks.jsonl").read_bytes() for found in sets]
 
 
 def whole(command: list[str], env: dict[str, str]) -> float:
