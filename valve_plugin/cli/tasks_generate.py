@@ -79,7 +79,7 @@ def generate(
     The same seed gives the same tasks, with any number of workers; stopped and started again, it goes on where it
     was. Needs the extra `smith`. Exit code 1 when fewer than --n were found.
     """
-    from valve_plugin.cli.meter import Meter
+    from valve_plugin.cli.meter import Meter, Slow
     from valve_plugin.config import Settings
     from valve_plugin.rollouts import sandbox as sandboxes
     from valve_plugin.tasks import folder, make, smith
@@ -95,7 +95,7 @@ def generate(
     roots = examine({p: c for p, _, c in files}).test_roots
     output.note(f"{output.plural(len(files), 'file')}; looking for places for a bug")
     with make.unpacked(files) as tree:
-        found = smith.candidates(tree, lambda file: skip(file, roots), seed, workers)
+        found = smith.candidates(tree, lambda file: skip(file, roots), seed, workers, Slow("files"))
     output.note(f"{len(found)} candidate bugs")
     repository = make.define_in(
         directory, name, files, command, python=python, requirements=with_, ignored=ignore, say=output.note

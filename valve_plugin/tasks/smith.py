@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,13 @@ class Candidate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     patch: str
 
 
-def candidates(root: Path, skip: Callable[[str], bool], seed: int, workers: int = 1) -> list[Candidate]:
+def candidates(
+    root: Path,
+    skip: Callable[[str], bool],
+    seed: int,
+    workers: int = 1,
+    told: Callable[[float], None] = lambda _: None,
+) -> list[Candidate]:
     """Return every bug the modifiers can make in the Python files of a source tree, each once, in a fixed order.
 
     Each (file, line, modifier) draws from its own generator, so the result depends neither on the order of files
@@ -37,6 +43,7 @@ def candidates(root: Path, skip: Callable[[str], bool], seed: int, workers: int 
     Args:
         skip: true for relative paths to leave alone (tests, packaging).
         workers: processes that look through files.
+        told: called with the share of the files that were looked through, in (0, 1].
 
     Raises:
         ConfigError: the extra is not installed.
@@ -51,11 +58,12 @@ def candidates(root: Path, skip: Callable[[str], bool], seed: int, workers: int 
     names = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*.py"))]
     look = partial(_in_file, root, seed)
     kept = [name for name in names if not skip(name)]
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
-        found = pool.map(look, kept, chunksize=1)
     by_patch: dict[str, Candidate] = {}
-    for made in (candidate for of_file in found for candidate in of_file):
-        by_patch.setdefault(made.patch, made)
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        for number, of_file in enumerate(pool.imap(look, kept), start=1):
+            told(number / len(kept))
+            for made in of_file:
+                by_patch.setdefault(made.patch, made)
     return list(by_patch.values())
 
 
@@ -87,15 +95,19 @@ def spread(found: Iterable[Candidate], seed: int) -> list[Candidate]:
     """
     left = sorted(found, key=lambda c: (c.file, c.modifier, c.digest, c.patch))
     random.Random(seed).shuffle(left)  # noqa: S311
-    pairs: Counter[tuple[str, str]] = Counter()
+    pairs: dict[tuple[str, str], deque[tuple[int, Candidate]]] = {}
+    for place, candidate in enumerate(left):
+        pairs.setdefault((candidate.file, candidate.modifier), deque()).append((place, candidate))
     files: Counter[str] = Counter()
     modifiers: Counter[str] = Counter()
     ordered = []
-    while left:
-        best = min(left, key=lambda c: (pairs[c.file, c.modifier], files[c.file] + modifiers[c.modifier]))
-        left.remove(best)
-        ordered.append(best)
-        pairs[best.file, best.modifier] += 1
-        files[best.file] += 1
-        modifiers[best.modifier] += 1
+    while pairs:
+        waiting = set(pairs)  # each pair has its turn before one has another: to look at pairs alone is what is fast
+        while waiting:
+            best = min(waiting, key=lambda pair: (files[pair[0]] + modifiers[pair[1]], pairs[pair][0][0]))
+            waiting.remove(best)
+            ordered.append(pairs[best].popleft()[1])
+            files[best[0]] += 1
+            modifiers[best[1]] += 1
+        pairs = {pair: queue for pair, queue in pairs.items() if queue}
     return ordered
