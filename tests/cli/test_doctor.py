@@ -160,11 +160,16 @@ def test_what_is_there_and_does_not_work_is_not_installed(machine: Path, monkeyp
         ("user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
     ],
 )
-def test_the_setting_that_refuses_namespaces(tmp_path: Path, name: str, value: str, command: str) -> None:
+def test_the_setting_that_refuses_namespaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, command: str
+) -> None:
     assert refused(tmp_path) == ""
     (tmp_path / name).parent.mkdir()
     (tmp_path / name).write_text(f"{value}\n")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert refused(tmp_path) == f"sudo sysctl -w {command}"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert refused(tmp_path) == f"sysctl -w {command}"
     (tmp_path / name).write_text("7\n")
     assert refused(tmp_path) == ""
 

@@ -37,7 +37,7 @@ panel.json -text -merge
 """
 
 
-_FILES = frozenset(
+FILES = frozenset(
     {ledger.FILE_NAME, cache.BANK_FILE, cache.PANEL_FILE, config.FILE_NAME, ".gitignore", ".gitattributes"}
     | {".lock", ".lease", ".lease-holder"}
 )
@@ -199,7 +199,7 @@ def is_temporary(name: str) -> bool:
 
 def belongs(name: str) -> bool:
     """Whether a bank directory has, or keeps, a file of this name."""
-    return name in _FILES or is_temporary(name) or ".aside-" in name
+    return name in FILES or is_temporary(name) or ".aside-" in name
 
 
 def cut_short(lines: int, named: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -9,7 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from valve_plugin.bank.directory import FILES
+from valve_plugin.bank.paths import data_dir
 from valve_plugin.cli.doctor_rows import Found, Place, row, set_aside
+from valve_plugin.cli.installs import as_root
 from valve_plugin.cli.output import plural
 
 if TYPE_CHECKING:
@@ -24,11 +28,30 @@ def _bank(place: Place) -> Found:
     from valve_plugin.bank.paths import local_dir
     from valve_plugin.cli.init import making
 
+    if closed := _closed(place.bank, os.R_OK):
+        return Found("failed", f"{place.bank} cannot be read by this user", closed)
     if place.trouble:
         return Found("failed", place.trouble, set_aside(place))
     if not (place.bank / "ledger.jsonl").exists():
         return Found("missing", f"none yet; it would be created in {place.bank}", making(place.bank, place.here))
+    if closed := _closed(place.bank, os.W_OK):
+        return Found("missing", f"{place.bank} can be read, and not be written by this user", closed)
     return Found("ok", f"{place.bank}; this machine's part is in {local_dir(place.bank)}")
+
+
+def _closed(folder: Path, how: int) -> str:
+    """Return the command that gives this user a folder's files; empty where it has them, or nobody can."""
+    if not folder.exists():
+        return ""
+    inside = [folder / name for name in FILES] if os.access(folder, os.X_OK) else []
+    there = [folder, *(path for path in inside if path.exists())]
+    open_ = os.access(folder, how | os.X_OK) and all(os.access(path, how) for path in there)
+    if open_ or os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return ""
+    quoted = shlex.quote(str(folder))
+    if all(path.stat().st_uid == os.geteuid() for path in there):
+        return f"chmod -R u+rwX {quoted}"
+    return as_root(f"chown -R {os.geteuid()} {quoted}") + f" && chmod -R u+rwX {quoted}"
 
 
 @row("bank integrity")
@@ -38,6 +61,8 @@ def _integrity(place: Place) -> Found:
     from valve_plugin.bank.verify import verify
     from valve_plugin.errors import BankNotFoundError
 
+    if _closed(place.bank, os.R_OK):
+        return Found("missing", "not known while the bank cannot be read, see there")
     try:
         findings = verify(place.bank)
     except BankNotFoundError:
@@ -51,26 +76,12 @@ def _integrity(place: Place) -> Found:
     where = " ".join(filter(None, [worst.file, worst.place]))
     detail = f"{plural(len(errors), 'error')}: {where}: {worst.message}"
     if not any(finding.file == ledger.FILE_NAME or finding.place == "ledger" for finding in errors):
-        return Found("failed", detail, _remade(place))
+        return Found("failed", detail, f"valve bank verify --repair --bank {shlex.quote(str(place.bank))}")
     path = place.bank / ledger.FILE_NAME
     if _committed(place.bank):
         older = f"git -C {shlex.quote(str(place.bank))} log --oneline -- {ledger.FILE_NAME}"
         return Found("failed", f"{detail}; git has older copies", older)
     return Found("failed", f"{detail}; this takes a backup of {path}: git does not hold this directory as it is")
-
-
-def _remade(place: Place) -> str:
-    """Return the command that makes what is made from the ledger again; it touches nothing else."""
-    from valve_plugin.bank.cache import BANK_FILE
-    from valve_plugin.errors import BankError
-
-    again = f"valve bank verify --repair --bank {shlex.quote(str(place.bank))}"
-    try:
-        _open(place)
-    except BankError:  # as of another version: it has to be out of the way first
-        path = shlex.quote(str(place.bank / BANK_FILE))
-        return f"mv {path} {path}.set-aside && {again}"
-    return again
 
 
 def _committed(directory: Path) -> bool:
@@ -93,47 +104,74 @@ def _tasks(place: Place) -> Found:
     store = None
     with suppress(BankError):  # another row says so
         store = _open(place)
-    last = place.settings.tasks or (store.local.recall("tasks") if store else "")
-    own = folder.default(store.bank.repo if store else place.here.name)
-    given = last or (str(own) if (own / "tasks.jsonl").exists() else "")
+    used = store.local.recall("tasks") if store else ""
+    own = str(folder.default(store.bank.repo if store else place.here.name))
+    given = next((path for path in (used, own) if path and Path(path).exists()), "")
+    gone = f"{used}, which this bank used last, is gone" if used not in ("", given) else ""
     if not given:
-        return Found("missing", "none for this repository; `valve evolve` needs one", "valve tasks mine")
+        return Found("missing", gone or "none for this repository; `valve evolve` needs one", "valve tasks mine")
     try:
         found = load(folder.find(given))
     except TaskError as e:
-        return Found("failed", str(e), f"mv {shlex.quote(given)} {shlex.quote(given)}.set-aside && valve tasks mine")
-    return Found("ok", f"{plural(len(found.tasks), 'task')} in {given}")
+        aside = f"mv {shlex.quote(given)} {shlex.quote(given)}.aside-$(date +%s)"
+        return Found("failed", str(e), f"{aside} && valve tasks mine")
+    return Found("ok", "; ".join(filter(None, [f"{plural(len(found.tasks), 'task')} in {given}", gone])))
 
 
 @row("user data")
 def _data(place: Place) -> Found:
-    from valve_plugin.bank.paths import data_dir
-
     where = data_dir()
-    above = next(folder for folder in (where, *where.parents) if folder.exists())
-    root = next((folder for folder in (where, *where.parents) if (folder / ".git").exists()), None)
-    if root is not None:
+    if root := _repository(where):
         text = f"{where} is inside the repository {root}, where an agent can read it: tasks hold the fixes"
-        return Found("failed", text, "unset VALVE_DATA")
+        return Found("failed", text, _elsewhere())
+    above = _nearest(where)
     try:
         probe = above / ".valve-doctor"
         probe.touch()
         probe.unlink()
     except OSError as e:
-        return Found("failed", f"{where} cannot be written: {e.strerror}", "export VALVE_DATA=$HOME/.valve-data")
+        opened = _closed(where, os.W_OK) if where == above else ""
+        return Found("failed", f"{where} cannot be written: {e.strerror}", opened or _elsewhere())
     return Found("ok", str(where))
 
 
 @row("disk")
 def _disk(place: Place) -> Found:
-    from valve_plugin.bank.paths import data_dir
-
-    where = data_dir()
-    free = shutil.disk_usage(next(folder for folder in (where, *where.parents) if folder.exists())).free
+    free = _free(data_dir())
     text = f"{free / 1024**3:.0f} GiB free"
     if free < _LEAST_BYTES:
-        return Found("failed", f"{text}; one rollout may fill {_LEAST_BYTES / 1024**3:.0f}", "export VALVE_DATA=DIR")
+        needed = f"{_LEAST_BYTES / 1024**3:.0f}"
+        return Found("failed", f"{text} where {data_dir()} is; one rollout may fill {needed}", _elsewhere())
     return Found("ok", text)
+
+
+def _elsewhere() -> str:
+    """Return the command that has user data in a place that is large enough, no repository, and writable."""
+    import psutil
+
+    places = {"export VALVE_DATA=$HOME/.valve-data": Path.home() / ".valve-data"}
+    if "VALVE_DATA" in os.environ:
+        places = {"unset VALVE_DATA": data_dir({})} | places
+    for part in sorted(psutil.disk_partitions(), key=lambda part: len(part.mountpoint)):
+        path = Path(part.mountpoint) / "valve-data"
+        places[f"export VALVE_DATA={shlex.quote(str(path))}"] = path
+    return next((command for command, path in places.items() if _serves(path)), "")
+
+
+def _serves(path: Path) -> bool:
+    return os.access(_nearest(path), os.W_OK) and _free(path) >= _LEAST_BYTES and not _repository(path)
+
+
+def _nearest(path: Path) -> Path:
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _repository(path: Path) -> Path | None:
+    return next((folder for folder in (path, *path.parents) if (folder / ".git").exists()), None)
+
+
+def _free(path: Path) -> int:
+    return shutil.disk_usage(_nearest(path)).free
 
 
 def _open(place: Place) -> BankStore | None:

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from valve_plugin.cli.installs import DISTRIBUTION, origin, pip_install
+from valve_plugin.cli.installs import DISTRIBUTION, findable, origin, pip_install, repaired, system_install
 from valve_plugin.cli.shell_words import programs
 from valve_plugin.errors import ValveError
 
@@ -80,14 +80,14 @@ def examine(place: Place) -> list[Row]:
             found = look(place)
         except Exception as e:  # noqa: BLE001  # no row ends the report
             found = Found("failed", str(e) if isinstance(e, ValveError) else f"{type(e).__name__}: {e}")
-        rows.append(Row(name, *found))
+        rows.append(Row(name, *found._replace(fix=findable(found.fix))))
     return rows
 
 
 def set_aside(place: Place) -> str:
     """Return the command that moves settings away which cannot be read."""
     path = shlex.quote(str(place.bank / "valve.toml"))
-    return f"mv {path} {path}.set-aside"
+    return f"mv {path} {path}.aside-$(date +%s)"
 
 
 @row("python")
@@ -108,12 +108,12 @@ def _packages(place: Place) -> Found:
 @row("git")
 def _git(place: Place) -> Found:
     if shutil.which("git") is None:
-        return Found("failed", "git is not on PATH", "apt-get install -y git")
+        return Found("failed", "git is not on PATH", system_install("git"))
     done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False, timeout=60)
     if done.returncode or not done.stdout.startswith("git version "):
         said = (done.stderr or done.stdout).strip()[:200]
         text = f"{shutil.which('git')} --version ended with {done.returncode}: {said}"
-        return Found("failed", text, "apt-get install -y --reinstall git")
+        return Found("failed", text, repaired("git", "git"))
     return Found("ok", done.stdout.strip().removeprefix("git version "))
 
 
@@ -139,8 +139,11 @@ def _seam(place: Place) -> Found:
     if done.stdout.strip().endswith("True"):
         return Found("ok", "`mini --plugin valve` works")
     found = metadata.distribution(DISTRIBUTION)
-    again = pip_install("--force-reinstall", "--no-deps", *origin(found.read_text("direct_url.json"), found.version))
-    return Found("missing", "mini does not see the plugin; `valve mini` does without the start-up file", again)
+    text = "mini does not see the plugin; `valve mini` does without the start-up file"
+    source = origin(found.read_text("direct_url.json"), found.version)
+    if source[-1].startswith("/") and not Path(source[-1]).exists():
+        return Found("missing", f"{text}. Install valve-plugin again; it came from {source[-1]}, which is gone")
+    return Found("missing", text, pip_install("--force-reinstall", "--no-deps", *source))
 
 
 @row("model")
@@ -154,10 +157,11 @@ def _model(place: Place) -> Found:
         return Found("failed", "no model is named; only `--simulate` and `valve demo` work", fix)
     if not place.call:
         return Found("ok", f"{name} (not called; --call does)")
-    return _called(name, place.settings.model_kwargs)
+    named = _edit(place) if place.settings.model else "mini-extra config set MSWEA_MODEL_NAME PROVIDER/NAME"
+    return _called(name, place.settings.model_kwargs, named)
 
 
-def _called(name: str, given: dict[str, Any]) -> Found:
+def _called(name: str, given: dict[str, Any], named: str) -> Found:
     """Call the model once, for as little as it gives."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
@@ -175,8 +179,8 @@ def _called(name: str, given: dict[str, Any]) -> Found:
     except Exception as e:  # noqa: BLE001  # litellm wraps every provider in its own way
         fault = fault_of(e)
         if fault is None:
-            return Found("failed", f"{name}: {type(e).__name__}: {str(e)[:200]}", "mini-extra config setup")
-        fixes = {"key": f"mini-extra config set {key_variable(name)} KEY", "model": "mini-extra config setup"}
+            return Found("failed", f"{name}: {type(e).__name__}: {str(e)[:200]}", named)
+        fixes = {"key": f"mini-extra config set {key_variable(name)} KEY", "model": named}
         again = fixes.get(fault.kind, "valve doctor --call")  # where only time, money or the provider helps
         return Found("failed", f"{name}: {advice(fault.kind, name, given, os.environ)}", again)
     return Found("ok", f"{name} answers")
@@ -189,7 +193,7 @@ def _check(place: Place) -> Found:
     command = place.settings.check or place.settings.test_command
     if not command:
         return Found("missing", "no test command is known: attempts are graded only by one you name", _name_one(place))
-    edit = f"${{EDITOR:-vi}} {shlex.quote(str(place.bank / 'valve.toml'))}"
+    edit = _edit(place)
     try:
         needed = programs(command)
     except ValueError as e:
@@ -198,6 +202,11 @@ def _check(place: Place) -> Found:
     if not lost:
         return Found("ok", command)
     return Found("failed", f"{command}: {', '.join(lost)}: not on PATH", _runner(lost[0]) or edit)
+
+
+def _edit(place: Place) -> str:
+    """Return the command that opens the bank's settings."""
+    return f"${{EDITOR:-vi}} {shlex.quote(str(place.bank / 'valve.toml'))}"
 
 
 def _runner(name: str) -> str:
@@ -219,8 +228,9 @@ def _name_one(place: Place) -> str:
 
     found = tests(place.here.folder, language(place.here.folder).value).value
     if (place.bank / "ledger.jsonl").exists():
-        setting = f'test_command = "{found or "python -m pytest"}"'
-        return f"echo {shlex.quote(setting)} >> {shlex.quote(str(place.bank / 'valve.toml'))}"
+        setting = shlex.quote(f'test_command = "{found or "python -m pytest"}"')
+        path = shlex.quote(str(place.bank / "valve.toml"))  # at its top: below, it could land in a table
+        return f"touch {path} && {{ echo {setting}; cat {path}; }} > {path}.new && mv {path}.new {path}"
     return making(place.bank, place.here) + ("" if found else " --test-command 'python -m pytest'")
 
 
@@ -246,15 +256,7 @@ def _embedding(place: Place) -> Found:
     if found is not None:
         return Found("ok", f"{name}, on disk")
     state: State = "missing" if wanted == embedding.AUTO else "failed"
-    return Found(
-        state, f"{name} is not on disk; items are ranked by hashed words", f"{_hf()} download {shlex.quote(name)}"
-    )
-
-
-def _hf() -> str:
-    """Return how Hugging Face's command is called: by its name where that is found, else where it was installed."""
-    beside = Path(sys.executable).with_name("hf")
-    return shlex.quote(str(beside)) if shutil.which("hf") is None and beside.is_file() else "hf"
+    return Found(state, f"{name} is not on disk; items are ranked by hashed words", f"hf download {shlex.quote(name)}")
 
 
 def _extra(name: str, module: str, without: str) -> Found:

@@ -9,14 +9,16 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from valve_plugin.cli.doctor_rows import Found, Place, row
+from valve_plugin.cli.installs import as_root, repaired, system_install
 
 if TYPE_CHECKING:
+    from valve_plugin.rollouts.engine import Name
     from valve_plugin.rollouts.sandbox import Sandbox
 
 _NAMESPACES = (
@@ -25,6 +27,8 @@ _NAMESPACES = (
     ("user.max_user_namespaces", "0", "15000"),
 )
 """Settings of the kernel that refuse user namespaces: name, the value that does, one that does not."""
+_CONTAINER = ("/.dockerenv", "/run/.containerenv")
+"""What docker and podman leave in their containers."""
 _TRY = """
 echo began
 (exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo "got: network"
@@ -45,15 +49,24 @@ def _sandbox(place: Place) -> Found:
         return Found("ok", f"{settings.sandbox}, as set: tasks need an image")
     reason = bubblewrap_fails()
     if reason and not settings.unsafe_local:
-        text = f"unattended rollouts need one, and bubblewrap does not work here: {reason}; --unsafe-local does without"
-        return Found("failed", text, _sandbox_fix())
+        why, fix = _sandbox_fix()
+        text = f"unattended rollouts need one, and bubblewrap does not work here: {reason}{why}"
+        return Found("failed", f"{text}; --unsafe-local does without", fix)
     return _tried(choose(settings))
 
 
-def _sandbox_fix() -> str:
+def _sandbox_fix() -> tuple[str, str]:
+    """Return (what there is to add to bubblewrap's own words, the command that changes it)."""
     if not all(shutil.which(tool) for tool in ("bwrap", "prlimit", "setpriv")):
-        return "apt-get install -y bubblewrap util-linux"
-    return refused(Path("/proc/sys")) or "bwrap --unshare-user --unshare-net --ro-bind / / true"
+        return "", system_install("bubblewrap", "util-linux")
+    said = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, timeout=30, check=False)
+    if said.returncode or not said.stdout.startswith("bubblewrap "):
+        return "", repaired("bwrap", "bubblewrap")
+    if command := refused(Path("/proc/sys")):
+        return "", command
+    if any(Path(mark).exists() for mark in _CONTAINER):
+        return "; this is a container, which has to be started with the right to make more (--privileged)", ""
+    return "; the system's administrator can allow user namespaces", ""
 
 
 def refused(settings: Path) -> str:
@@ -65,7 +78,7 @@ def refused(settings: Path) -> str:
     for name, refusing, allowing in _NAMESPACES:
         with suppress(OSError):
             if (settings / name.replace(".", "/")).read_text().strip() == refusing:
-                return f"sudo sysctl -w {name}={allowing}"
+                return as_root(f"sysctl -w {name}={allowing}")
     return ""
 
 
@@ -82,17 +95,27 @@ def _engine(place: Place) -> Found:
     there = [name for name in wanted if shutil.which(name)]
     text = "; ".join(reasons[name] for name in there or wanted)
     text += "" if needed else "; tasks run in bubblewrap, not in their own images"
-    fix = "apt-get install -y docker.io" if wanted == ["docker"] else "apt-get install -y podman runc"
-    if there:
-        rights = os.geteuid() and "would not limit" in reasons[there[0]]
-        fix = 'sudo -E "$(command -v valve)" doctor' if rights else f"{there[0]} info"
-    return Found("failed" if needed else "missing", text, fix)
+    return Found("failed" if needed else "missing", text, _engine_fix(wanted, there, reasons))
+
+
+def _engine_fix(wanted: Sequence[Name], there: Sequence[Name], reasons: Mapping[Name, str]) -> str:
+    """Return the command that gives one of the wanted engines; `there` are those on PATH, none of which works."""
+    if os.geteuid() and any("would not limit" in reasons[name] for name in there):
+        return as_root('-E "$(command -v valve)" doctor')
+    if "podman" in there:
+        return repaired("podman", "podman")
+    if "podman" in wanted:
+        return system_install("podman", "runc")
+    if not there:
+        return system_install("docker.io")
+    return as_root("service docker start") if "Cannot connect" in reasons["docker"] else repaired("docker", "docker.io")
 
 
 def _tried(box: Sandbox) -> Found:
     got = escapes(box)
     if got:
-        return Found("failed", f"{box.name} does not keep commands from: {', '.join(got)}", "unset VALVE_UNSAFE_LOCAL")
+        text = f"{box.name} does not keep commands from: {', '.join(got)}"
+        return Found("failed", text, repaired("bwrap", "bubblewrap"))
     return Found("ok", f"{box.name}: no network, no files, no environment, nothing outlives its command")
 
 
