@@ -24,12 +24,13 @@ from valve_plugin.errors import ValveError
 from valve_plugin.records import Attempt
 from valve_plugin.report.captions import rolling
 from valve_plugin.report.compare import compared
-from valve_plugin.report.facts import measurements, run_facts, spent
+from valve_plugin.report.facts import run_facts
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import heat
 from valve_plugin.report.overview import overview
 from valve_plugin.report.page import originals, page
 from valve_plugin.report.run import Run, Source, Spent, StreamPoint
+from valve_plugin.report.run_cost import spent
 from valve_plugin.report.run_panel import Kept, columns, gates
 from valve_plugin.report.style import inline, svg
 
@@ -170,7 +171,7 @@ def test_what_looks_at_a_run_is_no_part_of_its_cost(tmp_path: Path, data_dir: Pa
     ]
     calls = [{"source": "extract", "seconds": 2.0}] * 3
     run = msgspec.structs.replace(
-        run_facts(maker.store, words), spent=spent(attempts, calls, measurements(maker.store.entries()))
+        run_facts(maker.store, words), spent=spent(attempts, calls, list(maker.store.entries())), clock=None
     )
     roles = {s.role: s.rollouts for s in run.spent}
     assert roles == {s.role: s.rollouts for s in before.spent} | {"extractor": 3, "measurement": 12, "evaluation": 1}

@@ -207,9 +207,14 @@ class LocalStore:
 
     def told(self, name: str) -> Iterator[dict[str, Any]]:
         """Yield what was noted under a name, oldest first; lines that cannot be read are passed over with a warning."""
+        yield from (data for _, data in self.timed(name))
+
+    def timed(self, name: str) -> Iterator[tuple[float, dict[str, Any]]]:
+        """Yield what `told` does, each with when it was noted, in seconds since the epoch; 0 when unknown."""
         for noted in self._log(self.telemetry_path(name), dict[str, Any]):
             if isinstance(noted.get("data"), dict):
-                yield noted["data"]
+                at = noted.get("at")
+                yield float(at) if isinstance(at, int | float) else 0.0, noted["data"]
 
     def telemetry_path(self, name: str) -> Path:
         """Return the file of what is noted under a name: JSON lines with `at`, `name` and `data`."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from valve_plugin.bank import verify
-from valve_plugin.bank.entries import Entry, Judged, LeftOut, PanelFixed, Remeasured
+from valve_plugin.bank.entries import Entry, Judged, PanelFixed
 from valve_plugin.bank.entries import Proposed as ProposedEntry
 from valve_plugin.bank.evaluated import Point, over_empty, rate
 from valve_plugin.bank.measured import measured
@@ -18,14 +18,12 @@ from valve_plugin.evolve.savings import saved
 from valve_plugin.records import Attempt
 from valve_plugin.report.certify import from_ledger
 from valve_plugin.report.provenance import behind
-from valve_plugin.report.run import Checkpoint, Line, PanelFacts, Rollout, Run, Size, Spent, StreamPoint
+from valve_plugin.report.run import Checkpoint, Line, PanelFacts, Rollout, Run, Size, StreamPoint
+from valve_plugin.report.run_cost import clock, spent
 from valve_plugin.report.run_items import items
 from valve_plugin.report.run_panel import Kept, came_in, columns, gates, scores
 from valve_plugin.rollouts.worker import SCRIPTED_MODEL
-from valve_plugin.theory.budget import by_role
 
-Rolled = tuple[str, str, int]
-"""Task, context hash and ordinal of a rollout."""
 _PLACE = re.compile(r"line (\d+)")
 
 
@@ -39,6 +37,7 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
     """
     entries = list(store.entries())
     attempts = store.local.attempts()
+    calls = list(store.local.timed("calls"))
     kept = Kept(attempts)
     found = measured(entries)
     certificate = from_ledger(found)
@@ -68,7 +67,8 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
         items=items(
             entries, store.bank, attempts, store.local.usage(), behind(entries, attempts, store.local.trajectory)
         ),
-        spent=spent(attempts, store.local.told("calls"), measurements(entries)),
+        spent=spent(attempts, (call for _, call in calls), entries),
+        clock=clock(attempts, calls, entries),
         certificate=certificate,
         ledger=tuple(_line(n, e, words, by_line.get(n, "")) for n, e in enumerate(entries, 1)),
         problems=tuple(f"{f.file}: {f.message}" for f in faults if not _PLACE.match(f.place)),
@@ -114,43 +114,6 @@ def checkpoints(points: Iterable[Point]) -> tuple[Checkpoint, ...]:
             )
         )
     return tuple(found)
-
-
-def measurements(entries: Iterable[Entry]) -> frozenset[Rolled]:
-    """Return the panel rollouts that no gate ran: A/A, and the bank without one item.
-
-    What a rollout took is kept as of the panel, whoever asked for it; the ledger knows, since ordinals never repeat.
-    """
-    found: set[Rolled] = set()
-    for entry in entries:
-        outcomes = entry.result.outcomes if isinstance(entry, Remeasured) else ()
-        outcomes = entry.outcomes if isinstance(entry, LeftOut) else outcomes
-        found |= {(o.task_id, o.context_hash, o.ordinal) for o in outcomes}
-    return frozenset(found)
-
-
-def spent(
-    attempts: Iterable[Attempt], calls: Iterable[Mapping[str, Any]], measured: Set[Rolled] = frozenset()
-) -> tuple[Spent, ...]:
-    """Return what the run took by role; roles that did nothing are left out, and so are a person's own live runs.
-
-    Args:
-        attempts: rollouts kept on this machine.
-        calls: records of the extractor's calls.
-        measured: panel rollouts that are measurement, not a gate's.
-    """
-
-    def source(a: Attempt) -> str:
-        apart = a.source == "panel" and (a.task_id, a.context_hash, a.ordinal) in measured
-        return "measurement" if apart else a.source
-
-    rollouts = [
-        {"source": source(a), "cost_usd": a.cost_usd, "seconds": a.seconds} for a in attempts if a.source != "live"
-    ]
-    return tuple(
-        Spent(role=role, rollouts=sum_.rollouts, usd=round(sum_.usd, 6), hours=round(sum_.hours, 6))
-        for role, sum_ in by_role([*rollouts, *calls]).items()
-    )
 
 
 def _point(task: str, position: int, rollouts: Sequence[Rollout], version: int, *, accepted: bool) -> StreamPoint:

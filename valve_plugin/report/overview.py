@@ -8,6 +8,8 @@ from typing import NamedTuple
 from valve_plugin.report.run import APART, Checkpoint, Run, total
 from valve_plugin.report.words import counted
 
+_AFTER = "The time is of rollouts one after the other."
+
 
 class Answer(NamedTuple):
     """One card."""
@@ -43,8 +45,10 @@ def points(rate: float) -> str:
 
 
 def duration(hours: float) -> str:
-    """Return a time to read: `4 min`, `2.5 h`."""
-    return f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
+    """Return a time to read: `40 s`, `4 min`, `2.5 h`."""
+    if hours >= 1:
+        return f"{hours:.1f} h"
+    return f"{60 * hours:.0f} min" if hours >= 1 / 60 else f"{3600 * hours:.0f} s"
 
 
 def _better(run: Run) -> Answer:
@@ -183,9 +187,7 @@ def _cost(run: Run) -> Answer:
     calls = f"; {counted(own.calls, 'extractor call')}" if own.calls else ""
     apart = ", ".join(f"{s.role} {counted(s.rollouts, 'rollout')}" for s in run.spent if s.role in APART)
     money = f"${own.usd:,.2f}" if own.usd else "no recorded price"
-    return Answer(
-        question,
-        f"{counted(own.rollouts, 'rollout')}, {duration(own.hours)}",
-        f"{judging}{calls}; {money}.{f' Apart: {apart}.' if apart else ''} "
-        "The time is of rollouts one after the other.",
-    )
+    took = duration(run.clock.hours if run.clock else own.hours)
+    time = f"The rollouts one after the other: {duration(own.hours)}." if run.clock else _AFTER
+    why = f"{judging}{calls}; {money}.{f' Apart: {apart}.' if apart else ''} {time}"
+    return Answer(question, f"{counted(own.rollouts, 'rollout')}, {took}", why)

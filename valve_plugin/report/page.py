@@ -18,9 +18,9 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.report.compare import compared
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import heat
-from valve_plugin.report.overview import overview, points, simulation
+from valve_plugin.report.overview import duration, overview, points, simulation
 from valve_plugin.report.provenance import ranges
-from valve_plugin.report.run import Proposed, Run, total
+from valve_plugin.report.run import APART, Proposed, Run, total
 from valve_plugin.report.style import inline
 from valve_plugin.report.words import counted
 
@@ -59,6 +59,7 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
         js=Markup(js),  # noqa: S704 (a file of this package)
         runs=parts,
         pairings=_PAIRINGS,
+        apart=APART,
         seen={style for part in parts for style in part["heat"].styles},
         letters={column.label[0] for run in runs for column in run.columns},
         again=any(column.label.endswith(" again") for run in runs for column in run.columns),
@@ -156,6 +157,7 @@ def _environment() -> Environment:
         "inert": inert,
         "pretty": pretty,
         "ranges": ranges,
+        "duration": duration,
         "difference": difference,
     }
     return environment

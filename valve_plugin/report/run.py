@@ -189,6 +189,16 @@ class Checkpoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     line: int
 
 
+class Phase(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of what one role did."""
+
+    name: str
+    rollouts: int
+    """Of the extractor: calls."""
+    usd: float
+    hours: float
+
+
 class Spent(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one role of the run took, as recorded on this machine."""
 
@@ -198,6 +208,19 @@ class Spent(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     usd: float
     hours: float
     """Of rollouts, one after the other; several workers take less wall-clock time."""
+    phases: tuple[Phase, ...] = ()
+    """They add up to it."""
+
+
+class Clock(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Wall-clock hours in which at least one rollout or call ran: time in which none did is left out."""
+
+    hours: float
+    """Of the run itself."""
+    apart: float
+    """Of evaluation and measurement."""
+    steps: int
+    """Evolution steps: mixed tasks learned from (raw tasks, where every task is)."""
 
 
 class Total(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -264,6 +287,8 @@ class Run(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     columns: tuple[Column, ...]
     items: tuple[Proposed, ...]
     spent: tuple[Spent, ...]
+    clock: Clock | None
+    """None: not known of everything that ran."""
     certificate: Certificate
     ledger: tuple[Line, ...]
     problems: tuple[str, ...]
