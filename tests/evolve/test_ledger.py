@@ -143,7 +143,7 @@ def test_a_refused_key_is_no_verdict(evolve, whole, tmp_path):
     down.write_text(f"panel {lost.task_id[-2:]} {lost.ordinal} {lost.context_hash[:8]}\n")
     paused = evolve(tmp_path / "bank", check=False, TOY_DOWN=str(down), TOY_FAULT="key")
     assert paused.returncode == 3
-    assert "nothing is lost: then start it again" in paused.stderr
+    assert "nothing is lost; then start it again: valve evolve" in paused.stderr
     assert ledger(whole).startswith(ledger(tmp_path / "bank")), "nothing but what an undisturbed run writes"
     evolve(tmp_path / "bank")
     assert ledger(tmp_path / "bank") == ledger(whole)

@@ -95,6 +95,14 @@ def test_advice_names_the_variable_and_the_address():
     assert (key_variable("claude-x"), key_variable("together_ai/m")) == ("ANTHROPIC_API_KEY", "TOGETHERAI_API_KEY")
 
 
+def test_a_provider_that_wants_to_be_left_alone_for_long_is_said_to():
+    later = fault(["RateLimitError"], "slow", 429, {"Retry-After": "3600"})
+    assert later.lasting
+    said = advice(later.kind, "openai/m", {"api_base": "http://there"}, {}, later.asked)
+    assert said.startswith("http://there asks to wait 3600 s (60 minutes), and a run waits 600 s at most")
+    assert advice("quota", "openai/m", {}, {}).startswith("the quota or credit at")
+
+
 class RateLimitError(Exception):
     status_code = 429
 
@@ -117,8 +125,12 @@ def _failing(error, times):
 def test_it_asks_again_and_honours_the_wait():
     error = RateLimitError("slow")
     error.litellm_response_headers = {"Retry-After": "7"}
-    waits = []
-    assert patiently(_failing(error, 3), 4, 1.0, sleep=waits.append) == "answer"
+    waits, told = [], []
+    answer = patiently(
+        _failing(error, 3), 4, 1.0, sleep=waits.append, told=lambda e, found, number, s: told.append((number, s))
+    )
+    assert answer == "answer"
+    assert told == list(enumerate(waits, 1)), "each wait is told before it begins"
     assert [7 + 0.5 * 2**n <= wait <= 7 + 2**n for n, wait in enumerate(waits)] == [True] * 3
 
 

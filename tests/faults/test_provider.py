@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,15 @@ def ledger(bank: Path) -> bytes:
 @pytest.mark.heavy
 def test_with_a_third_of_all_calls_failing_the_ledger_is_the_same(asking, undisturbed, faulty, tmp_path):
     proxy = faulty(0.3, slow=4.0)
-    asking(tmp_path / "bank", proxy)
+    done = asking(tmp_path / "bank", proxy)
     assert len(proxy.injected) >= 5, "faults of many kinds happened"
+    assert re.search(r"waiting   the provider does not answer \(.+\), try \d of 10, next in 1 s", done.stderr)
     assert ledger(tmp_path / "bank") == ledger(undisturbed.bank)
     assert verify(tmp_path / "bank") == []
 
 
 @pytest.mark.heavy
-def test_what_only_a_person_can_mend_pauses_the_run_and_says_what_to_do(asking, undisturbed, faulty, tmp_path):
+def test_what_only_a_person_can_mend_pauses_the_run_and_says_what_to_do(calc, asking, undisturbed, faulty, tmp_path):
     """A key revoked in the middle of the baseline, a quota used up where only the extraction is left."""
     half = undisturbed.calls // 2
     for passed, kind, todo in ((2, "401", "check OPENAI_API_KEY"), (half, "quota", "top it up")):
@@ -36,7 +38,8 @@ def test_what_only_a_person_can_mend_pauses_the_run_and_says_what_to_do(asking, 
         paused = asking(tmp_path / "bank", proxy, check=False)
         assert paused.returncode == 3
         assert todo in paused.stderr
-        assert "start it again" in paused.stderr
+        assert "paused    " in paused.stderr
+        assert f"then start it again: valve evolve {calc} --bank {tmp_path / 'bank'} " in paused.stderr
         judged = [e for e in BankStore.open(tmp_path / "bank").entries() if isinstance(e, Judged)]
         assert not [e for e in judged if e.verdict.decision == "indecisive"]
     asking(tmp_path / "bank")
@@ -66,5 +69,5 @@ def test_an_extraction_asks_again_and_is_never_lost_to_a_fault(kind, monkeypatch
         proxy.drawn = lambda body: faults.pop() if faults else drawn(body)
         assert not ask(3).empty
         faults += [kind, kind]
-        with pytest.raises(InfrastructureError, match="start it again"):
+        with pytest.raises(InfrastructureError, match="the run pauses, nothing is lost"):
             ask(2)

@@ -17,6 +17,7 @@ from valve_plugin.gate import guard as guards
 from valve_plugin.gate.guard import IN_A_ROW, Guard, finished
 from valve_plugin.records import Attempt, Context, Task
 from valve_plugin.rollouts.executors import LocalExecutor
+from valve_plugin.rollouts.waits import Wait, tell
 from valve_plugin.theory.budget import Limits
 
 TASK = Task(instance_id="t", repo="o/r", patch="p", fail_to_pass=("a",), pass_to_pass=(), problem_statement="x")
@@ -65,6 +66,30 @@ def test_a_fault_that_passes_opens_it_after_some_in_a_row(outcomes):
 def test_a_host_that_loses_whole_rollouts_opens_it():
     assert run([("errored", "", n) for n in range(20)]) == IN_A_ROW
     assert run([("errored", "", 1), ("errored", "", 2), ("resolved", "", 3)] * 5) is None
+
+
+def test_a_wait_is_told_once_however_many_workers_wait():
+    heard, now = [], [0.0]
+    guard = Guard(lambda **_: None, clock=lambda: now[0], observe=lambda name, data: heard.append((name, data)))
+    wait = Wait(said="the provider does not answer (503)", tried=2, at_most=10, seconds=8.04)
+    for now[0] in (0.0, 1.0, 8.0, 8.1):
+        guard.waits(wait)
+    assert heard == [("waiting", {"said": wait.said, "try": 2, "of": 10, "seconds": 8.0})] * 2
+
+
+def test_what_waits_in_the_attempt_is_heard_and_the_open_circuit_told():
+    heard = []
+    guard = Guard(lambda **_: None, observe=lambda name, data: heard.append((name, data.get("reason"))))
+
+    def attempt(**_):
+        tell(Wait(said="x", tried=1, at_most=2, seconds=0.0))
+        return Attempt(id="x", task_id="t", ordinal=0, source="panel", outcome="errored", fault="key", reason="why")
+
+    guard._attempt = attempt
+    guard(settings=Settings(), task=TASK, context=Context(text=""), ordinal=0, source="panel")
+    assert heard == [("waiting", None), ("paused", "why")]
+    tell(Wait(said="x", tried=1, at_most=2, seconds=0.0))
+    assert len(heard) == 2, "outside nobody listens"
 
 
 def test_a_rollout_that_is_lost_is_run_again(monkeypatch):

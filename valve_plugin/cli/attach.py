@@ -54,7 +54,7 @@ class Tail:
 
 
 def attach(store: BankStore, *, json: bool = False) -> bool:
-    """Follow the bank's run until it ends; False when none was going on, and the last one is shown as it ended.
+    """Follow the bank's run until it ends or Ctrl-C; False when none was going on, and the last is shown as it ended.
 
     With `json`, print what the screen would show now, once.
     """
@@ -69,7 +69,10 @@ def attach(store: BankStore, *, json: bool = False) -> bool:
     if not alive:
         _tell_last(store, view)
         return False
-    _follow(tail, view, process or (0, 0.0))
+    try:
+        _follow(tail, view, process or (0, 0.0))
+    except KeyboardInterrupt:
+        output.say("stopped watching; the run goes on")
     return True
 
 
@@ -96,7 +99,11 @@ def _last(tail: Tail, view: View) -> None:
     """Say how the run ended: what it wrote last, or that it was killed."""
     for event in tail.new():
         view = fold(view, *event)
-    output.say(f"ended: {view.ended}" if view.ended else "the run was killed; start it again to go on")
+    output.say(f"ended: {view.ended}" if view.ended else f"the run was killed; {_again(view)}")
+
+
+def _again(view: View) -> str:
+    return f"start it again to go on: {view.command}" if view.command else "start it again to go on"
 
 
 def _say(event: Event) -> None:

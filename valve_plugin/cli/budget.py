@@ -84,7 +84,8 @@ def tell(progress: Progress) -> None:
     if spent:
         output.say("spent in this run: " + ", ".join(f"{role} {spent_told(role, s)}" for role, s in spent.items()))
     if progress.stopped:
-        output.say(f"stopped: {progress.stopped}. Nothing is lost: the same command goes on from here")
+        again = f": {progress.view.command}" if progress.view.command else ""
+        output.say(f"stopped: {progress.stopped}. Nothing is lost: the same command goes on from here{again}")
 
 
 def facts(progress: Progress, store: BankStore) -> dict[str, Any]:

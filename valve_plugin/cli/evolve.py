@@ -100,8 +100,8 @@ def evolve(
     if attach:
         try:
             _watch(tasks, bank, json=json)
-        except KeyboardInterrupt:  # it ends the watching, as it should
-            output.say("stopped watching; the run goes on")
+        except KeyboardInterrupt:  # before it began to watch
+            output.say("stopped watching")
         return
     if not tasks:
         raise ConfigError(

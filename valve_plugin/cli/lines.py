@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any
 
 from valve_plugin.words import plural
@@ -70,7 +71,7 @@ _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "confirm_started": lambda data: f"confirm   reached; has to repeat on {plural(data['rollouts'], 'fresh rollout')}",
     "verdict": _verdict_line,
-    "waiting": lambda data: f"waiting   {wait_told(data)}, next in {data['seconds']:.0f} s",
+    "waiting": lambda data: f"waiting   {wait_told(data)}, next in {ceil(data['seconds'])} s",
     "paused": lambda data: f"paused    {data['reason']}",
     "taken": lambda data: f"taken     without a gate; now version {data['version']}",
     "stale": lambda data: f"stale     {data['reason']}",

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from valve_plugin.cli import output
+from valve_plugin.cli import again, output
 from valve_plugin.cli.lines import line
 from valve_plugin.cli.meter import Meter
 from valve_plugin.cli.screen import live
@@ -47,6 +48,7 @@ class Progress:
         self._local: LocalStore | None = None
         self._live: Live | None = None
         self._meter = Meter(0)
+        self._lock = threading.RLock()  # waits are told by the workers
 
     def __enter__(self) -> Progress:
         return self
@@ -76,9 +78,12 @@ class Progress:
 
     @hookimpl
     def valve_event(self, name: str, data: Mapping[str, Any]) -> None:
-        """Show one event."""
-        now = time.time()
-        self.view = fold(self.view, name, data, now)
+        """Show one event; any thread may tell it."""
+        with self._lock:
+            self._show(name, data)
+
+    def _show(self, name: str, data: Mapping[str, Any]) -> None:
+        self.view = fold(self.view, name, data, time.time())
         self._record(name, data)
         text = line(name, data) or self._evaluation(name, data)
         if text and self._live is None:
@@ -120,6 +125,7 @@ def started(run: Run) -> dict[str, Any]:
         "workers": run.settings.workers, "of": len(run.stream), "max_mixed": run.settings.max_mixed,
         "mixed": len(stream & {e.proposal.task_id for e in entries if isinstance(e, Proposed) and e.attempts}),
         "version": store.bank.version, "limits": limits_of(run.settings)._asdict(),
+        "command": again.command(run.settings),
     }  # fmt: skip
     if panel is None:
         return facts

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import again, output
 from valve_plugin.errors import BankNotFoundError, ConfigError
 
 if TYPE_CHECKING:
@@ -151,7 +151,8 @@ def holding(
         manager = plugins.load(settings.plugins)
         if observer is not None:
             manager.register(observer)
-        yield Run(store, settings, taskset, [], manager)
+        with again.told(settings):
+            yield Run(store, settings, taskset, [], manager)
 
 
 @contextmanager

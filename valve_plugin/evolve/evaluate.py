@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pluggy
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest
 from valve_plugin.config import Settings
 from valve_plugin.errors import PluginError, TaskError
-from valve_plugin.gate.guard import Guard
+from valve_plugin.gate.guard import Guard, Observe
 from valve_plugin.gate.plan import Cell
 from valve_plugin.gate.rollout import durable, outcome, telemetry
 from valve_plugin.records import Attempt, Bank, Kind, PanelTask
@@ -25,7 +25,6 @@ from valve_plugin.rollouts.attempt import solver_configuration
 from valve_plugin.rollouts.executors import LocalExecutor
 from valve_plugin.tasks.load import TaskSet
 
-Observe = Callable[[str, Mapping[str, Any]], None]
 Key = tuple[str, str, int]
 
 
@@ -79,7 +78,7 @@ class Evaluation:
         self, frozen: Frozen, cells: Sequence[Cell], done: dict[Key, Attempt], total: int, observe: Observe
     ) -> Evaluated:
         fresh = [cell for cell in cells if _key(cell) not in done]
-        for cell, attempt in self._attempts(fresh):
+        for cell, attempt in self._attempts(fresh, observe):
             done[_key(cell)] = attempt
             observe("eval_rollout", {"done": len(done), "of": total, "version": frozen.version})
         entry = Evaluated(
@@ -97,9 +96,9 @@ class Evaluation:
         observe("evaluated", {"version": frozen.version, "only": frozen.only})
         return entry
 
-    def _attempts(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Attempt]]:
+    def _attempts(self, cells: Sequence[Cell], observe: Observe) -> Iterator[tuple[Cell, Attempt]]:
         # A reading is on record also where rollouts are missing, so a host that fails does not end it.
-        guard = Guard(self.hook.valve_attempt, lost_in_a_row=len(cells) + 1)
+        guard = Guard(self.hook.valve_attempt, lost_in_a_row=len(cells) + 1, observe=observe)
         run = partial(durable, guard, self.store.local, self.settings)
         with LocalExecutor(self.settings.workers) as executor:
             jobs = {executor.submit(partial(run, cell, "eval")): cell for cell in cells}

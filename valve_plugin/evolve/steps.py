@@ -27,6 +27,7 @@ from valve_plugin.gate.plan import Cell, fixed_panel, panel_settings
 from valve_plugin.gate.rollout import durable, telemetry
 from valve_plugin.records import Attempt, Context, Proposal, Task, Verdict
 from valve_plugin.rollouts.executors import LocalExecutor
+from valve_plugin.rollouts.waits import heard
 from valve_plugin.words import plural
 
 ATTEMPTS = 3
@@ -43,7 +44,7 @@ class Steps:
         self.store = store
         settings = panel_settings(settings, fixed_panel(store))
         self.settings = replace(settings, attempts=settings.attempts or ATTEMPTS)
-        self.guard = Guard(self.hook.valve_attempt, limits_of(settings))
+        self.guard = Guard(self.hook.valve_attempt, limits_of(settings), observe=self._observe)
         self.ahead = Ahead(self._durable, settings.workers)
         self._upcoming: Sequence[Task] = ()
         self._observed: set[tuple[str, int]] = set()
@@ -103,7 +104,7 @@ class Steps:
         """Contrast the attempts into a proposal."""
         self.guard.left()
         digests = [digest(trajectory(self.store, a), a) for a in attempts]
-        with cost.counted() as calls:
+        with cost.counted() as calls, heard(self.guard.waits):
             proposal: Proposal | None = self.hook.valve_extract(
                 settings=self.settings, bank=self.store.bank, issue=issue, attempts=attempts, trajectories=digests
             )

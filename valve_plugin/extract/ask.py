@@ -10,9 +10,10 @@ from valve_plugin import schemas
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, InfrastructureError, ModelOutputError
 from valve_plugin.extract import cost
+from valve_plugin.rollouts import waits
 from valve_plugin.rollouts.arguments import insisted
 from valve_plugin.rollouts.exits import classify
-from valve_plugin.rollouts.faults import advice
+from valve_plugin.rollouts.faults import Fault, advice
 from valve_plugin.rollouts.patience import UnreadableReplyError, fault_of, patiently, tries
 
 TIMEOUT_SECONDS = 600
@@ -56,8 +57,14 @@ def ask(settings: Settings, model: str, messages: list[dict[str, str]], schema: 
         cost.note(model, _usd(response, model), time.monotonic() - started)
         return response.choices[0].message.content
 
+    at_most = tries(settings, os.environ)
+
+    def told(error: Exception, found: Fault, number: int, seconds: float) -> None:
+        what = waits.said(error, found.asked, settings.model_kwargs)
+        waits.tell(waits.Wait(said=what, tried=number, at_most=at_most, seconds=seconds))
+
     try:
-        answer = patiently(answered, tries(settings, os.environ), settings.model_pause)
+        answer = patiently(answered, at_most, settings.model_pause, told=told)
     except Exception as e:
         raise _failed(e, settings, model) from e
     if not isinstance(answer, str) or not answer.strip():
@@ -84,8 +91,7 @@ def _failed(error: Exception, settings: Settings, model: str) -> ModelOutputErro
     if ended == "unresolved":
         return ModelOutputError(f"the model did not answer: {type(error).__name__}")
     fault = fault_of(error)
-    todo = advice(fault.kind, model, settings.model_kwargs, os.environ) if fault else ""
+    todo = advice(fault.kind, model, settings.model_kwargs, os.environ, fault.asked) if fault else ""
     return InfrastructureError(
-        f"the extraction call to {model} failed: {todo + '; ' if todo else ''}{reason}; the run pauses, nothing is "
-        "lost: then start it again"
+        f"the extraction call to {model} failed: {todo + '; ' if todo else ''}{reason}; the run pauses, nothing is lost"
     )

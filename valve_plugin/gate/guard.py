@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -15,10 +15,12 @@ from valve_plugin.gate.rollout import RunAttempt
 from valve_plugin.records import Attempt, Context, Source, Task
 from valve_plugin.rollouts.executors import stopping
 from valve_plugin.rollouts.faults import LASTING
+from valve_plugin.rollouts.waits import Wait, heard
 from valve_plugin.theory import budget
 from valve_plugin.theory.budget import Limits, Spent
 
 T = TypeVar("T")
+Observe = Callable[[str, Mapping[str, Any]], None]
 
 PAUSES = (1.0, 5.0, 20.0, 60.0, 60.0, 60.0)
 """Seconds before each further try of a rollout whose host or provider failed, half of them drawn by lot."""
@@ -40,7 +42,17 @@ class Guard:
         clock: Callable[[], float] = time.monotonic,
         *,
         lost_in_a_row: int = IN_A_ROW,
+        observe: Observe = lambda name, data: None,
     ) -> None:
+        """Take the step and its limits.
+
+        Args:
+            attempt: the step.
+            limits: of the run.
+            clock: seconds.
+            lost_in_a_row: rollouts that the host may fail one after the other.
+            observe: told, by any thread, about waiting (one wait at a time, however many workers wait) and paused.
+        """
         self._attempt = attempt
         self._limits, self._clock, self._started = limits or Limits(), clock, clock()
         self._spent, self._running = Spent(), 0
@@ -49,6 +61,7 @@ class Guard:
         self._failed = self._lost = 0
         self._lost_in_a_row = lost_in_a_row
         self._why = ""
+        self._observe, self._told_until = observe, 0.0
 
     def __call__(self, *, settings: Settings, task: Task, context: Context, ordinal: int, source: Source) -> Attempt:
         """Run one rollout, again where the infrastructure ended it; see `hookspecs.Steps.valve_attempt`.
@@ -57,16 +70,19 @@ class Guard:
             InfrastructureError: the circuit is open.
             BudgetError: a limit is reached.
         """
-        for pause in (*PAUSES, None):
+        for number, pause in enumerate((*PAUSES, None), 1):
             done = self._once(settings=settings, task=task, context=context, ordinal=ordinal, source=source)
             if done.outcome != "errored" or self._why or pause is None:
                 break
-            _sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 (spreads load, no secret)
+            seconds = pause * (0.5 + random.random() / 2)  # noqa: S311 (spreads load, no secret)
+            said = f"a rollout of {task.instance_id} was lost ({done.reason})"
+            self.waits(Wait(said=said, tried=number, at_most=len(PAUSES) + 1, seconds=seconds))
+            _sleep(seconds)
         self._ran.add(_key(done))
         with self._lock:
             self._lost = self._lost + 1 if done.outcome == "errored" else 0
             if self._lost >= self._lost_in_a_row:
-                self._why = self._why or done.reason
+                self._pause(done.reason)
         return done
 
     def _once(self, **about: Any) -> Attempt:
@@ -76,7 +92,8 @@ class Guard:
             self._running += 1
         usd = 0.0
         try:
-            done = self._attempt(**about)
+            with heard(self.waits):
+                done = self._attempt(**about)
             usd = done.cost_usd
         finally:
             with self._lock:
@@ -88,8 +105,25 @@ class Guard:
             elif done.fault:
                 self._failed += 1
                 if done.fault in LASTING or self._failed >= IN_A_ROW:
-                    self._why = self._why or done.reason
+                    self._pause(done.reason)
         return done
+
+    def waits(self, wait: Wait) -> None:
+        """Tell about a wait, unless another one that was told of goes on."""
+        with self._lock:
+            now = self._clock()
+            if now < self._told_until:
+                return
+            self._told_until = now + wait.seconds
+        self._observe(
+            "waiting", {"said": wait.said, "try": wait.tried, "of": wait.at_most, "seconds": round(wait.seconds, 1)}
+        )
+
+    def _pause(self, why: str) -> None:
+        """Open the circuit, under the lock."""
+        if not self._why:
+            self._why = why
+            self._observe("paused", {"reason": why})
 
     def check(self) -> None:
         """Go on only while the circuit is closed.
@@ -98,7 +132,7 @@ class Guard:
             InfrastructureError: it is open; what to do is said.
         """
         if self._why:
-            raise InfrastructureError(f"{self._why}; the run pauses, nothing is lost: then start it again")
+            raise InfrastructureError(f"{self._why}; the run pauses, nothing is lost")
 
     def ran(self, attempt: Attempt) -> bool:
         """Whether this process ran it; else it came out of the journal and cost nothing."""

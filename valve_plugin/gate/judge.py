@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from msgspec import UNSET
 
@@ -15,6 +14,7 @@ from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, HorizonError, InfrastructureError, RecordError
+from valve_plugin.gate.guard import Observe
 from valve_plugin.gate.panel import Line
 from valve_plugin.gate.plan import (
     Cell,
@@ -32,8 +32,6 @@ from valve_plugin.records import Conditions, Decision, Outcome, PanelOutcome, Pa
 from valve_plugin.tasks.load import load
 from valve_plugin.theory import gate
 from valve_plugin.words import plural
-
-Observe = Callable[[str, Mapping[str, Any]], None]
 
 
 def judge(
@@ -177,7 +175,7 @@ class _Gate:
     def _complete(self, plan: Plan, what: str) -> PanelResult:
         """Measure the current bank by every rollout of the plan."""
         found: dict[tuple[str, int], PanelOutcome] = {}
-        with closing(stream(self.settings, self.store.dir, None)) as lines:
+        with closing(stream(self.settings, self.store.dir, None, observe=self.observe)) as lines:
             for line in lines:
                 self._seen(line, plan, found)
         outcomes = _prefix(plan, found)
@@ -205,7 +203,9 @@ class _Gate:
         cost = 0.0
         decision, length = gate.stage(current, plan.reused, needed, guard)
         if length is None or not self.settings.early_stop:
-            with closing(stream(self.settings, self.store.dir, proposal, confirm=confirm)) as lines:
+            with closing(
+                stream(self.settings, self.store.dir, proposal, observe=self.observe, confirm=confirm)
+            ) as lines:
                 for line in lines:
                     self._seen(line, plan, found)
                     cost += line.telemetry.get("cost_usd", 0.0)

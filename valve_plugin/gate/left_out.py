@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import pluggy
 
 from valve_plugin.bank.entries import EpochOpened, LeftOut
@@ -12,12 +9,11 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, InfrastructureError
 from valve_plugin.gate import panel
+from valve_plugin.gate.guard import Observe
 from valve_plugin.gate.plan import Plan, fixed_panel, left_out_plan, panel_settings, panel_tasks
 from valve_plugin.records import Item, PanelOutcome
 from valve_plugin.tasks.load import TaskSet
 from valve_plugin.words import plural
-
-Observe = Callable[[str, Mapping[str, Any]], None]
 
 
 def leave_out(
@@ -75,6 +71,9 @@ def _complete(
     """Run all rollouts of the plan; in panel order."""
     found: dict[tuple[str, int], PanelOutcome] = {}
     for line in panel.run(manager.hook.valve_attempt, store.local, settings, plan):
+        if isinstance(line, panel.Told):
+            observe(line.event, line.data)
+            continue
         found[line.outcome.task_id, line.outcome.ordinal] = line.outcome
         observe("rollout_finished", {**line.telemetry, "done": len(found), "of": len(plan.cells)})
     lost = sum(o.outcome == "errored" for o in found.values())

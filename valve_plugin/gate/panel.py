@@ -7,16 +7,19 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import as_completed
+from concurrent.futures import Future
 from functools import partial
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any, NoReturn
 
 import msgspec
 
 from valve_plugin.bank.local import LocalStore
+from valve_plugin.codec import decode
 from valve_plugin.config import Settings
-from valve_plugin.gate.guard import Guard, finished, limits_of
+from valve_plugin.errors import BudgetError
+from valve_plugin.gate.guard import Guard, limits_of
 from valve_plugin.gate.plan import Cell, Plan
 from valve_plugin.gate.rollout import RunAttempt, durable, outcome, telemetry
 from valve_plugin.records import Attempt, PanelOutcome
@@ -32,7 +35,30 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What it took; nothing that decides reads it."""
 
 
-def run(attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan) -> Iterator[Line]:
+class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line between them: what happens meanwhile, for whoever watches."""
+
+    event: str
+    data: dict[str, Any] = {}
+
+
+class _Kind(msgspec.Struct):
+    event: str = ""
+
+
+def read(raw: bytes) -> Line | Told:
+    """Return one line of the stream.
+
+    Raises:
+        RecordError: it is none.
+    """
+    where = "valve panel run"
+    if decode(raw, _Kind, where=where).event:
+        return decode(raw, Told, where=where)
+    return decode(raw, Line, where=where)
+
+
+def run(attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan) -> Iterator[Line | Told]:
     """Yield each rollout of the plan as it ends. They start in canonical order and may end in any.
 
     Leaving the iterator early ends the rollouts that still run.
@@ -41,14 +67,30 @@ def run(attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan) 
         InfrastructureError: host or provider fail again and again; the rollouts that still ran are ended.
         BudgetError: a limit of the settings is reached; the rollouts that still ran are awaited and yielded first.
     """
-    guard = Guard(attempt, limits_of(settings))
+    heard: SimpleQueue[Told | Future[Attempt]] = SimpleQueue()
+    guard = Guard(attempt, limits_of(settings), observe=lambda name, data: heard.put(Told(name, dict(data))))
     with LocalExecutor(settings.workers) as executor:
         jobs = [executor.submit(partial(durable, guard, local, settings, cell, "panel")) for cell in plan.cells]
         cells = dict(zip(jobs, plan.cells, strict=True))
-        for job, done in finished(as_completed(jobs)):
-            line = _line(cells[job], done, replayed=not guard.ran(done))
+        for job in jobs:
+            job.add_done_callback(heard.put)
+        left, stopped = len(jobs), None
+        while left:
+            news = heard.get()
+            if isinstance(news, Told):
+                yield news
+                continue
+            left -= 1
+            try:
+                done = news.result()
+            except BudgetError as e:
+                stopped = e
+                continue
+            line = _line(cells[news], done, replayed=not guard.ran(done))
             guard.check()  # before an errored rollout can count for anything
             yield line
+        if stopped:
+            raise stopped
 
 
 def stop_with(parent: int) -> None:

@@ -11,10 +11,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-from valve_plugin.codec import canonical, decode, plain
+from valve_plugin.codec import canonical, plain
 from valve_plugin.config import Settings
 from valve_plugin.errors import BudgetError, InfrastructureError, ValveError
-from valve_plugin.gate.panel import Line
+from valve_plugin.gate.guard import Observe
+from valve_plugin.gate.panel import Line, Told, read
 from valve_plugin.records import Proposal
 from valve_plugin.rollouts import forks
 from valve_plugin.rollouts.processes import VALVE, kill_tree, python
@@ -23,7 +24,12 @@ _GRACE_SECONDS = 10.0
 
 
 def stream(
-    settings: Settings, bank_dir: Path, proposal: Proposal | None, *, confirm: bool = False
+    settings: Settings,
+    bank_dir: Path,
+    proposal: Proposal | None,
+    *,
+    observe: Observe = lambda name, data: None,
+    confirm: bool = False,
 ) -> Generator[Line, None, None]:
     """Run `valve panel run` and yield its lines. Closing the generator stops the run and all its rollouts.
 
@@ -31,6 +37,7 @@ def stream(
         settings: complete settings of the run; they travel in a file without a name, since they may hold keys.
         bank_dir: the bank.
         proposal: what to measure; None: the current bank.
+        observe: told what happens between them.
         confirm: measure it on the rollouts after those of its first measurement.
 
     Raises:
@@ -58,7 +65,11 @@ def stream(
         try:
             assert process.stdout is not None
             for raw in process.stdout:
-                yield decode(raw, Line, where="valve panel run")
+                line = read(raw)
+                if isinstance(line, Told):
+                    observe(line.event, line.data)
+                else:
+                    yield line
             _check(process.wait(), errors)
         finally:
             _stop(process)
@@ -85,6 +96,8 @@ def _check(code: int, errors: IO[bytes]) -> None:
     said = errors.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
     if code == BudgetError.exit_code:
         raise BudgetError(said[-1].removeprefix("valve: ") if said else "the budget is used up")
+    if code == InfrastructureError.exit_code and said:
+        raise InfrastructureError(said[-1].removeprefix("valve: "))
     message = f"the panel run failed (exit status {code}): {said[-1] if said else 'it said nothing'}"
     raise ValveError(message) if code == ValveError.exit_code else InfrastructureError(message)
 

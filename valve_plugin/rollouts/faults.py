@@ -116,9 +116,28 @@ def pause(number: int, first: float, asked: float | None, uniform: float) -> flo
     return (asked or 0.0) + wait * (0.5 + uniform / 2)
 
 
-def advice(kind: FaultKind, model: str, model_kwargs: Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    """Return what a person can do about a fault, in one short sentence without an end."""
+def advice(
+    kind: FaultKind,
+    model: str,
+    model_kwargs: Mapping[str, Any],
+    environ: Mapping[str, str],
+    asked: float | None = None,
+) -> str:
+    """Return what a person can do about a fault, in one short sentence without an end.
+
+    Args:
+        kind: of the fault.
+        model: as it is named.
+        model_kwargs: arguments of its calls.
+        environ: of the process that called it.
+        asked: seconds the provider asked to wait.
+    """
     where = address(model, model_kwargs, environ)
+    if kind == "quota" and asked:
+        return (
+            f"{where} asks to wait {asked:.0f} s ({asked / 60:.0f} minutes), and a run waits {LONGEST_ASKED:.0f} s at "
+            "most: come back then, or raise the limit there"
+        )
     return {
         "key": f"{where} refuses the key: check {key_variable(model)}",
         "quota": f"the quota or credit at {where} is used up: top it up, or wait until it is renewed",

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from valve_plugin.config import Settings
+from valve_plugin.rollouts import waits
 from valve_plugin.rollouts.exits import classify
 from valve_plugin.rollouts.faults import Fault, fault, pause
 
@@ -53,7 +54,14 @@ def _unreadable(error: BaseException) -> bool:
     return any(frame.name == "_parse_actions" for frame in traceback.extract_tb(error.__traceback__, 20))
 
 
-def patiently(call: Callable[[], T], at_most: int, first: float, *, sleep: Callable[[float], None] = time.sleep) -> T:
+def patiently(
+    call: Callable[[], T],
+    at_most: int,
+    first: float,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    told: Callable[[Exception, Fault, int, float], None] = lambda error, found, number, seconds: None,
+) -> T:
     """Return what the call returns, tried again after a pause where the provider failed.
 
     Args:
@@ -61,6 +69,7 @@ def patiently(call: Callable[[], T], at_most: int, first: float, *, sleep: Calla
         at_most: tries.
         first: seconds before the second try; they double from try to try, see `faults.pause`.
         sleep: waits.
+        told: about each wait: the error, what failed, which try it was, and the seconds.
 
     Raises:
         Exception: the last try's, or the first that no other try can help.
@@ -74,25 +83,34 @@ def patiently(call: Callable[[], T], at_most: int, first: float, *, sleep: Calla
             asked_for = classify("", names, str(e))[0] == "unresolved"  # the conversation's doing
             if found is None or found.lasting or asked_for or number >= at_most:
                 raise
-            sleep(pause(number, first, found.asked, random.random()))  # noqa: S311 (spreads load, no secret)
+            seconds = pause(number, first, found.asked, random.random())  # noqa: S311 (spreads load, no secret)
+            told(e, found, number, seconds)
+            sleep(seconds)
     raise AssertionError("unreachable")
 
 
 class Patient:
     """A mini model that asks again where its provider failed. All else is the model's own."""
 
-    def __init__(self, model: Any, at_most: int, first: float) -> None:
-        self._model, self._tries, self._first = model, at_most, first
+    def __init__(self, model: Any, at_most: int, first: float, tell: waits.Tell = waits.tell) -> None:
+        self._model, self._tries, self._first, self._tell = model, at_most, first, tell
         self.fault: Fault | None = None
         """What the last call failed of, when it did."""
 
     def query(self, messages: list[dict[str, Any]], **arguments: Any) -> Any:
         """See `minisweagent.Model`."""
         try:
-            return patiently(lambda: self._model.query(messages, **arguments), self._tries, self._first)
+            return patiently(
+                lambda: self._model.query(messages, **arguments), self._tries, self._first, told=self._told
+            )
         except Exception as e:
             self.fault = fault_of(e)
             raise
+
+    def _told(self, error: Exception, found: Fault, number: int, seconds: float) -> None:
+        kwargs = getattr(getattr(self._model, "config", None), "model_kwargs", {})
+        what = waits.said(error, found.asked, kwargs)
+        self._tell(waits.Wait(said=what, tried=number, at_most=self._tries, seconds=seconds))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)

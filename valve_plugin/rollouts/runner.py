@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -19,7 +20,7 @@ import msgspec
 
 from valve_plugin.codec import decode
 from valve_plugin.errors import RecordError
-from valve_plugin.rollouts import forks
+from valve_plugin.rollouts import forks, waits
 from valve_plugin.rollouts.exits import one_line
 from valve_plugin.rollouts.fork_server import Request, ask
 from valve_plugin.rollouts.processes import kill_tree
@@ -53,9 +54,11 @@ def _forked(request: Request, stop: threading.Event | None) -> bool:
     """Wait until the rollout's process has ended, by force where it must; True when its time was up."""
     try:
         with forks.connect() as connection:
+            while not wait([connection], timeout=_POLL_SECONDS):  # a server that still loads takes seconds to fork
+                _require_going_on(stop)
             pid = ask(connection, request)
             try:
-                return _overdue(connection, request.spec.wall_seconds, stop)
+                return _overdue(connection, request.spec.wall_seconds, stop, waits.Passing(request.out))
             finally:
                 if not wait([connection], timeout=0):
                     kill_tree(pid)
@@ -65,15 +68,22 @@ def _forked(request: Request, stop: threading.Event | None) -> bool:
         return False
 
 
-def _overdue(connection: socket.socket, wall_seconds: float, stop: threading.Event | None) -> bool:
+def _overdue(
+    connection: socket.socket, wall_seconds: float, stop: threading.Event | None, pass_on: Callable[[], None]
+) -> bool:
     """Wait until the process at the other end has ended; True when its time is up first."""
     deadline = time.monotonic() + wall_seconds
     while not wait([connection], timeout=_POLL_SECONDS):
-        if stop is not None and stop.is_set():
-            raise CancelledError
+        pass_on()
+        _require_going_on(stop)
         if time.monotonic() > deadline:
             return True
     return False
+
+
+def _require_going_on(stop: threading.Event | None) -> None:
+    if stop is not None and stop.is_set():
+        raise CancelledError
 
 
 def _result(out: Path, overdue: float | None) -> RolloutResult:

@@ -16,10 +16,10 @@ import msgspec
 from valve_plugin.codec import canonical
 from valve_plugin.config import Settings
 from valve_plugin.records import FaultKind
-from valve_plugin.rollouts import mini_settings
+from valve_plugin.rollouts import mini_settings, waits
 from valve_plugin.rollouts.arguments import insisted
 from valve_plugin.rollouts.exits import Ended, classify, one_line
-from valve_plugin.rollouts.faults import advice
+from valve_plugin.rollouts.faults import Fault, advice
 from valve_plugin.rollouts.patience import Patient, tell_mini_to_try_once, tries
 from valve_plugin.rollouts.system_slot import filled, with_slot
 
@@ -88,7 +88,7 @@ def _run(spec: RolloutSpec, out: Path) -> RolloutResult:
     error: list[str] = []
     message = ""
     try:
-        agent = build(spec, out / TRAJECTORY)
+        agent = build(spec, out / TRAJECTORY, waits.noting(out))
         agent.run(spec.issue, **filled([spec.block]))
     except Exception as e:  # noqa: BLE001  # the rollout boundary: whatever it was becomes this rollout's outcome
         error, message = [c.__name__ for c in type(e).__mro__], str(e)
@@ -100,14 +100,15 @@ def _run(spec: RolloutSpec, out: Path) -> RolloutResult:
     ended, reason = classify(status, error, message)
     asked = getattr(agent, "model", None)
     model = getattr(asked, "config", None)
-    fault: FaultKind = asked.fault.kind if asked and asked.fault and ended == "errored" else ""
-    if fault:
-        todo = advice(fault, str(getattr(model, "model_name", "")), getattr(model, "model_kwargs", {}), os.environ)
+    failed: Fault | None = asked.fault if asked and ended == "errored" else None
+    if failed:
+        name, kwargs = str(getattr(model, "model_name", "")), getattr(model, "model_kwargs", {})
+        todo = advice(failed.kind, name, kwargs, os.environ, failed.asked)
         reason = one_line(f"{todo} ({reason})")
     return RolloutResult(
         ended=ended,
         reason=reason,
-        fault=fault,
+        fault=failed.kind if failed else "",
         exit_status=status,
         steps=getattr(agent, "n_calls", 0),
         cost_usd=getattr(agent, "cost", 0.0),
@@ -115,7 +116,7 @@ def _run(spec: RolloutSpec, out: Path) -> RolloutResult:
     )
 
 
-def build(spec: RolloutSpec, trajectory: Path) -> Agent:
+def build(spec: RolloutSpec, trajectory: Path, tell: waits.Tell = waits.tell) -> Agent:
     """Return mini's agent for a rollout, with the slot for the context at the end of its system template."""
     from minisweagent.agents import get_agent
     from minisweagent.models import get_model
@@ -130,7 +131,7 @@ def build(spec: RolloutSpec, trajectory: Path) -> Agent:
     }
     at_most = tries(spec.settings, os.environ)
     tell_mini_to_try_once()
-    model = Patient(get_model(config=config["model"]), at_most, spec.settings.model_pause)
+    model = Patient(get_model(config=config["model"]), at_most, spec.settings.model_pause, tell)
     return get_agent(model, environment, options, default_type="default")
 
 

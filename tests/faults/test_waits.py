@@ -1,0 +1,63 @@
+"""What a rollout's own process notes of its waits reaches who watches: once, whole, and without keys."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from valve_plugin.codec import canonical
+from valve_plugin.gate.panel import Line, Told, read
+from valve_plugin.records import PanelOutcome
+from valve_plugin.rollouts import waits
+from valve_plugin.rollouts.waits import FILE, Passing, Wait, heard, noting, said
+
+WAITS = st.builds(
+    Wait, said=st.text(max_size=20), tried=st.integers(1, 9), at_most=st.integers(1, 9), seconds=st.floats(0, 600)
+)
+
+
+@given(st.lists(WAITS, max_size=6), st.lists(st.integers(0, 400), max_size=6))
+def test_each_wait_is_passed_on_once_however_the_file_grows(tmp_path_factory, noted, looks):
+    folder = tmp_path_factory.mktemp("waits")
+    note, pass_on, seen = noting(folder), Passing(folder), []
+    for wait in noted:
+        note(wait)
+    data = (folder / FILE).read_bytes() if noted else b""
+    with heard(seen.append):
+        for end in [*sorted(min(look, len(data)) for look in looks), len(data)]:
+            (folder / FILE).write_bytes(data[:end])
+            pass_on()
+    assert seen == noted
+
+
+def test_what_is_no_wait_is_passed_over(tmp_path):
+    (tmp_path / FILE).write_bytes(b"\xff\n{}\n" + canonical(Wait(said="x", tried=1, at_most=2, seconds=3)) + b"\n")
+    seen = []
+    with heard(seen.append):
+        Passing(tmp_path)()
+    assert [wait.said for wait in seen] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("error", "asked", "expected"),
+    [("litellm.InternalServerError: InternalServerError: OpenAIException - Connection error.", None,
+      "the provider does not answer (Connection error.)"),
+     ("litellm.RateLimitError: slow\n down", 40.0, "the provider asks to wait 40 s (slow down)"),
+     ("", None, "the provider does not answer (OSError)"),
+     ("bad key sk-0123456789abcdef0123", None, "sk-0"), ("x" * 999, None, "x...)")],
+)  # fmt: skip
+def test_what_a_provider_is_said_to_have_said(error, asked, expected):
+    text = said(OSError(error) if error else OSError(), asked, {"api_key": "sk-0123456789abcdef0123"})
+    assert (expected in text) == (expected != "sk-0")
+    assert len(text) < 250
+
+
+def test_a_line_of_the_panel_run_is_an_outcome_or_what_happens_meanwhile():
+    outcome = PanelOutcome(task_id="t", ordinal=0, outcome="resolved", context_hash="0" * 64)
+    for line in (Line(outcome=outcome, telemetry={"seconds": 1}), Told("waiting", {"said": "x"})):
+        assert read(canonical(line)) == line
+
+
+def test_nobody_has_to_listen():
+    waits.tell(Wait(said="x", tried=1, at_most=2, seconds=0.0))

@@ -1,0 +1,34 @@
+"""The command that goes on where a run stopped: the one that was typed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from valve_plugin.errors import InfrastructureError
+
+if TYPE_CHECKING:
+    from valve_plugin.config import Settings
+
+
+def command(settings: Settings) -> str:
+    """Return this process's command as a shell takes it, without keys; empty where it is no command of `valve`."""
+    from valve_plugin.bank.redact import Redactor
+
+    if os.path.basename(sys.argv[0]) not in ("valve", "__main__.py"):  # somebody else's program
+        return ""
+    return Redactor.of(os.environ, config=settings.model_kwargs)(shlex.join(["valve", *sys.argv[1:]]))
+
+
+@contextmanager
+def told(settings: Settings) -> Iterator[None]:
+    """Say the command with whatever host or provider stops the run with."""
+    try:
+        yield
+    except InfrastructureError as e:
+        again = command(settings)
+        raise InfrastructureError(f"{e}; then start it again" + (f": {again}" if again else "")) from e
