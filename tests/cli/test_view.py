@@ -52,7 +52,7 @@ def story():
 
 WAIT = (
     "waiting",
-    {"said": "the provider does not answer (503: overloaded)", "try": 3, "of": 10, "seconds": 8.2},
+    {"said": "the provider does not answer (503: overloaded)", "try": 3, "of": 10, "seconds": 8.0},
     600.0,
 )
 
@@ -126,7 +126,7 @@ def test_time_left():
 
 def test_a_wait_ends_when_something_comes_through():
     view = fold(folded(story()), *WAIT)
-    assert view.waiting.until == 608.2
+    assert view.waiting.until == 608.0
     assert fold(view, "rollout_finished", rollout("errored", done=21, of=57)).waiting
     assert fold(view, "rollout_finished", rollout("unresolved", done=21, of=57)).waiting is None
 
