@@ -124,6 +124,27 @@ def test_a_test_fails_with_any_of_its_parts(tmp_path: Path, data_dir: Path) -> N
     assert stable_suite(where, sandboxes.choose(Settings(unsafe_local=True))) == ["tests/test_parts.py::T::test_good"]
 
 
+DRAWN = """\
+import pytest
+from hypothesis import given, settings, strategies as st
+
+
+@pytest.mark.parametrize("case", range(24))
+@settings(max_examples=2, database=None)
+@given(n=st.integers(0, 10**9))
+def test_drawn(case, n):
+    assert n < 5 * 10**8
+"""
+
+
+def test_what_hypothesis_draws_does_not_vary(tmp_path: Path, data_dir: Path) -> None:
+    where = prepare(read(calc.write(tmp_path, files={"tests/test_drawn.py": DRAWN}) / "repository.toml"))
+    sandbox = sandboxes.choose(Settings(unsafe_local=True))
+    first, second = (generating._run(where, where.base, sandbox).tests for _ in range(2))
+    assert first == second
+    assert set(first.values()) == {"passed", "failed"}
+
+
 def test_a_test_that_varies_leaves_suite_and_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = generating.Row(**{k.lower(): v for k, v in calc.row(FAIL_TO_PASS=("a", "b")).items()})  # type: ignore[arg-type]
     results = {

@@ -68,6 +68,18 @@ def test_a_copy_of_the_fix_and_a_test_that_varies(
     assert "build/lib/calc/ops.py is a copy of it" in messages["leak"]
 
 
+def test_a_test_that_only_fails_in_company_shows_the_bug(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in grading, where everything runs after the files of FAIL_TO_PASS."""
+    company = "from calc import ops\n\n\ndef test_it():\n    assert getattr(ops, 'seen', 9) == 9\n"
+    first = "from calc import ops\n\n\ndef test_it():\n    ops.seen = ops.clamp(10, 0, 9)\n"
+    monkeypatch.setitem(calc.FILES, "tests/test_company.py", company)
+    monkeypatch.setitem(calc.FILES, "tests/test_before.py", first)
+    (result,) = verify(tmp_path, [calc.row(FAIL_TO_PASS=["tests/test_company.py::test_it"])])
+    assert (result.gold, result.empty, result.findings) == (1, 1, ())
+
+
 def test_the_package_itself_in_the_environment(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = tmp_path / "site-packages/calc/ops.py"
     installed.parent.mkdir(parents=True)

@@ -26,7 +26,7 @@ from valve_plugin.rollouts.workspace import MAX_PATCH_BYTES
 from valve_plugin.tasks.git import read_tree, write_tree
 from valve_plugin.tasks.repository import Prepared
 
-GRADER_VERSION = 4
+GRADER_VERSION = 5
 """Part of every cache key; raise it whenever a grade could come out differently."""
 
 PASSING = frozenset({"passed", "xfailed"})

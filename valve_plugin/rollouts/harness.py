@@ -86,6 +86,8 @@ def main() -> None:
         plan["arguments"].append("--no-cov")  # measuring is not grading, and a tracer may change what it watches
     if importlib.util.find_spec("pytest_mock"):  # else it replaces methods of unittest.mock, for shorter tracebacks
         plan["arguments"] += ["-o", "mock_traceback_monkeypatch=false"]
+    if importlib.util.find_spec("_hypothesis_pytestplugin"):  # a verdict must not depend on what it happens to draw
+        plan["arguments"].append("--hypothesis-seed=0")
     pytest.main(plan["arguments"], plugins=[Reporter(plan["paths"], plan["packages"])])
     sys.audit("valve")
     os._exit(0)

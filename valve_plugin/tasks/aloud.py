@@ -14,7 +14,11 @@ from valve_plugin.tasks.issue_text import compose, leaks
 from valve_plugin.tasks.repository import Prepared
 
 _MOST_TEXTS = 5
-_SHOW = ("-m", "pytest", "-q", "--tb=short", "--color=no", "-p", "no:cacheprovider", "-rf")
+# With the draws that the graded run makes (`harness.py`), so that a failure can be told again.
+_PYTEST = """import importlib.util, sys, pytest
+if importlib.util.find_spec("_hypothesis_pytestplugin"): sys.argv.append("--hypothesis-seed=0")
+sys.exit(pytest.main(sys.argv[1:]))"""
+_SHOW = ("-c", _PYTEST, "-q", "--tb=short", "--color=no", "-p", "no:cacheprovider", "-rf")
 _SECTION = re.compile(r"^_{3,} (.+) _{3,}$", re.MULTILINE)
 _SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)
 
@@ -22,13 +26,13 @@ _SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)
 def shown(
     prepared: Prepared,
     bug: str,
-    tests: Sequence[str],
+    paths: Sequence[str],
     sandbox: Sandbox,
     limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> str:
-    """Return what pytest prints when these tests run by themselves; what a limit stopped counts too."""
+    """Return what pytest prints when these tests or files run by themselves; what a limit stopped counts too."""
     with workspaces.at_commit(prepared, bug) as workspace:
-        command = [str(prepared.python), *_SHOW, *prepared.repository.pytest_args, *tests]
+        command = [str(prepared.python), *_SHOW, *prepared.repository.pytest_args, *paths]
         return sandbox.run(command, workspace, limits=limits).output.decode("utf-8", "replace")
 
 

@@ -66,7 +66,7 @@ class Verifier:
             why = f"changes test files: {', '.join(dropped[:3])}" if dropped else "does not apply"
             return self._unusable(task, f"its fix {why}")
         fixed = self._run(tree, self._prepared.repository.test_roots)
-        broken = self._run(states.bug_tree, test_files(task.fail_to_pass))
+        broken = self._broken(task, states)
         findings = [*_with_fix(task, fixed), *_without(task, broken), *self._leaks(task, states, tree)]
         return Verified(
             instance_id=task.instance_id,
@@ -79,6 +79,16 @@ class Verifier:
     def _unusable(self, task: Task, why: str) -> Verified:
         found = Finding(kind="unusable", message=why)
         return Verified(instance_id=task.instance_id, gold=0, empty=0, times=self._times, findings=(found,))
+
+    def _broken(self, task: Task, states: State) -> list[TestRun]:
+        """Run what grading runs without the fix: the files of FAIL_TO_PASS, and everything only where those pass.
+
+        A test may fail in the company of other files' tests alone; one that passes there each time is seen there.
+        """
+        alone = self._run(states.bug_tree, test_files(task.fail_to_pass))
+        if not set.intersection(*(set(_passing(run, task.fail_to_pass)) for run in alone)):
+            return alone
+        return self._run(states.bug_tree, self._prepared.repository.test_roots)
 
     def _run(self, tree: str, paths: Sequence[str]) -> list[TestRun]:
         key = digest([tree, *paths])
