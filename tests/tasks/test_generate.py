@@ -175,15 +175,16 @@ def test_a_test_that_varies_leaves_suite_and_rows(tmp_path: Path, monkeypatch: p
         (["pppfp", "pppfp"], "d", "e", [["d", "e"], []]),
         (["pppfp", "pppf "], "de", "", [["d", "e"], []]),  # fails in company only
         (["     ", "fppf "], "de", "a", [["d", "e"], []]),  # cannot be run by name
+        (["pppfx", "pppfx"], "d", "e", [["d", "e"], []]),  # may fail
     ],
 )
 def test_what_fails_is_run_once_more(
     again: list[str], failing: str, varying: str, paths: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A letter for each of the tests a to e: p for passed, f for failed, a blank for one that did not run."""
+    """A letter for each of the tests a to e: passed, failed, xfailed, a blank for one that did not run."""
 
     def run_of(letters: str) -> TestRun:
-        words = {"p": "passed", "f": "failed"}
+        words = {"p": "passed", "f": "failed", "x": "xfailed"}
         return TestRun(tests={test: words[x] for test, x in zip("abcde", letters, strict=True) if x != " "})
 
     left, asked = [run_of(letters) for letters in again], []

@@ -16,6 +16,7 @@ from valve_plugin import codec
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Record
 from valve_plugin.rollouts import workspace as workspaces
+from valve_plugin.rollouts.grade import PASSING
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.protect import is_protected
 from valve_plugin.rollouts.sandbox import Sandbox
@@ -144,7 +145,7 @@ def try_candidate(
     if look and prepared.repository.cpu_seconds > SHORT and _unnoticed(prepared, bug, sandbox, look):
         return Tried(candidate=candidate, reason="no test that reaches it notices")
     run = _run(prepared, bug, sandbox)
-    failing = set(suite) - _passed(run)
+    failing = set(suite) - _passing(run)
     if reason := run.trouble or _too_few_or_many(len(failing), len(suite)):
         return Tried(candidate=candidate, reason=reason)
     heard = _fail_again(prepared, bug, sandbox, failing, run)
@@ -170,7 +171,7 @@ def try_candidate(
 def _unnoticed(prepared: Prepared, bug: str, sandbox: Sandbox, look: Look) -> bool:
     """True when every test of the suite that reaches the bug passes; the first that fails ends the run."""
     run = _run(prepared, bug, sandbox, look.paths, (f"--maxfail={look.known_bad + 1}",))
-    return not run.trouble and look.tests <= _passed(run)
+    return not run.trouble and look.tests <= _passing(run)
 
 
 def _too_few_or_many(failing: int, suite: int) -> str:
@@ -196,13 +197,13 @@ def _confirmed(
     They are run again by themselves. Where they do not come out as before, perhaps because one hangs on another, only
     the whole suite tells what varies.
     """
-    failing = set(suite) - _passed(first)
+    failing = set(suite) - _passing(first)
     if len(failing) <= MOST_ALONE:
         alone = _run(prepared, bug, sandbox, sorted(failing))
         if not alone.trouble and all(alone.tests.get(test) == first.tests.get(test) for test in failing):
             return failing, set(), ""
     again = _run(prepared, bug, sandbox)
-    return failing - _passed(again), set(suite) & (_passed(first) ^ _passed(again)), again.trouble
+    return failing - _passing(again), set(suite) & (_passing(first) ^ _passing(again)), again.trouble
 
 
 def _run(
@@ -220,6 +221,11 @@ def _limits(prepared: Prepared) -> Limits:
 
 def _passed(run: TestRun) -> set[str]:
     return {test for test, outcome in run.tests.items() if outcome == "passed"}
+
+
+def _passing(run: TestRun) -> set[str]:
+    """Return what grading takes for passed: a test that is marked as failing, and passes only by luck, too."""
+    return {test for test, outcome in run.tests.items() if outcome in PASSING}
 
 
 def _ahead(
