@@ -28,7 +28,7 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.experiment.tables import OWN, comma_separated, markdown
 from valve_plugin.report.details import attempts
 from valve_plugin.report.facts import run_facts
-from valve_plugin.report.page import inert, page
+from valve_plugin.report.page import inert, page, signed, ticked
 
 ATTACK = (
     "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
@@ -134,8 +134,17 @@ def test_the_page_explains_margin_pairing_and_sums(tmp_path: Path, data_dir: Pat
     assert "the least gain on the panel that is accepted, \u03c1 = 0.02" in html
     assert "retrieval finds in the current bank, and everything that is proposed" in html
     assert "2 errored" in html
+    assert (signed(0.0), signed(-0.0001), signed(0.042), signed(-0.1)) == ("0.0", "0.0", "+4.2", "-10.0")
     assert [p.errored for p in run.stream if not p.graded] == [2]
     assert "+And once more." in html, "a near-duplicate's difference to what it repeats"
+
+
+@given(st.text() | st.text(alphabet="`<>&ab"))
+def test_our_own_words_stay_text(text: str) -> None:
+    seen = Seen(str(ticked(text)))
+    assert {tag for tag, _ in seen.tags} <= {"code"}
+    assert str(ticked("see `valve plan`")) == "see <code>valve plan</code>"
+    assert str(ticked("one ` only")) == "one ` only"
 
 
 def test_room_for_attempts_is_kept(tmp_path: Path, data_dir: Path) -> None:

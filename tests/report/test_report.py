@@ -128,6 +128,7 @@ def test_the_holdout_decides_whether_a_bank_is_better(
     maker.evaluate(version, after, tasks)
     answers = overview(run_facts(maker.store, words))
     assert answers[0].answer == better
+    assert answers[0].tone == {"Yes": "yes", "No,": "no"}.get(better[:3], "open")
     assert answers[2].answer.startswith(sure)
     assert "vacuous" in answers[2].why or "with probability 0.95" in answers[2].answer
 

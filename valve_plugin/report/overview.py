@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from valve_plugin.report.run import APART, Checkpoint, Run, total
 from valve_plugin.report.words import counted
 
+Tone = Literal["yes", "no", "open", ""]
 _AFTER = "The time is of rollouts one after the other."
 
 
@@ -17,6 +18,8 @@ class Answer(NamedTuple):
     question: str
     answer: str
     why: str
+    tone: Tone = ""
+    """Whether it is good news, bad, or open; empty: neither."""
 
 
 def overview(run: Run) -> list[Answer]:
@@ -60,10 +63,13 @@ def _better(run: Run) -> Answer:
         judged = f"{counted(len(run.gates), 'proposal')} judged" if run.gates else "no proposal was judged yet"
         return Answer(question, "It is empty", f"{judged}; nothing came in, so agents run as without it.")
     if not accepted:
-        return Answer(question, "Unknown", "Its items were taken without a gate: nothing was measured against them.")
+        why = "Its items were taken without a gate: nothing was measured against them."
+        return Answer(question, "Unknown", why, "open")
     safe = [m for m in run.certificate.moves if not m.vacuous and m.floor >= 0]
     why = f"{len(accepted)} of {counted(len(run.gates), 'proposal')} gained enough on the panel to be accepted."
-    return Answer(question, "Yes, on its panel" if len(safe) < len(accepted) else "Yes, certified", why)
+    if len(safe) < len(accepted):
+        return Answer(question, "Yes, on its panel", why, "open")
+    return Answer(question, "Yes, certified", why, "yes")
 
 
 def _how_much(run: Run) -> Answer:
@@ -102,18 +108,21 @@ def _better_held_out(question: str, run: Run) -> Answer:
     """What the holdout says decides, whatever the panel said: the gate selected by the panel."""
     last = run.checkpoints[-1]
     if last.gain is None or not last.version:
-        return Answer(question, "Unknown", f"{_unread(run)} The panel selected the accepts, so it cannot tell.")
+        why = f"{_unread(run)} The panel selected the accepts, so it cannot tell."
+        return Answer(question, "Unknown", why, "open")
     low, high = last.gain
     if low <= 0 <= high:
         same = low == high
         why = "Both versions passed the same share." if same else "Errored rollouts leave the sign open: valve eval."
-        return Answer(question, "The same on the holdout" if same else "Unclear on the holdout", why)
+        return Answer(question, "The same on the holdout" if same else "Unclear on the holdout", why, "open")
     if high < 0:  # said as it was read: only a gain has a certificate
-        return Answer(question, "No, lower on the holdout", _about(last))
+        return Answer(question, "No, lower on the holdout", _about(last), "no")
     gain = run.certificate.gain
     if gain and not gain.vacuous and gain.value > 0:
-        return Answer(question, "Yes, on the holdout", _about(last))
-    return Answer(question, "Higher on the holdout, not certain", f"{_about(last)} Chance alone may explain it.")
+        return Answer(question, "Yes, on the holdout", _about(last), "yes")
+    return Answer(
+        question, "Higher on the holdout, not certain", f"{_about(last)} Chance alone may explain it.", "open"
+    )
 
 
 def _about(last: Checkpoint) -> str:

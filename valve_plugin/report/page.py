@@ -17,7 +17,7 @@ from valve_plugin import __version__
 from valve_plugin.errors import ConfigError
 from valve_plugin.report.compare import compared
 from valve_plugin.report.figures import figures
-from valve_plugin.report.heat import heat
+from valve_plugin.report.heat import heat, short
 from valve_plugin.report.overview import duration, overview, points, simulation
 from valve_plugin.report.provenance import ranges
 from valve_plugin.report.run import APART, Proposed, Run, total
@@ -108,8 +108,19 @@ def originals(items: Sequence[Proposed]) -> dict[int, Proposed]:
 
 
 def signed(rate: float) -> str:
-    """Return a rate difference in points, without the word."""
-    return f"{100 * rate:+.1f}"
+    """Return a rate difference in points, without the word: `+4.2`, `0.0`."""
+    said = f"{100 * rate:+.1f}"
+    return said if said.strip("+-0.") else "0.0"
+
+
+def ticked(text: str) -> Markup:
+    """Return our own words as HTML, `commands` in code."""
+    from markupsafe import Markup, escape
+
+    parts = [str(escape(part)) for part in text.split("`")]
+    if len(parts) % 2 == 0:  # a tick that closes nothing
+        return escape(text)
+    return Markup("".join(f"<code>{p}</code>" if n % 2 else p for n, p in enumerate(parts)))  # noqa: S704 (escaped)
 
 
 def _part(run: Run, number: int, of: int) -> dict[str, Any]:
@@ -157,6 +168,8 @@ def _environment() -> Environment:
         "inert": inert,
         "pretty": pretty,
         "ranges": ranges,
+        "short": short,
+        "ticked": ticked,
         "duration": duration,
         "difference": difference,
     }
