@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from tests.cli.banks import sample
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import app
+from valve_plugin.rollouts import engine, sandbox
 
 Run = Callable[..., Any]
 
@@ -46,3 +47,21 @@ def valve() -> Run:
         return json.loads(result.stdout) if "--json" in args else result.stdout
 
     return run
+
+
+@pytest.fixture
+def machine(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with nothing but Python: an empty PATH, no user data, no settings of mini, no models."""
+    (tmp_path / "bin").mkdir()
+    for name, value in {"PATH": "bin", "MSWEA_GLOBAL_CONFIG_DIR": "mini", "HF_HOME": "models", "HOME": "home"}.items():
+        monkeypatch.setenv(name, str(tmp_path / value))
+    monkeypatch.delenv("MSWEA_MODEL_NAME", raising=False)
+    forget()
+    yield tmp_path
+    forget()
+
+
+def forget() -> None:
+    """Forget what this process found out about the machine's tools."""
+    engine.fails.cache_clear()
+    sandbox.bubblewrap_fails.cache_clear()

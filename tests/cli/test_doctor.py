@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.banks import sample
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, forget
 from tests.evolve import library
 from tests.faults import proxy
 from tests.tools import need
@@ -37,7 +37,6 @@ from valve_plugin.cli.doctor_sandbox import escapes, refused
 from valve_plugin.cli.installs import origin, pip_install
 from valve_plugin.cli.shell_words import programs
 from valve_plugin.config import Settings
-from valve_plugin.rollouts import engine, sandbox
 from valve_plugin.rollouts.sandbox import Bubblewrap, UnsafeLocal
 from valve_plugin.simulate import server
 from valve_plugin.tasks.load import load
@@ -45,24 +44,6 @@ from valve_plugin.tasks.load import load
 GOLDEN = Path(__file__).with_name("golden") / "doctor"
 SYSTEM = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 BIN = Path(sys.executable).parent
-
-
-@pytest.fixture
-def machine(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with nothing but Python: an empty PATH, no user data, no settings of mini, no models."""
-    (tmp_path / "bin").mkdir()
-    for name, value in {"PATH": "bin", "MSWEA_GLOBAL_CONFIG_DIR": "mini", "HF_HOME": "models", "HOME": "home"}.items():
-        monkeypatch.setenv(name, str(tmp_path / value))
-    monkeypatch.delenv("MSWEA_MODEL_NAME", raising=False)
-    forget()
-    yield tmp_path
-    forget()
-
-
-def forget() -> None:
-    """Forget what this process found out about the machine's tools."""
-    engine.fails.cache_clear()
-    sandbox.bubblewrap_fails.cache_clear()
 
 
 def tools(machine: Path, *names: str) -> None:
