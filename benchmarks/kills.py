@@ -216,7 +216,8 @@ def campaign(
         different = runs.whole(bank, "--workers", "2")[0] != expected
         unsound = any(finding.level == "error" for finding in verify(bank))
         done = done._replace(banks=done.banks + 1, different=done.different + different, unsound=done.unsound + unsound)
-        print(f"{len(done.kills)} kills, {done.banks} banks, {done.different} different", flush=True)
+        said = f"{len(done.kills)} kills, {done.banks} banks, {done.different} different, {done.unsound} unsound"
+        print(f"{said}; {dict(hits.most_common())}", flush=True)
     return done
 
 

@@ -2,8 +2,8 @@
 
 Its outcomes depend on task, ordinal and context alone; how long each takes is random. `$TOY_DOWN` may name a file:
 while it exists, the rollouts it lists are errored, by a fault of kind `$TOY_FAULT` if that is set. `$TOY_LOST` is the
-share of tries that are lost at random. With `$TOY_ASKS`, extraction is left to the built-in step. `$TOY_CLOCK`
-may name a file: the wall clock is off by the seconds it holds, whenever it is read.
+share of tries that are lost at random, `$TOY_USD` what a rollout costs. With `$TOY_ASKS`, extraction is left to the
+built-in step. `$TOY_CLOCK` may name a file: the wall clock is off by the seconds it holds, whenever it is read.
 """
 
 import os
@@ -57,6 +57,7 @@ def valve_attempt(settings, task, context, ordinal, source):
         context_hash=context.hash,
         context_items=context.items,
         recorded_at=time.time(),
+        cost_usd=float(os.environ.get("TOY_USD", "0")),
         seconds=random.random(),
     )
 

@@ -68,6 +68,20 @@ def test_a_host_that_loses_whole_rollouts_opens_it():
     assert run([("errored", "", 1), ("errored", "", 2), ("resolved", "", 3)] * 5) is None
 
 
+@pytest.mark.parametrize(("usd", "limit", "pauses"), [(0.0, 5.0, True), (0.1, 5.0, False), (0.0, 0.0, False)])
+def test_dollars_that_nobody_counts_are_no_limit_to_rely_on(usd, limit, pauses):
+    done = Attempt(
+        id="x", task_id="t", ordinal=0, source="panel", outcome="unresolved", steps=3, cost_usd=usd, model="openai/m"
+    )
+    guard = Guard(lambda **_: done, Limits(usd=limit))
+    guard(settings=Settings(), task=TASK, context=Context(text=""), ordinal=0, source="panel")
+    if not pauses:
+        guard.check()
+        return
+    with pytest.raises(InfrastructureError, match=r"no cost for openai/m, so --budget-usd cannot hold.*--max-rollouts"):
+        guard.check()
+
+
 def test_a_wait_is_told_once_however_many_workers_wait():
     heard, now = [], [0.0]
     guard = Guard(lambda **_: None, clock=lambda: now[0], observe=lambda name, data: heard.append((name, data)))

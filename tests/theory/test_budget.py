@@ -37,6 +37,18 @@ def test_dollars_are_not_exceeded_where_every_rollout_costs_the_same(limit, usd,
     assert not limit or spent.usd + running * usd <= limit + 1e-6
 
 
+@given(st.integers(1, 500), st.integers(1, 300))
+def test_what_is_said_to_suffice_is_not_refused_and_lets_all_of_it_run(rollouts, cents):
+    usd = sum([cents / 100] * 7) / 7  # a mean as it is computed
+    needed = need(rollouts, Each(usd, None), 1)
+    enough = Limits(usd=-(-round(needed.usd * 1e6) // 10_000) / 100)
+    assert short(enough, needed) == []
+    spent = Spent()
+    for _ in range(rollouts):
+        assert reached(enough, spent, 0, usd) == ""
+        spent = spent.plus(cents / 100, 1)
+
+
 @given(LIMITS, SPENT)
 def test_what_is_left_keeps_what_is_unlimited(limits, spent):
     rest = left(limits, spent)

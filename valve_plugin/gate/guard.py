@@ -27,6 +27,11 @@ PAUSES = (1.0, 5.0, 20.0, 60.0, 60.0, 60.0)
 IN_A_ROW = 3
 """Tries that a provider failed, or whole rollouts that the host failed, with no success of any worker between them."""
 
+_UNCOUNTED = (
+    "mini counts no cost for {model}, so --budget-usd cannot hold: limit the run with --max-rollouts N or --max-hours "
+    "H instead, or unset MSWEA_COST_TRACKING=ignore_errors"
+)
+
 
 class Guard:
     """The attempt step with further tries, until it is no use or too dear: then every call raises what a person can do.
@@ -102,6 +107,8 @@ class Guard:
         with self._lock:
             if done.outcome != "errored":
                 self._failed = 0
+                if self._limits.usd and done.steps and not done.cost_usd:
+                    self._pause(_UNCOUNTED.format(model=done.model))
             elif done.fault:
                 self._failed += 1
                 if done.fault in LASTING or self._failed >= IN_A_ROW:
@@ -170,7 +177,8 @@ class Guard:
         total = self._total()
         each = total.usd / total.rollouts if total.rollouts else 0.0
         if reached := budget.reached(self._limits, total, running, each):
-            raise BudgetError(f"the budget of {reached} is used up ({budget.started(total, running, each)})")
+            used = budget.started(total, running, each if self._limits.usd else 0.0)
+            raise BudgetError(f"the budget of {reached} is used up ({used})")
 
 
 def _sleep(seconds: float) -> None:

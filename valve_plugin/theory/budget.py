@@ -19,6 +19,10 @@ PROMPT_TOKENS, REPLY_TOKENS = 10_000, 500
 """Of one model call, assumed where a model's price is known and no rollout of it is recorded."""
 
 
+_DUST = 1e-9
+"""What sums of floating-point numbers may be off by: eleven times $0.10 fit into $1.10."""
+
+
 class Limits(NamedTuple):
     """What a run may spend."""
 
@@ -69,7 +73,7 @@ def reached(limits: Limits, spent: Spent, running: int, usd_each: float) -> str:
     """
     if limits.rollouts and spent.rollouts + running >= limits.rollouts:
         return words(Limits(rollouts=limits.rollouts))
-    if limits.usd and (spent.usd >= limits.usd or spent.usd + (running + 1) * usd_each > limits.usd):
+    if limits.usd and (spent.usd >= limits.usd or spent.usd + (running + 1) * usd_each > limits.usd + _DUST):
         return words(Limits(usd=limits.usd))
     if limits.hours and spent.hours >= limits.hours:
         return words(Limits(hours=limits.hours))
@@ -114,9 +118,9 @@ def short(limits: Limits, needed: Need) -> list[str]:
     options = []
     if limits.rollouts and needed.rollouts > limits.rollouts:
         options.append(f"--max-rollouts {needed.rollouts}")
-    if limits.usd and needed.usd is not None and needed.usd > limits.usd:
+    if limits.usd and needed.usd is not None and needed.usd > limits.usd + _DUST:
         options.append(f"--budget-usd {_up(needed.usd)}")
-    if limits.hours and needed.hours is not None and needed.hours > limits.hours:
+    if limits.hours and needed.hours is not None and needed.hours > limits.hours + _DUST:
         options.append(f"--max-hours {_up(needed.hours)}")
     return options
 
