@@ -14,9 +14,13 @@ from valve_plugin.tasks.issue_text import compose, leaks
 from valve_plugin.tasks.repository import Prepared
 
 _MOST_TEXTS = 5
-# With the draws that the graded run makes (`harness.py`), so that a failure can be told again.
+# With Hypothesis as in a graded run (`harness.py`), so that a failure can be told again.
 _PYTEST = """import importlib.util, sys, pytest
-if importlib.util.find_spec("_hypothesis_pytestplugin"): sys.argv.append("--hypothesis-seed=0")
+if importlib.util.find_spec("_hypothesis_pytestplugin"):
+    from hypothesis import HealthCheck, settings
+    settings.register_profile("valve", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("valve")
+    sys.argv.append("--hypothesis-seed=0")
 sys.exit(pytest.main(sys.argv[1:]))"""
 _SHOW = ("-c", _PYTEST, "-q", "--tb=short", "--color=no", "-p", "no:cacheprovider", "-rf")
 _SECTION = re.compile(r"^_{3,} (.+) _{3,}$", re.MULTILINE)
