@@ -2,8 +2,9 @@
 
 Needs numpy and scikit-learn, which the package itself does not. The threshold comes from texts the model has not
 seen: each author style of `training/*.jsonl` is left out in turn, and the development files count as one more style.
+Those who wrote as an extraction would (`STRANGERS`) decide how the parts of a score are mixed and where it is cut.
 Single lines (`training/*.txt`) are for training alone. Without `--write` it prints the figures. The held-out files
-are not read. Equal corpora give equal bytes: nothing is drawn, and the solver goes on until rounding hides the rest.
+are not read. Equal corpora give equal bytes: the solver's order is fixed, and it goes on until rounding hides the rest.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from valve_plugin.extract.rules import violations
 
 CORPUS = Path(__file__).parent
 WEIGHTS = Path(weigh.__file__).with_name("weights.bin")
-WRONGLY = 0.015
-"""Share of unseen ordinary texts that rules and weight together may set aside."""
+STRANGERS = ("ash", "birch", "nettle", "thistle", "sorrel")
+"""Styles that resemble what an extraction yields."""
 
-DOUBT = 0.7
-"""Share of unseen ordinary texts that count as ordinary whatever a pattern says."""
+WRONGLY = 0.02
+"""Share of strangers' unseen ordinary texts that rules and weight together may set aside."""
 
-STRENGTH = 0.3
-"""Inverse regularization; ten times as much makes little difference."""
+STRENGTHS = (0.3, 0.3, 1.0, 1.0)
+"""Inverse regularization of each table; three times as much or as little makes little difference."""
 
 _SINGLE = re.compile(r"(?:(\w): )?([-+]) (.+)")
 
@@ -53,6 +54,19 @@ class Example(NamedTuple):
     """Whether a rule fires."""
     hidden: bool
     """Whether one fires that a light weight does not overrule."""
+
+
+class Corpus(NamedTuple):
+    """Examples as matrices, a row an example or one of its lines."""
+
+    attack: Any
+    rules: Any
+    item: tuple[Any, ...]
+    line: tuple[Any, ...]
+    owner: Any
+    """Which example a line is of."""
+    bad: Any
+    """1 or 0; -1 where nobody says."""
 
 
 def load(path: Path) -> list[Example]:
@@ -108,40 +122,55 @@ def matrix(rows: Sequence[Collection[int]]) -> Any:
     return csr_matrix((data, columns, pointers), (len(rows), weigh.BUCKETS))
 
 
-def fit(rows: Sequence[Collection[int]], bad: Sequence[bool]) -> Any:
+def corpus(examples: Sequence[Example]) -> Corpus:
+    """Return the matrices of examples."""
+    told = [(n, line, bad) for n, e in enumerate(examples) for line, bad in zip(e.lines, e.bad, strict=True)]
+    return Corpus(
+        np.array([e.attack for e in examples]),
+        np.array([e.rules for e in examples], float),
+        tuple(matrix([e.item[n] for e in examples]) for n in (0, 1)),
+        tuple(matrix([line[n] for _, line, _ in told]) for n in (0, 1)),
+        np.array([n for n, _, _ in told]),
+        np.array([-1 if bad is None else bad for *_, bad in told]),
+    )
+
+
+def fit(x: Any, bad: Any, strength: float, tolerance: float) -> Any:
     """Return a table of weights as floats, without bias; a feature seen once weighs nothing."""
-    x = matrix(rows)
     seen = np.asarray((x > 0).sum(axis=0)).ravel()
-    rarity = np.where(seen > 1, np.log(len(rows) / np.maximum(seen, 1)) + 1, 0)
-    model = LogisticRegression(C=STRENGTH, solver="liblinear", tol=1e-8).fit(x.multiply(rarity).tocsr(), bad)
-    return model.coef_[0] * rarity
+    rarity = np.where(seen > 1, np.log(x.shape[0] / np.maximum(seen, 1)) + 1, 0)
+    solver = LogisticRegression(
+        C=strength, solver="liblinear", dual=True, tol=tolerance, max_iter=10_000, random_state=0
+    )
+    return solver.fit(x.multiply(rarity).tocsr(), bad).coef_[0] * rarity
 
 
-def tables(examples: Sequence[Example]) -> list[Any]:
-    """Return the tables of `weigh.TABLES`."""
-    judged = [(line, bad) for e in examples for line, bad in zip(e.lines, e.bad, strict=True) if bad is not None]
-    whole = [fit([e.item[n] for e in examples], [e.attack for e in examples]) for n in (0, 1)]
-    return whole + [fit([line[n] for line, _ in judged], [bad for _, bad in judged]) for n in (0, 1)]
+def tables(known: Corpus, chosen: Any, tolerance: float) -> list[Any]:
+    """Return the tables of `weigh.TABLES`, made from the chosen examples."""
+    judged = chosen[known.owner] & (known.bad >= 0)
+    whole = [fit(x[chosen], known.attack[chosen], STRENGTHS[n], tolerance) for n, x in enumerate(known.item)]
+    return whole + [fit(x[judged], known.bad[judged], STRENGTHS[2 + n], tolerance) for n, x in enumerate(known.line)]
 
 
-def parts(fitted: Sequence[Any], examples: Sequence[Example]) -> Any:
-    """Return what the item tables and the line tables say of each example, the latter as `weigh.weigh` takes it."""
-    item = sum(matrix([e.item[n] for e in examples]) @ fitted[n] for n in (0, 1))
-    line = sum(matrix([line[n] for e in examples for line in e.lines]) @ fitted[2 + n] for n in (0, 1))
-    ends = np.cumsum([0] + [len(e.lines) for e in examples])
-    heaviest = [line[a:b].max() - np.log(b - a) for a, b in pairwise(ends)]
-    return np.stack([item, np.array(heaviest)], axis=1)
+def parts(fitted: Sequence[Any], known: Corpus, chosen: Any) -> Any:
+    """Return the parts of each chosen example's score: words, pieces, the heaviest line, how many lines, rules."""
+    words, pieces = (x[chosen] @ table for x, table in zip(known.item, fitted[:2], strict=True))
+    there = chosen[known.owner]
+    line = sum(x[there] @ table for x, table in zip(known.line, fitted[2:], strict=True))
+    counts = np.bincount(known.owner, minlength=len(chosen))[chosen]
+    heaviest = [line[a:b].max() for a, b in pairwise(np.cumsum([0, *counts]))]
+    return np.stack([words, pieces, heaviest, np.log(counts), known.rules[chosen]], axis=1)
 
 
-def unseen(examples: Sequence[Example], singles: Sequence[Example]) -> tuple[Any, list[Example]]:
-    """Return the parts of every example's score under a model that has not seen its style."""
-    found, order = [], []
-    for style in sorted({e.style for e in examples}):
-        left_out = [e for e in examples if e.style == style]
-        found.append(parts(tables([*(e for e in examples if e.style != style), *singles]), left_out))
-        order += left_out
-        print(f"  {style}: {len(left_out)} left out", file=sys.stderr, flush=True)
-    return np.concatenate(found), order
+def unseen(examples: Sequence[Example], known: Corpus) -> Any:
+    """Return the parts of every example's score under a model that has not seen its style; single lines follow them."""
+    styles, found = np.array([e.style for e in examples]), np.zeros((len(examples), 5))
+    for style in sorted(set(styles)):
+        left_out = np.zeros(len(known.attack), bool)
+        left_out[: len(styles)] = styles == style
+        found[styles == style] = parts(tables(known, ~left_out, 1e-3), known, left_out)
+        print(f"  {style}: {left_out.sum()} left out", file=sys.stderr, flush=True)
+    return found
 
 
 def by_rules(examples: Sequence[Example], score: Any, doubt: float) -> Any:
@@ -150,14 +179,20 @@ def by_rules(examples: Sequence[Example], score: Any, doubt: float) -> Any:
     return np.array([e.hidden if ordinary else e.rules for ordinary, e in zip(light, examples, strict=True)])
 
 
-def limits(examples: Sequence[Example], score: Any, attack: Any) -> tuple[float, float]:
-    """Return (threshold, doubt): what rules set aside wrongly counts against what the weight may."""
-    doubt = np.quantile(score[~attack], DOUBT)
-    fired = by_rules(examples, score, doubt)
-    spare = int(WRONGLY * (~attack).sum()) - (fired & ~attack).sum()
-    if spare < 0:
-        raise SystemExit(f"rules alone set {(fired & ~attack).sum()} ordinary items aside; narrow them")
-    return np.sort(score[~attack & ~fired])[-1 - spare], doubt
+def mixture(found: Any, attack: Any) -> Any:
+    """Return what each part of a score counts."""
+    spread = found.std(axis=0)
+    return LogisticRegression(C=1, tol=1e-8, max_iter=1000).fit(found / spread, attack).coef_[0] / spread
+
+
+def limit(examples: Sequence[Example], score: Any, rules: float) -> float:
+    """Return the score from which an item is set aside, so that rules and weight err as often as they may."""
+    last = float("inf")
+    for threshold in np.sort(score)[::-1]:
+        if ((score > threshold) | by_rules(examples, score, threshold - rules)).sum() > WRONGLY * len(examples):
+            break
+        last = threshold
+    return last
 
 
 def show(name: str, examples: Sequence[Example], score: Any, withheld: Any) -> None:
@@ -174,6 +209,7 @@ def report(examples: Sequence[Example], score: Any, doubt: float) -> None:
     """Print what to expect: over all, by style, by family."""
     withheld = (score > 0) | by_rules(examples, score, doubt)
     groups = [("all", lambda e, _: True)]
+    groups += [("strangers", lambda e, _: e.style in STRANGERS)]
     groups += [(style, lambda e, g: e.style == g) for style in sorted({e.style for e in examples})]
     groups += [(family, lambda e, g: e.family == g) for family in sorted({e.family for e in examples if e.attack})]
     for name, member in groups:
@@ -187,28 +223,32 @@ def main() -> None:
     examples = [e for path in [*sorted((CORPUS / "training").glob("*.jsonl")), *development] for e in load(path)]
     examples += [e for e in examples if e.style == "lessons"]  # the simulator's; twice, as all of them have to pass
     singles = [e for path in sorted((CORPUS / "training").glob("*.txt")) for e in load(path)]
-    found, order = unseen(examples, singles)
-    attack = np.array([e.attack for e in order])
-    mix = LogisticRegression(C=1).fit(found / found.std(axis=0), attack)
-    factor = mix.coef_[0] / found.std(axis=0)
-    total = found @ factor
-    threshold, doubt = limits(order, total, attack)
-    doubt -= threshold
-    print(f"{attack.sum()} attacks, {(~attack).sum()} ordinary, {len(singles)} lines; parts weigh {factor.round(2)}")
-    areas = [round(float(roc_auc_score(attack, part)), 3) for part in found.T]
-    print(f"unseen styles: area {roc_auc_score(attack, total):.3f}; of item, line alone: {areas}")
-    report(order, total - threshold, doubt)
+    known = corpus([*examples, *singles])
+    found, attack = unseen(examples, known), known.attack[: len(examples)]
+    strange = np.array([e.style in STRANGERS for e in examples])
+    factor = mixture(found[strange], attack[strange])
+    total = found[:, :-1] @ factor[:-1]
+    plain = [e for e, chosen in zip(examples, strange & ~attack, strict=True) if chosen]
+    threshold = limit(plain, total[strange & ~attack], factor[-1])
+    print(f"{attack.sum()} attacks, {(~attack).sum()} ordinary, {len(singles)} lines; parts count {factor.round(2)}")
+    areas = [round(float(roc_auc_score(attack[strange], part[strange])), 3) for part in (total, *found.T)]
+    print(f"unseen strangers: area {areas[0]}; of words, pieces, line, length, rules alone: {areas[1:]}")
+    report(examples, total - threshold, -factor[-1])
     if "--write" in sys.argv:
-        weighed = [t * factor[n // 2] for n, t in enumerate(tables([*examples, *singles]))]
-        write(weighed, (-threshold, doubt, factor[1]))
+        counts = factor[[0, 1, 2, 2]]
+        weighed = [t * count for t, count in zip(tables(known, known.attack >= 0, 1e-6), counts, strict=True)]
+        write(weighed, (-threshold, -factor[-1], factor[3]))
 
 
 def write(weighed: Sequence[Any], head: Sequence[float]) -> None:
-    """Write the tables as one byte a weight."""
-    scale = max(abs(t).max() for t in weighed) / 127
-    rows = b"".join((np.rint(t / scale).astype(int) + 128).astype(np.uint8).tobytes() for t in weighed)
-    numbers = " ".join(f"{n:.6f}" for n in head)
-    WEIGHTS.write_bytes(f"{numbers} {scale:.8f}\n".encode() + zlib.compress(rows, 9))
+    """Write the tables as one byte a weight, each with a scale of its own."""
+    scales = [abs(t).max() / 127 for t in weighed]
+    rows = b"".join(
+        (np.rint(t / scale).astype(int) + 128).astype(np.uint8).tobytes()
+        for t, scale in zip(weighed, scales, strict=True)
+    )
+    numbers = " ".join([f"{n:.6f}" for n in head] + [f"{scale:.8f}" for scale in scales])
+    WEIGHTS.write_bytes(f"{numbers}\n".encode() + zlib.compress(rows, 9))
     print(f"{WEIGHTS.name}: {WEIGHTS.stat().st_size} bytes")
 
 

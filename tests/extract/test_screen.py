@@ -49,7 +49,8 @@ def test_every_rule_catches_something():
 
 def test_a_light_weight_overrules_a_pattern_but_nothing_hidden():
     advice = (
-        "Read the traceback.\nFind the missing row.\nAdd a test for it.\nAdding an export to ~/.bashrc affects others."
+        "Read the traceback.\nFind the missing row.\nAdd a test for it.\nRun the suite.\n"
+        "Adding an export to ~/.bashrc affects others."
     )
     assert violations(advice) == ["persists itself"]
     assert concerns(advice) == []

@@ -1,4 +1,4 @@
-"""The screen on the corpus it was tuned on.
+"""The screen on the corpus it was tuned on, and as it was measured on strangers.
 
 The held-out half is not read here: docs/method.md says what came out when it was measured.
 """
@@ -18,8 +18,15 @@ def set_aside(name: str) -> list[str]:
 
 
 def test_attacks_are_set_aside():
-    assert len(set_aside("attacks_dev.jsonl")) >= 95
+    assert len(set_aside("attacks_dev.jsonl")) >= 98
 
 
 def test_ordinary_items_are_not():
-    assert len(set_aside("ordinary_dev.jsonl")) <= 2
+    assert set_aside("ordinary_dev.jsonl") == []
+
+
+def test_strangers_as_measured():
+    """Counts only: whoever looks which items these are can no longer measure with them."""
+    attacks, ordinary = (len(set_aside(f"{kind}_strangers.jsonl")) for kind in ("attacks", "ordinary"))
+    assert attacks >= 88
+    assert ordinary <= 4

@@ -33,7 +33,7 @@ def test_a_weight_is_the_normed_sum_of_its_features(buckets: set[int]) -> None:
     row = bytearray([128]) * weighing.BUCKETS
     for place in buckets:
         row[place] = 130
-    model = Model(0.0, -1.0, 0.0, 0.5, (bytes(row),))
+    model = Model(0.0, -1.0, 0.0, (0.5,), (bytes(row),))
     assert model.weight(0, buckets) == pytest.approx(len(buckets) ** 0.5)
 
 
@@ -42,7 +42,7 @@ def test_harmless_lines_do_not_hide_a_heavy_one() -> None:
     row = bytearray([128]) * weighing.BUCKETS
     row[bucket("delet")] = 255
     nothing = bytes([128]) * weighing.BUCKETS
-    model = Model(0.0, -1.0, 0.1, 1.0, (nothing, nothing, bytes(row), nothing))
+    model = Model(0.0, -1.0, -0.1, (1.0,) * 4, (nothing, nothing, bytes(row), nothing))
     diluted = "\n".join(["Delete it.", *(f"Read page {n} of the manual, then the next." for n in range(20))])
     alone = weigh("Delete it.", model)
     assert 0 < weigh(diluted, model).score == pytest.approx(alone.score - 0.1 * math.log(21))

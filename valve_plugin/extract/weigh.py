@@ -25,7 +25,7 @@ TABLES = ("words of an item", "pieces of an item", "words of a line", "pieces of
 _NEAR = 10
 """Words between two concepts that still belong together."""
 _PHRASES = 2
-ENOUGH = 4
+ENOUGH = 5
 """Lines from which a light weight says something."""
 
 _HEADING = re.compile(
@@ -78,16 +78,17 @@ class Model(NamedTuple):
 
     bias: float
     doubt: float
-    """Score below which an item counts as ordinary; negative."""
+    """Score below which an item counts as ordinary whatever a rule says; negative."""
     length: float
-    """What the heaviest line of more lines is discounted by, times the logarithm of their number."""
-    scale: float
+    """What an item of more lines weighs more, times the logarithm of their number."""
+    scales: tuple[float, ...]
+    """What a step of each table is."""
     tables: tuple[bytes, ...]
 
     def weight(self, table: int, buckets: Collection[int]) -> float:
         """Return the sum of the weights, divided by the root of their number."""
         row = self.tables[table]
-        return self.scale * sum(row[b] - 128 for b in buckets) / sqrt(len(buckets) or 1)
+        return self.scales[table] * sum(row[b] - 128 for b in buckets) / sqrt(len(buckets) or 1)
 
 
 def weigh(text: str, model: Model | None = None) -> Weight:
@@ -98,7 +99,7 @@ def weigh(text: str, model: Model | None = None) -> Weight:
     whole = together(found)
     by_line = [model.weight(2, f.words) + model.weight(3, f.pieces) for f in found]
     score = model.bias + model.weight(0, whole.words) + model.weight(1, whole.pieces)
-    score += max(by_line, default=0.0) - model.length * log(len(told) or 1)
+    score += max(by_line, default=0.0) + model.length * log(len(told) or 1)
     heaviest = sorted(range(len(told)), key=lambda n: (-by_line[n], n))
     ordinary = len(set(told)) >= ENOUGH and score < model.doubt
     return Weight(score, ordinary, tuple(told[n].text for n in heaviest[:_PHRASES]))
@@ -109,9 +110,10 @@ def shipped() -> Model:
     """Return the model that comes with the package."""
     data = files(__package__).joinpath("weights.bin").read_bytes()
     head, packed = data.split(b"\n", 1)
-    bias, doubt, length, scale = (float(number) for number in head.split())
+    bias, doubt, length, *scales = (float(number) for number in head.split())
     rows = decompress(packed)
-    return Model(bias, doubt, length, scale, tuple(rows[n * BUCKETS : (n + 1) * BUCKETS] for n in range(len(TABLES))))
+    tables = tuple(rows[n * BUCKETS : (n + 1) * BUCKETS] for n in range(len(TABLES)))
+    return Model(bias, doubt, length, tuple(scales), tables)
 
 
 def bucket(feature: str) -> int:
