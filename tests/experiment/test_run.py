@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from tests.evolve import library
 from tests.evolve.conftest import calc, toy  # noqa: F401 (fixtures)
@@ -19,13 +21,16 @@ from tests.tools import need
 from valve_plugin.bank.entries import Evaluated, Judged, Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
+from valve_plugin.cli import app
+from valve_plugin.cli import experiment as command
 from valve_plugin.cli.session import holding, running
-from valve_plugin.experiment import tables
+from valve_plugin.experiment import ending, tables, times
 from valve_plugin.experiment.conditions import NAMES
 from valve_plugin.experiment.results import collect
-from valve_plugin.experiment.run import ENDED, SHARED, run_cell, task_folder
+from valve_plugin.experiment.run import SHARED, run_cell, task_folder
 from valve_plugin.experiment.spec import Experiment, cells, read
 from valve_plugin.hookspecs import hookimpl
+from valve_plugin.records import Proposal
 from valve_plugin.tasks import split as splits
 
 SWEEPS = {
@@ -85,6 +90,32 @@ def condition(name: str) -> str:
     return f"[[condition]]\n{asked}\n"
 
 
+def counted(run: Path) -> set[str]:
+    return set(times.read(run).rollouts)
+
+
+def in_verdicts(run: Path) -> set[tuple[str, str, int]]:
+    """What learning measured according to the ledger, attempts that taught nothing left out."""
+    found = set()
+    for entry in BankStore.open(run / "bank").entries():
+        for o in getattr(getattr(entry, "verdict", None), "measured", ()):
+            found.add(("panel", o.task_id, o.ordinal))
+        for o in getattr(getattr(entry, "result", None), "outcomes", ()):
+            found.add(("panel", o.task_id, o.ordinal))
+        for a in getattr(entry, "attempts", ()):
+            found.add(("evolve", a.task_id, a.ordinal))
+    return found
+
+
+def same_hours(whole: Path, killed: Path) -> None:
+    """A hard stop loses no rollout: two workers may finish more of a gate than its verdict needs, and no fewer."""
+    one, other = counted(whole), counted(killed)
+    assert {r for r in one if r.startswith("evolve")} == {r for r in other if r.startswith("evolve")}
+    for run, names in ((whole, one), (killed, other)):
+        noted = {(source, task, int(ordinal)) for source, task, ordinal, *_ in map(str.split, names)}
+        assert in_verdicts(run) <= noted, "what the ledger holds was counted"
+
+
 def ledger(out: Path, name: str) -> bytes:
     return (out / "calc" / "default" / name / "seed-1" / "bank" / "ledger.jsonl").read_bytes()
 
@@ -134,9 +165,12 @@ def test_killed_and_resumed_a_condition_ends_as_uninterrupted(name, calc, start,
     run_cell(made, cell, tmp_path / "whole", tmp_path, start, 1)
     CHECKS.get(name, lambda *about: None)(tmp_path / "whole" / cell.path, asked)
     run_until_killed(made, cell, tmp_path / "killed", tmp_path, start, 5 if name == "base" else 14)
-    assert collect(made, tmp_path / "killed") == [], "what is under way is no result"
+    assert collect(made, tmp_path / "killed").rows == [], "what is under way is no result"
+    before = counted(tmp_path / "killed" / cell.path)
     bank = run_cell(made, cell, tmp_path / "killed", tmp_path, start, 2)
-    assert len(collect(made, tmp_path / "killed")) == 1
+    assert len(collect(made, tmp_path / "killed").rows) == 1
+    assert before <= counted(tmp_path / "killed" / cell.path)
+    same_hours(tmp_path / "whole" / cell.path, tmp_path / "killed" / cell.path)
     assert ledger(tmp_path / "killed", name) == ledger(tmp_path / "whole", name)
     assert verify(bank) == []
     before = ledger(tmp_path / "whole", name)
@@ -197,16 +231,40 @@ def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, 
     assert {(BankStore.open(b).local.dir / name).resolve() for b in banks for name in SHARED} == {
         (out / "shared" / name).resolve() for name in SHARED
     }
-    rows = collect(made, out)
+    rows, remarks = collect(made, out)
     assert [r.condition for r in rows] == ["base", "no-panel"]
+    assert remarks == {}
     assert (rows[0].steps, rows[0].hours, rows[0].gain) == (0, 0.0, (0.0, 0.0))
     for row in rows:
         lines = (out / row.ledger).read_bytes().splitlines()
         for point in row.curve:
             assert b'"type":"evaluated"' in lines[point.line - 1]
     assert "ledger line" in tables.markdown(rows, "t", simulated=True)
-    (out / "calc" / "default" / "base" / "seed-1" / ENDED).unlink()
-    assert [r.condition for r in collect(made, out)] == ["no-panel"], "what has not ended is no result"
+    _what_comes_after_the_run_takes_nothing_away(made, out, tmp_path, start)
+    (out / "calc" / "default" / "base" / "seed-1" / ending.FILE).unlink()
+    rows, remarks = collect(made, out)
+    assert [r.condition for r in rows] == ["no-panel"], "what has not ended is no result"
+    assert remarks == {"calc/default/base/seed-1": "begun and not ended"}
+
+
+def _what_comes_after_the_run_takes_nothing_away(made, out, root, start):
+    rows = collect(made, out).rows
+    cell = list(cells(made))[1]
+    bank = out / cell.path / "bank"
+    store = BankStore.open(bank)
+    reading = next(e for e in store.entries() if isinstance(e, Evaluated))
+    store.append(replace(reading, outcomes=tuple(replace(o, outcome="resolved") for o in reading.outcomes)))
+    assert collect(made, out) == (rows, {}), "a later reading of the holdout is no part of the run"
+    store.append(Proposed(proposal=Proposal(task_id="later"), attempts=()))
+    found = collect(made, out)
+    assert found.rows == rows
+    assert "its bank went on after the run" in found.remarks[cell.path.as_posix()]
+    assert found.remarks[cell.path.as_posix()] in tables.markdown(
+        *found[:1], "t", simulated=True, remarks=found.remarks
+    )
+    before = (bank / "ledger.jsonl").read_bytes()
+    run_cell(made, cell, out, root, start, 1)
+    assert (bank / "ledger.jsonl").read_bytes() == before, "and a later start leaves it alone"
 
 
 def test_panel_sizes_share_holdout_and_stream_and_the_smaller_is_part_of_the_larger(calc, tmp_path):  # noqa: F811
@@ -219,6 +277,38 @@ def test_panel_sizes_share_holdout_and_stream_and_the_smaller_is_part_of_the_lar
     assert len(large.panel.tasks) == 3
 
 
+def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch):  # noqa: F811
+    """A budget, a horizon: the tables are written, and say which runs are missing and why."""
+    experiment(tmp_path, calc)
+    limits = {"poor": "max_rollouts = 1", "short": "horizon = 1"}
+    file = tmp_path / "matrix.toml"
+    file.write_text(
+        MATRIX
+        + "".join(f'[[condition]]\nuse = "valve"\nlabel = "{n}"\nsettings = {{ {s} }}\n' for n, s in limits.items())
+        + condition("base")
+    )
+    monkeypatch.setattr(command, "_starter", lambda unsafe_local: start)
+    asked = ["experiment", "run", str(file), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 2, done.output
+    page = (tmp_path / "out" / "tables.md").read_text()
+    assert re.search(r"^\| base \| [\d.]+ \(", page, re.MULTILINE)
+    assert "- `calc/default/poor/seed-1`: the budget of" in page
+    assert "- `calc/default/short/seed-1`: the gate queries that its horizon declares are used" in page
+    assert "--new-epoch" not in done.output
+    assert CliRunner().invoke(app, [*asked, "--only", "poor"]).exit_code == 4
+    assert CliRunner().invoke(app, [*asked, "--only", "base", "--only", "bsae"]).exit_code == 2
+    assert "begun and not ended" in CliRunner().invoke(app, [*asked, "--tables"]).output
+
+
+def test_a_missing_package_is_missed_before_the_first_rollout(calc, tmp_path, monkeypatch):  # noqa: F811
+    experiment(tmp_path, calc, "base", "skillopt")
+    monkeypatch.setattr("valve_plugin.experiment.conditions.skillopt.version", lambda name: "0.1")
+    done = CliRunner().invoke(app, ["experiment", "run", str(tmp_path / "matrix.toml"), "--out", str(tmp_path / "out")])
+    assert (done.exit_code, "skillopt==0.2.0 is needed" in done.output) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.heavy
 def test_a_small_matrix_with_real_rollouts(calc, tmp_path):  # noqa: F811
     """The committed matrix, on the little library: real agent, sandbox, tests and gate; only the model is scripted."""
@@ -228,7 +318,8 @@ def test_a_small_matrix_with_real_rollouts(calc, tmp_path):  # noqa: F811
     done = library.valve("experiment", "run", tmp_path / "matrix.toml", "--out", tmp_path / "out", "--workers", "2")
     assert "SIMULATION" in (tmp_path / "out" / "tables.md").read_text()
     made = read(tmp_path / "matrix.toml")
-    rows = collect(made, tmp_path / "out")
+    rows, remarks = collect(made, tmp_path / "out")
+    assert remarks == {}
     assert [r.condition for r in rows] == [v.name for v in made.condition], done.stderr
     assert len({r.base for r in rows}) == 1, "step 0 is the same for all"
     for row in rows:

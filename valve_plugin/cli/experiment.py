@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from valve_plugin.cli import output, targets
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import Run, UnsafeLocal, Workers, holding, running
-from valve_plugin.errors import ConfigError, InfrastructureError
+from valve_plugin.errors import ConfigError, HorizonError, ValveError
 
 if TYPE_CHECKING:
     from valve_plugin.experiment.results import Row
@@ -55,32 +55,52 @@ def run(
 
     Writes the paper's tables and figures. Every run has a bank and a ledger of its own; rollouts that are provably
     the same (task, context, ordinal, solver) are shared between runs, step 0 among them. Interrupted and started
-    again, it goes on where it stopped. A run that host or provider failed is left for the next time, and the others
-    go on (exit code 3).
+    again, it goes on where it stopped. A file that says something else than what ran in DIR is refused; more seeds,
+    conditions or tasks may come. What stops one run stops no other: the tables say which did not end (exit code 3:
+    host or provider failed; 4: a budget of its settings is used up; 2: it cannot go on like this).
     """
+    from valve_plugin.experiment import bound
     from valve_plugin.experiment.results import collect
     from valve_plugin.experiment.spec import cells, read
-    from valve_plugin.rollouts import mini_config
 
     experiment = read(file)
-    wanted = [c for c in cells(experiment) if not only or c.variant.name in only]
-    if not wanted:
-        raise ConfigError(f"{file}: no condition {only[0]!r}; it has {', '.join(v.name for v in experiment.condition)}")
-    for given in {tuple(c.settings(experiment).get("mini_config", ())) for c in wanted if not tables}:
-        mini_config.require(given)  # not hours later, when the run that names it comes
+    wanted = _wanted(experiment, only, file)
     _require_place(out)
-    out.mkdir(parents=True, exist_ok=True)
-    failed = [] if tables else _run_all(experiment, wanted, out, file.parent, workers or 1, unsafe_local)
-    rows = collect(experiment, out)
-    written = write(experiment, rows, out)
+    bound.require(experiment, cells(experiment), out, file.parent, tables=tables)
+    failed = {} if tables else _run_all(experiment, wanted, out, file.parent, workers, unsafe_local)
+    found = collect(experiment, out)
+    remarks = found.remarks | {path: failure.why for path, failure in failed.items()}
+    written = write(experiment, found.rows, remarks, out)
     if json:
-        output.emit_json({"simulation": experiment.simulate, "failed": failed, "runs": [r._asdict() for r in rows]})
+        runs = [r._asdict() for r in found.rows]
+        output.emit_json(
+            {"simulation": experiment.simulate, "failed": [f"{p}: {f.why}" for p, f in failed.items()],
+             "remarks": remarks, "runs": runs}
+        )  # fmt: skip
     else:
         for path in written:
             output.say(str(path))
+    for place in [p for p in remarks if not failed or p in failed]:
+        output.note(f"valve: {place}: {remarks[place]}", style="yellow")
     if failed:
-        output.note(f"{len(failed)} of {len(wanted)} runs did not end: {failed[0]}; start again to go on with them")
-        raise typer.Exit(output.INFRASTRUCTURE)
+        output.note(f"{len(failed)} of {output.plural(len(wanted), 'run')} did not end; start again to go on with them")
+        raise typer.Exit(min(failure.code for failure in failed.values()))
+
+
+class Failure(NamedTuple):
+    """Why one run did not end, and the exit code that says so; of several runs' codes, the lowest counts."""
+
+    why: str
+    code: int
+
+
+def _wanted(experiment: Experiment, only: Sequence[str], file: Path) -> list[Cell]:
+    from valve_plugin.experiment.spec import cells
+
+    names = [v.name for v in experiment.condition]
+    if unknown := [name for name in only if name not in names]:
+        raise ConfigError(f"{file}: no condition {unknown[0]!r}; it has {', '.join(names)}")
+    return [c for c in cells(experiment) if not only or c.variant.name in only]
 
 
 def _require_place(out: Path) -> None:
@@ -103,15 +123,15 @@ def conditions(json: Json = False) -> None:
         output.table(["CONDITION", "WHAT IT IS"], about.items())
 
 
-def write(experiment: Experiment, rows: Sequence[Row], out: Path) -> list[Path]:
+def write(experiment: Experiment, rows: Sequence[Row], remarks: Mapping[str, str], out: Path) -> list[Path]:
     """Write tables, and figures where matplotlib is installed; return what was written."""
     from valve_plugin.experiment import figures
     from valve_plugin.experiment import tables as page
 
-    if not rows:
-        return []
+    text = page.markdown(rows, experiment.name, simulated=experiment.simulate, remarks=remarks)
     written = [out / name for name in page.OWN]
-    written[0].write_text(page.markdown(rows, experiment.name, simulated=experiment.simulate), encoding="utf-8")
+    out.mkdir(parents=True, exist_ok=True)
+    written[0].write_text(text, encoding="utf-8")
     written[1].write_text(page.comma_separated(rows), encoding="utf-8")
     try:
         return written + figures.draw(rows, out, simulated=experiment.simulate)
@@ -121,21 +141,55 @@ def write(experiment: Experiment, rows: Sequence[Row], out: Path) -> list[Path]:
 
 
 def _run_all(
-    experiment: Experiment, wanted: Sequence[Cell], out: Path, root: Path, workers: int, unsafe_local: bool
-) -> list[str]:
+    experiment: Experiment, wanted: Sequence[Cell], out: Path, root: Path, workers: int | None, unsafe_local: bool
+) -> dict[str, Failure]:
+    """Take every run as far as it goes; what stops one stops no other. Return those that did not end, by folder."""
     from valve_plugin.cli.meter import Meter
     from valve_plugin.experiment.run import run_cell
 
-    failed: list[str] = []
+    _require_usable(experiment, wanted, out, root)
+    failed: dict[str, Failure] = {}
     meter = Meter(len(wanted))
     for cell in wanted:
+        place = cell.path.as_posix()
         try:
             run_cell(experiment, cell, out, root, _starter(unsafe_local), workers)
-            meter.tick(str(cell.path))
-        except InfrastructureError as e:
-            failed.append(f"{cell.path}: {e}")
-            meter.tick(failed[-1], style="red")
+            meter.tick(place)
+        except BrokenPipeError:
+            raise
+        except Exception as e:  # noqa: BLE001 (also of a package that is not ours; the others' hours are not lost)
+            failed[place] = _failure(e)
+            meter.tick(f"{place}: {failed[place].why}", style="red")
     return failed
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, HorizonError):  # its own way out is an option that there is none of here
+        why = (
+            "the gate queries that its horizon declares are used and the stream has not ended; the row of a run with "
+            "a larger horizon in its settings needs another --out, or this run's folder deleted"
+        )
+        return Failure(why, error.exit_code)
+    if isinstance(error, ValveError):
+        return Failure(str(error) or type(error).__name__, error.exit_code)
+    return Failure(f"{type(error).__name__}: {error}", output.INFRASTRUCTURE)
+
+
+def _require_usable(experiment: Experiment, wanted: Sequence[Cell], out: Path, root: Path) -> None:
+    """What a later run needs is asked for now, and not hours later when its turn comes."""
+    from valve_plugin.config import resolve
+    from valve_plugin.experiment import ending
+    from valve_plugin.experiment.run import task_folder
+    from valve_plugin.rollouts import mini_config
+
+    left = [cell for cell in wanted if not ending.done(experiment, cell, out)]
+    for cell in left:
+        settings = resolve(cell.settings(experiment))
+        mini_config.require(settings.mini_config)
+        if cell.condition.require is not None:
+            cell.condition.require(settings, experiment.simulate)
+    for cell in left:
+        task_folder(experiment, cell, out, root)
 
 
 def _starter(unsafe_local: bool) -> Any:

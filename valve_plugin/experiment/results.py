@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from valve_plugin.bank.entries import Entry
 from valve_plugin.bank.evaluated import Interval, Point, differences, gain, path, peak, points, rate
 from valve_plugin.bank.store import BankStore
-from valve_plugin.errors import BankNotFoundError
-from valve_plugin.experiment.run import TIMES, ended, read_times
+from valve_plugin.experiment import ending
 from valve_plugin.experiment.spec import Cell, Experiment, cells
+from valve_plugin.experiment.times import read as times_of
 
 Pair = tuple[float, float]
 
@@ -60,24 +62,34 @@ class Row(NamedTuple):
         return self.hours / self.steps if self.steps else 0.0
 
 
-def collect(experiment: Experiment, out: Path) -> list[Row]:
-    """Return a row for every run that has ended, in the experiment's order."""
-    found = (_row(experiment, cell, out) for cell in cells(experiment))
-    return [row for row in found if row is not None]
+class Found(NamedTuple):
+    """What a folder says about the runs of a file."""
+
+    rows: list[Row]
+    """One for every run that has ended, in the experiment's order."""
+    remarks: dict[str, str]
+    """By a run's folder: why it has no row, or what came after it."""
 
 
-def _row(experiment: Experiment, cell: Cell, out: Path) -> Row | None:
+def collect(experiment: Experiment, out: Path) -> Found:
+    """Return the rows of a folder's runs, and what is to be said about those without one."""
+    rows, remarks = [], {}
+    for cell in cells(experiment):
+        entries, remark = ending.find(experiment, cell, out)
+        if remark:
+            remarks[cell.path.as_posix()] = remark
+        if entries:
+            rows.append(_row(experiment, cell, out, entries))
+    return Found(rows, remarks)
+
+
+def _row(experiment: Experiment, cell: Cell, out: Path, entries: Sequence[Entry]) -> Row:
     bank = out / cell.path / "bank"
-    try:
-        store = BankStore.open(bank)
-    except BankNotFoundError:
-        return None
-    entries = list(store.entries())
+    store = BankStore.open(bank)
     seen = points(entries, experiment.every)
-    if not ended(out / cell.path, store):
-        return None
     first, last, best = seen[0], seen[-1], peak(seen)
-    times = read_times(out / cell.path / TIMES)
+    times, end = times_of(out / cell.path), path(entries)[-1]
+    items = store.at(end.version)
     return Row(
         repository=cell.repository.name,
         model=cell.model.name,
@@ -90,12 +102,12 @@ def _row(experiment: Experiment, cell: Cell, out: Path) -> Row | None:
         peak=_points(rate(best.entry)),
         peak_gain=_points(gain(first.entry, best.entry)),
         drawdown=_points(gain(last.entry, best.entry)),
-        skills=len(store.bank.skills),
-        principles=len(store.bank.principles),
-        steps=path(entries)[-1].step,
-        accepts=store.bank.version,
-        hours=sum(times.get("rollouts", {}).values()) / 3600,
-        wall_hours=times.get("wall_seconds", 0.0) / 3600,
+        skills=len(items.skills),
+        principles=len(items.principles),
+        steps=end.step,
+        accepts=end.version,
+        hours=sum(times.rollouts.values()) / 3600,
+        wall_hours=times.wall_seconds / 3600,
         curve=tuple(_checkpoint(p, store) for p in seen),
         ledger=(bank.relative_to(out) / "ledger.jsonl").as_posix(),
     )

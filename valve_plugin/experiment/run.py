@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -13,21 +12,20 @@ from typing import Any, Protocol
 import pluggy
 from msgspec.structs import replace
 
-from valve_plugin.bank.evaluated import checkpoints, path
-from valve_plugin.bank.files import make_dir, read_limited, write_atomic
+from valve_plugin.bank.evaluated import checkpoints
+from valve_plugin.bank.files import make_dir, write_atomic
 from valve_plugin.bank.paths import local_dir
 from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import decode, pretty
+from valve_plugin.codec import pretty
 from valve_plugin.config import Settings
-from valve_plugin.errors import BankNotFoundError
 from valve_plugin.evolve.evaluate import Evaluation, Frozen
 from valve_plugin.evolve.loop import evolve
 from valve_plugin.evolve.steps import Steps
+from valve_plugin.experiment import bound, ending
 from valve_plugin.experiment.feedback import with_feedback
 from valve_plugin.experiment.spec import Cell, Experiment
-from valve_plugin.hookspecs import hookimpl
+from valve_plugin.experiment.times import Times
 from valve_plugin.records import Task
-from valve_plugin.tasks import folder
 from valve_plugin.tasks import split as splits
 from valve_plugin.tasks.load import TaskSet, load
 
@@ -38,9 +36,6 @@ A rollout's key is all that determines it (task, block, ordinal, solver), so who
 same rollout: step 0 is evaluated once, and conditions see the same attempts for as long as their contexts are the same
 bytes. Within a run no ordinal is used twice, so a run's own rollouts stay independent; between runs they are paired.
 """
-TIMES = "times.json"
-ENDED = "ended.json"
-"""Which ledger line a run ended with: one that is under way has evaluations too, and is in no table."""
 
 
 class Run(Protocol):
@@ -57,7 +52,7 @@ Start = Callable[..., AbstractContextManager[Any]]
 """Sets up a run: (tasks, bank, settings, simulate=, gated=, panel=) -> Run."""
 
 
-def run_cell(experiment: Experiment, cell: Cell, out: Path, root: Path, start: Start, workers: int) -> Path:
+def run_cell(experiment: Experiment, cell: Cell, out: Path, root: Path, start: Start, workers: int | None) -> Path:
     """Take one run to its end: step 0 is evaluated, the stream learned from, then every checkpoint evaluated.
 
     Interrupted and called again it goes on where it was; finished it does nothing but read.
@@ -68,26 +63,34 @@ def run_cell(experiment: Experiment, cell: Cell, out: Path, root: Path, start: S
         out: the experiment's folder.
         root: folder that relative task paths start from.
         start: see `Start`.
-        workers: rollouts at the same time.
+        workers: rollouts at the same time, where not as many as the file says.
     Returns:
         Its bank.
+
+    Raises:
+        ConfigError: the run was made with something else than the file says now.
     """
-    tasks = task_folder(experiment, cell, out, root)
     bank = out / cell.path / "bank"
-    given = {**cell.settings(experiment), "workers": workers}
+    given = cell.settings(experiment) | ({"workers": workers} if workers else {})
     learns = cell.condition.steps is not None or cell.condition.run is not None
+    bound.require(experiment, [cell], out, root, tables=False)
+    if ending.done(experiment, cell, out):
+        return bank
+    ending.reopen(out / cell.path)
+    bound.bind(experiment, cell, out, root)
+    tasks = task_folder(experiment, cell, out, root)
     with start(
         str(tasks), str(bank), given, simulate=experiment.simulate, gated=cell.condition.gated, panel=learns
     ) as run:
         share(bank, out / "shared")  # only now: what lies there before a bank is made is moved away
         evaluate = partial(_evaluate, run, experiment)
         evaluate([Frozen(0)])
-        with _timed(run.manager, out / cell.path / TIMES, run.store):
+        with Times(run.manager, out / cell.path):
             _learn(run, cell, run.stream[: experiment.limit], out)
         evaluate(
             [Frozen(v) for v in dict.fromkeys(c.version for c in checkpoints(run.store.entries(), experiment.every))]
         )
-        write_atomic(out / cell.path / ENDED, pretty({"head": run.store.head}))
+        ending.write(out / cell.path, run.store.head)
     return bank
 
 
@@ -112,9 +115,7 @@ def task_folder(experiment: Experiment, cell: Cell, out: Path, root: Path) -> Pa
     """
     target = out / "tasks" / f"{cell.repository.name}-panel-{cell.panel}"
     if not (target / splits.FILE_NAME).exists():
-        given = root / cell.repository.tasks
-        source = given if given.is_dir() else folder.find(cell.repository.tasks)
-        _place(source, target)
+        _place(bound.source(cell.repository.tasks, root), target)
         found = load(target)
         drawn = splits.draw(
             found.repository.name,
@@ -147,58 +148,3 @@ def share(bank: Path, shared: Path) -> None:
         make_dir(shared / name)
         if not (local / name).exists():
             (local / name).symlink_to((shared / name).resolve(), target_is_directory=True)
-
-
-class Times(AbstractContextManager["Times"]):
-    """Adds up what learning takes, evaluation excluded: seconds of every rollout seen, those shared included."""
-
-    def __init__(self, manager: pluggy.PluginManager, file: Path, store: BankStore) -> None:
-        self._manager, self._file, self._store = manager, file, store
-        self.seen: dict[str, float] = read_times(file).get("rollouts", {})
-        self.wall = read_times(file).get("wall_seconds", 0.0)
-
-    def __enter__(self) -> Times:
-        self._started = time.monotonic()
-        self._watcher = _Watcher(self.seen)
-        self._manager.register(self._watcher)
-        return self
-
-    def __exit__(self, *about: object) -> None:
-        self._manager.unregister(self._watcher)
-        wall = self.wall + time.monotonic() - self._started
-        steps = path(self._store.entries())[-1].step
-        make_dir(self._file.parent)
-        write_atomic(self._file, pretty({"wall_seconds": wall, "steps": steps, "rollouts": self.seen}))
-
-
-_timed = Times
-
-
-class _Watcher:
-    """Sees every rollout of evolution and gate; one that was seen before counts once."""
-
-    def __init__(self, seen: dict[str, float]) -> None:
-        self._seen = seen
-
-    @hookimpl
-    def valve_event(self, name: str, data: Mapping[str, Any]) -> None:
-        """Note one rollout."""
-        if name in ("attempt_finished", "rollout_finished") and data["source"] != "eval":
-            self._seen[f"{data['source']} {data['task_id']} {data['ordinal']} {data['seconds']}"] = data["seconds"]
-
-
-def ended(cell: Path, store: BankStore) -> bool:
-    """Whether the run in this folder came to the end that its ledger is at."""
-    return _noted(cell / ENDED).get("head") == store.head
-
-
-def read_times(file: Path) -> dict[str, Any]:
-    """Return what a run's learning took so far; empty before it was noted."""
-    return _noted(file)
-
-
-def _noted(file: Path) -> dict[str, Any]:
-    try:
-        return decode(read_limited(file, 100_000_000, file.stem), dict[str, Any], where=str(file))
-    except BankNotFoundError:
-        return {}

@@ -26,6 +26,7 @@ from valve_plugin.errors import BankError, InfrastructureError
 from valve_plugin.evolve.steps import ATTEMPTS
 from valve_plugin.experiment.conditions.skillopt import pieces
 from valve_plugin.extract.digest import digest
+from valve_plugin.gate.guard import Guard, finished, limits_of
 from valve_plugin.gate.plan import Cell, panel_tasks
 from valve_plugin.gate.rollout import durable, telemetry
 from valve_plugin.records import Attempt, Context, Task
@@ -143,7 +144,7 @@ class Rollouts:
     """Runs attempts through the journal; an ordinal is never used twice for a task under a document."""
 
     def __init__(self, run: Any) -> None:
-        self._run = run
+        self._run, self._guard = run, Guard(run.manager.hook.valve_attempt, limits_of(run.settings))
         self._used: Counter[tuple[str, str]] = Counter()
 
     def run(self, tasks: Sequence[Task], document: str, phase: str, repeats: int) -> list[Attempt]:
@@ -151,6 +152,7 @@ class Rollouts:
 
         Raises:
             InfrastructureError: one errored; the next try goes on from the journal.
+            BudgetError: a limit of the settings is reached.
         """
         run, context = self._run, context_of(document)
         cells = []
@@ -158,11 +160,11 @@ class Rollouts:
             first = self._used[task.instance_id, context.hash]
             self._used[task.instance_id, context.hash] += repeats
             cells += [Cell(task, context, first + n) for n in range(repeats)]
-        one = partial(durable, run.manager.hook.valve_attempt, run.store.local, run.settings)
+        one = partial(durable, self._guard, run.store.local, run.settings)
         source = "panel" if phase == "eval" else "evolve"
         with LocalExecutor(run.settings.workers) as executor:
             jobs = [executor.submit(partial(one, cell, source)) for cell in cells]
-            attempts = [job.result() for job in jobs]
+            attempts = [attempt for _, attempt in finished(jobs)]
         for attempt in attempts:
             run.manager.hook.valve_event(name="attempt_finished", data=telemetry(attempt))
         lost = [a for a in attempts if a.outcome == "errored"]

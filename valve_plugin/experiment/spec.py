@@ -23,8 +23,19 @@ else:  # pragma: no cover
     import tomli as tomllib
 
 _MAX_BYTES = 1_000_000
-_RESERVED = ("plugins", "seed", "tasks", "bank")
-Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=-]*$", max_length=60)]
+_RESERVED = {
+    "plugins": "its conditions name them",
+    "seed": "write seeds = [0, 1]",
+    "tasks": "a [[repository]] has them",
+    "bank": "every run has its own, in --out",
+    "repo": "a [[repository]] has it",
+    "panel_size": "write panel = 50, for all or in one [[condition]]",
+    "panel_seed": "every panel is drawn with seed 123",
+}
+_OF_THE_GATE = ("rho", "pairing", "confirm", "guard", "horizon", "delta", "early_stop")
+_FOLDERS = ("shared", "tasks")
+"""The experiment's own, in --out beside those of the repositories."""
+Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=-]*$(?!\n)", max_length=60)]
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,16 +146,12 @@ def read(path: Path) -> Experiment:
         experiment = convert(raw, Experiment, where=str(path))
     except RecordError as e:
         raise ConfigError(f"{e}; the page Experiments of the documentation explains the file") from e
-    for group, names in _names(experiment).items():
-        if len(set(names)) < len(names):
-            twice = next(n for n in names if names.count(n) > 1)
-            raise ConfigError(f"{path}: two of its {group} are called {twice!r}; give one a label of its own")
-    if wrong := [v.name for v in experiment.condition if v.panel == 0 and v.condition not in ("base", "ungated")]:
-        raise ConfigError(f'{path}: {wrong[0]} has panel = 0; only `use = "valve"` can do without validation')
+    _check_names(experiment, path)
     layers = [("settings", experiment.settings), *((m.name, m.settings) for m in experiment.model)]
     for name, layer in [*layers, *((v.name, v.settings) for v in experiment.condition)]:
         _check(layer, f"{path}: settings of {name}")
-    list(cells(experiment))
+    for variant in experiment.condition:
+        _check_effect(variant, path)
     return experiment
 
 
@@ -165,13 +172,39 @@ def _arguments(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
 
 def _check(layer: Mapping[str, Any], where: str) -> None:
     if taken := [name for name in _RESERVED if name in layer]:
-        raise ConfigError(f"{where}: {taken[0]} is the experiment's to say; leave it out")
+        raise ConfigError(f"{where}: {taken[0]} is the experiment's to say, not a setting's: {_RESERVED[taken[0]]}")
     resolve(layer, where=where)
 
 
-def _names(experiment: Experiment) -> dict[str, list[str]]:
-    return {
+def _check_effect(variant: Variant, path: Path) -> None:
+    """Refuse what a condition would ignore: its row would claim it."""
+    condition = find(variant.condition)
+    if variant.panel == 0 and variant.condition not in ("base", "ungated"):
+        raise ConfigError(f'{path}: {variant.name} has panel = 0; only `use = "valve"` can do without validation')
+    if condition.gated:
+        return
+    asked = ["feedback"] if variant.feedback else [n for n in _OF_THE_GATE if n in variant.settings]
+    if asked:
+        raise ConfigError(
+            f"{path}: {variant.name} asks for {asked[0]}, which `{variant.condition}` would ignore: it has no verdicts "
+            "of VALVE's gate; leave it out"
+        )
+
+
+def _check_names(experiment: Experiment, path: Path) -> None:
+    """Refuse two of one name, and what would write into one folder or file with another."""
+    groups: dict[str, list[Any]] = {
         "repositories": [r.name for r in experiment.repository],
         "models": [m.name for m in experiment.model],
         "conditions": [v.name for v in experiment.condition],
+        "figures": [f"{r.name}-{m.name}" for r in experiment.repository for m in experiment.model],
     }
+    for group, names in groups.items():
+        if twice := [n for n in names if names.count(n) > 1]:
+            raise ConfigError(f"{path}: two of its {group} are called {twice[0]!r}; give one a label of its own")
+    if twice := [s for s in experiment.seeds if experiment.seeds.count(s) > 1]:
+        raise ConfigError(f"{path}: seeds has {twice[0]} twice, which is one run; give each once")
+    if taken := [r.name for r in experiment.repository if r.name in _FOLDERS]:
+        raise ConfigError(
+            f"{path}: a repository is called {taken[0]!r}, as a folder of the experiment's own is; give it another name"
+        )

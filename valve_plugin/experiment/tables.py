@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from valve_plugin.experiment.results import Pair, Row
 from valve_plugin.report.items import spread
@@ -24,13 +24,25 @@ OWN = {"tables.md": _GAIN, "results.csv": ",".join(_FIRST)}
 Cell = Callable[[Sequence[Row]], str]
 
 
-def markdown(rows: Sequence[Row], title: str, *, simulated: bool) -> str:
-    """Return all tables as one page."""
+def markdown(rows: Sequence[Row], title: str, *, simulated: bool, remarks: Mapping[str, str] = {}) -> str:
+    """Return all tables as one page.
+
+    Args:
+        rows: of the runs that ended.
+        title: of the page.
+        simulated: the solver is scripted, and the page says so.
+        remarks: by a run's folder, why it has no row, or what is to be known about it.
+    """
     parts = [f"# {title}", *([SIMULATED] if simulated else [])]
     for repository, model in dict.fromkeys((r.repository, r.model) for r in rows):
         here = [r for r in rows if (r.repository, r.model) == (repository, model)]
         parts += [f"## {repository}, {model}", _grid(_HEAD, _by_condition(here))]
         parts += [*_seeds(here), "### Where each number is", _grid(_WHERE, _lines(here))]
+    if remarks:
+        parts += [
+            "## Runs without a row, or with a remark",
+            "\n".join(f"- `{p}`: {_line(r)}" for p, r in remarks.items()),
+        ]
     parts.append(
         f"{_GAIN}; its interval is the mean paired difference plus or minus "
         "1.96 standard errors over holdout tasks, too narrow for few. Peak is selected on this holdout, so it is no "
@@ -114,6 +126,11 @@ def _lines(rows: Sequence[Row]) -> list[list[str]]:
         ]
         for r in rows
     ]
+
+
+def _line(text: str) -> str:
+    """A remark may quote what a package or a host said: it stays text."""
+    return " ".join(text.split()).replace("<", "&lt;").replace("[", r"\[").replace("`", "'")
 
 
 def _mean(pairs: Sequence[Pair], *, sign: bool = False) -> str:

@@ -54,6 +54,7 @@ def telemetry(attempt: Attempt) -> dict[str, object]:
     return {
         "task_id": attempt.task_id,
         "ordinal": attempt.ordinal,
+        "context_hash": attempt.context_hash,
         "source": attempt.source,
         "outcome": attempt.outcome,
         "reason": attempt.reason,

@@ -77,7 +77,7 @@ class Parameters(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Lesson(_Strict, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One text the extractor may propose. `${function}` and `$file` are filled in from the task."""
 
-    name: Annotated[str, Meta(pattern=r"^[a-z_${}]+$")]
+    name: Annotated[str, Meta(pattern=r"^[a-z_${}]+$(?!\n)")]
     kind: Kind
     quality: Quality
     about: BugClass | Literal["any"] = "any"

@@ -32,20 +32,24 @@ FILE_NAME = "repository.toml"
 BASE_REF = "refs/valve/base"
 _MAX_BYTES = 1_000_000
 
-RelativePath = Annotated[str, Meta(min_length=1, max_length=300, pattern=r"^(\.|[A-Za-z0-9_][A-Za-z0-9_./-]*)$")]
+RelativePath = Annotated[str, Meta(min_length=1, max_length=300, pattern=r"^(\.|[A-Za-z0-9_][A-Za-z0-9_./-]*)$(?!\n)")]
 
 
 class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `repository.toml` says."""
 
-    name: Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?$")]
+    name: Annotated[
+        str, Meta(max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?$(?!\n)")
+    ]
     """What the rows call it in `repo`, usually owner/name."""
-    source: Annotated[str, Meta(pattern=r"^(pypi:[A-Za-z0-9][A-Za-z0-9_.-]*==[A-Za-z0-9_.!+-]+|path:.+|image:\S+)$")]
+    source: Annotated[
+        str, Meta(pattern=r"^(pypi:[A-Za-z0-9][A-Za-z0-9_.-]*==[A-Za-z0-9_.!+-]+|path:.+|image:\S+)$(?!\n)")
+    ]
     """`pypi:NAME==VERSION` (its source archive), `path:DIRECTORY`, relative to repository.toml, or `image:NAME` (the
     /testbed of a container image, which is then also where tests run)."""
-    sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")] = ""
+    sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$(?!\n)")] = ""
     """Of the source archive; empty: not checked."""
-    python: Annotated[str, Meta(pattern=r"^(3\.\d+(-3\.\d+)?)?$")] = ""
+    python: Annotated[str, Meta(pattern=r"^(3\.\d+(-3\.\d+)?)?$(?!\n)")] = ""
     """Versions the requirements install on, like `3.10-3.13`; empty: any."""
     requirements: tuple[Annotated[str, Meta(min_length=1, pattern=r"^[^-\s]")], ...] = ()
     """What the tests need, pinned; the repository itself is never installed, it is put on the import path."""

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
 from valve_plugin.evolve.steps import Steps
 
@@ -39,6 +40,8 @@ class Condition(NamedTuple):
     """Whether a panel and a horizon are fixed first."""
     run: Callable[..., None] | None = None
     """A learner that is not VALVE's loop: called with the run, its stream and the folder of its own files."""
+    require: Callable[[Settings, bool], None] | None = None
+    """Refuses, before anything runs, settings it cannot use or a missing package: (settings, simulate)."""
 
 
 def find(name: str) -> Condition:

@@ -84,7 +84,7 @@ def train(run: Any, stream: Sequence[Task], folder: Path) -> None:
     """
     out, ended = folder / "skillopt", folder / "skillopt.ended.json"
     if not ended.exists():
-        require()
+        require(run.settings, False)
         from valve_plugin.experiment import skillopt_adapter
 
         shutil.rmtree(out, ignore_errors=True)
@@ -95,11 +95,11 @@ def train(run: Any, stream: Sequence[Task], folder: Path) -> None:
     record(run.store, json.loads(ended.read_text(encoding="utf-8")))
 
 
-def require() -> None:
-    """Refuse to run without the package.
+def require(settings: Settings, simulate: bool) -> None:
+    """Refuse to run without the package, or with a model that it does not reach.
 
     Raises:
-        ConfigError: it is missing, or in another version.
+        ConfigError: it is missing, or in another version, or the model is behind no endpoint it could use.
     """
     try:
         found = version("skillopt")
@@ -107,6 +107,8 @@ def require() -> None:
         found = "none"
     if found != VERSION:
         raise ConfigError(f"skillopt=={VERSION} is needed, installed is {found}: pip install 'valve-plugin[skillopt]'")
+    if not simulate:
+        model_of(settings)
 
 
 def _panel(run: Any) -> Sequence[Any]:
@@ -161,4 +163,5 @@ CONDITION = Condition(
     hooks="valve_plugin.experiment.conditions.document:Whole",
     gated=False,
     run=train,
+    require=require,
 )
