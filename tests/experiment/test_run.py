@@ -244,7 +244,7 @@ def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, 
     (out / "calc" / "default" / "base" / "seed-1" / ending.FILE).unlink()
     rows, remarks = collect(made, out)
     assert [r.condition for r in rows] == ["no-panel"], "what has not ended is no result"
-    assert remarks == {"calc/default/base/seed-1": "begun and not ended"}
+    assert remarks["calc/default/base/seed-1"] == "begun and not ended"
 
 
 def _what_comes_after_the_run_takes_nothing_away(made, out, root, start):
@@ -279,7 +279,7 @@ def test_panel_sizes_share_holdout_and_stream_and_the_smaller_is_part_of_the_lar
 
 def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch):  # noqa: F811
     """A budget, a horizon: the tables are written, and say which runs are missing and why."""
-    experiment(tmp_path, calc)
+    experiment(tmp_path, calc, "base")
     limits = {"poor": "max_rollouts = 1", "short": "horizon = 1"}
     file = tmp_path / "matrix.toml"
     file.write_text(
@@ -292,7 +292,7 @@ def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch): 
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 2, done.output
     page = (tmp_path / "out" / "tables.md").read_text()
-    assert re.search(r"^\| base \| [\d.]+ \(", page, re.MULTILINE)
+    assert re.search(r"^\| base \| [\d.]+ \(", page, re.MULTILINE), done.output
     assert "- `calc/default/poor/seed-1`: the budget of" in page
     assert "- `calc/default/short/seed-1`: the gate queries that its horizon declares are used" in page
     assert "--new-epoch" not in done.output

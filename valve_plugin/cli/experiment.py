@@ -178,9 +178,10 @@ def _failure(error: Exception) -> Failure:
 def _require_usable(experiment: Experiment, wanted: Sequence[Cell], out: Path, root: Path) -> None:
     """What a later run needs is asked for now, and not hours later when its turn comes."""
     from valve_plugin.config import resolve
-    from valve_plugin.experiment import ending
-    from valve_plugin.experiment.run import task_folder
+    from valve_plugin.experiment import bound, ending
+    from valve_plugin.experiment.run import draw
     from valve_plugin.rollouts import mini_config
+    from valve_plugin.tasks.load import load
 
     left = [cell for cell in wanted if not ending.done(experiment, cell, out)]
     for cell in left:
@@ -188,8 +189,8 @@ def _require_usable(experiment: Experiment, wanted: Sequence[Cell], out: Path, r
         mini_config.require(settings.mini_config)
         if cell.condition.require is not None:
             cell.condition.require(settings, experiment.simulate)
-    for cell in left:
-        task_folder(experiment, cell, out, root)
+    for tasks in {cell.repository.tasks for cell in left}:
+        draw(experiment, load(bound.source(tasks, root)))
 
 
 def _starter(unsafe_local: bool) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from valve_plugin.experiment.results import Row
 from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, new, write
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 LABEL = "SIMULATION of the solver"
-_SHAPES, _LINES, _COLOURS = "os^DvPX*<>", ("-", "--", ":", "-."), (ACCENT, SECOND, INK)
-"""Of different lengths, so that conditions differ by shape and line, not by colour alone."""
+_COLUMNS = 5
+"""Small panels side by side: lines of seventeen conditions on one another tell nobody anything."""
 
 
 def draw(rows: Sequence[Row], out: Path, *, simulated: bool) -> list[Path]:
@@ -40,36 +40,37 @@ def draw(rows: Sequence[Row], out: Path, *, simulated: bool) -> list[Path]:
 
 
 def _curves(rows: Sequence[Row]) -> Figure:
-    """Rate and bank size over evolution steps, one line per condition of the first seed."""
+    """Rate over evolution steps, a small panel for each condition of the first seed; the bank's size at each point."""
     first = [r for r in rows if r.seed == rows[0].seed]
     caption = (
-        f"Above: resolved rate of frozen bank versions on {counted(len(rows[0].each), 'holdout task')} that nothing "
-        f"was learned from or judged on, seed {rows[0].seed}; a vertical bar is what errored rollouts leave unknown. "
-        "Below: items in the bank then. Conditions differ by shape and line."
+        f"Resolved rate of frozen bank versions on {counted(len(rows[0].each), 'holdout task')} that nothing was "
+        f"learned from or judged on, seed {rows[0].seed}; a vertical bar is what errored rollouts leave unknown. "
+        "Beside a point: items in the bank then. Dotted: step 0. A step is a mixed task that was learned from; in "
+        "all-tasks, any task."
     )
     return Figure("curves", "Rate and bank size over evolution steps", caption, lambda: _draw_curves(first))
 
 
 def _draw_curves(rows: Sequence[Row]) -> Canvas:
-    canvas, (above, below) = new(6.4, nrows=2, sharex=True, height_ratios=[2, 1])
-    for number, row in enumerate(rows):
-        style: dict[str, Any] = {
-            "color": _COLOURS[number % len(_COLOURS)],
-            "linestyle": _LINES[number % len(_LINES)],
-            "marker": _SHAPES[number % len(_SHAPES)],
-            "markersize": 6,
-            "fillstyle": "none",
-        }
+    columns = min(len(rows), _COLUMNS)
+    lines = -(-len(rows) // columns)
+    canvas, grid = new(1.0 + 1.5 * lines, nrows=lines, ncols=columns, sharex=True, sharey=True, squeeze=False)
+    for axes, row in zip(grid.flat, rows, strict=False):
         steps = [c.step for c in row.curve]
-        above.plot(steps, [c.rate[0] for c in row.curve], label=row.condition, **style)
-        above.vlines(steps, *zip(*(c.rate for c in row.curve), strict=True), color=WARN, linewidth=1)
-        below.plot(steps, [c.items for c in row.curve], **style)
-    above.set_ylabel("resolved on the holdout, %")
-    below.set_ylabel("items")
-    below.set_xlabel("mixed tasks learned from")
-    for axis in (below.xaxis, below.yaxis):
-        axis.get_major_locator().set_params(integer=True)
-    above.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8, ncols=5)
+        axes.axhline(row.base[0], linestyle=":", color=SOFT, linewidth=1.2)
+        axes.plot(steps, [c.rate[0] for c in row.curve], color=ACCENT, marker="o", markersize=4)
+        axes.vlines(steps, *zip(*(c.rate for c in row.curve), strict=True), color=WARN, linewidth=1)
+        for c in row.curve:
+            axes.annotate(str(c.items), (c.step, c.rate[0]), xytext=(0, 5), textcoords="offset points",
+                          ha="center", fontsize=7, color=SECOND)  # fmt: skip
+        axes.set_title(row.condition, fontsize=9)
+        axes.margins(0.12, 0.2)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    for axes in list(grid.flat)[len(rows) :]:
+        axes.set_visible(False)
+    canvas.supylabel("resolved on the holdout, %", fontsize=9)
+    for axes in grid[-1]:
+        axes.set_xlabel("evolution steps", fontsize=9)
     return canvas
 
 

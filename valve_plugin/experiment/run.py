@@ -116,17 +116,25 @@ def task_folder(experiment: Experiment, cell: Cell, out: Path, root: Path) -> Pa
     target = out / "tasks" / f"{cell.repository.name}-panel-{cell.panel}"
     if not (target / splits.FILE_NAME).exists():
         _place(bound.source(cell.repository.tasks, root), target)
-        found = load(target)
-        drawn = splits.draw(
-            found.repository.name,
-            found.tasks,
-            holdout=experiment.holdout,
-            holdout_seed=experiment.holdout_seed,
-            panel=experiment.reserve,
-        )
+        drawn = draw(experiment, load(target))
         fewer = replace(drawn.panel, tasks=drawn.panel.tasks[: cell.panel])
         write_atomic(target / splits.FILE_NAME, pretty(replace(drawn, panel=fewer)))
     return target
+
+
+def draw(experiment: Experiment, taskset: TaskSet) -> splits.Split:
+    """Return the split for the largest panel. Pure.
+
+    Raises:
+        TaskError: too few tasks.
+    """
+    return splits.draw(
+        taskset.repository.name,
+        taskset.tasks,
+        holdout=experiment.holdout,
+        holdout_seed=experiment.holdout_seed,
+        panel=experiment.reserve,
+    )
 
 
 def _place(source: Path, target: Path) -> None:

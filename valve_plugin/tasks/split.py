@@ -60,8 +60,8 @@ def draw(
     if len(tasks) < holdout + panel + 1:
         raise TaskError(
             f"{repo}: {len(tasks)} tasks, expected at least {holdout + panel + 1} (holdout {holdout}, panel {panel}, "
-            f"and 1 to learn from); make {holdout + panel + 1 - len(tasks)} more tasks, or give smaller --holdout and "
-            "--panel"
+            f"and 1 to learn from); make {holdout + panel + 1 - len(tasks)} more tasks, or give a smaller holdout and "
+            "panel"
         )
     first, rest = _sample(tasks, holdout, holdout_seed, "holdout")
     second, stream = _sample(rest, panel, panel_seed, "panel")
@@ -115,7 +115,7 @@ def check(split: Split, repo: str, tasks: Sequence[Task], where: Path) -> None:
 def _sample(tasks: Sequence[Task], size: int, seed: int, what: str) -> tuple[list[Task], list[Task]]:
     """Return (drawn, what is left without the same bugs)."""
     if size > len(tasks):
-        raise TaskError(f"{what}: {size} tasks wanted, {len(tasks)} are left; give a smaller --{what}")
+        raise TaskError(f"{what}: {size} tasks wanted, {len(tasks)} are left; give a smaller {what}")
     drawn = random.Random(seed).sample(list(tasks), size)  # noqa: S311 (a sample, no secret)
     ids = {task.instance_id for task in drawn}
     bugs = {_bug(task) for task in drawn}
