@@ -21,7 +21,8 @@ def command(settings: Settings) -> str:
 
     if os.path.basename(sys.argv[0]) not in ("valve", "__main__.py"):  # somebody else's program
         return ""
-    return Redactor.of(os.environ, config=settings.model_kwargs)(shlex.join(["valve", *sys.argv[1:]]))
+    typed = [word for word in sys.argv[1:] if word != "--new-epoch"]  # it is open by now, and again would be another
+    return Redactor.of(os.environ, config=settings.model_kwargs)(shlex.join(["valve", *typed]))
 
 
 @contextmanager
