@@ -114,7 +114,7 @@ def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whol
     down.write_text(f"panel {lost.task_id[-2:]} {lost.ordinal} {lost.context_hash[:8]}\n")
     paused = evolve(tmp_path / "bank", check=False, TOY_DOWN=str(down))
     assert paused.returncode == 3
-    assert "hangs on 1 errored rollouts" in paused.stderr
+    assert "hangs on 1 errored rollout;" in paused.stderr
     store = BankStore.open(tmp_path / "bank")
     opened = verdicts(store)[-1]
     assert opened.decision == "indecisive"
