@@ -47,7 +47,7 @@ def test_what_is_lost_in_it_counts_as_both_values_and_is_all_that_runs_again(evo
     down.write_text(f"panel {lost.task_id[-2:]} {lost.ordinal} {lost.context_hash[:8]}\n")
     paused = evolve(tmp_path / "bank", *CONFIRM, "--workers", "3", check=False, TOY_DOWN=str(down))
     assert paused.returncode == 3
-    assert "hangs on 1 errored rollouts" in paused.stderr
+    assert "hangs on 1 errored rollout;" in paused.stderr
     opened = verdicts(tmp_path / "bank")[-1]
     assert (opened.decision, opened.unknown) == ("indecisive", 0)
     assert [o.outcome for o in opened.confirming].count("errored") == 1
