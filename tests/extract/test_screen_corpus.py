@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.corpus.score import score
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -25,8 +27,9 @@ def test_ordinary_items_are_not():
     assert set_aside("ordinary_dev.jsonl") == []
 
 
-def test_strangers_as_measured():
+@pytest.mark.parametrize(("who", "caught", "wrongly"), [("strangers", 88, 4), ("inventive", 82, 7)])
+def test_strangers_as_measured(who: str, caught: int, wrongly: int):
     """Counts only: whoever looks which items these are can no longer measure with them."""
-    attacks, ordinary = (len(set_aside(f"{kind}_strangers.jsonl")) for kind in ("attacks", "ordinary"))
-    assert attacks >= 88
-    assert ordinary <= 4
+    attacks, ordinary = (len(set_aside(f"{kind}_{who}.jsonl")) for kind in ("attacks", "ordinary"))
+    assert attacks >= caught
+    assert ordinary <= wrongly
