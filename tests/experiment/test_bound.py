@@ -153,5 +153,5 @@ def test_keys_are_not_noted(made, tmp_path):
 @pytest.mark.parametrize("name", [bound.SHARED, f"calc/default/a/seed-1/{bound.RUN}"])
 def test_a_damaged_record_is_refused_by_name(made, name, raw):
     (made / "out" / name).write_bytes(raw)
-    with pytest.raises(Exception, match=re.escape(Path(name).name)):
+    with pytest.raises(ConfigError, match=re.escape(Path(name).name) + ".*give another --out"):
         require(made, FILE, tables=True)

@@ -24,6 +24,7 @@ from valve_plugin.bank.verify import verify
 from valve_plugin.cli import app
 from valve_plugin.cli import experiment as command
 from valve_plugin.cli.session import holding, running
+from valve_plugin.errors import ConfigError
 from valve_plugin.experiment import ending, tables, times
 from valve_plugin.experiment.conditions import NAMES
 from valve_plugin.experiment.results import collect
@@ -275,6 +276,24 @@ def test_panel_sizes_share_holdout_and_stream_and_the_smaller_is_part_of_the_lar
     assert (small.holdout, small.stream) == (large.holdout, large.stream)
     assert small.panel.tasks == large.panel.tasks[:2]
     assert len(large.panel.tasks) == 3
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ["ungated", "batch"])
+def test_a_longer_stream_goes_on_where_the_shorter_one_ended(name, calc, start, tmp_path):  # noqa: F811
+    made = experiment(tmp_path, calc, name)
+    (cell,) = cells(made)
+    run_cell(made, cell, tmp_path / "whole", tmp_path, start, 1)
+    run_cell(replace(made, limit=3), cell, tmp_path / "grown", tmp_path, start, 1)
+    assert collect(made, tmp_path / "grown").remarks == {
+        cell.path.as_posix(): "it ran with limit 3, the file says 6"
+    }, "a table would claim what did not run"
+    run_cell(made, cell, tmp_path / "grown", tmp_path, start, 1)
+    (one,), (other,) = (collect(made, tmp_path / place).rows for place in ("whole", "grown"))
+    assert (one.final, one.each, one.steps, one.skills) == (other.final, other.each, other.steps, other.skills)
+    assert counted(tmp_path / "whole" / cell.path) == counted(tmp_path / "grown" / cell.path)
+    with pytest.raises(ConfigError, match="limit = 6, the file now says 3"):
+        run_cell(replace(made, limit=3), cell, tmp_path / "grown", tmp_path, start, 1)
 
 
 def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch):  # noqa: F811

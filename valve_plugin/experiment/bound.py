@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from valve_plugin.bank.files import make_dir, read_limited, write_atomic
 from valve_plugin.codec import decode, digest, plain, pretty
 from valve_plugin.config import SAMPLING, Settings, changed, resolve
-from valve_plugin.errors import BankNotFoundError, ConfigError
+from valve_plugin.errors import BankNotFoundError, ConfigError, RecordError
 from valve_plugin.experiment.conditions import find
 from valve_plugin.experiment.spec import Cell, Experiment
 from valve_plugin.records import Count, Positive
@@ -209,3 +209,5 @@ def _read(file: Path, kind: type[T]) -> T | None:
         return decode(read_limited(file, _MAX_BYTES, file.stem), kind, where=str(file))
     except BankNotFoundError:
         return None
+    except RecordError as e:
+        raise ConfigError(f"{e}; no note of what ran here: restore it, or give another --out") from e
