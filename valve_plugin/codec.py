@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,6 +14,9 @@ from valve_plugin.errors import RecordError
 T = TypeVar("T")
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_making = Lock()
+os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release)
 
 
 def canonical(value: Any) -> bytes:
@@ -55,17 +60,31 @@ def decode(data: bytes | str, type_: type[T], *, where: str) -> T:
         RecordError: with `where` and the path inside the document.
     """
     try:
-        return msgspec.json.decode(data, type=type_, strict=True)
+        return _decoder(type_).decode(data)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
         raise RecordError(f"{where}: {e or type(e).__name__}") from e
 
 
 def convert(value: Any, type_: type[T], *, where: str) -> T:
     """Turn plain Python data (from TOML, YAML, a data set) into `type_`, as strictly as `decode`."""
+    _decoder(type_)
     try:
         return msgspec.convert(value, type_, strict=True)
     except (msgspec.MsgspecError, RecursionError) as e:
         raise RecordError(f"{where}: {e}") from e
+
+
+def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    """Return the type's decoder, made by one thread alone.
+
+    msgspec learns a record's fields when it first needs them; where two threads need them at once it reads what the
+    other has not written yet, and the process is gone (seen with 0.22).
+    """
+    found = _decoders.get(type_)
+    if found is None:
+        with _making:
+            found = _decoders.setdefault(type_, msgspec.json.Decoder(type_, strict=True))
+    return found
 
 
 def plain(value: Any) -> Any:

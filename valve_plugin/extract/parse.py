@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from valve_plugin import schemas
-from valve_plugin.codec import decode
+from valve_plugin.codec import convert, decode
 from valve_plugin.errors import ModelOutputError, RecordError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def parse(answer: str, schema: str = "extraction") -> Extraction:
 
     Source: app:impl-extract ("malformed outputs produce an empty proposal").
     """
-    return msgspec.convert(answered_json(answer, schema), Extraction)
+    return convert(answered_json(answer, schema), Extraction, where="the answer")
 
 
 def answered_json(answer: str, schema: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from valve_plugin.codec import convert
 from valve_plugin.config import Settings
 from valve_plugin.errors import ModelOutputError
 from valve_plugin.evolve.steps import Steps
@@ -167,9 +168,10 @@ class Hooks(Whole):
         user = _user(STYLE, bank, issue, attempts, trajectories)
         messages = [{"role": "system", "content": prompt("system", PROMPTS).strip()}, {"role": "user", "content": user}]
         try:
-            answer = msgspec.convert(answered_json(ask(settings, empty.model, messages, SCHEMA), SCHEMA), Answer)
+            said = answered_json(ask(settings, empty.model, messages, SCHEMA), SCHEMA)
         except ModelOutputError as e:
             return replace(empty, reason=str(e))
+        answer = convert(said, Answer, where="the answer")
         edits: list[tuple[Kind, Edit]] = [("principle", e) for e in answer.principles]
         edits += [("skill", e) for e in answer.skills]
         return _proposal(empty, edited(bank, edits), attempts, answer.issue_summary, settings)

@@ -22,6 +22,7 @@ import msgspec
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Proposed, Taken
 from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import convert
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
 from valve_plugin.evolve.group import note
@@ -124,7 +125,7 @@ def record(store: BankStore, kept: Sequence[Mapping[str, Any]]) -> None:
     """
     known = sum(isinstance(e, Proposed) for e in store.entries())
     for number, step in enumerate(kept):
-        attempts = [msgspec.convert(a, Attempt) for a in step["attempts"]]
+        attempts = [convert(a, Attempt, where="the attempts that were kept") for a in step["attempts"]]
         proposal = _proposal(store, step, attempts)
         if number >= known:
             store.append(Proposed(proposal=proposal, attempts=tuple(map(note, attempts))))
