@@ -226,9 +226,9 @@ def test_rollouts_that_were_under_way_are_not_called_saved(tmp_path: Path, data_
     run = run_facts(store, words)
     assert [g.beyond for g in run.gates if g.decision == "reject"][:1] == [2]
     html = page([run], {})
-    assert f"{verdict.ran} of 6, 2 more under way" in html
+    assert f"{verdict.ran} of 6, 2 more ran on when the verdict was certain" in html
     assert f"{6 - verdict.ran - 2} (" in html
-    assert "2 more were under way by then" in html
+    assert "2 more ran on when the verdict was certain" in html
 
 
 def test_the_page_says_what_use_and_support_count(run: Run) -> None:
@@ -260,7 +260,8 @@ def test_an_empty_bank_has_a_page(tmp_path: Path, data_dir: Path) -> None:
 
 def test_answers_claim_what_was_measured(run: Run) -> None:
     better, much, sure, cost = overview(run)
-    assert (better.answer, much.answer, cost.answer) == ("Yes, on its panel", "+33.3 points", "Unknown here")
+    assert better.answer == "Higher on its own panel, not tested elsewhere"
+    assert (much.answer, cost.answer) == ("+33.3 points", "Unknown here")
     assert "In-sample" in much.why
     assert "vacuous" in sure.why or "certified" in sure.why
 
@@ -374,7 +375,7 @@ def test_one_of_anything_is_said_as_one(tmp_path: Path, data_dir: Path) -> None:
     run = run_facts(maker.store, words)
     run = msgspec.structs.replace(run, spent=tuple(msgspec.structs.replace(s, rollouts=1) for s in run.spent))
     text = re.sub(r"<style>.*?</style>|<script.*?</script>|<pre>.*?</pre>|<[^>]*>", " ", page([run], {}), flags=re.S)
-    assert "Epoch 1: 1 accept of at most" in text
+    assert "Epoch 1: 1 accept so far, of at most" in text
     assert re.findall(rf"\b1 (?:\w+ )?(?:{_NOUNS})\b[^.]{{0,30}}", text) == []
 
 

@@ -202,6 +202,6 @@ def _local(found: Measured) -> Iterator[Assumption]:
             most = convergence.localized_cap(epoch.panel.rho, unstable)
             fine = None if len(epoch.accepts) <= most else False
             why = (
-                f"epoch {epoch.opened.epoch}, lower cap on accepts only: gains stay on tasks with mixed first rollouts"
+                f"epoch {epoch.opened.epoch}, second cap on accepts only: gains stay on tasks with mixed first rollouts"
             )
             yield assumption("gains local", fine, why)

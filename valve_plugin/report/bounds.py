@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 from valve_plugin.records import Record
 from valve_plugin.theory import certificates
+from valve_plugin.theory.bennett import smallest_n
+
+if TYPE_CHECKING:
+    from valve_plugin.report.certify import Move
 
 
 class Bound(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,6 +37,25 @@ def of_drawdown(measured: float, tasks: int, delta: float, variance: float, bank
     """Return the ceiling over a measured holdout drawdown."""
     found = certificates.drawdown(measured, tasks, delta, variance, banks)
     return _bound(found, measured, tasks, delta, variance, banks)
+
+
+def sizes(found: Bound | Move) -> str:
+    """Return, for a gain that certifies nothing, how many tasks would: all else as it was measured.
+
+    Source: app:sizing-proof, with M = 2 for a statement at all and M = 1 for no loss (rem:range).
+    """
+    if isinstance(found, Bound):
+        measured, log_term = found.measured, math.log(1 / found.delta)
+    else:
+        measured, log_term = found.panel_gain, found.log_term
+    if measured <= 0:
+        return "No number of tasks certifies a gain that was not measured."
+    no_loss = smallest_n(measured, log_term, found.variance)
+    speaks = min(no_loss, smallest_n(1 + measured, log_term, found.variance, 2.0))
+    return (
+        f"The same gain on {speaks:,} tasks would say something, and on {no_loss:,} exclude a loss "
+        f"(variance {found.variance:.3f})."
+    )
 
 
 def _bound(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from valve_plugin.report.overview import duration
+from valve_plugin.report.paired import order, panel_tasks, seed
 from valve_plugin.report.run import Run, total
 from valve_plugin.report.words import counted
 
@@ -15,7 +16,10 @@ def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
         "repository": [r.repo for r in runs],
         "models": [", ".join(r.models) or "-" for r in runs],
         "panel": [f"{p.tasks} x {p.rollouts}, margin {p.rho}" if (p := r.panel) else "-" for r in runs],
+        "panel tasks": [panel_tasks(r, runs[0]) for r in runs],
+        "panel seed": [seed(r) for r in runs],
         "stream tasks": [str(len(r.stream)) for r in runs],
+        "stream order": [order(r, runs[0]) for r in runs],
         "resolved in the stream": [_resolved(r) for r in runs],
         "accepts of gates": [
             f"{sum(g.decision == 'accept' for g in r.gates)} of {len(r.gates)}" if r.gated else "no gate" for r in runs

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from valve_plugin.report.bounds import sizes
+from valve_plugin.report.measured_tasks import moved
 from valve_plugin.report.run import APART, Checkpoint, Run, total
 from valve_plugin.report.words import counted
 
@@ -68,7 +70,7 @@ def _better(run: Run) -> Answer:
     safe = [m for m in run.certificate.moves if not m.vacuous and m.floor >= 0]
     why = f"{len(accepted)} of {counted(len(run.gates), 'proposal')} gained enough on the panel to be accepted."
     if len(safe) < len(accepted):
-        return Answer(question, "Yes, on its panel", why, "open")
+        return Answer(question, "Higher on its own panel, not tested elsewhere", why, "open")
     return Answer(question, "Yes, certified", why, "yes")
 
 
@@ -120,9 +122,8 @@ def _better_held_out(question: str, run: Run) -> Answer:
     gain = run.certificate.gain
     if gain and not gain.vacuous and gain.value > 0:
         return Answer(question, "Yes, on the holdout", _about(last), "yes")
-    return Answer(
-        question, "Higher on the holdout, not certain", f"{_about(last)} Chance alone may explain it.", "open"
-    )
+    why = " ".join(filter(None, [_about(last), moved(run), "The certificate cannot exclude chance."]))
+    return Answer(question, "Higher on the holdout, not certain", why, "open")
 
 
 def _about(last: Checkpoint) -> str:
@@ -155,8 +156,8 @@ def _how_sure(run: Run) -> Answer:
         return Answer(
             question,
             "Not at all: too few tasks",
-            f"{vacuous} vacuous: a panel this small says nothing about other tasks. "
-            f"What would do: valve plan. {_unread_holdout(run)}{rests}",
+            f"{vacuous} vacuous (floor -100 points): {counted(moves[0].tasks, 'panel task')} cannot speak for others. "
+            f"{sizes(moves[-1])} {_unread_holdout(run)}{rests}",
         )
     worst = min(speaking, key=lambda m: m.floor)
     return Answer(
@@ -178,7 +179,7 @@ def _how_sure_held_out(question: str, run: Run) -> Answer:
         return Answer(question, "Unknown", f"No certificate on the holdout: {run.certificate.unevaluated}.")
     if gain.vacuous:
         few = f"The holdout's certificate is vacuous: {counted(gain.tasks, 'task')} cannot speak for others."
-        return Answer(question, "Not at all: too few tasks", f"{few} What would do: valve plan.")
+        return Answer(question, "Not at all: too few tasks", f"{few} {sizes(gain)}")
     said = f"At least {points(gain.value)}, with probability {1 - gain.delta:.4g}"
     room = "" if gain.value > 0 else " A floor below 0 excludes no loss up to it; it measures none."
     return Answer(question, said, f"The gain certified on the holdout; what it rests on is below.{room}")

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin import __version__
 from valve_plugin.errors import ConfigError
+from valve_plugin.report.bounds import sizes
+from valve_plugin.report.certify import Cap
 from valve_plugin.report.compare import compared
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import heat, short
+from valve_plugin.report.measured_tasks import again, tables
 from valve_plugin.report.overview import duration, overview, points, simulation
+from valve_plugin.report.paired import conclusion
 from valve_plugin.report.provenance import ranges
 from valve_plugin.report.run import APART, Proposed, Run, total
 from valve_plugin.report.style import inline
@@ -69,6 +73,7 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
         types=sorted({line.type for run in runs for line in run.ledger}),
         broken=sum(part["broken"] for part in parts),
         compared=compared(runs) if len(runs) > 1 else [],
+        conclusion=conclusion(*runs) if len(runs) > 1 else "",
         attempts=_json(attempts),
         version=__version__,
     )  # fmt: skip
@@ -87,8 +92,14 @@ def gated(run: Run) -> Gated:
     ran, of, kept, beyond = (sum(getattr(g, name) for g in run.gates) for name in ("ran", "total", "kept", "beyond"))
     saved = of - ran - kept - beyond
     said = f"{saved} ({saved / of:.0%}) not needed: the verdict was certain" if of and saved else ""
-    more = f"{beyond} more were under way by then" if beyond else ""
+    more = f"{beyond} more ran on when the verdict was certain" if beyond else ""
     return Gated(ran, of, "; ".join(filter(None, [f"{kept} kept from before" if kept else "", said, more])))
+
+
+def fitting(run: Run, cap: Cap) -> int:
+    """Return how many gains of a margin's whole rollouts fit between an epoch's first score and 100 %."""
+    margins = [g.margin for g in run.gates if g.epoch == cap.epoch]
+    return int((1 - cap.start) / margins[0] + 1e-9) if margins else cap.most
 
 
 def originals(items: Sequence[Proposed]) -> dict[int, Proposed]:
@@ -133,6 +144,9 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "originals": originals(run.items),
         "linked": [" ".join(r.attempt for r in p.rollouts if r.attempt) for p in run.stream],
         "gated": gated(run),
+        "again": again(run),
+        "tables": tables(run),
+        "caps": {cap.epoch: fitting(run, cap) for cap in run.certificate.caps},
         "total": total(run.spent) if run.spent else None,
         "broken": len(run.problems) + sum(bool(line.problem) for line in run.ledger),
     }
@@ -171,6 +185,7 @@ def _environment() -> Environment:
         "short": short,
         "ticked": ticked,
         "duration": duration,
+        "sizes": sizes,
         "difference": difference,
     }
     return environment

@@ -1,0 +1,123 @@
+"""Two runs against each other, one bank against itself, and every measurement task by task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.cli.banks import sample
+from tests.report.runs import Maker
+from valve_plugin.cli.history import words
+from valve_plugin.report.bounds import of_gain, sizes
+from valve_plugin.report.facts import run_facts
+from valve_plugin.report.measured_tasks import again, moved, tables
+from valve_plugin.report.page import page
+from valve_plugin.report.paired import conclusion, order, panel_tasks, seed
+from valve_plugin.report.run import Run
+from valve_plugin.theory import certificates
+
+
+def _run(path: Path, seed: int = 0, *, held: int | None = None) -> Run:
+    maker = Maker(path, 4, seed=seed)
+    maker.stream(16, 4)
+    if held is not None:
+        maker.evaluate(0, 0)
+        if maker.store.bank.version:
+            maker.evaluate(maker.store.bank.version, held)
+    return run_facts(maker.store, words)
+
+
+def test_two_runs_end_in_one_sentence(tmp_path: Path, data_dir: Path) -> None:
+    a = _run(tmp_path / "a")
+    b = replace(a, stream=tuple(replace(p, passed=p.graded if p.position == 1 else p.passed) for p in a.stream))
+    assert conclusion(a, b) == (
+        "Same 16 tasks in the same order: A higher on 0, lower on 1, equal on 15. As no holdout was read, and each is "
+        "one run, nothing is to be concluded."
+    )
+    backward = replace(b, stream=tuple(reversed(b.stream)))
+    assert conclusion(backward, a).startswith(
+        "Same 16 tasks in another order, so with other banks behind them: A higher on 1"
+    )
+    assert "(15 tasks in both, 1 only in A, 0 only in B)" in conclusion(a, replace(b, stream=b.stream[1:]))
+    assert "not known whole" in conclusion(a, replace(b, stream_whole=False))
+    wider = replace(b, ledger=_run(tmp_path / "wide").ledger, panel=replace(b.panel, rollouts=5) if b.panel else None)
+    assert "Their panels differ" in conclusion(a, wider)
+    assert (order(b, a), order(backward, a), panel_tasks(b, a), seed(a)) == (
+        "the same order",
+        "the same tasks, another order",
+        "the same tasks",
+        "123",
+    )
+    assert conclusion(a, b) in page([a, b], {})
+
+
+@pytest.mark.parametrize(("held", "says"), [(15, "cannot exclude chance"), (30, "A's bank is better by at least")])
+def test_a_holdout_decides_only_beyond_chance(held: int, says: str, tmp_path: Path, data_dir: Path) -> None:
+    one, other = Maker(tmp_path / "a", 4), Maker(tmp_path / "b", 4)
+    one.evaluate(0, 3 * held, 100)
+    other.evaluate(0, 30, 100)
+    runs = [run_facts(m.store, words) for m in (one, other)]
+    assert says in conclusion(*runs)
+    assert f"On the same 100 holdout tasks: A higher on {held - 10}, lower on 0" in conclusion(*runs)
+    assert "only A's holdout was read" in conclusion(runs[0], replace(runs[1], checkpoints=()))
+
+
+def test_each_gate_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> None:
+    run = run_facts(sample(tmp_path / "bank"), words)
+    accepted, rejected = (tables(run)[g.line] for g in run.gates)
+    assert accepted.heads == ("reference B1", "candidate G1", "difference")
+    assert [tuple(r) for r in accepted.rows] == [
+        ("bug-b", ("0 of 3", "2 of 3"), "+2"),
+        ("bug-a", ("3 of 3", "3 of 3"), "0"),
+    ]
+    assert [tuple(r) for r in rejected.rows] == [
+        ("bug-a", ("3 of 3", "0 of 1"), "-3 to -1"),
+        ("bug-b", ("2 of 3", "not run"), "unknown"),
+    ]
+    html = page([run], {})
+    assert html.count('aria-label="Tasks of line') == 3
+    assert html.count("<summary>Raw line</summary>") == 3
+
+
+def test_the_holdout_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 20, seed=3)
+    maker.stream(12, 2)
+    maker.evaluate(0, 12)
+    maker.evaluate(maker.store.bank.version, 15)
+    run = run_facts(maker.store, words)
+    table = tables(run)[run.checkpoints[-1].line]
+    assert table.heads == ("version 0", f"version {run.version}", "difference")
+    assert table.rows[0].difference == "+3"
+    assert moved(run) == "Better on 1 task, worse on 0 tasks, equal on 9 tasks."
+    assert "Better on 1 task" in page([run], {})
+
+
+def test_the_spread_of_one_bank_stands_beside_the_margin(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 4)
+    for _ in range(3):
+        maker.measure()
+    run = run_facts(maker.store, words)
+    passes = [sum(r.outcome == "resolved" for c in col.cells for r in c.rollouts) for col in run.columns[1:]]
+    (said,) = again(run)
+    assert said.startswith(
+        f"A1 to A3 measured one unchanged bank, version 0: {', '.join(map(str, passes))} of 12 passes."
+    )
+    assert f"spread over {100 * (max(passes) - min(passes)) / 12:.1f} points" in said
+    assert "A1 to A3 measured" in page([run], {})
+
+
+@given(
+    measured=st.floats(0.01, 1),
+    variance=st.floats(0.001, 1),
+    tasks=st.integers(1, 3),
+)
+def test_the_size_that_is_named_would_do(measured: float, variance: float, tasks: int) -> None:
+    said = sizes(of_gain(measured, tasks, 0.05, variance))
+    speaks, no_loss = (int(word.replace(",", "")) for word in said.split() if word.replace(",", "").isdigit())
+    assert certificates.gain(measured, no_loss, 0.05, variance).value >= 0
+    assert not certificates.gain(measured, speaks, 0.05, variance).vacuous
+    assert no_loss == 1 or certificates.gain(measured, no_loss - 1, 0.05, variance).value < 0

@@ -1,0 +1,113 @@
+"""What two runs that took the same tasks say about each other, task by task, and what that decides. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import fsum
+
+from valve_plugin.report.measured_tasks import resolved
+from valve_plugin.report.run import Checkpoint, Run
+from valve_plugin.report.words import counted
+from valve_plugin.theory import certificates, estimates
+
+_DELTA = 0.05
+
+
+def conclusion(a: Run, b: Run) -> str:
+    """Return what can be concluded from two runs, and from what: never more than their paired numbers show."""
+    said = [_streams(a, b)]
+    if a.panel and b.panel and (_panel(a) != _panel(b) or a.panel.rollouts != b.panel.rollouts):
+        said.append("Their panels differ, so panel passes cannot be compared.")
+    return " ".join([*said, _holdouts(a, b)])
+
+
+def order(run: Run, first: Run) -> str:
+    """Return how a run's stream relates to the first run's."""
+    mine, other = _stream(run), _stream(first)
+    if run is first or not mine or not other:
+        return counted(len(mine), "task")
+    if not run.stream_whole or not first.stream_whole:
+        return "not known whole"
+    return (
+        "the same order" if mine == other else "the same tasks, another order" if set(mine) == set(other) else "others"
+    )
+
+
+def panel_tasks(run: Run, first: Run) -> str:
+    """Return how a run's panel relates to the first run's."""
+    mine, other = _panel(run), _panel(first)
+    if run is first or not mine or not other:
+        return counted(len(mine), "task") if mine else "-"
+    return "the same tasks" if mine == other else f"{len(mine & other)} of {len(mine)} the same"
+
+
+def seed(run: Run) -> str:
+    """Return the seed that the panel was drawn with; it is in the ledger."""
+    fixed = [line.data["panel"].get("seed") for line in run.ledger if line.type == "panel_fixed"]
+    return str(fixed[-1]) if fixed and fixed[-1] is not None else "-"
+
+
+def versus(pairs: Iterable[tuple[float, float]], better: str, worse: str) -> str:
+    """Return on how many tasks the first rate is above, below and equal to the second."""
+    signs = [(x > y) - (x < y) for x, y in pairs]
+    return f"{better} on {signs.count(1)}, {worse} on {signs.count(-1)}, equal on {signs.count(0)}"
+
+
+def _streams(a: Run, b: Run) -> str:
+    if not (a.stream_whole and b.stream_whole):
+        return "At least one stream is not known whole here, so the streams cannot be paired."
+    mine, other = _stream(a), _stream(b)
+    if set(mine) != set(other):
+        both = len(set(mine) & set(other))
+        return (
+            f"The streams differ ({both} tasks in both, {len(mine) - both} only in A, {len(other) - both} only in B), "
+            "so their rates cannot be compared."
+        )
+    rates = [{p.task_id: p.passed / p.graded for p in run.stream if p.graded} for run in (a, b)]
+    shared = [(rates[0][t], rates[1][t]) for t in mine if t in rates[0] and t in rates[1]]
+    how = "in the same order" if mine == other else "in another order, so with other banks behind them"
+    return f"Same {counted(len(mine), 'task')} {how}: {versus(shared, 'A higher', 'lower')}."
+
+
+def _holdouts(a: Run, b: Run) -> str:
+    if not (a.checkpoints and b.checkpoints):
+        read = [letter for letter, run in (("A", a), ("B", b)) if run.checkpoints]
+        what = f"only {read[0]}'s holdout was read" if read else "no holdout was read"
+        return f"As {what}, and each is one run, nothing is to be concluded."
+    ends = a.checkpoints[-1], b.checkpoints[-1]
+    mine, other = (resolved(run, end.line) for run, end in zip((a, b), ends, strict=True))
+    if set(mine) != set(other) or ends[0].rollouts != ends[1].rollouts:
+        return "Their holdouts are not the same tasks and rollouts, so nothing is to be concluded."
+    if any(end.low != end.high for end in ends):
+        return "Rollouts errored on a holdout, so nothing is to be concluded yet: valve eval."
+    return _separated([mine[t] for t in mine], [other[t] for t in mine], ends[0])
+
+
+def _separated(mine: Sequence[int], other: Sequence[int], end: Checkpoint) -> str:
+    """Both signs are looked at, so each spends half of delta; the variance is the plug-in of these readings.
+
+    Source: eq:sepcert.
+    """
+    r, n = end.rollouts, len(mine)
+    difference = fsum(x - y for x, y in zip(mine, other, strict=True)) / (n * r)
+    variance = max(estimates.variance([mine, other], r), estimates.paired_variance(mine, other, r))
+    bound = certificates.separation(abs(difference), n, _DELTA / 2, variance)
+    pairs = versus(zip(mine, other, strict=True), "A higher", "lower")
+    said = f"On the same {counted(n, 'holdout task')}: {pairs}; A minus B {100 * difference:+.1f} points."
+    if bound.vacuous or bound.value <= 0 or not difference:
+        return f"{said} The certificate cannot exclude chance, so nothing is to be concluded."
+    which = "A" if difference > 0 else "B"
+    return (
+        f"{said} {which}'s bank is better by at least {100 * bound.value:.1f} points on tasks like these, with "
+        f"probability {1 - _DELTA:g}, its variance estimated; each is one run."
+    )
+
+
+def _stream(run: Run) -> list[str]:
+    return [p.task_id for p in run.stream]
+
+
+def _panel(run: Run) -> set[str]:
+    """Tasks of the panel in force."""
+    fixed = [line.data["panel"]["tasks"] for line in run.ledger if line.type == "panel_fixed"]
+    return {task["instance_id"] for task in fixed[-1]} if fixed else set()
