@@ -24,7 +24,7 @@ else:  # pragma: no cover
     import tomli as tomllib
 
 FILE_NAME = "valve.toml"
-_MAX_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -167,8 +167,8 @@ def read_file(path: Path) -> dict[str, Any]:
         return {}
     except OSError as e:
         raise ConfigError(f"{path}: cannot be read: {e.strerror}") from e
-    if len(raw) > _MAX_BYTES:
-        raise ConfigError(f"{path}: {len(raw)} bytes, expected at most {_MAX_BYTES}; is this the right file?")
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(f"{path}: {len(raw)} bytes, expected at most {MAX_BYTES}; is this the right file?")
     try:
         return tomllib.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as e:

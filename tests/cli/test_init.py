@@ -109,3 +109,20 @@ def test_a_read_only_folder_is_one_line(project: Path, valve: Run) -> None:
     (project / "file").write_text("")
     valve("init", "--bank", str(project / "file/bank"), code=2)
     assert valve.err.count("\n") == 1  # type: ignore[attr-defined]
+
+
+def test_a_test_command_is_added_to_a_bank_without_one(bank: BankStore, valve: Run) -> None:
+    path = bank.dir / "valve.toml"
+    path.write_text("[model_kwargs]\ntemperature = 0\n")
+    assert "its settings name the test command now" in valve("init", "--test-command", "tox -e 'a b'")
+    assert config.load(bank.dir).test_command == "tox -e 'a b'"
+    assert config.load(bank.dir).model_kwargs == {"temperature": 0}
+    was = path.read_bytes()
+    assert "nothing was changed" in valve("init", "--test-command", "tox -e 'a b'")
+    valve("init", "--test-command", "nox", code=2)
+    assert "test_command is \"tox -e 'a b'\" already" in valve.err  # type: ignore[attr-defined]
+    assert path.read_bytes() == was
+    path.unlink()
+    path.symlink_to(bank.dir.parent / "elsewhere")
+    valve("init", "--test-command", "nox", code=2)
+    assert "symbolic link" in valve.err  # type: ignore[attr-defined]

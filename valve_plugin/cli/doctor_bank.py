@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from valve_plugin.bank.checkout import find
 from valve_plugin.bank.directory import FILES
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.cli.doctor_rows import Found, Place, row, set_aside
 from valve_plugin.cli.installs import as_root
 from valve_plugin.cli.output import plural
+from valve_plugin.errors import InfrastructureError, TaskError
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -78,21 +79,32 @@ def _integrity(place: Place) -> Found:
     if not any(finding.file == ledger.FILE_NAME or finding.place == "ledger" for finding in errors):
         return Found("failed", detail, f"valve bank verify --repair --bank {shlex.quote(str(place.bank))}")
     path = place.bank / ledger.FILE_NAME
-    if _committed(place.bank):
-        older = f"git -C {shlex.quote(str(place.bank))} log --oneline -- {ledger.FILE_NAME}"
+    root = find(place.bank.parent).root  # never from inside the bank: a repository may be planted there
+    if _committed(place.bank.resolve(), root):
+        inside = (place.bank.resolve() / ledger.FILE_NAME).relative_to(root)
+        older = shlex.join(["git", "-C", str(root), "log", "--oneline", "--", str(inside)])
         return Found("failed", f"{detail}; git has older copies", older)
     return Found("failed", f"{detail}; this takes a backup of {path}: git does not hold this directory as it is")
 
 
-def _committed(directory: Path) -> bool:
-    """Whether git has every byte of a directory, so that nothing is lost by taking an older copy."""
-    git = ["git", "-C", str(directory)]
+def _committed(directory: Path, root: Path) -> bool:
+    """Whether git has every byte of a bank, so that nothing is lost by taking an older copy.
+
+    Bytes are compared, and git's status is not asked: that runs filters and watchers which a repository configures.
+    """
+    from valve_plugin.tasks import history
+    from valve_plugin.tasks.git import git
+
     try:
-        held = subprocess.run([*git, "ls-files", "--error-unmatch", "ledger.jsonl"], capture_output=True, timeout=30)
-        changed = subprocess.run([*git, "status", "--porcelain", "--", "."], capture_output=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
+        repository = history.git_dir(root)
+        for path in (directory / name for name in FILES if not name.startswith(".")):
+            if path.exists():
+                kept = git("cat-file", "blob", f"HEAD:{path.relative_to(root).as_posix()}", git_dir=repository)
+                if kept != path.read_bytes():
+                    return False
+    except (InfrastructureError, TaskError, OSError, ValueError):
         return False
-    return held.returncode == 0 and changed.returncode == 0 and not changed.stdout
+    return True
 
 
 @row("task set")

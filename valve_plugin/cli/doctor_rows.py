@@ -180,10 +180,15 @@ def _called(name: str, given: dict[str, Any], named: str) -> Found:
         fault = fault_of(e)
         if fault is None:
             return Found("failed", f"{name}: {type(e).__name__}: {str(e)[:200]}", named)
-        fixes = {"key": f"mini-extra config set {key_variable(name)} KEY", "model": named}
+        fixes = {"key": _key(key_variable(name)), "model": named}
         again = fixes.get(fault.kind, "valve doctor --call")  # where only time, money or the provider helps
         return Found("failed", f"{name}: {advice(fault.kind, name, given, os.environ)}", again)
     return Found("ok", f"{name} answers")
+
+
+def _key(variable: str) -> str:
+    """Return the command that sets a key; empty for a name no provider has: a model's name may be a repository's."""
+    return f"mini-extra config set {variable} KEY" if re.fullmatch(r"[A-Z_][A-Z0-9_]*", variable) else ""
 
 
 @row("check command")
@@ -227,11 +232,10 @@ def _name_one(place: Place) -> str:
     from valve_plugin.cli.init import making
 
     found = tests(place.here.folder, language(place.here.folder).value).value
-    if (place.bank / "ledger.jsonl").exists():
-        setting = shlex.quote(f'test_command = "{found or "python -m pytest"}"')
-        path = shlex.quote(str(place.bank / "valve.toml"))  # at its top: below, it could land in a table
-        return f"touch {path} && {{ echo {setting}; cat {path}; }} > {path}.new && mv {path}.new {path}"
-    return making(place.bank, place.here) + ("" if found else " --test-command 'python -m pytest'")
+    there = (place.bank / "ledger.jsonl").exists()  # then only what is named is written into its settings
+    named = found if there else ""
+    again = "" if found and not there else f" --test-command {shlex.quote(named or 'python -m pytest')}"
+    return making(place.bank, place.here) + again
 
 
 @row("extra smith")

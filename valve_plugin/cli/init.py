@@ -49,7 +49,7 @@ def init(
     """Create the bank of this repository.
 
     Looks for the repository's name, language and test command, says how each was found, and writes them to
-    valve.toml in the new bank. An existing bank is never changed.
+    valve.toml in the new bank. An existing bank is never changed, but for a --test-command where it has none.
     """
     from valve_plugin.bank.checkout import find
 
@@ -61,11 +61,13 @@ def init(
     found = _look(here, repo, test_command)
     directory = target(bank, private=private, here=here)
     created = _create(directory, {name: finding.value for name, finding in found.items() if finding.value})
+    added = not created and bool(test_command) and _add(directory, test_command)
     if json:
         facts = {name: asdict(finding) for name, finding in found.items()}
-        output.emit_json({"bank": str(directory), "created": created, "folder": str(here.folder), "found": facts})
+        told = {"bank": str(directory), "created": created, "folder": str(here.folder), "found": facts}
+        output.emit_json(told | {"test_command_added": added})
     else:
-        _report(here, directory, created, found)
+        _report(here, directory, created, found, added)
 
 
 def _look(here: Checkout, repo: str, test_command: str) -> dict[str, Finding]:
@@ -118,19 +120,46 @@ def _create(directory: Path, settings: dict[str, Any]) -> bool:
     return True
 
 
+def _add(directory: Path, test_command: str) -> bool:
+    """Write a test command into the settings of a bank that has none; False when it is there already.
+
+    Raises:
+        ConfigError: the settings cannot be read, or name another one.
+        BankError: they are no regular file, or cannot be written.
+    """
+    from valve_plugin import config
+    from valve_plugin.bank import files
+
+    path = directory / config.FILE_NAME
+    config.load(directory)
+    known = config.read_file(path).get("test_command")
+    if known == test_command:
+        return False
+    if known is not None:
+        raise ConfigError(f"{path}: test_command is {known!r} already; edit it there to have another")
+    try:
+        there = files.read_limited(path, config.MAX_BYTES, config.FILE_NAME)
+    except BankNotFoundError:
+        there = b""
+    setting = config.to_toml({"test_command": test_command}).encode()
+    files.write_atomic(path, setting + there)  # at the top: at the end it could land in a table
+    return True
+
+
 def _free(directory: Path) -> bool:
     """Whether nothing is in it but hidden files and settings, as somebody prepared them or a kill left them."""
     return directory.is_dir() and all(p.name.startswith(".") or p.name == "valve.toml" for p in directory.iterdir())
 
 
-def _report(here: Checkout, directory: Path, created: bool, found: dict[str, Finding]) -> None:
+def _report(here: Checkout, directory: Path, created: bool, found: dict[str, Finding], added: bool) -> None:
     kind = "folder without git" if not here.git else f"package folder of {here.root}" if here.package else "git"
     rows = [("folder", str(here.folder), kind)]
     rows += [(name.replace("_", " "), finding.value or "not found", finding.how) for name, finding in found.items()]
     for name, value, how in rows:
         output.say(f"{name:13} {value}  ({how})")
     if not created:
-        output.say(f"{'bank':13} {directory}  (there already; nothing was changed)")
+        changed = "its settings name the test command now" if added else "nothing was changed"
+        output.say(f"{'bank':13} {directory}  (there already; {changed})")
         output.say("next: valve")
         return
     output.say(f"{'bank':13} {directory}  (created)", style="green")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,14 +18,14 @@ import msgspec
 
 from valve_plugin.bank.redact import is_env_file
 from valve_plugin.errors import InfrastructureError
-from valve_plugin.tasks.git import create_store, git
+from valve_plugin.tasks.git import NO_PROGRAMS, create_store, git, ignore_file
 
 MAX_FILE_BYTES = 20_000_000
 """An untracked file larger than this is left out."""
 MAX_TOTAL_BYTES = 200_000_000
 MAX_FILES = 20_000
 """Beyond either total all untracked files are left out: such a folder holds more than source code."""
-_DIFF = ("diff-tree", "-r", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv", "--full-index")
+_DIFF = ("diff-tree", "-r", "--no-renames", "--no-color", *NO_PROGRAMS, "--full-index")
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -65,7 +64,7 @@ class Trees:
         if (root / ".git").exists():
             self._borrow(*_git_dirs(root))
         with (self.store / "config").open("a") as f:
-            f.write(f"[core]\n\texcludesFile = {_quoted(_global_ignore_file(self.store))}\n")
+            f.write(f"[core]\n\texcludesFile = {_quoted(ignore_file())}\n")
         if any(path.exists() for path in below) and self._has_index():
             self._git("rm", "-r", "-q", "-f", "--cached", "--ignore-unmatch", "--", *self._left_out)
         if (root / ".gitmodules").exists():
@@ -252,14 +251,6 @@ def _git_dirs(root: Path) -> tuple[Path, Path]:
         git_dir = (root / _text(git_dir).removeprefix("gitdir:").strip()).resolve()
     common = _text(git_dir / "commondir").strip()
     return git_dir, (git_dir / common).resolve() if common else git_dir
-
-
-def _global_ignore_file(store: Path) -> str:
-    """Return the person's own ignore file, from their git configuration or git's default place."""
-    env = {**os.environ, "GIT_DIR": str(store)}
-    command = ["git", "config", "--type=path", "--get", "core.excludesFile"]
-    named = subprocess.run(command, env=env, capture_output=True, check=False).stdout.decode().strip()
-    return named or str(Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "git" / "ignore")
 
 
 def _size(path: Path) -> int:

@@ -44,7 +44,8 @@ def give_history(workspace: Workspace, states: State, task: Task) -> None:
 def _made(workspace: Workspace, states: State) -> str:
     own = workspace.path / ".git"
     quiet = ["-c", "core.logAllRefUpdates=false", "fetch", "-q", "--no-auto-gc", "--no-write-fetch-head"]
-    git(*quiet, str(workspace.store), states.bug, states.tip, git_dir=own)
+    local = {"GIT_ALLOW_PROTOCOL": "file"}
+    git(*quiet, str(workspace.store), states.bug, states.tip, git_dir=own, env=local)
     commit = git("rev-parse", "HEAD", git_dir=own).decode().strip()
     for state, message in ((states.bug, b"Bug Patch\n"), (states.tip, b"Remove F2P Tests\n")):
         words = ["commit-tree", f"{state}^{{tree}}", "-p", commit]

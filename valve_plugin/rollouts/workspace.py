@@ -23,7 +23,7 @@ from valve_plugin.records import Task
 from valve_plugin.rollouts.past import give_history
 from valve_plugin.rollouts.slots import MOST, slot
 from valve_plugin.rollouts.state import state
-from valve_plugin.tasks.git import amend, git, read_tree
+from valve_plugin.tasks.git import NO_PROGRAMS, amend, git, read_tree
 from valve_plugin.tasks.image import Image
 from valve_plugin.tasks.repository import Prepared, interpreter_prefix
 
@@ -166,7 +166,7 @@ def tree_diff(store: Path, old: str, new: str, env: Mapping[str, str] | None = N
     Raises:
         TaskError: it is larger than 10 MB.
     """
-    command = ["diff-tree", "-p", "-r", "--binary", "--full-index", "--no-renames", "--no-ext-diff", old, new]
+    command = ["diff-tree", "-p", "-r", "--binary", "--full-index", "--no-renames", *NO_PROGRAMS, old, new]
     patch = git(*command, git_dir=store, env=env)
     if len(patch) <= MAX_PATCH_BYTES:
         try:

@@ -260,9 +260,10 @@ def _ignored(root: Path) -> frozenset[str]:
     """Return what git ignores in a checkout, but for generated modules that the source imports (`_version.py`)."""
     if not (root / ".git").exists():
         return frozenset()
-    command = ["git", "ls-files", "-z", "--others", "--ignored", "--exclude-standard"]
-    done = subprocess.run(command, cwd=root, capture_output=True, check=False)
-    if done.returncode:
-        raise InfrastructureError(f"git ls-files in {root}: {done.stderr.decode('utf-8', 'replace')[-300:]}")
-    paths = [os.fsdecode(path) for path in done.stdout.split(b"\0") if path]
+    from valve_plugin.tasks import history
+    from valve_plugin.tasks.git import git, ignore_file
+
+    command = ["-c", f"core.excludesFile={ignore_file()}", "ls-files", "-z", "--others", "--ignored"]
+    listed = git(*command, "--exclude-standard", cwd=root, env=history.trusting(root))
+    paths = [os.fsdecode(path) for path in listed.split(b"\0") if path]
     return frozenset(p for p in paths if not PurePosixPath(p).name.endswith("version.py"))

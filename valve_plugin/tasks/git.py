@@ -14,6 +14,8 @@ _FIXED = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_TERMINAL_PROMPT": "0",
+    "GIT_NO_LAZY_FETCH": "1",  # an object that is not here is not asked for: fetching runs what the config names
+    "GIT_ALLOW_PROTOCOL": "none",
     "GIT_AUTHOR_NAME": "valve",
     "GIT_AUTHOR_EMAIL": "valve@localhost",
     "GIT_AUTHOR_DATE": "2000-01-01T00:00:00Z",
@@ -27,7 +29,22 @@ _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -export-ignore
 # What running tests leaves behind; never part of a patch.
 _EXCLUDE = "__pycache__/\n*.py[co]\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\n.hypothesis/\n.coverage\n"
 
+# A repository's configuration and hooks name programs, and it may be one that somebody committed inside another,
+# to be found by whoever looks below it. Only a `.git`, which no clone brings, or a directory we name is a repository.
+_RUNS_NOTHING = tuple(
+    word
+    for setting in (
+        "core.fsmonitor=false",
+        f"core.hooksPath={os.devnull}",
+        "log.showSignature=false",
+        "safe.bareRepository=explicit",
+    )
+    for word in ("-c", setting)
+)
 _COMMITTER = "committer valve <valve@localhost> 946684800 +0000"
+
+NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
+"""What every `log` and `diff-tree` is given: attributes of a tree choose programs too."""
 
 TreeEntry = tuple[str, str]
 """(mode, object id) of one path."""
@@ -41,7 +58,7 @@ def git(
     env: Mapping[str, str] | None = None,
     ok: tuple[int, ...] = (0,),
 ) -> bytes:
-    """Run one git command and return its standard output.
+    """Run one git command, which runs no program that a repository names, and return its standard output.
 
     Raises:
         InfrastructureError: git is missing or ends with a code that is not in `ok`.
@@ -49,7 +66,7 @@ def git(
     full = {"PATH": os.environ.get("PATH", os.defpath), **_FIXED, **(env or {})}
     if git_dir is not None:
         full["GIT_DIR"] = str(git_dir)
-    command = ["git", *arguments]
+    command = ["git", *_RUNS_NOTHING, *arguments]
     try:
         done = subprocess.run(command, cwd=cwd, env=full, input=data, capture_output=True, check=False)
     except OSError as e:
@@ -58,6 +75,14 @@ def git(
         said = done.stderr.decode("utf-8", "replace").strip()[-500:]
         raise InfrastructureError(f"git {arguments[0]} ended with {done.returncode}: {said}")
     return done.stdout
+
+
+def ignore_file() -> str:
+    """Return the person's own ignore file, from their git configuration or git's default place."""
+    env = {**os.environ, "GIT_DIR": os.devnull}  # no repository's configuration is asked
+    command = ["git", "config", "--type=path", "--get", "core.excludesFile"]
+    named = subprocess.run(command, env=env, capture_output=True, check=False).stdout.decode().strip()
+    return named or str(Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "git" / "ignore")
 
 
 def create_store(path: Path) -> None:

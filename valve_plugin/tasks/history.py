@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from valve_plugin.errors import InfrastructureError, TaskError
-from valve_plugin.tasks.git import git, read_tree
+from valve_plugin.tasks.git import NO_PROGRAMS, git, read_tree
 from valve_plugin.tasks.source import File
 
 
@@ -26,8 +26,13 @@ def git_dir(checkout: Path) -> Path:
     Raises:
         TaskError: there is no git repository.
     """
+    place = checkout.resolve()
+    inside = any((folder / ".git").exists() for folder in (place, *place.parents))
+    bare = not inside and (place / "HEAD").is_file()  # inside another, it is what somebody committed there
     try:
-        found = git("rev-parse", "--absolute-git-dir", cwd=checkout, env=_trusting(checkout)).decode().strip()
+        own = place if bare else None
+        words = ["rev-parse", "--absolute-git-dir"]
+        found = git(*words, cwd=checkout, git_dir=own, env=trusting(checkout)).decode().strip()
     except (InfrastructureError, OSError) as e:
         raise TaskError(f"{checkout}: no git repository here; expected a checkout or a clone") from e
     return Path(found)
@@ -62,7 +67,8 @@ def resolve(repository: Path, name: str) -> str:
 def walk(repository: Path, start: str, most: int) -> list[Commit]:
     """Return commits with one parent, newest first, the message and the changed files of each."""
     form = "--format=%x01%H%x00%P%x00%B%x00"
-    out = git("log", "--no-merges", f"-{most}", form, "--name-only", "-z", start, git_dir=repository)
+    command = ["log", "--no-merges", f"-{most}", form, "--name-only", "-z", *NO_PROGRAMS, start]
+    out = git(*command, git_dir=repository)
     found = []
     for record in out.decode("utf-8", "replace").split("\x01")[1:]:
         oid, parents, message, *paths = record.split("\0")
@@ -72,7 +78,7 @@ def walk(repository: Path, start: str, most: int) -> list[Commit]:
     return found
 
 
-def _trusting(checkout: Path) -> dict[str, str]:
+def trusting(checkout: Path) -> dict[str, str]:
     """Only read from here on, so it does not matter who owns it."""
     key = {"GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": str(checkout.resolve())}
     return {"GIT_CONFIG_COUNT": "1", **key}

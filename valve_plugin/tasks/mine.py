@@ -14,7 +14,7 @@ from valve_plugin.rollouts.protect import is_protected
 from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.workspace import tree_diff
 from valve_plugin.tasks.generate import skip
-from valve_plugin.tasks.git import git
+from valve_plugin.tasks.git import NO_PROGRAMS, git
 from valve_plugin.tasks.history import Commit, walk
 from valve_plugin.tasks.issue_text import leaks
 from valve_plugin.tasks.load import Row
@@ -68,7 +68,8 @@ def find(repository: Path, head: str, test_roots: Sequence[str], most: int) -> F
 def take_back(repository: Path, head: str, commit: Commit, paths: Sequence[str]) -> str:
     """Return the patch that undoes a commit's changes of these files in `head`; empty: it cannot be done."""
     objects = git("rev-parse", "--git-path", "objects", git_dir=repository, cwd=repository).decode().strip()
-    undo = ["diff-tree", "-p", "-r", "--binary", "--full-index", "--no-renames", commit.id, commit.parent, "--", *paths]
+    undo = ["diff-tree", "-p", "-r", "--binary", "--full-index", "--no-renames", *NO_PROGRAMS]
+    undo += [commit.id, commit.parent, "--", *paths]
     with slot() as (_, scratch):
         (scratch / "objects").mkdir()
         env = {
