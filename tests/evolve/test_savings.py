@@ -18,7 +18,7 @@ def test_whole_panels_give_the_same_ledger_and_save_nothing(evolve, whole, tmp_p
     assert ledger(tmp_path / "bank") == ledger(whole)
     gates = json.loads(done.stdout)["gate_rollouts"]
     every = sum(v.n_tasks * v.rollouts for v in verdicts(BankStore.open(whole)))
-    assert gates == {"ran": every, "saved": 0, "saved_usd": 0.0}
+    assert gates == {"ran": every, "saved": 0, "saved_usd": 0.0, "cut_short": 0}
 
 
 def test_each_gate_says_what_it_saved(whole):
@@ -28,6 +28,13 @@ def test_each_gate_says_what_it_saved(whole):
     stopped = [line for line in judged if line["rollouts_saved"]]
     assert stopped
     assert all(f"{line['rollouts_saved']} of 8 rollouts saved" in line["words"] for line in stopped)
+
+
+def test_what_ended_behind_the_verdict_counts_as_run(whole):
+    store = BankStore.open(whole)
+    ran = [r for r in store.local.told("rollouts") if r["source"] == "panel"]
+    gates = saved(store.entries(), store.local.told("gates"))
+    assert sum(v.ran for v in verdicts(store)) <= total(list(gates.values())).ran == len(ran) - 8  # the baseline
 
 
 told = st.lists(

@@ -186,7 +186,7 @@ def facts(store: BankStore) -> dict[str, Any]:
         "skills": len(store.bank.skills),
         "queries": store.queries_used(),
         "gated": store.epoch() is not None,
-        "gate_rollouts": {"ran": every.ran, "saved": every.rollouts, "saved_usd": every.usd},
+        "gate_rollouts": {"ran": every.ran, "saved": every.rollouts, "saved_usd": every.usd, "cut_short": every.cut},
         "panel_scores": [score._asdict() for score in scores(store.entries())],
         "proposals": [
             {

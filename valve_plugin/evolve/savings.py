@@ -20,6 +20,8 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     proposal_id: str
     confirming: bool = False
     ran: Count
+    cut: Count = 0
+    """Begun and ended before they were done; not among `ran`."""
     cost_usd: float
 
 
@@ -32,6 +34,8 @@ class Saved(NamedTuple):
     """Rollouts a full panel takes, without outcomes that were kept."""
     usd: float
     """What the rollouts not run would have cost, at the mean cost of those that were; 0 where no cost is known."""
+    cut: int = 0
+    """Of the rollouts not run, those that had begun and were cut short."""
 
     @property
     def rollouts(self) -> int:
@@ -40,7 +44,8 @@ class Saved(NamedTuple):
 
     def __str__(self) -> str:
         money = f", about ${self.usd:.2f}" if self.usd >= 0.005 else ""
-        return f"{self.rollouts} of {plural(self.of, 'rollout')} saved{money}"
+        cut = f", {self.cut} of them cut short" if self.cut else ""
+        return f"{self.rollouts} of {plural(self.of, 'rollout')} saved{money}{cut}"
 
 
 def saved(entries: Iterable[Entry], told: Iterable[Mapping[str, Any]]) -> dict[str, Saved]:
@@ -58,13 +63,16 @@ def saved(entries: Iterable[Entry], told: Iterable[Mapping[str, Any]]) -> dict[s
         of = (v.n_tasks * v.rollouts - len(v.reused)) * (2 if v.confirming else 1)
         ran = min(of, max(v.ran, sum(stage.ran for stage in stages)))
         cost = sum(stage.cost_usd for stage in stages)
-        found[v.proposal_id] = Saved(ran, of, cost / ran * (of - ran) if ran else 0.0)
+        cut = min(of - ran, sum(stage.cut for stage in stages))
+        found[v.proposal_id] = Saved(ran, of, cost / ran * (of - ran) if ran else 0.0, cut)
     return found
 
 
 def total(gates: Sequence[Saved]) -> Saved:
     """Return all gates together."""
-    return Saved(sum(g.ran for g in gates), sum(g.of for g in gates), sum(g.usd for g in gates))
+    return Saved(
+        sum(g.ran for g in gates), sum(g.of for g in gates), sum(g.usd for g in gates), sum(g.cut for g in gates)
+    )
 
 
 def _ran(told: Mapping[str, Any]) -> Ran | None:

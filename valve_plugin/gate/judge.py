@@ -28,6 +28,7 @@ from valve_plugin.gate.plan import (
     panel_tasks,
 )
 from valve_plugin.gate.stream import stream
+from valve_plugin.gate.took import took
 from valve_plugin.records import Conditions, Decision, Outcome, PanelOutcome, PanelResult, Proposal, Task, Verdict
 from valve_plugin.tasks.load import load
 from valve_plugin.theory import gate
@@ -212,8 +213,8 @@ class _Gate:
                     decision, length = gate.stage(current, (*plan.reused, *_prefix(plan, found)), needed, guard)
                     if length is not None and self.settings.early_stop:
                         break
-        ran = {"proposal_id": proposal.id, "confirming": confirm, "ran": len(found), "cost_usd": cost}
-        self.store.local.telemetry("gates", ran)
+        ran = took(self.store.local, self.settings, plan, found, cost)
+        self.store.local.telemetry("gates", {"proposal_id": proposal.id, "confirming": confirm, **ran})
         outcomes = _prefix(plan, found)
         if length is None and len(outcomes) < len(plan.cells):
             raise InfrastructureError(

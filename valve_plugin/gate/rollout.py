@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import CancelledError
 from typing import Protocol
 
 from valve_plugin.bank.local import LocalStore
@@ -11,6 +12,9 @@ from valve_plugin.gate.plan import Cell
 from valve_plugin.records import Attempt, Context, PanelOutcome, Source, Task
 from valve_plugin.rollouts import trajectories
 from valve_plugin.rollouts.attempt import rollout_key
+
+CUT = "cut"
+"""The telemetry of rollouts that began and were ended before they were done."""
 
 
 class RunAttempt(Protocol):
@@ -30,7 +34,12 @@ def durable(attempt: RunAttempt, local: LocalStore, settings: Settings, cell: Ce
     known = local.journal_get(key)
     if known is not None:
         return known
-    done = attempt(settings=settings, task=cell.task, context=cell.context, ordinal=cell.ordinal, source=source)
+    try:
+        done = attempt(settings=settings, task=cell.task, context=cell.context, ordinal=cell.ordinal, source=source)
+    except CancelledError:
+        about = {"task_id": cell.task.instance_id, "context_hash": cell.context.hash, "ordinal": cell.ordinal}
+        local.telemetry(CUT, {**about, "source": source})
+        raise
     kept = local.add_attempt(done, _trajectory(done))
     local.telemetry("rollouts", telemetry(kept))
     if kept.outcome != "errored":
