@@ -44,7 +44,7 @@ def _stream(runs: Sequence[Run]) -> Canvas:
     canvas, (rate, size) = new(5.0, nrows=2, sharex=True, height_ratios=[3, 1.2])
     for number, run in enumerate(runs):
         _curve(rate, run, number, alone=len(runs) == 1)
-        _growth(size, run, number, alone=len(runs) == 1)
+        _growth(canvas, size, run, number, alone=len(runs) == 1)
     rate.set_ylim(-0.02, 1.02)
     rate.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     rate.set_ylabel("resolved rate")
@@ -111,14 +111,20 @@ def _checkpoints(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
                      label=f"{name}between certified floor and final")  # fmt: skip
 
 
-def _growth(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
-    end = max((p.position for p in run.stream), default=0)
+def _growth(canvas: Canvas, axes: Axes, run: Run, number: int, *, alone: bool) -> None:
+    """The bank's size until one task past the last, so that what came in last is seen; each line a little apart."""
+    from matplotlib.transforms import ScaledTranslation
+
+    end = max((p.position for p in run.stream), default=0) + 1
     places = [s.position for s in run.sizes] + [end]
     colour, lines = ((ACCENT, ("-", ":")), (SECOND, ("--", "-.")))[number % 2]
     name = "" if alone else f"{'AB'[number % 2]}: "
     kinds = {"principles": [s.principles for s in run.sizes], "skills": [s.skills for s in run.sizes]}
-    for line, (kind, sizes) in zip(lines, kinds.items(), strict=True):
-        axes.step(places, [*sizes, sizes[-1]], line, where="post", color=colour, linewidth=1.6, label=f"{name}{kind}")
+    for row, (kind, sizes) in enumerate(kinds.items(), 2 * number):
+        apart = ScaledTranslation(0, (1.8 * row + 0.9) / 72, canvas.dpi_scale_trans)
+        (drawn,) = axes.step(places, [*sizes, sizes[-1]], lines[row % 2], where="post", color=colour, linewidth=1.6,
+                             label=f"{name}{kind}")  # fmt: skip
+        drawn.set_transform(axes.transData + apart)  # only now: it is no part of the axes' limits
 
 
 def _gates(run: Run) -> Canvas:

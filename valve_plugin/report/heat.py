@@ -71,6 +71,11 @@ def _head(column: Column, run: Run) -> HeatColumn:
     return HeatColumn(column.label, column.line, column.decision or "", " to ".join(ends), column.against)
 
 
+def before(task_id: str) -> str:
+    """Return what `short` leaves out of a task id."""
+    return task_id.removesuffix(short(task_id))
+
+
 def short(task_id: str) -> str:
     """Return a task id without the repository and commit that SWE-smith's begin with."""
     return task_id.rpartition(".")[2] or task_id

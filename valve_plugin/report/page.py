@@ -19,13 +19,13 @@ from valve_plugin.report.bounds import sizes
 from valve_plugin.report.certify import Cap
 from valve_plugin.report.compare import compared
 from valve_plugin.report.figures import figures
-from valve_plugin.report.heat import heat, short
+from valve_plugin.report.heat import before, heat, short
 from valve_plugin.report.measured_tasks import again, tables
 from valve_plugin.report.overview import duration, overview, points, simulation
 from valve_plugin.report.paired import conclusion
 from valve_plugin.report.provenance import ranges
 from valve_plugin.report.run import APART, Proposed, Run, total
-from valve_plugin.report.style import inline
+from valve_plugin.report.style import inline, narrow
 from valve_plugin.report.words import counted
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
         apart=APART,
         seen={style for part in parts for style in part["heat"].styles},
         letters={column.label[0] for run in runs for column in run.columns},
+        opens=any(cell.attempts for part in parts for row in part["heat"].rows for cell in row.cells),
         again=any(column.label.endswith(" again") for run in runs for column in run.columns),
         figures=drawn,
         missing=missing,
@@ -158,7 +159,12 @@ def _drawn(runs: Sequence[Run]) -> tuple[list[dict[str, str]], str]:
 
     try:
         return [
-            {"title": f.title, "caption": f.caption, "svg": Markup(inline(f))}  # noqa: S704 (matplotlib escapes text)
+            {
+                "title": f.title,
+                "caption": f.caption,
+                "wide": Markup(inline(f)),  # noqa: S704 (matplotlib escapes text)
+                "narrow": Markup(inline(narrow(f))),  # noqa: S704
+            }
             for f in figures(runs)
         ], ""
     except ConfigError as e:
@@ -182,6 +188,7 @@ def _environment() -> Environment:
         "inert": inert,
         "pretty": pretty,
         "ranges": ranges,
+        "before": before,
         "short": short,
         "ticked": ticked,
         "duration": duration,

@@ -40,6 +40,7 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
 }
 _WIDTH = 9.0
+_NARROW = 4.4
 _MADE_BY = "figure made by valve-plugin"
 """In every file's metadata: what says so may be written again."""
 _ENDS = 8_192
@@ -124,6 +125,22 @@ def require_own(path: Path) -> None:
 def alone(figure: Figure) -> Figure:
     """Return the figure with its title and caption in it: what a file needs that travels without its page."""
     return figure._replace(draw=lambda: _captioned(figure))
+
+
+def narrow(figure: Figure) -> Figure:
+    """Return the figure as wide as a phone, its legends above the axes in two columns."""
+    return figure._replace(name=f"{figure.name}-narrow", draw=lambda: _narrowed(figure))
+
+
+def _narrowed(figure: Figure) -> Canvas:
+    canvas = figure.draw()
+    rows = 0
+    for axes in canvas.axes:
+        if axes.get_legend():
+            legend = axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, ncols=2)
+            rows += (len(legend.get_texts()) + 1) // 2
+    canvas.set_size_inches(_NARROW, 0.8 * canvas.get_figheight() + 0.18 * rows)
+    return canvas
 
 
 def _captioned(figure: Figure) -> Canvas:

@@ -120,6 +120,19 @@ for (const grid of document.querySelectorAll(".heat table")) {
   });
 }
 
+// --- on narrow screens a row of these tables is a small list: each cell is told its column's name
+for (const table of document.querySelectorAll("table.stack")) {
+  const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
+  for (const row of table.querySelectorAll(":is(tbody, tfoot) tr")) {
+    let column = 0;
+    for (const cell of row.cells) {
+      if (cell.colSpan === 1) cell.dataset.label = heads[column];
+      column += cell.colSpan;
+    }
+  }
+  table.classList.add("labelled");
+}
+
 // --- search and filters: each list names what it filters
 for (const form of document.querySelectorAll("form[data-for]")) {
   const parts = [...document.getElementById(form.dataset.for).querySelectorAll("[data-row]")];
