@@ -118,3 +118,9 @@ def test_names_of_remotes(url: str, name: str) -> None:
 @given(st.text("abcdefgh0123456789", min_size=1), st.text("xyz", min_size=1))
 def test_credentials_never_become_part_of_a_name(secret: str, name: str) -> None:
     assert name_of(f"https://u:{secret}@example.org/o/{name}.git") == f"o/{name}"
+
+
+def test_a_name_has_no_parts_that_lead_elsewhere() -> None:
+    for url in ("https://example.com/..", "https://example.com/../..", "git@h:../a/./b.git", "..", "."):
+        assert not {"", ".", ".."} & set(name_of(url).split("/")) or name_of(url) == "", url
+    assert name_of("git@h:../a/./b.git") == "a/b"

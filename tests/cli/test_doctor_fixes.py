@@ -46,7 +46,7 @@ def row(name: str) -> Found:
 def paste(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a command in a shell like a person's, whose environment goes on."""
     script = f"{command}\ncode=$?; printf '%s\\0' ''; env -0; exit $code"
-    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True)
+    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, errors="replace")
     assert done.returncode == 0, (command, done.stderr)
     after = dict(word.split("=", 1) for word in done.stdout.split("\0")[1:] if "=" in word)
     for name in {name for name in os.environ if name.startswith("VALVE_")} - set(after):
@@ -216,10 +216,10 @@ def test_a_command_of_ours_is_found_where_it_is_pasted(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", "")
     path = shlex.quote(str(tmp_path / "valve"))
-    assert installs.findable("mv valve x && valve tasks mine") == f"mv valve x && {path} tasks mine"
-    assert installs.findable("hf download x") == "hf download x", "it is not there either"
+    assert installs.ours("valve", "tasks", "a && valve b") == f"{path} tasks 'a && valve b'"
+    assert installs.ours("hf", "download", "x") == "hf download x", "it is not there either"
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert installs.findable("valve init") == "valve init"
+    assert installs.ours("valve", "init") == "valve init"
 
 
 def test_every_kind_of_command_is_in_the_table() -> None:

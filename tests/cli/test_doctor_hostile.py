@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.cli.banks import sample
-from tests.cli.test_doctor import BIN, SYSTEM, here
+from tests.cli.test_doctor import BIN, SYSTEM, here, looked
 from tests.cli.test_doctor_fixes import paste
 from valve_plugin import config
-from valve_plugin.cli.doctor_rows import LOOKS, _key
+from valve_plugin.cli import output
+from valve_plugin.cli.doctor_rows import LOOKS, _variable
+from valve_plugin.cli.shell_words import join
+from valve_plugin.config import Settings
 from valve_plugin.errors import TaskError
 from valve_plugin.tasks import define, history
 
@@ -83,6 +89,63 @@ def test_a_check_command_is_not_written_through_planted_names(
 
 
 def test_a_key_is_set_under_a_name_that_is_one() -> None:
-    assert _key("OPENAI_API_KEY") == "mini-extra config set OPENAI_API_KEY KEY"
+    assert _variable("OPENAI_API_KEY", "KEY").endswith("mini-extra config set OPENAI_API_KEY KEY")
     for name in (". X;/X:AAAA_API_KEY", "$(X)_API_KEY", "X\n", "", "1A"):
-        assert _key(name) == "", name
+        assert _variable(name, "KEY") == "", name
+
+
+odd_text = st.text("a ' \\\"$`\t\n\x1b\u202e\u200bé\xa0!#~-", max_size=12)
+bytes_of_a_word = st.binary(max_size=12) | odd_text.map(os.fsencode)
+
+
+@settings(max_examples=60)
+@given(st.lists(bytes_of_a_word.filter(lambda word: 0 not in word), min_size=1, max_size=30))
+def test_words_are_pasted_as_they_are(raw: list[bytes]) -> None:
+    command = join(map(os.fsdecode, raw))
+    assert output.one_line(command) == command, "a terminal shows and copies it as it is"
+    script = f"printf '%s\\0' {command}".encode()
+    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, check=True)
+    assert done.stdout.split(b"\0")[:-1] == raw
+
+
+@pytest.mark.parametrize(
+    "name", ["a  b", "a\tb", "a\x1b[31mb", "a\u202eb", os.fsdecode(b"a\xff"), "-rf", "x; touch ran"]
+)
+def test_odd_names_of_folders(name: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{BIN}:{SYSTEM}")
+    healthy = sample(project / "a b" / ".valve").dir / "valve.toml"
+    was = healthy.read_bytes()
+    odd = sample(project / name / ".valve").dir
+    (odd / "valve.toml").write_text("rho = ")
+    monkeypatch.chdir(project / name)
+    said = looked("bank", here()._replace(trouble="no TOML"))
+    paste(next(line.split(" $ ", 1)[1] for line in said.splitlines() if " $ mv " in line), monkeypatch)
+    assert not (odd / "valve.toml").exists()
+    assert healthy.read_bytes() == was
+    assert not (project / name / "ran").exists()
+
+
+def test_settings_are_never_moved_to_a_name_that_can_be_known(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = sample(project / ".valve").dir
+    (bank / "valve.toml").write_text("rho = ")
+    place = here()._replace(trouble="not TOML")
+    fix = LOOKS["bank"](place).fix
+    assert "mktemp" in fix
+    paste(fix, monkeypatch)
+    assert [path.read_text() for path in bank.glob(".valve.toml.aside-*/valve.toml")] == ["rho = "]
+
+
+def test_what_stands_where_a_bank_goes(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = project / ".valve"
+    for stand in (lambda: bank.write_text("mine"), lambda: bank.symlink_to(tmp_path / "gone")):
+        stand()
+        found = LOOKS["bank"](here())
+        assert found.state == "failed"
+        assert "chmod" not in found.fix
+        paste(found.fix, monkeypatch)
+        assert LOOKS["bank"](here()).state == "missing"
+
+
+def test_a_model_of_items_that_cannot_be_fetched(project: Path) -> None:
+    for name in ("--token", "../x", "/tmp/x", "a b", "a;b"):
+        assert "hf download" not in LOOKS["embedding model"](here()._replace(settings=Settings(embedding=name))).fix

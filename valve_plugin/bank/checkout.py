@@ -69,7 +69,8 @@ def name_of(url: str) -> str:
         path = parts.path if parts.scheme != "file" else Path(parts.path).name
     else:
         path = Path(url).name
-    return path.strip("/").removesuffix(".git").strip("/")
+    names = path.strip("/").removesuffix(".git").split("/")
+    return "/".join(part for part in names if part not in ("", ".", ".."))  # it becomes the name of folders
 
 
 def _nearest(directories: list[Path], names: list[str]) -> Path | None:

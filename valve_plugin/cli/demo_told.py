@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin.cli import output
+from valve_plugin.cli.shell_words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.cli.session import Run
@@ -64,8 +64,8 @@ class Told:
         output.say(f"\nvalve bank verify: {verdict}")
         output.say(f"banks and ledgers: {folder}/*/bank; attempts, trajectories and telemetry: {folder}/*/local")
         for command in ("bank log", "bank list", "certify"):
-            output.say(f"  valve {command} --bank {shlex.quote(str(self.gated.store.dir))}")
-        both = " ".join(shlex.quote(str(run.store.dir)) for run in (self.gated, self.ungated))
+            output.say(f"  valve {command} --bank {quote(str(self.gated.store.dir))}")
+        both = " ".join(quote(str(run.store.dir)) for run in (self.gated, self.ungated))
         output.say(f"  valve report --compare {both} --open")
         output.say(BANNER, style="bold yellow")
 

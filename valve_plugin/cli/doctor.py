@@ -57,7 +57,7 @@ def lines(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     for row in rows:
         yield f"{row.state:8} {row.name:{width}}  {output.one_line(row.detail)}", _STYLES[row.state]
         if row.state != "ok" and row.fix:
-            yield f"{'':8} {'':{width}}  $ {output.one_line(row.fix)}", "bold"
+            yield f"{'':8} {'':{width}}  $ {output.one_line(row.fix)}", "bold"  # ours are so already
     bad = [row.name for row in rows if row.state == "failed"]
     yield "", ""
     said = f"{output.plural(len(bad), 'row')} failed: {', '.join(bad)}" if bad else "everything that is needed works"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING
 from valve_plugin.bank.checkout import find
 from valve_plugin.bank.directory import FILES
 from valve_plugin.bank.paths import data_dir
-from valve_plugin.cli.doctor_rows import Found, Place, row, set_aside
-from valve_plugin.cli.installs import as_root
+from valve_plugin.cli.doctor_rows import Found, Place, row
+from valve_plugin.cli.installs import as_root, aside, ours
 from valve_plugin.cli.output import plural
+from valve_plugin.cli.shell_words import join, quote
 from valve_plugin.errors import InfrastructureError, TaskError
 
 if TYPE_CHECKING:
@@ -29,15 +29,25 @@ def _bank(place: Place) -> Found:
     from valve_plugin.bank.paths import local_dir
     from valve_plugin.cli.init import making
 
+    if os.path.lexists(place.bank) and not _is_folder(place.bank):
+        return Found("failed", f"{place.bank} is no folder that can be opened", aside(str(place.bank)))
     if closed := _closed(place.bank, os.R_OK):
         return Found("failed", f"{place.bank} cannot be read by this user", closed)
     if place.trouble:
-        return Found("failed", place.trouble, set_aside(place))
+        return Found("failed", place.trouble, aside(str(place.bank / "valve.toml")))
     if not (place.bank / "ledger.jsonl").exists():
         return Found("missing", f"none yet; it would be created in {place.bank}", making(place.bank, place.here))
     if closed := _closed(place.bank, os.W_OK):
         return Found("missing", f"{place.bank} can be read, and not be written by this user", closed)
     return Found("ok", f"{place.bank}; this machine's part is in {local_dir(place.bank)}")
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder; a link has to lead to one this user can open: what it leads to is not ours to change."""
+    try:
+        return path.is_dir() and (not path.is_symlink() or os.access(path, os.R_OK | os.X_OK))
+    except OSError:
+        return False
 
 
 def _closed(folder: Path, how: int) -> str:
@@ -49,7 +59,7 @@ def _closed(folder: Path, how: int) -> str:
     open_ = os.access(folder, how | os.X_OK) and all(os.access(path, how) for path in there)
     if open_ or os.statvfs(folder).f_flag & os.ST_RDONLY:
         return ""
-    quoted = shlex.quote(str(folder))
+    quoted = quote(str(folder))
     if all(path.stat().st_uid == os.geteuid() for path in there):
         return f"chmod -R u+rwX {quoted}"
     return as_root(f"chown -R {os.geteuid()} {quoted}") + f" && chmod -R u+rwX {quoted}"
@@ -77,12 +87,12 @@ def _integrity(place: Place) -> Found:
     where = " ".join(filter(None, [worst.file, worst.place]))
     detail = f"{plural(len(errors), 'error')}: {where}: {worst.message}"
     if not any(finding.file == ledger.FILE_NAME or finding.place == "ledger" for finding in errors):
-        return Found("failed", detail, f"valve bank verify --repair --bank {shlex.quote(str(place.bank))}")
+        return Found("failed", detail, ours("valve", "bank", "verify", "--repair", "--bank", str(place.bank)))
     path = place.bank / ledger.FILE_NAME
     root = find(place.bank.parent).root  # never from inside the bank: a repository may be planted there
     if _committed(place.bank.resolve(), root):
         inside = (place.bank.resolve() / ledger.FILE_NAME).relative_to(root)
-        older = shlex.join(["git", "-C", str(root), "log", "--oneline", "--", str(inside)])
+        older = join(["git", "-C", str(root), "log", "--oneline", "--", str(inside)])
         return Found("failed", f"{detail}; git has older copies", older)
     return Found("failed", f"{detail}; this takes a backup of {path}: git does not hold this directory as it is")
 
@@ -120,13 +130,13 @@ def _tasks(place: Place) -> Found:
     own = str(folder.default(store.bank.repo if store else place.here.name))
     given = next((path for path in (used, own) if path and Path(path).exists()), "")
     gone = f"{used}, which this bank used last, is gone" if used not in ("", given) else ""
+    mine = ours("valve", "tasks", "mine")
     if not given:
-        return Found("missing", gone or "none for this repository; `valve evolve` needs one", "valve tasks mine")
+        return Found("missing", gone or "none for this repository; `valve evolve` needs one", mine)
     try:
         found = load(folder.find(given))
     except TaskError as e:
-        aside = f"mv {shlex.quote(given)} {shlex.quote(given)}.aside-$(date +%s)"
-        return Found("failed", str(e), f"{aside} && valve tasks mine")
+        return Found("failed", str(e), f"{aside(os.path.abspath(given))} && {mine}")
     return Found("ok", "; ".join(filter(None, [f"{plural(len(found.tasks), 'task')} in {given}", gone])))
 
 
@@ -166,7 +176,7 @@ def _elsewhere() -> str:
         places = {"unset VALVE_DATA": data_dir({})} | places
     for part in sorted(psutil.disk_partitions(), key=lambda part: len(part.mountpoint)):
         path = Path(part.mountpoint) / "valve-data"
-        places[f"export VALVE_DATA={shlex.quote(str(path))}"] = path
+        places[f"export VALVE_DATA={quote(str(path))}"] = path
     return next((command for command, path in places.items() if _serves(path)), "")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -14,8 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from valve_plugin.cli.installs import DISTRIBUTION, findable, origin, pip_install, repaired, system_install
-from valve_plugin.cli.shell_words import programs
+from valve_plugin.cli.installs import DISTRIBUTION, origin, ours, pip_install, repaired, system_install
+from valve_plugin.cli.shell_words import programs, quote
 from valve_plugin.errors import ValveError
 
 if TYPE_CHECKING:
@@ -80,14 +79,8 @@ def examine(place: Place) -> list[Row]:
             found = look(place)
         except Exception as e:  # noqa: BLE001  # no row ends the report
             found = Found("failed", str(e) if isinstance(e, ValveError) else f"{type(e).__name__}: {e}")
-        rows.append(Row(name, *found._replace(fix=findable(found.fix))))
+        rows.append(Row(name, *found))
     return rows
-
-
-def set_aside(place: Place) -> str:
-    """Return the command that moves settings away which cannot be read."""
-    path = shlex.quote(str(place.bank / "valve.toml"))
-    return f"mv {path} {path}.aside-$(date +%s)"
 
 
 @row("python")
@@ -153,11 +146,10 @@ def _model(place: Place) -> Found:
     mini_settings.load()
     name = place.settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
     if not name:
-        fix = "mini-extra config set MSWEA_MODEL_NAME PROVIDER/NAME"
-        return Found("failed", "no model is named; only `--simulate` and `valve demo` work", fix)
+        return Found("failed", "no model is named; only `--simulate` and `valve demo` work", _variable())
     if not place.call:
         return Found("ok", f"{name} (not called; --call does)")
-    named = _edit(place) if place.settings.model else "mini-extra config set MSWEA_MODEL_NAME PROVIDER/NAME"
+    named = _edit(place) if place.settings.model else _variable()
     return _called(name, place.settings.model_kwargs, named)
 
 
@@ -180,15 +172,15 @@ def _called(name: str, given: dict[str, Any], named: str) -> Found:
         fault = fault_of(e)
         if fault is None:
             return Found("failed", f"{name}: {type(e).__name__}: {str(e)[:200]}", named)
-        fixes = {"key": _key(key_variable(name)), "model": named}
-        again = fixes.get(fault.kind, "valve doctor --call")  # where only time, money or the provider helps
+        fixes = {"key": _variable(key_variable(name), "KEY"), "model": named}
+        again = fixes.get(fault.kind, ours("valve", "doctor", "--call"))  # where only time, money or the provider helps
         return Found("failed", f"{name}: {advice(fault.kind, name, given, os.environ)}", again)
     return Found("ok", f"{name} answers")
 
 
-def _key(variable: str) -> str:
-    """Return the command that sets a key; empty for a name no provider has: a model's name may be a repository's."""
-    return f"mini-extra config set {variable} KEY" if re.fullmatch(r"[A-Z_][A-Z0-9_]*", variable) else ""
+def _variable(name: str = "MSWEA_MODEL_NAME", value: str = "PROVIDER/NAME") -> str:
+    """Return the command that sets a variable of mini's; empty: a repository's model made it no name."""
+    return ours("mini-extra", "config", "set", name, value) if re.fullmatch(r"[A-Z_][A-Z0-9_]*", name) else ""
 
 
 @row("check command")
@@ -211,7 +203,7 @@ def _check(place: Place) -> Found:
 
 def _edit(place: Place) -> str:
     """Return the command that opens the bank's settings."""
-    return f"${{EDITOR:-vi}} {shlex.quote(str(place.bank / 'valve.toml'))}"
+    return f"${{EDITOR:-vi}} {quote(str(place.bank / 'valve.toml'))}"
 
 
 def _runner(name: str) -> str:
@@ -221,7 +213,7 @@ def _runner(name: str) -> str:
     """
     beside = Path(sys.executable).parent
     if (beside / name).is_file() and "/" not in name:
-        return f"export PATH={shlex.quote(str(beside))}:$PATH"
+        return f"export PATH={quote(str(beside))}:$PATH"
     on_path = str(beside) in os.environ.get("PATH", "").split(os.pathsep)
     return pip_install(name) if name in _RUNNERS and on_path else ""
 
@@ -234,8 +226,8 @@ def _name_one(place: Place) -> str:
     found = tests(place.here.folder, language(place.here.folder).value).value
     there = (place.bank / "ledger.jsonl").exists()  # then only what is named is written into its settings
     named = found if there else ""
-    again = "" if found and not there else f" --test-command {shlex.quote(named or 'python -m pytest')}"
-    return making(place.bank, place.here) + again
+    again = [] if found and not there else ["--test-command", named or "python -m pytest"]
+    return making(place.bank, place.here, *again)
 
 
 @row("extra smith")
@@ -260,7 +252,9 @@ def _embedding(place: Place) -> Found:
     if found is not None:
         return Found("ok", f"{name}, on disk")
     state: State = "missing" if wanted == embedding.AUTO else "failed"
-    return Found(state, f"{name} is not on disk; items are ranked by hashed words", f"hf download {shlex.quote(name)}")
+    hub = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name, re.ASCII)  # else it is a path, or somebody's joke
+    fix = ours("hf", "download", name) if hub else _edit(place)
+    return Found(state, f"{name} is not on disk; items are ranked by hashed words", fix)
 
 
 def _extra(name: str, module: str, without: str) -> Found:

@@ -6,7 +6,6 @@ import os
 import re
 from dataclasses import asdict
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -93,10 +92,12 @@ def target(bank: str, *, private: bool, here: Checkout) -> Path:
     return locate(bank, here.folder, here.name) if elsewhere else here.folder / BANK_NAME
 
 
-def making(directory: Path, here: Checkout) -> str:
-    """Return the command that makes a bank in a directory."""
+def making(directory: Path, here: Checkout, *words: str) -> str:
+    """Return the command that makes a bank in a directory, with more words."""
+    from valve_plugin.cli.installs import ours
+
     usual = directory == target("", private=False, here=here)
-    return "valve init" if usual else f"valve init --bank {quote(str(directory))}"
+    return ours("valve", "init", *([] if usual else ["--bank", str(directory)]), *words)
 
 
 def _create(directory: Path, settings: dict[str, Any]) -> bool:

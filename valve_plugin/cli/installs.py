@@ -5,30 +5,29 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
-import shlex
 import shutil
 import sys
 import sysconfig
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from valve_plugin.cli.shell_words import join, quote
+
 DISTRIBUTION = "valve-plugin"
 APT = Path("/usr/bin/apt-get")
 LISTS = Path("/var/lib/apt/lists")
 _SYSTEM = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
-_OURS = re.compile(r"(^|&& )(valve|mini-extra|hf)(?= )")
 
 
 def pip_install(*words: str) -> str:
     """Return the command that installs into the environment that runs this; uv makes environments without pip."""
     if importlib.util.find_spec("pip") is None and shutil.which("uv"):
-        return shlex.join(["uv", "pip", "install", "--python", sys.executable, *words])
+        return join(["uv", "pip", "install", "--python", sys.executable, *words])
     managed = Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").exists() and sys.prefix == sys.base_prefix
     anyway = ["--break-system-packages"] if managed else []  # whoever installed valve there did so too
-    install = shlex.join([sys.executable, "-m", "pip", "install", *anyway, *words])
+    install = join([sys.executable, "-m", "pip", "install", *anyway, *words])
     if importlib.util.find_spec("pip") is None:
-        return f"{shlex.quote(sys.executable)} -m ensurepip && {install}"
+        return f"{quote(sys.executable)} -m ensurepip && {install}"
     return install
 
 
@@ -42,7 +41,7 @@ def system_install(*packages: str, again: bool = False) -> str:
         return ""
     install = ["apt-get", "install", "-y", *(["--reinstall"] if again else []), *packages]
     fresh = any(LISTS.glob("*_Packages*"))  # a container's image comes without the lists
-    return " && ".join(as_root(shlex.join(c)) for c in ([] if fresh else [["apt-get", "update"]]) + [install])
+    return " && ".join(as_root(join(c)) for c in ([] if fresh else [["apt-get", "update"]]) + [install])
 
 
 def as_root(command: str) -> str:
@@ -58,21 +57,26 @@ def repaired(tool: str, package: str) -> str:
     path = Path(shutil.which(tool) or f"/usr/bin/{tool}")
     if str(path.parent) in _SYSTEM:
         return system_install(package, again=True)
-    move = shlex.join(["mv", str(path), f"{path}.set-aside"])
+    move = join(["mv", str(path), f"{path}.set-aside"])
     return move if os.access(path.parent, os.W_OK) else as_root(move)
 
 
-def findable(command: str) -> str:
-    """Return a command that is found in the shell it is copied to: by its name where that is on PATH, else by its path.
+def ours(program: str, *words: str) -> str:
+    """Return a command of this installation, as it is found where it is copied to: by name on PATH, else by its path.
 
     `valve` may have been called by its path, in an environment that is not activated.
     """
+    beside = Path(sys.executable).with_name(program)
+    return join([str(beside) if not shutil.which(program) and beside.is_file() else program, *words])
 
-    def where(match: re.Match[str]) -> str:
-        beside = Path(sys.executable).with_name(match[2])
-        return match[1] + (shlex.quote(str(beside)) if not shutil.which(match[2]) and beside.is_file() else match[2])
 
-    return _OURS.sub(where, command)
+def aside(path: str) -> str:
+    """Return the command that moves something out of the way, to where nobody can have put anything before.
+
+    Under a name that can be known, a repository could have a link to somebody's file.
+    """
+    folder, _, name = path.rpartition("/")
+    return f'mv -- {quote(path)} "$(mktemp -d -- {quote(f"{folder}/.{name}.aside-XXXXXX")})"'
 
 
 def origin(recorded: str | None, version: str) -> list[str]:

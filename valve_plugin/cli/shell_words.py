@@ -1,9 +1,11 @@
-"""Which programs a line for the shell starts, as far as that can be told without running it. Pure."""
+"""Words of a line for the shell: how they are written, and which programs a line starts. Pure."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+from collections.abc import Iterable
 
 _ENDS, _REDIRECTS = set(";&|()\n"), set("<>")
 _BEFORE = frozenset(["!", "{", "if", "elif", "then", "else", "while", "until", "do", "time"])
@@ -17,6 +19,30 @@ _BUILTINS = frozenset(_WORDS.split())
 _CHANGES_PATH = frozenset({"source", ".", "eval", "exec", "export", "case", "function"})
 """What follows these may be found elsewhere than here, or is no command."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=")
+
+
+def quote(word: str) -> str:
+    """Return a word as it is typed for bash and zsh, in characters that a terminal shows and copies as they are."""
+    if all(char.isprintable() for char in word) and " ".join(word.split()) == word:
+        return shlex.quote(word)
+    return f"$'{''.join(map(_escaped, word))}'"
+
+
+def join(words: Iterable[str]) -> str:
+    """Return words as one command."""
+    return " ".join(map(quote, words))
+
+
+def _escaped(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    if char.isprintable() and char != " ":
+        return char
+    try:
+        raw = os.fsencode(char)  # what was no text in a file's name is the bytes again
+    except UnicodeEncodeError:
+        raw = char.encode("utf-8", "surrogatepass")
+    return "".join(f"\\{byte:03o}" for byte in raw)
 
 
 def programs(line: str) -> list[str]:

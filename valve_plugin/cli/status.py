@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from valve_plugin.cli.init import target
 from valve_plugin.cli.options import BankDir, Json, examples
 from valve_plugin.cli.output import plural
 from valve_plugin.cli.session import MAKE_TASKS
+from valve_plugin.cli.shell_words import quote
 from valve_plugin.errors import BankNotFoundError
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def aimed(command: str, bank: str) -> str:
     """Return a command for the bank that was named, not for the one it would find by itself."""
     mini = "mini --plugin valve"
     if command.startswith(mini):
-        return f"{mini} -c {shlex.quote(f'valve.bank={bank}')}{command.removeprefix(mini)}"
-    return f"{command} --bank {shlex.quote(bank)}"
+        return f"{mini} -c {quote(f'valve.bank={bank}')}{command.removeprefix(mini)}"
+    return f"{command} --bank {quote(bank)}"
 
 
 def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
