@@ -136,11 +136,11 @@ def _drawn(runs: Sequence[Run], folder: Path) -> dict[Path, bytes]:
     Raises:
         ConfigError: matplotlib is not installed, or a file in the way is no figure of ours.
     """
-    from valve_plugin.report.figures import figures
+    from valve_plugin.report.figures import standing
     from valve_plugin.report.style import alone, png, require_own, svg
 
     found = {}
-    for figure in figures(runs):
+    for figure in standing(runs):
         told = alone(figure)
         for suffix, drawn in ((".svg", lambda f: svg(f).encode()), (".png", png)):
             path = folder / f"{figure.name}{suffix}"

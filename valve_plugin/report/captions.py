@@ -27,6 +27,19 @@ def _rate(points: Sequence[StreamPoint]) -> float:
     return sum(p.passed for p in points) / graded if graded else 0.0
 
 
+def peaks(points: Sequence[StreamPoint]) -> list[float]:
+    """Return, at each stream task, the highest rate so far, of full windows: fewer tasks make no peak."""
+    rates, before = rolling(points), window(points) - 1
+    return [max(rates[min(i, before) : i + 1], default=0.0) for i in range(len(rates))]
+
+
+def deepest(points: Sequence[StreamPoint]) -> tuple[float, int]:
+    """Return the greatest distance to the highest value so far, in rate units, and at which task it is."""
+    drops = [peak - rate for peak, rate in zip(peaks(points), rolling(points), strict=True)]
+    depth = max(drops, default=0.0)
+    return depth, points[drops.index(depth)].position if drops else 0
+
+
 def dropped(values: Sequence[float]) -> bool:
     """Return whether a curve is anywhere below its peak so far."""
     return list(accumulate(values, max)) != list(values)
@@ -66,10 +79,26 @@ def of_stream(runs: Sequence[Run]) -> str:
     came = any(p.accepted for run in runs for p in run.stream)
     down = any(p.accepted for run in runs if not run.gated for p in run.stream)
     triangles = f" Triangles mark tasks whose proposal came into the bank{' (pointing down: without a gate)' * down}."
-    hatched = " The hatched area is the distance to the highest value so far."
     return (
-        f"{what}{over}{which}{triangles * came}{hatched * any(dropped(rolling(run.stream)) for run in runs)} "
+        f"{what}{over}{which}{triangles * came}{_drops(runs)} "
         "Tasks differ in difficulty, so a slope is no proof of learning: the holdout is."
+    )
+
+
+def _drops(runs: Sequence[Run]) -> str:
+    """What is hatched, and how deep it goes."""
+    found = [(run, *deepest(run.stream)) for run in runs]
+    if not any(depth > 0 for _, depth, _ in found):
+        return ""
+    letters = ["A ", "B "] if len(runs) > 1 else [""]
+    each = [
+        f"{letter}{100 * depth:.1f} points" + (f" at task {place}" if depth else "")
+        for letter, (_, depth, place) in zip(letters, found, strict=True)
+    ]
+    first = max(window(run.stream) for run in runs) - 1
+    return (
+        f" The hatched area is the distance to the highest value so far, at its deepest {', '.join(each)}; "
+        f"the first {first} points are of fewer tasks, so they count as no peak."
     )
 
 
@@ -110,7 +139,8 @@ def of_gates(run: Run) -> str:
         " Lost rollouts leave an indecisive gate's gain an interval." * ("indecisive" in seen),
         " Accepts were selected by this very number, so it flatters." * ("accept" in seen),
         " Their certified floor is what can be relied on." * floors(run.gates),
-        " Below: share of the panel's rollouts run.",
+        " Below: share of the panel's rollouts that the verdict rests on"
+        + (", hatched: that ran on when it was certain." if any(g.beyond for g in run.gates) else "."),
         " Accepts had to repeat on fresh rollouts: a hollow circle is the first gain, and twice the panel is 100 %."
         * repeated(run.gates),
     ]

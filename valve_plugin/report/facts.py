@@ -16,6 +16,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import plain
 from valve_plugin.evolve.savings import saved
 from valve_plugin.records import Attempt
+from valve_plugin.report.beyond import beyond
 from valve_plugin.report.certify import from_ledger
 from valve_plugin.report.provenance import behind
 from valve_plugin.report.run import Checkpoint, Line, PanelFacts, Rollout, Run, Size, StreamPoint
@@ -42,7 +43,7 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
     found = measured(entries)
     certificate = from_ledger(found)
     ran = {proposal: gate.ran for proposal, gate in saved(entries, store.local.told("gates")).items()}
-    verdicts = gates(entries, certificate.moves, ran)
+    verdicts = gates(entries, certificate.moves, ran, beyond(attempts, entries))
     points, whole = stream(entries, attempts, kept)
     faults = verify.verify(store.dir)
     by_line = {int(place[1]): f.message for f in faults if (place := _PLACE.match(f.place))}

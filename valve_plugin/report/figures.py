@@ -7,9 +7,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from valve_plugin.report import captions
-from valve_plugin.report.captions import banded, dropped, floors, repeated, rolling
+from valve_plugin.report.captions import banded, floors, peaks, repeated, rolling
 from valve_plugin.report.run import APART, Gate, Run, Spent
-from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, new
+from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, named, new
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +40,15 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
     return found
 
 
+def standing(runs: Sequence[Run]) -> list[Figure]:
+    """Return the figures for files: each says which bank it is of, at which version."""
+    each = [
+        f"{'' if len(runs) == 1 else f'{letter}: '}{named(run.repo, run.version)}"
+        for letter, run in zip("AB", runs, strict=False)
+    ]
+    return [figure._replace(of="; ".join(each)) for figure in figures(runs)]
+
+
 def _stream(runs: Sequence[Run]) -> Canvas:
     canvas, (rate, size) = new(5.0, nrows=2, sharex=True, height_ratios=[3, 1.2])
     for number, run in enumerate(runs):
@@ -66,17 +75,18 @@ def _curve(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
     came, shape = ("accept", "^") if run.gated else ("taken", "v")
     name = "" if alone else f"{'AB'[number % 2]}: "
     axes.plot(places, rates, line, color=colour, linewidth=1.8, label=f"{name}resolved rate")
-    _drop(axes, places, rates, number, f"{name}below its peak")
+    _drop(axes, places, rates, number, f"{name}below its peak", peaks(run.stream))
     accepts = [i for i, p in enumerate(run.stream) if p.accepted]
     if accepts:
         axes.plot([places[i] for i in accepts], [rates[i] for i in accepts], shape, color=colour, markersize=8,
                   markeredgecolor=INK, linestyle="none", label=f"{name}{came}")  # fmt: skip
 
 
-def _drop(axes: Axes, places: Sequence[int], values: Sequence[float], number: int, label: str) -> None:
+def _drop(
+    axes: Axes, places: Sequence[int], values: Sequence[float], number: int, label: str, peaks: Sequence[float]
+) -> None:
     """Hatch what lies between a curve and its peak so far, where it ever drops."""
-    if dropped(values):
-        peaks = list(accumulate(values, max))
+    if any(peak > value for peak, value in zip(peaks, values, strict=True)):
         colour, hatch = ((ACCENT, "///"), (SECOND, "\\\\\\"))[number % 2]
         axes.fill_between(places, values, peaks, facecolor=colour, alpha=0.12, linewidth=0)
         axes.fill_between(places, values, peaks, facecolor="none", edgecolor=colour, hatch=hatch, linewidth=0,
@@ -105,7 +115,7 @@ def _checkpoints(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
     axes.plot(steps, low, line, marker=shape, color=colour, linewidth=1.8, label=f"{name}measured")
     if any(c.high > c.low for c in run.checkpoints):
         axes.vlines(steps, low, [c.high for c in run.checkpoints], color=WARN, linestyle=":", label=f"{name}unknown")
-    _drop(axes, steps, low, number, f"{name}drawdown")
+    _drop(axes, steps, low, number, f"{name}drawdown", list(accumulate(low, max)))
     if banded(run) and (gain := run.certificate.gain):
         axes.axhspan(low[0] + gain.value, low[-1], facecolor=colour, alpha=0.15, linewidth=0,
                      label=f"{name}between certified floor and final")  # fmt: skip
@@ -142,7 +152,11 @@ def _gates(run: Run) -> Canvas:
     room = 0.08 * (max(seen) - min(seen) + 1)
     gain.set_ylim(min(seen) - room, max(seen) + room)  # a floor far below leaves the picture, not its scale
     _shapes(gain, run.gates)
-    used.bar(numbers, [100 * (g.ran + g.beyond) / g.total for g in run.gates], color=GRID, edgecolor=INK, width=0.6)
+    share = [100 * g.ran / g.total for g in run.gates]
+    used.bar(numbers, share, color=GRID, edgecolor=INK, width=0.6)
+    if any(g.beyond for g in run.gates):
+        used.bar(numbers, [100 * g.beyond / g.total for g in run.gates], bottom=share, facecolor="none", edgecolor=SOFT,
+                 hatch="///", linewidth=0, width=0.6)  # fmt: skip
     used.set_ylim(0, 105)
     used.set_ylabel("% run")
     used.set_xlabel("gate")

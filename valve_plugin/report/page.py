@@ -18,6 +18,7 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.report.bounds import sizes
 from valve_plugin.report.certify import Cap
 from valve_plugin.report.compare import compared
+from valve_plugin.report.fates import fates, steps
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import before, heat, short
 from valve_plugin.report.measured_tasks import again, tables
@@ -147,6 +148,8 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "gated": gated(run),
         "again": again(run),
         "tables": tables(run),
+        "fates": fates(run),
+        "steps": steps(run),
         "caps": {cap.epoch: fitting(run, cap) for cap in run.certificate.caps},
         "total": total(run.spent) if run.spent else None,
         "broken": len(run.problems) + sum(bool(line.problem) for line in run.ledger),

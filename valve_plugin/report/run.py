@@ -115,7 +115,7 @@ class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ran: int
     """Rollouts the verdict rests on."""
     beyond: int = 0
-    """Rollouts that were under way when it was certain, as far as this machine knows: they ran and change nothing."""
+    """Rollouts that ran on when the verdict was certain, as far as this machine knows: they change nothing."""
     again: int = 0
     """How many of them repeated the measurement."""
     total: int

@@ -38,11 +38,14 @@ def came_in(entry: Entry) -> str:
     return entry.proposal_id if isinstance(entry, Taken) else ""
 
 
-def gates(entries: Iterable[Entry], moves: Sequence[Move], ran: Mapping[str, int]) -> tuple[Gate, ...]:
+def gates(
+    entries: Iterable[Entry], moves: Sequence[Move], ran: Mapping[str, int], kept: Mapping[str, int]
+) -> tuple[Gate, ...]:
     """Return every verdict with its gain, or the interval it lies in.
 
     Args:
         ran: proposal id -> rollouts its decided gate ran here, those beyond its decisive prefix included.
+        kept: proposal id -> of its rollouts kept here, those that the verdict does not name; they count where known.
     """
     certified = {(m.epoch, m.query): m for m in moves}
     proposals: dict[str, Proposal] = {}
@@ -56,7 +59,8 @@ def gates(entries: Iterable[Entry], moves: Sequence[Move], ran: Mapping[str, int
             v = entry.verdict
             move = certified.get((v.epoch, v.query)) if v.decision == "accept" else None
             gate = _gate(len(found) + 1, number, v, proposals.get(v.proposal_id), move, version)
-            beyond = 0 if v.decision == "indecisive" else max(0, ran.get(v.proposal_id, 0) - v.ran)
+            more = kept.get(v.proposal_id, max(0, ran.get(v.proposal_id, 0) - v.ran))
+            beyond = 0 if v.decision == "indecisive" else min(more, gate.total - gate.kept - gate.ran)
             found.append(replace(gate, beyond=beyond))
     return tuple(found)
 

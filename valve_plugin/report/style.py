@@ -1,6 +1,7 @@
 """The one style of all figures, which reads in black and white: state is shape and line, colour only helps.
 
-Text from models or repositories never enters a figure; tables and captions carry it.
+Text from models or repositories never enters a figure; tables and captions carry it. What stands alone names its
+repository, in plain characters.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ _NARROW = 4.4
 _MADE_BY = "figure made by valve-plugin"
 """In every file's metadata: what says so may be written again."""
 _ENDS = 8_192
+_NAME = 60
 
 
 class Figure(NamedTuple):
@@ -54,6 +56,8 @@ class Figure(NamedTuple):
     caption: str
     """What was measured, on what."""
     draw: Callable[[], Canvas]
+    of: str = ""
+    """Which bank at which version; a figure that stands alone says it."""
 
 
 def svg(figure: Figure) -> str:
@@ -122,6 +126,11 @@ def require_own(path: Path) -> None:
     raise ConfigError(f"{path}: exists and is no figure of valve's; name another place, or remove it first")
 
 
+def named(repo: str, version: int) -> str:
+    """Return `owner/name, version 3`, of a name that may be anything."""
+    return f"{re.sub(r'[^A-Za-z0-9._/ -]', '?', repo)[:_NAME]}, version {version}"
+
+
 def alone(figure: Figure) -> Figure:
     """Return the figure with its title and caption in it: what a file needs that travels without its page."""
     return figure._replace(draw=lambda: _captioned(figure))
@@ -145,7 +154,7 @@ def _narrowed(figure: Figure) -> Canvas:
 
 def _captioned(figure: Figure) -> Canvas:
     canvas = figure.draw()
-    canvas.suptitle(figure.title, x=0.01, ha="left", fontsize=11)
+    canvas.suptitle(f"{figure.title}: {figure.of}" if figure.of else figure.title, x=0.01, ha="left", fontsize=11)
     canvas.supxlabel(textwrap.fill(figure.caption, 125), x=0.01, ha="left", fontsize=8, color=SOFT)
     return canvas
 

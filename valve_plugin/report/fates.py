@@ -1,0 +1,131 @@
+"""What became of every item and of every stream task's proposal, and at which gate. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from valve_plugin.report.heat import short
+from valve_plugin.report.run import Gate, Proposed, Run, StreamPoint
+from valve_plugin.report.words import counted
+
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_REASON = 300
+
+
+class Judgement(NamedTuple):
+    """One gate that an item was before."""
+
+    gate: int
+    decision: str
+    line: int
+    why: str
+
+
+class Fate(NamedTuple):
+    """One item's way: its gates, and the other proposals with the same text."""
+
+    gates: list[Judgement]
+    tries: str
+    """`third try; rejected at gates 4 and 7`; empty: proposed once."""
+    others: list[int]
+    """Places of the other tries in the list of items."""
+
+
+def fates(run: Run) -> list[Fate]:
+    """Return what is said about each item, in the order of `run.items`."""
+    judged: dict[str, list[Gate]] = defaultdict(list)
+    for gate in run.gates:
+        judged[gate.proposal_id].append(gate)
+    same: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for place, item in enumerate(run.items):
+        if item.text or item.markdown:
+            same[item.kind, item.text, item.markdown].append(place)
+    found = []
+    for place, item in enumerate(run.items):
+        mine = same.get((item.kind, item.text, item.markdown), [place])
+        before = [run.items[other] for other in mine if other < place]
+        found.append(
+            Fate(
+                gates=[] if item.why else [_judgement(g) for g in judged[item.proposal_id]],
+                tries=_tries(before, judged) if len(mine) > 1 else "",
+                others=[other for other in mine if other != place],
+            )
+        )
+    return found
+
+
+class Step(NamedTuple):
+    """What came of one stream task."""
+
+    said: str
+    line: int | None = None
+    """The ledger line that says so."""
+
+
+def steps(run: Run) -> list[Step]:
+    """Return what came of each stream task's attempts, in stream order."""
+    proposed = {line.data["proposal"]["task_id"]: line.number for line in run.ledger if line.type == "proposed"}
+    judged = {g.task_id: g for g in run.gates}
+    return [_step(p, run, proposed.get(p.task_id), judged.get(p.task_id)) for p in run.stream]
+
+
+def _step(point: StreamPoint, run: Run, line: int | None, gate: Gate | None) -> Step:
+    if line is None:
+        if not point.graded:
+            return Step("every attempt errored")
+        mixed = 0 < point.passed < point.graded
+        return Step(
+            "no proposal recorded" if mixed else f"nothing to contrast: {'all' if point.passed else 'none'} resolved"
+        )
+    if gate:
+        word = {"accept": "accepted", "reject": "rejected", "indecisive": "left open"}[gate.decision]
+        return Step(f"{word} at gate {gate.number}", gate.line)
+    if point.accepted:
+        return Step("taken, unjudged", line)
+    return Step(_empty(run.ledger[line - 1].data["proposal"]), line)
+
+
+def _empty(proposal: dict[str, object]) -> str:
+    """Why a proposal was not judged: its own reason, else what was left of it."""
+    if proposal.get("items") or proposal.get("removes"):
+        return "waiting for a gate"
+    if reason := proposal.get("reason"):
+        return f"nothing to judge: {str(reason)[:_REASON]}"
+    if proposal.get("withheld"):
+        return "everything withheld"
+    if proposal.get("suppressed") or proposal.get("merges"):
+        return "only duplicates"
+    return "nothing to learn"
+
+
+def _judgement(gate: Gate) -> Judgement:
+    gain = f"{100 * gate.low:+.1f}" if gate.low == gate.high else f"{100 * gate.low:+.1f} to {100 * gate.high:+.1f}"
+    margin = f"{gain} points, margin {100 * gate.margin:.1f}"
+    passes = gate.total // (2 if gate.again else 1)
+    why = {
+        "accept": f"{margin}: {counted(round(gate.low * passes), 'rollout')} of {passes} more",
+        "reject": f"{margin}: it could not reach the margin any more after {gate.ran} of {gate.total} rollouts"
+        if gate.ran < gate.total
+        else f"{margin}: less than the margin, or a condition beyond it was not met",
+        "indecisive": f"{margin}: {counted(gate.unknown, 'rollout')} errored, so it is open",
+    }[gate.decision]
+    return Judgement(gate.number, gate.decision, gate.line, why)
+
+
+def _tries(before: Sequence[Proposed], judged: dict[str, list[Gate]]) -> str:
+    nth = _ORDINALS[len(before)] if len(before) < len(_ORDINALS) else f"{len(before) + 1}th"
+    gates = [g for item in before if not item.why for g in judged[item.proposal_id]]
+    parts = [f"{nth} try"]
+    for decision, word in (("reject", "rejected"), ("accept", "accepted"), ("indecisive", "left open")):
+        numbers = [str(g.number) for g in gates if g.decision == decision]
+        if numbers:
+            told = " and ".join(filter(None, [", ".join(numbers[:-1]), numbers[-1]]))
+            parts.append(f"{word} at gate{'s' * (len(numbers) > 1)} {told}")
+    return "; ".join(parts)
+
+
+def told(item: Proposed) -> str:
+    """Return how another try is named in a link."""
+    return f"{item.state}, from {short(item.task_id)}"
