@@ -193,7 +193,7 @@ def test_a_repeated_gate_shows_both_gains(tmp_path: Path, data_dir: Path) -> Non
     fresh[passed] = msgspec.structs.replace(fresh[passed], outcome="unresolved")
     verdict = msgspec.structs.replace(judged.verdict, confirming=tuple(fresh))
     entries[line] = msgspec.structs.replace(judged, verdict=verdict)
-    first, other = gates(entries, (), {})
+    first, other = gates(entries, (), {}, {})
     assert (first.first, first.low, first.ran, first.again, first.total) == (2 / 6, 1 / 6, 12, 6, 12)
     assert (other.first, other.again) == (None, 0)
     run = run_facts(store, words)
