@@ -44,6 +44,11 @@ def test_the_person_may_give_them(tmp_path: Path) -> None:
         ({"learn": "never"}, "learn is 'never', expected one of inline, off, queue;"),
         ({"mini_config": [1]}, "mini_config is [1], expected a list of texts;"),
         ({"unsafe_local": "1"}, "unsafe_local is '1', expected true or false;"),
+        (
+            {"budget_usd": float("inf")},
+            "budget_usd is inf, expected a number of more than 0; leave it out for no limit",
+        ),
+        ({"max_hours": float("nan")}, "max_hours is nan, expected a number of more than 0; leave it out for no limit"),
     ],
 )
 def test_a_value_that_does_not_fit_is_shown_with_what_would(given: dict[str, object], said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 import sys
 from collections.abc import Mapping
@@ -147,6 +148,9 @@ def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
     for name in ("rho", "delta"):
         if name in merged:
             merged[name] = _fraction(name, merged[name], where)
+    for name in ("budget_usd", "max_hours"):
+        if isinstance(merged.get(name), float) and not math.isfinite(merged[name]):
+            raise ConfigError(f"{where}: {name} is {merged[name]}, expected {_expected(name)}")
     try:
         return convert(merged, Settings, where=where)
     except RecordError as e:

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from valve_plugin.cli import attach as attached
 from valve_plugin.cli.attach import Tail
+from valve_plugin.cli.lines import line
+from valve_plugin.cli.progress import _how
 from valve_plugin.cli.screen import screen
 from valve_plugin.cli.view import View, eta, fold, folded
 
@@ -92,6 +95,42 @@ def test_golden_screens(name, events, now):
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_golden_screens_while_the_provider_is_down(width):
     _as_golden(f"screen-waiting-{width}.txt", drawn(folded([*story(), WAIT]), 603.0, width))
+
+
+LONG = (WAIT[0], {**WAIT[1], "said": f"the provider does not answer (503: {'overloaded, ' * 12}try later)"}, 600.0)
+
+
+@pytest.mark.parametrize("height", [5, 24])
+def test_golden_narrow_screens_keep_what_they_promise(height):
+    text = drawn(folded([*story(), LONG]), 603.0, 20, height)
+    _as_golden(f"screen-waiting-20x{height}.txt", text)
+    assert len(text.splitlines()) < height
+    assert "SIMULATION" in text.splitlines()[0]
+    inside = " ".join(line[2:-2].strip() for line in text.splitlines()[1:-1])
+    assert "waiting try 3 of 10, next in 5 s" in inside
+
+
+@given(st.integers(9, 200), st.integers(4, 60))
+def test_a_simulation_says_so_in_one_piece(width, height):
+    first = drawn(folded([*story(), LONG]), 603.0, width, height).splitlines()[0]
+    assert ("SIMULATION" if width >= 16 else "SIM") in first
+
+
+def test_piped_lines_of_a_followed_or_finished_run_say_it_is_a_simulation(capsys):
+    attached._rows(folded(story() + ending()), 950.0)
+    assert capsys.readouterr().out.startswith("note      SIMULATION\n")
+
+
+@pytest.mark.parametrize(("error", "how"), [(KeyboardInterrupt("to go on"), "interrupted"), (None, "the run is done"),
+                                            (ValueError("x\ny"), "x y"), (ValueError(), "ValueError")])  # fmt: skip
+def test_how_a_run_ended(error, how):
+    assert _how(error) == how
+
+
+def test_a_gate_that_was_decided_before_any_rollout_says_so():
+    verdict = {"decision": "reject", "current_passes": 8, "needed": 1, "net": (-8, 0), "repeated": False, "of": 8}
+    assert line("verdict", {**verdict, "rollouts": 0}).endswith("out of reach by what is known; no rollout was needed")
+    assert line("verdict", {**verdict, "rollouts": 2}).endswith("out of reach after 2 of 8 rollouts")
 
 
 def _as_golden(name, text):

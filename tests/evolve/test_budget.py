@@ -25,6 +25,7 @@ def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_
     assert enough, refused.stderr
     assert int(enough[1]) == 3 + 8 + 8, "attempts at a task, a baseline, a whole panel"
     assert "where the next task is mixed, 3 more for each before it that is not" in refused.stderr
+    assert not (tmp_path / "bank").exists(), "a refused budget leaves no bank"
     total, stops = 0, 0
     for _ in range(20):
         done = json.loads(evolve(tmp_path / "bank", "--max-rollouts", enough[1], "--workers", "3", "--json").stdout)
@@ -58,6 +59,7 @@ def test_dollars_of_an_unknown_model_are_refused(evolve, tmp_path):
     assert done.returncode == 2
     assert "the cost of toy is not known" in done.stderr
     assert "--max-rollouts" in done.stderr
+    assert not (tmp_path / "bank").exists()
 
 
 def test_no_time_left_is_a_clean_stop(evolve, tmp_path):

@@ -10,7 +10,7 @@ from valve_plugin.codec import canonical
 from valve_plugin.gate.panel import Line, Told, read
 from valve_plugin.records import PanelOutcome
 from valve_plugin.rollouts import waits
-from valve_plugin.rollouts.waits import FILE, Passing, Wait, heard, noting, said
+from valve_plugin.rollouts.waits import FILE, Passing, Wait, bare, heard, noting, said
 
 WAITS = st.builds(
     Wait, said=st.text(max_size=20), tried=st.integers(1, 9), at_most=st.integers(1, 9), seconds=st.floats(0, 600)
@@ -61,3 +61,10 @@ def test_a_line_of_the_panel_run_is_an_outcome_or_what_happens_meanwhile():
 
 def test_nobody_has_to_listen():
     waits.tell(Wait(said="x", tried=1, at_most=2, seconds=0.0))
+
+
+def test_what_client_libraries_put_before_it_is_left_out_also_in_brackets():
+    twice = "litellm.ServiceUnavailableError: ServiceUnavailableError: OpenAIException - overloaded"
+    assert bare(f"ServiceUnavailableError: {twice}") == "overloaded"
+    assert bare(f"it keeps failing (ServiceUnavailableError: {twice})") == "it keeps failing (overloaded)"
+    assert bare("TimeoutError:") == "TimeoutError:", "something is said"

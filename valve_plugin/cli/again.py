@@ -27,9 +27,15 @@ def command(settings: Settings) -> str:
 
 @contextmanager
 def told(settings: Settings) -> Iterator[None]:
-    """Say the command with whatever host or provider stops the run with."""
+    """Say the command with whatever host, provider or Ctrl-C stops the run with."""
     try:
         yield
     except InfrastructureError as e:
-        again = command(settings)
-        raise InfrastructureError(f"{e}; then start it again" + (f": {again}" if again else "")) from e
+        raise InfrastructureError(f"{e}; then {_start(settings)}") from e
+    except KeyboardInterrupt as e:
+        raise KeyboardInterrupt(f"to go on, {_start(settings)}") from e
+
+
+def _start(settings: Settings) -> str:
+    again = command(settings)
+    return "start it again" + (f": {again}" if again else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,7 @@ from valve_plugin.cli import output
 from valve_plugin.cli.lines import line
 from valve_plugin.cli.progress import EVENTS
 from valve_plugin.cli.screen import live, rows
-from valve_plugin.cli.view import View, fold
+from valve_plugin.cli.view import SIMULATION, View, fold
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -64,7 +64,9 @@ def attach(store: BankStore, *, json: bool = False) -> bool:
         view, process = fold(view, *event), _process(event) or process
     alive = process is not None and not view.ended and _alive(process)
     if json:
-        output.emit_json({"running": alive, "shown": dict(rows(view, time.time())), "ended": view.ended})
+        shown = {**dict(rows(view, time.time())), **({"note": view.note} if view.note else {})}
+        simulation = view.note == SIMULATION
+        output.emit_json({"running": alive, "simulation": simulation, "shown": shown, "ended": view.ended})
         return alive
     if not alive:
         _tell_last(store, view)
@@ -78,8 +80,7 @@ def attach(store: BankStore, *, json: bool = False) -> bool:
 
 def _follow(tail: Tail, view: View, process: tuple[int, float]) -> None:
     if not sys.stdout.isatty():
-        for label, text in rows(view, time.time()):
-            output.say(f"{label:<9} {text}")
+        _rows(view, time.time())
         while _alive(process) and not view.ended:
             time.sleep(_POLL_SECONDS)
             for event in tail.new():
@@ -121,8 +122,12 @@ def _tell_last(store: BankStore, view: View) -> None:
         return
     how = view.ended or "it was killed"
     output.say(f"no run of this bank is going on; the last one on this machine ended: {how}")
-    for label, text in rows(view, view.started):
-        if label not in ("ended", "left"):
+    _rows(view, view.started, without=("ended", "left"))
+
+
+def _rows(view: View, now: float, without: Collection[str] = ()) -> None:
+    for label, text in [("note", view.note)] * bool(view.note) + rows(view, now):
+        if label not in without:
             output.say(f"{label:<9} {text}")
 
 

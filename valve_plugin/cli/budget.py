@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.cli.progress import Progress
     from valve_plugin.cli.session import Run
+    from valve_plugin.config import Settings
     from valve_plugin.evolve.budget import Way
-    from valve_plugin.theory.budget import Need, Role, Spent
+    from valve_plugin.records import Panel
+    from valve_plugin.theory.budget import Each, Need, Role, Spent
 
 BudgetUsd = Annotated[
     float | None,
@@ -42,31 +44,54 @@ def preflight(run: Run) -> None:
     from valve_plugin.evolve.budget import Way, expected, way_to_verdict
     from valve_plugin.evolve.steps import ATTEMPTS
     from valve_plugin.gate.guard import limits_of
-    from valve_plugin.theory import budget
 
-    asked = limits_of(run.settings)
-    if not any(asked):
+    if not any(limits_of(run.settings)):
         return
     if run.store.panel() is None or run.store.epoch() is None:  # ungated
         way = Way(run.settings.attempts or ATTEMPTS)
     else:
         way = way_to_verdict(run.store, run.settings, run.taskset.tasks, run.manager.hook.valve_retrieve)
-    each = expected(run.store, run.settings)
-    model = run.settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+    figures = _affordable(run.settings, way, expected(run.store, run.settings))
+    output.note(f"plan      the next verdict takes at most {figures}{_idle(run.store)}")
+
+
+def before_bank(settings: Settings, panel: Panel | None) -> None:
+    """Refuse a budget that cannot reach a verdict before its bank is made; `preflight` says the rest.
+
+    Args:
+        settings: of the run, with its model.
+        panel: the panel the bank will have; None: it will be ungated.
+
+    Raises:
+        ConfigError: as `preflight`.
+    """
+    from valve_plugin.evolve.budget import anew, expected
+    from valve_plugin.gate.guard import limits_of
+
+    if any(limits_of(settings)):
+        _affordable(settings, anew(settings, panel), expected(None, settings))
+
+
+def _affordable(settings: Settings, way: Way, each: Each) -> str:
+    """Say what a verdict takes, or refuse the budget."""
+    from valve_plugin.gate.guard import limits_of
+    from valve_plugin.theory import budget
+
+    asked, model = limits_of(settings), settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
     if asked.usd and each.usd is None:
         raise ConfigError(
             f"the cost of {model} is not known, so dollars cannot be counted: limit the run with --max-rollouts N "
-            f"(each ends after step_limit = {run.settings.step_limit} model calls at most) or --max-hours H, or "
+            f"(each ends after step_limit = {settings.step_limit} model calls at most) or --max-hours H, or "
             "register the price in a file named by LITELLM_MODEL_REGISTRY_PATH"
         )
-    needed = budget.need(way.rollouts, each, run.settings.workers)
+    needed = budget.need(way.rollouts, each, settings.workers)
     figures, more = _figures(needed, each.basis), _not_mixed(way)
     if options := budget.short(asked, needed):
         raise ConfigError(
             f"the budget is too small for one verdict, which may take {figures}{more}; this would do: "
             f"{' '.join(options)}"
         )
-    output.note(f"plan      the next verdict takes at most {figures}{more}{_idle(run.store)}")
+    return figures + more
 
 
 @contextmanager

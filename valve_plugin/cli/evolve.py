@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from valve_plugin.evolve.summary import Row
     from valve_plugin.records import Proposal
 
+_CAN_WAIT = ("VERSION", "PASSED", "PROPOSED", "ROLLOUTS")
+"""Columns that a narrow table does without, in this order."""
+
 
 def register(app: typer.Typer) -> None:
     """Add `valve evolve`."""
@@ -130,7 +133,7 @@ def evolve(
     if json:
         output.emit_json({**facts(run.store), "simulation": simulate, **budget.facts(progress, run.store)})
     else:
-        show(run.store)
+        show(run.store, simulate=simulate)
         budget.tell(progress)
 
 
@@ -153,14 +156,16 @@ def _watch(tasks: str, bank: str, *, json: bool) -> None:
         raise typer.Exit(output.FINDING)
 
 
-def show(store: BankStore) -> None:
+def show(store: BankStore, *, simulate: bool = False) -> None:
     """Print what a bank's proposals came to."""
     from valve_plugin.evolve.savings import saved, total
     from valve_plugin.evolve.summary import rows
 
+    if simulate:
+        output.say("SIMULATION: the scripted model, no real one; its figures show how things work, not how well")
     table = [_cells(row) for row in rows(store.entries())]
     if table:
-        output.table(["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION"], table)
+        output.table(["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION"], table, _CAN_WAIT)
     if gates := saved(store.entries(), store.local.told("gates")):
         output.say(f"gates: {total(list(gates.values()))} by stopping when a rejection is certain")
     bank = store.bank

@@ -83,7 +83,7 @@ def gate(
         spent = budget.facts(progress, store)
         output.emit_json({**facts(store), "judged": judged, "simulation": simulate, **spent})
     elif judged or progress.stopped:
-        show(store)
+        show(store, simulate=simulate)
         budget.tell(progress)
     else:
         output.say("nothing waits")

@@ -43,6 +43,8 @@ def _verdict_line(data: Mapping[str, Any]) -> str:
     if data["decision"] == "reject":
         if data["net"][1] >= data["needed"]:
             return f"rejected  a panel task lost more passes than the guard allows, after {ran}"
+        if not data["rollouts"]:
+            return f"rejected  {_passes(wanted)} out of reach by what is known; no rollout was needed"
         return f"rejected  {_passes(wanted)} out of reach after {ran}"
     return f"undecided {ran} in, but errored ones could change the verdict"
 
@@ -52,6 +54,7 @@ def _passes(wanted: int) -> str:
 
 
 _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "loading": lambda data: "loading   the agents, which takes a moment",
     "task_finished": _task_line,
     "proposed": _proposed_line,
     "baseline_started": lambda data: (

@@ -70,8 +70,11 @@ def emit_json(data: Any) -> None:
     print(json.dumps(plain(data), indent=2))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under a header: aligned and cut to fit on a terminal, tab-separated and whole elsewhere."""
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], can_wait: Iterable[str] = ()) -> None:
+    """Print rows under a header: aligned and cut to fit on a terminal, tab-separated and whole elsewhere.
+
+    Before anything is cut, a terminal that is too narrow does without the columns of `can_wait`, in their order.
+    """
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
     if not is_terminal():
         for row in [list(header), *cells]:
@@ -81,11 +84,27 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     from rich.text import Text
 
     grid = Table(box=None, pad_edge=False, header_style="bold")
+    header, cells = fitting(header, cells, can_wait, console().width)
     for name in header:
         grid.add_column(name, no_wrap=True, overflow="ellipsis")
     for row in cells:
         grid.add_row(*map(Text, row))
     console().print(grid)
+
+
+def fitting(
+    header: Sequence[str], cells: Sequence[Sequence[str]], can_wait: Iterable[str], width: int
+) -> tuple[list[str], list[list[str]]]:
+    """Return header and cells without those columns of `can_wait` that have to go, in order, for the rest to fit."""
+    from rich.cells import cell_len
+
+    shown = list(zip(header, *cells, strict=True))
+    for name in can_wait:
+        if sum(max(map(cell_len, column)) + 2 for column in shown) <= width:
+            break
+        shown = [column for column in shown if column[0] != name]
+    head, *rest = ([column[n] for column in shown] for n in range(1 + len(cells)))
+    return head, rest
 
 
 def verbatim(text: str) -> None:
@@ -134,7 +153,7 @@ def boundary() -> Iterator[None]:
     except ValveError as e:
         raise _stop(str(e) or type(e).__name__, e.exit_code) from e
     except KeyboardInterrupt as e:
-        raise _stop("interrupted; what was acknowledged is kept", INTERRUPTED) from e
+        raise _stop("; ".join(["interrupted; what was acknowledged is kept", *map(str, e.args)]), INTERRUPTED) from e
     except BrokenPipeError as e:
         silence()
         raise typer.Exit(BROKEN_PIPE) from e

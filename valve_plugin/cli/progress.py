@@ -57,8 +57,7 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._local:
-            how = self.stopped or (output.one_line(str(error) or type(error).__name__) if error else "the run is done")
-            self.valve_event("run_ended", {"how": how})
+            self.valve_event("run_ended", {"how": self.stopped or _how(error)})
         if self._live:
             self._live.stop()
 
@@ -70,6 +69,7 @@ class Progress:
         if sys.stderr.isatty() and self._beside is None:
             self._live = live(lambda: self.view, stderr=True, transient=True)
             self._live.start()
+        self.valve_event("loading", {})  # the first rollout waits for it, silently
 
     @property
     def cost_usd(self) -> float:
@@ -108,6 +108,14 @@ class Progress:
             tenth = data["done"] * 10 // data["of"] > (data["done"] - 1) * 10 // data["of"]
             return f"eval      {shown}" if tenth else ""
         return f"eval      version {data['version']} is on record" if name == "evaluated" else ""
+
+
+def _how(error: BaseException | None) -> str:
+    if error is None:
+        return "the run is done"
+    return (
+        "interrupted" if isinstance(error, KeyboardInterrupt) else output.one_line(str(error) or type(error).__name__)
+    )
 
 
 def started(run: Run) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from valve_plugin.cli.view import Judging, View, eta
+from valve_plugin.cli.view import Judging, View, Waiting, eta
 from valve_plugin.theory.budget import Role, Spent
 from valve_plugin.words import plural
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _BAR = 16
 _WIDE = 66
 """Columns from which there is room for bars."""
+_STACKED = 40
+"""Columns below which labels have no column of their own."""
+_ALL, _NARROW = 1_000, 60
+"""Characters of what a provider said: everywhere, and in a narrow screen."""
 _FRAME = 4
 """Columns of the frame around the figures."""
 _CAN_WAIT = ("by role", "accepts", "panel", "stream")
@@ -43,10 +47,7 @@ def rows(view: View, now: float, *, narrow: bool = False) -> list[tuple[str, str
         ("by role", ", ".join(_role(role, s) for role, s in view.spent.items()) or "nothing"),
     ]
     if view.waiting and not view.ended:
-        next_in = round(view.waiting.until - now)
-        found.append(
-            ("waiting", f"{view.waiting.said}, " + (f"next in {next_in} s" if next_in > 0 else "asking again"))
-        )
+        found.append(("waiting", _waiting(view.waiting, now, _NARROW if narrow else _ALL)))
     rest = eta(view, now)
     left = "" if view.ended else "unknown yet" if rest is None else f"{clock(rest)} at this pace"
     found.append(("ended", view.ended) if view.ended else ("left", f"{left}   workers {view.workers}"))
@@ -94,19 +95,20 @@ class Screen(NamedTuple):
 
         from valve_plugin.cli.output import clean
 
-        title, figures = self._figures(options.max_width)
+        width = options.max_width
+        title, figures = self._figures(width)
         inside = options.update(width=max(1, options.max_width - _FRAME), height=None)
 
         def height() -> int:
-            return len(console.render_lines(_grid(figures), inside)) + 2
+            return len(console.render_lines(_grid(figures, width), inside)) + 2
 
-        for label in _CAN_WAIT:
+        for label in ("", *_CAN_WAIT, *self._last_to_go(figures)):
             if height() < console.height:
                 break
-            figures = [(name, text) for name, text in figures if name != label]
+            figures = [(name, self._brief(name, text)) for name, text in figures if name != label]
         shown = self.view.lines[-max(0, console.height - height() - 2) :] if height() + 2 < console.height else ()
         latest = Text("\n".join(clean(text) for text in shown), style="dim", no_wrap=True, overflow="ellipsis")
-        grid = _grid(figures)
+        grid = _grid(figures, width)
         yield Panel(Group(grid, Text(), latest) if shown else grid, title=Text(title), title_align="left")
 
     def _figures(self, width: int) -> tuple[str, list[tuple[str, str]]]:
@@ -117,18 +119,35 @@ class Screen(NamedTuple):
         figures = rows(view, self.now, narrow=width < _WIDE)
         took = clock(self.now - view.started)
         title = " ".join(part for part in ("valve", view.repo, took, view.note) if part)
-        if cell_len(title) <= width - _FRAME - 2:
+        room = width - _FRAME - 2
+        if cell_len(title) <= room:
             return title, figures
-        return "valve", [("run", ", ".join(part for part in (view.note, view.repo, took) if part)), *figures]
+        fitting = (t for t in (f"valve {view.note}".strip(), view.note, view.note[:3]) if cell_len(t) <= room)
+        return next(fitting, ""), [("run", ", ".join(part for part in (view.repo, took) if part)), *figures]
+
+    def _brief(self, label: str, text: str) -> str:
+        """What a row says where there is no room for what a provider said."""
+        waiting = self.view.waiting
+        return _waiting(waiting, self.now, 0) if waiting and label == "waiting" else text
+
+    def _last_to_go(self, figures: Iterable[tuple[str, str]]) -> list[str]:
+        """What a very low screen does without, too: at last even what was spent, where the run waits."""
+        waits = ["spent"] if self.view.waiting and not self.view.ended else []
+        return [label for label, _ in figures if label not in (*_CAN_WAIT, "spent", "waiting", "ended")] + waits
 
 
-def _grid(figures: Iterable[tuple[str, str]]) -> Table:
+def _grid(figures: Iterable[tuple[str, str]], width: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     from valve_plugin.cli.output import clean
 
     grid = Table.grid(padding=(0, 2))
+    if width < _STACKED:
+        grid.add_column(overflow="fold")
+        for label, text in figures:
+            grid.add_row(Text.assemble((label, "bold"), " ", clean(text)))
+        return grid
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in figures:
@@ -150,6 +169,14 @@ def spent_told(role: Role, spent: Spent) -> str:
 
 def _role(role: Role, spent: Spent) -> str:
     return f"{role} ${spent.usd:.2f}" if spent.usd else f"{role} {spent_told(role, spent)}"
+
+
+def _waiting(waiting: Waiting, now: float, room: int) -> str:
+    """What is waited for: first when it is tried again, then what the provider said, cut to `room` characters."""
+    next_in = round(waiting.until - now)
+    said = waiting.said if len(waiting.said) <= room else f"{waiting.said[: room - 1]}…" if room else ""
+    when = f"next in {next_in} s" if next_in > 0 else "asking again"
+    return f"{waiting.tried}, {when}" + (f": {said}" if said else "")
 
 
 def _judging(judging: Judging | None, *, narrow: bool) -> str:

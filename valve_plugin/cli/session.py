@@ -98,10 +98,20 @@ def running(
 
     Loads the task set, opens or creates its bank, prepares the repository, fixes the panel if none is fixed.
     """
+    from msgspec.structs import replace
+
+    from valve_plugin.cli import budget
     from valve_plugin.evolve.setup import can_prepare
     from valve_plugin.evolve.setup import prepare as fix_panel
+    from valve_plugin.rollouts.worker import SCRIPTED_MODEL
 
-    with holding(tasks, bank, given, simulate=simulate, observer=observer, fits=can_prepare) as run:
+    def fits(found: BankStore | None, settings: Settings, taskset: TaskSet) -> None:
+        panel = can_prepare(found, settings, taskset)
+        if found is None:
+            model = SCRIPTED_MODEL if simulate else settings.model
+            budget.before_bank(replace(settings, model=model), panel if gated else None)
+
+    with holding(tasks, bank, given, simulate=simulate, observer=observer, fits=fits) as run:
         stream = fix_panel(run.store, run.settings, run.taskset, new_epoch=new_epoch, gated=gated)
         _note_conditions(run.store, run.settings)
         yield run._replace(stream=stream)

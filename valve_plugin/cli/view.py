@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from valve_plugin.cli.lines import line, wait_told
+from valve_plugin.cli.lines import line
 from valve_plugin.theory.budget import Role, Spent, by_role
 from valve_plugin.theory.convergence import accept_cap
 
+SIMULATION = "SIMULATION"
+"""The note of a run with the scripted model."""
 LINES = 6
 """Latest events shown below the figures."""
 _CAME_THROUGH = ("extracted", "run_started", "paused")
@@ -44,6 +46,8 @@ class Waiting(NamedTuple):
     """A wait before a failed call or rollout is tried again."""
 
     said: str
+    tried: str
+    """Which try of how many."""
     until: float
     """Seconds since the epoch."""
 
@@ -138,7 +142,9 @@ def eta(view: View, now: float) -> float | None:
 
 def _waiting(view: View, name: str, data: Mapping[str, Any], at: float) -> View:
     if name == "waiting":
-        return view._replace(waiting=Waiting(wait_told(data), at + data["seconds"]))
+        return view._replace(
+            waiting=Waiting(str(data["said"]), f"try {data['try']} of {data['of']}", at + data["seconds"])
+        )
     through = name in _CAME_THROUGH or data.get("outcome", "errored") != "errored"
     return view._replace(waiting=None) if through else view
 

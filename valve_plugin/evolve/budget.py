@@ -11,7 +11,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.evolve.steps import ATTEMPTS, waiting
 from valve_plugin.gate.plan import Cell, Retrieve, baseline_plan, fixed_panel, gate_plan, panel_settings, panel_tasks
-from valve_plugin.records import Task
+from valve_plugin.records import Panel, Task
 from valve_plugin.rollouts.attempt import rollout_key
 from valve_plugin.theory import gate
 from valve_plugin.theory.budget import Each, each, priced
@@ -54,15 +54,22 @@ def _panel_rollouts(store: BankStore, settings: Settings, tasks: Sequence[Task],
     return _missing(store.local, settings, plan.cells) + repeated
 
 
-def expected(store: BankStore, settings: Settings) -> Each:
+def anew(settings: Settings, panel: Panel | None) -> Way:
+    """Return what the first verdict of a bank takes that is not made yet; None: it will be ungated."""
+    attempts = settings.attempts or ATTEMPTS
+    full = len(panel.tasks) * panel.rollouts if panel else 0
+    return Way(attempts + full * (3 if settings.confirm else 2), attempts if panel else 0)
+
+
+def expected(store: BankStore | None, settings: Settings) -> Each:
     """Return what a rollout of this model took here, or takes by its known price; unknown where neither is known.
 
     Args:
-        store: its telemetry is read.
+        store: its telemetry is read; None: there is none yet.
         settings: model and limits.
     """
     model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
-    seen = each(r for r in store.local.told("rollouts") if r.get("model", "") in ("", model))
+    seen = each(r for r in (store.local.told("rollouts") if store else ()) if r.get("model", "") in ("", model))
     if seen.usd is not None or not settings.budget_usd:
         return seen
     price = _price(model)

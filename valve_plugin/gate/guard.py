@@ -15,7 +15,7 @@ from valve_plugin.gate.rollout import RunAttempt
 from valve_plugin.records import Attempt, Context, Source, Task
 from valve_plugin.rollouts.executors import stopping
 from valve_plugin.rollouts.faults import LASTING
-from valve_plugin.rollouts.waits import Wait, heard
+from valve_plugin.rollouts.waits import Wait, bare, heard
 from valve_plugin.theory import budget
 from valve_plugin.theory.budget import Limits, Spent
 
@@ -80,7 +80,7 @@ class Guard:
             if done.outcome != "errored" or self._why or pause is None:
                 break
             seconds = pause * (0.5 + random.random() / 2)  # noqa: S311 (spreads load, no secret)
-            said = f"a rollout of {task.instance_id} was lost ({done.reason})"
+            said = f"a rollout of {task.instance_id} was lost ({bare(done.reason)})"
             self.waits(Wait(said=said, tried=number, at_most=len(PAUSES) + 1, seconds=seconds))
             _sleep(seconds)
         self._ran.add(_key(done))

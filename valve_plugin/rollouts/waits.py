@@ -22,7 +22,7 @@ from valve_plugin.errors import RecordError
 from valve_plugin.rollouts.exits import one_line
 
 FILE = "waits.jsonl"
-_WRAPPERS = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
+_WRAPPERS = re.compile(r"(?:^|(?<=\())(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
 """What client libraries put before a provider's own words."""
 _MOST = 160
 """Characters of what was said."""
@@ -64,10 +64,15 @@ def tell(wait: Wait) -> None:
 def said(error: BaseException, asked: float | None, model_kwargs: Mapping[str, Any]) -> str:
     """Return what a failed call shows of its provider, without keys."""
     what = one_line(Redactor.of(os.environ, config=model_kwargs)(str(error)))
-    what = _WRAPPERS.sub("", what) or type(error).__name__
+    what = bare(what) or type(error).__name__
     what = what if len(what) <= _MOST else f"{what[:_MOST]}..."
     does = "the provider does not answer" if asked is None else f"the provider asks to wait {asked:.0f} s"
     return f"{does} ({what})"
+
+
+def bare(what: str) -> str:
+    """Return what was said without the classes that client libraries put before it, also within brackets."""
+    return _WRAPPERS.sub("", what).strip() or what
 
 
 def noting(folder: Path) -> Tell:
