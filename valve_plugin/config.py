@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from valve_plugin.codec import convert, plain
 from valve_plugin.errors import ConfigError, RecordError
+from valve_plugin.reading import regular
 from valve_plugin.records import Count, Pairing, Positive
 
 if sys.version_info >= (3, 11):
@@ -166,13 +167,11 @@ def read_file(path: Path) -> dict[str, Any]:
         ConfigError: unreadable, too large, not UTF-8 or not TOML, with file and line.
     """
     try:
-        raw = path.read_bytes()
+        raw = regular(path, MAX_BYTES)
     except FileNotFoundError:
         return {}
     except OSError as e:
         raise ConfigError(f"{path}: cannot be read: {e.strerror}") from e
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: {len(raw)} bytes, expected at most {MAX_BYTES}; is this the right file?")
     try:
         return tomllib.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as e:
@@ -237,6 +236,11 @@ def _toml(value: Any) -> str:
 def _known(name: str, where: str) -> str:
     if name in NAMES:
         return name
+    if name == "environment_class":  # mini's, and no name of ours is meant
+        raise ConfigError(
+            f"{where}: unknown setting {name!r}; settings of mini go into mini_config, which takes "
+            f"what `mini -c` takes: -c 'mini_config=[\"environment.{name}=VALUE\"]'"
+        )
     near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(NAMES)}"
     raise ConfigError(f"{where}: unknown setting {name!r}; {hint}")

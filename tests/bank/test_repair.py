@@ -15,7 +15,7 @@ from valve_plugin.bank.entries import Entry
 from valve_plugin.bank.repair import repair
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
-from valve_plugin.codec import pretty
+from valve_plugin.codec import digest_bytes, pretty
 from valve_plugin.errors import BankCorruptError
 
 Spoil = Callable[[Path], object]
@@ -118,3 +118,27 @@ def test_any_bytes_are_repaired(data: bytes, cut: float, bank_dir: Path, accept:
         (bank_dir / name).write_bytes(good[: int(cut * len(good))] + data)
     repair(bank_dir)
     assert verify(bank_dir) == []
+
+
+def test_a_cut_is_refused_whatever_else_bank_json_says(bank_dir: Path) -> None:
+    ledger, bank = bank_dir / "ledger.jsonl", bank_dir / "bank.json"
+    cut = b"".join(ledger.read_bytes().splitlines(keepends=True)[:3])
+    ledger.write_bytes(cut)
+    bank.write_text(bank.read_text().replace("{", '{"unknown": 1,', 1))
+    for use in (repair, BankStore.open):
+        with pytest.raises(BankCorruptError, match="the end was cut off"):
+            use(bank_dir)
+    assert ledger.read_bytes() == cut
+
+
+def test_files_of_somebody_else_stay(bank_dir: Path) -> None:
+    bank = bank_dir / "bank.json"
+    data = b"{broken"
+    bank.write_bytes(data)
+    taken = bank_dir / f"bank.json.aside-{digest_bytes(data)[:12]}"
+    taken.write_text("mine")
+    mine = bank_dir / ".notes.0123456789ab.tmp"
+    mine.write_text("mine")
+    repair(bank_dir)
+    assert (taken.read_text(), mine.read_text()) == ("mine", "mine")
+    assert [path.read_bytes() for path in bank_dir.glob("bank.json.aside-*") if path != taken] == [data]

@@ -11,14 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.banks import sample
+from tests.cli.conftest import Run
 from tests.cli.test_doctor import BIN, SYSTEM, here, looked
 from tests.cli.test_doctor_fixes import paste
 from valve_plugin import config
-from valve_plugin.cli import output
+from valve_plugin.bank.store import BankStore
+from valve_plugin.cli import doctor_sandbox, output
 from valve_plugin.cli.doctor_rows import LOOKS, _variable
 from valve_plugin.cli.shell_words import join
 from valve_plugin.config import Settings
-from valve_plugin.errors import TaskError
+from valve_plugin.errors import ConfigError, TaskError
 from valve_plugin.tasks import define, history
 
 
@@ -149,3 +151,42 @@ def test_what_stands_where_a_bank_goes(project: Path, tmp_path: Path, monkeypatc
 def test_a_model_of_items_that_cannot_be_fetched(project: Path) -> None:
     for name in ("--token", "../x", "/tmp/x", "a b", "a;b"):
         assert "hf download" not in LOOKS["embedding model"](here()._replace(settings=Settings(embedding=name))).fix
+
+
+def test_settings_that_never_end(project: Path, tmp_path: Path) -> None:
+    path = tmp_path / "valve.toml"
+    for target in ("/dev/zero", "/dev/stdin"):
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+        with pytest.raises(ConfigError, match="cannot be read"):
+            config.load(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="it is no regular file"):
+        config.load(tmp_path)
+    path.unlink()
+    path.write_bytes(b"#" * (config.MAX_BYTES + 1))
+    with pytest.raises(ConfigError, match="expected at most"):
+        config.load(tmp_path)
+
+
+def test_a_setting_of_mini(project: Path) -> None:
+    with pytest.raises(ConfigError, match="mini_config"):
+        config.resolve({"environment_class": "local"})
+
+
+def test_what_a_killed_doctor_left_is_swept(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VALVE_DATA", str(tmp_path / "none"))
+    left, held = tmp_path / ".valve-doctor-left", tmp_path / ".valve-doctor-held"
+    for folder in (left, held):
+        (folder / "workspaces").mkdir(parents=True)
+    with doctor_sandbox._held(held), doctor_sandbox._user_data():
+        assert (left.exists(), held.exists()) == (False, True)
+
+
+def test_a_cut_ledger_is_told_as_json(bank: BankStore, valve: Run) -> None:
+    ledger = bank.dir / "ledger.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:3]))
+    said = valve("bank", "verify", "--repair", "--json", code=1)
+    assert said["intact"] is False
+    assert any("cut off" in finding["message"] for finding in said["findings"])

@@ -49,6 +49,10 @@ class State(NamedTuple):
     bank: Bank
 
 
+class _Named(msgspec.Struct):
+    ledger: Head
+
+
 class _Version(msgspec.Struct):
     schema_version: Any = None
 
@@ -78,6 +82,14 @@ def parse(data: bytes, where: str) -> State:
     check_version(data, where)
     stored = decode(data, BankFile, where=where)
     return State(stored.ledger, stored.bank)
+
+
+def named(path: Path) -> Head | None:
+    """Return the ledger line a `bank.json` names, whatever else is wrong with it; None where it names none."""
+    try:
+        return decode(files.read_limited(path, MAX_BYTES, "bank"), _Named, where=str(path)).ledger
+    except (BankError, RecordError):
+        return None
 
 
 def check_version(data: bytes, where: str) -> None:

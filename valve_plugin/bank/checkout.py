@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from valve_plugin.bank.paths import BANK_NAME
+from valve_plugin.reading import regular
 
 # Files that say "a project starts here"; the nearest one above a directory marks a monorepo's package.
 PROJECT_FILES = [
@@ -126,9 +127,6 @@ def _remotes(config: Path) -> dict[str, str]:
 def text_of(path: Path, limit: int = _MAX_BYTES) -> str:
     """Return the start of a file of somebody else's, at most `limit` bytes of it; empty when it cannot be read."""
     try:
-        if not path.is_file():  # a pipe or a device would never end
-            return ""
-        with path.open("rb") as file:
-            return file.read(limit).decode("utf-8", "replace")
+        return regular(path, limit, start_only=True).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -98,8 +98,9 @@ class Directory:
         Raises:
             BankCorruptError: the ledger was cut; nothing was touched.
         """
-        cached, data = self.read_cache(), self.read_ledger()  # in this order: writers write them in the other
-        self.require_uncut(cached, data)
+        cached, head = self.read_cache(), cache.named(self.bank)
+        data = self.read_ledger()  # in this order: writers write them in the other
+        self.require_uncut(head, data)
         torn = b"\n" in data and not data.endswith(b"\n")
         if torn:
             ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is touched
@@ -115,8 +116,7 @@ class Directory:
     def tidy(self) -> bytes:
         """Under the lock: set aside what a killed write left after the last complete line; return the rest."""
         data = self.read_ledger()
-        with suppress(BankError, RecordError):  # where it cannot be read it proves nothing
-            self.require_uncut(cache.read(self.bank), data)
+        self.require_uncut(cache.named(self.bank), data)
         end = data.rfind(b"\n") + 1
         if 0 < end < len(data):
             ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is touched
@@ -149,12 +149,12 @@ class Directory:
         except OSError as e:
             self._warn(f"{e}; the ledger has the entry, and the next write makes the file again")
 
-    def require_uncut(self, cached: cache.State | None, data: bytes) -> None:
+    def require_uncut(self, head: Head | None, data: bytes) -> None:
         """Refuse a ledger without the line `bank.json` names: that file is only written once the line is on disk."""
         lines = data.count(b"\n")
-        if cached and 0 < lines <= cached.head.seq:  # without any line it is refused anyway
+        if head and 0 < lines <= head.seq:  # without any line it is refused anyway
             ledger.parse(data, str(self.ledger))  # what is wrong with a line says more
-            raise BankCorruptError(f"{self.ledger}: {cut_short(lines, cached.head.seq + 1)}")
+            raise BankCorruptError(f"{self.ledger}: {cut_short(lines, head.seq + 1)}")
 
     def _keep_foreign(self, history: History) -> None:
         """Keep a copy of a `bank.json` that holds what no ledger line ever said."""
@@ -188,13 +188,22 @@ class Directory:
 
     def _set_aside(self, path: Path, data: bytes, why: str) -> None:
         side = path.with_name(f"{path.name}.aside-{digest_bytes(data)[:12]}")
-        files.write_atomic(side, data)
+        if not files.write_new(side, data) and not _holds(side, data):  # somebody else's file has that name
+            side = path.with_name(f"{path.name}.aside-{os.urandom(6).hex()}")
+            files.write_atomic(side, data)
         self._warn(f"{path}: {why}; those {len(data)} bytes are kept in {side.name}")
 
 
+def _holds(path: Path, data: bytes) -> bool:
+    with suppress(BankError):
+        return files.read_limited(path, len(data), path.name) == data
+    return False
+
+
 def is_temporary(name: str) -> bool:
-    """Whether `files` names what it is about to rename like this."""
-    return re.fullmatch(r"\..+\.[0-9a-f]{12}\.tmp", name) is not None
+    """Whether `files` names what it is about to rename to a file of a bank like this."""
+    found = re.fullmatch(r"\.(.+)\.[0-9a-f]{12}\.tmp", name)
+    return found is not None and (found[1] in FILES or ".aside-" in found[1])
 
 
 def belongs(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from valve_plugin.bank import cache, files, ledger
@@ -29,8 +28,7 @@ def repair(path: Path) -> list[str]:
     directory = Directory(path, said.append)
     _replayed(directory, directory.read_ledger())  # a damaged ledger is refused before even a lock file is made
     with directory.locked():
-        with suppress(RecordError, BankNotFoundError):
-            directory.require_uncut(_cached(directory), directory.read_ledger())
+        directory.require_uncut(cache.named(directory.bank), directory.read_ledger())
         history = _replayed(directory, directory.tidy())
         for place, wanted in ((directory.bank, None), (directory.panel, history.state.panel)):
             _make_way(directory, place, needed=place == directory.bank or wanted is not None)
@@ -42,14 +40,6 @@ def repair(path: Path) -> list[str]:
 
 def _replayed(directory: Directory, data: bytes) -> History:
     return replayed(ledger.parse(data, str(directory.ledger)).lines, str(directory.ledger))
-
-
-def _cached(directory: Directory) -> cache.State | None:
-    """Return what `bank.json` says; None where it says nothing, whatever it is."""
-    try:
-        return cache.read(directory.bank)
-    except (BankError, RecordError):
-        return None
 
 
 def _make_way(directory: Directory, place: Path, *, needed: bool) -> None:

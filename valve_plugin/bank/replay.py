@@ -203,5 +203,7 @@ def replayed(lines: Iterable[ledger.Line], where: str) -> History:
             )
         chain.append((line.hash, line.bank))
     if not chain:
-        raise BankCorruptError(f"{where}: no complete line; {ledger.RESTORE}, or delete it to start anew")
+        raise BankCorruptError(
+            f"{where}: no complete line; {ledger.RESTORE}, or move the whole directory away to start anew"
+        )
     return History(state, chain)

@@ -10,9 +10,11 @@ import typer
 from valve_plugin.cli import bank_review, output
 from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, open_bank
 from valve_plugin.cli.retire import retire
-from valve_plugin.errors import ConfigError, ValveError
+from valve_plugin.errors import BankCorruptError, ConfigError, ValveError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from valve_plugin.records import Bank, Item, Kind
 
 At = Annotated[
@@ -138,6 +140,18 @@ def log(
         output.say(f"{number:>5}  {output.one_line(words(entry, gates))}", style=style(entry))
 
 
+def _repair(directory: Path, json: bool) -> None:
+    from valve_plugin.bank.repair import repair
+
+    try:
+        for line in repair(directory):
+            output.note(f"valve: {line}", style="yellow")
+    except BankCorruptError as e:
+        if not json:
+            raise
+        output.note(f"valve: {e}", style="red")  # the findings say it too, and end with 1
+
+
 def verify(
     deep: Annotated[
         bool, typer.Option("--deep", help="Recompute contexts, rollout numbers, duplicates and certificates too.")
@@ -165,10 +179,7 @@ def verify(
 
     directory = bank_dir(bank)
     if repair:
-        from valve_plugin.bank.repair import repair as mend
-
-        for line in mend(directory):
-            output.note(f"valve: {line}", style="yellow")
+        _repair(directory, json)
     receipt = None
     if deep:
         from valve_plugin.report.receipts import examine as recompute

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -29,6 +30,7 @@ _NAMESPACES = (
 """Settings of the kernel that refuse user namespaces: name, the value that does, one that does not."""
 _CONTAINER = ("/.dockerenv", "/run/.containerenv")
 """What docker and podman leave in their containers."""
+_BESIDE = ".valve-doctor-"
 _TRY = """
 echo began
 (exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo "got: network"
@@ -125,15 +127,18 @@ def escapes(box: Sandbox) -> list[str]:
     Raises:
         SandboxError: it does not start.
     """
+    from valve_plugin.rollouts.slots import slot
+
     word, sleep = secrets.token_hex(16), f"{600 + secrets.randbelow(10**6) / 10**6:.6f}"
     os.environ["VALVE_DOCTOR_CANARY"] = f"environment {word}"
-    other = subprocess.Popen(["sleep", "120"])  # its environment, unlike ours, is as it was when it started
+    # Its environment, unlike ours, is as it was when it started; it ends with its input, so with us however we end.
+    other = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
-        with _user_data() as data:
-            said, changed = _try(box, data / f"doctor-{os.getpid()}", word, sleep)
+        with _user_data(), slot() as (_, scratch):  # what a kill leaves there, the next one removes
+            said, changed = _try(box, scratch / "canary", word, sleep)
     finally:
         other.kill()
-        other.wait()
+        other.communicate()
         del os.environ["VALVE_DOCTOR_CANARY"]
     reached = {
         "network": "got: network" in said,
@@ -160,23 +165,47 @@ def _try(box: Sandbox, canary: Path, word: str, sleep: str) -> tuple[str, bool]:
 
 
 @contextmanager
-def _user_data() -> Iterator[Path]:
-    """Yield the user data directory; where there is none yet, one beside it that is gone afterwards."""
+def _user_data() -> Iterator[None]:
+    """Have a user data directory: where there is none yet, one beside it that is gone afterwards."""
     from valve_plugin.bank.paths import data_dir
 
     where = data_dir()
     if where.exists():
-        yield where
+        yield
         return
     before = os.environ.get("VALVE_DATA")
     above = next(folder for folder in where.parents if folder.exists())
-    with tempfile.TemporaryDirectory(prefix=".valve-doctor-", dir=above) as place:
+    _sweep(above)
+    with tempfile.TemporaryDirectory(prefix=_BESIDE, dir=above) as place, _held(Path(place)):
         os.environ["VALVE_DATA"] = place
         try:
-            yield Path(place)
+            yield
         finally:
             del os.environ["VALVE_DATA"]
             os.environ.update({"VALVE_DATA": before} if before is not None else {})
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, which dies with its process.
+
+    Raises:
+        OSError: somebody else has it, or it is no folder.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _sweep(above: Path) -> None:
+    """Remove what killed ones left."""
+    for left in above.glob(f"{_BESIDE}*"):
+        with suppress(OSError), _held(left):
+            if left.stat().st_uid == os.geteuid():
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _outlived(sleep: str) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 
 from valve_plugin.bank.redact import is_env_file
 from valve_plugin.errors import InfrastructureError
+from valve_plugin.reading import regular
 from valve_plugin.tasks.git import NO_PROGRAMS, create_store, git, ignore_file
 
 MAX_FILE_BYTES = 20_000_000
@@ -274,6 +275,6 @@ def _strings(data: bytes) -> list[str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text("utf-8", "surrogateescape")
+        return regular(path, MAX_FILE_BYTES).decode("utf-8", "surrogateescape")
     except OSError:
         return ""
