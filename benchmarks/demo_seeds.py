@@ -105,7 +105,9 @@ def in_process(simulation: Simulation, taskset: TaskSet, attempt: Any) -> Iterat
     def asked(settings: Any, model: str, messages: Any, schema: str) -> str:
         return str(simulation.reply({"messages": messages})["choices"][0]["message"]["content"])
 
-    def streamed(settings: Any, bank_dir: Path, proposal: Any, *, confirm: bool = False) -> Iterator[panel.Line]:
+    def streamed(
+        settings: Any, bank_dir: Path, proposal: Any, *, confirm: bool = False, observe: Any = None
+    ) -> Iterator[panel.Line]:
         store = BankStore.open(bank_dir)
         fixed = plan.fixed_panel(store)
         settings = plan.panel_settings(settings, fixed)

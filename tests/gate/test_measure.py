@@ -56,7 +56,7 @@ def test_it_goes_on_where_it_stopped(bank, settings, monkeypatch, tmp_path):
     ordinal = store.ordinals(o.task_id, o.context_hash)
     down.write_text(f"panel {o.task_id[-2:]} {ordinal} {o.context_hash[:8]}\n")
     monkeypatch.setenv("TOY_DOWN", str(down))
-    with pytest.raises(InfrastructureError, match="A/A measurement has 1 errored"):
+    with pytest.raises(InfrastructureError, match="A/A measurement lacks 1 rollout of 8, 1 of them errored"):
         measure(settings(store), bank, 1)
     assert again(bank) == []
     down.unlink()

@@ -184,7 +184,7 @@ class _Gate:
         if errored or len(outcomes) < len(plan.cells):
             raise InfrastructureError(
                 f"the {what} lacks {plural(len(plan.cells) - len(outcomes) + errored, 'rollout')} of "
-                f"{len(plan.cells)}, {errored} of them errored; a {what} is complete or it is none: the next start "
+                f"{len(plan.cells)}, {errored} of them errored; it is complete or it is none: the next start "
                 "retries only those"
             )
         return PanelResult(bank_hash=self.store.bank.hash, outcomes=outcomes)
