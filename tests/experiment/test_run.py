@@ -299,7 +299,7 @@ def test_a_longer_stream_goes_on_where_the_shorter_one_ended(name, calc, start, 
 def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch):  # noqa: F811
     """A budget, a horizon: the tables are written, and say which runs are missing and why."""
     experiment(tmp_path, calc, "base")
-    limits = {"poor": "max_rollouts = 1", "short": "horizon = 1"}
+    limits = {"poor": "max_rollouts = 16", "short": "horizon = 1"}
     file = tmp_path / "matrix.toml"
     file.write_text(
         MATRIX
@@ -315,7 +315,7 @@ def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch): 
     assert "- `calc/default/poor/seed-1`: the budget of" in page
     assert "- `calc/default/short/seed-1`: the gate queries that its horizon declares are used" in page
     assert "--new-epoch" not in done.output
-    assert CliRunner().invoke(app, [*asked, "--only", "poor"]).exit_code == 4
+    assert CliRunner().invoke(app, [*asked, "--out", str(tmp_path / "poor"), "--only", "poor"]).exit_code == 4
     assert CliRunner().invoke(app, [*asked, "--only", "base", "--only", "bsae"]).exit_code == 2
     assert "begun and not ended" in CliRunner().invoke(app, [*asked, "--tables"]).output
 
