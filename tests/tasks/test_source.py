@@ -100,3 +100,10 @@ def test_a_directory_without_what_is_not_source(tmp_path: Path) -> None:
 def test_no_directory_says_where_it_looked(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="no such directory"):
         source.from_directory(tmp_path / "nowhere")
+
+
+def test_what_never_ends_is_refused(tmp_path: Path) -> None:
+    archive = tmp_path / "x.tar.gz"
+    archive.symlink_to("/dev/zero")
+    with pytest.raises(TaskError, match="no regular file"):
+        source.from_archive(archive)

@@ -185,15 +185,24 @@ def _settings(store: BankStore, file: Path | None, given: dict[str, Any]) -> Set
 
     if file is None:
         return store.settings(given)
-    return resolve(decode(file.read_bytes(), dict[str, Any], where=str(file)), where=str(file))
+    return resolve(decode(_bytes(file), dict[str, Any], where=str(file)), where=str(file))
 
 
 def _read(proposal: str) -> Proposal:
     from valve_plugin.codec import decode
     from valve_plugin.records import Proposal
 
-    raw = sys.stdin.buffer.read(_MAX_BYTES) if proposal == "-" else Path(proposal).read_bytes()
+    raw = sys.stdin.buffer.read(_MAX_BYTES) if proposal == "-" else _bytes(Path(proposal))
     found = decode(raw, Proposal, where=proposal)
     if found.empty:
         raise ConfigError(f"{proposal}: proposes no item, so there is nothing to measure")
     return found
+
+
+def _bytes(path: Path) -> bytes:
+    from valve_plugin.reading import regular
+
+    try:
+        return regular(path, _MAX_BYTES)
+    except OSError as e:
+        raise ConfigError(f"{path}: cannot be read: {e.strerror or e}") from e

@@ -8,6 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from valve_plugin.errors import ConfigError
+from valve_plugin.reading import regular
+
+_MOST = 50_000_000
+"""Bytes of a table."""
 
 
 def page(option: str, path: Path, kept: Sequence[Path]) -> None:
@@ -50,7 +54,7 @@ def table(option: str, path: Path, own: str) -> None:
     with usable(option, path):
         if not os.path.lexists(path):
             return
-        if not path.is_file() or (path.stat().st_size and own.encode() not in path.read_bytes()):
+        if not path.is_file() or ((found := regular(path, _MOST)) and own.encode() not in found):
             raise ConfigError(f"{option}: {path} exists and is no table of valve's; name another folder, or remove it")
 
 

@@ -13,11 +13,14 @@ from valve_plugin import codec
 from valve_plugin.bank.files import write_atomic
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.errors import TaskError
+from valve_plugin.reading import regular
 from valve_plugin.tasks.load import ROWS_NAME, Row
 from valve_plugin.tasks.repository import FILE_NAME, Repository
 
 SUITE_NAME = "suite.txt"
 _MADE_BY = "# Made by: "
+_FIRST_LINE = 10_000
+"""Bytes read to find it."""
 
 
 def default(name: str) -> Path:
@@ -75,8 +78,8 @@ def write_definition(folder: Path, repository: Repository, made_by: str) -> None
 def made_by(folder: Path) -> str:
     """Return the command that made a task directory; empty: none of ours, or there is no directory."""
     try:
-        first = (folder / FILE_NAME).read_text("utf-8").partition("\n")[0]
-    except (OSError, UnicodeDecodeError):
+        first = regular(folder / FILE_NAME, _FIRST_LINE, start_only=True).decode("utf-8", "replace").partition("\n")[0]
+    except OSError:
         return ""
     return first.removeprefix(_MADE_BY) if first.startswith(_MADE_BY) else ""
 

@@ -14,7 +14,7 @@ from valve_plugin.rollouts.protect import is_protected
 from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.workspace import tree_diff
 from valve_plugin.tasks.generate import skip
-from valve_plugin.tasks.git import NO_PROGRAMS, git
+from valve_plugin.tasks.git import NO_PROGRAMS, create_store, git
 from valve_plugin.tasks.history import Commit, walk
 from valve_plugin.tasks.issue_text import leaks
 from valve_plugin.tasks.load import Row
@@ -71,18 +71,18 @@ def take_back(repository: Path, head: str, commit: Commit, paths: Sequence[str])
     undo = ["diff-tree", "-p", "-r", "--binary", "--full-index", "--no-renames", *NO_PROGRAMS]
     undo += [commit.id, commit.parent, "--", *paths]
     with slot() as (_, scratch):
-        (scratch / "objects").mkdir()
+        store = scratch / "store"  # with a configuration of its own: a merge runs the drivers that it finds named
+        create_store(store)
         env = {
             "GIT_INDEX_FILE": f"{scratch}/index",
-            "GIT_OBJECT_DIRECTORY": f"{scratch}/objects",
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str((repository / objects).resolve()),
         }
         try:
-            git("read-tree", head, git_dir=repository, env=env)
-            change = git(*undo, git_dir=repository)
-            git("apply", "--cached", "--3way", "--whitespace=nowarn", git_dir=repository, env=env, data=change)
-            tree = git("write-tree", git_dir=repository, env=env).decode().strip()
-            return tree_diff(repository, head, tree, env)
+            git("read-tree", head, git_dir=store, env=env)
+            change = git(*undo, git_dir=store, env=env)
+            git("apply", "--cached", "--3way", "--whitespace=nowarn", git_dir=store, env=env, cwd=scratch, data=change)
+            tree = git("write-tree", git_dir=store, env=env).decode().strip()
+            return tree_diff(store, head, tree, env)
         except (InfrastructureError, TaskError, UnicodeDecodeError):
             return ""
 

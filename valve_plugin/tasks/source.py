@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from valve_plugin.errors import TaskError
+from valve_plugin.reading import regular
 from valve_plugin.tasks.environment import pip
 
 File = tuple[str, str, bytes]
@@ -42,7 +43,7 @@ def from_archive(archive: Path, sha256: str = "") -> list[File]:
     Raises:
         TaskError: other content than `sha256` says, absolute or climbing paths, too large, or not an archive.
     """
-    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    found = hashlib.sha256(_bytes(archive)).hexdigest()
     if sha256 and found != sha256:
         raise TaskError(f"{archive.name}: sha256 is {found}, expected {sha256}; the tasks were made from other source")
     try:
@@ -80,7 +81,15 @@ def _read(path: Path, name: str) -> File | None:
         return name, "120000", os.fsencode(os.readlink(path))
     if not stat.S_ISREG(info.st_mode) or name.endswith(".pyc") or _is_git([path.name]):
         return None
-    return name, "100755" if info.st_mode & 0o111 else "100644", path.read_bytes()
+    return name, "100755" if info.st_mode & 0o111 else "100644", _bytes(path)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        _check_size(path.stat().st_size, path)
+        return regular(path, MAX_BYTES)
+    except OSError as e:
+        raise TaskError(f"{path}: {e.strerror or e}") from e
 
 
 def _tar(archive: Path) -> Iterator[File]:
