@@ -15,9 +15,15 @@ class ExtractHooks(Session):
 
     @hookimpl
     def valve_extract(
-        self, settings: Settings, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]
+        self,
+        settings: Settings,
+        bank: Bank,
+        issue: str,
+        attempts: Sequence[Attempt],
+        trajectories: Sequence[str],
+        feedback: str,
     ) -> Proposal:
         """Ask the model for at most three principles and three skills."""
         from valve_plugin.extract.reflect import reflect
 
-        return reflect(settings, bank, issue, attempts, trajectories)
+        return reflect(settings, bank, issue, attempts, trajectories, feedback=feedback)

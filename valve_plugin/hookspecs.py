@@ -77,9 +77,18 @@ class Steps:
 
     @hookspec(firstresult=True)
     def valve_extract(
-        self, settings: Settings, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]
+        self,
+        settings: Settings,
+        bank: Bank,
+        issue: str,
+        attempts: Sequence[Attempt],
+        trajectories: Sequence[str],
+        feedback: str,
     ) -> Proposal | None:
-        """Contrast mixed attempts (with their trajectory digests) into a proposal; empty when nothing is usable."""
+        """Contrast mixed attempts (with their trajectory digests) into a proposal; empty when nothing is usable.
+
+        `feedback`: what validation decided about earlier proposals, where reflection is to know; else empty.
+        """
 
     @hookspec(firstresult=True)
     def valve_validate(

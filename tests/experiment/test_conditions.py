@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import strategies
+from tests.bank import build
 from tests.extract.provider import provider as running
 from valve_plugin import plugins
 from valve_plugin.bank import moves
+from valve_plugin.bank.entries import Proposed
+from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import plain
 from valve_plugin.config import Settings, resolve
 from valve_plugin.errors import ConfigError
@@ -20,6 +23,7 @@ from valve_plugin.evolve.steps import Steps, Ungated
 from valve_plugin.experiment.conditions import NAMES, find
 from valve_plugin.experiment.conditions.batch import Batches
 from valve_plugin.experiment.conditions.document import Edit, _proposal, edited, settled
+from valve_plugin.experiment.feedback import with_feedback
 from valve_plugin.extract.ask import ask
 from valve_plugin.records import Attempt, Bank, Item, Proposal
 
@@ -37,9 +41,10 @@ KNOWN = Bank(
     ),
     skills=(Item(kind="skill", name="grep_it", text="Grep it.", markdown="**Scope:** all", scope_hint="x.py"),),
 )
+OUTCOMES = {"t1": ("resolved", "unresolved"), "t2": ("resolved",), "t3": ("unresolved",), "t4": ("resolved",)}
 ATTEMPTS = [
     Attempt(id=f"{task}{n}", task_id=task, ordinal=n, source="evolve", outcome=outcome, task_text=f"Issue of {task}.")
-    for task, outcomes in (("t1", ("resolved", "unresolved")), ("t2", ("resolved",)), ("t3", ("unresolved",)))
+    for task, outcomes in OUTCOMES.items()
     for n, outcome in enumerate(outcomes)
 ]
 ITEM = {"name": "Check the sign", "text": "Check which way it goes."}
@@ -84,6 +89,7 @@ def test_what_the_model_is_asked_and_what_is_kept_of_its_answer(name):
             issue="Issue of t1.",
             attempts=attempts,
             trajectories=[f"digest of {a.id}" for a in attempts],
+            feedback="",
         )
         asked = "".join(f"### {m['role']}\n\n{m['content']}\n\n" for m in server.asked[0]["messages"])
     golden = "valve" if name in AS_THE_REFERENCE else name
@@ -96,6 +102,29 @@ def test_what_the_model_is_asked_and_what_is_kept_of_its_answer(name):
     given = resolve({"embedding": "hashing"}, condition.settings)
     context = hook.valve_retrieve(settings=given, bank=stored, task_id="t1", issue="Issue of t1.")
     compare(f"{name}.block.txt", context.text)
+
+
+@pytest.mark.parametrize("name", [name for name in EXTRACTING if find(name).gated])
+def test_told_of_verdicts_every_gated_condition_tells_its_model(name, tmp_path, data_dir):
+    condition, store = find(name), BankStore.create(tmp_path / "bank", build.REPO)
+    for entry in [*build.opening(), Proposed(proposal=build.proposal(1))]:
+        store.append(entry)
+    hook = plugins.load(["valve", *([condition.hooks] if condition.hooks else [])])
+    attempts = ATTEMPTS if name == "batch" else ATTEMPTS[:2]
+    with running(json.dumps({"principles": [], "skills": []})) as server:
+        settings = Settings(
+            model="openai/m", model_kwargs={"api_base": server.base, "api_key": "none", "num_retries": 0}
+        )
+        steps = with_feedback(condition.steps)(hook, store, settings)
+        issue = "Issue of t1." + " It is long." * 3000
+        before = steps.extract(issue, attempts)
+        store.append(build.judged(store.bank, build.proposal(1), 1, 0, build.rollouts("b", "unresolved")))
+        after = steps.extract(issue, attempts)
+    first, second = (request["messages"][-1]["content"] for request in server.asked)
+    assert "What validation decided" not in first
+    assert second.startswith(first), "it has a place of its own"
+    compare("feedback.prompt.txt", second.removeprefix(first))
+    assert before.prompt_hash != after.prompt_hash, "the ledger says that it was told"
 
 
 def test_the_effort_asked_for_is_sent_also_where_it_would_be_dropped():

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
+import valve_plugin.experiment
 from tests.evolve.conftest import calc, toy  # noqa: F401 (fixtures)
 from tests.experiment.test_conditions import compare, group
 from tests.experiment.test_run import experiment, start  # noqa: F401 (fixtures)
@@ -18,7 +19,7 @@ from valve_plugin.bank.verify import verify
 from valve_plugin.codec import digest, plain
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
-from valve_plugin.experiment.conditions import find
+from valve_plugin.experiment.conditions import find, skillopt
 from valve_plugin.experiment.conditions.skillopt import PIECE, model_of, pieces, record, settings_of
 
 GATE = [("reject", False, ""), ("accept_new_best", True, "# One\n"), ("reject", False, "# One\n")]
@@ -48,6 +49,25 @@ def test_documents_become_versions_and_an_interrupted_import_goes_on(tmp_path, d
     assert [len(whole.at(v).skills) for v in range(3)] == [0, 1, 2]
     assert "".join(i.markdown for i in whole.bank.skills) == "x" * (PIECE + 5), "nothing is cut"
     assert verify(whole.dir) == []
+
+
+@pytest.mark.parametrize("left", [b"", b'[{"step": 1, "act', b"{}", b"\xff", None])
+def test_training_that_left_nothing_readable_is_done_again(left, tmp_path, data_dir, monkeypatch):
+    """A kill while the file was written; None: there is no file."""
+    store, trained = BankStore.create(tmp_path / "bank", "o/r"), []
+    monkeypatch.setattr(skillopt, "require", lambda settings, simulate: None)
+    monkeypatch.setattr(skillopt, "_panel", lambda run: ())
+    monkeypatch.setattr(skillopt, "settings_of", lambda *about: {})
+    ours = SimpleNamespace(train=lambda *about: trained.append(1) or STEPS)
+    monkeypatch.setattr(valve_plugin.experiment, "skillopt_adapter", ours, raising=False)
+    run = SimpleNamespace(store=store, settings=Settings())
+    ended = tmp_path / "skillopt.ended.json"
+    if left is not None:
+        ended.write_bytes(left)
+    for _ in range(2):
+        skillopt.train(run, [], tmp_path)
+    assert trained == [1], "once more, and then it is on record"
+    assert len(list(store.entries())) == 1 + len(STEPS) + 2
 
 
 def test_what_is_stored_and_injected(tmp_path, data_dir):

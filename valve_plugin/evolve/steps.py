@@ -106,13 +106,18 @@ class Steps:
         digests = [digest(trajectory(self.store, a), a) for a in attempts]
         with cost.counted() as calls, heard(self.guard.waits):
             proposal: Proposal | None = self.hook.valve_extract(
-                settings=self.settings, bank=self.store.bank, issue=issue, attempts=attempts, trajectories=digests
-            )
+                settings=self.settings, bank=self.store.bank, issue=issue, attempts=attempts, trajectories=digests,
+                feedback=self.feedback(),
+            )  # fmt: skip
         for call in calls:
             self.guard.spend(call["cost_usd"], 0)
             self.store.local.telemetry("calls", call)
             self._tell("extracted", **call)
         return _answered(proposal, "valve_extract")
+
+    def feedback(self) -> str:
+        """Return what reflection is told of earlier verdicts: in the reference protocol, nothing."""
+        return ""
 
     def record(self, proposal: Proposal, attempts: Sequence[Attempt] = ()) -> None:
         """Write the proposal to the ledger, also an empty one; what was withheld stays on this machine."""
@@ -123,15 +128,10 @@ class Steps:
         shared = replace(proposal, withheld=tuple(replace(w, item=None) for w in proposal.withheld))
         self.store.append(Proposed(proposal=shared, attempts=tuple(note(a) for a in attempts)))
         self._tell(
-            "proposed",
-            task_id=shared.task_id,
-            proposal_id=shared.id,
-            items=[f"{i.kind}: {i.name}" for i in shared.items],
-            merges=len(shared.merges),
-            suppressed=len(shared.suppressed),
-            withheld=len(shared.withheld),
-            reason=shared.reason,
-        )
+            "proposed", task_id=shared.task_id, proposal_id=shared.id,
+            items=[f"{i.kind}: {i.name}" for i in shared.items], merges=len(shared.merges),
+            suppressed=len(shared.suppressed), withheld=len(shared.withheld), reason=shared.reason,
+        )  # fmt: skip
 
     def refreshed(self, proposal: Proposal) -> Proposal:
         """Return the proposal with its duplicates sorted out against the bank as it is now."""

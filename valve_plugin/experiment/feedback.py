@@ -7,12 +7,11 @@ Source: app:impl-ablations, "Interpretive scope".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from valve_plugin.bank.entries import Entry
 from valve_plugin.evolve.steps import Steps
 from valve_plugin.evolve.summary import rows
-from valve_plugin.records import Attempt, Proposal
 
 LAST = 10
 """Verdicts told, the newest ones."""
@@ -22,21 +21,18 @@ def with_feedback(steps: type[Steps]) -> type[Steps]:
     """Return the same steps, whose reflection also reads the latest verdicts."""
 
     class Told(steps):  # type: ignore[valid-type,misc]  # the base is an argument
-        def extract(self, issue: str, attempts: Sequence[Attempt]) -> Proposal:
-            """Contrast the attempts, knowing what became of earlier proposals."""
-            proposal: Proposal = super().extract(issue + told(self.store.entries()), attempts)
-            return proposal
+        def feedback(self) -> str:
+            """Return what became of earlier proposals."""
+            return told(self.store.entries())
 
     return Told
 
 
 def told(entries: Iterable[Entry]) -> str:
-    """Return the latest verdicts in words; empty when there is none. Pure."""
+    """Return the latest verdicts in words, one a line; empty when there is none. Pure."""
     judged = [row for row in rows(entries) if row.verdict is not None and row.verdict.decision != "indecisive"]
     lines = [
         f"- {row.outcome}: {', '.join(f'{i.kind} {i.name}' for i in row.proposal.items) or 'a removal'}"
         for row in judged[-LAST:]
     ]
-    if not lines:
-        return ""
-    return "\n\n(What validation decided about earlier notes in this repository:\n" + "\n".join(lines) + ")"
+    return "\n".join(lines)

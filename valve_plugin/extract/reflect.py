@@ -23,6 +23,7 @@ from valve_plugin.records import Attempt, Bank, Kind, Proposal
 
 PROMPTS = "contrast-1"
 """Version of the prompt files in use, and of those that a style leaves as they are; their hash goes into proposals."""
+FEEDBACK = "feedback-1"
 PARTS = ("system", "user", "attempt")
 ISSUE_LIMIT = 20_000
 _PLACE = re.compile(r"<<([A-Z]+)>>")
@@ -47,6 +48,7 @@ def reflect(
     attempts: Sequence[Attempt],
     trajectories: Sequence[str],
     style: Style = Style(),  # noqa: B008 (frozen)
+    feedback: str = "",
 ) -> Proposal:
     """Ask the model what separates passing from failing attempts; return its proposal, duplicates sorted out.
 
@@ -57,6 +59,7 @@ def reflect(
         attempts: graded attempts at one task under one context.
         trajectories: their digests, in the same order.
         style: how to ask.
+        feedback: what validation decided about earlier proposals; empty: nothing is told.
 
     Returns:
         At most three principles and three skills; no items, with the reason, when the answer is unusable.
@@ -67,22 +70,26 @@ def reflect(
 
     Source: app:impl-extract.
     """
-    empty = nothing_yet(settings, attempts, style.prompts)
+    empty = nothing_yet(settings, attempts, style.prompts, feedback)
     try:
-        messages = _messages(style, bank, issue, attempts, trajectories)
+        user = (style.user or user_message)(style, bank, issue, attempts, trajectories) + after(feedback)
+        system = prompt("system", style.prompts).strip()
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         answer = style.shaped(parse(ask(settings, empty.model, messages, style.schema), style.schema))
     except ModelOutputError as e:
         return replace(empty, reason=str(e))
     return _filled(empty, answer, bank, source_of(attempts), settings)
 
 
-def nothing_yet(settings: Settings, attempts: Sequence[Attempt], prompts: str) -> Proposal:
+def nothing_yet(settings: Settings, attempts: Sequence[Attempt], prompts: str, feedback: str = "") -> Proposal:
     """Return the proposal that an answer will fill: its task, its model, and the hash of all that will be asked.
 
     Raises:
         ConfigError: no model is named.
     """
-    asked = prompt_hash(prompts) if settings.review == "off" else digest([prompt_hash(prompts), instructions()])
+    more = [instructions()] if settings.review != "off" else []
+    more += [_verdicts()] if feedback else []
+    asked = digest([prompt_hash(prompts), *more]) if more else prompt_hash(prompts)
     return Proposal(task_id=attempts[-1].task_id, prompt_hash=asked, model=model_name(settings))
 
 
@@ -112,12 +119,14 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return _PLACE.sub(lambda place: values[place[1]], template)
 
 
-def _messages(
-    style: Style, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]
-) -> list[dict[str, str]]:
-    user = (style.user or user_message)(style, bank, issue, attempts, trajectories)
-    system = prompt("system", style.prompts).strip()
-    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+def after(feedback: str) -> str:
+    """Return the end of the user's message that tells of earlier verdicts: its own place, whatever else is cut."""
+    return "\n" + fill(_verdicts(), {"VERDICTS": feedback}) if feedback else ""
+
+
+@cache
+def _verdicts() -> str:
+    return files(__package__).joinpath(f"prompts/{FEEDBACK}.md").read_text("utf-8")
 
 
 def user_message(style: Style, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]) -> str:

@@ -30,10 +30,16 @@ class Hooks:
 
     @hookimpl
     def valve_extract(
-        self, settings: Settings, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]
+        self,
+        settings: Settings,
+        bank: Bank,
+        issue: str,
+        attempts: Sequence[Attempt],
+        trajectories: Sequence[str],
+        feedback: str,
     ) -> Proposal:
         """Ask what the attempts teach, mixed or not."""
-        return reflect(settings, bank, issue, attempts, trajectories, STYLE)
+        return reflect(settings, bank, issue, attempts, trajectories, STYLE, feedback)
 
 
 CONDITION = Condition(

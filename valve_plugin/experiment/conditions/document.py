@@ -26,6 +26,7 @@ from valve_plugin.extract.parse import Draft, answered_json
 from valve_plugin.extract.reflect import (
     ISSUE_LIMIT,
     Style,
+    after,
     fill,
     nothing_yet,
     prompt,
@@ -161,11 +162,17 @@ class Hooks(Whole):
 
     @hookimpl
     def valve_extract(
-        self, settings: Settings, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]
+        self,
+        settings: Settings,
+        bank: Bank,
+        issue: str,
+        attempts: Sequence[Attempt],
+        trajectories: Sequence[str],
+        feedback: str,
     ) -> Proposal:
         """Ask for edits."""
-        empty = nothing_yet(settings, attempts, PROMPTS)
-        user = _user(STYLE, bank, issue, attempts, trajectories)
+        empty = nothing_yet(settings, attempts, PROMPTS, feedback)
+        user = _user(STYLE, bank, issue, attempts, trajectories) + after(feedback)
         messages = [{"role": "system", "content": prompt("system", PROMPTS).strip()}, {"role": "user", "content": user}]
         try:
             said = answered_json(ask(settings, empty.model, messages, SCHEMA), SCHEMA)

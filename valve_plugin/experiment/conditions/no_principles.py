@@ -29,10 +29,16 @@ class Hooks:
 
     @hookimpl
     def valve_extract(
-        self, settings: Settings, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]
+        self,
+        settings: Settings,
+        bank: Bank,
+        issue: str,
+        attempts: Sequence[Attempt],
+        trajectories: Sequence[str],
+        feedback: str,
     ) -> Proposal:
         """Ask for skills alone, and drop any principle that comes all the same."""
-        return reflect(settings, bank, issue, attempts, trajectories, STYLE)
+        return reflect(settings, bank, issue, attempts, trajectories, STYLE, feedback)
 
 
 CONDITION = Condition(

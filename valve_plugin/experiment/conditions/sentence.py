@@ -39,10 +39,16 @@ class Hooks:
 
     @hookimpl
     def valve_extract(
-        self, settings: Settings, bank: Bank, issue: str, attempts: Sequence[Attempt], trajectories: Sequence[str]
+        self,
+        settings: Settings,
+        bank: Bank,
+        issue: str,
+        attempts: Sequence[Attempt],
+        trajectories: Sequence[str],
+        feedback: str,
     ) -> Proposal:
         """Ask for sentences."""
-        return reflect(settings, bank, issue, attempts, trajectories, STYLE)
+        return reflect(settings, bank, issue, attempts, trajectories, STYLE, feedback)
 
 
 CONDITION = Condition("sentence skills: one sentence per item, no rich body", hooks=f"{__name__}:Hooks")

@@ -8,7 +8,6 @@ an uninterrupted run gives. Settings: docs/experiments.md.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -21,19 +20,22 @@ import msgspec
 
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Proposed, Taken
+from valve_plugin.bank.files import write_atomic
 from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import convert
+from valve_plugin.codec import canonical, convert, decode
 from valve_plugin.config import Settings
-from valve_plugin.errors import ConfigError
+from valve_plugin.errors import ConfigError, RecordError
 from valve_plugin.evolve.group import note
 from valve_plugin.evolve.steps import waiting
 from valve_plugin.experiment.conditions import Condition
+from valve_plugin.reading import regular
 from valve_plugin.records import Attempt, Item, Proposal, Task
 
 VERSION = "0.2.0"
 ITEM = "skillopt_document"
 PIECE = 12_000
 """Characters one item may hold; a longer document takes several."""
+_MAX_BYTES = 1_000_000_000
 
 
 def settings_of(settings: Settings, stream: int, panel: int, out: Path) -> dict[str, Any]:
@@ -84,7 +86,8 @@ def train(run: Any, stream: Sequence[Task], folder: Path) -> None:
         InfrastructureError: host or provider failed; start again.
     """
     out, ended = folder / "skillopt", folder / "skillopt.ended.json"
-    if not ended.exists():
+    kept = _kept(ended)
+    if kept is None:
         require(run.settings, False)
         from valve_plugin.experiment import skillopt_adapter
 
@@ -92,8 +95,16 @@ def train(run: Any, stream: Sequence[Task], folder: Path) -> None:
         out.mkdir(parents=True)
         with (folder / "skillopt.log").open("w", encoding="utf-8") as log, redirect_stdout(log):
             kept = skillopt_adapter.train(run, stream, settings_of(run.settings, len(stream), len(_panel(run)), out))
-        ended.write_text(json.dumps(kept), encoding="utf-8")
-    record(run.store, json.loads(ended.read_text(encoding="utf-8")))
+        write_atomic(ended, canonical(kept))
+    record(run.store, kept)
+
+
+def _kept(ended: Path) -> list[dict[str, Any]] | None:
+    """Return what training kept; None: it has not ended, or what it left cannot be read, so it is done again."""
+    try:
+        return decode(regular(ended, _MAX_BYTES), list[dict[str, Any]], where=str(ended))
+    except (OSError, RecordError):
+        return None
 
 
 def require(settings: Settings, simulate: bool) -> None:
