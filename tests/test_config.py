@@ -20,6 +20,11 @@ from valve_plugin.errors import ConfigError
         ('model_kwargs = {api_base = "http://127.0.0.1:1"}', "model_kwargs.api_base"),
         ('tasks = "tasks"', "tasks"),
         ("model_kwargs = {extra_headers = {}}", "model_kwargs.extra_headers"),
+        ('model = "huggingface/https://127.0.0.1:1/v1"', "model"),
+        ('embedding = "./model"', "embedding"),
+        ('embedding = ".."', "embedding"),
+        ('embedding = "/proc/self/cwd/model"', "embedding"),
+        ('embedding = "~/clone/model"', "embedding"),
     ],
 )
 def test_what_could_run_code_or_leak_keys_is_not_taken_from_a_file(tmp_path: Path, line: str, name: str) -> None:
@@ -29,8 +34,10 @@ def test_what_could_run_code_or_leak_keys_is_not_taken_from_a_file(tmp_path: Pat
 
 
 def test_the_person_may_give_them(tmp_path: Path) -> None:
-    (tmp_path / config.FILE_NAME).write_text("model_kwargs = {temperature = 0.5}")
-    settings = config.load(tmp_path, {"unsafe_local": True, "plugins": ["valve", "other"]})
+    (tmp_path / config.FILE_NAME).write_text("model_kwargs = {temperature = 0.5}\nembedding = 'a/b'")
+    assert config.load(tmp_path).embedding == "a/b"
+    settings = config.load(tmp_path, {"unsafe_local": True, "plugins": ["valve", "other"], "embedding": "./model"})
+    assert settings.embedding == "./model"
     assert settings.unsafe_local
     assert settings.plugins == ("valve", "other")
     assert settings.model_kwargs == {"temperature": 0.5}

@@ -73,7 +73,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     top_principles: Count = 10
     top_skills: Count = 10
     embedding: str = "auto"
-    """auto: sentence-transformers when the extra and the model are on disk, else hashing; or a name or path."""
+    """auto: sentence-transformers when the extra and the model are on disk, else hashing; or a name on the hub, or a
+    path: absolute, or beginning with ./, ../ or ~."""
 
     rho: str = "0.02"
     """Gate margin as decimal text."""
@@ -189,9 +190,16 @@ def load(bank_dir: Path | None, overrides: Mapping[str, Any] | None = None) -> S
     return resolve(changed(base), overrides or {}, where="overrides") if overrides else base
 
 
+def is_path(embedding: str) -> bool:
+    """Whether an `embedding` is a place on this machine, and no name."""
+    return embedding.startswith(("/", "~", "./", "../")) or embedding in (".", "..")
+
+
 def _refuse_dangerous(layer: Mapping[str, Any], path: Path | None) -> None:
     bad = [name for name in _NEVER_FROM_FILE if name in layer]
     bad += [f"model_kwargs.{name}" for name in layer.get("model_kwargs", {}) if name not in SAMPLING]
+    bad += ["model"] if "://" in layer.get("model", "") else []  # litellm asks the server such a name holds
+    bad += ["embedding"] if is_path(layer.get("embedding", "")) else []  # a folder beside it would rank the items
     if bad:
         raise ConfigError(
             f"{path}: {bad[0]} is not taken from a file that can come with a repository; remove it there, "

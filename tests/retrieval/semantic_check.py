@@ -48,6 +48,25 @@ def plant(model: Path, name: str) -> None:
     snapshot.symlink_to(model)
 
 
+def evil(folder: Path) -> Path:
+    """Make the model with a module of its own, which leaves a mark when it is imported."""
+    shutil.copytree(packaged_model(), folder)
+    mark = folder / "ran"
+    (folder / "evilmod.py").write_text(f"open({str(mark)!r}, 'w')\nclass Evil: pass\n")
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([{**modules[0], "type": "evilmod.Evil"}, *modules[1:]]))
+    return mark
+
+
+def hostile() -> dict[str, Any]:
+    """Retrieve in a clone that brings a model of the default's name, and with one in the cache."""
+    mark = evil(HOME / "clone" / embedding.DEFAULT_MODEL)
+    os.chdir(HOME / "clone")
+    clone = retrieve(Settings(embedding="auto"), BANK, "task", ISSUE).embedding
+    given = retrieve(Settings(embedding=f"./{embedding.DEFAULT_MODEL}"), BANK, "task", ISSUE).embedding
+    return {"clone": clone, "given": given, "ran": mark.exists()}
+
+
 def skill(name: str, body: str) -> Item:
     return Item(kind="skill", name=name, text="same sentence", markdown=body)
 
@@ -64,6 +83,8 @@ ISSUE = "The parser crashes on an empty file"
 
 
 def main() -> None:
+    attacked = hostile()
+    embedding._choose.cache_clear()
     model = packaged_model()
     settings = Settings(embedding=str(model))
     start = time.monotonic()
@@ -87,6 +108,7 @@ def main() -> None:
     print(
         json.dumps(
             {
+                "attacked": attacked,
                 "loading_seconds": round(loading, 1),
                 "embedding": context.embedding,
                 "order": [name for _, name in context.items],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import socket
 import subprocess
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from valve_plugin.bank import embedding
+from valve_plugin.bank import embedding, models
 from valve_plugin.errors import ConfigError
+
+PLAIN = {"activation_function": "torch.nn.modules.activation.Tanh", "type": "text", "tokenizer_class": "BertTokenizer"}
 
 
 @pytest.fixture(autouse=True)
@@ -109,30 +112,90 @@ def test_a_model_that_does_not_load_is_one_line(
 def test_models_are_found_where_hugging_face_tools_keep_them(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = hub / "models--a--b"
     first = plant(folder, "111")
-    assert embedding.find("a/b") == first
+    assert models.find("a/b") == first
     main = plant(folder, "222", main=True)
-    assert embedding.find("a/b") == main
-    assert embedding.find(str(first)) == first
+    assert models.find("a/b") == main
+    assert models.find(str(first)) == first
     short = plant(hub / "models--sentence-transformers--mini", "1")
-    assert embedding.find("mini") == short
+    assert models.find("mini") == short
 
     elsewhere = hub.parent / "elsewhere"
     found = plant(elsewhere / "models--c--d", "1")
-    assert embedding.find("c/d") is None
+    assert models.find("c/d") is None
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(elsewhere))
-    assert embedding.find("c/d") == found
+    assert models.find("c/d") == found
+
+
+@pytest.mark.parametrize("name", [embedding.DEFAULT_MODEL, "model", "a/../model", f"{embedding.DEFAULT_MODEL}@0123"])
+def test_a_name_is_never_a_folder_where_a_command_is_typed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = tmp_path / "clone"
+    for folder in (name, embedding.DEFAULT_MODEL, "model", "a/b"):
+        (clone / folder).mkdir(parents=True, exist_ok=True)
+        (clone / folder / "config.json").write_text("{}")
+        (clone / folder / "model.safetensors").write_bytes(b"weights")
+    monkeypatch.chdir(clone)
+    assert models.find(name) is None
+    assert models.find("./model") == Path("model")  # typed as a path: what a person gives with -c
+
+
+def test_a_ledger_names_weights_and_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[str] = []
+    choose = embedding.choose
+    monkeypatch.setattr(embedding, "choose", lambda name: asked.append(name) or choose(name))
+    for recorded in ("./model", "/proc/self/cwd/model", "~/model"):
+        with pytest.raises(ConfigError, match="not available here"):
+            embedding.pinned(recorded, "hashing")
+    assert set(asked) == {"hashing"}
+
+
+@pytest.mark.parametrize(
+    ("file", "value"),
+    [
+        ("modules.json", [{"path": "", "type": "sentence_transformers.models.Transformer"}, {"type": "evilmod.Evil"}]),
+        ("1_Router/router_config.json", {"types": {"query": "evilmod.Evil"}, "structure": {}}),
+        ("2_Dense/config.json", {"activation_function": "os.abort"}),
+        ("word_embedding_config.json", {"tokenizer_class": "evilmod.Evil"}),
+        ("modules.json", "[" * 100_000),
+        ("modules.json", "\udcff"),
+    ],
+)
+def test_a_model_that_names_code_or_cannot_be_read_is_refused(tmp_path: Path, file: str, value: object) -> None:
+    plain = {"modules.json": [{"type": "sentence_transformers.models.Transformer"}], "1_D/config.json": PLAIN}
+    for name, content in plain.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(content))
+    models.require_plain(tmp_path)
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    text = value if isinstance(value, str) else json.dumps(value)
+    (tmp_path / file).write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError, match=r"never run|cannot be read"):
+        embedding._load(tmp_path)  # before anything of the extra is imported
+
+
+def test_a_model_of_devices_and_pipes_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "modules.json").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        models.require_plain(tmp_path)
+    (tmp_path / "modules.json").unlink()
+    os.mkfifo(tmp_path / "modules.json")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        models.require_plain(tmp_path)
 
 
 def test_a_download_that_was_cut_short_is_not_a_model(hub: Path) -> None:
     plant(hub / "models--a--b", "111", weights=b"")
-    assert embedding.find("a/b") is None
+    assert models.find("a/b") is None
 
 
 def test_a_fingerprint_tells_weights_not_places(hub: Path) -> None:
     one, copy, other = (
         plant(hub / f"models--a--{n}", "1", weights=w) for n, w in (("b", b"x"), ("c", b"x"), ("d", b"y"))
     )
-    assert embedding.fingerprint(one) == embedding.fingerprint(copy) != embedding.fingerprint(other)
+    assert models.fingerprint(one) == models.fingerprint(copy) != models.fingerprint(other)
 
 
 def test_cached_vectors_survive_and_failures_to_cache_do_not_matter(tmp_path: Path) -> None:
@@ -151,10 +214,10 @@ def test_cached_vectors_survive_and_failures_to_cache_do_not_matter(tmp_path: Pa
 def test_a_recorded_name_finds_those_weights_again_whichever_revision_is_current(hub: Path) -> None:
     old = plant(hub / "models--a--b", "1", weights=b"old")
     new = plant(hub / "models--a--b", "2", main=True, weights=b"new")
-    assert embedding.find("a/b") == new
-    assert embedding.find(f"a/b@{embedding.fingerprint(old)}") == old
-    assert embedding.find(f"a/b@{embedding.fingerprint(new)}") == new
-    assert embedding.find("a/b@0123456789ab") is None
+    assert models.find("a/b") == new
+    assert models.find(f"a/b@{models.fingerprint(old)}") == old
+    assert models.find(f"a/b@{models.fingerprint(new)}") == new
+    assert models.find("a/b@0123456789ab") is None
 
 
 def test_a_panel_goes_on_only_under_the_embedding_it_was_measured_with() -> None:

@@ -68,5 +68,12 @@ def test_a_recorded_embedding_is_found_again(facts: dict[str, Any]) -> None:
 def test_a_missing_model_is_one_line_at_once(facts: dict[str, Any]) -> None:
     assert facts["missing_embedding"] == "hashing"
     assert facts["missing_seconds"] < 1
-    (line,) = facts["stderr"].splitlines()
-    assert "'no/such-model' is not on disk" in line
+    assert "'no/such-model' is not on disk" in facts["stderr"].splitlines()[-1]
+
+
+def test_code_that_comes_with_a_model_is_never_run(facts: dict[str, Any]) -> None:
+    """In a clone that brings the default model's folder, and where a person names that folder."""
+    assert facts["attacked"] == {"clone": "hashing", "given": "hashing", "ran": False}
+    first, last = facts["stderr"].splitlines()
+    assert "it names 'evilmod.Evil'" in first
+    assert "no/such-model" in last

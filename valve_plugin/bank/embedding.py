@@ -14,13 +14,14 @@ import os
 import sys
 import threading
 from array import array
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from valve_plugin.bank.models import caches, find, fingerprint, require_plain
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.codec import digest_bytes
+from valve_plugin.config import is_path
 from valve_plugin.errors import ConfigError
 from valve_plugin.theory.similarity import Vector, hashing_vector, vector
 
@@ -73,13 +74,14 @@ def pinned(recorded: str, setting: str) -> str:
     """
     if recorded == HASHING:
         return HASHING
-    for possible in (setting, recorded):
+    names = [setting] if is_path(recorded) else [setting, recorded]  # a ledger names weights, and no place
+    for possible in names:
         if choose(possible).name == recorded:
             return possible
     raise ConfigError(
         f"outcomes so far were measured with embedding {recorded!r}, which is not available here: install the extra "
         "(pip install 'valve-plugin[semantic]', or '.[semantic]' in a clone) and the model (a model in a folder: "
-        "`embedding` = its path), or open a new epoch"
+        "-c embedding=/its/path), or open a new epoch"
     )
 
 
@@ -92,7 +94,7 @@ def _choose(setting: str) -> Embedding:
     if setting == AUTO and (directory is None or not _extra()):
         return _hashing()
     if directory is None:
-        return _instead(name, f"is not on disk (looked in {', '.join(map(str, _caches()))}) and is not downloaded")
+        return _instead(name, f"is not on disk (looked in {', '.join(map(str, caches()))}) and is not downloaded")
     if not _extra():
         return _instead(name, "needs the extra: pip install 'valve-plugin[semantic]', or '.[semantic]' in a clone")
     try:
@@ -163,69 +165,27 @@ _semantic = functools.cache(Semantic)
 
 
 def _load(directory: Path) -> Any:
-    """Load a model by path, from disk alone and without a progress bar."""
+    """Load a model by path, from disk alone, without a progress bar, and without running what lies beside it.
+
+    Raises:
+        ConfigError: it asks for code that is not sentence-transformers' own.
+    """
+    require_plain(directory)
     from sentence_transformers import SentenceTransformer
     from transformers.utils import logging as display
 
     shown = display.is_progress_bar_enabled()
     display.disable_progress_bar()
     try:
-        return SentenceTransformer(str(directory), local_files_only=True)
+        return SentenceTransformer(str(directory), local_files_only=True, trust_remote_code=False)
     finally:
         if shown:
             display.enable_progress_bar()
 
 
-def find(name: str) -> Path | None:
-    """Return the directory of a model on disk, else None.
-
-    Args:
-        name: a path, or a name on the Hugging Face hub; `name@fingerprint`, as recorded, asks for those weights.
-    """
-    given = Path(name).expanduser()
-    if (given / "config.json").is_file():
-        return given
-    label, _, wanted = name.partition("@")
-    folder = "models--" + (label if "/" in label else f"sentence-transformers/{label}").replace("/", "--")
-    for cache in _caches():
-        for snapshot in _snapshots(cache / folder):
-            whole = (snapshot / "config.json").is_file() and _weights(snapshot)
-            if whole and wanted in ("", fingerprint(snapshot)):
-                return snapshot
-    return None
-
-
-def fingerprint(directory: Path) -> str:
-    """Return 12 hex digits that tell a model's weights: names, sizes and first mebibytes of their files."""
-    seen = hashlib.sha256()
-    for path in _weights(directory):
-        with path.open("rb") as file:
-            seen.update(f"{path.name} {path.stat().st_size}\n".encode() + file.read(1 << 20))
-    return seen.hexdigest()[:12]
-
-
 def _label(name: str, directory: Path) -> str:
     """Return what a person calls a model, without this machine's path to it."""
-    return directory.resolve().name if directory == Path(name).expanduser() else name.partition("@")[0]
-
-
-def _caches() -> list[Path]:
-    """Return where Hugging Face tools keep models, as their documentation says, first match first."""
-    env = os.environ.get
-    home = env("HF_HOME") or os.path.join(env("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    hub = env("HF_HUB_CACHE") or env("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
-    return [Path(p).expanduser() for p in (env("SENTENCE_TRANSFORMERS_HOME"), hub) if p]
-
-
-def _snapshots(folder: Path) -> Iterator[Path]:
-    """Yield a cached model's revisions: the one its main branch names first."""
-    with suppress(OSError, UnicodeDecodeError):
-        yield folder / "snapshots" / (folder / "refs" / "main").read_text().strip()
-    yield from sorted(folder.glob("snapshots/*"))
-
-
-def _weights(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.bin"))
+    return directory.resolve().name if is_path(name) else name.partition("@")[0]
 
 
 def _dense(values: array[int]) -> Vector:

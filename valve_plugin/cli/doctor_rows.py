@@ -242,13 +242,13 @@ def _semantic(place: Place) -> Found:
 
 @row("embedding model")
 def _embedding(place: Place) -> Found:
-    from valve_plugin.bank import embedding
+    from valve_plugin.bank import embedding, models
 
     wanted = place.settings.embedding
     if wanted == embedding.HASHING:
         return Found("ok", "hashing, as set")
     name = embedding.DEFAULT_MODEL if wanted == embedding.AUTO else wanted
-    found = embedding.find(name)
+    found = models.find(name)
     if found is not None:
         return Found("ok", f"{name}, on disk")
     state: State = "missing" if wanted == embedding.AUTO else "failed"
