@@ -18,7 +18,7 @@ from valve_plugin.bank.paths import data_dir as bank_data_dir
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError, TaskError
 from valve_plugin.records import Attempt, Context, Task
-from valve_plugin.rollouts import sandbox, trajectories
+from valve_plugin.rollouts import sandbox, trajectories, workspace
 from valve_plugin.rollouts.attempt import attempt, rollout_key
 from valve_plugin.rollouts.executors import LocalExecutor
 from valve_plugin.simulate import parameters as p
@@ -138,6 +138,39 @@ def test_an_edit_of_the_tests_is_dropped_and_named(taskset: TaskSet) -> None:
     made = attempt(saying(cheat, SUBMIT), taskset.tasks[0], NONE, 0, "panel")
     assert made.outcome == "unresolved"
     assert made.dropped_paths == ("tests/test_cart.py",)
+
+
+DIG = """python3 -c "import os; [(os.mkdir('{name}'), os.chdir('{name}')) for _ in range({depth})]" """
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (DIG.format(name="a", depth=1500), "has over 2,048 bytes"),
+        (DIG.format(name="a" * 200, depth=40), "has over 2,048 bytes"),
+        ("for i in $(seq 30); do truncate -s 500M f$i; done", "the files have 15,728,640,"),
+        ("mkfifo .gitignore shop/.gitignore; chmod 0 shop", "the patch is empty"),
+    ],
+)
+def test_what_an_agent_does_to_its_tree_is_its_own_failure(taskset: TaskSet, harm: str, reason: str) -> None:
+    made = attempt(saying(harm, SUBMIT), taskset.tasks[0], NONE, 0, "panel")
+    assert made.outcome == "unresolved"
+    assert reason in made.reason
+    assert [p.name for p in (bank_data_dir() / "workspaces").iterdir() if p.is_dir()] == []
+
+
+def test_a_defect_ends_one_attempt_and_can_be_found(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(_: object) -> str:
+        raise MemoryError("planted-value-5566778899")
+
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "planted-value-5566778899")
+    monkeypatch.setattr(workspace, "diff", out_of_memory)
+    made = attempt(saying(SUBMIT), taskset.tasks[0], NONE, 0, "panel")
+    assert made.outcome == "errored"
+    assert made.reason.startswith("MemoryError: [redacted:MY_SERVICE_TOKEN] (a defect; its traceback is in defects.log")
+    log = (bank_data_dir() / "defects.log").read_text()
+    assert "in out_of_memory" in log
+    assert "planted" not in log.replace('MemoryError("planted-value-5566778899")', "")
 
 
 def test_secrets_are_not_kept(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch) -> None:

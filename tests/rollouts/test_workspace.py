@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rollouts import calc
+from tests.rollouts.test_foreign import dig
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.errors import TaskError
 from valve_plugin.records import Task
@@ -162,6 +163,48 @@ def test_a_huge_patch_is_refused_with_its_size(place: Workspace) -> None:
     (place.path / "huge.txt").write_bytes(b"0123456789abcde\n" * 700_000)
     with pytest.raises(TaskError, match=r"the patch has 1\d,\d{3},\d{3} bytes"):
         workspaces.diff(place)
+
+
+@pytest.mark.parametrize(("depth", "name"), [(1500, "a"), (40, "a" * 200)])
+def test_a_path_longer_than_any_call_takes_is_the_agent_s_doing(place: Workspace, depth: int, name: str) -> None:
+    dig(place.path, depth, name)
+    with pytest.raises(TaskError, match=r"the path a[a/]*… has over 2,048 bytes"):
+        workspaces.diff(place)
+
+
+def test_no_more_is_read_than_a_patch_may_have(place: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    import valve_plugin.rollouts.changes as module
+
+    for number in range(30):
+        with (place.path / f"sparse{number}").open("wb") as file:
+            file.truncate(500_000_000)
+    monkeypatch.setattr(module, "_chunks", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(TaskError, match=r"the files have 15,000,\d{3},\d{3} bytes, expected at most 2,147,483,648"):
+        workspaces.diff(place)
+    for number in range(1, 30):
+        (place.path / f"sparse{number}").unlink()
+    with pytest.raises(TaskError, match="the new files have 500,000,000 bytes, expected at most 100,000,000"):
+        workspaces.diff(place)
+    (place.path / "sparse0").replace(place.path / "calc/ops.py")
+    monkeypatch.setattr(module, "_chunks", lambda *_: iter([b"x"]))
+    with pytest.raises(TaskError, match="the changed files have 500,000,"):
+        workspaces.diff(place)
+
+
+def test_a_large_file_is_hashed_in_parts(place: Workspace) -> None:
+    for name in ("one", "two"):
+        (place.path / name).write_bytes(bytes(3_000_000) + b"x")
+    patch = workspaces.diff(place)
+    (place.path / "calc/ops.py").chmod(0o644)
+    assert patch.count("GIT binary patch") == 2
+    assert "ops.py" not in patch
+
+
+def test_a_pipe_among_the_rules_of_what_is_ignored_holds_nothing_up(place: Workspace) -> None:
+    os.mkfifo(place.path / "calc/.gitignore")
+    (place.path / "calc/new.py").write_text("x = 1\n")
+    (place.path / "calc/new.py").chmod(0)
+    assert "+x = 1" in workspaces.diff(place)
 
 
 def test_is_removed_whatever_happened_inside(calc_task: Calc) -> None:

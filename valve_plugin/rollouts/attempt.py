@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import CancelledError
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 from valve_plugin.bank.redact import Redactor
 from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.config import Settings
-from valve_plugin.errors import InfrastructureError, SandboxError, TaskError
+from valve_plugin.errors import InfrastructureError, SandboxError, TaskError, ValveError
 from valve_plugin.records import Attempt, Context, Source, Task
 from valve_plugin.rollouts import mini_settings, sandbox, trajectories, workspace
+from valve_plugin.rollouts.defects import noted
 from valve_plugin.rollouts.executors import stopping
 from valve_plugin.rollouts.exits import one_line
 from valve_plugin.rollouts.grade import Grade, grade
@@ -120,13 +122,19 @@ def _run_and_grade(
             )
             result = run(spec, stop=stopping())
             patch, too_large = _patch(place)
+        if result.ended != "submitted":
+            return result, patch, Grade(outcome=result.ended, reason=result.reason)
+        if too_large:
+            return result, patch, Grade(outcome="unresolved", reason=too_large)
+        return result, patch, grade(where, task, patch, settings)
     except (InfrastructureError, SandboxError, OSError) as e:
         return result, patch, Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
-    if result.ended != "submitted":
-        return result, patch, Grade(outcome=result.ended, reason=result.reason)
-    if too_large:
-        return result, patch, Grade(outcome="unresolved", reason=too_large)
-    return result, patch, grade(where, task, patch, settings)
+    except (CancelledError, ValveError):
+        raise
+    except Exception as e:  # noqa: BLE001  # a defect of ours ends this attempt, not the run with all the others
+        redact = Redactor.of(os.environ, config=settings.model_kwargs)
+        reason = noted(e, f"attempt {ordinal} of {task.instance_id}", redact)
+        return result, patch, Grade(outcome="errored", reason=reason)
 
 
 def _patch(place: workspace.Workspace) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import CancelledError, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, SandboxError, TaskError, ValveError
 from valve_plugin.records import Attempt
 from valve_plugin.rollouts import live, workspace
+from valve_plugin.rollouts.defects import noted
 from valve_plugin.rollouts.executors import LocalExecutor, stopping
 from valve_plugin.rollouts.exits import Graded, one_line
 from valve_plugin.rollouts.live import Base, Run
@@ -178,8 +179,12 @@ def _attempt(run: Run, base: Base, settings: Settings, check: Check, first: int,
         graded = _graded(run, check, end, result)
     except TaskError as e:
         graded = Graded("unresolved", one_line(str(e)))
-    except (InfrastructureError, SandboxError) as e:
+    except (InfrastructureError, SandboxError, OSError) as e:
         graded = Graded("errored", one_line(str(e)))
+    except (CancelledError, ValveError):
+        raise
+    except Exception as e:  # noqa: BLE001  # as in `attempt`
+        graded = Graded("errored", noted(e, f"live attempt {number}", run.redactor(None)))
     facts = {"ordinal": ordinal, "seconds": time.monotonic() - started}
     return Done(number, _recorded(run, end, result, graded, facts), end, result)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.errors import InfrastructureError
+from valve_plugin.rollouts.foreign import remove
 
 MOST = 4096
 """Slots there can be at once."""
@@ -31,7 +30,6 @@ def slot() -> Iterator[tuple[int, Path]]:
         reap(root)
         number, lock = _acquire(root)
         path = root / str(number)
-        remove(path)  # by now only if it was left in the moment since
         path.mkdir(mode=0o700)
     except OSError as e:
         raise InfrastructureError(f"{root}: cannot make a workspace: {e}") from e
@@ -51,25 +49,15 @@ def reap(root: Path) -> None:
             os.close(lock)
 
 
-def remove(path: Path) -> None:
-    """Remove a directory, also where its owner took away his own permissions."""
-    if not path.exists():
-        return
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        for folder, names, _ in os.walk(path):  # from the top, so a folder is opened before it is listed
-            for name in names:
-                if not os.path.islink(os.path.join(folder, name)):
-                    os.chmod(os.path.join(folder, name), stat.S_IRWXU)
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def _acquire(root: Path) -> tuple[int, int]:
     for number in range(MOST):
         lock = _try_lock(root / f"{number}.lock")
         if lock is not None:
-            return number, lock
-    raise InfrastructureError(f"{root}: all {MOST} workspaces are in use; are other runs still going?")
+            remove(root / str(number))
+            if not os.path.lexists(root / str(number)):
+                return number, lock
+            os.close(lock)  # what is there cannot be removed: somebody else's
+    raise InfrastructureError(f"{root}: all {MOST} workspaces are in use or not ours; are other runs going?")
 
 
 def _try_lock(path: Path) -> int | None:

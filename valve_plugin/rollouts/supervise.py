@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from valve_plugin.errors import SandboxError
+from valve_plugin.rollouts.foreign import walk
 from valve_plugin.rollouts.limits import Limits
 
 Limit = Literal["", "cpu", "wall", "memory", "disk"]
@@ -142,14 +143,12 @@ class _Watch:
 
 def disk_bytes(root: Path) -> int:
     """Return the bytes that a directory's files occupy, links not followed; files that vanish meanwhile count 0."""
-    total, stack = 0, [str(root)]
-    while stack:
-        with suppress(OSError), os.scandir(stack.pop()) as entries:
-            for entry in entries:
+    total = 0
+    with suppress(OSError):  # a folder was moved while it was looked at: the next look sees it
+        for folder in walk(root, skip=True):
+            for name in (*folder.others, *folder.folders):
                 with suppress(OSError):
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        stack.append(entry.path)
+                    total += folder.status(name).st_blocks * 512
     return total
 
 

@@ -6,10 +6,8 @@ changed is found by comparing its files with the store's pristine tree.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,10 +18,11 @@ from valve_plugin.bank.paths import data_dir
 from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import TaskError
 from valve_plugin.records import Task
+from valve_plugin.rollouts.changes import changes
 from valve_plugin.rollouts.past import give_history
 from valve_plugin.rollouts.slots import MOST, slot
 from valve_plugin.rollouts.state import state
-from valve_plugin.tasks.git import NO_PROGRAMS, amend, git, read_tree
+from valve_plugin.tasks.git import NO_PROGRAMS, amend, git
 from valve_plugin.tasks.image import Image
 from valve_plugin.tasks.repository import Prepared, interpreter_prefix
 
@@ -143,18 +142,20 @@ def diff(workspace: Workspace) -> str:
     Ignored files are left out as `git add` would; whatever became of the workspace's own `.git` does not matter.
 
     Raises:
-        TaskError: the patch is larger than 10 MB; that is the agent's doing, not the host's.
+        TaskError: the tree is too large or too deep, or the patch larger than 10 MB; that is the agent's doing, not
+            the host's.
     """
     assert workspace.store is not None, "this workspace was not made from a task"
     with tempfile.TemporaryDirectory(prefix="valve-diff-", dir=workspace.root) as scratch:
-        changes = _changes(workspace, workspace.store, Path(scratch) / "index")
-        if not changes:
+        built = workspace.image.built_files if workspace.image else frozenset()  # its build's leavings, not the agent's
+        changed = changes(workspace.path, workspace.store, workspace.commit, built, Path(scratch) / "index")
+        if not changed:
             return ""
         beside = Path(scratch) / "git"  # the store stays as it is; what is new lives as long as this takes
         _skeleton(beside, sha256=len(workspace.commit) == 64)
         shutil.copytree(workspace.store / "info", beside / "info")
         env = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(workspace.store / "objects")}
-        amend(beside, workspace.commit, changes, env)
+        amend(beside, workspace.commit, changed, env)
         return tree_diff(beside, workspace.commit, "refs/heads/main", env)
 
 
@@ -179,56 +180,6 @@ def tree_diff(store: Path, old: str, new: str, env: Mapping[str, str] | None = N
     if len(patch) > MAX_PATCH_BYTES:
         raise TaskError(f"the patch has {len(patch):,} bytes, expected at most {MAX_PATCH_BYTES:,}")
     return patch.decode("utf-8")
-
-
-def _changes(workspace: Workspace, store: Path, index: Path) -> dict[str, tuple[str, bytes] | None]:
-    """Return (mode, content) of every file that is not as it was, None for one that is gone."""
-    tracked = read_tree(store, workspace.commit)
-    root = workspace.path
-    built = workspace.image.built_files if workspace.image else frozenset()  # what its build left is not the agent's
-    files = {path: mode for path, mode in _walk(root) if path in tracked or path not in built}
-    ignored = _ignored(root, [path for path in files if path not in tracked], store, index)
-    digest = hashlib.sha256 if len(workspace.commit) == 64 else hashlib.sha1
-    changes: dict[str, tuple[str, bytes] | None] = {path: None for path in tracked if path not in files}
-    for path, mode in files.items():
-        if path not in ignored:
-            content = os.fsencode(os.readlink(root / path)) if mode == "120000" else _read(root / path)
-            oid = digest(b"blob %d\0%b" % (len(content), content)).hexdigest()  # as git names it
-            if tracked.get(path) != (mode, oid):
-                changes[path] = mode, content
-    return changes
-
-
-def _walk(root: Path, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (relative path, git mode) of every file, never through a symbolic link, never inside a `.git`."""
-    folder = root / prefix
-    os.chmod(folder, os.lstat(folder).st_mode | stat.S_IRWXU)
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda e: e.name):
-            path = prefix + entry.name
-            if entry.name.lower() == ".git":
-                continue
-            if entry.is_symlink():
-                yield path, "120000"
-            elif entry.is_dir(follow_symlinks=False):
-                yield from _walk(root, path + "/")
-            elif entry.is_file(follow_symlinks=False):
-                yield path, "100755" if entry.stat(follow_symlinks=False).st_mode & 0o100 else "100644"
-
-
-def _ignored(root: Path, paths: list[str], store: Path, index: Path) -> set[str]:
-    if not paths:
-        return set()
-    data = "\0".join(paths).encode("utf-8", "surrogateescape")
-    env = {"GIT_WORK_TREE": str(root), "GIT_INDEX_FILE": str(index)}
-    out = git("check-ignore", "-z", "--stdin", "--no-index", git_dir=store, cwd=root, env=env, data=data, ok=(0, 1))
-    return set(out.decode("utf-8", "surrogateescape").split("\0"))
-
-
-def _read(path: Path) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    with os.fdopen(fd, "rb") as file:
-        return file.read()
 
 
 def _write_etc(folder: Path, uid: int) -> None:

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.errors import InfrastructureError, TaskError
-from valve_plugin.rollouts.slots import remove, slot
+from valve_plugin.rollouts.foreign import remove
+from valve_plugin.rollouts.slots import slot
 from valve_plugin.tasks import environment, source
 from valve_plugin.tasks.project import PYTEST, Project, examine, normalize, requirement_name, wanted
 from valve_plugin.tasks.repository import Repository

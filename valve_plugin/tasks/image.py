@@ -21,7 +21,7 @@ from valve_plugin.bank.paths import data_dir
 from valve_plugin.errors import InfrastructureError, SandboxError, TaskError
 from valve_plugin.records import Record, Task
 from valve_plugin.rollouts import engine as engines
-from valve_plugin.rollouts.slots import remove
+from valve_plugin.rollouts.foreign import remove
 from valve_plugin.tasks import history
 from valve_plugin.tasks.git import read_tree
 
