@@ -101,6 +101,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Task set that panel and stream come from: a directory with repository.toml and tasks.jsonl."""
     plugins: tuple[str, ...] = ("valve",)
     """Plugins of unattended steps, by entry point; the last is asked first."""
+    condition: str = ""
+    """Condition of the experiment whose run the bank is: its hooks, which are ours, are then among `plugins`."""
     workers: Positive = 1
     sandbox: Literal["auto", "bwrap", "podman", "docker"] = "auto"
     """Where unattended commands run. auto: in the task's image where it is on this machine, else in bubblewrap."""
@@ -122,7 +124,7 @@ NAMES: tuple[str, ...] = Settings.__struct_fields__
 
 # A bank comes along with a repository, from whoever wrote there. These could run code, leave the sandbox or send
 # keys and issues to another server, so they count only where the person typed them.
-_NEVER_FROM_FILE = ("unsafe_local", "model_class", "mini_config", "plugins", "tasks")
+NEVER_FROM_FILE = ("unsafe_local", "model_class", "mini_config", "plugins", "tasks")
 SAMPLING = frozenset(
     {"drop_params", "max_completion_tokens", "max_tokens", "reasoning_effort", "seed", "stop", "temperature", "top_p"}
 )
@@ -196,7 +198,7 @@ def is_path(embedding: str) -> bool:
 
 
 def _refuse_dangerous(layer: Mapping[str, Any], path: Path | None) -> None:
-    bad = [name for name in _NEVER_FROM_FILE if name in layer]
+    bad = [name for name in NEVER_FROM_FILE if name in layer]
     bad += [f"model_kwargs.{name}" for name in layer.get("model_kwargs", {}) if name not in SAMPLING]
     bad += ["model"] if "://" in layer.get("model", "") else []  # litellm asks the server such a name holds
     bad += ["embedding"] if is_path(layer.get("embedding", "")) else []  # a folder beside it would rank the items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,20 +19,22 @@ from tests.evolve import library
 from tests.evolve.conftest import calc, toy  # noqa: F401 (fixtures)
 from tests.simulate.rows import requests
 from tests.tools import need
-from valve_plugin.bank.entries import Evaluated, Judged, Proposed
+from valve_plugin import plugins
+from valve_plugin.bank import moves
+from valve_plugin.bank.entries import Evaluated, Judged, Proposed, Taken
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.cli import app
 from valve_plugin.cli import experiment as command
-from valve_plugin.cli.session import holding, running
+from valve_plugin.cli.session import holding, hooked, running
 from valve_plugin.errors import ConfigError
-from valve_plugin.experiment import ending, tables, times
+from valve_plugin.experiment import bound, ending, tables, times
 from valve_plugin.experiment.conditions import NAMES
 from valve_plugin.experiment.results import collect
 from valve_plugin.experiment.run import SHARED, run_cell, task_folder
 from valve_plugin.experiment.spec import Experiment, cells, read
 from valve_plugin.hookspecs import hookimpl
-from valve_plugin.records import Proposal
+from valve_plugin.records import Item, Proposal
 from valve_plugin.tasks import split as splits
 
 SWEEPS = {
@@ -241,11 +244,31 @@ def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, 
         for point in row.curve:
             assert b'"type":"evaluated"' in lines[point.line - 1]
     assert "ledger line" in tables.markdown(rows, "t", simulated=True)
+    _its_bank_knows_what_it_was_made_with(banks[1], out)
     _what_comes_after_the_run_takes_nothing_away(made, out, tmp_path, start)
     (out / "calc" / "default" / "base" / "seed-1" / ending.FILE).unlink()
     rows, remarks = collect(made, out)
     assert [r.condition for r in rows] == ["no-panel"], "what has not ended is no result"
     assert remarks["calc/default/base/seed-1"] == "begun and not ended"
+
+
+def _its_bank_knows_what_it_was_made_with(bank, out):
+    """Who measures there measures the same thing, and is told where that is not so."""
+    settings, before = BankStore.open(bank).settings(), (bank / "ledger.jsonl").read_bytes()
+    assert (settings.seed, settings.rho, settings.rollouts, settings.embedding) == (1, "0.1", 2, "hashing")
+    asked = ["eval", "--bank", str(bank), "--simulate", "--unsafe-local", "--every", "2", "--rollouts", "2"]
+    asked += ["-c", 'plugins=["valve", "toy"]']
+    done = CliRunner().invoke(app, asked)
+    assert (done.exit_code, (bank / "ledger.jsonl").read_bytes()) == (0, before), done.output
+    assert "another solver" not in done.output
+    copied = shutil.copytree(bank, bank.parent / "copied")
+    tasks = next((out / "tasks").iterdir())
+    other = CliRunner().invoke(app, [*asked, str(tasks), "--bank", str(copied), "--version", "0", "-c", "seed=0"])
+    assert re.search(r"another solver than the one on record \(ledger lines \d+, \d+", other.output), other.output
+    shown = CliRunner().invoke(app, ["eval", "--show", "--bank", str(copied)])
+    assert re.search(r"not shown: \d evaluations on other holdout tasks", shown.output), shown.output
+    facts = json.loads(CliRunner().invoke(app, ["eval", "--show", "--json", "--bank", str(copied)]).stdout)
+    assert len(facts["not_shown"]) == len([e for e in BankStore.open(bank).entries() if isinstance(e, Evaluated)])
 
 
 def _what_comes_after_the_run_takes_nothing_away(made, out, root, start):
@@ -326,6 +349,36 @@ def test_a_missing_package_is_missed_before_the_first_rollout(calc, tmp_path, mo
     done = CliRunner().invoke(app, ["experiment", "run", str(tmp_path / "matrix.toml"), "--out", str(tmp_path / "out")])
     assert (done.exit_code, "skillopt==0.2.0 is needed" in done.output) == (2, True)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_s_bank_names_its_condition_and_never_a_key(calc, tmp_path, data_dir):  # noqa: F811
+    experiment(tmp_path, calc, "inject-all")
+    given = 'model_kwargs = { api_key = "sk-secret", top_p = 1 }, mini_config = ["agent.step_limit=9"]'
+    file = tmp_path / "matrix.toml"
+    file.write_text(file.read_text() + f"settings = {{ {given}, unsafe_local = true }}\n")
+    made = read(file)
+    (cell,) = cells(made)
+    store = BankStore.create(tmp_path / "bank", "acme/core")
+    for name in ("older", "newer"):
+        item = Item(kind="skill", name=name, text="Look.", markdown="Look.")
+        store.append(Proposed(proposal=(proposal := Proposal(task_id=name, items=(item,)))))
+        after = moves.apply(store.bank, proposal)
+        store.append(Taken(proposal_id=proposal.id, bank_hash=store.bank.hash, bank_after=after.hash))
+    bound.tell_bank(made, cell, store.dir, "acme/core")
+    text = (store.dir / "valve.toml").read_text()
+    assert "give it with -c as the experiment does: mini_config, model_kwargs.api_key." in text
+    assert "sk-secret" not in text
+    settings = store.settings()
+    assert (settings.model_kwargs, settings.condition, settings.pairing) == ({"top_p": 1}, "inject-all", "deployed")
+    hook = plugins.load(hooked(settings).plugins).hook
+    block = hook.valve_retrieve(settings=settings, bank=store.bank, task_id="t", issue="Look.")
+    assert [name for _, name in block.items] == ["newer", "older"], "as the run injected them"
+    again = ["evolve", str(calc), "--simulate", "--ungated", "--unsafe-local", "--bank", str(store.dir)]
+    refused = CliRunner().invoke(app, again)
+    assert (refused.exit_code, "`valve experiment run` goes on with it" in refused.output) == (2, True), refused.output
+    (store.dir / "valve.toml").write_text('condition = "os:system"\n')
+    refused = CliRunner().invoke(app, again)
+    assert (refused.exit_code, "no condition 'os:system'" in refused.output) == (2, True), refused.output
 
 
 @pytest.mark.heavy

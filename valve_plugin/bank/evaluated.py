@@ -101,6 +101,11 @@ def latest(found: Sequence[Reading], only: tuple[Kind, str] | None = None) -> di
     return {r.entry.version: r for r in whole if comparable(r.entry, whole[-1].entry)}
 
 
+def apart(found: Sequence[Reading]) -> list[Reading]:
+    """Return the readings that are compared with none of the newest's kind: of other tasks, rollouts or solver."""
+    return [r for r in found if not comparable(r.entry, found[-1].entry)]
+
+
 def comparable(one: Evaluated, other: Evaluated) -> bool:
     """Whether two evaluations differ in the bank alone."""
     return terms(one) == terms(other)

@@ -95,6 +95,7 @@ def evaluate(
             if items:
                 frozen = [Frozen(0), *(Frozen(store.bank.version, item.key) for item in store.bank.items)]
             evaluation = Evaluation(run.manager, store, run.settings, run.taskset, rollouts)
+            _tell_other_solver(store, evaluation.solver)
             evaluation.run(frozen, lambda n, d: run.manager.hook.valve_event(name=n, data=d))
     if items:
         from valve_plugin.cli.eval_items import report_items
@@ -112,26 +113,58 @@ def report(store: BankStore, every: int, *, json: bool = False, simulate: bool =
     found = points(entries, every)
     if json:
         output.emit_json({"bank": str(store.dir), "simulation": simulate, **facts(entries, every)})
+        tell_apart(entries)
     elif not found:
         output.say("no evaluation is on record; `valve eval` makes one")
     else:
         _print(found)
+        tell_apart(entries)
     if any(not p.entry.complete for p in found):
         output.note("some rollouts errored, so these numbers are not final; run again to retry only those")
         raise typer.Exit(output.INFRASTRUCTURE)
 
 
+def tell_apart(entries: Sequence[Entry]) -> None:
+    """Say which evaluations on record are in no table, since the newest was made otherwise."""
+    from valve_plugin.bank.evaluated import apart, readings
+
+    lines = [str(r.line) for r in apart(readings(entries))]
+    if lines:
+        output.note(
+            f"valve: not shown: {output.plural(len(lines), 'evaluation')} on other holdout tasks, with other rollouts "
+            f"per task or by another solver than the newest (ledger {'lines' if len(lines) > 1 else 'line'} "
+            f"{', '.join(lines)})",
+            style="yellow",
+        )
+
+
+def _tell_other_solver(store: BankStore, solver: str) -> None:
+    """Before anything runs: what is on record will not be compared with it."""
+    from valve_plugin.bank.evaluated import readings
+
+    lines = [str(r.line) for r in readings(store.entries()) if r.entry.solver != solver]
+    if lines:
+        output.note(
+            f"valve: another solver than the one on record (ledger {'lines' if len(lines) > 1 else 'line'} "
+            f"{', '.join(lines)}): its model, the model's arguments, its limits, or mini's files or version differ, or "
+            "a simulation's seed. The two are never compared; to add to what is on record, give its settings",
+            style="yellow",
+        )
+
+
 def facts(entries: Sequence[Entry], every: int) -> dict[str, Any]:
     """Return every evaluated checkpoint as plain data, with per-task differences to version 0, where that was."""
-    from valve_plugin.bank.evaluated import differences, peak, points
+    from valve_plugin.bank.evaluated import apart, differences, peak, points, readings
 
     found = points(entries, every)
     if not found:
         return {"checkpoints": []}
+    others = [r.line for r in apart(readings(entries))]
     best, known = peak(found), found[0].entry.version == 0
     return {
         "holdout": [t.instance_id for t in found[0].entry.holdout],
         "rollouts": found[0].entry.rollouts,
+        "not_shown": others,
         "checkpoints": [
             {
                 **_numbers(found, p),

@@ -47,6 +47,10 @@ def report_items(
     else:
         _print(rows, categories, groups, "LOSS" if panel else "GAIN")
         output.say(note)
+    if not panel:
+        from valve_plugin.cli.eval import tell_apart
+
+        tell_apart(list(store.entries()))
     if not all(row.final for row in rows):
         raise typer.Exit(output.INFRASTRUCTURE)
 

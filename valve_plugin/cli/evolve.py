@@ -124,6 +124,11 @@ def evolve(
             tasks, bank, given, simulate=simulate, new_epoch=new_epoch, gated=not ungated, observer=progress
         ) as run,
     ):
+        if run.settings.condition:
+            raise ConfigError(
+                f"{run.store.dir}: this bank is of an experiment's run, whose condition {run.settings.condition} has "
+                "steps of its own; `valve experiment run` goes on with it"
+            )
         run = run._replace(stream=run.stream[:limit])
         budget.preflight(run)
         steps = Ungated if ungated else Steps

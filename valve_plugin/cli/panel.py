@@ -17,6 +17,7 @@ from valve_plugin.cli.session import (
     Tasks,
     UnsafeLocal,
     Workers,
+    hooked,
     overrides,
     running,
     simulation,
@@ -184,7 +185,7 @@ def _settings(store: BankStore, file: Path | None, given: dict[str, Any]) -> Set
     from valve_plugin.config import resolve
 
     if file is None:
-        return store.settings(given)
+        return hooked(store.settings(given))
     return resolve(decode(_bytes(file), dict[str, Any], where=str(file)), where=str(file))
 
 

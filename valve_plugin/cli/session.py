@@ -143,7 +143,7 @@ def holding(
     taskset = load(path)
     given = {**given, "tasks": str(path.resolve())}
     directory = _directory(bank, taskset)
-    settings, found = config.load(directory, given), _opened(directory)
+    settings, found = hooked(config.load(directory, given)), _opened(directory)
     _require_model(settings, simulate)
     mini_config.require(settings.mini_config)
     if all(here(task, settings) is None for task in taskset.tasks):
@@ -151,7 +151,7 @@ def holding(
     fits(found, settings, taskset)
     store = found or _created(directory, taskset)
     with ExitStack() as stack:
-        settings = store.settings(given)
+        settings = hooked(store.settings(given))
         if simulate:
             settings = stack.enter_context(simulation(taskset, settings))
         stack.enter_context(store.lease())
@@ -188,6 +188,23 @@ def simulation(taskset: TaskSet, settings: Settings) -> Iterator[Settings]:
                 os.environ.pop(name, None)
                 if value is not None:
                     os.environ[name] = value
+
+
+def hooked(settings: Settings) -> Settings:
+    """Return the settings with the hooks of the condition they name among the plugins.
+
+    Raises:
+        ConfigError: there is no such condition.
+    """
+    if not settings.condition:
+        return settings
+    from msgspec.structs import replace
+
+    from valve_plugin.experiment.conditions import find
+
+    hooks = find(settings.condition).hooks
+    new = hooks and hooks not in settings.plugins
+    return replace(settings, plugins=(*settings.plugins, hooks)) if new else settings
 
 
 def tasks_of(store: BankStore, given: str, settings: Settings) -> str:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from valve_plugin.bank.files import make_dir, read_limited, write_atomic
 from valve_plugin.codec import decode, digest, plain, pretty
-from valve_plugin.config import SAMPLING, Settings, changed, resolve
+from valve_plugin.config import FILE_NAME, NEVER_FROM_FILE, SAMPLING, Settings, changed, resolve, to_toml
 from valve_plugin.errors import BankNotFoundError, ConfigError, RecordError
 from valve_plugin.experiment.conditions import find
 from valve_plugin.experiment.spec import Cell, Experiment
@@ -107,6 +107,23 @@ def bind(experiment: Experiment, cell: Cell, out: Path, root: Path) -> None:
     if now != before:
         make_dir(out / cell.path)
         write_atomic(out / cell.path / RUN, pretty(now))
+
+
+def tell_bank(experiment: Experiment, cell: Cell, bank: Path, repo: str) -> None:
+    """Write into a run's bank what the run is made with, so that whoever measures there measures the same thing.
+
+    What a bank's file may not say (it could run code, or send keys elsewhere) is named, without its value.
+    """
+    given = resolve(cell.settings(experiment))
+    made = _made(experiment, cell, tables=True).settings
+    hooks = {"condition": cell.variant.condition} if cell.condition.hooks else {}
+    says = {"repo": repo, **{n: v for n, v in made.items() if n not in NEVER_FROM_FILE}, **hooks}
+    left: list[str] = [n for n in ("model_class", "mini_config") if n in made]
+    left += [f"model_kwargs.{n}" for n in given.model_kwargs if n not in SAMPLING]
+    lines = ["# What this run of an experiment is made with."]
+    lines += ["# Its model is scripted: give --simulate."] if experiment.simulate else []
+    lines += [f"# Not taken from a file, so give it with -c as the experiment does: {', '.join(left)}."] if left else []
+    write_atomic(bank / FILE_NAME, "\n".join([*lines, to_toml(says)]).encode())
 
 
 def longer(experiment: Experiment, cell: Cell, out: Path) -> str:

@@ -76,12 +76,13 @@ def run_cell(experiment: Experiment, cell: Cell, out: Path, root: Path, start: S
     bound.require(experiment, [cell], out, root, tables=False)
     if ending.done(experiment, cell, out):
         return bank
-    ending.reopen(out / cell.path)
     bound.bind(experiment, cell, out, root)
     tasks = task_folder(experiment, cell, out, root)
     with start(
         str(tasks), str(bank), given, simulate=experiment.simulate, gated=cell.condition.gated, panel=learns
     ) as run:
+        ending.reopen(out / cell.path)  # in the lease: another process may just have ended it
+        bound.tell_bank(experiment, cell, bank, run.store.bank.repo)
         share(bank, out / "shared")  # only now: what lies there before a bank is made is moved away
         evaluate = partial(_evaluate, run, experiment)
         evaluate([Frozen(0)])

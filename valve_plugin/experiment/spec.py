@@ -29,6 +29,7 @@ _RESERVED = {
     "tasks": "a [[repository]] has them",
     "bank": "every run has its own, in --out",
     "repo": "a [[repository]] has it",
+    "condition": "a [[condition]] has it",
     "panel_size": "write panel = 50, for all or in one [[condition]]",
     "panel_seed": "every panel is drawn with seed 123",
 }
