@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,54 @@ def test_a_repository_inside_the_bank_is_never_asked(
         with pytest.raises(TaskError):
             history.git_dir(victim / ".valve")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["panel.json", "ledger.jsonl", "valve.toml"])
+@pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_a_bank_of_files_without_end(name: str, plant: Callable[[Path], None], victim: Path) -> None:
+    (victim / ".valve" / name).unlink(missing_ok=True)
+    plant(victim / ".valve" / name)
+    found = LOOKS["bank integrity"](here()._replace(bank=victim / ".valve"))
+    assert found.state == "failed"
+    assert "git does not hold this directory as it is" in found.detail
+
+
+def test_the_older_copies_are_listed_by_git_alone(
+    victim: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = tmp_path / "ran"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    program.chmod(0o755)
+    names = ("core.pager", "pager.log", "core.fsmonitor", "gpg.program", "core.sshCommand", "diff.external")
+    fetching = ("remote.origin.promisor=true", f"remote.origin.url=ext::{program}", "extensions.partialClone=origin")
+    more = ("log.showSignature=true", "protocol.ext.allow=always")
+    for setting in (*(f"{name}={program}" for name in names), *fetching, *more):
+        git("-C", str(victim), "config", *setting.split("=", 1))
+    sign(victim)
+    tree = subprocess.run(["git", "rev-parse", "HEAD~1:.valve"], capture_output=True, text=True, check=True).stdout
+    found = LOOKS["bank integrity"](here()._replace(bank=victim / ".valve"))
+    assert "git has older copies" in found.detail, found
+    lost = victim / ".git/objects" / tree[:2] / tree[2:].strip()
+    lost.unlink()  # what is lacking is not fetched
+    subprocess.run(["/bin/bash", "-c", found.fix], capture_output=True)
+    assert not ran.exists()
+    subprocess.run(["git", "log", "--show-signature", "-1"], capture_output=True)
+    assert ran.exists(), "the plants work"
+
+
+def sign(victim: Path) -> None:
+    """Two more commits of the bank's, the last with what git asks gpg about."""
+    for text in ('{"y\n', '{"x\n'):
+        (victim / ".valve/ledger.jsonl").write_text(text)
+        git("-C", str(victim), "-c", "core.fsmonitor=false", "commit", "-q", "-a", "-m", "more")
+    raw = subprocess.run(["git", "cat-file", "commit", "HEAD"], capture_output=True, text=True, check=True).stdout
+    head, _, body = raw.partition("\n\n")
+    signed = f"{head}\ngpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\n{body}"
+    new = subprocess.run(["git", "hash-object", "-t", "commit", "-w", "--stdin"], input=signed, capture_output=True,
+                         text=True, check=True).stdout.strip()  # fmt: skip
+    git("-C", str(victim), "-c", "core.fsmonitor=false", "update-ref", "HEAD", new)
 
 
 def test_a_check_command_is_not_written_through_planted_names(

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from valve_plugin.bank.key_formats import FORMATS, Format, find, possible
+from valve_plugin.reading import regular
 
 MIN_NAMED = 6
 """Characters of the shortest value that is redacted for its key-like name."""
@@ -202,8 +203,7 @@ def is_env_file(name: str) -> bool:
 
 def _of_env_file(path: Path) -> Iterator[tuple[str, str]]:
     try:
-        with path.open("rb") as f:
-            text = f.read(_MAX_ENV_BYTES).decode("utf-8", "replace")
+        text = regular(path, _MAX_ENV_BYTES, start_only=True).decode("utf-8", "replace")
     except OSError:
         return
     for name, double, single, bare in re.findall(_ASSIGNMENT, text):

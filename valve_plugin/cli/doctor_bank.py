@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LEAST_BYTES = 2 * 1024**3
 """What one rollout may fill."""
+_QUIET = ("--no-pager", "-c", "log.showSignature=false", "-c", "core.fsmonitor=false")
+"""A person pastes the command, and the repository's configuration may name programs: pager, gpg, and what fetches."""
 
 
 @row("bank")
@@ -92,8 +94,8 @@ def _integrity(place: Place) -> Found:
     root = find(place.bank.parent).root  # never from inside the bank: a repository may be planted there
     if _committed(place.bank.resolve(), root):
         inside = (place.bank.resolve() / ledger.FILE_NAME).relative_to(root)
-        older = join(["git", "-C", str(root), "log", "--oneline", "--", str(inside)])
-        return Found("failed", f"{detail}; git has older copies", older)
+        older = join(["git", *_QUIET, "-C", str(root), "log", "--oneline", "--", str(inside)])
+        return Found("failed", f"{detail}; git has older copies", f"GIT_ALLOW_PROTOCOL=none {older}")
     return Found("failed", f"{detail}; this takes a backup of {path}: git does not hold this directory as it is")
 
 
@@ -101,16 +103,22 @@ def _committed(directory: Path, root: Path) -> bool:
     """Whether git has every byte of a bank, so that nothing is lost by taking an older copy.
 
     Bytes are compared, and git's status is not asked: that runs filters and watchers which a repository configures.
+    What is not a regular file is never opened, and no object of git's is unpacked: either may have no end.
     """
+    from valve_plugin.bank.ledger import MAX_BYTES
+    from valve_plugin.reading import regular
     from valve_plugin.tasks import history
-    from valve_plugin.tasks.git import git
+    from valve_plugin.tasks.git import blob_id, git
+    from valve_plugin.tasks.history import ANSWERS
 
     try:
         repository = history.git_dir(root)
         for path in (directory / name for name in FILES if not name.startswith(".")):
-            if path.exists():
-                kept = git("cat-file", "blob", f"HEAD:{path.relative_to(root).as_posix()}", git_dir=repository)
-                if kept != path.read_bytes():
+            if os.path.lexists(path):
+                name = f"HEAD:{path.relative_to(root).as_posix()}"
+                kept = git("rev-parse", "--verify", name, git_dir=repository, seconds=ANSWERS).decode().strip()
+                git("cat-file", "-e", kept, git_dir=repository, seconds=ANSWERS)
+                if path.is_symlink() or blob_id(regular(path, MAX_BYTES), kept) != kept:
                     return False
     except (InfrastructureError, TaskError, OSError, ValueError):
         return False

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from valve_plugin.bank.checkout import text_of
 from valve_plugin.codec import digest
 from valve_plugin.errors import InfrastructureError, TaskError
 from valve_plugin.words import plural
@@ -51,7 +52,7 @@ def create(venv: Path, python: Path, requirements: Sequence[str], say: Callable[
     done = venv / _DONE
     interpreter = venv / "bin" / "python"
     wanted = digest([str(python), list(requirements)])
-    if done.exists() and done.read_text() == wanted:
+    if done.exists() and text_of(done) == wanted:
         return interpreter
     shutil.rmtree(venv, ignore_errors=True)  # half made by a run that was killed
     say(f"making the test environment ({plural(len(requirements), 'package')})")
@@ -77,7 +78,7 @@ def version(python: Path) -> str:
 
 def base_prefix(venv: Path) -> Path:
     """Return the prefix of the interpreter a virtual environment was made from."""
-    for line in (venv / "pyvenv.cfg").read_text().splitlines():
+    for line in text_of(venv / "pyvenv.cfg").splitlines():
         key, _, value = line.partition("=")
         if key.strip() == "home":
             return Path(value.strip()).parent

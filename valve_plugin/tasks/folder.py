@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from valve_plugin import codec
-from valve_plugin.bank.files import write_atomic
+from valve_plugin.bank.files import read_limited, write_atomic
 from valve_plugin.bank.paths import data_dir
-from valve_plugin.errors import TaskError
+from valve_plugin.errors import BankNotFoundError, TaskError
 from valve_plugin.reading import regular
 from valve_plugin.tasks.load import ROWS_NAME, Row
 from valve_plugin.tasks.repository import FILE_NAME, Repository
@@ -21,6 +21,7 @@ SUITE_NAME = "suite.txt"
 _MADE_BY = "# Made by: "
 _FIRST_LINE = 10_000
 """Bytes read to find it."""
+_MAX_JOURNAL = 1 << 30
 
 
 def default(name: str) -> Path:
@@ -73,6 +74,18 @@ def write_definition(folder: Path, repository: Repository, made_by: str) -> None
     if kind == "path" and Path(where).is_relative_to(folder.resolve()):
         repository = msgspec.structs.replace(repository, source=f"path:{os.path.relpath(where, folder.resolve())}")
     write_atomic(folder / FILE_NAME, f"{_MADE_BY}{made_by}\n{to_toml(repository)}".encode())
+
+
+def journal(path: Path) -> list[bytes]:
+    """Return the lines of what an earlier run noted; none where there was none.
+
+    Raises:
+        BankError: it cannot be read, or is no regular file of a journal's size.
+    """
+    try:
+        return read_limited(path, _MAX_JOURNAL, "journal").split(b"\n")
+    except BankNotFoundError:
+        return []
 
 
 def made_by(folder: Path) -> str:

@@ -24,6 +24,7 @@ from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.state import apply, commit_tree
 from valve_plugin.rollouts.testrun import TestRun, run_tests
 from valve_plugin.tasks.aloud import failures, issue_text, shown
+from valve_plugin.tasks.folder import journal as journal_lines
 from valve_plugin.tasks.load import Row
 from valve_plugin.tasks.repository import Prepared
 from valve_plugin.tasks.screen import Look
@@ -247,7 +248,7 @@ def _ahead(
 
 def _read_journal(path: Path) -> dict[str, Tried]:
     known = {}
-    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+    for line in journal_lines(path):
         with suppress(RecordError):  # the last line of a run that was killed may be torn
             tried = codec.decode(line, Tried, where=str(path))
             known[tried.candidate.patch] = tried

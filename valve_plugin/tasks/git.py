@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -57,24 +58,36 @@ def git(
     data: bytes = b"",
     env: Mapping[str, str] | None = None,
     ok: tuple[int, ...] = (0,),
+    seconds: float | None = None,
 ) -> bytes:
     """Run one git command, which runs no program that a repository names, and return its standard output.
 
+    Args:
+        seconds: of wall clock it may take; None: any. Pipes in a `.git` that came out of an archive wait for ever.
+
     Raises:
-        InfrastructureError: git is missing or ends with a code that is not in `ok`.
+        InfrastructureError: git is missing, ends with a code that is not in `ok`, or not within `seconds`.
     """
     full = {"PATH": os.environ.get("PATH", os.defpath), **_FIXED, **(env or {})}
     if git_dir is not None:
         full["GIT_DIR"] = str(git_dir)
     command = ["git", *_RUNS_NOTHING, *arguments]
     try:
-        done = subprocess.run(command, cwd=cwd, env=full, input=data, capture_output=True, check=False)
+        done = subprocess.run(command, cwd=cwd, env=full, input=data, capture_output=True, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired as e:
+        raise InfrastructureError(f"git {arguments[0]} did not end within {seconds:.0f} s") from e
     except OSError as e:
         raise InfrastructureError(f"git cannot be run: {e}; install git and put it on PATH") from e
     if done.returncode not in ok:
         said = done.stderr.decode("utf-8", "replace").strip()[-500:]
         raise InfrastructureError(f"git {arguments[0]} ended with {done.returncode}: {said}")
     return done.stdout
+
+
+def blob_id(data: bytes, like: str) -> str:
+    """Return the id git gives a file's content, in the format of another id. Pure."""
+    algorithm = hashlib.sha256 if len(like) == 64 else hashlib.sha1  # a name in git's store, no protection
+    return algorithm(b"blob %d\0" % len(data) + data).hexdigest()
 
 
 def ignore_file() -> str:

@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 from valve_plugin.errors import InfrastructureError, TaskError
 from valve_plugin.tasks.git import NO_PROGRAMS, git, read_tree
-from valve_plugin.tasks.source import File
+from valve_plugin.tasks.source import MAX_BYTES, File
+
+ANSWERS = 60.0
+"""Seconds after which a git that only has to look something up is waiting for a pipe that somebody planted."""
 
 
 class Commit(NamedTuple):
@@ -32,7 +35,7 @@ def git_dir(checkout: Path) -> Path:
     try:
         own = place if bare else None
         words = ["rev-parse", "--absolute-git-dir"]
-        found = git(*words, cwd=checkout, git_dir=own, env=trusting(checkout)).decode().strip()
+        found = git(*words, cwd=checkout, git_dir=own, env=trusting(checkout), seconds=ANSWERS).decode().strip()
     except (InfrastructureError, OSError) as e:
         raise TaskError(f"{checkout}: no git repository here; expected a checkout or a clone") from e
     return Path(found)
@@ -43,9 +46,15 @@ def files_at(repository: Path, commit: str) -> list[File]:
 
     Args:
         repository: a git directory.
+
+    Raises:
+        TaskError: they are larger than a library's source is.
     """
     entries = {p: e for p, e in read_tree(repository, commit).items() if e[0] in ("100644", "100755", "120000")}
     query = "".join(f"{oid}\n" for _, oid in entries.values()).encode()
+    sizes = git("cat-file", "--batch-check=%(objectsize)", git_dir=repository, data=query).split(b"\n")
+    if (size := sum(int(line) for line in sizes if line.isdigit())) > MAX_BYTES:
+        raise TaskError(f"{repository}: {size:,} bytes in {commit}, expected at most {MAX_BYTES:,} of source")
     out = git("cat-file", "--batch", git_dir=repository, data=query)
     files, at = [], 0
     for path, (mode, _) in entries.items():

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from valve_plugin import codec
 from valve_plugin.bank.files import append_durable
 from valve_plugin.errors import InfrastructureError, RecordError
+from valve_plugin.tasks.folder import journal
 from valve_plugin.tasks.issue_text import leaks
 from valve_plugin.tasks.load import Row
 
@@ -72,7 +73,7 @@ def by_litellm(model: str) -> Ask:
 
 def _read(path: Path) -> dict[str, str]:
     known: dict[str, str] = {}
-    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+    for line in journal(path):
         try:
             key, text = codec.decode(line, tuple[str, str], where=str(path))
         except RecordError:

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from valve_plugin import codec
+from valve_plugin.bank.checkout import text_of
 from valve_plugin.bank.files import write_atomic
 from valve_plugin.errors import RecordError, TaskError
+from valve_plugin.reading import regular
 from valve_plugin.records import Record
 from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.slots import slot
@@ -30,6 +32,8 @@ from valve_plugin.tasks.load import ROWS_NAME, Row
 from valve_plugin.tasks.repository import FILE_NAME, Prepared, Repository, prepare, read
 from valve_plugin.tasks.smith import Candidate
 from valve_plugin.tasks.source import File
+
+_MAX_GROUND = 1 << 28
 
 
 class Ground(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,11 +60,8 @@ class Timed:
         """See `Sandbox.run`."""
         words = ["bash", "-c", command] if isinstance(command, str) else list(command)
         done = self._sandbox.run(["bash", "-c", self._COMMAND, "timed", *words], workspace, **options)
-        try:
-            children = (workspace.tmp / "times").read_text().splitlines()[1]
-        except (OSError, IndexError):
-            children = ""
-        parts = re.findall(r"(\d+)m([\d.]+)s", children)
+        children = text_of(workspace.tmp / "times", 10_000).splitlines()[1:2]
+        parts = re.findall(r"(\d+)m(\d+(?:\.\d+)?)s", "".join(children))
         self.seconds.append(sum(60 * int(minutes) + float(seconds) for minutes, seconds in parts))
         return done
 
@@ -111,7 +112,7 @@ def survey(
     prepared = prepare(repository, say)
     work = out / "work" / "ground.json"
     try:
-        return prepared, codec.decode(work.read_bytes(), Kept, where=str(work)).of(prepared)
+        return prepared, codec.decode(regular(work, _MAX_GROUND), Kept, where=str(work)).of(prepared)
     except (OSError, RecordError, KeyError):
         pass
     say("running its tests twice, and once watching which functions they call")

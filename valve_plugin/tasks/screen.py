@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from valve_plugin import codec
 from valve_plugin.errors import RecordError
+from valve_plugin.reading import regular
 from valve_plugin.records import Record
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.limits import Limits
@@ -24,6 +25,7 @@ MAX_SHARE = 0.6
 """Where more of the test files than this reach a candidate, looking at those first saves nothing."""
 _SCRIPT = Path(__file__).resolve().with_name("reach.py")
 _SLOWER = 20  # a profiled call takes that much longer at worst
+_MAX_BYTES = 100_000_000  # of what a watched run notes; the run may write there what it likes
 _HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? ", re.MULTILINE)
 
 
@@ -64,7 +66,7 @@ def watch(prepared: Prepared, sandbox: Sandbox) -> Reached | None:
         sandbox.run(command, workspace, limits=limits, stdin=json.dumps(plan).encode(), readonly=[_SCRIPT])
         result = workspace.tmp / "reached.json"
         try:
-            return codec.decode(result.read_bytes(), Reached, where="reached.json")
+            return codec.decode(regular(result, _MAX_BYTES), Reached, where="reached.json")
         except (OSError, RecordError):
             return None
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from valve_plugin.codec import digest
 from valve_plugin.errors import TaskError
+from valve_plugin.reading import regular
 from valve_plugin.records import Record, Task
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.grade import PASSING, effective_tree
@@ -118,7 +119,7 @@ class Verifier:
         for path, oid in _changed(self._prepared, states.bug, fixed):
             data = git("cat-file", "blob", oid, git_dir=self._prepared.store)
             same = self._installed.get(Path(path).name, [])
-            found += [other for other in same if len(data) > _LEAST_LINE and other.read_bytes() == data]
+            found += [other for other in same if len(data) > _LEAST_LINE and _holds(other, data)]
         return found
 
 
@@ -197,6 +198,13 @@ def _hidden_in(prepared: Prepared, task: Task, states: State, fixed: str) -> Ite
 def _size(prepared: Prepared, oid: str) -> int:
     """Return the size of an object in the store, in bytes."""
     return int(git("cat-file", "-s", oid, git_dir=prepared.store))
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        return regular(path, len(data)) == data
+    except OSError:  # larger, or no file
+        return False
 
 
 def _python_files(venv: Path) -> dict[str, list[Path]]:
