@@ -85,7 +85,9 @@ def report(
     if figures:
         _write_figures(figures, drawn)
     if json:
-        output.emit_json({"runs": runs})
+        from valve_plugin.report.said import said
+
+        output.emit_json({"runs": runs, "said": [said(run) for run in runs]})
 
 
 def _stores(banks: list[Path], bank: str, *, compare: bool) -> list[BankStore]:

@@ -78,11 +78,20 @@ def of_stream(runs: Sequence[Run]) -> str:
     which = "." if whole else "; only mixed tasks are known here, so the rate says little."
     came = any(p.accepted for run in runs for p in run.stream)
     down = any(p.accepted for run in runs if not run.gated for p in run.stream)
-    triangles = f" Triangles mark tasks whose proposal came into the bank{' (pointing down: without a gate)' * down}."
+    triangles = (
+        f" A triangle{' (pointing down: without a gate)' * down} stands where a proposal came into the bank: behind "
+        "the task it was learned from."
+    )
     return (
-        f"{what}{over}{which}{triangles * came}{_drops(runs)} "
+        f"{what}{over}{which}{triangles * came}{_few(runs)}{_drops(runs)} "
         "Tasks differ in difficulty, so a slope is no proof of learning: the holdout is."
     )
+
+
+def _few(runs: Sequence[Run]) -> str:
+    """Which points are drawn apart."""
+    size = max(window(run.stream) for run in runs)
+    return f" Dotted: points of fewer than {counted(size, 'task')}, which count in no fall." * (size > 1)
 
 
 def _drops(runs: Sequence[Run]) -> str:
@@ -92,14 +101,15 @@ def _drops(runs: Sequence[Run]) -> str:
         return ""
     letters = ["A ", "B "] if len(runs) > 1 else [""]
     each = [
-        f"{letter}{100 * depth:.1f} points" + (f" at task {place}" if depth else "")
-        for letter, (_, depth, place) in zip(letters, found, strict=True)
+        f"{letter}{100 * depth:.1f} points"
+        + (f" at task {place} (bank version {_used(run, place)} in use)" if depth else "")
+        for letter, (run, depth, place) in zip(letters, found, strict=True)
     ]
-    first = max(window(run.stream) for run in runs) - 1
-    return (
-        f" The hatched area is the distance to the highest value so far, at its deepest {', '.join(each)}; "
-        f"the first {first} points are of fewer tasks, so they count as no peak."
-    )
+    return f" The hatched area is the distance to the highest solid point so far, at its deepest {', '.join(each)}."
+
+
+def _used(run: Run, place: int) -> int:
+    return next(p.version for p in run.stream if p.position == place)
 
 
 def of_holdout(runs: Sequence[Run]) -> str:
@@ -139,12 +149,24 @@ def of_gates(run: Run) -> str:
         " Lost rollouts leave an indecisive gate's gain an interval." * ("indecisive" in seen),
         " Accepts were selected by this very number, so it flatters." * ("accept" in seen),
         " Their certified floor is what can be relied on." * floors(run.gates),
-        " Below: share of the panel's rollouts that the verdict rests on"
+        f" Below: share of the panel's rollouts that the verdict rests on, {_hundred(run.gates)}"
         + (", hatched: that ran on when it was certain." if any(g.beyond for g in run.gates) else "."),
-        " Accepts had to repeat on fresh rollouts: a hollow circle is the first gain, and twice the panel is 100 %."
-        * repeated(run.gates),
+        " Accepts had to repeat on fresh rollouts: a hollow circle is the first gain." * repeated(run.gates),
     ]
     return "".join(parts)
+
+
+def _hundred(gates: Sequence[Gate]) -> str:
+    """What 100 % is: the panel, or twice that where a gate repeated."""
+    once, twice = ({g.total for g in gates if bool(g.again) == again} for again in (False, True))
+    parts = [f"{_ends(once)} rollouts"] if once else []
+    parts += [f"{_ends(twice)} where an accept was repeated"] if twice else []
+    return f"100 % being {', '.join(parts)}"
+
+
+def _ends(numbers: set[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def simulated(runs: Sequence[Run]) -> str:

@@ -27,7 +27,7 @@ def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
         "bank": [f"{counted(r.principles, 'principle')}, {counted(r.skills, 'skill')}" for r in runs],
         "panel passes, first → last": [_first_last(r) for r in runs],
         "holdout rate, first → last": [_read(r) for r in runs],
-        "hours of rollouts": [duration(total(r.spent).hours) if r.spent else "not recorded" for r in runs],
+        "time of rollouts": [duration(total(r.spent).hours) if r.spent else "not recorded" for r in runs],
         "wall clock": [duration(r.clock.hours) if r.clock else "not recorded" for r in runs],
         "wall clock per step": [
             duration(r.clock.hours / r.clock.steps) if r.clock and r.clock.steps else "not recorded" for r in runs

@@ -53,7 +53,7 @@ def _stream(runs: Sequence[Run]) -> Canvas:
     canvas, (rate, size) = new(5.0, nrows=2, sharex=True, height_ratios=[3, 1.2])
     for number, run in enumerate(runs):
         _curve(rate, run, number, alone=len(runs) == 1)
-        _growth(canvas, size, run, number, alone=len(runs) == 1)
+        _growth(size, run, number, alone=len(runs) == 1)
     rate.set_ylim(-0.02, 1.02)
     rate.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     rate.set_ylabel("resolved rate")
@@ -74,12 +74,18 @@ def _curve(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
     colour, line = ((ACCENT, "-"), (SECOND, "--"))[number % 2]
     came, shape = ("accept", "^") if run.gated else ("taken", "v")
     name = "" if alone else f"{'AB'[number % 2]}: "
-    axes.plot(places, rates, line, color=colour, linewidth=1.8, label=f"{name}resolved rate")
+    few = captions.window(run.stream) - 1
+    if places[few:]:
+        axes.plot(places[few:], rates[few:], line, color=colour, linewidth=1.8, label=f"{name}resolved rate")
+    if few:
+        axes.plot(places[: few + 1], rates[: few + 1], ":", color=colour, linewidth=1.2, alpha=0.6,
+                  label=f"{name}of fewer than {few + 1} tasks")  # fmt: skip
     _drop(axes, places, rates, number, f"{name}below its peak", peaks(run.stream))
     accepts = [i for i, p in enumerate(run.stream) if p.accepted]
     if accepts:
-        axes.plot([places[i] for i in accepts], [rates[i] for i in accepts], shape, color=colour, markersize=8,
-                  markeredgecolor=INK, linestyle="none", label=f"{name}{came}")  # fmt: skip
+        axes.plot([places[i] + 0.5 for i in accepts], [sum(rates[i : i + 2]) / len(rates[i : i + 2]) for i in accepts],
+                  shape, color=colour, markersize=8, markeredgecolor=INK, linestyle="none",
+                  label=f"{name}{came}")  # fmt: skip
 
 
 def _drop(
@@ -121,20 +127,17 @@ def _checkpoints(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
                      label=f"{name}between certified floor and final")  # fmt: skip
 
 
-def _growth(canvas: Canvas, axes: Axes, run: Run, number: int, *, alone: bool) -> None:
-    """The bank's size until one task past the last, so that what came in last is seen; each line a little apart."""
-    from matplotlib.transforms import ScaledTranslation
-
-    end = max((p.position for p in run.stream), default=0) + 1
-    places = [s.position for s in run.sizes] + [end]
-    colour, lines = ((ACCENT, ("-", ":")), (SECOND, ("--", "-.")))[number % 2]
+def _growth(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
+    """The bank's size, which changes between two tasks; lines that coincide are told apart by style and marker."""
+    last = max((p.position for p in run.stream), default=0)
+    places = [s.position + 0.5 for s in run.sizes]
+    colour, lines = ((ACCENT, ("-o", ":s")), (SECOND, ("--D", "-.v")))[number % 2]
     name = "" if alone else f"{'AB'[number % 2]}: "
     kinds = {"principles": [s.principles for s in run.sizes], "skills": [s.skills for s in run.sizes]}
-    for row, (kind, sizes) in enumerate(kinds.items(), 2 * number):
-        apart = ScaledTranslation(0, (1.8 * row + 0.9) / 72, canvas.dpi_scale_trans)
-        (drawn,) = axes.step(places, [*sizes, sizes[-1]], lines[row % 2], where="post", color=colour, linewidth=1.6,
-                             label=f"{name}{kind}")  # fmt: skip
-        drawn.set_transform(axes.transData + apart)  # only now: it is no part of the axes' limits
+    for style, (kind, sizes) in zip(lines, kinds.items(), strict=True):
+        axes.step([*places, max(last, places[-1])], [*sizes, sizes[-1]], style, where="post", color=colour,
+                  linewidth=1.6, markersize=5 + 2 * number, fillstyle="none", markevery=range(len(places)),
+                  label=f"{name}{kind}")  # fmt: skip
 
 
 def _gates(run: Run) -> Canvas:
@@ -158,7 +161,7 @@ def _gates(run: Run) -> Canvas:
         used.bar(numbers, [100 * g.beyond / g.total for g in run.gates], bottom=share, facecolor="none", edgecolor=SOFT,
                  hatch="///", linewidth=0, width=0.6)  # fmt: skip
     used.set_ylim(0, 105)
-    used.set_ylabel("% run")
+    used.set_ylabel("% of its\nrollouts run")
     used.set_xlabel("gate")
     used.set_xlim(0.4, max(numbers) + 0.6)
     if len(numbers) <= _MOST_TICKS:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, takewhile
 from typing import NamedTuple
 
-from valve_plugin.report.run import Checkpoint, Column, Run
+from valve_plugin.report.run import Checkpoint, Column, Gate, Run
 from valve_plugin.report.words import counted
 
 
@@ -57,34 +57,55 @@ def again(run: Run) -> list[str]:
 
     Nothing changed between them, so a gain within their spread is no sign of an item's.
     """
-    found: list[str] = []
-    version, margin = 0, min((g.margin for g in run.gates), default=None)
-    left = list(run.columns)
+    margin = min((g.margin for g in run.gates), default=None)
+    return [_spread(group, version, margin) for version, group in _groups(run.columns)]
+
+
+def within(run: Run) -> tuple[list[Gate], float]:
+    """Return the accepts whose gain is no more than an unchanged bank's measurements differ by, and that spread."""
+    wide = max((_wide(group) for _, group in _groups(run.columns)), default=0.0)
+    return [g for g in run.gates if g.decision == "accept" and g.low <= wide + 1e-9], wide
+
+
+def passed(column: Column) -> int:
+    """Return how many rollouts of a measurement resolved their task."""
+    return sum(r.outcome == "resolved" for cell in column.cells for r in cell.rollouts)
+
+
+def _groups(columns: Sequence[Column]) -> list[tuple[int, list[Column]]]:
+    """Measurements of one unchanged bank that follow each other, with its version."""
+    found: list[tuple[int, list[Column]]] = []
+    version, left = 0, list(columns)
     while left:
         group = list(takewhile(lambda c: c.kind == "measurement", left))
         if group:
-            found.append(_spread(group, version, margin))
+            found.append((version, group))
         else:
             version += left[0].decision == "accept" and not left[0].label.endswith(" again")
         left = left[len(group) or 1 :]
     return found
 
 
+def _wide(group: Sequence[Column]) -> float:
+    """The distance between the highest and the lowest, in rate units."""
+    passes = list(map(passed, group))
+    return (max(passes) - min(passes)) / (sum(len(cell.rollouts) for cell in group[0].cells) or 1)
+
+
 def _spread(group: Sequence[Column], version: int, margin: float | None) -> str:
-    passes = [sum(r.outcome == "resolved" for cell in c.cells for r in cell.rollouts) for c in group]
+    passes = list(map(passed, group))
     of = sum(len(cell.rollouts) for cell in group[0].cells)
     if len(group) == 1:
         return f"{group[0].label} measured version {version} once more, unchanged: {passes[0]} of {of} passes."
     told = ", ".join(map(str, passes))
-    wide = (max(passes) - min(passes)) / of
+    wide = _wide(group)
     said = (
         f"{group[0].label} to {group[-1].label} measured one unchanged bank, version {version}: {told} of {of} passes. "
         f"Without any change they spread over {100 * wide:.1f} points"
     )
     if margin is None:
         return f"{said}."
-    within = "; gains of that size are within it" if wide >= margin else ""
-    return f"{said}; the margin is {100 * margin:.1f}{within}."
+    return f"{said}; the margin is {100 * margin:.1f}."
 
 
 def _holdout(run: Run) -> dict[int, TaskTable]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from valve_plugin.report.bounds import sizes
@@ -11,6 +11,9 @@ from valve_plugin.report.run import APART, Checkpoint, Run, total
 from valve_plugin.report.words import counted
 
 Tone = Literal["yes", "no", "open", ""]
+_HELD = ("disjoint", "tasks like yours", "holdout sealed", "holdout variance", "range")
+_PANEL = ("disjoint", "tasks like yours", "panel age", "horizon", "variance", "judged = deployed", "range")
+"""Assumptions that the holdout's certificate rests on, and those of the panel's."""
 _AFTER = "The time is of rollouts one after the other."
 
 
@@ -49,11 +52,17 @@ def points(rate: float) -> str:
     return f"{100 * rate:+.1f} points"
 
 
+def signed(rate: float) -> str:
+    """Return a rate difference in points, without the word: `+4.2`, `0.0`."""
+    said = f"{100 * rate:+.1f}"
+    return said if said.strip("+-0.") else "0.0"
+
+
 def duration(hours: float) -> str:
-    """Return a time to read: `40 s`, `4 min`, `2.5 h`."""
+    """Return a time to read: `100 s`, `4 min`, `2.5 h`; seconds below two minutes."""
     if hours >= 1:
         return f"{hours:.1f} h"
-    return f"{60 * hours:.0f} min" if hours >= 1 / 60 else f"{3600 * hours:.0f} s"
+    return f"{60 * hours:.0f} min" if hours >= 2 / 60 else f"{3600 * hours:.0f} s"
 
 
 def _better(run: Run) -> Answer:
@@ -149,8 +158,8 @@ def _how_sure(run: Run) -> Answer:
     if not moves:
         return Answer(question, "Nothing to certify", "No accept is recorded.")
     speaking = [m for m in moves if not m.vacuous]
-    unmet = [a.name for a in run.certificate.assumptions if a.status == "unmet"]
-    rests = f" Unmet: {', '.join(unmet)}." if unmet else ""
+    open_ = _open(run, _PANEL)
+    rests = _named(open_)
     if not speaking:
         vacuous = "Its certificate is" if len(moves) == 1 else f"Its {len(moves)} certificates are"
         return Answer(
@@ -162,7 +171,8 @@ def _how_sure(run: Run) -> Answer:
     worst = min(speaking, key=lambda m: m.floor)
     return Answer(
         question,
-        "No accept lost anything" if worst.floor >= 0 else f"An accept may have lost {-100 * worst.floor:.1f} points",
+        ("No accept lost anything" if worst.floor >= 0 else f"An accept may have lost {-100 * worst.floor:.1f} points")
+        + _if(open_),
         f"{len(speaking)} of {counted(len(moves), 'accept')} certified, with delta {worst.delta:g}.{rests}",
     )
 
@@ -180,9 +190,25 @@ def _how_sure_held_out(question: str, run: Run) -> Answer:
     if gain.vacuous:
         few = f"The holdout's certificate is vacuous: {counted(gain.tasks, 'task')} cannot speak for others."
         return Answer(question, "Not at all: too few tasks", f"{few} {sizes(gain)}")
-    said = f"At least {points(gain.value)}, with probability {1 - gain.delta:.4g}"
+    open_ = _open(run, _HELD)
+    said = f"At least {points(gain.value)}, with probability {1 - gain.delta:.4g}{_if(open_)}"
     room = "" if gain.value > 0 else " A floor below 0 excludes no loss up to it; it measures none."
-    return Answer(question, said, f"The gain certified on the holdout; what it rests on is below.{room}")
+    return Answer(question, said, f"The gain certified on the holdout.{_named(open_)}{room}")
+
+
+def _open(run: Run, names: Sequence[str]) -> dict[str, list[str]]:
+    """Status -> which of these assumptions are unmet or unknown."""
+    seen = [a for a in run.certificate.assumptions if a.name in names]
+    return {s: [a.name for a in seen if a.status == s] for s in ("unmet", "unknown")}
+
+
+def _if(open_: Mapping[str, Sequence[str]]) -> str:
+    number = sum(map(len, open_.values()))
+    return f", if {number} unproven {'assumption holds' if number == 1 else 'assumptions hold'}" if number else ""
+
+
+def _named(open_: Mapping[str, Sequence[str]]) -> str:
+    return "".join(f" {status.capitalize()}: {', '.join(names)}." for status, names in open_.items() if names)
 
 
 def _cost(run: Run) -> Answer:

@@ -22,10 +22,12 @@ from valve_plugin.report.fates import fates, steps
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import before, heat, short
 from valve_plugin.report.measured_tasks import again, tables
-from valve_plugin.report.overview import duration, overview, points, simulation
+from valve_plugin.report.overview import duration, overview, points, signed, simulation
 from valve_plugin.report.paired import conclusion
 from valve_plugin.report.provenance import ranges
+from valve_plugin.report.reach import capped
 from valve_plugin.report.run import APART, Proposed, Run, total
+from valve_plugin.report.said import log_term, said
 from valve_plugin.report.style import inline, narrow
 from valve_plugin.report.words import counted
 
@@ -120,12 +122,6 @@ def originals(items: Sequence[Proposed]) -> dict[int, Proposed]:
     return found
 
 
-def signed(rate: float) -> str:
-    """Return a rate difference in points, without the word: `+4.2`, `0.0`."""
-    said = f"{100 * rate:+.1f}"
-    return said if said.strip("+-0.") else "0.0"
-
-
 def ticked(text: str) -> Markup:
     """Return our own words as HTML, `commands` in code."""
     from markupsafe import Markup, escape
@@ -150,6 +146,7 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "tables": tables(run),
         "fates": fates(run),
         "steps": steps(run),
+        "said": said(run),
         "caps": {cap.epoch: fitting(run, cap) for cap in run.certificate.caps},
         "total": total(run.spent) if run.spent else None,
         "broken": len(run.problems) + sum(bool(line.problem) for line in run.ledger),
@@ -196,6 +193,8 @@ def _environment() -> Environment:
         "ticked": ticked,
         "duration": duration,
         "sizes": sizes,
+        "capped": capped,
+        "log_term": log_term,
         "difference": difference,
     }
     return environment

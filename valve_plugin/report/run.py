@@ -108,6 +108,8 @@ class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     are then the repeat's."""
     margin: float
     """The least gain that is accepted: needed passes over N * r."""
+    reference: int
+    """Passes of the bank it was judged against, of N * r."""
     floor: float | None
     """Accepts: the certified floor of the population gain; None for the others."""
     vacuous: bool

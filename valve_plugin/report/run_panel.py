@@ -142,6 +142,7 @@ def _gate(number: int, line: int, v: Verdict, proposal: Proposal | None, move: M
         high=_rate(high, total),
         first=_rate(v.first_net, total) if v.confirming else None,
         margin=_rate(v.needed, total),
+        reference=v.current_passes,
         floor=move.floor if move else None,
         vacuous=bool(move and move.vacuous),
         ran=v.ran,

@@ -36,6 +36,7 @@ _STYLE: dict[Any, Any] = {
     "hatch.linewidth": 0.9,
     "text.color": INK,
     "text.parse_math": False,
+    "axes.unicode_minus": False,
     "xtick.color": SOFT,
     "ytick.color": SOFT,
     "legend.frameon": False,

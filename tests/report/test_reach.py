@@ -1,0 +1,162 @@
+"""Ceilings, repeated measurements, and why certificates differ: every sentence from the numbers it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.report.runs import Maker
+from valve_plugin.cli.history import words
+from valve_plugin.report.bounds import of_gain
+from valve_plugin.report.certify import accepted_move
+from valve_plugin.report.facts import run_facts
+from valve_plugin.report.figures import figures
+from valve_plugin.report.overview import duration, overview
+from valve_plugin.report.page import page
+from valve_plugin.report.reach import capped, ceiling, chance, left, repeats, required
+from valve_plugin.report.run import Run, Score, StreamPoint
+from valve_plugin.report.said import log_term, next_cost, said, terms
+
+
+@pytest.fixture
+def run(tmp_path: Path, data_dir: Path) -> Run:
+    maker = Maker(tmp_path / "bank", 8, seed=3, panel_kept=True)
+    maker.stream(30, 2)
+    maker.evaluate(0, 12)
+    maker.evaluate(maker.store.bank.version, 15)
+    for _ in range(3):
+        maker.measure()
+    return run_facts(maker.store, words)
+
+
+def test_what_is_left_counts_from_the_current_reference(run: Run) -> None:
+    assert run.scores[-1].version == run.version > 0
+    for passes, told in (
+        (21, "Now 21 of 24 passes stand, and the margin is 1 pass: a next accept needs 22 of 24, and at most 3 more"),
+        (23, "a next accept needs 24 of 24, and at most 1 more accept can fit"),
+        (24, "no further accept fits on this panel"),
+    ):
+        scores = (*run.scores[:-1], Score(version=run.version, passes=passes, rollouts=24))
+        now = left(replace(run, scores=scores))
+        assert told in now[0]
+        high = passes > sum(repeats(run.columns)) / 3
+        assert ("is above 3 repeated measurements of the same bank" in " ".join(now)) is high
+    opened = replace(next(line for line in run.ledger if line.type == "epoch_opened"), number=10_000)
+    assert left(replace(run, ledger=(*run.ledger, opened))) == [], "a new epoch has no reference before its baseline"
+
+
+def test_a_reject_under_the_ceiling_is_no_evidence(run: Run) -> None:
+    reject = next(g for g in run.gates if g.decision == "reject")
+    for reference, needed, capped_ in ((23, 24, True), (22, 23, True), (21, 22, False)):
+        gate = replace(reject, number=7, reference=reference, margin=1 / 24, total=24)
+        assert required(gate) == (needed, 24)
+        assert capped(gate) == (f"{needed} of 24 needed" if capped_ else "")
+        told = ceiling(replace(run, gates=(gate,)))
+        assert told.startswith(f"Gate 7 rejected where an accept needed {needed} of 24 passes") is capped_
+        assert capped(replace(gate, decision="accept")) == ""
+    assert f"ceiling: {capped(gate)}" not in page([run], {}) or capped(gate)
+
+
+def test_accepts_within_the_spread_are_named(run: Run) -> None:
+    accept = next(g for g in run.gates if g.decision == "accept")
+    passes = [sum(r.outcome == "resolved" for c in col.cells for r in c.rollouts) for col in run.columns[-3:]]
+    wide = (max(passes) - min(passes)) / 24
+    small, large = (replace(accept, number=n, low=low, high=low) for n, low in ((1, wide), (2, wide + 1 / 24)))
+    told = chance(replace(run, gates=(small, large)))
+    assert f"{100 * wide:.1f} points: gate 1's {100 * wide:+.1f} is within that." in told
+    assert chance(replace(run, gates=(large,))) == ""
+    assert chance(replace(run, columns=run.columns[:-3], gates=(small,))) == "", "nothing was measured twice"
+    assert "gate 1&#39;s" in page([replace(run, gates=(small, large))], {}).partition('id="figures"')[0]
+
+
+@given(k=st.integers(1, 4), horizon=st.integers(2, 200), delta=st.floats(0.001, 0.5), variance=st.floats(0.01, 1))
+def test_log_terms_are_what_makes_certificates_differ(k: int, horizon: int, delta: float, variance: float) -> None:
+    """A smaller log term certifies no less for the same gain, tasks and variance."""
+    k = min(k, horizon - 1)
+    a, b = (accepted_move(0.4, 30, horizon, n, delta, variance) for n in (k, k + 1))
+    small, large = sorted((a, b), key=lambda m: m.log_term)
+    assert small.floor >= large.floor - 1e-9
+    assert log_term(of_gain(0.4, 30, delta, variance)) <= a.log_term
+
+
+def test_sentences_about_log_terms_name_them(run: Run) -> None:
+    moves = [replace(accepted_move(0.2, 8, 100, k, 0.025, 0.2), version=k, epoch=1) for k in (1, 2)]
+    told = " ".join(terms(replace(run, certificate=replace(run.certificate, moves=tuple(moves)))))
+    assert f"log term {moves[0].log_term:.1f} at version 1, {moves[1].log_term:.1f} at version 2" in told
+    assert "its log term is 3.0" in told
+    assert "100 queries" in told
+    alone = replace(run.certificate, moves=tuple(moves[:1]), gain=None)
+    assert terms(replace(run, certificate=alone)) == []
+
+
+def test_what_the_next_gate_costs_goes_by_those_on_record(run: Run) -> None:
+    took = {d: [g.ran + g.beyond for g in run.gates if g.decision == d] for d in ("reject", "accept")}
+    told = next_cost(run)
+    for ran in took.values():
+        ends = f"{min(ran)} to {max(ran)}" if min(ran) < max(ran) else str(ran[0])
+        assert f"took {ends} rollouts ({len(ran)} gate" in told
+    assert "At 30.0 s a rollout" in told
+    assert "no price is recorded" in told
+    assert next_cost(replace(run, gates=())) == ""
+    assert "not known here" in next_cost(replace(run, spent=()))
+
+
+def test_every_sentence_is_on_the_page(run: Run) -> None:
+    from markupsafe import escape
+
+    html = page([run], {})
+    assert all(str(escape(s)) in html for sentences in said(run).values() for s in sentences)
+    assert said(run)["certificates"]
+
+
+def test_how_sure_says_what_it_rests_on(run: Run) -> None:
+    assert run.certificate.gain is not None
+    assert not run.certificate.gain.vacuous
+    sure = overview(run)[2]
+    names = {"disjoint", "tasks like yours", "holdout sealed", "holdout variance", "range"}
+    open_ = [a.name for a in run.certificate.assumptions if a.name in names and a.status != "met"]
+    assert sure.answer.endswith(f"with probability 0.95, if {len(open_)} unproven assumptions hold")
+    assert all(name in sure.why for name in open_)
+
+
+def test_figures_draw_true_sizes_and_short_windows_apart(run: Run) -> None:
+    rate, size = next(f for f in figures([run]) if f.name == "stream").draw().axes
+    ends = [s.position + 0.5 for s in run.sizes]
+    for line, kind in zip(size.lines, ("principles", "skills"), strict=True):
+        assert list(line.get_ydata())[:-1] == [getattr(s, kind) for s in run.sizes]
+        assert list(line.get_xdata())[:-1] == ends
+        assert line.get_xdata()[-1] == max(30, ends[-1])
+        assert line.get_transform() == size.transData, "nothing moves it off its value"
+    solid, dotted = rate.lines[:2]
+    assert (list(solid.get_xdata()), list(dotted.get_xdata())) == (list(range(10, 31)), list(range(1, 11)))
+    assert dotted.get_label() == "of fewer than 10 tasks"
+    marks = next(line for line in rate.lines if line.get_label() == "accept")
+    assert list(marks.get_xdata()) == [p.position + 0.5 for p in run.stream if p.accepted]
+
+
+def test_the_dip_names_the_bank_in_use(run: Run) -> None:
+    points = [
+        StreamPoint(task_id=str(n), position=n + 1, passed=3 * (n < 12), graded=3, version=n // 5, rollouts=())
+        for n in range(20)
+    ]
+    caption = next(f.caption for f in figures([replace(run, stream=tuple(points))]) if f.name == "stream")
+    assert "Dotted: points of fewer than 10 tasks, which count in no fall." in caption
+    assert "at its deepest 80.0 points at task 20 (bank version 3 in use)" in caption
+
+
+def test_percent_says_of_what(run: Run) -> None:
+    caption = next(f.caption for f in figures([run]) if f.name == "gates")
+    assert "100 % being 24 rollouts" in caption
+    twice = tuple(replace(g, total=48, again=24) if g.decision == "accept" else g for g in run.gates)
+    caption = next(f.caption for f in figures([replace(run, gates=twice)]) if f.name == "gates")
+    assert "100 % being 24 rollouts, 48 where an accept was repeated" in caption
+
+
+@given(st.floats(0, 100))
+def test_short_times_are_seconds(hours: float) -> None:
+    unit = duration(hours).split()[1]
+    assert unit == ("s" if hours < 2 / 60 else "min" if hours < 1 else "h")

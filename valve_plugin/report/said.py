@@ -1,0 +1,84 @@
+"""The sentences a run's page draws from its numbers, by section: the page shows them, and so does its JSON. Pure."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from valve_plugin.report import reach
+from valve_plugin.report.bounds import Bound
+from valve_plugin.report.certify import Move
+from valve_plugin.report.overview import duration
+from valve_plugin.report.run import Run
+from valve_plugin.report.words import counted
+
+
+def said(run: Run) -> dict[str, list[str]]:
+    """Return section -> its sentences; empty lists where there is nothing to say."""
+    return {
+        "overview": _told(reach.chance(run)),
+        "gates": _told(reach.chance(run), reach.ceiling(run)),
+        "certificates": [*reach.left(run), *_told(reach.ceiling(run)), *terms(run)],
+        "cost": _told(next_cost(run)),
+    }
+
+
+def terms(run: Run) -> list[str]:
+    """Return why certificates that look alike differ: how much each spends on what could have been chosen.
+
+    Source: thm:reuse-main (L_k), eq:gaincert.
+    """
+    moves, gain = run.certificate.moves, run.certificate.gain
+    found = []
+    later = next(((a, b) for a, b in pairwise(moves) if _costs_more(a, b)), None)
+    if later:
+        a, b = later
+        found.append(
+            f"A later accept needs more tasks for the same gain: more series of verdicts could have led to it, and its "
+            f"certificate covers them all (log term {a.log_term:.1f} at version {a.version}, {b.log_term:.1f} at "
+            f"version {b.version})."
+        )
+    if moves and gain and log_term(gain) < moves[0].log_term:
+        found.append(
+            f"The holdout says more than the panel on as many tasks: nothing was selected on it, so its log term is "
+            f"{log_term(gain):.1f}, while the panel's, {moves[0].log_term:.1f} and up, pays for all "
+            f"{counted(moves[0].horizon, 'query', 'queries')} that its epoch may ask."
+        )
+    return found
+
+
+def log_term(bound: Bound) -> float:
+    """Return ln(A / delta) of a bound on the holdout, in nats; A is 1 for a gain."""
+    return math.log((bound.banks or 1) / bound.delta)
+
+
+def next_cost(run: Run) -> str:
+    """Return what one more proposal's gate takes, going by those on record; empty: none is."""
+    gate = next((s for s in run.spent if s.role == "gate" and s.rollouts), None)
+    kinds = {d: [g.ran + g.beyond for g in run.gates if g.decision == d] for d in ("reject", "accept")}
+    seen = {d: ran for d, ran in kinds.items() if ran}
+    if not seen:
+        return ""
+    parts = [
+        f"{'a' if d == 'reject' else 'an'} {d} took {_range(ran)} ({counted(len(ran), 'gate')})"
+        for d, ran in seen.items()
+    ]
+    told = f"The next proposal's gate, going by those so far: {', '.join(parts)}"
+    if not gate:
+        return f"{told}; what a rollout takes is not known here."
+    most = max(map(max, seen.values()))
+    money = f", ${gate.usd / gate.rollouts * most:,.2f}" if gate.usd else "; no price is recorded"
+    each = 3600 * gate.hours / gate.rollouts
+    return f"{told}. At {each:.1f} s a rollout that is at most {duration(each * most / 3600)}, one by one{money}."
+
+
+def _range(ran: list[int]) -> str:
+    return counted(ran[0], "rollout") if min(ran) == max(ran) else f"{min(ran)} to {max(ran)} rollouts"
+
+
+def _costs_more(a: Move, b: Move) -> bool:
+    return a.epoch == b.epoch and b.log_term > a.log_term
+
+
+def _told(*sentences: str) -> list[str]:
+    return [s for s in sentences if s]
