@@ -136,7 +136,7 @@ def verify(
     for task in found.tasks[:limit]:
         where = placed(prepared, task, settings, output.note)
         box = sandbox.choose(settings, where.image)
-        result = verifiers.setdefault(box.name, Verifier(where, box, times)).verify(task)
+        result = verifiers.setdefault(box.name, Verifier(where, box, times, output.note)).verify(task)
         results.append(result)
         meter.tick(_line(result), style="red" if result.findings else "")
     if json:

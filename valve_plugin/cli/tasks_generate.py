@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import again, output
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 
@@ -90,7 +90,8 @@ def generate(
     name = repository_name(path, repo)
     directory, command = Path(out) if out else folder.default(name), "valve tasks generate"
     folder.check_free(directory, command)
-    sandbox = sandboxes.choose(Settings(unsafe_local=unsafe_local))
+    settings = Settings(unsafe_local=unsafe_local)
+    sandbox = sandboxes.choose(settings)
     files = read_source(path)
     roots = examine({p: c for p, _, c in files}).test_roots
     output.note(f"{output.plural(len(files), 'file')}; looking for places for a bug")
@@ -100,7 +101,9 @@ def generate(
     repository = make.define_in(
         directory, name, files, command, python=python, requirements=with_, ignored=ignore, say=output.note
     )
-    prepared, ground = make.survey(directory, repository, command, sandbox, output.note, workers)
+    prepared, ground = make.survey(
+        directory, repository, command, sandbox, output.note, workers, again=again.command(settings)
+    )
     tried_all: list[Tried] = []
     meter = Meter(n)
 

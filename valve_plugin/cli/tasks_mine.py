@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import again, output
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 from valve_plugin.cli.tasks_generate import Ignore, Python, Repo, TaskWorkers, With, repository_name
@@ -65,7 +65,8 @@ def mine(
     name = repository_name(path, repo)
     directory = Path(out) if out else folder.default(f"{name}__mined")
     folder.check_free(directory, _COMMAND)
-    sandbox = sandboxes.choose(Settings(unsafe_local=unsafe_local))
+    settings = Settings(unsafe_local=unsafe_local)
+    sandbox = sandboxes.choose(settings)
     repository = history.git_dir(Path(path))
     head = history.resolve(repository, "HEAD")
     files = read_head(Path(path), head)
@@ -77,7 +78,9 @@ def mine(
         f"{output.plural(found.looked_at, 'commit')}, {len(found.candidates) + found.gone} change source and tests, "
         f"{found.gone} of them cannot be taken back any more"
     )
-    prepared, ground = make.survey(directory, definition, _COMMAND, sandbox, output.note, workers)
+    prepared, ground = make.survey(
+        directory, definition, _COMMAND, sandbox, output.note, workers, again=again.command(settings)
+    )
     tried_all: list[Tried] = []
     meter = Meter(min(n, len(found.candidates)))
 

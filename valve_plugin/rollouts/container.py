@@ -22,6 +22,7 @@ from msgspec.structs import replace as changed
 from valve_plugin.errors import SandboxError
 from valve_plugin.rollouts.cgroup import Group, Usage
 from valve_plugin.rollouts.engine import ALIVE_LABEL, OWNER_LABEL, Engine, owner
+from valve_plugin.rollouts.glance import Tap
 from valve_plugin.rollouts.limits import MIB, Limits
 from valve_plugin.rollouts.sandbox import TESTBED, argv, environment
 from valve_plugin.rollouts.supervise import Completed, supervise
@@ -98,10 +99,11 @@ class Container:
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         readonly: Sequence[Path] = (),
+        tap: Tap | None = None,
     ) -> Completed:
         """See `Sandbox.run`: one command in a container of its own."""
         with self.opened(workspace, readonly) as started:
-            return started.run(command, limits=limits, cwd=cwd, env=env, stdin=stdin)
+            return started.run(command, limits=limits, cwd=cwd, env=env, stdin=stdin, tap=tap)
 
 
 class Started:
@@ -120,6 +122,7 @@ class Started:
         cwd: str = "",
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
+        tap: Tap | None = None,
     ) -> Completed:
         """Run one command; see `Sandbox.run`. When it had to be stopped, a fresh container takes this one's place.
 
@@ -137,6 +140,7 @@ class Started:
             env=os.environ,  # the engine's client needs it; a command gets what `_exec` names and nothing else
             stdin=stdin,
             totals=lambda: (self._group.usage().cpu_seconds - before.cpu_seconds, 0),  # the engine limits memory itself
+            tap=tap,
         )
         return self._judged(done, f"{mark}\n".encode(), before)
 

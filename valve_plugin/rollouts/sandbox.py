@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError
+from valve_plugin.rollouts.glance import Tap
 from valve_plugin.rollouts.limits import MIB, Limits
 from valve_plugin.rollouts.supervise import Completed, supervise
 from valve_plugin.rollouts.workspace import Workspace
@@ -53,6 +54,7 @@ class Sandbox(Protocol):
         env: Mapping[str, str] | None = ...,
         stdin: bytes = ...,
         readonly: Sequence[Path] = ...,
+        tap: Tap | None = ...,
     ) -> Completed:
         """Run a command (text: by bash) until it ends or hits a limit; nothing it started outlives the call.
 
@@ -60,6 +62,7 @@ class Sandbox(Protocol):
             cwd: relative to the tree.
             env: added to the little that is set.
             readonly: files the command may read, at their own paths, beside those of the workspace.
+            tap: follows the command.
 
         Raises:
             SandboxError: the sandbox itself failed to start.
@@ -113,6 +116,7 @@ class Bubblewrap:
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         readonly: Sequence[Path] = (),
+        tap: Tap | None = None,
     ) -> Completed:
         """See `Sandbox.run`."""
         inner = limits.wrap([*_drop_uid(workspace.uid), *argv(command)])
@@ -132,7 +136,8 @@ class Bubblewrap:
         bare = {"PATH": os.environ.get("PATH", os.defpath)}
         with tempfile.TemporaryFile(dir=workspace.root) as status:
             outer[1:1] = ["--json-status-fd", str(status.fileno())]
-            done = supervise(outer, workspace.root, limits, env=bare, stdin=stdin, pass_fds=[status.fileno()])
+            fds = [status.fileno()]
+            done = supervise(outer, workspace.root, limits, env=bare, stdin=stdin, pass_fds=fds, tap=tap)
             status.seek(0)
             # Written once the command really runs; what it prints or returns says nothing about the sandbox.
             if not done.limit and b"exit-code" not in status.read():
@@ -156,13 +161,13 @@ class UnsafeLocal:
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         readonly: Sequence[Path] = (),
+        tap: Tap | None = None,
     ) -> Completed:
         """See `Sandbox.run`."""
         wrapped = limits.wrap(argv(command)) if shutil.which("prlimit") else argv(command)
         visible = environment(workspace, str(workspace.path), str(workspace.home), str(workspace.tmp))
-        return supervise(
-            wrapped, workspace.root, limits, env=visible | dict(env or {}), stdin=stdin, cwd=workspace.path / cwd
-        )
+        visible |= env or {}
+        return supervise(wrapped, workspace.root, limits, env=visible, stdin=stdin, cwd=workspace.path / cwd, tap=tap)
 
 
 def environment(workspace: Workspace, root: str, home: str, tmp: str) -> dict[str, str]:

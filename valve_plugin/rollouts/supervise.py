@@ -17,6 +17,7 @@ from typing import Literal
 
 from valve_plugin.errors import SandboxError
 from valve_plugin.rollouts.foreign import walk
+from valve_plugin.rollouts.glance import Glance, Tap, last_words, wants_cpu
 from valve_plugin.rollouts.limits import Limits
 
 Limit = Literal["", "cpu", "wall", "memory", "disk"]
@@ -52,12 +53,14 @@ def supervise(
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
     totals: Callable[[], tuple[float, int]] | None = None,
+    tap: Tap | None = None,
 ) -> Completed:
     """Run a command until it ends or exceeds a limit, then kill whatever it started.
 
     Args:
         root: directory whose growth counts against `limits.disk_bytes`.
         totals: tells (CPU seconds, resident bytes) of what is watched; None: of the command and its descendants.
+        tap: follows the command; what it raises ends it, and comes out of here.
 
     Raises:
         SandboxError: the command cannot be started.
@@ -75,7 +78,7 @@ def supervise(
         )
     except OSError as e:
         raise SandboxError(f"{command[0]} cannot be started: {e}") from e
-    watch = _Watch(process, root, limits, totals or partial(_totals, process.pid))
+    watch = _Watch(process, root, limits, totals or partial(_totals, process.pid), tap)
     if stdin:
         threading.Thread(target=_feed, args=(process, stdin), daemon=True).start()
     try:
@@ -91,9 +94,16 @@ class _Watch:
     """Reads the output and looks at the totals four times a second."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], root: Path, limits: Limits, totals: Callable[[], tuple[float, int]]
+        self,
+        process: subprocess.Popen[bytes],
+        root: Path,
+        limits: Limits,
+        totals: Callable[[], tuple[float, int]],
+        tap: Tap | None,
     ) -> None:
-        self.process, self.root, self.limits, self.totals = process, root, limits, totals
+        self.process, self.root, self.limits, self.totals, self.tap = process, root, limits, totals, tap
+        self.cpu = 0.0
+        self.fresh = bytearray()  # output that the tap was not told of yet
         self.deadline = time.monotonic() + limits.wall_seconds
         self.hit: Limit = ""
 
@@ -110,6 +120,7 @@ class _Watch:
                     chunk = os.read(stream.fileno(), _CHUNK)
                     if not chunk:
                         break
+                    self.fresh += chunk if self.tap else b""
                     room = self.limits.output_bytes - len(kept)
                     kept += chunk[:room]
                     dropped |= len(chunk) > room
@@ -121,6 +132,7 @@ class _Watch:
         while not self.hit and not _ended(self.process.pid):  # it closed its output and went on
             time.sleep(0.01)
             self.hit = self.look()
+        self.tell(0)
         return bytes(kept), dropped
 
     def look(self) -> Limit:
@@ -128,11 +140,20 @@ class _Watch:
         if time.monotonic() > self.deadline:
             return "wall"
         cpu, memory = self.totals()
+        self.tell(cpu)
         if cpu > self.limits.cpu_seconds:
             return "cpu"
         if memory > self.limits.memory_bytes:
             return "memory"
         return "disk" if disk_bytes(self.root) > self.limits.disk_bytes else ""
+
+    def tell(self, cpu: float) -> None:
+        """Tell the tap, if there is one."""
+        self.cpu = max(cpu, self.cpu)
+        if self.tap:
+            pid, fresh = self.process.pid, bytes(self.fresh)
+            self.fresh.clear()
+            self.tap(Glance(fresh, self.cpu, partial(wants_cpu, pid), partial(last_words, pid)))
 
     def at_end(self, returncode: int) -> Limit:
         """Return the limit by which a command that has ended was ended."""

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from valve_plugin.errors import InfrastructureError
 from valve_plugin.records import Record
 from valve_plugin.rollouts import verdicts
+from valve_plugin.rollouts.glance import Tap
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.protect import is_protected
 from valve_plugin.rollouts.sandbox import Sandbox
@@ -21,6 +22,7 @@ from valve_plugin.tasks.repository import Prepared
 # Read and run inside the sandbox, never imported here: pytest belongs to the test environment, not to this one.
 _HARNESS = Path(__file__).resolve().with_name("harness.py")
 _JUDGE = _HARNESS.with_name("judge.py")
+NOW = _HARNESS.with_name("now.py")
 _OPTIONS = (
     "--assert=plain",
     "--color=no",
@@ -50,11 +52,13 @@ def run_tests(
     paths: Sequence[str],
     limits: Limits,
     options: Sequence[str] = (),
+    tap: Tap | None = None,
 ) -> TestRun:
     """Run the tests under `paths` (files, directories or test ids of the tree) and return their verdicts.
 
     Args:
         options: of pytest, beside the repository's own.
+        tap: follows the run; `follow.py` reads what the run then says of itself.
 
     Raises:
         InfrastructureError: the harness did not come up; nothing that was tested had run yet.
@@ -64,6 +68,7 @@ def run_tests(
     plan = {
         "key": key.hex(),
         "judge": _JUDGE.read_text(),
+        "now": NOW.read_text() if tap else "",
         "hidden": [f"{root}/{path}" for path in _hidden_sources(prepared, workspace)],
         "packages": _packages(prepared),
         "paths": [str(PurePosixPath(root, r)) for r in prepared.repository.source_roots],
@@ -77,6 +82,7 @@ def run_tests(
         env={"PYTHONPATH": ""},
         stdin=json.dumps(plan).encode(),
         readonly=[_HARNESS],
+        tap=tap,
     )
     report = verdicts.read(done.output, key)
     if not report.started:

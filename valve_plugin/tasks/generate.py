@@ -16,6 +16,7 @@ from valve_plugin import codec
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Record
 from valve_plugin.rollouts import workspace as workspaces
+from valve_plugin.rollouts.glance import Tap
 from valve_plugin.rollouts.grade import PASSING
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.protect import is_protected
@@ -25,6 +26,7 @@ from valve_plugin.rollouts.state import apply, commit_tree
 from valve_plugin.rollouts.testrun import TestRun, run_tests
 from valve_plugin.tasks.aloud import failures, issue_text, shown
 from valve_plugin.tasks.folder import journal as journal_lines
+from valve_plugin.tasks.follow import Following
 from valve_plugin.tasks.load import Row
 from valve_plugin.tasks.repository import Prepared
 from valve_plugin.tasks.screen import Look
@@ -61,13 +63,16 @@ def skip(path: str, test_roots: Sequence[str]) -> bool:
     return is_protected(path, test_roots) or path.startswith(_NOT_SOURCE)
 
 
-def stable_suite(prepared: Prepared, sandbox: Sandbox) -> list[str]:
+def stable_suite(prepared: Prepared, sandbox: Sandbox, following: Following | None = None) -> list[str]:
     """Return the tests that pass in two runs on the untouched source and are not known as flaky, sorted.
 
     Raises:
-        TaskError: no test passes, or a run was cut short.
+        TaskError: no test passes, or a run was cut short, or waits without end.
     """
-    runs = [_run(prepared, prepared.base, sandbox) for _ in range(2)]
+    first = following.run("first run") if following else None
+    runs = [_run(prepared, prepared.base, sandbox, tap=first)]
+    second = following.run("second run", first.ends) if following and first else None
+    runs.append(_run(prepared, prepared.base, sandbox, tap=second))
     if trouble := next((run.trouble for run in runs if run.trouble), ""):
         raise TaskError(f"{prepared.name}: its own tests do not run through: {trouble}")
     if not (suite := sorted((_passed(runs[0]) & _passed(runs[1])).difference(prepared.repository.flaky))):
@@ -208,11 +213,16 @@ def _confirmed(
 
 
 def _run(
-    prepared: Prepared, commit: str, sandbox: Sandbox, paths: Sequence[str] = (), options: Sequence[str] = ()
+    prepared: Prepared,
+    commit: str,
+    sandbox: Sandbox,
+    paths: Sequence[str] = (),
+    options: Sequence[str] = (),
+    tap: Tap | None = None,
 ) -> TestRun:
     roots = prepared.repository.test_roots
     with workspaces.at_commit(prepared, commit) as workspace:
-        return run_tests(sandbox, workspace, prepared, paths or roots, _limits(prepared), options)
+        return run_tests(sandbox, workspace, prepared, paths or roots, _limits(prepared), options, tap)
 
 
 def _limits(prepared: Prepared) -> Limits:

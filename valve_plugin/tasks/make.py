@@ -27,6 +27,7 @@ from valve_plugin.rollouts.supervise import Completed
 from valve_plugin.rollouts.workspace import Workspace
 from valve_plugin.tasks import folder, screen
 from valve_plugin.tasks.define import CPU_SECONDS, Say, define
+from valve_plugin.tasks.follow import Following
 from valve_plugin.tasks.generate import Tried, generate, stable_suite
 from valve_plugin.tasks.load import ROWS_NAME, Row
 from valve_plugin.tasks.repository import FILE_NAME, Prepared, Repository, prepare, read
@@ -106,9 +107,16 @@ def define_in(
 
 
 def survey(
-    out: Path, repository: Repository, command: str, sandbox: Sandbox, say: Say, workers: int = 1
+    out: Path, repository: Repository, command: str, sandbox: Sandbox, say: Say, workers: int = 1, *, again: str = ""
 ) -> tuple[Prepared, Ground]:
-    """Prepare a repository, run its tests twice, watch what they call, and fix how much CPU time a run may take."""
+    """Prepare a repository, run its tests twice, watch what they call, and fix how much CPU time a run may take.
+
+    Args:
+        again: the command as it was typed, where that is known.
+
+    Raises:
+        TaskError: its tests do not run through, none passes, or one waits without end.
+    """
     prepared = prepare(repository, say)
     work = out / "work" / "ground.json"
     try:
@@ -116,12 +124,14 @@ def survey(
     except (OSError, RecordError, KeyError):
         pass
     say("running its tests twice, and once watching which functions they call")
-    timed = Timed(sandbox)
+    timed, following = Timed(sandbox), Following(say, again=again or command, gives_up=True)
     with ThreadPoolExecutor(workers) as pool:
-        stable, watched = pool.submit(stable_suite, prepared, timed), pool.submit(screen.watch, prepared, sandbox)
+        stable = pool.submit(stable_suite, prepared, timed, following)
+        watched = pool.submit(screen.watch, prepared, sandbox, following.run("watched run"))
         try:
             suite = stable.result()
-        except TaskError:
+        except BaseException:  # Ctrl-C too
+            following.stopped = True
             watched.cancel()
             raise
         ground = Ground(suite=tuple(suite), reached=watched.result())

@@ -86,7 +86,12 @@ def main() -> None:
     sys.path[:0] = plan["paths"]
     threading.setprofile(called)
     sys.setprofile(called)
-    pytest.main(plan["arguments"], plugins=[Watcher()])
+    plugins: list[object] = [Watcher()]
+    if plan["now"]:
+        namespace: dict[str, Any] = {"__name__": "now"}
+        exec(compile(plan["now"], "now", "exec", dont_inherit=True), namespace)  # noqa: S102
+        plugins.append(namespace["Now"]())
+    pytest.main(plan["arguments"], plugins=plugins)
     sys.setprofile(None)
     settle()
     with open(plan["result"], "w", encoding="utf-8") as file:

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from valve_plugin import codec
-from valve_plugin.errors import RecordError
+from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.reading import regular
 from valve_plugin.records import Record
 from valve_plugin.rollouts import workspace as workspaces
+from valve_plugin.rollouts.glance import Tap
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.sandbox import Sandbox
+from valve_plugin.rollouts.testrun import NOW
 from valve_plugin.tasks.git import git
 from valve_plugin.tasks.repository import Prepared
 from valve_plugin.tasks.smith import Candidate
@@ -49,7 +51,7 @@ class Look(NamedTuple):
     """Tests among them that are not of the suite, and may fail."""
 
 
-def watch(prepared: Prepared, sandbox: Sandbox) -> Reached | None:
+def watch(prepared: Prepared, sandbox: Sandbox, tap: Tap | None = None) -> Reached | None:
     """Run the whole suite on the untouched source and note what it calls; None when that did not work out."""
     repository = prepared.repository
     limits = Limits(cpu_seconds=repository.cpu_seconds * _SLOWER)
@@ -61,13 +63,14 @@ def watch(prepared: Prepared, sandbox: Sandbox) -> Reached | None:
             "arguments": [*options, *repository.pytest_args, "--rootdir", root, *repository.test_roots],
             "root": root,
             "result": f"{inside}/reached.json",
+            "now": NOW.read_text() if tap else "",
         }
         command = [str(prepared.python), "-I", str(_SCRIPT)]
-        sandbox.run(command, workspace, limits=limits, stdin=json.dumps(plan).encode(), readonly=[_SCRIPT])
-        result = workspace.tmp / "reached.json"
+        stdin, result = json.dumps(plan).encode(), workspace.tmp / "reached.json"
         try:
+            sandbox.run(command, workspace, limits=limits, stdin=stdin, readonly=[_SCRIPT], tap=tap)
             return codec.decode(regular(result, _MAX_BYTES), Reached, where="reached.json")
-        except (OSError, RecordError):
+        except (OSError, RecordError, TaskError):  # the last by who follows it
             return None
 
 

@@ -19,6 +19,7 @@ from valve_plugin.rollouts.protect import test_files
 from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.state import State, commit_tree, gold_patch, state
 from valve_plugin.rollouts.testrun import TestRun, run_tests
+from valve_plugin.tasks.follow import Following
 from valve_plugin.tasks.git import git, read_tree
 from valve_plugin.tasks.repository import Prepared
 
@@ -48,10 +49,13 @@ class Verified(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Verifier:
     """Verifies tasks of one repository. Runs on equal trees are shared: with the fix, most tasks are the same tree."""
 
-    def __init__(self, prepared: Prepared, sandbox: Sandbox, times: int = 3) -> None:
+    def __init__(
+        self, prepared: Prepared, sandbox: Sandbox, times: int = 3, say: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._prepared = prepared
         self._sandbox = sandbox
         self._times = times
+        self._following = Following(say)
         self._runs: dict[str, list[TestRun]] = {}
         self._installed: dict[str, list[Path]] | None = None
 
@@ -66,7 +70,7 @@ class Verifier:
         if dropped or tree is None:
             why = f"changes test files: {', '.join(dropped[:3])}" if dropped else "does not apply"
             return self._unusable(task, f"its fix {why}")
-        fixed = self._run(tree, self._prepared.repository.test_roots)
+        fixed = self._run(tree, self._prepared.repository.test_roots, "with the fix")
         broken = self._broken(task, states)
         findings = [*_with_fix(task, fixed), *_without(task, broken), *self._leaks(task, states, tree)]
         return Verified(
@@ -86,20 +90,22 @@ class Verifier:
 
         A test may fail in the company of other files' tests alone; one that passes there each time is seen there.
         """
-        alone = self._run(states.bug_tree, test_files(task.fail_to_pass))
+        alone = self._run(states.bug_tree, test_files(task.fail_to_pass), "without it")
         if not set.intersection(*(set(_passing(run, task.fail_to_pass)) for run in alone)):
             return alone
-        return self._run(states.bug_tree, self._prepared.repository.test_roots)
+        return self._run(states.bug_tree, self._prepared.repository.test_roots, "without it")
 
-    def _run(self, tree: str, paths: Sequence[str]) -> list[TestRun]:
+    def _run(self, tree: str, paths: Sequence[str], label: str) -> list[TestRun]:
         key = digest([tree, *paths])
         if key not in self._runs:
             limits = Limits(cpu_seconds=self._prepared.repository.cpu_seconds)
             commit = commit_tree(self._prepared, tree)
-            runs = []
-            for _ in range(self._times):
+            runs, ends = [], list[float]()
+            for number in range(self._times):
+                follow = self._following.run(f"{label}, run {number + 1} of {self._times}", ends)
                 with workspaces.at_commit(self._prepared, commit) as workspace:
-                    runs.append(run_tests(self._sandbox, workspace, self._prepared, paths, limits))
+                    runs.append(run_tests(self._sandbox, workspace, self._prepared, paths, limits, tap=follow))
+                ends = follow.ends
             self._runs[key] = runs
         return self._runs[key]
 
