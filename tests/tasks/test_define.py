@@ -9,7 +9,9 @@ import pytest
 
 from tests.rollouts import calc
 from valve_plugin.errors import TaskError
+from valve_plugin.tasks import history
 from valve_plugin.tasks.define import define, read_source
+from valve_plugin.tasks.git import create_store, git
 from valve_plugin.tasks.repository import Repository
 
 
@@ -65,3 +67,27 @@ def test_refusals_say_what_to_do(tmp_path: Path) -> None:
         define("acme/calc", read_source(str(tree(tmp_path))), tmp_path / "out", ignored=["tests/x"])
     with pytest.raises(TaskError, match=r"expected a virtual environment, like \.venv"):
         define("acme/calc", read_source(str(tree(tmp_path))), tmp_path / "out", python=str(tmp_path))
+
+
+@pytest.mark.parametrize("folder", ["..", ".git", ".GIT"])
+def test_a_path_that_git_would_not_write_is_refused(tmp_path: Path, folder: str) -> None:
+    store = tmp_path / "store"
+    create_store(store)
+    oid = git("hash-object", "-w", "--stdin", git_dir=store, data=b"x").decode().strip()
+    for mode, name in (("100644", "x.py"), ("40000", folder)):
+        entry = f"{mode} {name}".encode() + b"\0" + bytes.fromhex(oid)
+        words = ["hash-object", "-w", "-t", "tree", "--literally", "--stdin"]
+        oid = git(*words, git_dir=store, data=entry).decode().strip()
+    with pytest.raises(TaskError, match=rf"has the path '{folder}/x.py', which git refuses to check out"):
+        history.files_at(store, oid)
+
+
+def test_a_snapshot_is_not_written_through_a_link_of_its_tree(tmp_path: Path, data_dir: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    files = [(path, "100644", text.encode()) for path, text in calc.FILES.items()]
+    link = ("src", "120000", str(outside).encode())
+    for more in ([link, ("src/x.py", "100644", b"")], [link, ("src", "100644", b"")]):
+        with pytest.raises(TaskError, match=r"src.*: a link or another file of its tree is in its way"):
+            define("acme/calc", [*files, *more], tmp_path / "out")
+    assert list(outside.iterdir()) == []

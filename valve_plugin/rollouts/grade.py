@@ -12,10 +12,11 @@ from valve_plugin import codec
 from valve_plugin.bank.files import write_atomic
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.config import Settings
-from valve_plugin.errors import InfrastructureError, RecordError, SandboxError
+from valve_plugin.errors import InfrastructureError, RecordError, SandboxError, TaskError
 from valve_plugin.records import Outcome, Record, Task
 from valve_plugin.rollouts import sandbox as sandboxes
 from valve_plugin.rollouts import workspace as workspaces
+from valve_plugin.rollouts.exits import one_line
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.protect import is_protected, test_files
 from valve_plugin.rollouts.sandbox import Sandbox
@@ -26,7 +27,7 @@ from valve_plugin.rollouts.workspace import MAX_PATCH_BYTES
 from valve_plugin.tasks.git import read_tree, write_tree
 from valve_plugin.tasks.repository import Prepared
 
-GRADER_VERSION = 5
+GRADER_VERSION = 6
 """Part of every cache key; raise it whenever a grade could come out differently."""
 
 PASSING = frozenset({"passed", "xfailed"})
@@ -132,8 +133,11 @@ def _run_once(prepared: Prepared, tree: str, paths: Sequence[str], sandbox: Sand
 def _run_alone_if_late(prepared: Prepared, commit: str, paths: Sequence[str], sandbox: Sandbox) -> TestRun:
     limits = Limits(cpu_seconds=prepared.repository.cpu_seconds)
     for alone in (False, True):
-        with _turn(alone), workspaces.at_commit(prepared, commit) as workspace:
-            run = run_tests(sandbox, workspace, prepared, paths, limits)
+        try:
+            with _turn(alone), workspaces.at_commit(prepared, commit) as workspace:
+                run = run_tests(sandbox, workspace, prepared, paths, limits)
+        except TaskError as e:  # the patch put a link where the image has files of its own
+            return TestRun(tests={}, trouble=one_line(str(e)))
         if not run.timed_out:
             break
     return run

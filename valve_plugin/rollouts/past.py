@@ -3,11 +3,11 @@ other. It shows the fix, so nothing but `keep_history` puts it there."""
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import Task
+from valve_plugin.rollouts.foreign import copy, remove
 from valve_plugin.tasks import history
 from valve_plugin.tasks.git import git
 
@@ -30,8 +30,9 @@ def give_history(workspace: Workspace, states: State, task: Task) -> None:
             "import the task with its image"
         )
     own = workspace.path / ".git"
-    shutil.rmtree(own)
-    shutil.copytree(workspace.image.git, own, symlinks=True)
+    remove(own)
+    own.mkdir()
+    copy(workspace.image.git, own)
     tip = history.resolve(own, task.instance_id)
     if not tip or _tree(workspace, tip) != _tree(workspace, states.tip, store=True):
         tip = _made(workspace, states)

@@ -19,6 +19,7 @@ from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import TaskError
 from valve_plugin.records import Task
 from valve_plugin.rollouts.changes import changes
+from valve_plugin.rollouts.foreign import copy, walk
 from valve_plugin.rollouts.past import give_history
 from valve_plugin.rollouts.slots import MOST, slot
 from valve_plugin.rollouts.state import state
@@ -70,7 +71,7 @@ def open(prepared: Prepared, task: Task, *, keep_history: bool = False) -> Itera
 
     Raises:
         ConfigError: a history is asked for, and there is no image that has one.
-        TaskError: the task's patch does not apply.
+        TaskError: the task's patch does not apply, or see `filled`.
         InfrastructureError: git or the disk failed.
     """
     states = state(prepared, task)
@@ -83,7 +84,11 @@ def open(prepared: Prepared, task: Task, *, keep_history: bool = False) -> Itera
 
 @contextmanager
 def at_commit(prepared: Prepared, commit: str) -> Iterator[Workspace]:
-    """Yield a workspace that holds a commit of the store as its only one."""
+    """Yield a workspace that holds a commit of the store as its only one.
+
+    Raises:
+        TaskError: see `filled`.
+    """
     with empty(prepared) as workspace:
         yield filled(workspace, prepared.store, commit)
 
@@ -108,15 +113,29 @@ def empty(prepared: Prepared | None = None) -> Iterator[Workspace]:
 
 
 def filled(workspace: Workspace, store: Path, commit: str) -> Workspace:
-    """Give an empty workspace the files of a store's commit, which becomes its only one."""
+    """Give an empty workspace the files of a store's commit, which becomes its only one.
+
+    Raises:
+        TaskError: the commit has a link or a folder where the image has a file that git does not track.
+    """
     path, own = workspace.path, workspace.path / ".git"
     _repository(own, store, commit)
     quiet = ["-c", "core.logAllRefUpdates=false"]  # a reflog would say when
     git(*quiet, "reset", "-q", "--hard", git_dir=own, cwd=path)
     if workspace.image:
-        shutil.copytree(workspace.image.built, path, symlinks=True, dirs_exist_ok=True)
+        _add_built(workspace.image, path)
     _give(path, workspace.uid)
     return replace(workspace, store=store, commit=commit)
+
+
+def _add_built(image: Image, path: Path) -> None:
+    try:
+        copy(image.built, path)
+    except FileExistsError as e:
+        raise TaskError(
+            f"{image.name}: its /testbed has {e.filename!r}, which git does not track, and this tree has a link or a "
+            "folder on that path; expected a patch that leaves it free"
+        ) from e
 
 
 def _repository(own: Path, store: Path, commit: str) -> None:
@@ -201,6 +220,6 @@ def _give(path: Path, uid: int) -> None:
     if os.geteuid() != 0:
         return
     os.chown(path, uid, uid)
-    for folder, folders, files in os.walk(path):
-        for name in (*folders, *files):
-            os.lchown(os.path.join(folder, name), uid, uid)
+    for folder in walk(path):
+        for name in (*folder.folders, *folder.others):
+            os.chown(name, uid, uid, dir_fd=folder.fd, follow_symlinks=False)

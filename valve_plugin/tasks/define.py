@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 
 from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.errors import InfrastructureError, TaskError
-from valve_plugin.rollouts.foreign import remove
+from valve_plugin.rollouts.foreign import beneath, new_file, remove
 from valve_plugin.rollouts.slots import slot
 from valve_plugin.tasks import environment, source
 from valve_plugin.tasks.project import PYTEST, Project, examine, normalize, requirement_name, wanted
@@ -217,21 +216,27 @@ def _snapshot(out: Path, files: Sequence[File]) -> Path:
         remove(half)  # left by a run that was killed
         half.mkdir(parents=True)
         for path, mode, content in files:
-            _write(half / path, mode, content)
+            _write(half, path, mode, content)
         half.rename(where)
     for old in out.glob(f"{_SNAPSHOT}*"):
         if old.name != where.name:
-            shutil.rmtree(old, ignore_errors=True)
+            remove(old)
     return where
 
 
-def _write(path: Path, mode: str, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if mode == "120000":
-        path.symlink_to(os.fsdecode(content))
-        return
-    path.write_bytes(content)
-    path.chmod(int(mode[-3:], 8))
+def _write(root: Path, path: str, mode: str, content: bytes) -> None:
+    *folders, name = path.split("/")
+    try:
+        with beneath(root, folders, make=True) as fd:
+            if mode == "120000":
+                os.symlink(os.fsdecode(content), name, dir_fd=fd)
+                return
+            with new_file(fd, name, int(mode[-3:], 8)) as file:
+                file.write(content)
+    except (FileExistsError, NotADirectoryError) as e:
+        raise TaskError(
+            f"{path}: a link or another file of its tree is in its way; expected a tree that git can write"
+        ) from e
 
 
 def _metadata(project: Project, files: dict[str, bytes]) -> list[File]:

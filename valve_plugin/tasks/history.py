@@ -12,6 +12,8 @@ from valve_plugin.tasks.source import MAX_BYTES, File
 ANSWERS = 60.0
 """Seconds after which a git that only has to look something up is waiting for a pipe that somebody planted."""
 
+_ODD = frozenset({"", ".", "..", ".git"})
+
 
 class Commit(NamedTuple):
     """One commit of a linear walk through the history."""
@@ -48,9 +50,11 @@ def files_at(repository: Path, commit: str) -> list[File]:
         repository: a git directory.
 
     Raises:
-        TaskError: they are larger than a library's source is.
+        TaskError: they are larger than a library's source is, or have a path that git itself would not write.
     """
     entries = {p: e for p, e in read_tree(repository, commit).items() if e[0] in ("100644", "100755", "120000")}
+    if odd := next((path for path in entries if _ODD.intersection(path.lower().split("/"))), ""):
+        raise TaskError(f"{commit}: its tree has the path {odd!r}, which git refuses to check out; is it an attack?")
     query = "".join(f"{oid}\n" for _, oid in entries.values()).encode()
     sizes = git("cat-file", "--batch-check=%(objectsize)", git_dir=repository, data=query).split(b"\n")
     if (size := sum(int(line) for line in sizes if line.isdigit())) > MAX_BYTES:

@@ -7,8 +7,9 @@ building left beside the source (metadata of the editable install, compiled modu
 from __future__ import annotations
 
 import os
-import shutil
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from valve_plugin.bank.paths import data_dir
 from valve_plugin.errors import InfrastructureError, SandboxError, TaskError
 from valve_plugin.records import Record, Task
 from valve_plugin.rollouts import engine as engines
-from valve_plugin.rollouts.foreign import remove
+from valve_plugin.rollouts.foreign import Folder, beneath, remove, walk
 from valve_plugin.tasks import history
 from valve_plugin.tasks.git import read_tree
 
@@ -35,6 +36,7 @@ SOURCE = "image:"
 # Left behind by builds and tests: copies of the source as it was before the bug, so they would give the fix away.
 _COPIES = frozenset({"build", "dist", "__pycache__", ".eggs", ".tox", ".pytest_cache", ".mypy_cache", ".hypothesis"})
 
+_DONE = "copied"  # older versions wrote "complete", and did not look for links
 _CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
 
 
@@ -65,9 +67,8 @@ class Image(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
 
     @cached_property
     def built_files(self) -> frozenset[str]:
-        """Paths of the files in `built`, relative to the tree."""
-        found = (Path(folder, name) for folder, _, names in os.walk(self.built) for name in names)
-        return frozenset(path.relative_to(self.built).as_posix() for path in found)
+        """Paths of the files and links in `built`, relative to the tree."""
+        return frozenset(folder.path(name) for folder in walk(self.built) for name in folder.others)
 
 
 def named(task: Task, prepared: Prepared) -> str:
@@ -109,11 +110,11 @@ def copied(image: Image, say: Callable[[str], None] = lambda _: None) -> Image:
 
     Raises:
         SandboxError: the engine failed.
-        TaskError: /testbed is not there, or no git repository.
+        TaskError: /testbed is not there, no git repository, or none that can be copied safely; says what is wrong.
     """
     folder = image.folder
     folder.mkdir(parents=True, exist_ok=True)
-    done, lock = folder / "complete", folder / "lock"
+    done, lock = folder / _DONE, folder / "lock"
     with FileLock(lock):
         if done.exists():
             return image
@@ -121,8 +122,7 @@ def copied(image: Image, say: Callable[[str], None] = lambda _: None) -> Image:
         for half in (image.git, image.built):
             remove(half)
         _copy_out(engines.Engine(image.engine), image, lock)
-        if not (image.built / ".git" / "HEAD").is_file():
-            raise TaskError(f"{image.name}: its /testbed is no git repository; expected SWE-smith's layout")
+        _require_clone(image)
         (image.built / ".git").rename(image.git)
         _disarm(image.git)
         _keep_built(image)
@@ -152,33 +152,76 @@ def _copy_out(engine: engines.Engine, image: Image, lock: Path) -> None:
         engine.remove(container)
 
 
+def _require_clone(image: Image) -> None:
+    """Refuse what no clone has in its `.git`, and git would follow out of it.
+
+    Raises:
+        TaskError: /testbed is a link, its `.git` no folder, or something in that neither folder nor file.
+    """
+    expected = "expected a clone with files and folders of its own, as SWE-smith's images have"
+    for folder in (image.built, image.built / ".git"):
+        if not folder.is_dir() or folder.is_symlink():
+            raise TaskError(f"{image.name}: its {_inside(image, folder)} is not there or a link; {expected}")
+    for found in walk(image.built / ".git", unlock=True):
+        for name in found.others:
+            if not stat.S_ISREG(found.status(name).st_mode):
+                what = f"/testbed/.git/{found.path(name)}"
+                raise TaskError(f"{image.name}: {what} is a link or a special file; {expected}")
+    if not (image.built / ".git" / "HEAD").is_file():
+        raise TaskError(f"{image.name}: its /testbed is no git repository; {expected}")
+
+
+def _inside(image: Image, path: Path) -> str:
+    return (Path("/testbed") / path.relative_to(image.built)).as_posix()
+
+
 def _disarm(git_dir: Path) -> None:
     """Take out of a foreign git directory what could lead git elsewhere or name programs, which it would run here."""
+    for name in (
+        *("config", "config.worktree", "commondir", "objects/info/alternates"),
+        *("hooks", "worktrees", "modules"),
+    ):
+        remove(git_dir / name)
     (git_dir / "config").write_text(_CONFIG)
-    for name in ("commondir", "objects/info/alternates", "config.worktree"):
-        (git_dir / name).unlink(missing_ok=True)
-    for name in ("hooks", "worktrees", "modules"):
-        shutil.rmtree(git_dir / name, ignore_errors=True)
 
 
 def _keep_built(image: Image) -> None:
-    """Remove from the copy of /testbed the source and every copy of it."""
+    """Remove from the copy of /testbed the source and every copy of it.
+
+    Raises:
+        TaskError: there is no commit, or a link stands where it has a folder.
+    """
     try:
         tracked = read_tree(image.git, "HEAD")
     except InfrastructureError as e:
         raise TaskError(f"{image.name}: the git repository in its /testbed has no commit: {e}") from e
     for path in tracked:
-        (image.built / path).unlink(missing_ok=True)
-    for folder, names, leaves in os.walk(image.built, topdown=False):
-        for leaf in leaves:
-            if leaf.endswith(".pyc"):
-                Path(folder, leaf).unlink()
-        for name in names:
-            below = Path(folder, name)
-            if name in _COPIES and not below.is_symlink():
-                shutil.rmtree(below)
-            elif not below.is_symlink() and not any(below.iterdir()):
-                below.rmdir()
+        _unlink(image, path)
+
+    def drop_empty(above: Folder, name: str) -> None:
+        with suppress(OSError):  # it is not empty
+            os.rmdir(name, dir_fd=above.fd)
+
+    for folder in walk(image.built, unlock=True, left=drop_empty):
+        for name in [name for name in folder.folders if name in _COPIES]:
+            folder.folders.remove(name)
+            remove(name, folder.fd)
+        for name in folder.others:
+            if name.endswith(".pyc") or stat.S_IFMT(folder.status(name).st_mode) not in (stat.S_IFREG, stat.S_IFLNK):
+                os.unlink(name, dir_fd=folder.fd)
+
+
+def _unlink(image: Image, path: str) -> None:
+    """Remove a tracked file from the copy of /testbed, where it is there."""
+    *folders, name = path.split("/")
+    try:
+        with suppress(FileNotFoundError), beneath(image.built, folders) as fd:
+            os.unlink(name, dir_fd=fd)
+    except (NotADirectoryError, IsADirectoryError) as e:
+        raise TaskError(
+            f"{image.name}: its last commit has the file {path!r}, and its /testbed a link or a folder on that path; "
+            "expected that commit's files, as a clone has them"
+        ) from e
 
 
 def _missing(name: str, wanted: str) -> str:
