@@ -65,8 +65,8 @@ class Steps:
     def valve_retrieve(self, settings: Settings, bank: Bank, task_id: str, issue: str) -> Context | None:
         """Compose the context for one task from the bank.
 
-        With pairing "paper" the gate composes a candidate's context itself, as the paper does; who replaces this step
-        judges by pairing "deployed", else an accept's `deployed` count shows that what was judged is not what is used.
+        With pairing "paper" the gate composes a candidate's context itself, as the paper does; so where another plugin
+        has this step, it refuses to judge by any pairing but "deployed".
         """
 
     @hookspec(firstresult=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests import strategies
 from tests.bank import build
@@ -24,7 +25,9 @@ from valve_plugin.experiment.conditions import NAMES, find
 from valve_plugin.experiment.conditions.batch import Batches
 from valve_plugin.experiment.conditions.document import Edit, _proposal, edited, settled
 from valve_plugin.experiment.feedback import with_feedback
+from valve_plugin.experiment.sentences import single
 from valve_plugin.extract.ask import ask
+from valve_plugin.gate.plan import require_pairing
 from valve_plugin.records import Attempt, Bank, Item, Proposal
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -198,6 +201,64 @@ def test_every_task_teaches_in_all_tasks_and_mixed_ones_in_the_reference():
     failed = group("t", "unresolved", "unresolved")
     assert steps(find("all-tasks").steps).material(failed) == failed
     assert not steps(find("valve").steps).material(failed)
+
+
+ONE = (
+    "Check which way it goes.",
+    "Look in utils.py before you change __init__.py",
+    "On Python 3.11 (e.g. in CI, i.e. there) run `make test. Then stop`, etc. and see Fig. 3.",
+    "Does the sign flip?",
+    "Wait for it... then go on from . or .. as before",
+    "Compare old vs. new values\nin one go",
+)
+MORE = (
+    "First do this. Then that.\n- a\n- b",
+    "First do this: \n- a\n- b",
+    "# Heading\nDo this.",
+    "Do this\n\nand that",
+    "1. Do this 2. do that",
+    "Does it flip? Then flip it.",
+    "Open setup.cfg. Change it.",
+    "Use 3.11. Then stop.",
+    "It did it etc. Then it stopped",
+    "Do this:\n```\nx\n```",
+    'It said "no." Then it left',
+)
+
+
+@pytest.mark.parametrize(("text", "one"), [*((t, True) for t in ONE), *((t, False) for t in MORE)])
+def test_what_a_sentence_is(text, one):
+    assert single(text) is one
+
+
+@given(st.lists(st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){1,4}", fullmatch=True), min_size=1, max_size=3))
+def test_sentences_are_counted(sentences):
+    assert single(". ".join(sentences) + ".") is (len(sentences) == 1)
+
+
+def test_an_item_of_more_than_a_sentence_is_withheld_and_line_breaks_are_none(tmp_path, data_dir):
+    skills = [
+        {"name": "many", "text": "First do this. Then that.\n- a\n- b", "scope_hint": "x.py"},
+        {"name": "one", "text": "Flip it\nat once.", "scope_hint": "diff.py,\nhere."},
+    ]
+    with running(json.dumps({"principles": [], "skills": skills})) as server:
+        settings = Settings(model="openai/m", model_kwargs={"api_base": server.base, "api_key": "none"})
+        hook = plugins.load(["valve", find("sentence").hooks]).hook
+        proposal = hook.valve_extract(
+            settings=settings, bank=KNOWN, issue="", attempts=ATTEMPTS[:2], trajectories=["", ""], feedback=""
+        )
+    assert [i.markdown for i in proposal.items] == ["(diff.py, here) Flip it at once."]
+    (withheld,) = proposal.withheld
+    assert (withheld.name, withheld.why) == ("many", "more than one sentence")
+    assert withheld.item is not None
+
+
+def test_no_gate_judges_contexts_that_a_plugin_replaces():
+    manager = plugins.load(["valve", find("inject-all").hooks])
+    with pytest.raises(ConfigError, match=r"inject_all:Hooks' replaces retrieval.*pairing=deployed"):
+        require_pairing(manager, build.PANEL)
+    require_pairing(manager, replace(build.PANEL, pairing="deployed"))
+    require_pairing(plugins.load(["valve", find("batch").hooks]), build.PANEL)
 
 
 # The document's rules.

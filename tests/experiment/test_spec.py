@@ -63,6 +63,11 @@ def test_every_combination_is_a_run_and_the_closer_setting_wins(tmp_path):
         (("use = \"batch\"", "use = \"skillopt\"\nfeedback = true"), "`skillopt` would ignore"),
         (("panel = 10", "panel = 0\nfeedback = true"), "asks for feedback, which `ungated` would ignore"),
         (("use = \"batch\"", "use = \"ungated\"\nsettings = { rho = \"0.1\" }"), "asks for rho, which `ungated` would"),
+        *[
+            (("use = \"batch\"", f"use = \"{use}\"\nsettings = {{ {setting} }}"), f"asks for {setting.split()[0]}")
+            for use in ("document", "inject-all", "skillopt", "base")
+            for setting in ("pairing = \"paper\"", "top_skills = 1", "top_principles = 1", "embedding = \"hashing\"")
+        ],
         (("label = \"valve-10\"", "label = \"batch\""), "two of its conditions are called 'batch'"),
         (("label = \"valve-10\"", "label = \"../up\""), "label"),
         (("seeds = [0, 1]", "seeds = []"), "seeds"),

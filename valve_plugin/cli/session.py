@@ -100,15 +100,19 @@ def running(
     """
     from msgspec.structs import replace
 
+    from valve_plugin import plugins
     from valve_plugin.cli import budget
     from valve_plugin.evolve.setup import can_prepare
     from valve_plugin.evolve.setup import prepare as fix_panel
+    from valve_plugin.gate.plan import require_pairing
     from valve_plugin.rollouts.worker import SCRIPTED_MODEL
 
     def fits(found: BankStore | None, settings: Settings, taskset: TaskSet) -> None:
         panel = can_prepare(found, settings, taskset)
         if found is None:
             model = SCRIPTED_MODEL if simulate else settings.model
+            if gated:
+                require_pairing(plugins.load(settings.plugins), panel)
             budget.before_bank(replace(settings, model=model), panel if gated else None)
 
     with holding(tasks, bank, given, simulate=simulate, observer=observer, fits=fits) as run:

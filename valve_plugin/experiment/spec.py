@@ -34,6 +34,7 @@ _RESERVED = {
     "panel_seed": "every panel is drawn with seed 123",
 }
 _OF_THE_GATE = ("rho", "pairing", "confirm", "guard", "horizon", "delta", "early_stop")
+_OF_RETRIEVAL = ("pairing", "top_principles", "top_skills", "embedding")
 _FOLDERS = ("shared", "tasks")
 """The experiment's own, in --out beside those of the repositories."""
 Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=-]*$(?!\n)", max_length=60)]
@@ -182,13 +183,20 @@ def _check_effect(variant: Variant, path: Path) -> None:
     condition = find(variant.condition)
     if variant.panel == 0 and variant.condition not in ("base", "ungated"):
         raise ConfigError(f'{path}: {variant.name} has panel = 0; only `use = "valve"` can do without validation')
+    ranking = [] if condition.ranked else [n for n in _OF_RETRIEVAL if n in variant.settings]
+    if ranking and condition.gated:
+        raise ConfigError(
+            f"{path}: {variant.name} asks for {ranking[0]}, which has no meaning in `{variant.condition}`: it injects "
+            "everything, and what it injects is what is judged; leave it out"
+        )
     if condition.gated:
         return
     asked = ["feedback"] if variant.feedback else [n for n in _OF_THE_GATE if n in variant.settings]
-    if asked:
+    if asked or ranking:
+        why = "it has no verdicts of VALVE's gate" if asked else "it ranks nothing"
         raise ConfigError(
-            f"{path}: {variant.name} asks for {asked[0]}, which `{variant.condition}` would ignore: it has no verdicts "
-            "of VALVE's gate; leave it out"
+            f"{path}: {variant.name} asks for {[*asked, *ranking][0]}, which `{variant.condition}` would ignore: "
+            f"{why}; leave it out"
         )
 
 

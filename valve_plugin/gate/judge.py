@@ -26,6 +26,7 @@ from valve_plugin.gate.plan import (
     gate_plan,
     panel_settings,
     panel_tasks,
+    require_pairing,
 )
 from valve_plugin.gate.stream import stream
 from valve_plugin.gate.took import took
@@ -84,9 +85,12 @@ class _Gate:
         self.settings = panel_settings(settings, self.panel)
         self.observe = observe
         self.tasks: list[Task] = panel_tasks(self.panel, load(Path(settings.tasks)).tasks)
-        self.retrieve = plugins.load(settings.plugins).hook.valve_retrieve
+        self.manager = plugins.load(settings.plugins)
+        self.retrieve = self.manager.hook.valve_retrieve
 
     def judge(self, proposal: Proposal) -> Verdict:
+        if proposal.items:
+            require_pairing(self.manager, self.panel)
         epoch, query = self._query(proposal)
         current = self.store.current_outcomes() or self._baseline(epoch)
         plan = gate_plan(self.settings, self.store, self.tasks, proposal, self.retrieve)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import pluggy
 from msgspec.structs import replace
 
 from valve_plugin.bank import embedding, moves, retrieval
 from valve_plugin.bank.entries import Baseline, Judged, PanelFixed, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
-from valve_plugin.errors import BankError, TaskError
+from valve_plugin.errors import BankError, ConfigError, TaskError
 from valve_plugin.records import Bank, Context, Kind, Panel, PanelOutcome, Proposal, Task
 from valve_plugin.theory import gate
 
@@ -83,6 +84,20 @@ def panel_tasks(panel: Panel, tasks: Sequence[Task]) -> list[Task]:
             raise TaskError(f"panel task {pinned.instance_id} {what}; give the task set the panel was chosen from")
         found.append(task)
     return found
+
+
+def require_pairing(manager: pluggy.PluginManager, panel: Panel) -> None:
+    """Refuse to judge other contexts than are used: under pairing "paper" the gate ranks as VALVE does.
+
+    Raises:
+        ConfigError: another plugin retrieves.
+    """
+    others = [i.plugin_name for i in manager.hook.valve_retrieve.get_hookimpls() if i.plugin_name != "valve"]
+    if others and panel.pairing == "paper":
+        raise ConfigError(
+            f"plugin {others[-1]!r} replaces retrieval, and pairing is paper: the gate would judge contexts that VALVE "
+            "ranks and nothing uses. Give -c pairing=deployed, to a bank whose panel is not fixed yet (--bank DIR)"
+        )
 
 
 def baseline_plan(settings: Settings, store: BankStore, tasks: Sequence[Task], retrieve: Retrieve) -> Plan:

@@ -36,6 +36,8 @@ class Condition(NamedTuple):
     """Plugin that replaces some of VALVE's hooks, as "module:object", so that every process of a run loads it."""
     settings: Mapping[str, Any] = {}
     """Settings that belong to the condition and win over the experiment's."""
+    ranked: bool = True
+    """Whether retrieval selects; where it does not, settings of the selection and the paper's pairing mean nothing."""
     gated: bool = True
     """Whether a panel and a horizon are fixed first."""
     run: Callable[..., None] | None = None

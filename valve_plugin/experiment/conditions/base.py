@@ -2,4 +2,4 @@
 
 from valve_plugin.experiment.conditions import Condition
 
-CONDITION = Condition("no memory: the model as it is", steps=None, gated=False)
+CONDITION = Condition("no memory: the model as it is", steps=None, ranked=False, gated=False)

@@ -212,4 +212,5 @@ CONDITION = Condition(
     steps=Documents,
     hooks=f"{__name__}:Hooks",
     settings={"pairing": "deployed"},
+    ranked=False,
 )

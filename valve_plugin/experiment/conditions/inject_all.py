@@ -1,7 +1,7 @@
 """No ranking: every stored item is injected, newest first.
 
-The candidate of a gate is then the enlarged bank in full, which is the current context plus the proposal under either
-pairing; "deployed" asks this hook for it.
+The candidate of a gate is then the enlarged bank in full; "deployed" asks this hook for it, where the paper's pairing
+would rank.
 
 Source: tab:impl-ablations ("in reverse creation order").
 """
@@ -30,5 +30,8 @@ def whole(items: list[Item], bank: Bank) -> Context:
 
 
 CONDITION = Condition(
-    "inject all: every item, in reverse creation order", hooks=f"{__name__}:Hooks", settings={"pairing": "deployed"}
+    "inject all: every item, in reverse creation order",
+    hooks=f"{__name__}:Hooks",
+    settings={"pairing": "deployed"},
+    ranked=False,
 )

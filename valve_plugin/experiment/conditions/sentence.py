@@ -9,19 +9,23 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from valve_plugin.codec import digest
 from valve_plugin.config import Settings
 from valve_plugin.experiment.conditions import Condition
+from valve_plugin.experiment.sentences import single
 from valve_plugin.extract.parse import Draft, Extraction
 from valve_plugin.extract.reflect import Style, reflect
 from valve_plugin.hookspecs import hookimpl
-from valve_plugin.records import Attempt, Bank, Proposal
+from valve_plugin.records import Attempt, Bank, Proposal, Withheld
+
+MORE = "more than one sentence"
 
 
 def _as_sentences(answer: Extraction) -> Extraction:
     """The body, which is what gets stored and injected, is the search sentence; a skill's begins with its scope."""
 
     def sentence(draft: Draft) -> Draft:
-        scope = draft.scope_hint.strip()
+        scope = " ".join(draft.scope_hint.split()).rstrip(".")
         return replace(draft, markdown=f"({scope}) {draft.text}" if scope else draft.text)
 
     return replace(
@@ -29,6 +33,20 @@ def _as_sentences(answer: Extraction) -> Extraction:
         principles=tuple(map(sentence, answer.principles)),
         skills=tuple(map(sentence, answer.skills)),
     )
+
+
+def held(proposal: Proposal) -> Proposal:
+    """Return the proposal with each item on one line; what is more than a sentence is withheld. Pure."""
+    kept, withheld = [], []
+    for item in proposal.items:
+        if single(item.markdown):
+            kept.append(replace(item, markdown=" ".join(item.markdown.split())))
+        else:
+            withheld.append(Withheld(kind=item.kind, name=item.name, why=MORE, content_hash=digest(item), item=item))
+    if not withheld:
+        return replace(proposal, items=tuple(kept))
+    reason = proposal.reason if kept else "every item was a duplicate or was withheld"
+    return replace(proposal, items=tuple(kept), withheld=(*proposal.withheld, *withheld), reason=reason)
 
 
 STYLE = Style("sentences-1", "sentences", shaped=_as_sentences)
@@ -47,8 +65,8 @@ class Hooks:
         trajectories: Sequence[str],
         feedback: str,
     ) -> Proposal:
-        """Ask for sentences."""
-        return reflect(settings, bank, issue, attempts, trajectories, STYLE, feedback)
+        """Ask for sentences, and take nothing else."""
+        return held(reflect(settings, bank, issue, attempts, trajectories, STYLE, feedback))
 
 
 CONDITION = Condition("sentence skills: one sentence per item, no rich body", hooks=f"{__name__}:Hooks")

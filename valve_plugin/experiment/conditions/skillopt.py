@@ -172,6 +172,7 @@ def _proposal(store: BankStore, step: Mapping[str, Any], attempts: Sequence[Atte
 CONDITION = Condition(
     f"SkillOpt {VERSION}: its package, trainer and gate, on the same tasks and rollouts",
     steps=None,
+    ranked=False,
     hooks="valve_plugin.experiment.conditions.document:Whole",
     gated=False,
     run=train,
