@@ -340,6 +340,36 @@ def test_an_environment_that_uv_made_has_no_pip(machine: Path, monkeypatch: pyte
     assert pip_install("a") == f"uv pip install --python {sys.executable} a"
 
 
+def installed(folder: Path, **versions: str) -> None:
+    for name, version in versions.items():
+        info = folder / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").touch()
+
+
+def test_versions_count(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(machine / "beside", numpy="1.25.2", swesmith="0.0.9", swebench="5.0.2", sentence_transformers="5.1.2")
+    monkeypatch.syspath_prepend(machine / "beside")
+    packages, smith, semantic = (LOOKS[name](here()) for name in ("packages", "extra smith", "extra semantic"))
+    assert (packages.state, packages.detail) == ("failed", "not installed as needed: numpy>=1.26 (1.25.2 is installed)")
+    assert packages.fix.endswith("pip install 'numpy>=1.26'")
+    assert smith.detail.startswith("not as needed: swebench==4.1.0 (5.0.2 is installed); ")
+    assert "sentence-transformers>=6 (5.1.2 is installed)" in semantic.detail
+    assert {smith.state, semantic.state} == {"missing"}
+
+
+@pytest.mark.parametrize(("module", "command"), [("msgspec", "doctor"), ("typer", "doctor"), ("numpy", "plan")])
+def test_a_package_that_is_not_there_is_one_line(module: str, command: str) -> None:
+    code = f"import sys; sys.modules[{module!r}] = None; sys.argv = ['valve', {command!r}]; import valve_plugin.cli"
+    done = subprocess.run([sys.executable, "-c", f"{code}; valve_plugin.cli.main()"], capture_output=True, text=True)
+    assert done.returncode == 3, done
+    (line,) = done.stderr.splitlines()
+    assert f"{module} is not installed" in line
+    assert " -m pip " in line
+
+
 @pytest.mark.heavy
 def test_one_call_of_the_model(machine: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripted model over HTTP, a provider that refuses the key, one whose quota is used up, and nobody at all."""

@@ -16,11 +16,14 @@ import pytest
 from tests.cli.banks import sample
 from tests.cli.conftest import forget
 from tests.cli.test_doctor import BIN, SYSTEM, here
+from tests.cli.test_tasks_mine import commit
+from tests.rollouts import calc
 from tests.tools import need
 from valve_plugin import config
-from valve_plugin.cli import doctor_bank, doctor_sandbox, installs
+from valve_plugin.cli import doctor_bank, doctor_sandbox, doctor_tasks, installs
 from valve_plugin.cli.doctor_rows import LOOKS, Found, Place
 from valve_plugin.rollouts.engine import fails
+from valve_plugin.tasks import folder
 
 FAILS = "#!/bin/sh\necho broken >&2; exit 1\n"
 NO_WALLS = """#!/bin/bash
@@ -230,6 +233,51 @@ def test_every_kind_of_command_is_in_the_table() -> None:
     found = set(re.findall(rf"""[f"'(]["']?{words}["', ]""", code)) - {"valve"}
     assert found
     assert {word for word in found if not re.search(rf"\b{word}\b", table)} == set()
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(200)
+def test_mining_turns_its_row_green(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As printed, after what cannot be read; but for the environment to test in, which else is made from an index."""
+    monkeypatch.setenv("PATH", f"{machine / 'bin'}:{BIN}:{SYSTEM}")
+    need("git")
+    project = Path.cwd()
+    subprocess.run(["git", "init", "-q"], check=True)
+    commit(project, "start", {**calc.FILES, "calc/ops.py": calc.BUGGY, "tests/test_ops.py": ""})
+    commit(project, "fix the clamp", {"calc/ops.py": calc.OPS, "tests/test_ops.py": calc.TEST_OPS})
+    made = folder.default(f"{project.name}__mined")
+    made.mkdir(parents=True)
+    (made / "tasks.jsonl").write_text("no JSON")
+    given = shlex.join(["--python", calc.environment(machine), "--unsafe-local"])
+    tool("valve", f'#!/bin/sh\nexec {BIN}/valve "$@" {given}\n')(machine, monkeypatch)
+    before = row("task set")
+    assert before.state == "failed"
+    assert before.fix.endswith("valve tasks mine")
+    paste(before.fix, monkeypatch)
+    after = row("task set")
+    assert (after.state, after.detail[:7]) == ("ok", "1 task "), after
+
+
+def test_what_makes_tasks_where_there_is_no_history(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fix = row("task set").fix
+    assert "pip install swe" in fix
+    assert " && " in fix
+    assert fix.endswith("valve tasks generate"), "neither git nor the extra"
+    monkeypatch.setattr(doctor_tasks, "lacking", lambda extra: {})
+    assert row("task set").fix == installs.ours("valve", "tasks", "generate")
+    monkeypatch.setenv("PATH", SYSTEM)
+    subprocess.run(["git", "init", "-q"], check=True)
+    assert row("task set").fix.endswith("valve tasks mine")
+    folder.default(f"{Path.cwd().name}__mined").mkdir(parents=True)
+    assert row("task set").fix.endswith("valve tasks generate"), "its history was looked at in vain"
+
+
+def test_tasks_of_a_folder_whose_name_is_none_for_a_repository(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, called in (("a b;c", "a-b-c"), ("-é", "repository")):
+        (project / name).mkdir()
+        subprocess.run(["git", "init", "-q", "."], cwd=project / name, check=True)
+        monkeypatch.chdir(project / name)
+        assert row("task set").fix.endswith(f"valve tasks mine --repo {called}")
 
 
 def test_nowhere_with_room(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:

@@ -11,10 +11,13 @@ import os
 import sys
 from typing import Any
 
-import typer
-from typer.core import TyperGroup
+from valve_plugin.cli.missing import needed
 
-from valve_plugin.cli import output
+with needed():
+    import typer
+    from typer.core import TyperGroup
+
+    from valve_plugin.cli import output
 
 # Sections of `valve --help` in reading order, each with the modules whose commands it shows.
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -86,7 +89,8 @@ def build() -> typer.Typer:
     return app
 
 
-app = build()
+with needed():
+    app = build()
 
 
 def main() -> None:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from valve_plugin.bank.checkout import find
 from valve_plugin.bank.directory import FILES
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.cli.doctor_rows import Found, Place, row
+from valve_plugin.cli.doctor_tasks import look_at_tasks
 from valve_plugin.cli.installs import as_root, aside, ours
 from valve_plugin.cli.output import plural
 from valve_plugin.cli.shell_words import join, quote
 from valve_plugin.errors import InfrastructureError, TaskError
-
-if TYPE_CHECKING:
-    from valve_plugin.bank.store import BankStore
 
 _LEAST_BYTES = 2 * 1024**3
 """What one rollout may fill."""
@@ -125,27 +121,7 @@ def _committed(directory: Path, root: Path) -> bool:
     return True
 
 
-@row("task set")
-def _tasks(place: Place) -> Found:
-    from valve_plugin.errors import BankError, TaskError
-    from valve_plugin.tasks import folder
-    from valve_plugin.tasks.load import load
-
-    store = None
-    with suppress(BankError):  # another row says so
-        store = _open(place)
-    used = store.local.recall("tasks") if store else ""
-    own = str(folder.default(store.bank.repo if store else place.here.name))
-    given = next((path for path in (used, own) if path and Path(path).exists()), "")
-    gone = f"{used}, which this bank used last, is gone" if used not in ("", given) else ""
-    mine = ours("valve", "tasks", "mine")
-    if not given:
-        return Found("missing", gone or "none for this repository; `valve evolve` needs one", mine)
-    try:
-        found = load(folder.find(given))
-    except TaskError as e:
-        return Found("failed", str(e), f"{aside(os.path.abspath(given))} && {mine}")
-    return Found("ok", "; ".join(filter(None, [f"{plural(len(found.tasks), 'task')} in {given}", gone])))
+row("task set")(look_at_tasks)
 
 
 @row("user data")
@@ -202,9 +178,3 @@ def _repository(path: Path) -> Path | None:
 
 def _free(path: Path) -> int:
     return shutil.disk_usage(_nearest(path)).free
-
-
-def _open(place: Place) -> BankStore | None:
-    from valve_plugin.bank.store import BankStore
-
-    return BankStore.open(place.bank) if Path(place.bank / "ledger.jsonl").exists() else None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from valve_plugin.cli.installs import DISTRIBUTION, origin, ours, pip_install, repaired, system_install
+from valve_plugin.cli.requirements import lacking, told, wanted
 from valve_plugin.cli.shell_words import programs, quote
 from valve_plugin.errors import ValveError
 
@@ -91,9 +92,8 @@ def _python(place: Place) -> Found:
 
 @row("packages")
 def _packages(place: Place) -> Found:
-    missing = _missing(None)
-    if missing:
-        return Found("failed", f"not installed: {', '.join(missing)}", pip_install(*missing))
+    if lacks := lacking(None):
+        return Found("failed", f"not installed as needed: {told(lacks)}", pip_install(*lacks))
     shown = ("litellm", "typer", "msgspec", "numpy")
     return Found("ok", ", ".join(f"{name} {metadata.version(name)}" for name in shown))
 
@@ -258,29 +258,9 @@ def _embedding(place: Place) -> Found:
 
 
 def _extra(name: str, module: str, without: str) -> Found:
-    if importlib.util.find_spec(module) is not None and not _missing(name):
+    lacks = lacking(name)
+    if importlib.util.find_spec(module) is not None and not lacks:
         return Found("ok", metadata.version(module.replace("_", "-")))
-    return Found("missing", f"not installed; {without}", pip_install(*_wanted(name)))
-
-
-def _wanted(extra: str | None) -> list[str]:
-    """Return what this distribution, or one of its extras, requires on this Python."""
-    found = []
-    for requirement in metadata.requires(DISTRIBUTION) or ():
-        what, _, marker = (part.strip() for part in requirement.partition(";"))
-        named = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
-        older = re.search(r"python_version < ['\"]3\.(\d+)['\"]", marker)
-        if (named[1] if named else None) == extra and not (older and sys.version_info >= (3, int(older[1]))):
-            found.append(what)
-    return found
-
-
-def _missing(extra: str | None) -> list[str]:
-    missing = []
-    for what in _wanted(extra):
-        match = re.match(r"[A-Za-z0-9_.-]+", what)
-        try:
-            metadata.version(match[0] if match else what)
-        except metadata.PackageNotFoundError:
-            missing.append(what)
-    return missing
+    there = any(lacks.values())  # in another version
+    state = f"not as needed: {told(lacks)}" if there else "not installed"
+    return Found("missing", f"{state}; {without}", pip_install(*wanted(name)))

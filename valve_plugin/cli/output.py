@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from valve_plugin.cli.missing import told
 from valve_plugin.errors import ValveError
 from valve_plugin.words import plural as plural
 
@@ -159,11 +160,16 @@ def boundary() -> Iterator[None]:
         raise typer.Exit(BROKEN_PIPE) from e
     except OSError as e:
         raise _stop(f"{type(e).__name__}: {e}", INFRASTRUCTURE) from e
+    except ModuleNotFoundError as e:
+        raise _stop(told(e) or _defect(e), INFRASTRUCTURE) from e
     except Exception as e:  # whatever a defect raises, its user reads one line and knows how to see more
         if type(e).__module__.partition(".")[0] in ("typer", "click"):  # wrong use: typer prints it with the usage
             raise
-        text = f"internal error, {type(e).__name__}: {e}; VALVE_DEBUG=1 shows where, please report it"
-        raise _stop(text, INFRASTRUCTURE) from e
+        raise _stop(_defect(e), INFRASTRUCTURE) from e
+
+
+def _defect(error: Exception) -> str:
+    return f"internal error, {type(error).__name__}: {error}; VALVE_DEBUG=1 shows where, please report it"
 
 
 def silence() -> None:

@@ -1,0 +1,43 @@
+"""What this distribution and its extras require, beside what is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+
+from valve_plugin.cli.installs import DISTRIBUTION
+
+
+def wanted(extra: str | None) -> list[str]:
+    """Return what this distribution, or one of its extras, requires on this Python, as it is written there."""
+    from packaging.requirements import Requirement
+
+    found = []
+    for line in metadata.requires(DISTRIBUTION) or ():
+        marker = Requirement(line).marker
+        always = marker is None or marker.evaluate({"extra": ""})
+        if always if extra is None else not always and marker.evaluate({"extra": extra}):  # type: ignore[union-attr]
+            found.append(line.partition(";")[0].strip())
+    return found
+
+
+def lacking(extra: str | None) -> dict[str, str]:
+    """Return those of `wanted` that are not met, each with the version that is installed; empty: none is."""
+    return {line: version for line in wanted(extra) if (version := _unmet(line)) is not None}
+
+
+def told(lacks: Mapping[str, str]) -> str:
+    """Return them for a person: `numpy>=1.26 (1.25.2 is installed), rich>=13`. Pure."""
+    return ", ".join(f"{line} ({version} is installed)" if version else line for line, version in lacks.items())
+
+
+def _unmet(line: str) -> str | None:
+    """Return the version that does not meet a requirement, "" where there is none; None: it is met."""
+    from packaging.requirements import Requirement
+
+    requirement = Requirement(line)
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return ""
+    return None if requirement.specifier.contains(version, prereleases=True) else version
