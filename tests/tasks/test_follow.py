@@ -15,7 +15,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import TaskError
 from valve_plugin.rollouts import sandbox as sandboxes
 from valve_plugin.rollouts.glance import Glance
-from valve_plugin.tasks import follow
+from valve_plugin.tasks import follow, make, screen
 from valve_plugin.tasks.follow import Follow, Following, Idle
 from valve_plugin.tasks.generate import stable_suite
 from valve_plugin.tasks.repository import prepare, read
@@ -226,11 +226,26 @@ def test_a_suite_that_waits_is_ended_with_the_place_and_what_to_do(
     tmp_path: Path, files: dict[str, str], place: str
 ) -> None:
     said: list[str] = []
+    repository = read(calc.write(tmp_path, files=files) / "repository.toml")
+    sandbox = sandboxes.choose(Settings(unsafe_local=True))
     with pytest.raises(TaskError) as caught:
-        real(tmp_path, files)(Following(said.append, again=AGAIN, gives_up=True))
+        make.survey(tmp_path / "out", repository, "valve tasks generate", sandbox, said.append, 2, again=AGAIN)
     assert place in str(caught.value)
     assert f"{AGAIN} --ignore tests/test_b.py` leaves the file out" in str(caught.value)
-    assert "tests/test_b.py" in said[0]
+    assert any(line.startswith("first run: no CPU time used for 0:0") for line in said)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_watched_run_that_is_ended_tells_nothing(tmp_path: Path, data_dir: Path) -> None:
+    where = prepare(read(calc.write(tmp_path) / "repository.toml"))
+    following = Following(lambda _: None)
+    watched = following.run("watched run")
+    sandbox = sandboxes.choose(Settings(unsafe_local=True))
+    found = screen.watch(where, sandbox, watched)
+    assert found
+    assert len(watched.ends) == watched.tests == sum(found.counts.values())
+    following.stopped = True
+    assert screen.watch(where, sandbox, following.run("watched run")) is None
 
 
 @pytest.mark.timeout(100)
