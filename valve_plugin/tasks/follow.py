@@ -17,7 +17,7 @@ from valve_plugin.records import Record
 from valve_plugin.rollouts.glance import Glance
 from valve_plugin.words import plural
 
-EVERY = 20.0
+EVERY = 30.0
 """Seconds from one line to the next."""
 WAITING = 60.0
 """Seconds without CPU time after which a run is said to wait."""
@@ -26,6 +26,7 @@ ENDLESS = 300.0
 _IDLE_SHARE, _IDLE_SECONDS = 0.02, 0.5
 _LOOK_AFTER = 10.0  # seconds; who is idle for less is not looked at more closely
 _BUSY_SHARE = 0.125  # of the closer looks
+_LONG, _MOST_FILES = 10.0, 5  # seconds in a file, and files, to be named
 _LINE = re.compile(rb"^@valve-now (\{[^\n]*\})\n", re.MULTILINE)
 _LONGEST_LINE = 8192  # bytes
 _LONGEST = 200  # characters of a name or of what a test printed
@@ -93,26 +94,27 @@ class Following:
         """
         return Follow(self, label, before)
 
-    def advise(self, place: str) -> str:
-        """Return what to do about a place, once for each."""
-        file = place.partition("::")[0]
-        if file in self._advised:
+    def advise(self, files: Sequence[str]) -> str:
+        """Return what to do about files, unless that was said of all of them."""
+        if self._advised.issuperset(files):
             return ""
-        self._advised.add(file)
-        return self.advice(file)
+        self._advised.update(files)
+        return self.advice(files)
 
-    def advice(self, file: str) -> str:
-        """Return what to do about a test file that waits; empty: it is not known which."""
-        ignore = f"{self._again} --ignore {shlex.quote(file) if file else 'FILE'}".strip()
+    def advice(self, files: Sequence[str]) -> str:
+        """Return what to do about test files that wait; none: it is not known which."""
+        ignore = " ".join(f"--ignore {shlex.quote(file)}" for file in files) or "--ignore FILE"
+        what = "them" if len(files) > 1 else "the file"
         more = "" if self._again else ", said to the command that makes the tasks"
+        repeat = f"{self._again} {ignore}".strip()
         return (
-            f"Tests never get a network here; `{ignore}` leaves the file out, `--with PACKAGE` adds a requirement that "
+            f"Tests never get a network here; `{repeat}` leaves {what} out, `--with PACKAGE` adds a requirement that "
             f"is missing{more}"
         )
 
 
 class Follow:
-    """A tap for one run: a line each 20 seconds, and a word about what it waits for.
+    """A tap for one run: a line each 30 seconds, and a word about what it waits for.
 
     Raises, as a tap:
         TaskError: it waits without end, and may be ended; or what it was for has failed.
@@ -122,6 +124,7 @@ class Follow:
         self._all, self._label, self._before = following, label, before
         self._began: float | None = None  # it may have to wait for a worker
         self._said, self._next_wait, self._slow_said = 0.0, WAITING, False
+        self._last, self._waited = 0.0, dict[str, float]()  # seconds by file, since anything happened
         self._rest = b""
         self.place, self.tests, self.running = "", 0, False
         self.ends: list[float] = []
@@ -133,13 +136,17 @@ class Follow:
             raise TaskError("another run of the same tests has failed")
         now, before, wants_cpu = self._all.clock(), len(self.ends), cache(glance.wants_cpu)
         if self._began is None:
-            self._began = self._said = now
+            self._began = self._said = self._last = now
             self._still, self._slow = Idle(now), Idle(now)
+        self._waited[self._file] = self._waited.get(self._file, 0.0) + now - self._last
+        self._last = now
         self.read(glance.output, now - self._began)
         if len(self.ends) > before:
             self._still.start(now, glance.cpu_seconds)
             self._next_wait = WAITING
         idle = self._still.look(now, glance.cpu_seconds, wants_cpu)
+        if not idle:
+            self._waited.clear()
         slow = self._slow.look(now, glance.cpu_seconds, wants_cpu)
         if self._all.gives_up and idle >= ENDLESS:
             raise TaskError(self._endless(idle, glance))
@@ -175,7 +182,7 @@ class Follow:
     def _tell(self, now: float, text: str, advises: bool = False) -> None:
         self._said = now
         self._all.say(f"{self._label}: {text}")
-        if advises and (advice := self._all.advise(self.place)):
+        if advises and (advice := self._all.advise(self._files())):
             self._all.say(f"  {advice}")
 
     def _far(self, spent: float) -> str:
@@ -193,15 +200,26 @@ class Follow:
         left = pace * (earlier[-1] - earlier[done - 1]) - (spent - self.ends[-1])
         return f", {minutes(left)} left" if left > 0 else ""
 
+    @property
+    def _file(self) -> str:
+        return self.place.partition("::")[0]
+
+    def _files(self) -> list[str]:
+        """Return the files it waited in for long, the present one last."""
+        before = [file for file, seconds in self._waited.items() if seconds >= _LONG and file not in ("", self._file)]
+        return [*before[-_MOST_FILES:], *([self._file] if self.place else [])]
+
     def _where(self) -> str:
         if not self.place:
             return "before any test file was read"
-        return f"in {self.place}" if self.running else f"while {self.place} is collected"
+        *before, _ = self._files()
+        more = f", before that in {', '.join(before)}" if before else ""
+        return f"in {self.place}{more}" if self.running else f"while {self.place} is collected{more}"
 
     def _endless(self, idle: float, glance: Glance) -> str:
         done = f"{plural(len(self.ends), 'test')} had ended"
         waits = f"waited {idle:.0f} s {self._where()}, using no CPU time{_quoted(glance)}"
-        return f"{self._label}: ended, because it {waits}; {done}. {self._all.advice(self.place.partition('::')[0])}"
+        return f"{self._label}: ended, because it {waits}; {done}. {self._all.advice(self._files())}"
 
 
 def cleaned(text: str) -> str:
