@@ -6,15 +6,17 @@ import json
 import shutil
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from tests.gate.test_panel import TOY
-from valve_plugin.bank.entries import Judged, LeftOut
+from valve_plugin.bank.entries import Baseline, Entry, Judged, LeftOut
 from valve_plugin.bank.measured import measured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.cli import app
+from valve_plugin.codec import canonical, convert
 from valve_plugin.errors import RecordError, StaleVerdictError
 from valve_plugin.report.assumptions import of_ledger
 from valve_plugin.report.items import left_out
@@ -99,6 +101,27 @@ def test_it_goes_on_where_it_stopped(bank, calc, run, monkeypatch, tmp_path):
     down.unlink()
     assert run("panel", "items").exit_code == 0
     assert (bank / "ledger.jsonl").read_bytes() == (whole / "ledger.jsonl").read_bytes()
+
+
+def test_solvers_are_never_mixed(bank, calc, run):
+    """Another step limit is another solver: refused where that is known; of an older ledger, one solver's are shown."""
+    assert run("panel", "items").exit_code == 0
+    store = BankStore.open(bank)
+    head, rows = store.head, left_out(store)
+    refused = run("panel", "items", "-c", "step_limit=7")
+    assert (refused.exit_code, "measured with another solver" in refused.output) == (2, True), refused.output
+    assert BankStore.open(bank).head == head, "and nothing was run"
+    store.append(replace(readings(bank)[0], solver="0" * 64))
+    assert len(left_out(store)) == 1 < len(rows)
+    assert run("panel", "items").exit_code == 0
+    assert BankStore.open(bank).head != head
+
+
+def test_an_older_ledger_says_no_solver(bank, run):
+    assert all(e.solver is not UNSET for e in BankStore.open(bank).entries() if isinstance(e, Baseline))
+    old = {"type": "left_out", "epoch": 1, "without": ["skill", "x"], "bank_hash": "0" * 64, "outcomes": []}
+    assert convert(old, Entry, where="an older ledger").solver is UNSET
+    assert b"solver" not in canonical(convert(old, Entry, where="an older ledger"))
 
 
 def test_what_may_not_be_recorded(bank, run):

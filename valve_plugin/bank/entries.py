@@ -58,6 +58,8 @@ class Baseline(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     epoch: Positive
     result: PanelResult
+    solver: Hash | UnsetType = UNSET
+    """Digest of what of the settings changes how the agent solves; absent: from before it was recorded."""
 
 
 class Remeasured(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="remeasured"):
@@ -142,6 +144,8 @@ class LeftOut(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     """Of the current bank, the item included."""
     outcomes: tuple[PanelOutcome, ...] = ()
     """r of each panel task whose context is another without the item, in panel order; for others nothing changes."""
+    solver: Hash | UnsetType = UNSET
+    """As a baseline's: only equal ones may be compared."""
 
 
 Decision: TypeAlias = Judged | Taken

@@ -12,6 +12,7 @@ from valve_plugin import plugins
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, Remeasured
 from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import digest
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, HorizonError, InfrastructureError, RecordError
 from valve_plugin.gate.guard import Observe
@@ -31,6 +32,7 @@ from valve_plugin.gate.plan import (
 from valve_plugin.gate.stream import stream
 from valve_plugin.gate.took import took
 from valve_plugin.records import Conditions, Decision, Outcome, PanelOutcome, PanelResult, Proposal, Task, Verdict
+from valve_plugin.rollouts.attempt import solver_configuration
 from valve_plugin.tasks.load import load
 from valve_plugin.theory import gate
 from valve_plugin.words import plural
@@ -171,7 +173,8 @@ class _Gate:
         plan = baseline_plan(self.settings, self.store, self.tasks, self.retrieve)
         self.observe("baseline_started", {"rollouts": len(plan.cells), "bank_hash": self.store.bank.hash})
         result = self._complete(plan, "baseline")
-        self.store.append(Baseline(epoch=epoch.epoch, result=result))
+        solver = digest(solver_configuration(self.settings))
+        self.store.append(Baseline(epoch=epoch.epoch, result=result, solver=solver))
         self.observe("baseline", {"passes": result.passes, "rollouts": len(result.outcomes)})
         current = self.store.current_outcomes()
         assert current is not None

@@ -105,17 +105,19 @@ def alone(store: BankStore) -> list[Worth]:
 def left_out(store: BankStore) -> list[Worth]:
     """Return what the panel loses without each item of the current bank, where that was measured.
 
-    Against the outcomes the bank carries. Those were accepted for being high, so they flatter every item a little.
+    Against the outcomes the bank carries. Those were accepted for being high, so they flatter every item a little. Of
+    several solvers' measurements, the newest's alone.
     """
     current, panel, epoch = store.current_outcomes(), store.panel(), store.epoch()
     if current is None or panel is None or epoch is None:
         return []
     with_all = _passed(current)
-    lines = {
-        e.without: (n, e)
+    found = [
+        (n, e)
         for n, e in enumerate(store.entries(), 1)
         if isinstance(e, LeftOut) and (e.epoch, e.bank_hash) == (epoch.epoch, store.bank.hash)
-    }
+    ]
+    lines = {e.without: (n, e) for n, e in found if e.solver == found[-1][1].solver}
     rows = []
     for item in store.bank.items:
         if item.key in lines:
