@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.report.runs import Maker
-from valve_plugin.bank.entries import Judged
+from valve_plugin.bank.entries import Judged, Proposed
 from valve_plugin.cli.history import words
 from valve_plugin.records import Attempt
 from valve_plugin.report.captions import deepest, peaks, rolling
 from valve_plugin.report.facts import run_facts
-from valve_plugin.report.fates import fates, steps
+from valve_plugin.report.fates import fates, newest, steps
 from valve_plugin.report.figures import standing
-from valve_plugin.report.page import page
+from valve_plugin.report.heat import heat
+from valve_plugin.report.page import page, unseen
 from valve_plugin.report.run import StreamPoint
+from valve_plugin.report.said import alone, said
 
 
 def test_tries_of_one_text_are_told_as_one(tmp_path: Path, data_dir: Path) -> None:
@@ -65,6 +67,65 @@ def test_rollouts_beyond_a_verdict_are_those_that_cost(tmp_path: Path, data_dir:
     cost = {p.name: p.rollouts for p in gate_cost.phases}["beyond what decided a verdict"]
     assert cost == 1
     assert sum(g.beyond for g in run.gates) <= cost
+
+
+def test_what_ran_on_is_in_the_panel_and_opens(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 20, seed=3, panel_kept=True)
+    maker.stream(12, 2)
+    verdict = next(e.verdict for e in maker.store.entries() if isinstance(e, Judged) and e.verdict.decision == "reject")
+    ran = {o.task_id for o in verdict.outcomes}
+    task = next(t.instance_id for t in maker.panel.tasks if t.instance_id not in ran)
+    proposed = {e.proposal.id: e.proposal.task_id for e in maker.store.entries() if isinstance(e, Proposed)}
+    learned = proposed[verdict.proposal_id]
+    known = maker.store.local.attempts()
+    ended = max(a.recorded_at for a in known if a.task_id == learned) + 1
+    o = verdict.outcomes[0]
+    first = next(a for a in known if (a.task_id, a.context_hash, a.ordinal) == (o.task_id, o.context_hash, o.ordinal))
+    late = Attempt(id="late", task_id=task, ordinal=9, source="panel", outcome="resolved", recorded_at=ended)
+    maker._keep(replace(first, recorded_at=ended))  # the clock that the maker leaves out
+    maker._keep(late)
+    run = run_facts(maker.store, words)
+    column = next(c for c in run.columns if any(cell.late for cell in c.cells))
+    gate = next(g for g in run.gates if g.line == column.line)
+    row = next(r for r in heat(run).rows if r.task == task)
+    cell = row.cells[run.columns.index(column)]
+    assert (cell.text.split()[-1], cell.attempts.split()[-1], "late" in cell.style) == ("+1", "late", True)
+    html = page([run], {})
+    assert "ran on when the verdict was certain: not needed" in html
+    assert (gate.proposal_id, gate.beyond, unseen(run)[gate.line]) == (verdict.proposal_id, 1, 0)
+    assert "so the panel does not show" not in html
+
+
+def test_verdicts_say_both_gains_and_how_many_items_they_are_of(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 20, seed=3)
+    maker.stream(12, 2)
+    run = run_facts(maker.store, words)
+    accept = next(g for g in run.gates if g.decision == "accept")
+    twice = replace(accept, first=0.1, low=0.05, high=0.05, again=60, total=120)
+    told = replace(run, gates=tuple(twice if g is accept else g for g in run.gates))
+    place = next(p for p, i in enumerate(run.items) if i.proposal_id == accept.proposal_id and not i.why)
+    (why,) = (j.why for j in fates(told)[place].gates)
+    assert why.startswith("+10.0 at first, +5.0 points when repeated, margin ")
+    assert why.endswith("; one verdict for 5 items together")
+    alone_ = replace(told, gates=tuple(replace(g, items=g.items[:1]) for g in told.gates))
+    assert "together" not in fates(alone_)[place].gates[0].why
+
+
+def test_what_is_in_the_bank_comes_first(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 20, seed=3)
+    maker.stream(12, 2)
+    run = run_facts(maker.store, words)
+    found = newest(run.items)
+    assert sorted(found) == list(range(len(run.items)))
+    order = [(run.items[n].version is None, -run.items[n].line) for n in found]
+    assert order == sorted(order)
+    mine = len(maker.store.bank.items)
+    assert said(run)["items"][0].startswith(f"In the bank: {mine} items, shown first")
+    assert "valve panel items" in said(run)["items"][1]
+    measured = replace(run, ledger=(*run.ledger, replace(run.ledger[-1], type="left_out")))
+    assert alone(measured) == ""
+    latest = max(i.version for i in run.items if i.version is not None)
+    assert page([run], {}).count('class="badge">newest<') == sum(i.version == latest for i in run.items)
 
 
 @given(st.lists(st.integers(0, 3), max_size=40))

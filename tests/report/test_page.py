@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import escape
 from typer.testing import CliRunner
 
 from tests.cli.banks import sample
@@ -28,7 +29,7 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.experiment.tables import OWN, comma_separated, markdown
 from valve_plugin.report.details import attempts
 from valve_plugin.report.facts import run_facts
-from valve_plugin.report.page import inert, page, signed, ticked
+from valve_plugin.report.page import breaks, inert, page, signed, ticked
 
 ATTACK = (
     "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
@@ -145,6 +146,14 @@ def test_our_own_words_stay_text(text: str) -> None:
     assert {tag for tag, _ in seen.tags} <= {"code"}
     assert str(ticked("see `valve plan`")) == "see <code>valve plan</code>"
     assert str(ticked("one ` only")) == "one ` only"
+
+
+@given(st.text() | st.text(alphabet="_<>&a"))
+def test_names_may_break_after_underscores_and_stay_text(text: str) -> None:
+    html = str(breaks(text))
+    assert {tag for tag, _ in Seen(html).tags} <= {"wbr"}
+    assert html.count("<wbr>") == len(re.findall("_+", text))
+    assert html.replace("<wbr>", "") == str(escape(text))
 
 
 def test_room_for_attempts_is_kept(tmp_path: Path, data_dir: Path) -> None:
@@ -297,7 +306,9 @@ def test_banks_are_called_by_what_tells_them_apart() -> None:
 
 def test_numbers_of_every_figure_are_json(tmp_path: Path, data_dir: Path) -> None:
     sample(tmp_path / "bank")
-    (run,) = json.loads(valve("report", "--bank", str(tmp_path / "bank"), "--json").stdout)["runs"]
+    told = json.loads(valve("report", "--bank", str(tmp_path / "bank"), "--json").stdout)
+    (run,), (said,) = told["runs"], told["said"]
+    assert {"overview", "gates", "items", "certificates", "cost"} == set(said)
     assert {"stream", "gates", "sizes", "columns", "items", "spent", "certificate", "ledger"} <= set(run)
 
 
@@ -347,11 +358,17 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
     for event, items in (("beforeprint", tab.locator("#item-list > details").count()), ("afterprint", 0)):
         tab.evaluate("name => { dispatchEvent(new Event(name)); }", event)
         assert tab.locator("#item-list > details[open]").count() == items
-        assert tab.locator("#ledger-list details[open]").count() == 0
+        gates = len(run.gates) if items else 0
+        assert tab.locator("#ledger-list details[open] table:visible").count() == gates, "task by task, no raw line"
+        assert tab.locator("#ledger-list details[open]").count() == gates
     cells = tab.locator(".heat button")
     cells.first.focus()
     tab.keyboard.press("ArrowDown")
     assert tab.evaluate("document.activeElement.closest('tr').rowIndex") == 2
+    for key, end in (("End", -1), ("Home", 0)):
+        tab.keyboard.press(key)
+        ends = f"[...document.activeElement.closest('tr').querySelectorAll('button')].at({end})"
+        assert tab.evaluate(f"document.activeElement === {ends}"), key
     tab.keyboard.press("Enter")
     assert "1 of 3: attempt " in tab.locator("dialog[open]").inner_text()
     tab.keyboard.press("Escape")
@@ -361,13 +378,15 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
     assert told.inner_text().count("Patch: the same as that of 1 of 3.") == 2
     tab.keyboard.press("Escape")
     assert tab.locator("dialog[open]").count() == 0
+    tab.locator("#items input").fill("no such words")
+    assert tab.locator("#items output").inner_text().endswith(": nothing fits; try fewer or other words")
     tab.locator("#items input").fill("item-5-")
     assert tab.locator("#item-list > details:visible").count() == 6, "five items, and what repeats one of them"
     tab.locator("#items select[name=kind]").select_option("skill")
     assert tab.locator("#items output").inner_text().startswith("4 of")
     item = tab.locator("#item-list > details:visible").first
     item.locator("summary").first.click()
-    assert "1: resolved parts at step 2; its own: 2 of 2 steps" in item.inner_text()
+    assert "attempt 1, resolved: parts from attempt 2 at step 2; only it took: 2 (of 2 steps)" in item.inner_text()
     item.locator("button[data-step]").first.click()
     shown = tab.locator("dialog[open]")
     assert "Where it parts: step 2" in shown.inner_text()

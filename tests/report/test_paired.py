@@ -16,7 +16,7 @@ from valve_plugin.report.bounds import of_gain, sizes
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.measured_tasks import again, moved, tables
 from valve_plugin.report.page import page
-from valve_plugin.report.paired import conclusion, order, panel_tasks, seed
+from valve_plugin.report.paired import conclusion, difference, order, panel_tasks, seed, versus_card
 from valve_plugin.report.run import Run
 from valve_plugin.theory import certificates
 
@@ -53,6 +53,17 @@ def test_two_runs_end_in_one_sentence(tmp_path: Path, data_dir: Path) -> None:
         "123",
     )
     assert conclusion(a, b) in page([a, b], {})
+    card = versus_card(a, b)
+    assert card.answer == "Nothing is to be concluded"
+    assert card.why.endswith(conclusion(a, b))
+    rates = [sum(p.passed for p in run.stream) / sum(p.graded for p in run.stream) for run in (a, b)]
+    apart = f"A minus B {100 * (rates[0] - rates[1]):+.0f} points."
+    assert card.why.startswith(f"Resolved in the stream: A {rates[0]:.0%}, B {rates[1]:.0%}; {apart}")
+    assert difference(a, replace(b, stream=b.stream[1:])) == "", "of other tasks"
+    assert page([a, b], {}).index("Is A better than B?") < page([a, b], {}).index("Is this bank better?")
+    unmeasured = replace(b, scores=())
+    assert panel_tasks(unmeasured, a) == "the same tasks, on which nothing was measured"
+    assert "Nothing was measured on B's panel." in versus_card(a, unmeasured).why
 
 
 @pytest.mark.parametrize(("held", "says"), [(15, "cannot exclude chance"), (30, "A's bank is better by at least")])
@@ -62,6 +73,7 @@ def test_a_holdout_decides_only_beyond_chance(held: int, says: str, tmp_path: Pa
     other.evaluate(0, 30, 100)
     runs = [run_facts(m.store, words) for m in (one, other)]
     assert says in conclusion(*runs)
+    assert versus_card(*runs).answer == ("A is better on the holdout" if held > 20 else "Nothing is to be concluded")
     assert f"On the same 100 holdout tasks: A higher on {held - 10}, lower on 0" in conclusion(*runs)
     assert "only A's holdout was read" in conclusion(runs[0], replace(runs[1], checkpoints=()))
 

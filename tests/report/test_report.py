@@ -227,6 +227,7 @@ def test_rollouts_that_were_under_way_are_not_called_saved(tmp_path: Path, data_
     assert [g.beyond for g in run.gates if g.decision == "reject"][:1] == [2]
     html = page([run], {})
     assert f"{verdict.ran} of 6, 2 more ran on when the verdict was certain" in html
+    assert "(not kept on this machine, so the panel does not show them)" in html
     assert f"{6 - verdict.ran - 2} (" in html
     assert "2 more ran on when the verdict was certain" in html
 
@@ -294,7 +295,9 @@ def test_one_of_two_runs_is_simulated_and_the_page_says_which(run: Run) -> None:
     captions = {f.name: f.caption for f in figures([real, scripted])}
     assert captions["stream"].startswith("SIMULATION in B, scripted: ")
     assert captions["gates-2"].startswith("SIMULATION: ")
-    assert "SIMULATION" not in captions["gates-1"] + page([real], {})
+    alone = re.sub("<style>.*?</style>", "", page([real], {}), flags=re.DOTALL)
+    assert "SIMULATION" not in captions["gates-1"] + alone
+    assert ('class="simulated"' in html, 'class="simulated"' in alone) == (True, False), "what print marks"
 
 
 def test_what_an_older_ledger_does_not_hold_is_not_told_by_another(tmp_path: Path, data_dir: Path) -> None:
@@ -307,8 +310,11 @@ def test_what_an_older_ledger_does_not_hold_is_not_told_by_another(tmp_path: Pat
     assert near
     assert {(i.text, i.markdown, i.kept) for i in near} == {("", "", False)}
     html = page([run], {})
-    assert "an older ledger notes only what a duplicate repeats, not what it said" in html
+    assert "written by an older valve, which noted only what a duplicate repeats" in html
     assert "Difference to" not in html
+    maker = Maker(tmp_path / "now", 4, seed=3)
+    maker.stream(12, 3)
+    assert "older valve" not in page([run_facts(maker.store, words)], {})
 
 
 def test_a_duplicate_is_compared_with_what_it_repeats_and_no_namesake(tmp_path: Path, data_dir: Path) -> None:

@@ -85,9 +85,11 @@ def report(
     if figures:
         _write_figures(figures, drawn)
     if json:
+        from valve_plugin.report.paired import versus_card
         from valve_plugin.report.said import said
 
-        output.emit_json({"runs": runs, "said": [said(run) for run in runs]})
+        told = {"runs": runs, "said": [said(run) for run in runs]}
+        output.emit_json(told | ({"versus": versus_card(*runs)._asdict()} if compare else {}))
 
 
 def _stores(banks: list[Path], bank: str, *, compare: bool) -> list[BankStore]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from valve_plugin.bank.entries import Entry, Judged, Proposed
@@ -13,7 +13,7 @@ from valve_plugin.report.run_cost import Rolled, places
 _LOST: AttemptOutcome = "errored"
 
 
-def beyond(attempts: Iterable[Attempt], entries: Sequence[Entry]) -> dict[str, int]:
+def beyond(attempts: Iterable[Attempt], entries: Sequence[Entry]) -> dict[str, tuple[Attempt, ...]]:
     """Return proposal id -> rollouts that its gate ran and its verdict does not name, of those kept here.
 
     Telemetry counts them when the verdict falls; what ended a moment later it misses, while the attempts are kept and
@@ -24,15 +24,15 @@ def beyond(attempts: Iterable[Attempt], entries: Sequence[Entry]) -> dict[str, i
     known = places(entries)
     begun = sorted((at, id_) for id_, at in _begun(entries, kept).items())
     starts = [at for at, _ in begun]
-    more: Counter[str] = Counter()
+    more: dict[str, list[Attempt]] = defaultdict(list)
     for rolled, attempt in kept.items():
         if attempt.source == "panel" and rolled not in known:
             place = bisect_right(starts, attempt.recorded_at) - 1
             if place >= 0:
-                more[begun[place][1]] += 1
+                more[begun[place][1]].append(attempt)
     judged = [e.verdict for e in entries if isinstance(e, Judged)]
     here = {v.proposal_id for v in judged if any((o.task_id, o.context_hash, o.ordinal) in kept for o in v.outcomes)}
-    return {id_: more[id_] for id_ in here}
+    return {id_: tuple(more[id_]) for id_ in here}
 
 
 def _begun(entries: Iterable[Entry], kept: Mapping[Rolled, Attempt]) -> dict[str, float]:

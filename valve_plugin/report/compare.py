@@ -45,7 +45,7 @@ def _resolved(run: Run) -> str:
 
 def _first_last(run: Run) -> str:
     if not run.scores:
-        return "-"
+        return "not measured"
     first, last = run.scores[0], run.scores[-1]
     return f"{first.passes}/{first.rollouts} → {last.passes}/{last.rollouts}"
 

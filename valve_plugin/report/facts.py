@@ -43,7 +43,8 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
     found = measured(entries)
     certificate = from_ledger(found)
     ran = {proposal: gate.ran for proposal, gate in saved(entries, store.local.told("gates")).items()}
-    verdicts = gates(entries, certificate.moves, ran, beyond(attempts, entries))
+    ran_on = beyond(attempts, entries)
+    verdicts = gates(entries, certificate.moves, ran, {id_: len(more) for id_, more in ran_on.items()})
     points, whole = stream(entries, attempts, kept)
     faults = verify.verify(store.dir)
     by_line = {int(place[1]): f.message for f in faults if (place := _PLACE.match(f.place))}
@@ -64,7 +65,7 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
         scores=scores(entries),
         checkpoints=checkpoints(found.points),
         sizes=_sizes(entries, points, store),
-        columns=columns(entries, kept),
+        columns=columns(entries, kept, ran_on),
         items=items(
             entries, store.bank, attempts, store.local.usage(), behind(entries, attempts, store.local.trajectory)
         ),

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from valve_plugin.report.heat import short
+from valve_plugin.report.overview import signed
+from valve_plugin.report.reach import capped
 from valve_plugin.report.run import Gate, Proposed, Run, StreamPoint
 from valve_plugin.report.words import counted
 
@@ -101,8 +103,9 @@ def _empty(proposal: dict[str, object]) -> str:
 
 
 def _judgement(gate: Gate) -> Judgement:
-    gain = f"{100 * gate.low:+.1f}" if gate.low == gate.high else f"{100 * gate.low:+.1f} to {100 * gate.high:+.1f}"
-    margin = f"{gain} points, margin {100 * gate.margin:.1f}"
+    last = signed(gate.low) if gate.low == gate.high else f"{signed(gate.low)} to {signed(gate.high)}"
+    gain = f"{last} points" if gate.first is None else f"{signed(gate.first)} at first, {last} points when repeated"
+    margin = f"{gain}, margin {100 * gate.margin:.1f}"
     passes = gate.total // (2 if gate.again else 1)
     why = {
         "accept": f"{margin}: {counted(round(gate.low * passes), 'rollout')} of {passes} more",
@@ -111,7 +114,14 @@ def _judgement(gate: Gate) -> Judgement:
         else f"{margin}: less than the margin, or a condition beyond it was not met",
         "indecisive": f"{margin}: {counted(gate.unknown, 'rollout')} errored, so it is open",
     }[gate.decision]
-    return Judgement(gate.number, gate.decision, gate.line, why)
+    whole = f"; one verdict for {len(gate.items)} items together" if len(gate.items) > 1 else ""
+    low = f"; ceiling: {needed}" if (needed := capped(gate)) else ""
+    return Judgement(gate.number, gate.decision, gate.line, f"{why}{low}{whole}")
+
+
+def newest(items: Sequence[Proposed]) -> list[int]:
+    """Return the places of all items in the order to read: those in the bank first, and of each the newest first."""
+    return sorted(range(len(items)), key=lambda n: (items[n].version is None, -items[n].line, n))
 
 
 def _tries(before: Sequence[Proposed], judged: dict[str, list[Gate]]) -> str:

@@ -56,7 +56,7 @@ def heat(run: Run) -> Heat:
 
     def share(task: str) -> float:
         seen = [r.outcome == "resolved" for column in cells if task in column for r in column[task].rollouts]
-        return sum(seen) / len(seen)
+        return sum(seen) / (len(seen) or 1)
 
     rows = [
         HeatRow(task, short(task), [_heat_cell(run.columns[i], column.get(task)) for i, column in enumerate(cells)])
@@ -87,6 +87,8 @@ def _heat_cell(column: Column, cell: Cell | None) -> HeatCell:
     passed, ran = sum(r.outcome == "resolved" for r in cell.rollouts), len(cell.rollouts)
     lost = any(r.outcome == "errored" for r in cell.rollouts)
     style = "lost" if lost else "full" if passed == ran else "part" if passed else "zero"
-    ids = " ".join(r.attempt for r in cell.rollouts if r.attempt)
-    text = f"{passed}/{ran}{'!' if lost else ''}"
+    ids = " ".join(r.attempt for r in (*cell.rollouts, *cell.late) if r.attempt)
+    text = f"{passed}/{ran}{'!' if lost else ''}" if ran else ""
+    if cell.late:
+        text, style = f"{text} +{len(cell.late)}".strip(), f"{style if ran else 'none'} late"
     return HeatCell(text, f"{style} kept" if cell.kept else style, ids, column.label)

@@ -9,6 +9,8 @@ import base64
 import difflib
 import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,13 +20,13 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.report.bounds import sizes
 from valve_plugin.report.certify import Cap
 from valve_plugin.report.compare import compared
-from valve_plugin.report.fates import fates, steps
+from valve_plugin.report.fates import fates, newest, steps
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import before, heat, short
 from valve_plugin.report.measured_tasks import again, tables
 from valve_plugin.report.overview import duration, overview, points, signed, simulation
-from valve_plugin.report.paired import conclusion
-from valve_plugin.report.provenance import ranges
+from valve_plugin.report.paired import versus_card
+from valve_plugin.report.provenance import others, ranges
 from valve_plugin.report.reach import capped
 from valve_plugin.report.run import APART, Proposed, Run, total
 from valve_plugin.report.said import log_term, said
@@ -77,7 +79,7 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
         types=sorted({line.type for run in runs for line in run.ledger}),
         broken=sum(part["broken"] for part in parts),
         compared=compared(runs) if len(runs) > 1 else [],
-        conclusion=conclusion(*runs) if len(runs) > 1 else "",
+        versus=versus_card(*runs) if len(runs) > 1 else None,
         attempts=_json(attempts),
         version=__version__,
     )  # fmt: skip
@@ -98,6 +100,12 @@ def gated(run: Run) -> Gated:
     said = f"{saved} ({saved / of:.0%}) not needed: the verdict was certain" if of and saved else ""
     more = f"{beyond} more ran on when the verdict was certain" if beyond else ""
     return Gated(ran, of, "; ".join(filter(None, [f"{kept} kept from before" if kept else "", said, more])))
+
+
+def unseen(run: Run) -> dict[int, int]:
+    """Return ledger line -> of the rollouts that ran on in its gate, how many the panel cannot show."""
+    shown = Counter(c.line for c in run.columns for cell in c.cells for _ in cell.late)
+    return {g.line: max(0, g.beyond - shown[g.line]) for g in run.gates}
 
 
 def fitting(run: Run, cap: Cap) -> int:
@@ -122,6 +130,13 @@ def originals(items: Sequence[Proposed]) -> dict[int, Proposed]:
     return found
 
 
+def breaks(text: str) -> Markup:
+    """Return text as HTML that may break after underscores: item names and task ids have no blanks."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub("_+", r"\g<0><wbr>", str(escape(text))))  # noqa: S704 (escaped)
+
+
 def ticked(text: str) -> Markup:
     """Return our own words as HTML, `commands` in code."""
     from markupsafe import Markup, escape
@@ -143,8 +158,11 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "linked": [" ".join(r.attempt for r in p.rollouts if r.attempt) for p in run.stream],
         "gated": gated(run),
         "again": again(run),
+        "unseen": unseen(run),
         "tables": tables(run),
         "fates": fates(run),
+        "newest": newest(run.items),
+        "latest": max((i.version for i in run.items if i.version is not None), default=None),
         "steps": steps(run),
         "said": said(run),
         "caps": {cap.epoch: fitting(run, cap) for cap in run.certificate.caps},
@@ -188,6 +206,8 @@ def _environment() -> Environment:
         "inert": inert,
         "pretty": pretty,
         "ranges": ranges,
+        "others": others,
+        "breaks": breaks,
         "before": before,
         "short": short,
         "ticked": ticked,

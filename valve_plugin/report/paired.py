@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import fsum
 
 from valve_plugin.report.measured_tasks import resolved
+from valve_plugin.report.overview import Answer
 from valve_plugin.report.run import Checkpoint, Run
 from valve_plugin.report.words import counted
 from valve_plugin.theory import certificates, estimates
@@ -19,6 +20,29 @@ def conclusion(a: Run, b: Run) -> str:
     if a.panel and b.panel and (_panel(a) != _panel(b) or a.panel.rollouts != b.panel.rollouts):
         said.append("Their panels differ, so panel passes cannot be compared.")
     return " ".join([*said, _holdouts(a, b)])
+
+
+def versus_card(a: Run, b: Run) -> Answer:
+    """Return the comparison as the first card: what the numbers decide, then what they are."""
+    said = conclusion(a, b)
+    better = next((letter for letter in "AB" if f"{letter}'s bank is better" in said), "")
+    answer = f"{better} is better on the holdout" if better else "Nothing is to be concluded"
+    missing = [letter for letter, run in (("A", a), ("B", b)) if run.panel and not run.scores]
+    panel = f" Nothing was measured on {' or '.join(missing)}'s panel." if missing else ""
+    return Answer(
+        "Is A better than B?", answer, f"{difference(a, b)}{panel} {said}".strip(), "yes" if better else "open"
+    )
+
+
+def difference(a: Run, b: Run) -> str:
+    """Return both streams' resolved rates and how far apart they are; empty: they are of other tasks, or not known."""
+    if not (a.stream_whole and b.stream_whole) or set(_stream(a)) != set(_stream(b)):
+        return ""
+    counts = [(sum(p.passed for p in run.stream), sum(p.graded for p in run.stream)) for run in (a, b)]
+    if not all(graded for _, graded in counts):
+        return ""
+    one, two = (passed / graded for passed, graded in counts)
+    return f"Resolved in the stream: A {one:.0%}, B {two:.0%}; A minus B {100 * (one - two):+.0f} points."
 
 
 def order(run: Run, first: Run) -> str:
@@ -38,7 +62,9 @@ def panel_tasks(run: Run, first: Run) -> str:
     mine, other = _panel(run), _panel(first)
     if run is first or not mine or not other:
         return counted(len(mine), "task") if mine else "-"
-    return "the same tasks" if mine == other else f"{len(mine & other)} of {len(mine)} the same"
+    if mine == other:
+        return "the same tasks" if run.scores else "the same tasks, on which nothing was measured"
+    return f"{len(mine & other)} of {len(mine)} the same"
 
 
 def seed(run: Run) -> str:

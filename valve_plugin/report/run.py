@@ -70,6 +70,8 @@ class Cell(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rollouts: tuple[Rollout, ...]
     kept: bool = False
     """Carried over: the context is the same bytes as before."""
+    late: tuple[Rollout, ...] = ()
+    """What ran on when the verdict was certain: it decided nothing."""
 
 
 class Column(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -168,8 +170,8 @@ class Proposed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Stream tasks and live runs whose context had it, counted on this machine; no gates, no evaluations."""
     sources: tuple[Source, ...] = ()
     """The attempts it was contrasted from."""
-    displaced: tuple[str, ...] = ()
-    """Items that some panel task's context lost when the proposal with this item came in."""
+    displaced: tuple[str, ...] | None = None
+    """Items that some panel task's context lost when the proposal with this item came in; None: not known."""
     twin: str = ""
     """Name of the bank item that this one repeats."""
     similarity: float | None = None

@@ -56,7 +56,7 @@ def items(
                     version=kept_item.created_step if here else None,
                     support=kept_item.support,
                     uses=uses.get(item.key, 0),
-                    displaced=lost.get(proposal.id, ()),
+                    displaced=lost.get(proposal.id),
                 )
             )
         found += _duplicates(proposal, number, sources)
@@ -77,8 +77,10 @@ def displaced(entries: Sequence[Entry], attempts: Iterable[Attempt]) -> dict[str
         if accepted.decision == "accept":
             before = _without_own(accepted, proposals, contexts)
             after = _without_own(later, proposals, contexts)
-            gone = {key for task, had in before.items() if task in after for key in had - after[task]}
-            found[accepted.proposal_id] = tuple(sorted(f"{kind}: {name}" for kind, name in gone))
+            both = before.keys() & after.keys()
+            gone = {key for task in both for key in before[task] - after[task]}
+            if both:  # else nothing shows it
+                found[accepted.proposal_id] = tuple(sorted(f"{kind}: {name}" for kind, name in gone))
     return found
 
 

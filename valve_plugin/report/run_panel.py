@@ -65,8 +65,14 @@ def gates(
     return tuple(found)
 
 
-def columns(entries: Iterable[Entry], kept: Kept) -> tuple[Column, ...]:
-    """Return each measurement with the rollouts of every task it evaluated."""
+def columns(
+    entries: Iterable[Entry], kept: Kept, more: Mapping[str, Iterable[Attempt]] | None = None
+) -> tuple[Column, ...]:
+    """Return each measurement with the rollouts of every task it evaluated.
+
+    Args:
+        more: proposal id -> rollouts of its gate that its verdict does not name.
+    """
     found: list[Column] = []
     counts = {"B": 0, "A": 0, "G": 0}
     reference = ""
@@ -81,6 +87,7 @@ def columns(entries: Iterable[Entry], kept: Kept) -> tuple[Column, ...]:
         elif isinstance(entry, Judged):
             counts["G"] += 1
             judged = _judged(f"G{counts['G']}", number, entry.verdict, kept, reference)
+            judged[-1] = _with(judged[-1], (more or {}).get(entry.verdict.proposal_id, ()))
             found += judged
             reference = judged[-1].label if entry.verdict.decision == "accept" else reference
     return tuple(found)
@@ -107,6 +114,16 @@ def _judged(label: str, line: int, v: Verdict, kept: Kept, against: str) -> list
         )
         for name, outcomes in stages
     ]
+
+
+def _with(column: Column, more: Iterable[Attempt]) -> Column:
+    """A gate's last column with what ran on when its verdict was certain."""
+    cells = {cell.task_id: cell for cell in column.cells}
+    for a in more:
+        cell = cells.get(a.task_id, Cell(task_id=a.task_id, rollouts=()))
+        late = Rollout(ordinal=a.ordinal, outcome=a.outcome, attempt=a.id)
+        cells[a.task_id] = replace(cell, late=(*cell.late, late))
+    return replace(column, cells=tuple(cells.values()))
 
 
 def scores(entries: Iterable[Entry]) -> tuple[Score, ...]:

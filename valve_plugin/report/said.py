@@ -18,9 +18,28 @@ def said(run: Run) -> dict[str, list[str]]:
     return {
         "overview": _told(reach.chance(run)),
         "gates": _told(reach.chance(run), reach.ceiling(run)),
+        "items": [*_told(_counts(run)), *_told(alone(run))],
         "certificates": [*reach.left(run), *_told(reach.ceiling(run)), *terms(run)],
         "cost": _told(next_cost(run)),
     }
+
+
+def _counts(run: Run) -> str:
+    mine = sum(i.version is not None for i in run.items)
+    rest = len(run.items) - mine
+    then = f"; then {rest} that did not come in, or left" if rest else ""
+    return f"In the bank: {counted(mine, 'item')}, shown first, the newest at the top{then}." if mine else ""
+
+
+def alone(run: Run) -> str:
+    """Return how to learn what single items are worth, where nothing measured it; empty: something did, or none is."""
+    if (
+        not run.scores
+        or not any(i.version is not None for i in run.items)
+        or any(line.type == "left_out" for line in run.ledger)
+    ):
+        return ""
+    return "What a single item is worth was not measured: `valve panel items` runs the panel without each."
 
 
 def terms(run: Run) -> list[str]:

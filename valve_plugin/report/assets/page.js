@@ -103,6 +103,12 @@ for (const grid of document.querySelectorAll(".heat table")) {
   buttons[0].tabIndex = 0;
   grid.addEventListener("keydown", (event) => {
     const at = event.target.closest("button");
+    if (at && (event.key === "Home" || event.key === "End")) {
+      event.preventDefault();
+      const all = event.ctrlKey ? buttons : rows.find((r) => r.includes(at));
+      focus(all.at(event.key === "Home" ? 0 : -1));
+      return;
+    }
     const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[event.key];
     if (!at || !step) return;
     event.preventDefault();
@@ -148,23 +154,24 @@ for (const form of document.querySelectorAll("form[data-for]")) {
       part.hidden = !fits;
       shown += fits;
     });
-    count.textContent = `${shown} of ${parts.length}`;
+    const tried = [words.length && "fewer or other words", wanted.length && "“all” in the filters"].filter(Boolean);
+    count.textContent = `${shown} of ${parts.length}${shown || !tried.length ? "" : `: nothing fits; try ${tried.join(", or ")}`}`;
   };
   form.addEventListener("input", apply);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.hidden = false;
 }
 
-// --- a link into a closed part opens it; printing opens the items, and closes them again
+// --- a link into a closed part opens it; printing opens items and gates, and closes them again
 const reveal = () => {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (target && target.tagName === "DETAILS") target.open = true;
 };
 addEventListener("hashchange", reveal);
 reveal();
-let printed = [];  // not the ledger: its raw lines take many pages, and the words of each say it all
+let printed = [];  // of the ledger only the gates, task by task: raw lines take many pages, and the words say it all
 addEventListener("beforeprint", () => {
-  printed = [...document.querySelectorAll("#item-list details:not([open])")];
+  printed = [...document.querySelectorAll("#item-list details:not([open]), #ledger-list > [data-type=judged]:not([open])")];
   for (const part of printed) part.open = true;
 });
 addEventListener("afterprint", () => { for (const part of printed.splice(0)) part.open = false; });
