@@ -129,6 +129,9 @@ def test_a_cut_is_refused_whatever_else_bank_json_says(bank_dir: Path) -> None:
         with pytest.raises(BankCorruptError, match="the end was cut off"):
             use(bank_dir)
     assert ledger.read_bytes() == cut
+    found = [f for f in verify(bank_dir) if f.level == "error"]
+    assert [f.file for f in found if "the end was cut off" in f.message and f.place == "ledger"] == ["bank.json"]
+    assert not [f for f in found if "the next write" in f.message], "it is refused"
 
 
 def test_files_of_somebody_else_stay(bank_dir: Path) -> None:

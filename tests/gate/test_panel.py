@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -16,8 +17,9 @@ import pytest
 from tests.evolve.library import valve
 from valve_plugin.bank.entries import Judged, Proposed
 from valve_plugin.bank.store import BankStore
+from valve_plugin.cli import context, panel
 from valve_plugin.codec import canonical, decode, plain
-from valve_plugin.errors import InfrastructureError, ValveError
+from valve_plugin.errors import ConfigError, InfrastructureError, ValveError
 from valve_plugin.gate.panel import Line
 from valve_plugin.gate.stream import _nameless, _path, stream
 
@@ -75,9 +77,24 @@ def test_a_proposal_from_stdin_or_a_file(bank, calc, tmp_path):
 )
 def test_wrong_use_is_one_line(bank, calc, arguments, says):
     done = valve("panel", "run", *arguments, "--bank", bank, "--tasks", calc, *TOY, check=False)
-    assert done.returncode != 0
+    assert done.returncode == 2
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("read", [panel._read, lambda given: context._read(given, None)], ids=["proposal", "task"])
+def test_what_is_piped_in_is_read_whole_or_refused(read, monkeypatch):
+    class Endless(io.RawIOBase):
+        def readable(self):
+            return True
+
+        def readinto(self, into):
+            into[:] = b" " * len(into)
+            return len(into)
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Endless())))
+    with pytest.raises(ConfigError, match=r"on stdin has more than 10+ bytes"):
+        read("-")
 
 
 def new_proposal(bank):

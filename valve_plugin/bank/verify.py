@@ -56,10 +56,19 @@ def verify(path: Path) -> list[Finding]:
         raise
     except BankError as e:
         return [_error(ledger.FILE_NAME, "", e)]
-    return [*_schemas(path, data), *_ledger(path, data), *_settings(path), *_others(path)]
+    cut = list(_cut(path, data))
+    remade = "" if cut else _REMADE  # no write is made to a ledger that was cut
+    return [*_schemas(path, data, remade), *_ledger(path, data, cut), *_settings(path), *_others(path)]
 
 
-def _ledger(path: Path, data: bytes) -> Iterator[Finding]:
+def _cut(path: Path, data: bytes) -> Iterator[Finding]:
+    """The ledger lacks the line that `bank.json` names, whatever else is wrong with that file."""
+    head, lines = cache.named(path / cache.BANK_FILE), data.count(b"\n")
+    if head and 0 < lines <= head.seq:
+        yield _error(cache.BANK_FILE, "ledger", f"{ledger.FILE_NAME} {cut_short(lines, head.seq + 1)}")
+
+
+def _ledger(path: Path, data: bytes, cut: list[Finding]) -> Iterator[Finding]:
     """The chain, its replay, and all that must agree with it."""
     try:
         reading = ledger.parse(data, ledger.FILE_NAME)
@@ -67,8 +76,9 @@ def _ledger(path: Path, data: bytes) -> Iterator[Finding]:
     except BankError as e:
         yield _error(ledger.FILE_NAME, "", e)
         return
-    bank = list(_bank_file(path, history))
-    cut = any(f.level == "error" and f.place == "ledger" for f in bank)
+    yield from cut  # what is wrong with a line would have said more
+    remade = "" if cut else _REMADE
+    bank = list(_bank_file(path, history, remade))
     if reading.torn and not cut:
         message = (
             f"{len(reading.torn)} bytes of an unfinished line, as a killed write leaves it; the next write tidies up"
@@ -77,7 +87,8 @@ def _ledger(path: Path, data: bytes) -> Iterator[Finding]:
     yield from _verdicts(reading.lines)
     yield from bank
     # panel.json is written before bank.json: where that one is current, this one must be too.
-    yield from _panel_file(path, history.state, "warning" if any(f.level == "warning" for f in bank) else "error")
+    level: Literal["error", "warning"] = "warning" if any(f.level == "warning" for f in bank) else "error"
+    yield from _panel_file(path, history.state, level, remade)
 
 
 def _verdicts(lines: list[ledger.Line]) -> Iterator[Finding]:
@@ -94,7 +105,7 @@ def _verdicts(lines: list[ledger.Line]) -> Iterator[Finding]:
         state.feed(line.entry)
 
 
-def _bank_file(path: Path, history: History) -> Iterator[Finding]:
+def _bank_file(path: Path, history: History, remade: str) -> Iterator[Finding]:
     name = cache.BANK_FILE
     try:
         data = files.read_limited(path / name, cache.MAX_BYTES, "bank")
@@ -103,24 +114,24 @@ def _bank_file(path: Path, history: History) -> Iterator[Finding]:
         yield Finding(level="warning", file=name, place="", message="missing; the next write makes it from the ledger")
         return
     except (BankCorruptError, RecordError) as e:
-        yield _error(name, "", e, _REMADE)
+        yield _error(name, "", e, remade)
         return
     except BankError as e:  # says itself what to do
         yield _error(name, "", e)
         return
     seq = state.head.seq
     if seq > history.seq:
-        yield _error(name, "ledger", f"{ledger.FILE_NAME} {cut_short(history.seq + 1, seq + 1)}")
-    elif not known(state, history):
-        yield _error(name, "", f"is not what {ledger.FILE_NAME} gives for the line it names, {seq + 1}", _REMADE)
+        return  # reported as a cut
+    if not known(state, history):
+        yield _error(name, "", f"is not what {ledger.FILE_NAME} gives for the line it names, {seq + 1}", remade)
     elif data != cache.render(state.bank, state.head):
-        yield _error(name, "", "holds the right bank in other bytes than were written", _REMADE)
+        yield _error(name, "", "holds the right bank in other bytes than were written", remade)
     elif seq < history.seq:
         message = f"ends at line {seq + 1} of {history.seq + 1}, as a killed write leaves it; the next write repairs it"
         yield Finding(level="warning", file=name, place="ledger", message=message)
 
 
-def _panel_file(path: Path, state: Replay, level: Literal["error", "warning"]) -> Iterator[Finding]:
+def _panel_file(path: Path, state: Replay, level: Literal["error", "warning"], remade: str) -> Iterator[Finding]:
     name = cache.PANEL_FILE
     try:
         data = files.read_limited(path / name, cache.MAX_BYTES, "panel")
@@ -129,12 +140,12 @@ def _panel_file(path: Path, state: Replay, level: Literal["error", "warning"]) -
             yield Finding(level="warning", file=name, place="", message="missing; the next write makes it again")
         return
     except BankError as e:
-        yield _error(name, "", e, _REMADE if isinstance(e, BankCorruptError) else "")
+        yield _error(name, "", e, remade if isinstance(e, BankCorruptError) else "")
         return
     if state.panel is None:
         yield Finding(level=level, file=name, place="", message=f"{ledger.FILE_NAME} fixed no panel; {_MOVED}")
     elif data != pretty(state.panel):
-        message = f"is not the panel that {ledger.FILE_NAME} fixed last; {_REMADE}"
+        message = "; ".join(filter(None, [f"is not the panel that {ledger.FILE_NAME} fixed last", remade]))
         yield Finding(level=level, file=name, place="", message=message)
 
 
@@ -157,7 +168,7 @@ def _others(path: Path) -> Iterator[Finding]:
         yield Finding(level="warning", file=strays[0], place="", message=message)
 
 
-def _schemas(path: Path, data: bytes) -> Iterator[Finding]:
+def _schemas(path: Path, data: bytes, remade: str) -> Iterator[Finding]:
     """Every JSON document against its schema, which is independent of the code that reads it for use.
 
     What is no JSON is left to that code, which says it once.
@@ -172,7 +183,7 @@ def _schemas(path: Path, data: bytes) -> Iterator[Finding]:
         except BankError:
             continue  # reported where the file is compared with the ledger
         for place, message in _validator(schema)(document):
-            yield _error(name, place, message, _REMADE)
+            yield _error(name, place, message, remade)
 
 
 def _validator(name: str) -> Callable[[bytes], Iterator[tuple[str, str]]]:

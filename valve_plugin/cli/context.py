@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from valve_plugin.cli import output
-from valve_plugin.cli.options import BankDir, Json, examples, open_bank
+from valve_plugin.cli.options import BankDir, Json, examples, open_bank, stdin
 from valve_plugin.errors import ConfigError, PluginError
 
 if TYPE_CHECKING:
@@ -81,8 +79,10 @@ def _read(task: str, file: Path | None) -> str:
         raise ConfigError("give the task once: --task TEXT, --task - for stdin, or --file PATH")
     if file is None and task != "-":
         return task
+    if file is None:
+        return stdin(_MAX_BYTES, "the task").decode("utf-8", "replace")
     try:
-        with file.open("rb") if file else nullcontext(sys.stdin.buffer) as stream:
+        with file.open("rb") as stream:  # also a pipe, as <(command) gives
             raw = stream.read(_MAX_BYTES + 1)
     except OSError as e:
         raise ConfigError(f"{file}: cannot be read: {e.strerror}") from e

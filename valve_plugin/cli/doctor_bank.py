@@ -81,10 +81,11 @@ def _integrity(place: Place) -> Found:
     if not errors:
         warnings = [finding.message for finding in findings if finding.level == "warning"]
         return Found("ok", "; ".join(warnings) or "all verified")
-    worst = min(errors, key=lambda finding: finding.file != ledger.FILE_NAME)  # the rest follows from it
+    of_ledger = [f for f in errors if f.file == ledger.FILE_NAME or f.place == "ledger"]
+    worst = (of_ledger or errors)[0]  # the rest follows from it
     where = " ".join(filter(None, [worst.file, worst.place]))
     detail = f"{plural(len(errors), 'error')}: {where}: {worst.message}"
-    if not any(finding.file == ledger.FILE_NAME or finding.place == "ledger" for finding in errors):
+    if not of_ledger:
         return Found("failed", detail, ours("valve", "bank", "verify", "--repair", "--bank", str(place.bank)))
     path = place.bank / ledger.FILE_NAME
     root = find(place.bank.parent).root  # never from inside the bank: a repository may be planted there

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -20,6 +23,18 @@ BankDir = Annotated[
 def examples(*lines: str) -> str:
     """Return the epilog that shows how a command is used, one example a line: `command  # what it does`."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+def stdin(most: int, what: str) -> bytes:
+    """Return what is piped in, whole.
+
+    Raises:
+        ConfigError: it has more than `most` bytes.
+    """
+    raw = sys.stdin.buffer.read(most + 1)
+    if len(raw) > most:
+        raise ConfigError(f"{what} on stdin has more than {most} bytes; is this the right file?")
+    return raw
 
 
 def bank_dir(bank: str) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin.cli import output
-from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, open_bank
+from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, open_bank, stdin
 from valve_plugin.cli.session import (
     KeepHistory,
     Set,
@@ -193,7 +193,7 @@ def _read(proposal: str) -> Proposal:
     from valve_plugin.codec import decode
     from valve_plugin.records import Proposal
 
-    raw = sys.stdin.buffer.read(_MAX_BYTES) if proposal == "-" else _bytes(Path(proposal))
+    raw = stdin(_MAX_BYTES, "the proposal") if proposal == "-" else _bytes(Path(proposal))
     found = decode(raw, Proposal, where=proposal)
     if found.empty:
         raise ConfigError(f"{proposal}: proposes no item, so there is nothing to measure")
