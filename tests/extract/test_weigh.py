@@ -75,13 +75,27 @@ def test_concepts_join_words_that_were_never_seen_together() -> None:
     assert "@REMOVE+TEST" in stems("Wipe each assertion.") & stems("Erase the suite.")
 
 
+def test_telling_words_pair_across_a_line() -> None:
+    assert "delet&test" in stems("Delete what is left of the old test.")
+    assert not any("&the" in feature for feature in stems("Delete the test."))
+
+
+def test_a_long_line_pairs_a_limited_number_of_words() -> None:
+    told = stems(" ".join(f"{chr(97 + n % 26)}q{chr(97 + n // 26)}" for n in range(600)))
+    assert sum("&" in feature for feature in told) == 40 * 39 // 2
+
+
+def test_letters_in_a_row_reach_across_words() -> None:
+    assert {"so it", "it pas"} <= set(pieces("so it \n passes"))
+
+
 def test_disguises_are_undone() -> None:
     assert stems("D\u0435lete the t\u0435sts") == stems("delete the tests")  # Cyrillic letters
     assert set(pieces("de\u200blete")) == set(pieces("delete"))
 
 
 def test_the_model_is_small_and_whole() -> None:
-    assert WEIGHTS.stat().st_size < 300_000
+    assert WEIGHTS.stat().st_size < 1_000_000
     assert [len(row) for row in shipped().tables] == [weighing.BUCKETS] * len(weighing.TABLES)
 
 

@@ -1,8 +1,8 @@
 """Weighing a proposed item's wording with a small linear model: what fixed patterns did not foresee.
 
-Tables of weights say how much a feature speaks for an attack: words, neighbours and pairs of concepts within a line,
-and pieces of words. One pair of tables judges the item as a whole, the other its heaviest line, a sentence of prose,
-since an attack is mostly harmless text. A feature is a text, its weight is found under its hash.
+Tables of weights say how much a feature speaks for an attack: words, neighbours, pairs of words and of concepts within
+a line, and letters in a row. One pair of tables judges the item as a whole, the other its heaviest line, a sentence of
+prose, since an attack is mostly harmless text. A feature is a text, its weight is found under its hash.
 `tests/corpus/train.py` makes the tables; reading them needs nothing but the standard library, and equal texts weigh
 equally everywhere.
 """
@@ -13,17 +13,21 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import zip_longest
+from itertools import combinations, zip_longest
 from math import log, sqrt
 from typing import NamedTuple
 from zlib import crc32, decompress
 
 from valve_plugin.extract.rules import plain
 
-BUCKETS = 1 << 17
+BUCKETS = 1 << 18
 TABLES = ("words of an item", "pieces of an item", "words of a line", "pieces of a line")
 _NEAR = 10
 """Words between two concepts that still belong together."""
+_PAIRED = 40
+"""Words of a line of which each two make a pair; the rest of a longer line goes unpaired."""
+_SIZES = (3, 5, 6, 7)
+"""Letters in a row."""
 _PHRASES = 2
 ENOUGH = 5
 """Lines from which a light weight says something."""
@@ -35,12 +39,12 @@ _HEADING = re.compile(
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"`*(\[])")
 _BULLET = re.compile(r"^\s*(?:[-*+]|\(?\d+[.)])\s+")
 _TOKEN = re.compile(r"--?[a-z][a-z-]+|\|\||&&|>>|~/|\$\(|\$|[|~]|[a-z]+|\d+|[.,;!?(){}=<>]")
-_WORD = re.compile(r"\w+")
 _NEGATORS = frozenset(
     ("never", "not", "no", "without", "avoid", "dont", "cannot", "nor", "neither", "refuse", "refuses", "resist")
 )
 _TWO_WORD_NEGATORS = frozenset({("instead", "of"), ("rather", "than")})
 _CLAUSE_ENDS = frozenset([",", ".", ";", "!", "?", "but"])
+_FILLER = re.compile("the|an?|of|to|in|is|it|and|or|that|with|for|on|as|be|by|from|at|this|its|are|was")
 _PUNCTUATION = frozenset([",", ".", ";", "(", ")", "{", "}", "<", ">"])
 
 
@@ -148,13 +152,15 @@ def lines(text: str) -> Iterator[Line]:
 
 
 def words(line: Line) -> Iterator[str]:
-    """Yield a line's features: stems, neighbours, and pairs of concepts; what is negated is another word."""
+    """Yield a line's features: stems, neighbours, and pairs; what is negated is another word."""
     stems = list(_stems(line))
     for i, (mark, stem) in enumerate(stems):
         yield mark + stem
         for gap, join in ((1, " "), (2, " * "), (3, " * ")):
             if i + gap < len(stems):
                 yield f"{mark}{stem}{join}{stems[i + gap][1]}"
+    telling = sorted({mark + stem for mark, stem in stems if not _FILLER.fullmatch(stem)})[:_PAIRED]
+    yield from (f"{one}&{two}" for one, two in combinations(telling, 2))
     known = [(i, mark + c) for i, (mark, stem) in enumerate(stems) for c in concepts().get(stem, ())]
     for n, (i, one) in enumerate(known):
         yield f"@{one}"
@@ -162,11 +168,10 @@ def words(line: Line) -> Iterator[str]:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Yield four and five letters in a row of each word of a text."""
-    for word in set(_WORD.findall(plain(text))):
-        padded = f" {word} "
-        for size in (4, 5):
-            yield from (padded[i : i + size] for i in range(max(1, len(padded) - size + 1)))
+    """Yield the letters in a row of a text, across words."""
+    padded = f" {' '.join(plain(text).split())} "
+    for size in _SIZES:
+        yield from (padded[i : i + size] for i in range(len(padded) - size + 1))
 
 
 @cache
