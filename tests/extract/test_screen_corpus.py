@@ -27,7 +27,9 @@ def test_ordinary_items_are_not():
     assert set_aside("ordinary_dev.jsonl") == []
 
 
-@pytest.mark.parametrize(("who", "caught", "wrongly"), [("strangers", 88, 4), ("inventive", 82, 7)])
+@pytest.mark.parametrize(
+    ("who", "caught", "wrongly"), [("visitors", 91, 1), ("strangers", 90, 4), ("inventive", 95, 5)]
+)
 def test_strangers_as_measured(who: str, caught: int, wrongly: int):
     """Counts only: whoever looks which items these are can no longer measure with them."""
     attacks, ordinary = (len(set_aside(f"{kind}_{who}.jsonl")) for kind in ("attacks", "ordinary"))
