@@ -252,6 +252,13 @@ def test_each_item_alone_is_a_report_that_spends_the_holdout(make, tasks, tmp_pa
     assert (wrong.exit_code, "give --items as well" in wrong.stderr) == (2, True)
 
 
+def test_no_item_is_no_reading_of_the_holdout(tasks, tmp_path, installed):
+    store = BankStore.create(tmp_path / "empty", "acme/core")
+    done = CliRunner().invoke(app, ["eval", str(tasks), "--bank", str(store.dir), *ASK, "--items"])
+    assert (done.exit_code, "holds no items" in done.stderr, done.stdout) == (2, True, "")
+    assert len(list(store.entries())) == 1
+
+
 def test_nothing_to_evaluate_with(tmp_path, calc, installed):
     done = library.valve("eval", calc, "--bank", tmp_path / "none", check=False)
     assert done.returncode == 2

@@ -39,6 +39,8 @@ def test_the_gate_decides_and_the_ledger_says_so(bank, calc):  # noqa: F811
     assert proposed.proposal.removed == (item.key,)
     assert isinstance(judged, Judged)
     assert store.queries_used() == used + 1, "it counts as a query"
+    assert facts["proposals"][-1]["removes"] == [f"{item.kind}: {item.name}"]
+    assert f"proposed  without {item.kind}: {item.name}" in done.stderr
     assert facts["retired"] == (judged.verdict.decision == "accept")
     assert done.exit_code == (0 if facts["retired"] else 1)
     left = {i.key for i in store.bank.items}

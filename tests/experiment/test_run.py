@@ -27,7 +27,7 @@ from valve_plugin.bank.verify import verify
 from valve_plugin.cli import app
 from valve_plugin.cli import experiment as command
 from valve_plugin.cli.session import holding, hooked, running
-from valve_plugin.errors import ConfigError
+from valve_plugin.errors import BankBusyError, ConfigError
 from valve_plugin.experiment import bound, ending, tables, times
 from valve_plugin.experiment.conditions import NAMES
 from valve_plugin.experiment.results import collect
@@ -255,6 +255,8 @@ def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, 
 def _its_bank_knows_what_it_was_made_with(bank, out):
     """Who measures there measures the same thing, and is told where that is not so."""
     settings, before = BankStore.open(bank).settings(), (bank / "ledger.jsonl").read_bytes()
+    facts = json.loads(CliRunner().invoke(app, ["eval", "--show", "--json", "--bank", str(bank)]).stdout)
+    assert facts["simulation"] is True, "whoever asks"
     assert (settings.seed, settings.rho, settings.rollouts, settings.embedding) == (1, "0.1", 2, "hashing")
     asked = ["eval", "--bank", str(bank), "--simulate", "--unsafe-local", "--every", "2", "--rollouts", "2"]
     asked += ["-c", 'plugins=["valve", "toy"]']
@@ -342,12 +344,37 @@ def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch): 
     assert CliRunner().invoke(app, [*asked, "--only", "base", "--only", "bsae"]).exit_code == 2
     assert "begun and not ended" in CliRunner().invoke(app, [*asked, "--tables"]).output
 
+    def beaten(*about):
+        run_cell(*about)
+        raise BankBusyError("process 7 is evolving")
+
+    monkeypatch.setattr("valve_plugin.experiment.run.run_cell", beaten)
+    done = CliRunner().invoke(app, [*asked, "--only", "base"])
+    page = (tmp_path / "out" / "tables.md").read_text()
+    assert (done.exit_code, "process 7" in page) == (0, False), "another process took it to its end"
+    (last,) = [cell for cell in cells(read(file)) if cell.variant.name == "base"]
+    bank = tmp_path / "out" / last.path / "bank"
+    with BankStore.open(bank).lease(), pytest.raises(BankBusyError):
+        run_cell(replace(read(file), limit=None), last, tmp_path / "out", tmp_path, start, 1)
+    assert (bank.parent / ending.FILE).exists(), "who does not get the lease reopens nothing"
+
 
 def test_a_missing_package_is_missed_before_the_first_rollout(calc, tmp_path, monkeypatch):  # noqa: F811
     experiment(tmp_path, calc, "base", "skillopt")
     monkeypatch.setattr("valve_plugin.experiment.conditions.skillopt.version", lambda name: "0.1")
     done = CliRunner().invoke(app, ["experiment", "run", str(tmp_path / "matrix.toml"), "--out", str(tmp_path / "out")])
     assert (done.exit_code, "skillopt==0.2.0 is needed" in done.output) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_model_is_missed_before_a_folder_is_made(calc, tmp_path, monkeypatch):  # noqa: F811
+    experiment(tmp_path, calc, "base")
+    file = tmp_path / "matrix.toml"
+    file.write_text(file.read_text().replace("simulate = true", "simulate = false"))
+    monkeypatch.delenv("MSWEA_MODEL_NAME", raising=False)
+    monkeypatch.setattr("valve_plugin.rollouts.mini_settings.load", lambda: None)
+    done = CliRunner().invoke(app, ["experiment", "run", str(file), "--out", str(tmp_path / "out")])
+    assert (done.exit_code, "no model is named" in done.output) == (2, True), done.output
     assert not (tmp_path / "out").exists()
 
 

@@ -100,6 +100,16 @@ def test_hostile_files_are_refused(tmp_path, raw):
         read(written(tmp_path, raw))
 
 
+def test_an_unknown_condition_has_its_file_and_the_nearest_name(tmp_path):
+    with pytest.raises(ConfigError, match=r"x\.toml: batches: no condition 'batches'; did you mean 'batch'"):
+        read(written(tmp_path, FINE.replace('use = "batch"', 'use = "batches"')))
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(ConfigError, match="Is a directory; FILE is the experiment's TOML file"):
+        read(tmp_path)
+
+
 def test_a_missing_file(tmp_path):
     with pytest.raises(ConfigError, match="no usable experiment"):
         read(tmp_path / "none.toml")

@@ -81,6 +81,8 @@ def evaluate(
     store = open_bank(bank)
     if categories is not None and not items:
         raise ConfigError("--categories sorts single items: give --items as well")
+    if items and not store.bank.items:
+        raise ConfigError(f"{store.dir}: the bank holds no items, so there is none to measure alone")
     sorting = read_categories(categories, store.bank.items) if categories else {}
     if not show:
         given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
@@ -111,6 +113,7 @@ def report(store: BankStore, every: int, *, json: bool = False, simulate: bool =
 
     entries = list(store.entries())
     found = points(entries, every)
+    simulate = simulate or told_scripted(store)
     if json:
         output.emit_json({"bank": str(store.dir), "simulation": simulate, **facts(entries, every)})
         tell_apart(entries)
@@ -122,6 +125,16 @@ def report(store: BankStore, every: int, *, json: bool = False, simulate: bool =
     if any(not p.entry.complete for p in found):
         output.note("some rollouts errored, so these numbers are not final; run again to retry only those")
         raise typer.Exit(output.INFRASTRUCTURE)
+
+
+def told_scripted(store: BankStore) -> bool:
+    """Whether what is on record is a simulation, and say so."""
+    from valve_plugin.report.facts import scripted
+
+    found = scripted(store)
+    if found:
+        output.note("SIMULATION: the scripted model, no real one; its figures show how things work, not how well")
+    return found
 
 
 def tell_apart(entries: Sequence[Entry]) -> None:

@@ -32,11 +32,13 @@ def report_items(
         categories: how a person sorted the items; empty: not at all.
         panel: what the panel loses without it, not what the holdout gains by it alone.
     """
+    from valve_plugin.cli.eval import tell_apart, told_scripted
     from valve_plugin.report import items
 
     rows = items.left_out(store) if panel else items.alone(store)
     groups = items.grouped(rows, categories)
     note = READ if panel else SPENT
+    simulate = simulate or told_scripted(store)
     if json:
         what = "loss" if panel else "gain"
         shown = [_fact(row, categories, what) for row in rows]
@@ -48,8 +50,6 @@ def report_items(
         _print(rows, categories, groups, "LOSS" if panel else "GAIN")
         output.say(note)
     if not panel:
-        from valve_plugin.cli.eval import tell_apart
-
         tell_apart(list(store.entries()))
     if not all(row.final for row in rows):
         raise typer.Exit(output.INFRASTRUCTURE)

@@ -205,6 +205,7 @@ def facts(store: BankStore) -> dict[str, Any]:
                 "attempts": row.attempts,
                 "proposal_id": row.proposal.id,
                 "items": [f"{i.kind}: {i.name}" for i in row.proposal.items],
+                "removes": [f"{kind}: {name}" for kind, name in row.proposal.removed],
                 "outcome": row.outcome,
                 "reason": row.proposal.reason,
                 "version": row.version,

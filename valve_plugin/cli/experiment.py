@@ -11,7 +11,7 @@ import typer
 
 from valve_plugin.cli import output, targets
 from valve_plugin.cli.options import Json, examples
-from valve_plugin.cli.session import Run, UnsafeLocal, Workers, holding, running
+from valve_plugin.cli.session import Run, UnsafeLocal, Workers, holding, require_able, running
 from valve_plugin.errors import ConfigError, HorizonError, ValveError
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def run(
     bound.require(experiment, cells(experiment), out, file.parent, tables=tables)
     failed = {} if tables else _run_all(experiment, wanted, out, file.parent, workers, unsafe_local)
     found = collect(experiment, out)
+    failed = _still(failed, experiment, wanted, out)
     remarks = found.remarks | {path: failure.why for path, failure in failed.items()}
     written = write(experiment, found.rows, remarks, out)
     if json:
@@ -85,6 +86,16 @@ def run(
     if failed:
         output.note(f"{len(failed)} of {output.plural(len(wanted), 'run')} did not end; start again to go on with them")
         raise typer.Exit(min(failure.code for failure in failed.values()))
+
+
+def _still(
+    failed: Mapping[str, Failure], experiment: Experiment, wanted: Sequence[Cell], out: Path
+) -> dict[str, Failure]:
+    """Failures of runs that have not ended meanwhile: another process may have been at one, and taken it to its end."""
+    from valve_plugin.experiment import ending
+
+    ended = {cell.path.as_posix() for cell in wanted if ending.done(experiment, cell, out)}
+    return {place: failure for place, failure in failed.items() if place not in ended}
 
 
 class Failure(NamedTuple):
@@ -125,14 +136,15 @@ def conditions(json: Json = False) -> None:
 
 def write(experiment: Experiment, rows: Sequence[Row], remarks: Mapping[str, str], out: Path) -> list[Path]:
     """Write tables, and figures where matplotlib is installed; return what was written."""
+    from valve_plugin.bank.files import make_dir, write_atomic
     from valve_plugin.experiment import figures
     from valve_plugin.experiment import tables as page
 
     text = page.markdown(rows, experiment.name, simulated=experiment.simulate, remarks=remarks)
     written = [out / name for name in page.OWN]
-    out.mkdir(parents=True, exist_ok=True)
-    written[0].write_text(text, encoding="utf-8")
-    written[1].write_text(page.comma_separated(rows), encoding="utf-8")
+    make_dir(out)
+    write_atomic(written[0], text.encode())
+    write_atomic(written[1], page.comma_separated(rows).encode())
     try:
         return written + figures.draw(rows, out, simulated=experiment.simulate)
     except ConfigError as e:
@@ -147,7 +159,7 @@ def _run_all(
     from valve_plugin.cli.meter import Meter
     from valve_plugin.experiment.run import run_cell
 
-    _require_usable(experiment, wanted, out, root)
+    _require_usable(experiment, wanted, out, root, {"unsafe_local": True} if unsafe_local else {})
     failed: dict[str, Failure] = {}
     meter = Meter(len(wanted))
     for cell in wanted:
@@ -175,22 +187,24 @@ def _failure(error: Exception) -> Failure:
     return Failure(f"{type(error).__name__}: {error}", output.INFRASTRUCTURE)
 
 
-def _require_usable(experiment: Experiment, wanted: Sequence[Cell], out: Path, root: Path) -> None:
+def _require_usable(
+    experiment: Experiment, wanted: Sequence[Cell], out: Path, root: Path, given: Mapping[str, Any]
+) -> None:
     """What a later run needs is asked for now, and not hours later when its turn comes."""
     from valve_plugin.config import resolve
     from valve_plugin.experiment import bound, ending
     from valve_plugin.experiment.run import draw
-    from valve_plugin.rollouts import mini_config
     from valve_plugin.tasks.load import load
 
     left = [cell for cell in wanted if not ending.done(experiment, cell, out)]
+    sets = {tasks: load(bound.source(tasks, root)) for tasks in {cell.repository.tasks for cell in left}}
     for cell in left:
-        settings = resolve(cell.settings(experiment))
-        mini_config.require(settings.mini_config)
+        settings = resolve(cell.settings(experiment), given)
+        require_able(sets[cell.repository.tasks], settings, simulate=experiment.simulate)
         if cell.condition.require is not None:
             cell.condition.require(settings, experiment.simulate)
-    for tasks in {cell.repository.tasks for cell in left}:
-        draw(experiment, load(bound.source(tasks, root)))
+    for taskset in sets.values():
+        draw(experiment, taskset)
 
 
 def _starter(unsafe_local: bool) -> Any:

@@ -30,7 +30,8 @@ def _task_line(data: Mapping[str, Any]) -> str:
 
 
 def _proposed_line(data: Mapping[str, Any]) -> str:
-    what = ", ".join(data["items"]) or f"nothing ({data['reason']})"
+    gone = [f"without {name}" for name in data.get("removes", ())]
+    what = ", ".join([*data["items"], *gone]) or f"nothing ({data['reason']})"
     return f"proposed  {what}" + (f"; {data['withheld']} withheld" if data["withheld"] else "")
 
 

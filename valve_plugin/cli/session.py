@@ -137,9 +137,9 @@ def holding(
         fits: refuses, by raising, what cannot be run; asked before a bank is made or anything is downloaded.
     """
     from valve_plugin import config, plugins
-    from valve_plugin.rollouts import mini_config, sandbox
+    from valve_plugin.rollouts import sandbox
     from valve_plugin.tasks import folder
-    from valve_plugin.tasks.image import here, placed
+    from valve_plugin.tasks.image import placed
     from valve_plugin.tasks.load import load
     from valve_plugin.tasks.repository import prepare
 
@@ -148,10 +148,7 @@ def holding(
     given = {**given, "tasks": str(path.resolve())}
     directory = _directory(bank, taskset)
     settings, found = hooked(config.load(directory, given)), _opened(directory)
-    _require_model(settings, simulate)
-    mini_config.require(settings.mini_config)
-    if all(here(task, settings) is None for task in taskset.tasks):
-        sandbox.choose(settings)
+    require_able(taskset, settings, simulate=simulate)
     fits(found, settings, taskset)
     store = found or _created(directory, taskset)
     with ExitStack() as stack:
@@ -206,9 +203,8 @@ def hooked(settings: Settings) -> Settings:
 
     from valve_plugin.experiment.conditions import find
 
-    hooks = find(settings.condition).hooks
-    new = hooks and hooks not in settings.plugins
-    return replace(settings, plugins=(*settings.plugins, hooks)) if new else settings
+    new = {find(settings.condition).hooks} - {"", *settings.plugins}
+    return replace(settings, plugins=(*settings.plugins, *new))
 
 
 def tasks_of(store: BankStore, given: str, settings: Settings) -> str:
@@ -268,8 +264,10 @@ def _note_conditions(store: BankStore, settings: Settings) -> None:
         )
 
 
-def _require_model(settings: Settings, simulate: bool) -> None:
-    from valve_plugin.rollouts import mini_settings
+def require_able(taskset: TaskSet, settings: Settings, *, simulate: bool) -> None:
+    """Refuse (ConfigError, SandboxError), before anything is made, what lacks a model, mini's files or a sandbox."""
+    from valve_plugin.rollouts import mini_config, mini_settings, sandbox
+    from valve_plugin.tasks.image import here
 
     mini_settings.load()  # the default model and keys that mini keeps for its user; the extractor needs them too
     if not simulate and not settings.model and not os.environ.get("MSWEA_MODEL_NAME"):
@@ -277,6 +275,9 @@ def _require_model(settings: Settings, simulate: bool) -> None:
             "no model is named: give -c model=NAME (any litellm name), or set mini's default with "
             "`mini-extra config setup`; --simulate shows the loop without one"
         )
+    mini_config.require(settings.mini_config)
+    if all(here(task, settings) is None for task in taskset.tasks):
+        sandbox.choose(settings)
 
 
 def _value(key: str, text: str) -> Any:

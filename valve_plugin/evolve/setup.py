@@ -78,8 +78,8 @@ def _declare(store: BankStore, settings: Settings, panel: Panel, new_epoch: bool
         return
     if taken and not new_epoch:
         raise ConfigError(
-            f"{store.dir} reached version {taken} without a gate. Go on with --ungated, or name another bank with "
-            "--bank DIR; --new-epoch gates this one from here on, beginning with a measurement of what it holds"
+            f"{store.dir} reached version {taken} without a gate. `valve evolve --ungated` goes on so, and --bank DIR "
+            "names another bank; `valve evolve --new-epoch` gates this one, beginning with a measurement of it"
         )
     _open_epoch(store, settings, panel, f"gated from version {taken} on" if taken else "the panel was fixed")
 

@@ -128,8 +128,8 @@ class Steps:
         shared = replace(proposal, withheld=tuple(replace(w, item=None) for w in proposal.withheld))
         self.store.append(Proposed(proposal=shared, attempts=tuple(note(a) for a in attempts)))
         self._tell(
-            "proposed", task_id=shared.task_id, proposal_id=shared.id,
-            items=[f"{i.kind}: {i.name}" for i in shared.items], merges=len(shared.merges),
+            "proposed", task_id=shared.task_id, proposal_id=shared.id, merges=len(shared.merges),
+            items=[f"{i.kind}: {i.name}" for i in shared.items], removes=[f"{k}: {n}" for k, n in shared.removed],
             suppressed=len(shared.suppressed), withheld=len(shared.withheld), reason=shared.reason,
         )  # fmt: skip
 

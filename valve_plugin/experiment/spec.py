@@ -10,11 +10,11 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from valve_plugin.bank.files import read_limited
 from valve_plugin.codec import convert
 from valve_plugin.config import resolve
-from valve_plugin.errors import BankError, ConfigError, RecordError
+from valve_plugin.errors import ConfigError, RecordError
 from valve_plugin.experiment.conditions import Condition, find
+from valve_plugin.reading import regular
 from valve_plugin.records import Count, Positive
 
 if sys.version_info >= (3, 11):
@@ -141,8 +141,10 @@ def read(path: Path) -> Experiment:
         ConfigError: it is missing, no TOML, asks for what is unknown, or names two runs alike.
     """
     try:
-        raw = tomllib.loads(read_limited(path, _MAX_BYTES, "experiment").decode("utf-8"))
-    except (BankError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as e:
+        raw = tomllib.loads(regular(path, _MAX_BYTES).decode("utf-8"))
+    except OSError as e:
+        raise ConfigError(f"{path}: no usable experiment: {e.strerror or e}; FILE is the experiment's TOML file") from e
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as e:
         raise ConfigError(f"{path}: no usable experiment: {e}") from e
     try:
         experiment = convert(raw, Experiment, where=str(path))
@@ -180,7 +182,10 @@ def _check(layer: Mapping[str, Any], where: str) -> None:
 
 def _check_effect(variant: Variant, path: Path) -> None:
     """Refuse what a condition would ignore: its row would claim it."""
-    condition = find(variant.condition)
+    try:
+        condition = find(variant.condition)
+    except ConfigError as e:
+        raise ConfigError(f"{path}: {variant.name}: {e}") from e
     if variant.panel == 0 and variant.condition not in ("base", "ungated"):
         raise ConfigError(f'{path}: {variant.name} has panel = 0; only `use = "valve"` can do without validation')
     ranking = [] if condition.ranked else [n for n in _OF_RETRIEVAL if n in variant.settings]

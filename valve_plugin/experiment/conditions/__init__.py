@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -53,7 +54,9 @@ def find(name: str) -> Condition:
         ConfigError: there is none.
     """
     if name not in NAMES:
-        raise ConfigError(f"no condition {name!r}; there are {', '.join(NAMES)}")
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}"
+        raise ConfigError(f"no condition {name!r}; {hint}")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     condition: Condition = module.CONDITION
     return condition

@@ -118,7 +118,10 @@ def require(settings: Settings, simulate: bool) -> None:
     except PackageNotFoundError:
         found = "none"
     if found != VERSION:
-        raise ConfigError(f"skillopt=={VERSION} is needed, installed is {found}: pip install 'valve-plugin[skillopt]'")
+        raise ConfigError(
+            f"skillopt=={VERSION} is needed, installed is {found}: pip install 'valve-plugin[skillopt]', from a clone: "
+            "pip install '.[skillopt]'"
+        )
     if not simulate:
         model_of(settings)
 
