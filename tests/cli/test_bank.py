@@ -145,6 +145,18 @@ def test_context_is_what_retrieval_composes(bank: BankStore, valve: Run, project
     assert {item["name"] for item in printed["items"]} == {"look-first", "dates"}
 
 
+@pytest.mark.timeout(60)
+def test_a_task_is_read_from_a_file_or_a_pipe_of_the_shell(bank: BankStore, valve: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for trap in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        valve("context", "--file", str(trap), code=2)
+    read, write = os.pipe()
+    os.write(write, b"the parser crashes")
+    os.close(write)
+    assert valve("context", "--file", f"/dev/fd/{read}") == valve("context", "--task", "the parser crashes")
+    os.close(read)
+
+
 @pytest.mark.parametrize("args", [[], ["--task", "x", "--file", "y"], ["--file", "missing"]])
 def test_context_needs_one_task(bank: BankStore, valve: Run, args: list[str]) -> None:
     valve("context", *args, code=2)

@@ -32,11 +32,11 @@ from tests.tools import need
 from valve_plugin.bank.checkout import find
 from valve_plugin.cli import doctor_bank  # noqa: F401 (its rows)
 from valve_plugin.cli.doctor import lines
-from valve_plugin.cli.doctor_rows import LOOKS, Found, Place, Row, examine
+from valve_plugin.cli.doctor_rows import LOOKS, Found, Place, Row, cheapest, examine
 from valve_plugin.cli.doctor_sandbox import escapes, refused
 from valve_plugin.cli.installs import origin, pip_install
 from valve_plugin.cli.shell_words import programs
-from valve_plugin.config import Settings
+from valve_plugin.config import SAMPLING, Settings
 from valve_plugin.rollouts.sandbox import Bubblewrap, UnsafeLocal
 from valve_plugin.simulate import server
 from valve_plugin.tasks.load import load
@@ -175,6 +175,16 @@ def test_a_cut_ledger_is_not_repaired_whatever_bank_json_says(project: Path, val
     found = LOOKS["bank integrity"](here())
     assert "the end was cut off" in found.detail
     assert "--repair" not in found.fix
+
+
+@given(st.dictionaries(st.sampled_from([*sorted(SAMPLING), "api_base", "timeout", "num_retries"]), st.integers()))
+def test_a_call_costs_little_whatever_the_bank_asks_for(asked: dict[str, int]) -> None:
+    sent = cheapest(asked)
+    limits = [value for name, value in sent.items() if "tokens" in name]
+    assert limits == [16], "one limit, and ours"
+    assert "max_completion_tokens" not in asked or "max_completion_tokens" in sent
+    assert (sent["timeout"], sent["num_retries"], sent["max_retries"]) == (60, 0, 0)
+    assert all(sent[name] == asked[name] for name in ("temperature", "api_base", "seed") if name in asked)
 
 
 def test_git_that_fails(machine: Path) -> None:

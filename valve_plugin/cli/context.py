@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank, stdin
 from valve_plugin.errors import ConfigError, PluginError
+from valve_plugin.reading import regular
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -82,10 +84,17 @@ def _read(task: str, file: Path | None) -> str:
     if file is None:
         return stdin(_MAX_BYTES, "the task").decode("utf-8", "replace")
     try:
-        with file.open("rb") as stream:  # also a pipe, as <(command) gives
-            raw = stream.read(_MAX_BYTES + 1)
+        return _bytes(file).decode("utf-8", "replace")
     except OSError as e:
         raise ConfigError(f"{file}: cannot be read: {e.strerror}") from e
+
+
+def _bytes(file: Path) -> bytes:
+    """Return a file's bytes, or those of a pipe that the shell opened, as <(command) does: any other may be a trap."""
+    if not file.as_posix().startswith(("/dev/fd/", "/proc/self/fd/")):
+        return regular(file, _MAX_BYTES)
+    with file.open("rb") as stream:
+        raw = stream.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
-        raise ConfigError(f"the task has more than {_MAX_BYTES} bytes; is this the right file?")
-    return raw.decode("utf-8", "replace")
+        raise OSError(errno.EFBIG, f"more than {_MAX_BYTES} bytes")
+    return raw

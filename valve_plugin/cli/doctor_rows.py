@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -153,6 +153,16 @@ def _model(place: Place) -> Found:
     return _called(name, place.settings.model_kwargs, named)
 
 
+def cheapest(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of one call that costs as little as it can, whatever a bank's settings ask for. Pure.
+
+    Thinking is left out: some providers refuse a budget for it above the limit of the reply.
+    """
+    limit = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"  # never both
+    kept = {k: v for k, v in given.items() if k not in ("max_tokens", "max_completion_tokens", "reasoning_effort")}
+    return {**kept, limit: 16, "timeout": 60, "num_retries": 0, "max_retries": 0}
+
+
 def _called(name: str, given: dict[str, Any], named: str) -> Found:
     """Call the model once, for as little as it gives."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -166,7 +176,7 @@ def _called(name: str, given: dict[str, Any], named: str) -> Found:
         litellm.completion(
             model=name,
             messages=[{"role": "user", "content": "Answer with the word yes."}],
-            **({"max_tokens": 16, "timeout": 60, "num_retries": 0, "max_retries": 0} | given),
+            **cheapest(given),
         )
     except Exception as e:  # noqa: BLE001  # litellm wraps every provider in its own way
         fault = fault_of(e)
