@@ -7,6 +7,7 @@ commands use them.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib.metadata
 import os
@@ -36,6 +37,7 @@ _UNUSED = shutil.ignore_patterns(
     "site-packages", "dist-packages", "test", "tests", "idlelib", "ensurepip", "lib2to3", "tkinter", "turtledemo",
     "config-*", "pydoc_data", "*.a",
 )  # fmt: skip
+_LABEL = "valve.tests=image"
 _CONDA = "/opt/miniconda3"
 _ACTIVATE = f'conda() {{ export CONDA_DEFAULT_ENV="$2" PATH="{_CONDA}/envs/$2/bin:$PATH"; }}\n'
 _GIT = {"GIT_AUTHOR_NAME": "swesmith", "GIT_AUTHOR_EMAIL": "s@localhost"}
@@ -43,7 +45,7 @@ _GIT |= {name.replace("AUTHOR", "COMMITTER"): value for name, value in _GIT.item
 
 
 def build(folder: Path, name: str, branches: Branches, built: Mapping[str, str]) -> str:
-    """Make an image; return its name.
+    """Make an image, which is gone when this process ends; return its name.
 
     Args:
         folder: scratch.
@@ -59,11 +61,21 @@ def build(folder: Path, name: str, branches: Branches, built: Mapping[str, str])
     subprocess.run([need_tool("ldconfig"), "-r", str(root)], check=True, stderr=subprocess.DEVNULL)
     tar = subprocess.Popen(["tar", "-C", str(root), "--numeric-owner", "-cf", "-", "."], stdout=subprocess.PIPE)
     path = f"PATH={_CONDA}/bin:/usr/local/bin:/usr/bin:/bin"
-    command = [need("podman"), "import", "-q", "--change", f"ENV {path}", "-", f"docker.io/{name}:latest"]
-    subprocess.run(command, stdin=tar.stdout, check=True, capture_output=True)
+    changes = ["--change", f"ENV {path}", "--change", f"LABEL {_LABEL}"]
+    command = [need("podman"), "import", "-q", *changes, "-", f"docker.io/{name}:latest"]
+    made = subprocess.run(command, stdin=tar.stdout, check=True, capture_output=True, text=True).stdout.strip()
+    atexit.register(_podman, "rmi", made)
+    _podman(
+        "image", "prune", "-f", "--filter", f"label={_LABEL}", "--filter", "until=2h"
+    )  # of sessions that were killed
     assert tar.wait() == 0
     shutil.rmtree(root)
     return name
+
+
+def _podman(*words: str) -> None:
+    """Clean up, as far as nobody uses it."""
+    subprocess.run(["podman", *words], check=False, capture_output=True)
 
 
 def _system(root: Path) -> None:

@@ -49,7 +49,8 @@ def test_a_refused_environment_class_stops_every_command_before_anything_runs(pr
 
 def test_the_last_file_that_names_a_class_decides(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("environment:\nagent: {step_limit: 3}\n")
-    for given in ((), ("swebench.yaml",), ("swebench_modal.yaml", "environment.environment_class=docker")):
+    back = ("environment.environment_class=docker", "environment.environment_class=null")
+    for given in ((), ("swebench.yaml",), *(("swebench_modal.yaml", one) for one in back)):
         mini_config.require([*given, str(tmp_path / "mine.yaml")])
     assert mini_config.read([str(tmp_path / "mine.yaml")]) == {
         "agent": {"step_limit": 3},

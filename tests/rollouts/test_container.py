@@ -154,6 +154,23 @@ def test_grades(where: tuple[Prepared, Task]) -> None:
     assert wrong.tests["tests/test_ops.py::TestClamp::test_high"] == "failed"
 
 
+@pytest.mark.parametrize("what", ["bash", "flock"])
+def test_what_an_image_lacks_is_named(where: tuple[Prepared, Task], workspace: Workspace, what: str) -> None:
+    assert workspace.image is not None
+    engine, name = Engine("podman"), f"localhost/valve/without-{what}:latest"
+    limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
+    made = engine.call("create", *limits, "--entrypoint", "/usr/bin/rm", workspace.image.id, f"/usr/bin/{what}")
+    engine.call("start", "-a", made)
+    engine.call("commit", "-q", made, name)
+    engine.remove(made)
+    poorer = msgspec.structs.replace(workspace.image, name=name, id=engine.image_id(name))
+    try:
+        with pytest.raises(SandboxError, match=rf"without-{what}:latest has no (/bin/)?{what}; a container here needs"):
+            Container(poorer).start(workspace)
+    finally:
+        engine.call("rmi", name)
+
+
 def test_docker_s_own_daemon(where: tuple[Prepared, Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rollout and its grade: docker is asked for nothing that only podman knows, and leaves nothing either."""
     prepared, task = where

@@ -103,6 +103,25 @@ def test_a_server_that_died_is_replaced_also_a_borrowed_one(tmp_path):
     assert until(lambda: not Path(address).parent.exists()), "and leaves nothing"
 
 
+def test_a_server_that_still_loads_ends_with_its_owner_too(tmp_path):
+    body = """
+    import psutil, sys
+    forks.warm()
+    print(*(p.pid for p in psutil.Process().children()), forks.lend(), flush=True)
+    sys.stdin.read()
+    """
+    owner = script(tmp_path, body)
+    pid, address = owner.stdout.readline().split()
+    loading = psutil.Process(int(pid))
+    until(lambda: any("litellm" in file.path for file in loading.memory_maps()) or loading.cpu_times().user > 0.5)
+    before = loading.cpu_times().user
+    owner.send_signal(signal.SIGKILL)
+    owner.communicate()
+    assert until(lambda: not loading.is_running() or loading.status() == psutil.STATUS_ZOMBIE, 10)
+    assert until(lambda: not Path(address).parent.exists(), 1), "and leaves nothing"
+    assert before < 3, "it was still loading"
+
+
 def test_the_working_directory_is_not_on_the_import_path(tmp_path):
     """It may be a repository of Pygments, and what is installed must win."""
     (tmp_path / "pygments.py").write_text("raise SystemExit('the repository of the agent was imported')")

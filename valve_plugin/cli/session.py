@@ -267,7 +267,7 @@ def _note_conditions(store: BankStore, settings: Settings) -> None:
 def require_able(taskset: TaskSet, settings: Settings, *, simulate: bool) -> None:
     """Refuse (ConfigError, SandboxError), before anything is made, what lacks a model, mini's files or a sandbox."""
     from valve_plugin.rollouts import mini_config, mini_settings, sandbox
-    from valve_plugin.tasks.image import here
+    from valve_plugin.tasks.image import wanted
 
     mini_settings.load()  # the default model and keys that mini keeps for its user; the extractor needs them too
     if not simulate and not settings.model and not os.environ.get("MSWEA_MODEL_NAME"):
@@ -276,7 +276,8 @@ def require_able(taskset: TaskSet, settings: Settings, *, simulate: bool) -> Non
             "`mini-extra config setup`; --simulate shows the loop without one"
         )
     mini_config.require(settings.mini_config)
-    if all(here(task, settings) is None for task in taskset.tasks):
+    source = taskset.repository.source
+    if all(wanted(task, source, settings) is None for task in taskset.tasks):
         sandbox.choose(settings)
 
 

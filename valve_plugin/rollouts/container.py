@@ -168,8 +168,12 @@ class Started:
             options = guarantees(self.engine, self.workspace, ours, self.readonly)
             self.id = self.engine.call("run", "-d", *options, self.image.id, waits, str(LIFETIME_SECONDS))
             self._group = Group(int(self.engine.call("inspect", "--format", "{{.State.Pid}}", self.id)))
-        except BaseException:
+        except BaseException as e:
             self.stop()
+            if isinstance(e, SandboxError) and (lacks := _lacking(self.engine, self.image)):
+                raise SandboxError(
+                    f"{self.image.name} has no {lacks}; a container here needs bash, flock, sleep"
+                ) from e
             raise
 
     def _exec(self, cwd: str, env: Mapping[str, str], stdin: bool) -> list[str]:
@@ -205,9 +209,7 @@ def guarantees(engine: Engine, workspace: Workspace, ours: Path, readonly: Seque
     words += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--log-driver", "none"]
     words += ["--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)]
     words += ["--pids-limit", str(limits.processes + _MORE_PROCESSES), "--shm-size", str(256 * MIB)]
-    # Engines ask for more than a process without CAP_SYS_RESOURCE may give.
-    words += ["--ulimit", f"nofile={_at_most(resource.RLIMIT_NOFILE, _OPEN_FILES)}"]
-    words += ["--ulimit", f"nproc={_at_most(resource.RLIMIT_NPROC, _PROCESS_IDS)}"]
+    words += _ulimits()
     words += ["--label", f"{OWNER_LABEL}={owner()}", "--label", f"{ALIVE_LABEL}={ours / 'alive'}"]
     if engine.name == "podman":
         # Not the host's proxy variables, which may hold passwords; no unlimited file systems in memory.
@@ -223,6 +225,16 @@ def guarantees(engine: Engine, workspace: Workspace, ours: Path, readonly: Seque
     return [*words, "--user", "0:0", "-w", "/", "--entrypoint", f"{_OURS}/init"]
 
 
+def _lacking(engine: Engine, image: Image) -> str:
+    """Return what an image lacks of what every container needs; empty: nothing, or there is no telling."""
+    look = "for tool in flock sleep; do command -v $tool >/dev/null || echo $tool; done"
+    closed = ["--rm", "--pull", "never", "--network", "none", "--read-only", "--cap-drop", "all", *_ulimits()]
+    try:
+        return " and no ".join(engine.call("run", *closed, "--entrypoint", "/bin/bash", image.id, "-c", look).split())
+    except SandboxError as e:
+        return "/bin/bash" if "/bin/bash" in str(e) else ""  # the engine says what it could not run
+
+
 def variables(workspace: Workspace, image: Image) -> dict[str, str]:
     """Return the environment of a command: the sandbox's own, with the image's conda environment first on PATH."""
     env = Path(image.environment)
@@ -233,6 +245,12 @@ def variables(workspace: Workspace, image: Image) -> dict[str, str]:
         "CONDA_PREFIX": str(env),
         "CONDA_DEFAULT_ENV": env.name,
     }
+
+
+def _ulimits() -> list[str]:
+    """Return limits that can be had: engines ask for more than a process without CAP_SYS_RESOURCE may give."""
+    files, processes = (resource.RLIMIT_NOFILE, _OPEN_FILES), (resource.RLIMIT_NPROC, _PROCESS_IDS)
+    return ["--ulimit", f"nofile={_at_most(*files)}", "--ulimit", f"nproc={_at_most(*processes)}"]
 
 
 def _at_most(which: int, wanted: int) -> str:

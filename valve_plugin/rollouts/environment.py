@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from valve_plugin.errors import ConfigError
 from valve_plugin.rollouts.container import Container, Started
 from valve_plugin.rollouts.limits import Limits
-from valve_plugin.rollouts.mini_config import refusal
+from valve_plugin.rollouts.mini_config import class_named, refusal
 from valve_plugin.rollouts.sandbox import TESTBED, choose
 
 if TYPE_CHECKING:
@@ -148,8 +148,9 @@ def environment_for(
         ConfigError: that class cannot hold what unattended rollouts need.
         SandboxError: there is no sandbox, or the engine failed.
     """
-    if why := refusal(str(section.pop("environment_class", ""))):
+    if why := refusal(class_named(section)):
         raise ConfigError(why)
+    section = {name: value for name, value in section.items() if name != "environment_class"}
     sandbox = choose(settings, workspace.image)
     if isinstance(sandbox, Container):
         return ContainerEnvironment(sandbox, workspace, **section)

@@ -16,7 +16,8 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NamedTuple
@@ -45,9 +46,10 @@ def serve(listener_fd: int, alive_fd: int, directory: Path) -> None:
         alive_fd: read end of a pipe whose write end nobody but the starter holds.
         directory: where the socket is.
     """
-    from valve_plugin.rollouts import preload  # litellm: seconds
+    with _ending_with(alive_fd, directory):
+        from valve_plugin.rollouts import preload  # litellm: seconds
 
-    preload.rehearse()
+        preload.rehearse()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page it looks at
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
@@ -60,6 +62,29 @@ def serve(listener_fd: int, alive_fd: int, directory: Path) -> None:
                 _become(connection)
             connection.close()
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _ending_with(alive_fd: int, directory: Path) -> Iterator[None]:
+    """End this process as soon as its starter does, and remove `directory`, also while the block is busy.
+
+    By a thread, which is gone after the block: it would not be there after a fork.
+    """
+    done, finish = os.pipe()
+
+    def watch() -> None:
+        if done not in wait([alive_fd, done]):
+            shutil.rmtree(directory, ignore_errors=True)
+            os._exit(0)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        os.close(finish)
+        watcher.join()
+        os.close(done)
 
 
 def main() -> None:

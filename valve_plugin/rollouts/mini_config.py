@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from valve_plugin.errors import ConfigError
@@ -33,7 +33,7 @@ def require(given: Sequence[str]) -> None:
     for one in given:
         own = read([one])["environment"]
         if "environment_class" in own:
-            named, where = str(own["environment_class"]), one
+            named, where = class_named(own), one
     if why := refusal(named):
         raise ConfigError(f"mini_config {where}: {why}")
 
@@ -49,6 +49,12 @@ def read(given: Sequence[str]) -> Sections:
 
     merged: Sections = recursive_merge({name: {} for name in _SECTIONS}, *map(_sections, given))
     return merged
+
+
+def class_named(environment: Mapping[str, Any]) -> str:
+    """Return the class that an `environment` section names; empty: none, which may be written as null. Pure."""
+    named = environment.get("environment_class")
+    return "" if named is None else str(named)
 
 
 def refusal(environment_class: str) -> str:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from valve_plugin.bank.files import write_atomic
 from valve_plugin.bank.paths import data_dir
-from valve_plugin.errors import InfrastructureError, SandboxError, TaskError
+from valve_plugin.errors import ConfigError, InfrastructureError, SandboxError, TaskError
 from valve_plugin.records import Record, Task
 from valve_plugin.rollouts import engine as engines
 from valve_plugin.rollouts.foreign import Folder, beneath, remove, walk
@@ -71,9 +71,12 @@ class Image(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
         return frozenset(folder.path(name) for folder in walk(self.built) for name in folder.others)
 
 
-def named(task: Task, prepared: Prepared) -> str:
-    """Return the name of the image a task runs in; empty: it has none."""
-    source = prepared.repository.source
+def named(task: Task, source: str) -> str:
+    """Return the name of the image a task runs in; empty: it has none.
+
+    Args:
+        source: of its repository.
+    """
     return task.image_name or (source.removeprefix(SOURCE) if source.startswith(SOURCE) else "")
 
 
@@ -81,20 +84,37 @@ def placed(prepared: Prepared, task: Task, settings: Settings, say: Callable[[st
     """Return the repository as rollouts of a task find it: in the task's image, or in the environment made here.
 
     Raises:
-        SandboxError: the settings ask for a container and there is no engine or no image, or the tests run in nothing
-            but an image; says what to do.
+        ConfigError, SandboxError: see `wanted`.
+        TaskError: see `copied`.
     """
-    name, wanted = named(task, prepared), settings.sandbox
-    if wanted == "bwrap" and prepared.repository.source.startswith(SOURCE):
-        raise SandboxError(f"{prepared.name} is tested in its image, {name}; sandbox is 'bwrap', use 'auto'")
+    source = prepared.repository.source
+    found = wanted(task, source, settings)
+    if not found:
+        return prepared
+    engine, image_id = found
+    environment = prepared.repository.image_environment
+    image = Image(engine=engine.name, name=named(task, source), id=image_id, environment=environment)
+    return replace(prepared, image=copied(image, say))
+
+
+def wanted(task: Task, source: str, settings: Settings) -> tuple[engines.Engine, str] | None:
+    """Return (engine, id) of the image a task is to run in; None: it runs in the environment made here.
+
+    Args:
+        source: of its repository.
+
+    Raises:
+        ConfigError: the tests run in nothing but an image, and the settings allow none.
+        SandboxError: the settings ask for a container, or the tests do, and there is no engine or no image; says what
+            to do.
+    """
+    name, only = named(task, source), source.startswith(SOURCE)
+    if settings.sandbox == "bwrap" and only:
+        raise ConfigError(f"{task.repo} is tested in its image, {name}; sandbox is 'bwrap', use 'auto'")
     found = here(task, settings, name)
-    if found:
-        engine, image_id = found
-        image = Image(engine=engine.name, name=name, id=image_id, environment=prepared.repository.image_environment)
-        return replace(prepared, image=copied(image, say))
-    if wanted in engines.NAMES or prepared.repository.source.startswith(SOURCE):
-        raise SandboxError(_missing(name, wanted))
-    return prepared
+    if found is None and (only or settings.sandbox in engines.NAMES):
+        raise SandboxError(_missing(name, settings.sandbox))
+    return found
 
 
 def here(task: Task, settings: Settings, name: str = "") -> tuple[engines.Engine, str] | None:
