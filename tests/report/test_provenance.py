@@ -14,7 +14,7 @@ from valve_plugin.extract.digest import DEFAULT_TOKENS, Step, digest
 from valve_plugin.report.details import attempts
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.page import page
-from valve_plugin.report.provenance import own_steps, ranges
+from valve_plugin.report.provenance import listed, others, own_steps, ranges
 
 walks = st.lists(st.sampled_from(["ls", " ls", "cat a", "edit", ""]), max_size=8).map(
     lambda commands: [Step("", (c,), ()) for c in commands]
@@ -37,6 +37,8 @@ def test_ranges_say_each_number(numbers: set[int]) -> None:
         low, _, high = part.partition(" to ")
         said |= set(range(int(low), int(high or low) + 1))
     assert said == numbers
+    assert listed(sorted(numbers)).replace(" and ", ", ") == ranges(sorted(numbers))
+    assert len(numbers) < 2 or ", " not in listed(sorted(numbers)).partition(" and ")[2]
 
 
 def test_an_item_leads_to_attempts_and_their_steps(tmp_path: Path, data_dir: Path) -> None:
@@ -44,6 +46,7 @@ def test_an_item_leads_to_attempts_and_their_steps(tmp_path: Path, data_dir: Pat
     maker.stream(12, 4)
     run = run_facts(maker.store, words)
     first = run.items[0].sources
+    assert [others(s, first) for s in first] == ["attempt 2", "attempts 1 and 3", "attempt 2"]
     assert [(s.outcome, s.steps, s.left_out, s.own) for s in first] == [
         ("resolved", 2, (), (2,)),
         ("unresolved", 2, (), (2,)),

@@ -226,4 +226,5 @@ def _cost(run: Run) -> Answer:
     took = duration(run.clock.hours if run.clock else own.hours)
     time = f"The rollouts one after the other: {duration(own.hours)}." if run.clock else _AFTER
     why = f"{judging}{calls}; {money}.{f' Apart: {apart}.' if apart else ''} {time}"
-    return Answer(question, f"{counted(own.rollouts, 'rollout')}, {took}", why)
+    together = took.replace(" ", "\u00a0")  # a number is not torn from its unit
+    return Answer(question, f"{counted(own.rollouts, 'rollout')}, {together}", why)

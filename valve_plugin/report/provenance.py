@@ -63,11 +63,16 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
+def listed(numbers: Iterable[int]) -> str:
+    """Return ascending numbers within a sentence: `2, 4 and 6 to 9`."""
+    return " and ".join(ranges(numbers).rsplit(", ", 1))
+
+
 def others(source: Source, sources: Iterable[Source]) -> str:
-    """Return the attempts at the same task that ended the other way, to read: `attempt 2`, `attempts 2, 3`."""
+    """Return the attempts at the same task that ended the other way, to read: `attempt 2`, `attempts 2 and 3`."""
     ends = {"resolved", "unresolved"}
     numbers = [s.ordinal + 1 for s in sources if s.task_id == source.task_id and {s.outcome, source.outcome} == ends]
-    return f"attempt{'s' * (len(numbers) > 1)} {ranges(sorted(numbers))}"
+    return f"attempt{'s' * (len(numbers) > 1)} {listed(sorted(numbers))}"
 
 
 def _told(command: str) -> str:

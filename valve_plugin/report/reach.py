@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from valve_plugin.report.measured_tasks import passed, within
 from valve_plugin.report.overview import signed
-from valve_plugin.report.provenance import ranges
+from valve_plugin.report.provenance import listed
 from valve_plugin.report.run import Column, Gate, Run
 from valve_plugin.report.words import counted
 from valve_plugin.theory.gate import needed_passes
@@ -32,12 +32,12 @@ def ceiling(run: Run) -> str:
     gates = [g for g in run.gates if capped(g)]
     if not gates:
         return ""
-    who = f"Gate{'s' * (len(gates) > 1)} {ranges(g.number for g in gates)}"
+    who = f"Gate{'s' * (len(gates) > 1)} {listed(g.number for g in gates)}"
     asked = {required(g) for g in gates}
     what = f"{_of(asked.pop())} passes" if len(asked) == 1 else f"{FULL:.0%} or more of the panel's passes"
     return (
-        f"{who} rejected where an accept needed {what}: that is the panel's ceiling, and no evidence that the items "
-        "are bad."
+        f"{who} rejected where an accept needed {what}: that is the panel's ceiling, and a reject there alone is no "
+        "evidence that the items are bad."
     )
 
 
@@ -76,12 +76,15 @@ def chance(run: Run) -> str:
 
 
 def _lucky(stands: int, again: Sequence[int]) -> list[str]:
-    if not again or stands <= sum(again) / len(again):
+    if not again or stands <= sum(again) / len(again):  # an accept was selected for being high
         return []
-    mean = f"; mean {sum(again) / len(again):.1f}" if len(again) > 1 else ""
+    mean = sum(again) / len(again)
+    what = f"a repeated measurement of the same bank ({again[0]})"
+    if len(again) > 1:
+        told = ", ".join(map(str, again))
+        what = f"the mean of {len(again)} repeated measurements of the same bank ({told}; mean {mean:.1f})"
     return [
-        f"The reference ({stands}) is above {counted(len(again), 'repeated measurement')} of the same bank "
-        f"({', '.join(map(str, again))}{mean}): chance may have raised it, and a candidate has to beat that too."
+        f"The reference ({stands}) is above {what}: chance may have raised it, and a candidate has to beat that too."
     ]
 
 

@@ -57,7 +57,7 @@ def terms(run: Run) -> list[str]:
             f"certificate covers them all (log term {a.log_term:.1f} at version {a.version}, {b.log_term:.1f} at "
             f"version {b.version})."
         )
-    if moves and gain and log_term(gain) < moves[0].log_term:
+    if moves and gain and not gain.vacuous and log_term(gain) < moves[0].log_term:
         found.append(
             f"The holdout says more than the panel on as many tasks: nothing was selected on it, so its log term is "
             f"{log_term(gain):.1f}, while the panel's, {moves[0].log_term:.1f} and up, pays for all "
