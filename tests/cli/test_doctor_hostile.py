@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from valve_plugin.cli.doctor_rows import LOOKS, _variable
 from valve_plugin.cli.shell_words import join
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, TaskError
+from valve_plugin.rollouts.processes import VALVE
 from valve_plugin.tasks import define, history
 
 
@@ -217,6 +219,18 @@ def test_settings_that_never_end(project: Path, tmp_path: Path) -> None:
     path.write_bytes(b"#" * (config.MAX_BYTES + 1))
     with pytest.raises(ConfigError, match="expected at most"):
         config.load(tmp_path)
+
+
+def test_variables_that_a_repository_brings(project: Path) -> None:
+    """litellm reads `.env` when it is imported: our own processes, which are started with -c, from here."""
+    (project / ".env").write_text("OPENAI_API_BASE=http://127.0.0.1:1\n")
+    code = "import os, sys; sys.argv = ['valve', '--help']; from contextlib import suppress\n"
+    code += f"with suppress(SystemExit):\n    exec({VALVE!r})\n"
+    code += "import litellm; print('base:', os.environ.get('OPENAI_API_BASE'))"
+    env = {k: v for k, v in os.environ.items() if k not in ("LITELLM_MODE", "OPENAI_API_BASE")}
+    env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "base: None", done
 
 
 def test_a_setting_of_mini(project: Path) -> None:

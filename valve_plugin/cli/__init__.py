@@ -95,6 +95,9 @@ with needed():
 
 def main() -> None:
     """Entry point of the console script."""
+    # Else litellm reads a `.env` it finds in or above the working directory, or above an environment in a clone: a
+    # repository would say which server gets the keys and the issues.
+    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character still gets the line
