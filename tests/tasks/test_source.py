@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rollouts.test_foreign import dig
+from valve_plugin.cli.detect import language
 from valve_plugin.errors import TaskError
 from valve_plugin.tasks import source
 
@@ -95,6 +97,20 @@ def test_a_directory_without_what_is_not_source(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(".")
     (tmp_path / "pkg/a.py").chmod(0o755)
     assert source.from_directory(tmp_path) == [("loop", "120000", b"."), ("pkg/a.py", "100755", b"x")]
+
+
+def test_a_directory_may_be_deep_and_links_stay_links(tmp_path: Path) -> None:
+    dig(tmp_path, 1500)
+    (tmp_path / "link").symlink_to("a")
+    found = source.from_directory(tmp_path)
+    assert [(name[-5:], mode, len(content)) for name, mode, content in found] == [
+        ("link", "120000", 1),
+        ("/x.py", "100644", 65_536),
+    ]
+    assert language(tmp_path).value == "Python"
+    dig(tmp_path, 30, "b" * 200)
+    with pytest.raises(TaskError, match=r"b{80}: File name too long"):
+        source.from_directory(tmp_path)
 
 
 def test_no_directory_says_where_it_looked(tmp_path: Path) -> None:

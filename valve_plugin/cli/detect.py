@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from valve_plugin.bank.checkout import text_of
+from valve_plugin.rollouts.foreign import walk
 
 LANGUAGES = {
     ".py": "Python",
@@ -68,13 +68,14 @@ def tests(folder: Path, main_language: str) -> Finding:
 
 def _files(folder: Path) -> Iterator[Path]:
     seen = 0
-    for directory, names, files in os.walk(folder):
-        names[:] = sorted(n for n in names if n not in _SKIPPED and not n.startswith("."))
-        for file in files:
+    for found in walk(folder.resolve(), skip=True):
+        for name in [n for n in found.folders if n in _SKIPPED or n.startswith(".")]:
+            found.folders.remove(name)
+        for name in found.others:
             seen += 1
             if seen > _MAX_FILES:
                 return
-            yield Path(directory, file)
+            yield folder / found.path(name)
 
 
 def _pytest(folder: Path) -> Finding | None:

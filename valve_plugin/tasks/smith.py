@@ -12,6 +12,7 @@ from typing import Any
 
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import Record
+from valve_plugin.rollouts.foreign import walk
 
 # Reordering the methods of a class: whole suites were run for hundreds of these and not one failed.
 FRUITLESS = ("func_pm_class_shuffle_funcs",)
@@ -55,7 +56,8 @@ def candidates(
         raise ConfigError(
             f"SWE-smith is not installed ({e}); pip install 'valve-plugin[smith]', from a clone '.[smith]'"
         ) from e
-    names = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*.py"))]
+    found = [folder.path(name) for folder in walk(root.resolve()) for name in folder.others if name.endswith(".py")]
+    names = sorted(found, key=lambda path: path.split("/"))
     look = partial(_in_file, root, seed)
     kept = [name for name in names if not skip(name)]
     by_patch: dict[str, Candidate] = {}

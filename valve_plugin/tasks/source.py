@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from valve_plugin.errors import TaskError
 from valve_plugin.reading import regular
+from valve_plugin.rollouts.foreign import walk
 from valve_plugin.tasks.environment import pip
 
 File = tuple[str, str, bytes]
@@ -63,12 +64,11 @@ def from_directory(root: Path) -> list[File]:
     if not root.is_dir():
         raise TaskError(f'{root}: no such directory; `source = "path:…"` is relative to repository.toml')
     files, size = [], 0
-    for folder, names, leaves in os.walk(root):
-        names[:] = sorted(n for n in names if n not in _SKIP and not (Path(folder) / n / "pyvenv.cfg").exists())
-        links = [n for n in names if (Path(folder) / n).is_symlink()]
-        for leaf in sorted(leaves) + links:
-            path = Path(folder) / leaf
-            if file := _read(path, path.relative_to(root).as_posix()):
+    for folder in walk(root.resolve(), skip=True):
+        for name in [n for n in folder.folders if n in _SKIP or os.path.exists(root / folder.path(n) / "pyvenv.cfg")]:
+            folder.folders.remove(name)
+        for name in folder.others:
+            if file := _read(root / folder.path(name), folder.path(name)):
                 files.append(file)
                 size += len(file[2])
                 _check_size(size, root)
@@ -76,7 +76,10 @@ def from_directory(root: Path) -> list[File]:
 
 
 def _read(path: Path, name: str) -> File | None:
-    info = path.lstat()
+    try:
+        info = path.lstat()
+    except OSError as e:  # gone, or a name longer than the system takes
+        raise TaskError(f"{name[:80]}: {e.strerror or e}") from e
     if stat.S_ISLNK(info.st_mode):
         return name, "120000", os.fsencode(os.readlink(path))
     if not stat.S_ISREG(info.st_mode) or name.endswith(".pyc") or _is_git([path.name]):
