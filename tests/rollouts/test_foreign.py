@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -80,17 +81,25 @@ def test_a_walk_finds_what_there_is_and_remove_leaves_nothing(wanted: list[tuple
         assert [p.name for p in outside.iterdir()] == ["kept"]
 
 
-def test_depth_takes_neither_stack_nor_descriptors(tmp_path: Path) -> None:
-    dig(tmp_path)
+@pytest.fixture
+def pit(tmp_path: Path) -> Iterator[Path]:
+    """A folder that is removed in any case: pytest recurses over what tests leave."""
+    yield (tmp_path / "pit")
+    subprocess.run(["rm", "-rf", str(tmp_path)], check=True)
+
+
+def test_depth_takes_neither_stack_nor_descriptors(pit: Path) -> None:
+    pit.mkdir()
+    dig(pit)
     most = 0
-    for folder in walk(tmp_path):
+    for folder in walk(pit):
         most = max(most, len(os.listdir("/proc/self/fd")))
         size = sum(folder.status(name).st_size for name in folder.others)
     assert size == 65_536
     assert most < 150
-    assert disk_bytes(tmp_path) >= 65_536
-    remove(tmp_path)
-    assert not tmp_path.exists()
+    assert disk_bytes(pit) >= 65_536
+    remove(pit)
+    assert not pit.exists()
 
 
 def test_a_folder_that_is_moved_meanwhile_leads_nowhere_else(tmp_path: Path) -> None:
@@ -115,8 +124,8 @@ def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
 
 
-def test_what_a_killed_run_left_is_removed_however_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VALVE_DATA", str(tmp_path))
+def test_what_a_killed_run_left_is_removed_however_deep(pit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VALVE_DATA", str(pit))
     left = data_dir() / "workspaces" / "0"
     left.mkdir(parents=True)
     dig(left)

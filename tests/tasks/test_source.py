@@ -6,6 +6,7 @@ import hashlib
 import io
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from tests.rollouts.test_foreign import dig
 from valve_plugin.cli.detect import language
 from valve_plugin.errors import TaskError
+from valve_plugin.rollouts.foreign import remove
 from valve_plugin.tasks import source
 
 
@@ -99,18 +101,26 @@ def test_a_directory_without_what_is_not_source(tmp_path: Path) -> None:
     assert source.from_directory(tmp_path) == [("loop", "120000", b"."), ("pkg/a.py", "100755", b"x")]
 
 
-def test_a_directory_may_be_deep_and_links_stay_links(tmp_path: Path) -> None:
-    dig(tmp_path, 1500)
-    (tmp_path / "link").symlink_to("a")
-    found = source.from_directory(tmp_path)
+@pytest.fixture
+def pit(tmp_path: Path) -> Iterator[Path]:
+    """A folder that is removed by us: pytest recurses over what tests leave."""
+    (tmp_path / "pit").mkdir()
+    yield tmp_path / "pit"
+    remove(tmp_path / "pit")
+
+
+def test_a_directory_may_be_deep_and_links_stay_links(pit: Path) -> None:
+    dig(pit, 1500)
+    (pit / "link").symlink_to("a")
+    found = source.from_directory(pit)
     assert [(name[-5:], mode, len(content)) for name, mode, content in found] == [
         ("link", "120000", 1),
         ("/x.py", "100644", 65_536),
     ]
-    assert language(tmp_path).value == "Python"
-    dig(tmp_path, 30, "b" * 200)
+    assert language(pit).value == "Python"
+    dig(pit, 30, "b" * 200)
     with pytest.raises(TaskError, match=r"b{80}: File name too long"):
-        source.from_directory(tmp_path)
+        source.from_directory(pit)
 
 
 def test_no_directory_says_where_it_looked(tmp_path: Path) -> None:
