@@ -9,13 +9,21 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.evolve import library
-from tests.evolve.test_ledger import ledger
+from tests.evolve.test_ledger import ledger, verdicts
+from valve_plugin import plugins
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
+from valve_plugin.errors import BudgetError
+from valve_plugin.evolve.loop import evolve as loop
+from valve_plugin.evolve.setup import prepare
+from valve_plugin.evolve.steps import ATTEMPTS, Steps
+from valve_plugin.gate import judge, panel, plan
+from valve_plugin.tasks.load import load
 
 
 def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_path):
@@ -27,11 +35,12 @@ def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_
     assert "where the next task is mixed, 3 more for each before it that is not" in refused.stderr
     assert not (tmp_path / "bank").exists(), "a refused budget leaves no bank"
     total, stops = 0, 0
-    for _ in range(20):
-        done = json.loads(evolve(tmp_path / "bank", "--max-rollouts", enough[1], "--workers", "3", "--json").stdout)
+    for turn in range(20):
+        given = ("--max-rollouts", enough[1], "--workers", "3", "--json")
+        done = json.loads(evolve(tmp_path / "bank", *given, TOY_STARTED=str(tmp_path / f"started{turn}")).stdout)
         ran = sum(s["number"] for role, s in done["spent"]["run"].items() if role != "extractor")
         total, stops = total + ran, stops + bool(done["stopped"])
-        assert ran <= int(enough[1])
+        assert ran <= (tmp_path / f"started{turn}").read_text().count("\n") <= int(enough[1])
         if done["stopped"]:
             assert f"the budget of {enough[1]} rollouts is used up ({ran} rollouts started)" == done["stopped"]
         assert ledger(whole).startswith(ledger(tmp_path / "bank"))
@@ -41,6 +50,65 @@ def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_
     assert ledger(tmp_path / "bank") == ledger(whole)
     assert verify(tmp_path / "bank") == []
     assert sum(s["number"] for s in done["spent"]["bank"].values()) == total, "nothing ran twice"
+
+
+def inside(settings, bank_dir, proposal, *, observe, confirm=False):
+    """What `valve panel run` does, in this process: a range of limits in seconds."""
+    store, hook = BankStore.open(bank_dir), plugins.load(settings.plugins).hook
+    members = plan.panel_tasks(plan.fixed_panel(store), load(Path(settings.tasks)).tasks)
+    about = (settings, store, members)
+    planned = plan.gate_plan(*about, proposal, hook.valve_retrieve) if proposal else None
+    planned = planned or plan.baseline_plan(*about, hook.valve_retrieve)
+    planned = plan.continued(planned, settings.rollouts) if confirm else planned
+    for line in panel.run(hook.valve_attempt, store.local, settings, planned):
+        if isinstance(line, panel.Told):
+            observe(line.event, line.data)
+        else:
+            yield line
+
+
+@pytest.fixture
+def goes_on(calc, toy, tmp_path, monkeypatch):
+    """Go on with a bank as far as limits allow, unless preflight would refuse them; return how many tries started."""
+    monkeypatch.syspath_prepend(str(toy))
+    monkeypatch.setattr(judge, "stream", inside)
+    started = tmp_path / "started"
+    for name, value in {"USD": "0.1", "SECONDS": "0.004", "STARTED": str(started)}.items():
+        monkeypatch.setenv(f"TOY_{name}", value)
+
+    def run(bank, **limits):
+        started.write_text("")
+        store = BankStore.open(bank) if bank.exists() else BankStore.create(bank, "acme/core")
+        given = {
+            "plugins": ["valve", "toy"], "model": "toy", "unsafe_local": True, "tasks": str(calc), "panel_size": 2,
+            "rollouts": 1, "embedding": "hashing", "rho": "0.4", "confirm": True, "workers": 2, "seed": 5,
+        }  # fmt: skip
+        settings = store.settings({**given, **limits})
+        stream = prepare(store, settings, load(calc))[:4]
+        stopped = ""
+        try:
+            loop(Steps(plugins.load(settings.plugins), store, settings), stream)
+        except BudgetError as e:
+            stopped = str(e)
+        return len(started.read_text().splitlines()), stopped
+
+    return run
+
+
+@pytest.mark.parametrize(("limit", "ahead"), [("max_rollouts", 0), ("budget_usd", 2)])
+def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, limit, ahead):
+    """Attempts, baseline, candidate and confirmation draw on one budget, wherever it ends."""
+    needed, stopped = goes_on(tmp_path / "whole")
+    judged = verdicts(BankStore.open(tmp_path / "whole"))
+    assert any(v.confirming for v in judged), "one is repeated; choose another seed if none is"
+    assert not stopped
+    for n in range(1, needed + 1):
+        bank = tmp_path / f"bank{n}"
+        started, stopped = goes_on(bank, run_ahead=ahead, **{limit: n if limit == "max_rollouts" else n * 0.1})
+        assert started <= n + ATTEMPTS * (limit == "budget_usd" and n < ATTEMPTS), "nothing priced the first attempts"
+        assert ("is used up" in stopped or "too little is left" in stopped) if stopped else started
+        goes_on(bank)
+        assert ledger(bank) == ledger(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("option", ["--budget-usd", "--max-rollouts", "--max-hours"])

@@ -2,8 +2,9 @@
 
 Its outcomes depend on task, ordinal and context alone; how long each takes is random. `$TOY_DOWN` may name a file:
 while it exists, the rollouts it lists are errored, by a fault of kind `$TOY_FAULT` if that is set. `$TOY_LOST` is the
-share of tries that are lost at random, `$TOY_USD` what a rollout costs. With `$TOY_ASKS`, extraction is left to the
-built-in step. `$TOY_CLOCK` may name a file: the wall clock is off by the seconds it holds, whenever it is read.
+share of tries that are lost at random, `$TOY_USD` what a rollout costs, `$TOY_STARTED` a file that each try adds a line
+to. With `$TOY_ASKS`, extraction is left to the built-in step. `$TOY_CLOCK` may name a file: the wall clock is off by
+the seconds it holds, whenever it is read.
 """
 
 import os
@@ -33,6 +34,9 @@ def words(key, number):
 
 @hookimpl
 def valve_attempt(settings, task, context, ordinal, source):
+    if "TOY_STARTED" in os.environ:
+        with Path(os.environ["TOY_STARTED"]).open("a") as file:
+            file.write(f"{source} {task.instance_id} {ordinal}\n")
     time.sleep(random.random() * float(os.environ.get("TOY_SECONDS", "0.02")))
     down = Path(os.environ.get("TOY_DOWN", "/nonexistent"))
     if (

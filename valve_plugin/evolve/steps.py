@@ -22,9 +22,9 @@ from valve_plugin.evolve.group import mixed, note, trajectory
 from valve_plugin.extract import cost
 from valve_plugin.extract.digest import digest
 from valve_plugin.extract.duplicates import split
-from valve_plugin.gate.guard import Guard, finished, limits_of
+from valve_plugin.gate.guard import Guard, finished, limited, limits_of
 from valve_plugin.gate.plan import Cell, fixed_panel, panel_settings
-from valve_plugin.gate.rollout import durable, telemetry
+from valve_plugin.gate.rollout import SPENDING, durable, telemetry
 from valve_plugin.records import Attempt, Context, Proposal, Task, Verdict
 from valve_plugin.rollouts.executors import LocalExecutor
 from valve_plugin.rollouts.waits import heard
@@ -161,14 +161,13 @@ class Steps:
         Raises:
             BudgetError: a limit is reached; what ran is kept, and the same query goes on with the next run.
         """
-        left = self.guard.left()
-        settings = replace(
-            self.settings, budget_usd=left.usd or None, max_rollouts=left.rollouts or None, max_hours=left.hours or None
-        )
         try:
-            with self._charged():
+            with self._unused(), self.guard.lend(partial(self.store.local.told, SPENDING)) as left:
                 answer: Verdict | None = self.hook.valve_validate(
-                    settings=settings, bank_dir=self.store.dir, proposal=proposal, observe=self._observe
+                    settings=limited(self.settings, left),
+                    bank_dir=self.store.dir,
+                    proposal=proposal,
+                    observe=self._observe,
                 )
         except BudgetError as e:  # it names what was left for the gate, and nobody asked for that
             raise self.guard.used_up() from e
@@ -215,16 +214,15 @@ class Steps:
             )
 
     @contextmanager
-    def _charged(self) -> Iterator[None]:
-        """Charge the budget with what the panel run spends, a process of its own, also ahead of its verdict."""
+    def _unused(self) -> Iterator[None]:
+        """Tell about rollouts of the panel run, a process of its own, that ended when its verdict was certain."""
         told = self.store.local.told
         before, self._observed = sum(1 for _ in told("rollouts")), set[tuple[str, int]]()
         try:
             yield
         finally:
             noted = islice(told("rollouts"), before, None)
-            for record in (r for r in noted if r["source"] == "panel"):  # what ran ahead is charged already
-                self.guard.spend(record["cost_usd"], 1)
+            for record in (r for r in noted if r["source"] == "panel"):
                 if (record["task_id"], record["ordinal"]) not in self._observed:
                     self._tell("rollout_unused", **record)
 

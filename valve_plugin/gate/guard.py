@@ -7,7 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from valve_plugin.config import Settings
 from valve_plugin.errors import BudgetError, InfrastructureError
@@ -21,6 +25,8 @@ from valve_plugin.theory.budget import Limits, Spent
 
 T = TypeVar("T")
 Observe = Callable[[str, Mapping[str, Any]], None]
+Spend = Callable[[float, int], None]
+"""Told USD and rollouts."""
 
 PAUSES = (1.0, 5.0, 20.0, 60.0, 60.0, 60.0)
 """Seconds before each further try of a rollout whose host or provider failed, half of them drawn by lot."""
@@ -48,6 +54,8 @@ class Guard:
         *,
         lost_in_a_row: int = IN_A_ROW,
         observe: Observe = lambda name, data: None,
+        usd_each: float = 0.0,
+        spending: Spend = lambda usd, rollouts: None,
     ) -> None:
         """Take the step and its limits.
 
@@ -57,6 +65,8 @@ class Guard:
             clock: seconds.
             lost_in_a_row: rollouts that the host may fail one after the other.
             observe: told, by any thread, about waiting (one wait at a time, however many workers wait) and paused.
+            usd_each: what a rollout is expected to cost, until one has ended here; 0: unknown.
+            spending: told, by any thread, of each rollout as it starts and of its cost as it ends; only under limits.
         """
         self._attempt = attempt
         self._limits, self._clock, self._started = limits or Limits(), clock, clock()
@@ -67,6 +77,9 @@ class Guard:
         self._lost_in_a_row = lost_in_a_row
         self._why = ""
         self._observe, self._told_until = observe, 0.0
+        self._usd_each = usd_each
+        self._spending: Spend = spending if any(self._limits) else lambda usd, rollouts: None
+        self._lent = False
 
     def __call__(self, *, settings: Settings, task: Task, context: Context, ordinal: int, source: Source) -> Attempt:
         """Run one rollout, again where the infrastructure ended it; see `hookspecs.Steps.valve_attempt`.
@@ -93,10 +106,13 @@ class Guard:
     def _once(self, **about: Any) -> Attempt:
         self.check()
         with self._lock:
+            if self._lent:
+                raise BudgetError("what is left of the budget is the gate's until its rollouts have ended")
             self._require(self._running)
             self._running += 1
         usd = 0.0
         try:
+            self._spending(0.0, 1)
             with heard(self.waits):
                 done = self._attempt(**about)
             usd = done.cost_usd
@@ -104,6 +120,7 @@ class Guard:
             with self._lock:
                 self._running -= 1
                 self._spent = self._spent.plus(usd, 1)
+            self._spending(usd, 0)
         with self._lock:
             if done.outcome != "errored":
                 self._failed = 0
@@ -157,8 +174,30 @@ class Guard:
             BudgetError: nothing is.
         """
         with self._lock:
-            self._require(0)
-            return budget.left(self._limits, self._total())
+            self._require(self._running)
+            total = self._total()
+            return budget.left(self._limits, total.plus(self._running * self._each(total), self._running))
+
+    @contextmanager
+    def lend(self, told: Callable[[], Iterable[Mapping[str, Any]]]) -> Iterator[Limits]:
+        """Lend what is left to panel runs, processes of their own, and charge what they told of by the end.
+
+        Meanwhile no rollout starts here that would use up what was lent.
+
+        Args:
+            told: all that such runs have noted of their `spending`, oldest first.
+
+        Raises:
+            BudgetError: nothing is left.
+        """
+        left, before = self.left(), sum(1 for _ in told())
+        self._lent = bool(left.usd or left.rollouts)
+        try:
+            yield left
+        finally:
+            for noted in islice(told(), before, None):
+                self.spend(noted["cost_usd"], noted["rollouts"])
+            self._lent = False
 
     def used_up(self) -> BudgetError:
         """Return the error of a run whose part, a process of its own, got no further with what was left for it."""
@@ -175,10 +214,13 @@ class Guard:
 
     def _require(self, running: int) -> None:
         total = self._total()
-        each = total.usd / total.rollouts if total.rollouts else 0.0
+        each = self._each(total)
         if reached := budget.reached(self._limits, total, running, each):
             used = budget.started(total, running, each if self._limits.usd else 0.0)
             raise BudgetError(f"the budget of {reached} is used up ({used})")
+
+    def _each(self, total: Spent) -> float:
+        return total.usd / total.rollouts if total.rollouts else self._usd_each
 
 
 def _sleep(seconds: float) -> None:
@@ -194,6 +236,12 @@ def _key(attempt: Attempt) -> tuple[str, str, int]:
 def limits_of(settings: Settings) -> Limits:
     """Return the limits that settings set."""
     return Limits(settings.budget_usd or 0.0, settings.max_rollouts or 0, settings.max_hours or 0.0)
+
+
+def limited(settings: Settings, limits: Limits) -> Settings:
+    """Return settings with these limits."""
+    usd, rollouts, hours = limits
+    return replace(settings, budget_usd=usd or None, max_rollouts=rollouts or None, max_hours=hours or None)
 
 
 def finished(jobs: Iterable[Future[T]]) -> Iterator[tuple[Future[T], T]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from msgspec import UNSET
@@ -14,8 +15,8 @@ from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest
 from valve_plugin.config import Settings
-from valve_plugin.errors import BankError, HorizonError, InfrastructureError, RecordError
-from valve_plugin.gate.guard import Observe
+from valve_plugin.errors import BankError, BudgetError, HorizonError, InfrastructureError, RecordError
+from valve_plugin.gate.guard import Guard, Observe, limited, limits_of
 from valve_plugin.gate.panel import Line
 from valve_plugin.gate.plan import (
     Cell,
@@ -29,6 +30,7 @@ from valve_plugin.gate.plan import (
     panel_tasks,
     require_pairing,
 )
+from valve_plugin.gate.rollout import SPENDING
 from valve_plugin.gate.stream import stream
 from valve_plugin.gate.took import took
 from valve_plugin.records import Conditions, Decision, Outcome, PanelOutcome, PanelResult, Proposal, Task, Verdict
@@ -89,6 +91,7 @@ class _Gate:
         self.tasks: list[Task] = panel_tasks(self.panel, load(Path(settings.tasks)).tasks)
         self.manager = plugins.load(settings.plugins)
         self.retrieve = self.manager.hook.valve_retrieve
+        self.guard = Guard(self.manager.hook.valve_attempt, limits_of(self.settings))
 
     def judge(self, proposal: Proposal) -> Verdict:
         if proposal.items:
@@ -183,7 +186,7 @@ class _Gate:
     def _complete(self, plan: Plan, what: str) -> PanelResult:
         """Measure the current bank by every rollout of the plan."""
         found: dict[tuple[str, int], PanelOutcome] = {}
-        with closing(stream(self.settings, self.store.dir, None, observe=self.observe)) as lines:
+        with self._lines(None) as lines:
             for line in lines:
                 self._seen(line, plan, found)
         outcomes = _prefix(plan, found)
@@ -211,9 +214,7 @@ class _Gate:
         cost = 0.0
         decision, length = gate.stage(current, plan.reused, needed, guard)
         if length is None or not self.settings.early_stop:
-            with closing(
-                stream(self.settings, self.store.dir, proposal, observe=self.observe, confirm=confirm)
-            ) as lines:
+            with self._lines(proposal, confirm=confirm) as lines:
                 for line in lines:
                     self._seen(line, plan, found)
                     cost += line.telemetry.get("cost_usd", 0.0)
@@ -228,6 +229,19 @@ class _Gate:
                 f"the panel run ended after {len(found)} of {plural(len(plan.cells), 'rollout')}; the next one goes on"
             )
         return decision, outcomes if length is None else outcomes[: max(0, length - len(plan.reused))]
+
+    @contextmanager
+    def _lines(self, proposal: Proposal | None, *, confirm: bool = False) -> Iterator[Iterator[Line]]:
+        """Run the panel with what the runs before it have left of the budget."""
+        try:
+            with self.guard.lend(partial(self.store.local.told, SPENDING)) as left:
+                settings = limited(self.settings, left)
+                with closing(
+                    stream(settings, self.store.dir, proposal, observe=self.observe, confirm=confirm)
+                ) as lines:
+                    yield lines
+        except BudgetError as e:  # it names what was left for this one run, and nobody asked for that
+            raise self.guard.used_up() from e
 
     def _seen(self, line: Line, plan: Plan, found: dict[tuple[str, int], PanelOutcome]) -> None:
         o = line.outcome

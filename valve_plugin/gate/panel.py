@@ -21,9 +21,10 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import BudgetError
 from valve_plugin.gate.guard import Guard, limits_of
 from valve_plugin.gate.plan import Cell, Plan
-from valve_plugin.gate.rollout import RunAttempt, durable, outcome, telemetry
+from valve_plugin.gate.rollout import SPENDING, RunAttempt, durable, outcome, telemetry
 from valve_plugin.records import Attempt, PanelOutcome
 from valve_plugin.rollouts.executors import LocalExecutor
+from valve_plugin.theory.budget import each
 
 
 class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,7 +69,13 @@ def run(attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan) 
         BudgetError: a limit of the settings is reached; the rollouts that still ran are awaited and yielded first.
     """
     heard: SimpleQueue[Told | Future[Attempt]] = SimpleQueue()
-    guard = Guard(attempt, limits_of(settings), observe=lambda name, data: heard.put(Told(name, dict(data))))
+    guard = Guard(
+        attempt,
+        limits_of(settings),
+        observe=lambda name, data: heard.put(Told(name, dict(data))),
+        usd_each=_usd_each(local, settings),
+        spending=lambda usd, rollouts: local.telemetry(SPENDING, {"cost_usd": usd, "rollouts": rollouts}),
+    )
     with LocalExecutor(settings.workers) as executor:
         jobs = [executor.submit(partial(durable, guard, local, settings, cell, "panel")) for cell in plan.cells]
         cells = dict(zip(jobs, plan.cells, strict=True))
@@ -91,6 +98,16 @@ def run(attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan) 
             yield line
         if stopped:
             raise stopped
+
+
+def _usd_each(local: LocalStore, settings: Settings) -> float:
+    """What a rollout is expected to cost before one has ended: else all workers start one on the last cent."""
+    if not settings.budget_usd:
+        return 0.0
+    return (
+        each(r for r in local.told("rollouts") if r.get("model", "") in ("", settings.model or r.get("model"))).usd
+        or 0.0
+    )
 
 
 def stop_with(parent: int) -> None:

@@ -15,6 +15,8 @@ from valve_plugin.rollouts.attempt import rollout_key
 
 CUT = "cut"
 """The telemetry of rollouts that began and were ended before they were done."""
+SPENDING = "spending"
+"""The telemetry of what panel runs under limits start and pay, for the budget of who asked for them."""
 
 
 class RunAttempt(Protocol):
