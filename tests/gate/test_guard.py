@@ -104,6 +104,19 @@ def test_what_waits_in_the_attempt_is_heard_and_the_open_circuit_told():
     assert heard == [("waiting", None), ("paused", "why")]
     tell(Wait(said="x", tried=1, at_most=2, seconds=0.0))
     assert len(heard) == 2, "outside nobody listens"
+    guard.waits(Wait(said="x", tried=2, at_most=2, seconds=0.0))
+    assert len(heard) == 2, "no wait follows a pause, whichever worker it is of"
+
+
+def test_what_is_lent_is_charged_and_nothing_starts_meanwhile():
+    noted = [{"cost_usd": 9.0, "rollouts": 9}]
+    guard = Guard(lambda **_: None, Limits(usd=5.0, rollouts=10))
+    with guard.lend(lambda: noted) as left:
+        assert left == Limits(usd=5.0, rollouts=10)
+        with pytest.raises(BudgetError, match="the gate's"):
+            ask(guard, "resolved")
+        noted += [{"cost_usd": 0.0, "rollouts": 1}, {"cost_usd": 2.0, "rollouts": 0}]
+    assert guard.left() == Limits(usd=3.0, rollouts=9)
 
 
 def test_a_rollout_that_is_lost_is_run_again(monkeypatch):

@@ -133,10 +133,10 @@ class Guard:
         return done
 
     def waits(self, wait: Wait) -> None:
-        """Tell about a wait, unless another one that was told of goes on."""
+        """Tell about a wait, unless another one that was told of goes on, or the run pauses: nothing follows that."""
         with self._lock:
             now = self._clock()
-            if now < self._told_until:
+            if self._why or now < self._told_until:
                 return
             self._told_until = now + wait.seconds
         self._observe(
@@ -174,9 +174,13 @@ class Guard:
             BudgetError: nothing is.
         """
         with self._lock:
-            self._require(self._running)
-            total = self._total()
-            return budget.left(self._limits, total.plus(self._running * self._each(total), self._running))
+            return self._left()
+
+    def _left(self) -> Limits:
+        """What neither was spent nor runs, under the lock."""
+        self._require(self._running)
+        total = self._total()
+        return budget.left(self._limits, total.plus(self._running * self._each(total), self._running))
 
     @contextmanager
     def lend(self, told: Callable[[], Iterable[Mapping[str, Any]]]) -> Iterator[Limits]:
@@ -190,8 +194,10 @@ class Guard:
         Raises:
             BudgetError: nothing is left.
         """
-        left, before = self.left(), sum(1 for _ in told())
-        self._lent = bool(left.usd or left.rollouts)
+        before = sum(1 for _ in told())
+        with self._lock:
+            left = self._left()
+            self._lent = bool(left.usd or left.rollouts)
         try:
             yield left
         finally:
