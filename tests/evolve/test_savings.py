@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,18 @@ def test_whole_panels_give_the_same_ledger_and_save_nothing(evolve, whole, tmp_p
     gates = json.loads(done.stdout)["gate_rollouts"]
     every = sum(v.n_tasks * v.rollouts for v in verdicts(BankStore.open(whole)))
     assert gates == {"ran": every, "saved": 0, "saved_usd": 0.0, "cut_short": 0}
+
+
+def test_evolve_tells_each_gate_and_the_sum(evolve, whole, tmp_path):
+    bank = shutil.copytree(whole, tmp_path / "bank")
+    told = json.loads(evolve(bank, "--json", TOY_USD="0.5").stdout)
+    each = {p["proposal_id"]: p["gate_rollouts"] for p in told["proposals"] if p["gate_rollouts"]}
+    known = saved(BankStore.open(bank).entries(), BankStore.open(bank).local.told("gates"))
+    assert each == {id_: gate.facts() for id_, gate in known.items()}
+    assert any(gate["saved"] for gate in each.values())
+    for name, value in told["gate_rollouts"].items():
+        assert value == sum(gate[name] for gate in each.values())
+    assert all(p["gate_rollouts"] is None for p in told["proposals"] if p["outcome"] in ("empty", "pending"))
 
 
 def test_each_gate_says_what_it_saved(whole):

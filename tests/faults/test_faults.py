@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import queue
+import socket
+import threading
 import time
 from email.utils import formatdate
 from types import SimpleNamespace
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from valve_plugin.rollouts.faults import LONGEST_PAUSE, advice, fault, key_variable, pause, retry_after
-from valve_plugin.rollouts.patience import Patient, patiently
+from valve_plugin.rollouts.faults import LONGEST_PAUSE, Fault, advice, fault, key_variable, pause, retry_after
+from valve_plugin.rollouts.patience import Patient, fault_of, patiently
 
 
 @given(st.integers(1, 10_000), st.floats(0, 60), st.none() | st.floats(0, 1e6), st.floats(0, 1, exclude_max=True))
@@ -74,6 +78,42 @@ def test_kinds(names, status, message, kind, lasting):
     found = fault(names, message, status)
     assert found
     assert (found.kind, found.lasting) == (kind, lasting)
+
+
+@pytest.mark.parametrize(
+    ("behind", "kind"),
+    [
+        ((), "connection"),
+        (("OpenAIError", "APIConnectionError", "ConnectError", "ConnectionRefusedError"), "connection"),
+        (("OpenAIError", "APIConnectionError", "RemoteProtocolError"), "server"),
+        (("ReadError", "ConnectionResetError"), "server"),
+    ],
+)
+def test_a_connection_that_stood_is_no_missing_server(behind, kind):
+    assert fault(["InternalServerError"], "Connection error.", 500, behind=behind).kind == kind
+    assert fault(["RuntimeError"], "oops", behind=behind) is None, "what is no provider's error does not become one"
+
+
+def test_a_body_that_ends_early_is_a_fault_of_a_server_that_answers():
+    def cut():
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            ports.put(server.getsockname()[1])
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{")
+
+    ports = queue.SimpleQueue()
+    threading.Thread(target=cut, daemon=True).start()
+    with pytest.raises(httpx.HTTPError) as raised:
+        httpx.get(f"http://127.0.0.1:{ports.get(timeout=60)}")
+    wrapped = APIConnectionError()
+    wrapped.__cause__ = raised.value  # as openai's client and litellm do
+    assert fault_of(wrapped) == Fault("server")
+
+
+class APIConnectionError(Exception):
+    pass
 
 
 def test_what_is_no_fault_of_a_provider():

@@ -21,6 +21,7 @@ from valve_plugin.cli import app
 from valve_plugin.cli.history import words
 from valve_plugin.codec import canonical, plain
 from valve_plugin.errors import ValveError
+from valve_plugin.evolve.savings import Saved
 from valve_plugin.records import Attempt
 from valve_plugin.report.captions import rolling
 from valve_plugin.report.compare import compared
@@ -193,6 +194,10 @@ def test_a_repeated_gate_shows_both_gains(tmp_path: Path, data_dir: Path) -> Non
     fresh[passed] = msgspec.structs.replace(fresh[passed], outcome="unresolved")
     verdict = msgspec.structs.replace(judged.verdict, confirming=tuple(fresh))
     entries[line] = msgspec.structs.replace(judged, verdict=verdict)
+    known = {e.verdict.proposal_id: Saved(1, 6, 2.5) for e in entries if isinstance(e, Judged)}
+    assert [(g.saved, g.saved_usd) for g in gates(entries, (), known, {})] == [(0, 0.0), (5, 2.5)], (
+        "a whole panel, and one rollout of six"
+    )
     first, other = gates(entries, (), {}, {})
     assert (first.first, first.low, first.ran, first.again, first.total) == (2 / 6, 1 / 6, 12, 6, 12)
     assert (other.first, other.again) == (None, 0)

@@ -187,7 +187,6 @@ def facts(store: BankStore) -> dict[str, Any]:
     from valve_plugin.evolve.summary import rows, scores
 
     gates = saved(store.entries(), store.local.told("gates"))
-    every = total(list(gates.values()))
     return {
         "bank": str(store.dir),
         "repo": store.bank.repo,
@@ -196,7 +195,7 @@ def facts(store: BankStore) -> dict[str, Any]:
         "skills": len(store.bank.skills),
         "queries": store.queries_used(),
         "gated": store.epoch() is not None,
-        "gate_rollouts": {"ran": every.ran, "saved": every.rollouts, "saved_usd": every.usd, "cut_short": every.cut},
+        "gate_rollouts": total(list(gates.values())).facts(),
         "panel_scores": [score._asdict() for score in scores(store.entries())],
         "proposals": [
             {
@@ -209,6 +208,7 @@ def facts(store: BankStore) -> dict[str, Any]:
                 "outcome": row.outcome,
                 "reason": row.proposal.reason,
                 "version": row.version,
+                "gate_rollouts": gates[row.proposal.id].facts() if row.proposal.id in gates else None,
             }
             for row in rows(store.entries())
         ],

@@ -89,6 +89,9 @@ def report(
         from valve_plugin.report.said import said
 
         told = {"runs": runs, "said": [said(run) for run in runs]}
+        told["saved"] = [
+            {"rollouts": sum(g.saved for g in run.gates), "usd": sum(g.saved_usd for g in run.gates)} for run in runs
+        ]
         output.emit_json(told | ({"versus": versus_card(*runs)._asdict()} if compare else {}))
 
 

@@ -42,6 +42,10 @@ class Saved(NamedTuple):
         """Rollouts that were not run."""
         return self.of - self.ran
 
+    def facts(self) -> dict[str, Any]:
+        """Return the same as plain data."""
+        return {"ran": self.ran, "saved": self.rollouts, "saved_usd": self.usd, "cut_short": self.cut}
+
     def __str__(self) -> str:
         money = f", about ${self.usd:.2f}" if self.usd >= 0.005 else ""
         cut = f", {self.cut} of them cut short" if self.cut else ""

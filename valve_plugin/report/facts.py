@@ -49,9 +49,9 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
     kept = Kept(attempts)
     found = measured(entries)
     certificate = from_ledger(found)
-    ran = {proposal: gate.ran for proposal, gate in saved(entries, store.local.told("gates")).items()}
+    savings = saved(entries, store.local.told("gates"))
     ran_on = beyond(attempts, entries)
-    verdicts = gates(entries, certificate.moves, ran, {id_: len(more) for id_, more in ran_on.items()})
+    verdicts = gates(entries, certificate.moves, savings, {id_: len(more) for id_, more in ran_on.items()})
     points, whole = stream(entries, attempts, kept)
     faults = verify.verify(store.dir)
     by_line = {int(place[1]): f.message for f in faults if (place := _PLACE.match(f.place))}

@@ -96,8 +96,9 @@ class Gated(NamedTuple):
 def gated(run: Run) -> Gated:
     """Return the sums of the gates' rollouts, and what became of the rest."""
     ran, of, kept, beyond = (sum(getattr(g, name) for g in run.gates) for name in ("ran", "total", "kept", "beyond"))
-    saved = of - ran - kept - beyond
-    said = f"{saved} ({saved / of:.0%}) not needed: the verdict was certain" if of and saved else ""
+    saved, usd = sum(g.saved for g in run.gates), sum(g.saved_usd for g in run.gates)
+    money = f", about ${usd:,.2f}" if usd >= 0.005 else ""
+    said = f"{saved} ({saved / of:.0%}{money}) not needed: the verdict was certain" if of and saved else ""
     more = f"{beyond} more ran on when the verdict was certain" if beyond else ""
     return Gated(ran, of, "; ".join(filter(None, [f"{kept} kept from before" if kept else "", said, more])))
 

@@ -106,8 +106,7 @@ class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Panel gain at the last measurement, in rate units; below `high` where rollouts were not run or got lost."""
     high: float
     first: float | None = None
-    """Panel gain of the first measurement, where an apparent accept was repeated on fresh rollouts; `low` and `high`
-    are then the repeat's."""
+    """Panel gain of the first measurement, where an accept was repeated; `low` and `high` are then the repeat's."""
     margin: float
     """The least gain that is accepted: needed passes over N * r."""
     reference: int
@@ -115,11 +114,13 @@ class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     floor: float | None
     """Accepts: the certified floor of the population gain; None for the others."""
     vacuous: bool
-    """The certificate says nothing."""
     ran: int
     """Rollouts the verdict rests on."""
     beyond: int = 0
     """Rollouts that ran on when the verdict was certain, as far as this machine knows: they change nothing."""
+    saved: int = 0
+    saved_usd: float = 0.0
+    """What was not run, at the mean cost of what was; 0 where no cost is known."""
     again: int = 0
     """How many of them repeated the measurement."""
     total: int
@@ -232,7 +233,6 @@ class Total(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     rollouts: int
     calls: int
-    """Of the extractor."""
     usd: float
     hours: float
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from valve_plugin.bank.entries import AttemptNote, Baseline, Entry, Judged, Remeasured, Taken
 from valve_plugin.bank.entries import Proposed as ProposedEntry
+from valve_plugin.evolve.savings import Saved
 from valve_plugin.records import Attempt, PanelOutcome, Proposal, Verdict
 from valve_plugin.report.certify import Move
 from valve_plugin.report.run import Cell, Column, Gate, Rollout, Score
@@ -39,12 +40,12 @@ def came_in(entry: Entry) -> str:
 
 
 def gates(
-    entries: Iterable[Entry], moves: Sequence[Move], ran: Mapping[str, int], kept: Mapping[str, int]
+    entries: Iterable[Entry], moves: Sequence[Move], savings: Mapping[str, Saved], kept: Mapping[str, int]
 ) -> tuple[Gate, ...]:
     """Return every verdict with its gain, or the interval it lies in.
 
     Args:
-        ran: proposal id -> rollouts its decided gate ran here, those beyond its decisive prefix included.
+        savings: proposal id -> what its decided gate ran here, rollouts beyond its decisive prefix included, and saved.
         kept: proposal id -> of its rollouts kept here, those that the verdict does not name; they count where known.
     """
     certified = {(m.epoch, m.query): m for m in moves}
@@ -59,10 +60,16 @@ def gates(
             v = entry.verdict
             move = certified.get((v.epoch, v.query)) if v.decision == "accept" else None
             gate = _gate(len(found) + 1, number, v, proposals.get(v.proposal_id), move, version)
-            more = kept.get(v.proposal_id, max(0, ran.get(v.proposal_id, 0) - v.ran))
-            beyond = 0 if v.decision == "indecisive" else min(more, gate.total - gate.kept - gate.ran)
-            found.append(replace(gate, beyond=beyond))
+            found.append(gate if v.decision == "indecisive" else _saving(gate, savings.get(v.proposal_id), kept))
     return tuple(found)
+
+
+def _saving(gate: Gate, known: Saved | None, kept: Mapping[str, int]) -> Gate:
+    """With what ran on when its verdict was certain, and what was saved."""
+    rest = gate.total - gate.kept - gate.ran
+    beyond = min(rest, kept.get(gate.proposal_id, max(0, known.ran - gate.ran) if known else 0))
+    usd = known.usd / known.rollouts * (rest - beyond) if known and known.rollouts else 0.0
+    return replace(gate, beyond=beyond, saved=rest - beyond, saved_usd=usd)
 
 
 def columns(

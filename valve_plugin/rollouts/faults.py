@@ -45,6 +45,8 @@ _BY_NAME: tuple[tuple[str, FaultKind], ...] = (
     ("UnreadableReplyError", "server"),
 )
 _USED_UP = re.compile(r"(?i)insufficient[_ ](?:quota|balance|funds)|exceeded your current quota|credit balance|billing")
+_ANSWERED = frozenset({"RemoteProtocolError", "ReadError", "ServerDisconnectedError", "ClientPayloadError"})
+"""What ends a connection that stood, in the words of httpx and aiohttp: somebody is there, and is not well."""
 _NO_PRICE = "Error calculating cost"
 _ASKED = re.compile(r"""(?i)retry(?:[ _-]?(?:delay|after|in))["']?\s*[:=]?\s*["']?(\d+(?:\.\d+)?)\s*(m?s)\b""")
 
@@ -64,7 +66,7 @@ class Fault(NamedTuple):
 
 def fault(
     names: Sequence[str], message: str, status: int | None = None, headers: Mapping[str, str] | None = None, *,
-    now: float = 0.0,
+    now: float = 0.0, behind: Sequence[str] = (),
 ) -> Fault | None:  # fmt: skip
     """Return what failed at the provider; None for an error that is not a provider's.
 
@@ -74,6 +76,7 @@ def fault(
         status: of the HTTP reply, where there was one.
         headers: of the same reply.
         now: seconds since the epoch, for a Retry-After that is a date.
+        behind: classes of the exceptions that led to it.
     """
     if _NO_PRICE in message:
         return Fault("price")
@@ -82,6 +85,8 @@ def fault(
         return None
     if kind == "server" and "Connection error" in message:  # litellm calls a refused connection a server error
         kind = "connection"
+    if kind == "connection" and _ANSWERED.intersection(behind):
+        kind = "server"
     asked = retry_after(headers or {}, message, now)
     used_up = kind == "rate" and asked is None and _USED_UP.search(message)
     return Fault("quota" if used_up or (asked or 0.0) > LONGEST_ASKED else kind, asked)

@@ -17,6 +17,8 @@ from valve_plugin.rollouts.faults import Fault, fault, pause
 
 T = TypeVar("T")
 
+_DEEPEST = 10
+"""Causes of an error that are looked at."""
 _MINI_TRIES = "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"
 
 
@@ -44,7 +46,18 @@ def fault_of(error: BaseException) -> Fault | None:
         status if isinstance(status, int) else None,
         dict(headers) if headers is not None else None,
         now=time.time(),
+        behind=_behind(error),
     )
+
+
+def _behind(error: BaseException) -> list[str]:
+    """Class names of what led to an error: client libraries call all that befalls a connection a connection error."""
+    names: list[str] = []
+    cause = error.__cause__ or error.__context__
+    while cause is not None and len(names) < _DEEPEST:
+        names.append(type(cause).__name__)
+        cause = cause.__cause__ or cause.__context__
+    return names
 
 
 def _unreadable(error: BaseException) -> bool:
