@@ -13,11 +13,21 @@ from tests.cli.banks import sample
 from tests.report.runs import Maker
 from valve_plugin.cli.history import words
 from valve_plugin.report.bounds import of_gain, sizes
+from valve_plugin.report.captions import of_stream
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.measured_tasks import again, moved, tables
 from valve_plugin.report.page import page
-from valve_plugin.report.paired import conclusion, difference, order, panel_tasks, seed, versus_card
-from valve_plugin.report.run import Run
+from valve_plugin.report.paired import (
+    by_version,
+    conclusion,
+    difference,
+    furthest,
+    order,
+    panel_tasks,
+    seed,
+    versus_card,
+)
+from valve_plugin.report.run import Run, StreamPoint
 from valve_plugin.theory import certificates
 
 
@@ -83,16 +93,67 @@ def test_each_gate_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> None:
     accepted, rejected = (tables(run)[g.line] for g in run.gates)
     assert accepted.heads == ("reference B1", "candidate G1", "difference")
     assert [tuple(r) for r in accepted.rows] == [
-        ("bug-b", ("0 of 3", "2 of 3"), "+2"),
-        ("bug-a", ("3 of 3", "3 of 3"), "0"),
+        ("bug-b", ("0 of 3", "2 of 3"), ("+2",)),
+        ("bug-a", ("3 of 3", "3 of 3"), ("0",)),
     ]
     assert [tuple(r) for r in rejected.rows] == [
-        ("bug-a", ("3 of 3", "0 of 1"), "-3 to -1"),
-        ("bug-b", ("2 of 3", "not run"), "unknown"),
+        ("bug-a", ("3 of 3", "0 of 1"), ("-3 to -1",)),
+        ("bug-b", ("2 of 3", "not run"), ("unknown",)),
     ]
     html = page([run], {})
     assert html.count('aria-label="Tasks of line') == 3
     assert html.count("<summary>Raw line</summary>") == 3
+
+
+def test_a_repeated_gate_gives_both_differences(tmp_path: Path, data_dir: Path) -> None:
+    run = run_facts(sample(tmp_path / "bank"), words)
+    first = next(c for c in run.columns if c.label == "G1")
+    flat = tuple(replace(c, rollouts=()) for c in first.cells)
+    again = replace(first, label="G1 again", cells=flat)
+    place = run.columns.index(first) + 1
+    table = tables(replace(run, columns=(*run.columns[:place], again, *run.columns[place:])))[first.line]
+    assert table.heads == (
+        "reference B1",
+        "candidate G1, first run",
+        "candidate G1, the repeat",
+        "difference, first run",
+        "difference, the repeat",
+    )
+    assert {row.differences for row in table.rows} == {("+2", "unknown"), ("0", "unknown")}
+
+
+def test_same_tasks_are_summed_by_the_version_of_b(tmp_path: Path, data_dir: Path) -> None:
+    run = run_facts(sample(tmp_path / "bank"), words)
+
+    def under(second: int) -> Run:
+        """Twelve tasks that pass 3 of 3 under version 0, then eight under version 2."""
+        stream = [
+            StreamPoint(
+                task_id=str(n),
+                position=n + 1,
+                passed=3 if n < 12 else second,
+                graded=3,
+                version=0 if n < 12 else 2,
+                rollouts=(),
+            )
+            for n in range(20)
+        ]
+        return replace(run, stream=tuple(stream), stream_whole=True)
+
+    a, b = under(3), under(1)
+    assert by_version(a, b) == [
+        "on tasks 1-12, under B's version 0, B passed 36 of 36 and A 36 of 36 attempts",
+        "on tasks 13-20, under B's version 2, B passed 8 of 24 and A 24 of 24 attempts",
+    ]
+    assert furthest(a, b) == by_version(a, b)[1]
+    assert furthest(b, a) == "", "B is ahead"
+    assert by_version(a, replace(b, stream=b.stream[1:])) == [], "other tasks"
+    assert "On tasks 13-20, under B's version 2, B passed 8 of 24 and A 24" in of_stream([a, b])
+    html = page([replace(a, label="A, one"), replace(b, label="B, two")], {})
+    assert "B passed 8 of 24 and A 24 of 24 attempts</li>" in html
+    assert '<select name="run"><option value="">both</option><option>A, one</option><option>B, two</option>' in html
+    assert 'data-run="B, two"' in html
+    assert 'name="run"' not in page([a], {})
 
 
 def test_the_holdout_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> None:
@@ -103,7 +164,7 @@ def test_the_holdout_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> Non
     run = run_facts(maker.store, words)
     table = tables(run)[run.checkpoints[-1].line]
     assert table.heads == ("version 0", f"version {run.version}", "difference")
-    assert table.rows[0].difference == "+3"
+    assert table.rows[0].differences == ("+3",)
     assert moved(run) == "Better on 1 task, worse on 0 tasks, equal on 9 tasks."
     assert "Better on 1 task" in page([run], {})
 

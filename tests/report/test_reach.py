@@ -15,11 +15,11 @@ from valve_plugin.report.bounds import of_gain
 from valve_plugin.report.certify import accepted_move
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.figures import figures
-from valve_plugin.report.overview import duration, overview
+from valve_plugin.report.overview import duration, overview, signed
 from valve_plugin.report.page import page, ticked
-from valve_plugin.report.reach import capped, ceiling, chance, left, repeats, required
+from valve_plugin.report.reach import capped, caveat, ceiling, chance, left, repeats, required, unreached
 from valve_plugin.report.run import Run, Score, StreamPoint
-from valve_plugin.report.said import log_term, next_cost, said, terms
+from valve_plugin.report.said import alike, log_term, next_cost, said, terms
 
 
 @pytest.fixture
@@ -70,10 +70,69 @@ def test_accepts_within_the_spread_are_named(run: Run) -> None:
     wide = (max(passes) - min(passes)) / 24
     small, large = (replace(accept, number=n, low=low, high=low) for n, low in ((1, wide), (2, wide + 1 / 24)))
     told = chance(replace(run, gates=(small, large)))
-    assert f"{100 * wide:.1f} points: gate 1's {100 * wide:+.1f} is within that." in told
-    assert chance(replace(run, gates=(large,))) == ""
-    assert chance(replace(run, columns=run.columns[:-3], gates=(small,))) == "", "nothing was measured twice"
+    assert f"{100 * wide:.1f} points: gate 1's {100 * wide:+.1f} is within that; gate 2's" in told
+    assert told.endswith(f"gate 2's {100 * wide + 100 / 24:+.1f} is above that.")
+    assert "within" not in chance(replace(run, gates=(large,)))
+    assert chance(replace(run, gates=())) == ""
+    assert chance(replace(run, columns=run.columns[:-2], gates=(small,))) == "", "nothing was measured twice"
     assert "gate 1&#39;s" in page([replace(run, gates=(small, large))], {}).partition('id="figures"')[0]
+
+
+def test_a_gain_says_what_repeats_leave_of_it(run: Run) -> None:
+    accepts = [g for g in run.gates if g.decision == "accept"]
+    last, again = accepts[-1], repeats(run.columns)
+    mean = sum(again) / 3
+    told = caveat(run, last)
+    gain = signed((mean - last.reference) / 24)
+    assert told == f"{gain} by the mean of 3 repeats: {mean:.1f} - {last.reference} of 24"
+    unmeasured = replace(run, columns=run.columns[:-3])
+    assert caveat(unmeasured, last) == "measured on the tasks that selected it, so it flatters"
+    assert all(caveat(run, g) == "" for g in run.gates if g.decision != "accept")
+    html = page([run], {})
+    assert html.count(f"({told})") == 1
+    assert html.count(f"more; {told}") == sum(i.proposal_id == last.proposal_id and not i.why for i in run.items)
+
+
+@pytest.mark.parametrize("confirm", [False, True])
+def test_an_accept_that_the_bank_itself_never_reached_says_what_to_do(run: Run, confirm: bool) -> None:
+    again = repeats(run.columns)
+    high = max(again)
+    opened = next(n for n, line in enumerate(run.ledger) if line.type == "epoch_opened")
+    line = run.ledger[opened]
+    line = replace(line, data={**line.data, "conditions": {"confirm": confirm, "guard": 0}})
+    ledger = (*run.ledger[:opened], line, *run.ledger[opened + 1 :])
+    stands = replace(run, scores=(Score(version=run.version, passes=high, rollouts=24),), ledger=ledger)
+    told = unreached(stands)
+    assert told.startswith(f"A next accept needs {high + 1} of 24 passes{' twice' * confirm}; measured again")
+    assert f"({', '.join(map(str, again))}). `valve plan`" in told
+    assert told in said(stands)["overview"]
+    assert told in said(stands)["certificates"]
+    assert (f"needs {high + 1} of 24, twice, as accepts have to repeat, and" in left(stands)[0]) is confirm
+    reached = replace(stands, scores=(Score(version=run.version, passes=high - 1, rollouts=24),))
+    assert unreached(reached) == ""
+    assert unreached(replace(stands, columns=run.columns[:-3])) == "", "never measured again"
+    reject = next(g for g in run.gates if g.decision == "reject")
+    gate = replace(reject, reference=23, margin=1 / 24, total=24)
+    assert ("needed 24 of 24 passes, twice:" in ceiling(replace(stands, gates=(gate,)))) is confirm
+
+
+def test_one_variance_of_two_data_says_so(run: Run) -> None:
+    gain = run.certificate.gain
+    assert gain
+    move = replace(accepted_move(0.2, 8, 100, 1, 0.025, gain.variance), version=1, epoch=1)
+    told = alike(replace(run, certificate=replace(run.certificate, moves=(move,))))
+    assert f"{gain.variance:.4f} stands twice and is estimated twice" in told
+    other = replace(move, variance=gain.variance + 0.01)
+    assert alike(replace(run, certificate=replace(run.certificate, moves=(other,)))) == ""
+
+
+def test_only_the_cap_that_holds_now_is_open(run: Run) -> None:
+    closed = "<details><summary>Other caps"
+    html = page([run], {})
+    assert closed in html
+    assert html.index(left(run)[0][:40]) < html.index(closed) < html.index("Epoch 1: ")
+    opened = replace(next(line for line in run.ledger if line.type == "epoch_opened"), number=10_000)
+    assert "<details open><summary>Other caps" in page([replace(run, ledger=(*run.ledger, opened))], {})
 
 
 @given(k=st.integers(1, 4), horizon=st.integers(2, 200), delta=st.floats(0.001, 0.5), variance=st.floats(0.01, 1))
@@ -147,7 +206,7 @@ def test_the_dip_names_the_bank_in_use(run: Run) -> None:
         for n in range(20)
     ]
     caption = next(f.caption for f in figures([replace(run, stream=tuple(points))]) if f.name == "stream")
-    assert "Dotted: points of fewer than 10 tasks, which count in no fall." in caption
+    assert "The first 10 tasks count in no fall, and a fall can also come from an old task leaving" in caption
     assert "at its deepest 80.0 points at task 20 (bank version 3 in use)" in caption
 
 

@@ -85,14 +85,18 @@ def report(
     if figures:
         _write_figures(figures, drawn)
     if json:
-        from valve_plugin.report.paired import versus_card
+        from valve_plugin.report.paired import by_version, versus_card
+        from valve_plugin.report.reach import caveat
         from valve_plugin.report.said import said
 
-        told = {"runs": runs, "said": [said(run) for run in runs]}
+        told: dict[str, object] = {"runs": runs, "said": [said(run) for run in runs]}
         told["saved"] = [
             {"rollouts": sum(g.saved for g in run.gates), "usd": sum(g.saved_usd for g in run.gates)} for run in runs
         ]
-        output.emit_json(told | ({"versus": versus_card(*runs)._asdict()} if compare else {}))
+        told["caveats"] = [{str(g.number): less for g in run.gates if (less := caveat(run, g))} for run in runs]
+        if compare:
+            told |= {"versus": versus_card(*runs)._asdict(), "by_version": by_version(*runs)}
+        output.emit_json(told)
 
 
 def _stores(banks: list[Path], bank: str, *, compare: bool) -> list[BankStore]:

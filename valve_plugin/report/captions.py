@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from valve_plugin.report.paired import furthest
 from valve_plugin.report.run import APART, Checkpoint, Gate, Run, StreamPoint
 from valve_plugin.report.words import counted
 
@@ -91,7 +92,7 @@ def of_stream(runs: Sequence[Run]) -> str:
 def _few(runs: Sequence[Run]) -> str:
     """Which points are drawn apart."""
     size = max(window(run.stream) for run in runs)
-    return f" Dotted: points of fewer than {counted(size, 'task')}, which count in no fall." * (size > 1)
+    return f" Dotted: points of fewer than {counted(size, 'task')}." * (size > 1)
 
 
 def _drops(runs: Sequence[Run]) -> str:
@@ -105,7 +106,13 @@ def _drops(runs: Sequence[Run]) -> str:
         + (f" at task {place} (bank version {_used(run, place)} in use)" if depth else "")
         for letter, (run, depth, place) in zip(letters, found, strict=True)
     ]
-    return f" The hatched area is the distance to the highest solid point so far, at its deepest {', '.join(each)}."
+    size = max(window(run.stream) for run in runs)
+    behind = furthest(*runs) if len(runs) == 2 else ""
+    return (
+        f" The first {counted(size, 'task')} count in no fall, and a fall can also come from an old task leaving the "
+        "window. The hatched area is the distance to the highest solid point so far, at its deepest "
+        f"{', '.join(each)}.{f' {behind[:1].upper()}{behind[1:]}.' * bool(behind)}"
+    )
 
 
 def _used(run: Run, place: int) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from valve_plugin.report.heat import short
 from valve_plugin.report.overview import signed
-from valve_plugin.report.reach import capped
+from valve_plugin.report.reach import capped, caveat
 from valve_plugin.report.run import Gate, Proposed, Run, StreamPoint
 from valve_plugin.report.words import counted
 
@@ -50,7 +50,7 @@ def fates(run: Run) -> list[Fate]:
         before = [run.items[other] for other in mine if other < place]
         found.append(
             Fate(
-                gates=[] if item.why else [_judgement(g) for g in judged[item.proposal_id]],
+                gates=[] if item.why else [_judgement(g, caveat(run, g)) for g in judged[item.proposal_id]],
                 tries=_tries(before, judged) if len(mine) > 1 else "",
                 others=[other for other in mine if other != place],
             )
@@ -102,7 +102,7 @@ def _empty(proposal: dict[str, object]) -> str:
     return "nothing to learn"
 
 
-def _judgement(gate: Gate) -> Judgement:
+def _judgement(gate: Gate, less: str) -> Judgement:
     last = signed(gate.low) if gate.low == gate.high else f"{signed(gate.low)} to {signed(gate.high)}"
     gain = f"{last} points" if gate.first is None else f"{signed(gate.first)} at first, {last} points when repeated"
     margin = f"{gain}, margin {100 * gate.margin:.1f}"
@@ -116,7 +116,7 @@ def _judgement(gate: Gate) -> Judgement:
     }[gate.decision]
     whole = f"; one verdict for {len(gate.items)} items together" if len(gate.items) > 1 else ""
     low = f"; ceiling: {needed}" if (needed := capped(gate)) else ""
-    return Judgement(gate.number, gate.decision, gate.line, f"{why}{low}{whole}")
+    return Judgement(gate.number, gate.decision, gate.line, f"{why}{f'; {less}' * bool(less)}{low}{whole}")
 
 
 def newest(items: Sequence[Proposed]) -> list[int]:

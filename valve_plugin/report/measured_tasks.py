@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, takewhile
 from typing import NamedTuple
 
-from valve_plugin.report.run import Checkpoint, Column, Gate, Run
+from valve_plugin.report.run import Checkpoint, Column, Run
 from valve_plugin.report.words import counted
 
 
 class TaskRow(NamedTuple):
-    """One task: passes of the rollouts that ran, in each measurement, and the difference."""
+    """One task: passes of the rollouts that ran, in each measurement, and the candidates' differences."""
 
     task: str
     passes: tuple[str, ...]
-    difference: str
+    differences: tuple[str, ...]
 
 
 class TaskTable(NamedTuple):
@@ -39,7 +39,12 @@ def tables(run: Run) -> dict[int, TaskTable]:
         columns = list(group)
         if against := by_label.get(columns[0].against):
             full = r[against.line]
-            heads = (f"reference {against.label}", *(f"candidate {c.label}" for c in columns))
+            twice = (", first run", ", the repeat") if len(columns) > 1 else ("",)
+            heads = (
+                f"reference {against.label}",
+                *(f"candidate {columns[0].label}{which}" for which in twice),
+                *(f"difference{which}" for which in twice),
+            )
             found[line] = _table(heads, [_seen(c, full) for c in (against, *columns)])
         else:
             found[line] = _table((columns[0].label,), [_seen(columns[0], r[line])])
@@ -61,10 +66,9 @@ def again(run: Run) -> list[str]:
     return [_spread(group, version, margin) for version, group in _groups(run.columns)]
 
 
-def within(run: Run) -> tuple[list[Gate], float]:
-    """Return the accepts whose gain is no more than an unchanged bank's measurements differ by, and that spread."""
-    wide = max((_wide(group) for _, group in _groups(run.columns)), default=0.0)
-    return [g for g in run.gates if g.decision == "accept" and g.low <= wide + 1e-9], wide
+def unchanged(run: Run) -> float | None:
+    """Return how far an unchanged bank's measurements lie apart at most, in rate units; None: none has two."""
+    return max((_wide(group) for _, group in _groups(run.columns) if len(group) > 1), default=None)
 
 
 def passed(column: Column) -> int:
@@ -116,7 +120,7 @@ def _holdout(run: Run) -> dict[int, TaskTable]:
         mine = _read(run, c)
         base = _read(run, first) if first and first.rollouts == c.rollouts else {}
         paired = first is not None and c.version and set(mine) == set(base)
-        heads = ("version 0", f"version {c.version}") if paired else (f"version {c.version}",)
+        heads = ("version 0", f"version {c.version}", "difference") if paired else (f"version {c.version}",)
         found[c.line] = _table(heads, [base, mine] if paired else [mine])
     return found
 
@@ -133,14 +137,19 @@ def _seen(column: Column, full: int) -> Seen:
 
 
 def _table(heads: tuple[str, ...], measured: Sequence[Seen]) -> TaskTable:
+    """The first is what the others are compared with; the last one's changes order the rows."""
+    base, others = measured[0], measured[1:]
     rows = [
-        (_change(measured[0].get(task), measured[-1].get(task)) if len(measured) > 1 else (0, 0, ""), task)
+        ([_change(base.get(task), seen.get(task)) for seen in others], task)
         for task in dict.fromkeys(task for seen in measured for task in seen)
     ]
-    rows.sort(key=lambda row: -max(map(abs, row[0][:2])))
-    heads = (*heads, "difference") if len(measured) > 1 else heads
+    rows.sort(key=lambda row: -max(map(abs, row[0][-1][:2])) if row[0] else 0)
     return TaskTable(
-        heads, tuple(TaskRow(task, tuple(_passes(seen.get(task)) for seen in measured), c[2]) for c, task in rows)
+        heads,
+        tuple(
+            TaskRow(task, tuple(_passes(seen.get(task)) for seen in measured), tuple(c[2] for c in changes))
+            for changes, task in rows
+        ),
     )
 
 

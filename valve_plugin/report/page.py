@@ -25,9 +25,9 @@ from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import before, heat, short
 from valve_plugin.report.measured_tasks import again, tables
 from valve_plugin.report.overview import duration, overview, points, signed, simulation
-from valve_plugin.report.paired import versus_card
+from valve_plugin.report.paired import by_version, versus_card
 from valve_plugin.report.provenance import others, ranges
-from valve_plugin.report.reach import capped
+from valve_plugin.report.reach import capped, caveat, left
 from valve_plugin.report.run import APART, Proposed, Run, total
 from valve_plugin.report.said import log_term, said
 from valve_plugin.report.style import inline, narrow
@@ -80,6 +80,7 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
         broken=sum(part["broken"] for part in parts),
         compared=compared(runs) if len(runs) > 1 else [],
         versus=versus_card(*runs) if len(runs) > 1 else None,
+        stretches=by_version(*runs) if len(runs) > 1 else [],
         attempts=_json(attempts),
         version=__version__,
     )  # fmt: skip
@@ -166,6 +167,8 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "latest": max((i.version for i in run.items if i.version is not None), default=None),
         "steps": steps(run),
         "said": said(run),
+        "caveats": {g.line: caveat(run, g) for g in run.gates},
+        "left": bool(left(run)),
         "caps": {cap.epoch: fitting(run, cap) for cap in run.certificate.caps},
         "total": total(run.spent) if run.spent else None,
         "broken": len(run.problems) + sum(bool(line.problem) for line in run.ledger),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from math import fsum
 
 from valve_plugin.report.measured_tasks import resolved
@@ -43,6 +44,35 @@ def difference(a: Run, b: Run) -> str:
         return ""
     one, two = (passed / graded for passed, graded in counts)
     return f"Resolved in the stream: A {one:.0%}, B {two:.0%}; A minus B {100 * (one - two):+.0f} points."
+
+
+def by_version(a: Run, b: Run) -> list[str]:
+    """Return what both passed of the same tasks, for each stretch under one bank version of B; empty: other streams."""
+    return [said for said, _ in _stretches(a, b)]
+
+
+def furthest(a: Run, b: Run) -> str:
+    """Return the stretch under one version of B on which B is furthest behind A; empty: on none."""
+    found = min(_stretches(a, b), key=lambda s: s[1], default=("", 0))
+    return found[0] if found[1] < 0 else ""
+
+
+def _stretches(a: Run, b: Run) -> list[tuple[str, int]]:
+    """Each with B's passes minus A's."""
+    if not (a.stream_whole and b.stream_whole) or set(_stream(a)) != set(_stream(b)):
+        return []
+    same = {p.task_id: p for p in a.stream}
+    found = []
+    for version, group in groupby(b.stream, key=lambda p: p.version):
+        mine = list(group)
+        theirs = [same[p.task_id] for p in mine]
+        first, last = mine[0].position, mine[-1].position
+        where = f"tasks {first}-{last}" if first < last else f"task {first}"
+        (x, of_x), (y, of_y) = ((sum(p.passed for p in s), sum(p.graded for p in s)) for s in (theirs, mine))
+        found.append(
+            (f"on {where}, under B's version {version}, B passed {y} of {of_y} and A {x} of {of_x} attempts", y - x)
+        )
+    return found
 
 
 def order(run: Run, first: Run) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
-from valve_plugin.report.measured_tasks import passed, within
+from valve_plugin.report.measured_tasks import passed, unchanged
 from valve_plugin.report.overview import signed
 from valve_plugin.report.provenance import listed
 from valve_plugin.report.run import Column, Gate, Run
@@ -35,6 +36,7 @@ def ceiling(run: Run) -> str:
     who = f"Gate{'s' * (len(gates) > 1)} {listed(g.number for g in gates)}"
     asked = {required(g) for g in gates}
     what = f"{_of(asked.pop())} passes" if len(asked) == 1 else f"{FULL:.0%} or more of the panel's passes"
+    what += ", twice" * all(g.epoch in _confirming(run) for g in gates)
     return (
         f"{who} rejected where an accept needed {what}: that is the panel's ceiling, and a reject there alone is no "
         "evidence that the items are bad."
@@ -51,8 +53,26 @@ def left(run: Run) -> list[str]:
     said = f"Now {stands} of {of} passes stand, and the margin is {counted(needed, 'pass', 'passes')}"
     if not fit:
         return [f"{said}: no further accept fits on this panel.", *_lucky(stands, repeats(run.columns))]
-    more = f"a next accept needs {stands + needed} of {of}, and at most {counted(fit, 'more accept')} can fit"
-    return [f"{said}: {more}.", *_lucky(stands, repeats(run.columns))]
+    twice = ", twice, as accepts have to repeat" * (_epoch(run) in _confirming(run))
+    more = f"a next accept needs {stands + needed} of {of}{twice}, and at most {counted(fit, 'more accept')} can fit"
+    return [f"{said}: {more}.", *filter(None, [unreached(run)]), *_lucky(stands, repeats(run.columns))]
+
+
+def unreached(run: Run) -> str:
+    """Return that no repeat of the bank reached what a next accept needs, and what to do; else nothing."""
+    again = repeats(run.columns)
+    if not run.panel or not run.scores or not _stands(run) or not again:
+        return ""
+    asked = run.scores[-1].passes + needed_passes(run.panel.rho, run.panel.tasks, run.panel.rollouts)
+    if max(again) >= asked or asked > run.scores[-1].rollouts:
+        return ""
+    told = ", ".join(map(str, again))
+    twice = " twice" * (_epoch(run) in _confirming(run))
+    return (
+        f"A next accept needs {asked} of {run.scores[-1].rollouts} passes{twice}; measured again unchanged the bank "
+        f"never got there ({told}). `valve plan` says how large a panel would tell; a larger one takes a bank of its "
+        "own. `valve evolve --new-epoch` keeps the tasks and measures the reference afresh."
+    )
 
 
 def repeats(columns: Sequence[Column]) -> list[int]:
@@ -67,12 +87,54 @@ def repeats(columns: Sequence[Column]) -> list[int]:
 
 
 def chance(run: Run) -> str:
-    """Return which accepts gained no more than an unchanged bank's measurements differ by; empty: none, or unknown."""
-    gates, wide = within(run)
-    if not gates:
+    """Return which accepts gained no more than an unchanged bank's measurements differ by, and which did."""
+    wide = unchanged(run)
+    accepts = [g for g in run.gates if g.decision == "accept"]
+    if wide is None or not accepts:
         return ""
-    each = ", ".join(f"gate {g.number}'s {signed(g.low)}{' when repeated' * (g.first is not None)}" for g in gates)
-    return f"An unchanged bank's measurements differ by up to {100 * wide:.1f} points: {each} is within that."
+    told = []
+    for word, above in (("within", False), ("above", True)):
+        gates = [g for g in accepts if (g.low > wide + 1e-9) is above]
+        if gates:
+            told.append(f"{', '.join(map(_named, gates))} {'is' if len(gates) == 1 else 'are'} {word} that")
+    return f"An unchanged bank's measurements differ by up to {100 * wide:.1f} points: {'; '.join(told)}."
+
+
+def caveat(run: Run, gate: Gate) -> str:
+    """Return what takes off an accept's gain: the same bank measured again, else how it was selected; empty: no accept.
+
+    An accept is selected by its measurement, so the mean of the repeats, on which nothing was selected, says more.
+    """
+    if gate.decision != "accept":
+        return ""
+    again = _repeats_of(run.columns, gate)
+    if not again:
+        return "measured on the tasks that selected it, so it flatters"
+    mean, of = sum(again) / len(again), required(gate)[1]
+    gain = signed((mean - gate.reference) / of)
+    return f"{gain} by the mean of {counted(len(again), 'repeat')}: {mean:.1f} - {gate.reference} of {of}"
+
+
+def _repeats_of(columns: Sequence[Column], gate: Gate) -> list[int]:
+    """Passes of the measurements of the bank that an accept led to, as long as it was the reference."""
+    places = [n for n, c in enumerate(columns) if c.line == gate.line]
+    later = columns[places[-1] + 1 :] if places else ()
+    mine = takewhile(lambda c: c.kind != "baseline" and c.decision != "accept", later)
+    return [passed(c) for c in mine if c.kind == "measurement"]
+
+
+def _named(gate: Gate) -> str:
+    return f"gate {gate.number}'s {signed(gate.low)}{' when repeated' * (gate.first is not None)}"
+
+
+def _confirming(run: Run) -> set[int]:
+    """Epochs whose accepts have to repeat."""
+    opened = (line.data for line in run.ledger if line.type == "epoch_opened")
+    return {data["epoch"] for data in opened if data.get("conditions", {}).get("confirm")}
+
+
+def _epoch(run: Run) -> int:
+    return sum(line.type == "epoch_opened" for line in run.ledger)
 
 
 def _lucky(stands: int, again: Sequence[int]) -> list[str]:

@@ -16,10 +16,10 @@ from valve_plugin.report.words import counted
 def said(run: Run) -> dict[str, list[str]]:
     """Return section -> its sentences; empty lists where there is nothing to say."""
     return {
-        "overview": _told(reach.chance(run)),
+        "overview": _told(reach.chance(run), reach.unreached(run)),
         "gates": _told(reach.chance(run), reach.ceiling(run)),
         "items": [*_told(_counts(run)), *_told(alone(run))],
-        "certificates": [*reach.left(run), *_told(reach.ceiling(run)), *terms(run)],
+        "certificates": [*reach.left(run), *_told(reach.ceiling(run)), *terms(run), *_told(alike(run))],
         "cost": _told(next_cost(run)),
     }
 
@@ -64,6 +64,21 @@ def terms(run: Run) -> list[str]:
             f"{counted(moves[0].horizon, 'query', 'queries')} that its epoch may ask."
         )
     return found
+
+
+def alike(run: Run) -> str:
+    """Return that two variances that look like one shown twice are of different data; empty: they do not look alike.
+
+    Of few tasks with few rollouts the estimate has few values, so equal ones are no rare chance.
+    """
+    moves, gain = run.certificate.moves, run.certificate.gain
+    if not moves or not gain or f"{moves[-1].variance:.4f}" != f"{gain.variance:.4f}":
+        return ""
+    return (
+        f"The variance {gain.variance:.4f} stands twice and is estimated twice, from the panel's complete measurements "
+        f"and from the holdout's {counted(len(run.checkpoints), 'reading')}: on so few tasks only few values can come "
+        "out."
+    )
 
 
 def log_term(bound: Bound) -> float:
