@@ -111,6 +111,10 @@ def test_solvers_are_never_mixed(bank, calc, run):
     refused = run("panel", "items", "-c", "step_limit=7")
     assert (refused.exit_code, "measured with another solver" in refused.output) == (2, True), refused.output
     assert BankStore.open(bank).head == head, "and nothing was run"
+    other = ["evolve", str(calc), "--bank", str(bank), *TOY, "-c", "step_limit=7"]
+    gated = CliRunner().invoke(app, other)
+    assert (gated.exit_code, "measured with another solver" in gated.output) == (2, True), gated.output
+    assert BankStore.open(bank).head == head, "a better model is no gain of the bank's"
     store.append(replace(readings(bank)[0], solver="0" * 64))
     assert len(left_out(store)) == 1 < len(rows)
     assert run("panel", "items").exit_code == 0

@@ -14,6 +14,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, TaskError
 from valve_plugin.gate.plan import panel_tasks
+from valve_plugin.gate.solver import require_solver
 from valve_plugin.records import Conditions, Panel, PanelTask, Task
 from valve_plugin.tasks.load import TaskSet
 from valve_plugin.words import plural
@@ -75,6 +76,7 @@ def _declare(store: BankStore, settings: Settings, panel: Panel, new_epoch: bool
     if store.epoch() is not None:
         if new_epoch and store.queries_used():
             _open_epoch(store, settings, panel, "a new one was asked for")
+        require_solver(store, settings)
         return
     if taken and not new_epoch:
         raise ConfigError(

@@ -13,7 +13,6 @@ from valve_plugin import plugins
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, Remeasured
 from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import digest
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, BudgetError, HorizonError, InfrastructureError, RecordError
 from valve_plugin.gate.guard import Guard, Observe, limited, limits_of
@@ -31,10 +30,10 @@ from valve_plugin.gate.plan import (
     require_pairing,
 )
 from valve_plugin.gate.rollout import SPENDING
+from valve_plugin.gate.solver import require_solver, solver_of
 from valve_plugin.gate.stream import stream
 from valve_plugin.gate.took import took
 from valve_plugin.records import Conditions, Decision, Outcome, PanelOutcome, PanelResult, Proposal, Task, Verdict
-from valve_plugin.rollouts.attempt import solver_configuration
 from valve_plugin.tasks.load import load
 from valve_plugin.theory import gate
 from valve_plugin.words import plural
@@ -55,7 +54,7 @@ def judge(
 
     Raises:
         HorizonError: all queries of the epoch are used.
-        BankError: no panel is fixed, or no epoch is open.
+        BankError: no panel is fixed, no epoch is open, or another solver measured the panel.
         InfrastructureError: the baseline could not be completed; run again to retry what failed.
 
     Source: eq:gate, app:impl-validate.
@@ -74,7 +73,7 @@ def measure(settings: Settings, bank_dir: Path, panels: int, observe: Observe = 
         observe: told about baseline_started, baseline, rollout_finished, aa_started, aa.
 
     Raises:
-        BankError: no panel is fixed, or no epoch is open.
+        BankError: no panel is fixed, no epoch is open, or another solver measured the panel.
         InfrastructureError: a measurement could not be completed; run again to retry what failed.
     """
     _Gate(settings, bank_dir, observe).measure(panels)
@@ -96,6 +95,7 @@ class _Gate:
     def judge(self, proposal: Proposal) -> Verdict:
         if proposal.items:
             require_pairing(self.manager, self.panel)
+        require_solver(self.store, self.settings)
         epoch, query = self._query(proposal)
         current = self.store.current_outcomes() or self._baseline(epoch)
         plan = gate_plan(self.settings, self.store, self.tasks, proposal, self.retrieve)
@@ -138,6 +138,7 @@ class _Gate:
         )
 
     def measure(self, panels: int) -> None:
+        require_solver(self.store, self.settings)
         epoch = self._epoch()
         if self.store.current_outcomes() is None:
             self._baseline(epoch)
@@ -176,8 +177,7 @@ class _Gate:
         plan = baseline_plan(self.settings, self.store, self.tasks, self.retrieve)
         self.observe("baseline_started", {"rollouts": len(plan.cells), "bank_hash": self.store.bank.hash})
         result = self._complete(plan, "baseline")
-        solver = digest(solver_configuration(self.settings))
-        self.store.append(Baseline(epoch=epoch.epoch, result=result, solver=solver))
+        self.store.append(Baseline(epoch=epoch.epoch, result=result, solver=solver_of(self.settings)))
         self.observe("baseline", {"passes": result.passes, "rollouts": len(result.outcomes)})
         current = self.store.current_outcomes()
         assert current is not None

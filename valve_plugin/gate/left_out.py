@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import pluggy
-from msgspec import UNSET
 
-from valve_plugin.bank.entries import Baseline, EpochOpened, LeftOut
+from valve_plugin.bank.entries import EpochOpened, LeftOut
 from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import digest
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, InfrastructureError
 from valve_plugin.gate import panel
 from valve_plugin.gate.guard import Observe
 from valve_plugin.gate.plan import Plan, fixed_panel, left_out_plan, panel_settings, panel_tasks
+from valve_plugin.gate.solver import require_solver, solver_of
 from valve_plugin.records import Item, PanelOutcome
-from valve_plugin.rollouts.attempt import solver_configuration
 from valve_plugin.tasks.load import TaskSet
 from valve_plugin.words import plural
 
@@ -51,8 +49,8 @@ def leave_out(
     epoch = store.epoch()
     if epoch is None or store.current_outcomes() is None:
         raise BankError(f"{store.dir}: the bank was not measured on the panel in this epoch; `valve evolve` does that")
-    solver = digest(solver_configuration(settings))
-    _require_solver(store, solver)
+    require_solver(store, settings)
+    solver = solver_of(settings)
     todo = _todo(store, epoch, solver)
     for number, item in enumerate(todo, 1):
         plan = left_out_plan(settings, store, members, item.key, manager.hook.valve_retrieve)
@@ -63,17 +61,6 @@ def leave_out(
             LeftOut(epoch=epoch.epoch, without=item.key, bank_hash=store.bank.hash, outcomes=outcomes, solver=solver)
         )
         observe("left_out", {**about, "tasks": len(plan.order), "rollouts": len(outcomes)})
-
-
-def _require_solver(store: BankStore, solver: str) -> None:
-    """What the bank carries is what it is compared with."""
-    measured = [e.solver for e in store.entries() if isinstance(e, Baseline)]
-    if measured and measured[-1] is not UNSET and measured[-1] != solver:
-        raise BankError(
-            f"{store.dir}: the panel was measured with another solver: its model, the model's arguments, its limits, "
-            "or mini's files or version differ, or a simulation's seed. Give its settings, or measure the panel anew "
-            "with `valve evolve --new-epoch`"
-        )
 
 
 def _todo(store: BankStore, epoch: EpochOpened, solver: str) -> list[Item]:
