@@ -30,7 +30,7 @@ from tests.evolve import library
 from tests.faults import proxy
 from tests.tools import need
 from valve_plugin.bank.checkout import find
-from valve_plugin.cli import doctor_bank  # noqa: F401 (its rows)
+from valve_plugin.cli import doctor_bank, doctor_tasks  # noqa: F401 (its rows)
 from valve_plugin.cli.doctor import lines
 from valve_plugin.cli.doctor_rows import LOOKS, Found, Place, Row, cheapest, examine
 from valve_plugin.cli.doctor_sandbox import escapes, refused
@@ -227,6 +227,7 @@ def golden(name: str, text: str, machine: Path) -> None:
 
 def test_a_bare_machine(machine: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VALVE_STARTUP", "0")
+    monkeypatch.setattr(doctor_tasks, "lacking", lambda extra: {"swesmith": ""})
     golden("bare", valve("doctor", code=1), machine)
 
 

@@ -259,6 +259,7 @@ def test_mining_turns_its_row_green(machine: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_makes_tasks_where_there_is_no_history(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_tasks, "lacking", lambda extra: {"swesmith": ""})
     fix = row("task set").fix
     assert "pip install swe" in fix
     assert " && " in fix

@@ -117,7 +117,7 @@ def example(row: dict[str, Any], style: str, attack: bool) -> Example:
 
     found = tuple(weigh.features(line) for line in told)
     judgements = tuple(judged(line) for line in told)
-    fires = bool(violations(text)), bool(violations(text, sure=True))
+    fires = bool(violations(text)), bool(violations(text, sure=weigh.enough(told)))
     return Example(style, row["family"], attack, weigh.together(found), found, judgements, *fires)
 
 
@@ -188,7 +188,7 @@ def unseen(examples: Sequence[Example], known: Corpus) -> Any:
 
 def by_rules(examples: Sequence[Example], score: Any, doubt: float) -> Any:
     """Return which examples rules set aside, as `screen.concerns` does."""
-    light = [s < doubt and len(e.lines) >= weigh.ENOUGH for s, e in zip(score, examples, strict=True)]
+    light = score < doubt
     return np.array([e.hidden if ordinary else e.rules for ordinary, e in zip(light, examples, strict=True)])
 
 

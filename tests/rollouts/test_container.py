@@ -166,9 +166,9 @@ def test_what_an_image_lacks_is_named(where: tuple[Prepared, Task], workspace: W
     poorer = msgspec.structs.replace(workspace.image, name=name, id=engine.image_id(name))
     try:
         with pytest.raises(SandboxError, match=rf"without-{what}:latest has no (/bin/)?{what}; a container here needs"):
-            Container(poorer).start(workspace)
+            Container(poorer).run("true", workspace)
     finally:
-        engine.call("rmi", name)
+        engine.call("rmi", "-f", name)
 
 
 def test_docker_s_own_daemon(where: tuple[Prepared, Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,13 @@ from valve_plugin.bank import embedding, moves
 from valve_plugin.bank.entries import Evaluated
 from valve_plugin.bank.evaluated import readings, terms
 from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import digest
 from valve_plugin.config import Settings
 from valve_plugin.errors import PluginError, TaskError
 from valve_plugin.gate.guard import Guard, Observe
 from valve_plugin.gate.plan import Cell
 from valve_plugin.gate.rollout import durable, outcome, telemetry
 from valve_plugin.records import Attempt, Bank, Kind, PanelTask
-from valve_plugin.rollouts.attempt import solver_configuration
+from valve_plugin.rollouts.attempt import solver_of
 from valve_plugin.rollouts.executors import LocalExecutor
 from valve_plugin.tasks.load import TaskSet
 
@@ -56,7 +55,7 @@ class Evaluation:
         self.rollouts = rollouts
         self.pinned = holdout_of(store, taskset)
         self.tasks = [taskset.by_id[task.instance_id] for task in self.pinned]
-        self.solver = digest(solver_configuration(settings))
+        self.solver = solver_of(settings)
 
     def run(self, wanted: Iterable[Frozen], observe: Observe = lambda name, data: None) -> list[Evaluated]:
         """Return the evaluations of these banks; what is on record already, or in the journal, is not run again.

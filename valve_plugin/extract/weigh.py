@@ -29,8 +29,8 @@ _PAIRED = 40
 _SIZES = (3, 5, 6, 7)
 """Letters in a row."""
 _PHRASES = 2
-ENOUGH = 5
-"""Lines from which a light weight says something."""
+ENOUGH, ENOUGH_WORDS = 5, 20
+"""Lines and words from which a light weight says something."""
 
 _HEADING = re.compile(
     r"[\s#*>-]*(statement|when to apply|scope|trigger|procedure|better pattern|anti-?patterns?|notes?|code)\b[\s*:]*",
@@ -105,8 +105,13 @@ def weigh(text: str, model: Model | None = None) -> Weight:
     score = model.bias + model.weight(0, whole.words) + model.weight(1, whole.pieces)
     score += max(by_line, default=0.0) + model.length * log(len(told) or 1)
     heaviest = sorted(range(len(told)), key=lambda n: (-by_line[n], n))
-    ordinary = len(set(told)) >= ENOUGH and score < model.doubt
+    ordinary = enough(told) and score < model.doubt
     return Weight(score, ordinary, tuple(told[n].text for n in heaviest[:_PHRASES]))
+
+
+def enough(told: Collection[Line]) -> bool:
+    """Return whether a light weight says something: of a few words, a rule that fires is the better witness."""
+    return len(set(told)) >= ENOUGH and sum(len(line.text.split()) for line in told) >= ENOUGH_WORDS
 
 
 @cache

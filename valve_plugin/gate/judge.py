@@ -30,10 +30,11 @@ from valve_plugin.gate.plan import (
     require_pairing,
 )
 from valve_plugin.gate.rollout import SPENDING
-from valve_plugin.gate.solver import require_solver, solver_of
+from valve_plugin.gate.solver import require_solver
 from valve_plugin.gate.stream import stream
 from valve_plugin.gate.took import took
 from valve_plugin.records import Conditions, Decision, Outcome, PanelOutcome, PanelResult, Proposal, Task, Verdict
+from valve_plugin.rollouts.attempt import solver_of
 from valve_plugin.tasks.load import load
 from valve_plugin.theory import gate
 from valve_plugin.words import plural

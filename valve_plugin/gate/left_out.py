@@ -11,8 +11,9 @@ from valve_plugin.errors import BankError, InfrastructureError
 from valve_plugin.gate import panel
 from valve_plugin.gate.guard import Observe
 from valve_plugin.gate.plan import Plan, fixed_panel, left_out_plan, panel_settings, panel_tasks
-from valve_plugin.gate.solver import require_solver, solver_of
+from valve_plugin.gate.solver import require_solver
 from valve_plugin.records import Item, PanelOutcome
+from valve_plugin.rollouts.attempt import solver_of
 from valve_plugin.tasks.load import TaskSet
 from valve_plugin.words import plural
 

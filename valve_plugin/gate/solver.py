@@ -6,15 +6,9 @@ from msgspec import UNSET
 
 from valve_plugin.bank.entries import Baseline
 from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import digest
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError
-from valve_plugin.rollouts.attempt import solver_configuration
-
-
-def solver_of(settings: Settings) -> str:
-    """Return the digest of what of the settings changes how the agent solves a task."""
-    return digest(solver_configuration(settings))
+from valve_plugin.rollouts.attempt import solver_of
 
 
 def require_solver(store: BankStore, settings: Settings) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from valve_plugin.bank.redact import Redactor
 from valve_plugin.codec import digest, digest_bytes
-from valve_plugin.config import Settings
+from valve_plugin.config import SAMPLING, Settings
 from valve_plugin.errors import InfrastructureError, SandboxError, TaskError, ValveError
 from valve_plugin.records import Attempt, Context, Source, Task
 from valve_plugin.rollouts import mini_settings, sandbox, trajectories, workspace
@@ -104,6 +104,15 @@ def solver_configuration(settings: Settings) -> dict[str, Any]:
         "step_limit": settings.step_limit,
         "cost_limit": settings.cost_limit,
     }
+
+
+def solver_of(settings: Settings) -> str:
+    """Return the digest (64 hex digits) of the solver as ledgers name it, without addresses, keys and time limits.
+
+    Where a model is served, and how long one waits for it, differs between machines that have the same ledger.
+    """
+    sampling = {name: value for name, value in settings.model_kwargs.items() if name in SAMPLING}
+    return digest(solver_configuration(settings) | {"model_kwargs": sampling})
 
 
 def _run_and_grade(

@@ -171,9 +171,7 @@ class Started:
         except BaseException as e:
             self.stop()
             if isinstance(e, SandboxError) and (lacks := _lacking(self.engine, self.image)):
-                raise SandboxError(
-                    f"{self.image.name} has no {lacks}; a container here needs bash, flock, sleep"
-                ) from e
+                raise SandboxError(lacks) from e
             raise
 
     def _exec(self, cwd: str, env: Mapping[str, str], stdin: bool) -> list[str]:
@@ -188,7 +186,8 @@ class Started:
         gone = (done.limit or done.returncode) and not self._running()
         if gone or not (done.limit or done.output.startswith(mark)):
             said = done.output.removeprefix(mark)[-300:].decode("utf-8", "replace").strip()
-            raise SandboxError(f"{self.engine.name} exec ended with {done.returncode}: {said}")
+            why = f"{self.engine.name} exec ended with {done.returncode}: {said}"
+            raise SandboxError(_lacking(self.engine, self.image) or why)  # a busy engine notices late what is missing
         if done.limit:
             self.stop()  # ending the engine's client ends nothing inside
             self._start()
@@ -226,13 +225,14 @@ def guarantees(engine: Engine, workspace: Workspace, ours: Path, readonly: Seque
 
 
 def _lacking(engine: Engine, image: Image) -> str:
-    """Return what an image lacks of what every container needs; empty: nothing, or there is no telling."""
+    """Return a sentence on what an image lacks of what every container needs; empty: nothing, or no telling."""
     look = "for tool in flock sleep; do command -v $tool >/dev/null || echo $tool; done"
     closed = ["--rm", "--pull", "never", "--network", "none", "--read-only", "--cap-drop", "all", *_ulimits()]
     try:
-        return " and no ".join(engine.call("run", *closed, "--entrypoint", "/bin/bash", image.id, "-c", look).split())
+        lacks = engine.call("run", *closed, "--entrypoint", "/bin/bash", image.id, "-c", look).split()
     except SandboxError as e:
-        return "/bin/bash" if "/bin/bash" in str(e) else ""  # the engine says what it could not run
+        lacks = ["/bin/bash"] if "/bin/bash" in str(e) else []  # the engine says what it could not run
+    return f"{image.name} has no {' and no '.join(lacks)}; a container here needs bash, flock, sleep" if lacks else ""
 
 
 def variables(workspace: Workspace, image: Image) -> dict[str, str]:
