@@ -253,6 +253,20 @@ def test_an_item_of_more_than_a_sentence_is_withheld_and_line_breaks_are_none(tm
     assert withheld.item is not None
 
 
+def test_what_is_more_than_a_sentence_suppresses_no_other_item():
+    more = {"name": "more", "text": "Read the callers first. Then change the signature."}
+    one = {"name": "one", "text": "Read the callers first, then change the signature."}
+    with running(json.dumps({"principles": [more, one], "skills": []})) as server:
+        settings = Settings(model="openai/m", model_kwargs={"api_base": server.base, "api_key": "none"})
+        hook = plugins.load(["valve", find("sentence").hooks]).hook
+        proposal = hook.valve_extract(
+            settings=settings, bank=KNOWN, issue="", attempts=ATTEMPTS[:2], trajectories=["", ""], feedback=""
+        )
+    assert [i.name for i in proposal.items] == ["one"]
+    assert [w.name for w in proposal.withheld] == ["more"]
+    assert not proposal.suppressed
+
+
 def test_no_gate_judges_contexts_that_a_plugin_replaces():
     manager = plugins.load(["valve", find("inject-all").hooks])
     with pytest.raises(ConfigError, match=r"inject_all:Hooks' replaces retrieval.*pairing=deployed"):

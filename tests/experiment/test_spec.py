@@ -82,6 +82,21 @@ def test_what_is_wrong_is_named(tmp_path, change, message):
         read(written(tmp_path, FINE.replace(*change)))
 
 
+@pytest.mark.parametrize("use", ["document", "inject-all"])
+def test_a_pairing_for_all_that_one_condition_would_not_run_under_is_refused(tmp_path, use):
+    text = FINE.replace('use = "batch"', f'use = "{use}"')
+    of_all = text.replace('rho = "0.05"', 'rho = "0.05", pairing = "paper"')
+    with pytest.raises(ConfigError, match=f'settings of settings: {use} would not run under pairing = "paper"'):
+        read(written(tmp_path, of_all))
+    of_model = '[[model]]\nname = "m"\nsettings = { pairing = "paper" }\n'
+    with pytest.raises(ConfigError, match=f"settings of m: .*pairing.*`{use}` is judged with"):
+        read(written(tmp_path, text + of_model))
+    (ours, _, *_) = cells(read(written(tmp_path, of_all.replace('"paper"', '"deployed"'))))
+    assert ours.settings(read(tmp_path / "x.toml"))["pairing"] == "deployed"
+    ranked = read(written(tmp_path, FINE.replace('rho = "0.05"', 'pairing = "paper"')))
+    assert {c.settings(ranked)["pairing"] for c in cells(ranked)} == {"paper"}, "the others take it"
+
+
 def test_a_panel_of_zero_is_no_validation_and_arguments_of_the_model_add_up(tmp_path):
     text = FINE.replace("panel = 10", "panel = 0") + 'model_kwargs = { reasoning_effort = "high" }\n'
     text = text.replace('settings = { rho = "0.1" }\n', "[condition.settings]\n")

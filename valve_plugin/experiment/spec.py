@@ -156,6 +156,8 @@ def read(path: Path) -> Experiment:
         _check(layer, f"{path}: settings of {name}")
     for variant in experiment.condition:
         _check_effect(variant, path)
+        for name, layer in layers:
+            _check_pairing(variant, layer, f"{path}: settings of {name}")
     return experiment
 
 
@@ -202,6 +204,16 @@ def _check_effect(variant: Variant, path: Path) -> None:
         raise ConfigError(
             f"{path}: {variant.name} asks for {[*asked, *ranking][0]}, which `{variant.condition}` would ignore: "
             f"{why}; leave it out"
+        )
+
+
+def _check_pairing(variant: Variant, layer: Mapping[str, Any], where: str) -> None:
+    """Refuse a pairing that is given for all and that one of the conditions would not run under."""
+    own = find(variant.condition).settings.get("pairing")
+    if own and layer.get("pairing", own) != own:
+        raise ConfigError(
+            f'{where}: {variant.name} would not run under pairing = "{layer["pairing"]}": '
+            f'`{variant.condition}` is judged with pairing = "{own}" alone; leave it out: others have it anyway'
         )
 
 

@@ -17,7 +17,7 @@ from valve_plugin.extract.ask import ask, model_name
 from valve_plugin.extract.digest import readable
 from valve_plugin.extract.duplicates import split
 from valve_plugin.extract.parse import Draft, Extraction, parse
-from valve_plugin.extract.screen import Source, safe_line, screen
+from valve_plugin.extract.screen import Screened, Source, safe_line, screen
 from valve_plugin.extract.second_look import instructions, second_look
 from valve_plugin.records import Attempt, Bank, Kind, Proposal
 
@@ -37,6 +37,8 @@ class Style(NamedTuple):
     schema: str = "extraction"
     shaped: Callable[[Extraction], Extraction] = lambda answer: answer
     """What its answers are turned into before they are screened."""
+    held: Callable[[Screened], Screened] = lambda screened: screened
+    """Withholds more than the screen does; what is withheld is nothing that another item could repeat."""
     user: Callable[[Style, Bank, str, Sequence[Attempt], Sequence[str]], str] | None = None
     """Writes the user's message; None: the reference's."""
 
@@ -78,7 +80,7 @@ def reflect(
         answer = style.shaped(parse(ask(settings, empty.model, messages, style.schema), style.schema))
     except ModelOutputError as e:
         return replace(empty, reason=str(e))
-    return _filled(empty, answer, bank, source_of(attempts), settings)
+    return _filled(empty, answer, bank, source_of(attempts), settings, style)
 
 
 def nothing_yet(settings: Settings, attempts: Sequence[Attempt], prompts: str, feedback: str = "") -> Proposal:
@@ -152,10 +154,12 @@ def known(bank: Bank) -> str:
     return "\n".join(f"- {item.kind}: {item.name}" for item in bank.items) or "(nothing yet)"
 
 
-def _filled(empty: Proposal, answer: Extraction, bank: Bank, source: Source, settings: Settings) -> Proposal:
+def _filled(
+    empty: Proposal, answer: Extraction, bank: Bank, source: Source, settings: Settings, style: Style
+) -> Proposal:
     drafts: list[tuple[Kind, Draft]] = [("principle", d) for d in answer.principles]
     drafts += [("skill", d) for d in answer.skills]
-    screened = second_look(settings, screen(drafts, source))
+    screened = style.held(second_look(settings, screen(drafts, source)))
     new, merges, suppressed = split(screened.items, bank)
     reason = ""
     if not new:

@@ -15,6 +15,7 @@ from valve_plugin.experiment.conditions import Condition
 from valve_plugin.experiment.sentences import single
 from valve_plugin.extract.parse import Draft, Extraction
 from valve_plugin.extract.reflect import Style, reflect
+from valve_plugin.extract.screen import Screened
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Attempt, Bank, Proposal, Withheld
 
@@ -35,21 +36,18 @@ def _as_sentences(answer: Extraction) -> Extraction:
     )
 
 
-def held(proposal: Proposal) -> Proposal:
-    """Return the proposal with each item on one line; what is more than a sentence is withheld. Pure."""
+def held(screened: Screened) -> Screened:
+    """Return the items, each on one line; what is more than a sentence is withheld. Pure."""
     kept, withheld = [], []
-    for item in proposal.items:
+    for item in screened.items:
         if single(item.markdown):
             kept.append(replace(item, markdown=" ".join(item.markdown.split())))
         else:
             withheld.append(Withheld(kind=item.kind, name=item.name, why=MORE, content_hash=digest(item), item=item))
-    if not withheld:
-        return replace(proposal, items=tuple(kept))
-    reason = proposal.reason if kept else "every item was a duplicate or was withheld"
-    return replace(proposal, items=tuple(kept), withheld=(*proposal.withheld, *withheld), reason=reason)
+    return Screened(tuple(kept), (*screened.withheld, *withheld))
 
 
-STYLE = Style("sentences-1", "sentences", shaped=_as_sentences)
+STYLE = Style("sentences-1", "sentences", shaped=_as_sentences, held=held)
 
 
 class Hooks:
@@ -66,7 +64,7 @@ class Hooks:
         feedback: str,
     ) -> Proposal:
         """Ask for sentences, and take nothing else."""
-        return held(reflect(settings, bank, issue, attempts, trajectories, STYLE, feedback))
+        return reflect(settings, bank, issue, attempts, trajectories, STYLE, feedback)
 
 
 CONDITION = Condition("sentence skills: one sentence per item, no rich body", hooks=f"{__name__}:Hooks")
