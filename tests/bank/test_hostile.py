@@ -160,6 +160,22 @@ def test_a_ledger_that_was_cut(name: str, bank_dir: Path) -> None:
     assert [f for f in verify(bank_dir) if f.level == "error"] == []
 
 
+@pytest.mark.parametrize("left", [b"", b"{", b"\xff", b'{"schema_version": 1}', None])
+def test_a_bank_file_that_names_no_line_leaves_a_cut_unknown_and_no_promise_is_made(
+    left: bytes | None, bank_dir: Path
+) -> None:
+    path, bank = bank_dir / "ledger.jsonl", bank_dir / "bank.json"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:4]))
+    bank.unlink() if left is None else bank.write_bytes(left)
+    found = [f.message for f in verify(bank_dir) if f.file == "bank.json"]
+    assert found
+    for message in found:
+        assert message.endswith(
+            "the next write makes it again from ledger.jsonl as that is, 4 whole lines; "
+            "whether its end was cut off cannot be told, as only bank.json names its last line"
+        )
+
+
 def test_a_ledger_that_is_huge(bank_dir: Path) -> None:
     with (bank_dir / "ledger.jsonl").open("r+b") as file:
         file.truncate(1 << 42)  # sparse: takes no space
@@ -172,7 +188,7 @@ def test_a_huge_bank_file_is_passed_over_like_any_damaged_one(bank_dir: Path) ->
         file.truncate(1 << 42)
     (found,) = verify(bank_dir)
     assert (found.level, found.file) == ("error", "bank.json")
-    assert found.message.endswith("; the next write makes it again from ledger.jsonl")
+    assert "; the next write makes it again from ledger.jsonl as that is, 6 whole lines; whether its" in found.message
     store = read_all(bank_dir)
     assert store.bank.version == 1
     assert f"bank has {1 << 42} bytes" in store.warnings[0]

@@ -7,7 +7,7 @@ ledger that verifies.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -56,19 +56,30 @@ def verify(path: Path) -> list[Finding]:
         raise
     except BankError as e:
         return [_error(ledger.FILE_NAME, "", e)]
-    cut = list(_cut(path, data))
-    remade = "" if cut else _REMADE  # no write is made to a ledger that was cut
-    return [*_schemas(path, data, remade), *_ledger(path, data, cut), *_settings(path), *_others(path)]
+    head = cache.named(path / cache.BANK_FILE)
+    cut = list(_cut(head, data))
+    # No write is made to a ledger that was cut.
+    ways = {} if cut else {cache.PANEL_FILE: _REMADE, cache.BANK_FILE: _REMADE if head else _unnamed(data)}
+    return [*_schemas(path, data, ways), *_ledger(path, data, cut, ways), *_settings(path), *_others(path)]
 
 
-def _cut(path: Path, data: bytes) -> Iterator[Finding]:
+def _cut(head: cache.Head | None, data: bytes) -> Iterator[Finding]:
     """The ledger lacks the line that `bank.json` names, whatever else is wrong with that file."""
-    head, lines = cache.named(path / cache.BANK_FILE), data.count(b"\n")
+    lines = data.count(b"\n")
     if head and 0 < lines <= head.seq:
         yield _error(cache.BANK_FILE, "ledger", f"{ledger.FILE_NAME} {cut_short(lines, head.seq + 1)}")
 
 
-def _ledger(path: Path, data: bytes, cut: list[Finding]) -> Iterator[Finding]:
+def _unnamed(data: bytes) -> str:
+    """The way out where no `bank.json` names a line: what it is made from may not be all there was."""
+    lines = data.count(b"\n")
+    return (
+        f"{_REMADE} as that is, {lines} whole lines; whether its end was cut off cannot be told, as only "
+        f"{cache.BANK_FILE} names its last line"
+    )
+
+
+def _ledger(path: Path, data: bytes, cut: list[Finding], ways: Mapping[str, str]) -> Iterator[Finding]:
     """The chain, its replay, and all that must agree with it."""
     try:
         reading = ledger.parse(data, ledger.FILE_NAME)
@@ -77,8 +88,7 @@ def _ledger(path: Path, data: bytes, cut: list[Finding]) -> Iterator[Finding]:
         yield _error(ledger.FILE_NAME, "", e)
         return
     yield from cut  # what is wrong with a line would have said more
-    remade = "" if cut else _REMADE
-    bank = list(_bank_file(path, history, remade))
+    bank = list(_bank_file(path, history, ways.get(cache.BANK_FILE, "")))
     if reading.torn and not cut:
         message = (
             f"{len(reading.torn)} bytes of an unfinished line, as a killed write leaves it; the next write tidies up"
@@ -88,7 +98,7 @@ def _ledger(path: Path, data: bytes, cut: list[Finding]) -> Iterator[Finding]:
     yield from bank
     # panel.json is written before bank.json: where that one is current, this one must be too.
     level: Literal["error", "warning"] = "warning" if any(f.level == "warning" for f in bank) else "error"
-    yield from _panel_file(path, history.state, level, remade)
+    yield from _panel_file(path, history.state, level, ways.get(cache.PANEL_FILE, ""))
 
 
 def _verdicts(lines: list[ledger.Line]) -> Iterator[Finding]:
@@ -111,7 +121,7 @@ def _bank_file(path: Path, history: History, remade: str) -> Iterator[Finding]:
         data = files.read_limited(path / name, cache.MAX_BYTES, "bank")
         state = cache.parse(data, name)
     except BankNotFoundError:
-        yield Finding(level="warning", file=name, place="", message="missing; the next write makes it from the ledger")
+        yield Finding(level="warning", file=name, place="", message=f"missing; {remade}")
         return
     except (BankCorruptError, RecordError) as e:
         yield _error(name, "", e, remade)
@@ -168,7 +178,7 @@ def _others(path: Path) -> Iterator[Finding]:
         yield Finding(level="warning", file=strays[0], place="", message=message)
 
 
-def _schemas(path: Path, data: bytes, remade: str) -> Iterator[Finding]:
+def _schemas(path: Path, data: bytes, ways: Mapping[str, str]) -> Iterator[Finding]:
     """Every JSON document against its schema, which is independent of the code that reads it for use.
 
     What is no JSON is left to that code, which says it once.
@@ -183,7 +193,7 @@ def _schemas(path: Path, data: bytes, remade: str) -> Iterator[Finding]:
         except BankError:
             continue  # reported where the file is compared with the ledger
         for place, message in _validator(schema)(document):
-            yield _error(name, place, message, remade)
+            yield _error(name, place, message, ways.get(name, ""))
 
 
 def _validator(name: str) -> Callable[[bytes], Iterator[tuple[str, str]]]:
