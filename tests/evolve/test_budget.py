@@ -19,6 +19,7 @@ from valve_plugin import plugins
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.errors import BudgetError
+from valve_plugin.evolve.budget import way_to_verdict
 from valve_plugin.evolve.loop import evolve as loop
 from valve_plugin.evolve.setup import prepare
 from valve_plugin.evolve.steps import ATTEMPTS, Steps
@@ -50,6 +51,10 @@ def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_
     assert ledger(tmp_path / "bank") == ledger(whole)
     assert verify(tmp_path / "bank") == []
     assert sum(s["number"] for s in done["spent"]["bank"].values()) == total, "nothing ran twice"
+    for least in ((), ("--max-rollouts", "1"), ("--max-hours", "0.01"), ("--limit", "2", "--max-rollouts", "1")):
+        finished = evolve(tmp_path / "bank", *least)
+        assert "finished: nothing is left to attempt among the" in finished.stdout, "so it needs no budget"
+    assert ledger(tmp_path / "bank") == ledger(whole)
 
 
 def inside(settings, bank_dir, proposal, *, observe, confirm=False):
@@ -69,7 +74,10 @@ def inside(settings, bank_dir, proposal, *, observe, confirm=False):
 
 @pytest.fixture
 def goes_on(calc, toy, tmp_path, monkeypatch):
-    """Go on with a bank as far as limits allow, unless preflight would refuse them; return how many tries started."""
+    """Go on with a bank as far as limits allow, unless preflight would refuse them.
+
+    Returns how many tries started, what stopped the run, and what it still takes to a verdict after it.
+    """
     monkeypatch.syspath_prepend(str(toy))
     monkeypatch.setattr(judge, "stream", inside)
     started = tmp_path / "started"
@@ -86,11 +94,13 @@ def goes_on(calc, toy, tmp_path, monkeypatch):
         settings = store.settings({**given, **limits})
         stream = prepare(store, settings, load(calc))[:4]
         stopped = ""
+        steps = Steps(plugins.load(settings.plugins), store, settings)
         try:
-            loop(Steps(plugins.load(settings.plugins), store, settings), stream)
+            loop(steps, stream)
         except BudgetError as e:
             stopped = str(e)
-        return len(started.read_text().splitlines()), stopped
+        way = way_to_verdict(steps, load(calc).tasks, stream)
+        return len(started.read_text().splitlines()), stopped, way
 
     return run
 
@@ -98,16 +108,19 @@ def goes_on(calc, toy, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("limit", "ahead"), [("max_rollouts", 0), ("budget_usd", 2)])
 def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, limit, ahead):
     """Attempts, baseline, candidate and confirmation draw on one budget, wherever it ends."""
-    needed, stopped = goes_on(tmp_path / "whole")
+    needed, stopped, _ = goes_on(tmp_path / "whole")
     judged = verdicts(BankStore.open(tmp_path / "whole"))
     assert any(v.confirming for v in judged), "one is repeated; choose another seed if none is"
     assert not stopped
     for n in range(1, needed + 1):
         bank = tmp_path / f"bank{n}"
-        started, stopped = goes_on(bank, run_ahead=ahead, **{limit: n if limit == "max_rollouts" else n * 0.1})
+        started, stopped, way = goes_on(bank, run_ahead=ahead, **{limit: n if limit == "max_rollouts" else n * 0.1})
         assert started <= n + ATTEMPTS * (limit == "budget_usd" and n < ATTEMPTS), "nothing priced the first attempts"
         assert ("is used up" in stopped or "too little is left" in stopped) if stopped else started
-        goes_on(bank)
+        more, *_, rest = goes_on(bank)
+        assert rest is None
+        assert (way is None) <= (more == 0), "finished, or there is a way to go on"
+        assert way is None or more or not way.rollouts, "what ran is not counted once more"
         assert ledger(bank) == ledger(tmp_path / "whole")
 
 

@@ -160,6 +160,9 @@ def test_what_mini_queued_is_judged_first_in_first_out(bank, calc):
                 "attempts": [a.id for a in attempts],
             }
         )
+    small = valve("gate", "--bank", bank, "--tasks", calc, "--max-rollouts", "1", *TOY, check=False)
+    whole = len(store.panel().tasks) * store.panel().rollouts
+    assert f"this would do: --max-rollouts {whole}\n" in small.stderr, "its attempts were made before"
     done = valve("gate", "--bank", bank, "--tasks", calc, "--json", *TOY)
     store.refresh()
     proposed = [e.proposal.task_id for e in store.entries() if isinstance(e, Proposed)]

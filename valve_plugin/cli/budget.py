@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from valve_plugin.cli.session import Run
     from valve_plugin.config import Settings
     from valve_plugin.evolve.budget import Way
+    from valve_plugin.evolve.steps import Steps
     from valve_plugin.records import Panel
     from valve_plugin.theory.budget import Each, Need, Role, Spent
 
@@ -35,22 +36,26 @@ MaxHours = Annotated[
 ]
 
 
-def preflight(run: Run) -> None:
-    """Say what one gate takes, and refuse a budget that cannot reach a verdict, before anything is spent.
+def preflight(run: Run, steps: Steps, *, queued: bool = False) -> None:
+    """Say what the next verdict takes, and refuse a budget that cannot reach it, before anything is spent.
+
+    Args:
+        run: everything it needs.
+        steps: of the run.
+        queued: it learns from attempts that were made before, and from no stream.
 
     Raises:
         ConfigError: the budget is too small (the message has one that would do), or its dollars cannot be counted.
     """
-    from valve_plugin.evolve.budget import Way, expected, way_to_verdict
-    from valve_plugin.evolve.steps import ATTEMPTS
+    from valve_plugin.evolve.budget import Way, expected, judged, way_to_verdict
     from valve_plugin.gate.guard import limits_of
 
     if not any(limits_of(run.settings)):
         return
-    if run.store.panel() is None or run.store.epoch() is None:  # ungated
-        way = Way(run.settings.attempts or ATTEMPTS)
-    else:
-        way = way_to_verdict(run.store, run.settings, run.taskset.tasks, run.manager.hook.valve_retrieve)
+    tasks = run.taskset.tasks
+    way = Way(judged(steps, tasks)) if queued else way_to_verdict(steps, tasks, run.stream)
+    if way is None:  # a run with nothing to do needs no budget
+        return
     figures = _affordable(run.settings, way, expected(run.store, run.settings))
     output.note(f"plan      the next verdict takes at most {figures}{_idle(run.store)}")
 

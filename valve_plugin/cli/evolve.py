@@ -130,15 +130,19 @@ def evolve(
                 "steps of its own; `valve experiment run` goes on with it"
             )
         run = run._replace(stream=run.stream[:limit])
-        budget.preflight(run)
-        steps = Ungated if ungated else Steps
+        steps = (Ungated if ungated else Steps)(run.manager, run.store, run.settings)
+        budget.preflight(run, steps)
         progress.begin(run, "SIMULATION" if simulate else "")
         with budget.stopping(progress):
-            loop(steps(run.manager, run.store, run.settings), run.stream)
+            loop(steps, run.stream)
     if json:
         output.emit_json({**facts(run.store), "simulation": simulate, **budget.facts(progress, run.store)})
     else:
         show(run.store, simulate=simulate)
+        if not (progress.view.spent or progress.stopped):
+            output.say(
+                f"finished: nothing is left to attempt among the {output.plural(len(run.stream), 'task')} of the stream"
+            )
         budget.tell(progress)
 
 

@@ -72,11 +72,12 @@ def gate(
             progress,
             running(found, str(store.dir), given, simulate=simulate, new_epoch=new_epoch, observer=progress) as run,
         ):
-            budget.preflight(run)
+            steps = Steps(run.manager, run.store, run.settings)
+            budget.preflight(run, steps, queued=True)
             progress.begin(run, "SIMULATION" if simulate else "")
             before = run.store.head
             with budget.stopping(progress):
-                drain(Steps(run.manager, run.store, run.settings))
+                drain(steps)
             judged = run.store.head != before
             store = run.store
     if json:

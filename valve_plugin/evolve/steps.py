@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Decision, Entry, Judged, Proposed, Taken, decided
-from valve_plugin.bank.evaluated import counted
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import BudgetError, InfrastructureError, PluginError, StaleVerdictError
 from valve_plugin.evolve.ahead import Ahead
 from valve_plugin.evolve.group import mixed, note, trajectory
+from valve_plugin.evolve.position import learned, position
 from valve_plugin.extract import cost
 from valve_plugin.extract.digest import digest
 from valve_plugin.extract.duplicates import split
@@ -55,13 +55,13 @@ class Steps:
         Tasks that were not mixed leave no entry; behind the last that was, they come again, out of the journal.
         """
         ids = [task.instance_id for task in stream]
-        for position in range(self._position(ids), len(stream)):
-            if len(self._learned(ids)) >= self.settings.max_mixed:
+        for number in range(position(self.store, ids), len(stream)):
+            if len(learned(self.store, ids)) >= self.settings.max_mixed:
                 return
-            self._tell("task_started", task_id=ids[position], position=position + 1, of=len(ids))
-            self._upcoming = stream[position : position + 1 + self.settings.run_ahead]
+            self._tell("task_started", task_id=ids[number], position=number + 1, of=len(ids))
+            self._upcoming = stream[number : number + 1 + self.settings.run_ahead]
             self._run_ahead()
-            yield stream[position]
+            yield stream[number]
 
     def retrieve(self, task: Task) -> Context:
         """Compose the task's context from the current bank, once for all its attempts."""
@@ -70,6 +70,11 @@ class Steps:
         )
         return _answered(context, "valve_retrieve")
 
+    def cells(self, task: Task, context: Context) -> list[Cell]:
+        """Return the attempts at a task under a context, each with the number that is its own."""
+        first = self.store.ordinals(task.instance_id, context.hash)
+        return [Cell(task, context, first + n) for n in range(self.settings.attempts)]
+
     def attempt(self, task: Task, context: Context) -> list[Attempt]:
         """Run all attempts at a task, and count the context's items as used.
 
@@ -77,7 +82,7 @@ class Steps:
             InfrastructureError: one is errored, also after retries: it is no failure, so the run pauses here.
             BudgetError: a limit is reached; those that ran are kept.
         """
-        cells = self._cells(task, context)
+        cells = self.cells(task, context)
         self.ahead.busy(len(cells))
         with LocalExecutor(min(self.settings.workers, len(cells))) as executor:
             jobs = [executor.submit(partial(self.ahead.first, cell)) for cell in cells]
@@ -230,17 +235,13 @@ class Steps:
         self._tell("attempt_finished", **telemetry(attempt), replayed=not self.guard.ran(attempt))
         return attempt
 
-    def _cells(self, task: Task, context: Context) -> list[Cell]:
-        first = self.store.ordinals(task.instance_id, context.hash)
-        return [Cell(task, context, first + n) for n in range(self.settings.attempts)]
-
     def _durable(self, cell: Cell) -> Attempt:
         return durable(self.guard, self.store.local, self.settings, cell, "evolve")
 
     def _run_ahead(self) -> None:
         """Let idle workers attempt the task that is next, and those behind it, under the bank's present contexts."""
         if self.settings.run_ahead:
-            self.ahead.plan([cell for task in self._upcoming for cell in self._cells(task, self.retrieve(task))])
+            self.ahead.plan([cell for task in self._upcoming for cell in self.cells(task, self.retrieve(task))])
 
     def _observe(self, name: str, data: Mapping[str, Any]) -> None:
         if name in ("baseline_started", "gate_started", "confirm_started"):
@@ -252,16 +253,6 @@ class Steps:
 
     def _tell(self, event: str, **data: Any) -> None:
         self._observe(event, data)
-
-    def _learned(self, ids: Sequence[str]) -> set[str]:
-        """Stream tasks that count as evolution steps, according to the ledger."""
-        entries = (e for e in self.store.entries() if isinstance(e, Proposed))
-        return {task for e in entries for task in counted(e.attempts)} & set(ids)
-
-    def _position(self, ids: Sequence[str]) -> int:
-        """How far into the stream the ledger reaches: behind the last task that a proposal was learned from."""
-        entries = (e for e in self.store.entries() if isinstance(e, Proposed))
-        return max((ids.index(n.task_id) + 1 for e in entries for n in e.attempts if n.task_id in ids), default=0)
 
     def _last_entry(self) -> Entry:
         *_, last = self.store.entries()
