@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -36,8 +37,9 @@ def test_verdicts_agree(tmp_path: Path) -> None:
     (tmp_path / "image").mkdir()
     table.build(tmp_path / "image")
     patches = {name: table.patch(files) for name, files in table.patches().items()}
-    with served(tmp_path) as environ, ThreadPoolExecutor(1) as beside:
-        smith = beside.submit(by_smith, tmp_path, patches, environ)
+    run = uuid4().hex[:8]
+    with served(tmp_path, run) as environ, ThreadPoolExecutor(1) as beside:
+        smith = beside.submit(by_smith, tmp_path, run, patches, environ)
         ours = {kind: graded(tmp_path / kind, patches, kind) for kind in ("container", "bwrap")}
         theirs = smith.result()
     for name in patches:
@@ -51,9 +53,9 @@ def test_verdicts_agree(tmp_path: Path) -> None:
     assert f"{BEGIN}{written}{END}" in PAGE.read_text(), written
 
 
-def by_smith(folder: Path, patches: dict[str, str], environ: dict[str, str]) -> dict[str, bool]:
+def by_smith(folder: Path, run: str, patches: dict[str, str], environ: dict[str, str]) -> dict[str, bool]:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.rollouts.verdicts_table"],
+        [sys.executable, "-m", "tests.rollouts.verdicts_table", run],
         input=json.dumps(patches),
         cwd=folder,
         env=os.environ | environ | {"PYTHONPATH": str(ROOT)},
@@ -86,7 +88,7 @@ def rows(theirs: dict[str, bool], ours: dict[str, dict[str, str]]) -> str:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[dict[str, str]]:
+def served(folder: Path, run: str) -> Iterator[dict[str, str]]:
     """Serve podman's API for docker's client library; yields the variable that it looks at."""
     limits = folder / "containers.conf"
     # Without CAP_SYS_RESOURCE the engine's own defaults are more than it may give.
@@ -102,10 +104,10 @@ def served(folder: Path) -> Iterator[dict[str, str]]:
     finally:
         server.kill()
         server.wait()
-        for name in names():  # SWE-smith's harness leaves a container behind where it cannot check a branch out
+        for name in names(run):  # SWE-smith's harness leaves a container behind where it cannot check a branch out
             subprocess.run(["podman", "rm", "-f", "-t", "0", name], capture_output=True, check=False)
 
 
-def names() -> list[str]:
-    command = ["podman", "ps", "-aq", "--filter", f"name={table.NAME}"]
+def names(run: str) -> list[str]:
+    command = ["podman", "ps", "-aq", "--filter", f"name={run}"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()

@@ -160,12 +160,23 @@ def write(folder: Path, *, in_image: bool) -> Path:
     return folder
 
 
-def smith(patches: dict[str, str]) -> dict[str, bool]:
+def smith(run: str, patches: dict[str, str]) -> dict[str, bool]:
     """Grade with SWE-smith's own harness in the working directory; return whether each is resolved.
 
-    Run in a process of its own: the harness writes logs where it is, and importing it takes seconds.
+    Run in a process of its own: the harness writes logs where it is, and importing it takes seconds. `run` is in the
+    containers' names: those of a run that was killed may still be there, and the harness takes a name that is in use
+    for a patch that does not resolve.
     """
-    from swebench.harness.constants import KEY_INSTANCE_ID, KEY_PREDICTION, LOG_TEST_OUTPUT, RUN_EVALUATION_LOG_DIR
+    from swebench.harness.constants import (
+        APPLY_PATCH_FAIL,
+        KEY_INSTANCE_ID,
+        KEY_PREDICTION,
+        LOG_INSTANCE,
+        LOG_TEST_OUTPUT,
+        RUN_EVALUATION_LOG_DIR,
+        TESTS_TIMEOUT,
+    )
+    from swesmith.constants import TEST_OUTPUT_END
     from swesmith.harness.grading import get_eval_report
     from swesmith.harness.utils import run_patch_in_container
     from swesmith.profiles import registry
@@ -184,11 +195,20 @@ def smith(patches: dict[str, str]) -> dict[str, bool]:
     def graded(number: int, name: str, text: str) -> bool:
         row = {KEY_INSTANCE_ID: NAME, "repo": f"swesmith/{NAME.rpartition('.')[0]}"}
         row |= {"FAIL_TO_PASS": F2P, "PASS_TO_PASS": P2P}
-        seconds = 20 if "never ends" in name else 120
-        run_patch_in_container(row, str(number), RUN_EVALUATION_LOG_DIR, seconds, patch=text, commit=NAME)
-        log = RUN_EVALUATION_LOG_DIR / str(number) / NAME / LOG_TEST_OUTPUT
-        prediction = {KEY_INSTANCE_ID: NAME, KEY_PREDICTION: text}
-        return log.exists() and bool(get_eval_report(prediction, row, str(log))["resolved"])
+        endless = "never ends" in name
+        seconds = 20 if endless else 120
+        for attempt in range(3):
+            folder = f"{run}.{number}.{attempt}"
+            run_patch_in_container(row, folder, RUN_EVALUATION_LOG_DIR, seconds, patch=text, commit=NAME)
+            logs = RUN_EVALUATION_LOG_DIR / folder / NAME
+            if APPLY_PATCH_FAIL in (logs / LOG_INSTANCE).read_text():
+                return False
+            log = logs / LOG_TEST_OUTPUT
+            output = log.read_text() if log.exists() else ""
+            if TEST_OUTPUT_END in output or (endless and TESTS_TIMEOUT in output):
+                prediction = {KEY_INSTANCE_ID: NAME, KEY_PREDICTION: text}
+                return bool(get_eval_report(prediction, row, str(log))["resolved"])
+        raise RuntimeError(f"{name}: three tries ended without the tests' output: {logs / LOG_INSTANCE}")
 
     with ThreadPoolExecutor(4) as pool:  # most of its time, it waits for its containers to stop
         verdicts = pool.map(graded, range(len(patches)), patches, patches.values())
@@ -196,4 +216,4 @@ def smith(patches: dict[str, str]) -> dict[str, bool]:
 
 
 if __name__ == "__main__":
-    json.dump(smith(json.load(sys.stdin)), sys.stderr)
+    json.dump(smith(sys.argv[1], json.load(sys.stdin)), sys.stderr)
