@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from valve_plugin.config import Settings, resolve
 from valve_plugin.errors import BankNotFoundError, ConfigError
 from valve_plugin.hookspecs import hookimpl
+from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
     import pluggy
@@ -66,7 +67,9 @@ def _bank(settings: Settings) -> Path | None:
     if (place / FILE_NAME).exists() or (place / "bank.json").exists():
         return place
     if settings.bank:
-        raise BankNotFoundError(f"{place}: there is no bank here; make one with `valve init --bank {settings.bank}`")
+        raise BankNotFoundError(
+            f"{place}: there is no bank here; make one with `valve init --bank {quote(settings.bank)}`"
+        )
     say(f"there is no bank for {here.name}, so nothing is injected or recorded; `valve init` makes one")
     return None
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import shlex
+import subprocess
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from valve_plugin.cli import again
+from valve_plugin.cli import again, output
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError
 
-WORDS = st.lists(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=8), max_size=5)
+WORDS = st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8), max_size=5)
 
 
+@settings(max_examples=60)
 @given(WORDS)
 def test_a_shell_reads_what_was_typed(words):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["/usr/bin/valve", "evolve", *words])
-        assert shlex.split(again.command(Settings())) == ["valve", "evolve", *words]
+        told = again.command(Settings())
+    assert output.one_line(told) == told
+    read = subprocess.run(["/bin/bash", "-c", f"printf '%s\\0' {told}"], capture_output=True, check=True)
+    assert read.stdout.decode().split("\0")[:-1] == ["valve", "evolve", *words]
 
 
 def test_no_key_and_no_second_epoch(monkeypatch):

@@ -20,11 +20,12 @@ from valve_plugin import config
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import doctor_sandbox, output
 from valve_plugin.cli.doctor_rows import LOOKS, _variable
-from valve_plugin.cli.shell_words import join
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, TaskError
+from valve_plugin.rollouts import engine
 from valve_plugin.rollouts.processes import VALVE
-from valve_plugin.tasks import define, history
+from valve_plugin.shell_words import join
+from valve_plugin.tasks import define, history, image
 
 
 def planted(project: Path, ran: Path) -> Path:
@@ -200,8 +201,23 @@ def test_what_stands_where_a_bank_goes(project: Path, tmp_path: Path, monkeypatc
 
 
 def test_a_model_of_items_that_cannot_be_fetched(project: Path) -> None:
-    for name in ("--token", "../x", "/tmp/x", "a b", "a;b"):
-        assert "hf download" not in LOOKS["embedding model"](here()._replace(settings=Settings(embedding=name))).fix
+    def fix(name: str) -> str:
+        return LOOKS["embedding model"](here()._replace(settings=Settings(embedding=name))).fix
+
+    odd = ("--token", "-x/y", "a/-x", "x/y/z", "x--y/z", "a/b..c", "a/b.", ".a/b", "\u0430/b", "a/b\n", f"a/{'b' * 99}")
+    for name in (*odd, "../x", "/tmp/x", "a b", "a;b", "$(x)/y", "a/", "/", "a@b"):
+        assert "hf download" not in fix(name), name
+    assert fix("none/such").endswith("hf download none/such")
+    assert fix("none-v2").endswith("hf download sentence-transformers/none-v2"), "where it is looked for"
+
+
+def test_an_image_is_pulled_by_a_name_that_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "fails", lambda name: "")
+    assert image._missing("docker.io/a_b/c.d:1@sha256:0a", "auto").endswith(
+        ": podman pull docker.io/a_b/c.d:1@sha256:0a"
+    )
+    for name in ("a;b", "a b", "--privileged", "a\nb", "$(x)", "a/`x`"):
+        assert " pull " not in image._missing(name, "auto"), name
 
 
 def test_settings_that_never_end(project: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.cli.banks import GOOD, attempt
 from tests.cli.conftest import Run
 from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
+from valve_plugin.cli import output
 from valve_plugin.cli.status import advise, count, outlook
 
 
@@ -113,12 +114,21 @@ def test_a_proposal_waits_until_something_is_decided_about_it(bank: BankStore) -
         ({"queue": 1, "gate": {"queries": 5, "horizon": 5}}, "valve bank log"),
         ({"queue": 1, "panel": None, "gate": None}, "valve gate --tasks TASKS"),
         ({"attempts": {"recorded": 0, "graded": 0}}, "mini --plugin valve -t 'what to do'"),
-        ({"attempts": {"recorded": 1, "graded": 0}}, "mini --plugin valve -c valve.check='tox' -t ..."),
+        ({"attempts": {"recorded": 1, "graded": 0}}, "mini --plugin valve -c valve.check=tox -t ..."),
         ({}, "mini --plugin valve -t ..."),
     ],
 )
 def test_the_next_command(change: dict[str, Any], command: str) -> None:
     assert advise({**STATE, **change})[0] == command
+
+
+def test_a_test_command_out_of_a_repository_is_one_word() -> None:
+    for given in ("it's; touch ran", "$(touch ran)", "a\nb", "\x1b[2J", ""):
+        state = {**STATE, "attempts": {"recorded": 1, "graded": 0}, "test_command": given}
+        command = advise(state)[0].replace("mini --plugin valve -c", "printf %s").removesuffix(" -t ...")
+        done = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, check=True)
+        assert done.stdout == f"valve.check={given or 'TEST COMMAND'}"
+        assert output.one_line(command) == command
 
 
 def test_options_before_a_command_are_refused(bank: BankStore, valve: Run) -> None:

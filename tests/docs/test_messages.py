@@ -1,4 +1,4 @@
-"""Who installed valve has no docs folder, so no message names a file in it."""
+"""What messages may not hold: a file of the documentation, which who installed valve has not, and words unquoted."""
 
 from __future__ import annotations
 
@@ -24,3 +24,11 @@ def texts(path: Path) -> Iterator[str]:
 def test_no_message_names_a_file_of_the_documentation() -> None:
     found = {path.name: text for path in ROOT.rglob("*.py") for text in texts(path) if re.search(r"docs/\w+\.md", text)}
     assert found == {}
+
+
+def test_commands_that_are_printed_are_quoted_in_one_place() -> None:
+    """`shlex.quote` leaves control characters and line breaks as they are; what is run and not shown may."""
+    of_shlex = re.compile(r"^\s*(import shlex|from shlex)", re.MULTILINE)
+    found = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if of_shlex.search(path.read_text())}
+    runs_or_splits = {"simulate/edits.py", "simulate/solver.py", "rollouts/live_check.py"}
+    assert found == {"shell_words.py", *runs_or_splits}

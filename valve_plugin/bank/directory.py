@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from valve_plugin.bank.lock import locked
 from valve_plugin.bank.paths import BANK_NAME
 from valve_plugin.codec import digest_bytes, pretty
 from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, RecordError
+from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.replay import History
@@ -72,7 +72,7 @@ class Directory:
                 raise BankCorruptError(
                     f"{self.ledger}: missing, and {self.bank.name} alone proves nothing; {ledger.RESTORE}"
                 ) from e
-            named = "" if self.path.name == BANK_NAME else f" --bank {shlex.quote(str(self.path))}"
+            named = "" if self.path.name == BANK_NAME else f" --bank {quote(str(self.path))}"
             raise BankNotFoundError(f"{self.path}: there is no bank here; make one with `valve init{named}`") from e
         except BankCorruptError as e:
             raise BankCorruptError(f"{e}; {ledger.RESTORE}") from e

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,13 @@ _CLASSES = ("type", "types", "activation_function", "tokenizer_class")
 _OWN = ("sentence_transformers.", "torch.nn.")
 
 
+def on_hub(name: str) -> str:
+    """Return what a name is called on the Hugging Face hub, as owner/name; empty: it can be no model's."""
+    part = r"(?![-.])(?!.*(?:--|\.\.))[A-Za-z0-9_.-]+(?<![-.])"
+    label = name if "/" in name else f"sentence-transformers/{name}"
+    return label if len(label) <= 96 and re.fullmatch(f"{part}/{part}", label) else ""
+
+
 def find(name: str) -> Path | None:
     """Return the directory of a model on disk, else None.
 
@@ -35,8 +43,8 @@ def find(name: str) -> Path | None:
         given = Path(name).expanduser()
         return given if (given / "config.json").is_file() else None
     label, _, wanted = name.partition("@")
-    folder = "models--" + (label if "/" in label else f"sentence-transformers/{label}").replace("/", "--")
-    for cache in caches():
+    folder = f"models--{on_hub(label).replace('/', '--')}"
+    for cache in caches() if on_hub(label) else ():
         for snapshot in _snapshots(cache / folder):
             whole = (snapshot / "config.json").is_file() and _weights(snapshot)
             if whole and wanted in ("", fingerprint(snapshot)):

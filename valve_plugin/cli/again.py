@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from valve_plugin.errors import InfrastructureError
+from valve_plugin.shell_words import join
 
 if TYPE_CHECKING:
     from valve_plugin.config import Settings
@@ -22,7 +22,7 @@ def command(settings: Settings) -> str:
     if os.path.basename(sys.argv[0]) not in ("valve", "__main__.py"):  # somebody else's program
         return ""
     typed = [word for word in sys.argv[1:] if word != "--new-epoch"]  # it is open by now, and again would be another
-    return Redactor.of(os.environ, config=settings.model_kwargs)(shlex.join(["valve", *typed]))
+    return Redactor.of(os.environ, config=settings.model_kwargs)(join(["valve", *typed]))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin.cli import output
-from valve_plugin.cli.shell_words import quote
+from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.cli.session import Run

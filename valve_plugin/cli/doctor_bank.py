@@ -13,8 +13,8 @@ from valve_plugin.cli.doctor_rows import Found, Place, row
 from valve_plugin.cli.doctor_tasks import look_at_tasks
 from valve_plugin.cli.installs import as_root, aside, ours
 from valve_plugin.cli.output import plural
-from valve_plugin.cli.shell_words import join, quote
 from valve_plugin.errors import InfrastructureError, TaskError
+from valve_plugin.shell_words import join, quote
 
 _LEAST_BYTES = 2 * 1024**3
 """What one rollout may fill."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from valve_plugin.cli.installs import DISTRIBUTION, origin, ours, pip_install, repaired, system_install
 from valve_plugin.cli.requirements import lacking, told, wanted
-from valve_plugin.cli.shell_words import programs, quote
 from valve_plugin.errors import ValveError
+from valve_plugin.shell_words import programs, quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.checkout import Checkout
@@ -262,8 +262,8 @@ def _embedding(place: Place) -> Found:
     if found is not None:
         return Found("ok", f"{name}, on disk")
     state: State = "missing" if wanted == embedding.AUTO else "failed"
-    hub = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name, re.ASCII)  # else it is a path, or somebody's joke
-    fix = ours("hf", "download", name) if hub else _edit(place)
+    hub = models.on_hub(name)  # else it is a path, or somebody's joke
+    fix = ours("hf", "download", hub) if hub else _edit(place)
     return Found(state, f"{name} is not on disk; items are ranked by hashed words", fix)
 
 

@@ -11,7 +11,7 @@ import sysconfig
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from valve_plugin.cli.shell_words import join, quote
+from valve_plugin.shell_words import join, quote
 
 DISTRIBUTION = "valve-plugin"
 APT = Path("/usr/bin/apt-get")

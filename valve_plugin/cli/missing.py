@@ -1,13 +1,14 @@
-"""A package that is not installed, told in one line. Imports the standard library alone: any other may be the one."""
+"""A package that is not installed, told in one line. Imports no package: any may be the one."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
+
+from valve_plugin.shell_words import quote
 
 _MODULES = {"minisweagent": "mini-swe-agent", "markdown_it": "markdown-it-py"}
 _CODE = 3
@@ -20,11 +21,11 @@ def told(error: ModuleNotFoundError) -> str:
     if module in ("", "valve_plugin"):
         return ""
     name = _MODULES.get(module, module.replace("_", "-"))
-    python = shlex.quote(sys.executable)
+    python = quote(sys.executable)
     for requirement in metadata.requires("valve-plugin") or ():
         what, _, marker = (part.strip() for part in requirement.partition(";"))
         if re.match(r"[\w.-]+", what)[0].lower() == name and "extra" not in marker:  # type: ignore[index]
-            return f"the package {name} is not installed; run: {python} -m pip install {shlex.quote(what)}"
+            return f"the package {name} is not installed; run: {python} -m pip install {quote(what)}"
     return f"the module {module} is not installed; `{python} -m pip check` says which package lacks what"
 
 

@@ -16,8 +16,8 @@ from valve_plugin.cli.init import target
 from valve_plugin.cli.options import BankDir, Json, examples
 from valve_plugin.cli.output import plural
 from valve_plugin.cli.session import MAKE_TASKS
-from valve_plugin.cli.shell_words import quote
 from valve_plugin.errors import BankNotFoundError
+from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.checkout import Checkout
@@ -109,7 +109,7 @@ def advise(standing: dict[str, Any]) -> tuple[str, str]:
         return "mini --plugin valve -t 'what to do'", "no attempt is recorded yet"
     if not attempts["graded"]:
         check = standing["test_command"] or "TEST COMMAND"
-        return f"mini --plugin valve -c valve.check='{check}' -t ...", "no attempt was graded: name a check"
+        return f"mini --plugin valve -c valve.check={quote(check)} -t ...", "no attempt was graded: name a check"
     return "mini --plugin valve -t ...", "nothing waits"
 
 

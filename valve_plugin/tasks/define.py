@@ -14,6 +14,7 @@ from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.errors import InfrastructureError, TaskError
 from valve_plugin.rollouts.foreign import beneath, new_file, remove
 from valve_plugin.rollouts.slots import slot
+from valve_plugin.shell_words import quote
 from valve_plugin.tasks import environment, source
 from valve_plugin.tasks.project import PYTEST, Project, examine, normalize, requirement_name, wanted
 from valve_plugin.tasks.repository import Repository
@@ -203,7 +204,7 @@ def _existing(given: str) -> Path:
     if not (venv / "pyvenv.cfg").exists() or not python.exists():
         raise TaskError(f"--python {given}: expected a virtual environment, like .venv, or its .venv/bin/python")
     if subprocess.run([str(python), "-c", "import pytest"], capture_output=True, check=False).returncode:
-        raise TaskError(f"--python {given}: it has no pytest; {python} -m pip install pytest")
+        raise TaskError(f"--python {given}: it has no pytest; {quote(str(python))} -m pip install pytest")
     return venv
 
 

@@ -6,7 +6,6 @@ Informative only: what tested code prints can make these lines wrong, but no ver
 from __future__ import annotations
 
 import re
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -15,6 +14,7 @@ from valve_plugin import codec
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Record
 from valve_plugin.rollouts.glance import Glance
+from valve_plugin.shell_words import quote
 from valve_plugin.words import plural
 
 EVERY = 30.0
@@ -103,7 +103,7 @@ class Following:
 
     def advice(self, files: Sequence[str]) -> str:
         """Return what to do about test files that wait; none: it is not known which."""
-        ignore = " ".join(f"--ignore {shlex.quote(file)}" for file in files) or "--ignore FILE"
+        ignore = " ".join(f"--ignore {quote(file)}" for file in files) or "--ignore FILE"
         what = "them" if len(files) > 1 else "the file"
         more = "" if self._again else ", said to the command that makes the tasks"
         repeat = f"{self._again} {ignore}".strip()

@@ -7,6 +7,7 @@ building left beside the source (metadata of the editable install, compiled modu
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 SMITH_ENVIRONMENT = "/opt/miniconda3/envs/testbed"
 SOURCE = "image:"
+_NAME = re.compile(r"[A-Za-z0-9][\w.:/@+-]*", re.ASCII)
+"""What can be the name of an image."""
 # Left behind by builds and tests: copies of the source as it was before the bug, so they would give the fix away.
 _COPIES = frozenset({"build", "dist", "__pycache__", ".eggs", ".tox", ".pytest_cache", ".mypy_cache", ".hypothesis"})
 
@@ -252,4 +255,5 @@ def _missing(name: str, wanted: str) -> str:
     if len(down) == len(tried):
         return f"the image {name} needs a container engine: {'; '.join(down)}; Debian, Ubuntu: apt-get install podman"
     engine = next(n for n in tried if not engines.fails(n))
-    return f"the image {name} is not on this machine: {engine} pull {name}"
+    command = f": {engine} pull {name}" if _NAME.fullmatch(name) else ""  # a row's name may be anything, as an option
+    return f"the image {name} is not on this machine{command}"
