@@ -55,7 +55,11 @@ def test_the_person_may_give_them(tmp_path: Path) -> None:
             {"budget_usd": float("inf")},
             "budget_usd is inf, expected a number of more than 0; leave it out for no limit",
         ),
-        ({"max_hours": float("nan")}, "max_hours is nan, expected a number of more than 0; leave it out for no limit"),
+        (
+            {"max_hours": float("nan")},
+            "max_hours is nan, expected a number of more than 0 and at most 1000000; leave it out for no limit",
+        ),
+        ({"max_hours": 1e306}, "max_hours is 1e+306, expected a number of more than 0 and at most 1000000"),
     ],
 )
 def test_a_value_that_does_not_fit_is_shown_with_what_would(given: dict[str, object], said: str) -> None:

@@ -112,8 +112,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """USD one run of `valve evolve` or `valve gate` may spend; unset: no limit. 0 is refused: nothing could run."""
     max_rollouts: Positive | None = None
     """Rollouts one run may start; unset: no limit. Those that ran before cost nothing."""
-    max_hours: Annotated[float, Meta(gt=0)] | None = None
-    """Hours of wall clock after which one run starts nothing new; unset: no limit."""
+    max_hours: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
+    """Hours of wall clock after which one run starts nothing new; unset: no limit. Less than 0.01 is refused."""
     run_ahead: Annotated[int, Meta(ge=0, le=100)] = 0
     """Next tasks of the stream that idle workers may attempt meanwhile. An accept wastes what it changes, so: none."""
     unsafe_local: bool = False
@@ -267,8 +267,8 @@ def _expected(name: str) -> str:
     wanted = wanted.get("anyOf", [wanted])[0]
     if "enum" in wanted:
         return f"one of {', '.join(wanted['enum'])}"
-    bounds = [f"at {word} {wanted[key]}" for key, word in (("minimum", "least"), ("maximum", "most")) if key in wanted]
-    bounds += [f"more than {wanted['exclusiveMinimum']}"] if "exclusiveMinimum" in wanted else []
+    words = (("exclusiveMinimum", "more than"), ("minimum", "at least"), ("maximum", "at most"))
+    bounds = [f"{word} {wanted[key]}" for key, word in words if key in wanted]
     return f"{_KINDS[wanted['type']]} {'of ' if bounds else ''}{' and '.join(bounds)}".strip() + unset
 
 

@@ -143,10 +143,18 @@ def test_dollars_of_an_unknown_model_are_refused(evolve, tmp_path):
     assert not (tmp_path / "bank").exists()
 
 
-def test_no_time_left_is_a_clean_stop(evolve, tmp_path):
-    done = evolve(tmp_path / "bank", "--max-hours", "0.000001")
-    assert "stopped: the budget of 1e-06 hours is used up" in done.stdout
-    assert "the same command goes on from here" in done.stdout
+def test_hours_in_which_nothing_could_run_are_refused_before_anything_is_made(evolve, whole, tmp_path):
+    done = evolve(tmp_path / "bank", "--max-hours", "1e-7", check=False)
+    assert done.returncode == 2
+    assert "max_hours is 1e-07, over before the agents are loaded" in done.stderr
+    assert "give at least --max-hours 0.01" in done.stderr
+    assert "may take 19 rollouts where the next task is mixed" in done.stderr
+    assert not (tmp_path / "bank").exists()
+    before = ledger(whole)
+    again = evolve(whole, "--new-epoch", "--max-hours", "0.00001", check=False)
+    assert again.returncode == 2
+    assert re.search(r"recorded rollouts\).* would do: --max-hours 0\.0[1-9]\n", again.stderr), again.stderr
+    assert ledger(whole) == before, "no epoch is opened"
 
 
 def test_another_terminal_follows_a_run_that_started_earlier(calc, toy, evolve, tmp_path):

@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 
 from valve_plugin.config import resolve
 from valve_plugin.errors import ConfigError
-from valve_plugin.theory.budget import Each, Limits, Spent, by_role, each, left, need, priced, reached, short
+from valve_plugin.theory.budget import (
+    LEAST_HOURS,
+    Each,
+    Limits,
+    Spent,
+    by_role,
+    each,
+    left,
+    need,
+    priced,
+    reached,
+    short,
+)
 
 MONEY = st.floats(0, 1e6, allow_subnormal=False)
 LIMITS = st.builds(Limits, MONEY, st.integers(0, 10_000), MONEY)
@@ -67,6 +79,12 @@ def test_the_options_that_are_said_to_do_do(limits, rollouts, usd, seconds, work
     )  # fmt: skip
     again = short(enough._replace(usd=enough.usd * (1 + 1e-9) + 1e-6, hours=enough.hours * (1 + 1e-9) + 1e-6), needed)
     assert not [o for o in again if o.split()[0] in told]
+
+
+@given(st.floats(1e-300, 1e-2, exclude_max=True), st.none() | st.floats(0, 1e-3))
+def test_hours_in_which_nothing_runs_are_never_said_to_do(hours, seconds):
+    (told,) = short(Limits(hours=hours * 0.999), need(1, Each(None, seconds), 1))
+    assert float(told.split()[1]) >= LEAST_HOURS
 
 
 def test_means_leave_out_what_the_infrastructure_ended():

@@ -60,21 +60,27 @@ def preflight(run: Run, steps: Steps, *, queued: bool = False) -> None:
     output.note(f"plan      the next verdict takes at most {figures}{_idle(run.store)}")
 
 
-def before_bank(settings: Settings, panel: Panel | None) -> None:
-    """Refuse a budget that cannot reach a verdict before its bank is made; `preflight` says the rest.
+def before_opening(settings: Settings, panel: Panel | None, store: BankStore | None, *, queued: bool = False) -> None:
+    """Refuse a budget that cannot reach a verdict before its bank is made, or its epoch opened.
+
+    `preflight` says the rest.
 
     Args:
         settings: of the run, with its model.
-        panel: the panel the bank will have; None: it will be ungated.
+        panel: the panel the bank has or will have; None: it will be ungated.
+        store: the bank; None: there is none yet.
+        queued: as of `preflight`.
 
     Raises:
         ConfigError: as `preflight`.
     """
     from valve_plugin.evolve.budget import anew, expected
+    from valve_plugin.evolve.steps import waiting
     from valve_plugin.gate.guard import limits_of
 
     if any(limits_of(settings)):
-        _affordable(settings, anew(settings, panel), expected(None, settings))
+        proposed = queued or (store is not None and waiting(store) is not None)
+        _affordable(settings, anew(settings, panel, proposed=proposed), expected(store, settings))
 
 
 def _affordable(settings: Settings, way: Way, each: Each) -> str:
@@ -91,6 +97,12 @@ def _affordable(settings: Settings, way: Way, each: Each) -> str:
         )
     needed = budget.need(way.rollouts, each, settings.workers)
     figures, more = _figures(needed, each.basis), _not_mixed(way)
+    if asked.hours and asked.hours < budget.LEAST_HOURS and needed.hours is None:
+        raise ConfigError(
+            f"max_hours is {asked.hours:g}, over before the agents are loaded, so no rollout would ever start: give at "
+            f"least --max-hours {budget.LEAST_HOURS}, or leave it out for no limit. The next verdict may take "
+            f"{figures}{more}; how long one takes is not recorded yet"
+        )
     if options := budget.short(asked, needed):
         raise ConfigError(
             f"the budget is too small for one verdict, which may take {figures}{more}; this would do: "

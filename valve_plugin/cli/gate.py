@@ -70,7 +70,9 @@ def gate(
         found = tasks_of(store, tasks, store.settings(given))
         with (
             progress,
-            running(found, str(store.dir), given, simulate=simulate, new_epoch=new_epoch, observer=progress) as run,
+            running(
+                found, str(store.dir), given, simulate=simulate, new_epoch=new_epoch, learns="queue", observer=progress
+            ) as run,
         ):
             steps = Steps(run.manager, run.store, run.settings)
             budget.preflight(run, steps, queued=True)

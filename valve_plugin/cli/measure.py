@@ -34,7 +34,10 @@ def measure(
         )
     given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
     found = tasks_of(store, tasks, store.settings(given))
-    with Progress() as progress, running(found, str(store.dir), given, simulate=simulate, observer=progress) as run:
+    with (
+        Progress() as progress,
+        running(found, str(store.dir), given, simulate=simulate, learns="", observer=progress) as run,
+    ):
         epoch = run.store.epoch()
         each = 2 if epoch and epoch.conditions and epoch.conditions.confirm else 1
 

@@ -145,7 +145,7 @@ def items(
         found = tasks_of(store, tasks, store.settings(given))
         with (
             Progress() as progress,
-            running(found, str(store.dir), given, simulate=simulate, observer=progress) as run_,
+            running(found, str(store.dir), given, simulate=simulate, learns="", observer=progress) as run_,
         ):
             tell = run_.manager.hook.valve_event
             leave_out(

@@ -41,7 +41,9 @@ def retire(
     found = tasks_of(store, tasks, store.settings(given))
     with (
         Progress() as progress,
-        running(found, str(store.dir), given, simulate=simulate, new_epoch=new_epoch, observer=progress) as run,
+        running(
+            found, str(store.dir), given, simulate=simulate, new_epoch=new_epoch, learns="", observer=progress
+        ) as run,
     ):
         steps = Steps(run.manager, run.store, run.settings)
         settle(steps)  # what waits was proposed about the bank as it is

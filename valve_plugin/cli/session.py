@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -92,28 +92,30 @@ def running(
     simulate: bool = False,
     new_epoch: bool = False,
     gated: bool = True,
+    learns: Literal["stream", "queue", ""] = "stream",
     observer: object = None,
 ) -> Iterator[Run]:
     """Set up a run that may change the bank: one at a time per bank.
 
-    Loads the task set, opens or creates its bank, prepares the repository, fixes the panel if none is fixed.
+    Loads the task set, opens or creates its bank, prepares the repository, fixes the panel if none is fixed. A budget
+    has to reach a verdict where the run `learns`, and from what it does.
     """
     from msgspec.structs import replace
 
     from valve_plugin import plugins
     from valve_plugin.cli import budget
-    from valve_plugin.evolve.setup import can_prepare
+    from valve_plugin.evolve.setup import can_prepare, opens
     from valve_plugin.evolve.setup import prepare as fix_panel
     from valve_plugin.gate.plan import require_pairing
     from valve_plugin.rollouts.worker import SCRIPTED_MODEL
 
     def fits(found: BankStore | None, settings: Settings, taskset: TaskSet) -> None:
         panel = can_prepare(found, settings, taskset)
-        if found is None:
-            model = SCRIPTED_MODEL if simulate else settings.model
-            if gated:
-                require_pairing(plugins.load(settings.plugins), panel)
-            budget.before_bank(replace(settings, model=model), panel if gated else None)
+        if found is None and gated:
+            require_pairing(plugins.load(settings.plugins), panel)
+        if learns and (found is None or opens(found, new_epoch=new_epoch, gated=gated)):
+            asked = replace(settings, model=SCRIPTED_MODEL if simulate else settings.model)
+            budget.before_opening(asked, panel if gated else None, found, queued=learns == "queue")
 
     with holding(tasks, bank, given, simulate=simulate, observer=observer, fits=fits) as run:
         stream = fix_panel(run.store, run.settings, run.taskset, new_epoch=new_epoch, gated=gated)

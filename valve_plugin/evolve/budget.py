@@ -84,9 +84,15 @@ def judged(steps: Steps, tasks: Sequence[Task]) -> int:
     return _missing(store.local, settings, plan.cells) + repeated
 
 
-def anew(settings: Settings, panel: Panel | None) -> Way:
-    """Return what the first verdict of a bank takes that is not made yet; None: it will be ungated."""
-    attempts = settings.attempts or ATTEMPTS
+def anew(settings: Settings, panel: Panel | None, *, proposed: bool = False) -> Way:
+    """Return what the first verdict takes of a bank that is not made yet, or of an epoch that is not open.
+
+    Args:
+        settings: of the run.
+        panel: to be measured; None: it will be ungated.
+        proposed: a proposal waits, or attempts that were made before.
+    """
+    attempts = 0 if proposed else settings.attempts or ATTEMPTS
     full = len(panel.tasks) * panel.rollouts if panel else 0
     return Way(attempts + full * (3 if settings.confirm else 2), attempts if panel else 0)
 

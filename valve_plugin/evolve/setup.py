@@ -70,6 +70,12 @@ def can_prepare(store: BankStore | None, settings: Settings, taskset: TaskSet) -
     return panel
 
 
+def opens(store: BankStore, *, new_epoch: bool, gated: bool) -> bool:
+    """Whether `prepare` would open an epoch, or fix a panel."""
+    fresh = store.epoch() is None or (new_epoch and store.queries_used() > 0)
+    return store.panel() is None or (gated and fresh)
+
+
 def _declare(store: BankStore, settings: Settings, panel: Panel, new_epoch: bool) -> None:
     """Open an epoch where none is open, or another one was asked for."""
     taken = sum(isinstance(entry, Taken) for entry in store.entries())

@@ -19,6 +19,9 @@ PROMPT_TOKENS, REPLY_TOKENS = 10_000, 500
 """Of one model call, assumed where a model's price is known and no rollout of it is recorded."""
 
 
+LEAST_HOURS = 0.01
+"""36 seconds of wall clock: in less, a machine under load has hardly loaded the agents."""
+
 _DUST = 1e-9
 """What sums of floating-point numbers may be off by: eleven times $0.10 fit into $1.10."""
 
@@ -114,14 +117,18 @@ def need(rollouts: int, each: Each, workers: int) -> Need:
 
 
 def short(limits: Limits, needed: Need) -> list[str]:
-    """Return the options that would do, for each limit that one gate is known to exceed; empty: it fits."""
+    """Return the options that would do, for each limit that one gate is known to exceed; empty: it fits.
+
+    No gate is known to take less than `LEAST_HOURS`.
+    """
+    hours = max(needed.hours or 0.0, LEAST_HOURS)
     options = []
     if limits.rollouts and needed.rollouts > limits.rollouts:
         options.append(f"--max-rollouts {needed.rollouts}")
     if limits.usd and needed.usd is not None and needed.usd > limits.usd + _DUST:
         options.append(f"--budget-usd {_up(needed.usd)}")
-    if limits.hours and needed.hours is not None and needed.hours > limits.hours + _DUST:
-        options.append(f"--max-hours {_up(needed.hours)}")
+    if limits.hours and hours > limits.hours + _DUST:
+        options.append(f"--max-hours {_up(hours)}")
     return options
 
 
