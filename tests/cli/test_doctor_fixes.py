@@ -260,14 +260,20 @@ def test_mining_turns_its_row_green(machine: Path, monkeypatch: pytest.MonkeyPat
 
 def test_what_makes_tasks_where_there_is_no_history(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_tasks, "lacking", lambda extra: {"swesmith": ""})
+    subprocess.run(["git", "init", "-q"], check=True, env={"PATH": SYSTEM})
+    found = row("task set")
+    assert found.detail.endswith("`valve evolve` needs one. Making one takes git, see there")
+    assert found.fix == ""
+    monkeypatch.setenv("PATH", SYSTEM)
     fix = row("task set").fix
     assert "pip install swe" in fix
     assert " && " in fix
-    assert fix.endswith("valve tasks generate"), "neither git nor the extra"
+    assert fix.endswith("valve tasks generate"), "neither a history nor the extra"
     monkeypatch.setattr(doctor_tasks, "lacking", lambda extra: {})
     assert row("task set").fix == installs.ours("valve", "tasks", "generate")
-    monkeypatch.setenv("PATH", SYSTEM)
-    subprocess.run(["git", "init", "-q"], check=True)
+    for name in ("start", "more"):
+        assert row("task set").fix == installs.ours("valve", "tasks", "generate"), "no commit has one before it"
+        commit(Path.cwd(), name, {f"{name}.py": ""})
     assert row("task set").fix.endswith("valve tasks mine")
     folder.default(f"{Path.cwd().name}__mined").mkdir(parents=True)
     assert row("task set").fix.endswith("valve tasks generate"), "its history was looked at in vain"
@@ -277,6 +283,8 @@ def test_tasks_of_a_folder_whose_name_is_none_for_a_repository(project: Path, mo
     for name, called in (("a b;c", "a-b-c"), ("-é", "repository")):
         (project / name).mkdir()
         subprocess.run(["git", "init", "-q", "."], cwd=project / name, check=True)
+        for number in "12":
+            commit(project / name, number, {"x": number})
         monkeypatch.chdir(project / name)
         assert row("task set").fix.endswith(f"valve tasks mine --repo {called}")
 

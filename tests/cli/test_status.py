@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from tests.cli.banks import GOOD, attempt
 from tests.cli.conftest import Run
 from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
-from valve_plugin.cli import output
+from valve_plugin.cli import app, output
 from valve_plugin.cli.status import advise, count, outlook
 
 
@@ -160,3 +161,13 @@ def test_nothing_heavy_is_imported(project: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_settings_that_are_refused_are_told_where_nothing_waits(bank: BankStore, valve: Run) -> None:
+    assert "nothing waits" in valve("gate", "--simulate")
+    valve("gate", "-c", "roh=0.1", code=2)
+    (bank.dir / "valve.toml").write_text('mini_config = ["evil.yaml"]\n')
+    for words in (("--simulate",), ("--json",), ()):
+        result = CliRunner().invoke(app, ["gate", *words])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "valve.toml: mini_config is not taken from a file" in result.stderr

@@ -62,6 +62,11 @@ def test_a_fix_in_the_history_becomes_a_task(history: Path, valve: Run) -> None:
 def test_without_a_history_it_says_so(project: Path, valve: Run) -> None:
     valve("tasks", "mine", "--unsafe-local", code=2)
     assert "no git repository here" in valve.err  # type: ignore[attr-defined]
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    for number in "12":
+        valve("tasks", "mine", "--unsafe-local", code=2)
+        assert ".: its HEAD has no commit before it" in valve.err  # type: ignore[attr-defined]
+        commit(project, number, {number: ""})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,26 +35,32 @@ def look_at_tasks(place: Place) -> Found:
     gone = f"{used}, which this bank used last, is gone" if used not in ("", given) else ""
     make = _making(place, name, in_vain=mined.exists() and str(mined) != given)
     if not given:
-        return Found("missing", gone or "none for this repository; `valve evolve` needs one", make)
+        text = gone or "none for this repository; `valve evolve` needs one"
+        return Found("missing", text if make else f"{text}. Making one takes git, see there", make)
     try:
         found = load(folder.find(given))
     except TaskError as e:
-        return Found("failed", str(e), f"{aside(os.path.abspath(given))} && {make}")
+        return Found("failed", str(e), " && ".join(filter(None, [aside(os.path.abspath(given)), make])))
     return Found("ok", "; ".join(filter(None, [f"{plural(len(found.tasks), 'task')} in {given}", gone])))
 
 
 def _making(place: Place, name: str, *, in_vain: bool) -> str:
     """Return the command that makes tasks here: of the history where there is one, else of bugs put in.
 
+    Empty without git, which either takes.
+
     Args:
         in_vain: the history was looked at before, and nothing in it became a task.
     """
     from valve_plugin.cli.tasks_generate import repository_name
+    from valve_plugin.tasks import history
 
     called: list[str] = ["--repo", name]
     with suppress(TaskError, ConfigError):  # a folder's name that is none for a repository
         called = [] if repository_name(".", "") == name else called
-    if place.here.git and not in_vain:
+    if shutil.which("git") is None:
+        return ""
+    if place.here.git and not in_vain and history.goes_back(Path.cwd()):
         return ours("valve", "tasks", "mine", *called)
     install = f"{pip_install(*wanted('smith'))} && " if lacking("smith") else ""
     return install + ours("valve", "tasks", "generate", *called)

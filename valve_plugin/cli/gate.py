@@ -61,13 +61,14 @@ def gate(
 
     store = open_bank(bank)
     judged, progress = False, Progress()
+    given = overrides(
+        set_, workers=workers, unsafe_local=unsafe_local or None, keep_history=keep_history or None,
+        early_stop=False if no_early_stop else None,
+        budget_usd=budget_usd, max_rollouts=max_rollouts, max_hours=max_hours,
+    )  # fmt: skip
+    settings = store.settings(given)  # what is refused is told also where nothing waits
     if store.local.queue() or (store.panel() and waiting(store)):
-        given = overrides(
-            set_, workers=workers, unsafe_local=unsafe_local or None, keep_history=keep_history or None,
-            early_stop=False if no_early_stop else None,
-            budget_usd=budget_usd, max_rollouts=max_rollouts, max_hours=max_hours,
-        )  # fmt: skip
-        found = tasks_of(store, tasks, store.settings(given))
+        found = tasks_of(store, tasks, settings)
         with (
             progress,
             running(

@@ -57,6 +57,7 @@ def mine(
     """
     from valve_plugin.cli.meter import Meter
     from valve_plugin.config import Settings
+    from valve_plugin.errors import TaskError
     from valve_plugin.rollouts import sandbox as sandboxes
     from valve_plugin.tasks import folder, history, make
     from valve_plugin.tasks import mine as mining
@@ -68,6 +69,11 @@ def mine(
     settings = Settings(unsafe_local=unsafe_local)
     sandbox = sandboxes.choose(settings)
     repository = history.git_dir(Path(path))
+    if not history.goes_back(Path(path)):
+        raise TaskError(
+            f"{path}: its HEAD has no commit before it, so no history can be looked at, as in a new repository or a "
+            "shallow clone; `valve tasks generate` takes the files as they are"
+        )
     head = history.resolve(repository, "HEAD")
     files = read_head(Path(path), head)
     definition = make.define_in(

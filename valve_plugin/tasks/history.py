@@ -43,6 +43,15 @@ def git_dir(checkout: Path) -> Path:
     return Path(found)
 
 
+def goes_back(checkout: Path) -> bool:
+    """Whether the commit a checkout is at has one before it: a new repository and a shallow clone have none."""
+    try:
+        words = ["rev-parse", "-q", "--verify", "HEAD^^{commit}"]
+        return bool(git(*words, git_dir=git_dir(checkout), seconds=ANSWERS, ok=(0, 1, 128)))
+    except (InfrastructureError, TaskError):
+        return False
+
+
 def files_at(repository: Path, commit: str) -> list[File]:
     """Return the files of a commit; submodules are left out.
 
