@@ -22,7 +22,7 @@ from valve_plugin.errors import BudgetError
 from valve_plugin.evolve.budget import way_to_verdict
 from valve_plugin.evolve.loop import evolve as loop
 from valve_plugin.evolve.setup import prepare
-from valve_plugin.evolve.steps import ATTEMPTS, Steps
+from valve_plugin.evolve.steps import ATTEMPTS, Steps, waiting
 from valve_plugin.gate import judge, panel, plan
 from valve_plugin.tasks.load import load
 
@@ -37,21 +37,24 @@ def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_
     assert not (tmp_path / "bank").exists(), "a refused budget leaves no bank"
     total, stops = 0, 0
     for turn in range(20):
-        given = ("--max-rollouts", enough[1], "--workers", "3", "--json")
-        done = json.loads(evolve(tmp_path / "bank", *given, TOY_STARTED=str(tmp_path / f"started{turn}")).stdout)
+        started = tmp_path / f"started{turn}"
+        what, env = ("rollouts", {}) if turn % 2 else ("hours", {"TOY_HOURLY": "1"})
+        given = (f"--max-{what}", enough[1], "--workers", "3", "--json")
+        done = json.loads(evolve(tmp_path / "bank", *given, TOY_STARTED=str(started), **env).stdout)
         ran = sum(s["number"] for role, s in done["spent"]["run"].items() if role != "extractor")
         total, stops = total + ran, stops + bool(done["stopped"])
-        assert ran <= (tmp_path / f"started{turn}").read_text().count("\n") <= int(enough[1])
+        also_began = 2 if env else 0  # on the other workers, within the same hour
+        assert ran <= started.read_text().count("\n") <= int(enough[1]) + also_began
         if done["stopped"]:
-            assert f"the budget of {enough[1]} rollouts is used up ({ran} rollouts started)" == done["stopped"]
+            assert f"the budget of {enough[1]} {what} is used up ({ran} rollouts started)" == done["stopped"]
         assert ledger(whole).startswith(ledger(tmp_path / "bank"))
         if not done["stopped"]:
             break
-    assert stops >= 1
+    assert stops >= 2, "one by each limit"
     assert ledger(tmp_path / "bank") == ledger(whole)
     assert verify(tmp_path / "bank") == []
     assert sum(s["number"] for s in done["spent"]["bank"].values()) == total, "nothing ran twice"
-    for least in ((), ("--max-rollouts", "1"), ("--max-hours", "0.01"), ("--limit", "2", "--max-rollouts", "1")):
+    for least in ((), ("--max-rollouts", "1", "--max-hours", "0.01")):
         finished = evolve(tmp_path / "bank", *least)
         assert "finished: nothing is left to attempt among the" in finished.stdout, "so it needs no budget"
     assert ledger(tmp_path / "bank") == ledger(whole)
@@ -105,23 +108,31 @@ def goes_on(calc, toy, tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(("limit", "ahead"), [("max_rollouts", 0), ("budget_usd", 2)])
-def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, limit, ahead):
+@pytest.mark.parametrize(("limit", "ahead"), [("max_rollouts", 0), ("budget_usd", 2), ("max_hours", 0)])
+def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, monkeypatch, limit, ahead):
     """Attempts, baseline, candidate and confirmation draw on one budget, wherever it ends."""
+    each, beyond = {"max_rollouts": (1, 0), "budget_usd": (0.1, 0), "max_hours": (1, 1)}[limit]
+    if limit == "max_hours":
+        monkeypatch.setenv("TOY_HOURLY", "1")  # the other worker may begin within the last hour
     needed, stopped, _ = goes_on(tmp_path / "whole")
     judged = verdicts(BankStore.open(tmp_path / "whole"))
     assert any(v.confirming for v in judged), "one is repeated; choose another seed if none is"
     assert not stopped
+    in_gate = 0
     for n in range(1, needed + 1):
         bank = tmp_path / f"bank{n}"
-        started, stopped, way = goes_on(bank, run_ahead=ahead, **{limit: n if limit == "max_rollouts" else n * 0.1})
-        assert started <= n + ATTEMPTS * (limit == "budget_usd" and n < ATTEMPTS), "nothing priced the first attempts"
+        started, stopped, way = goes_on(bank, run_ahead=ahead, **{limit: n * each})
+        assert started <= n + beyond + ATTEMPTS * (limit == "budget_usd" and n < ATTEMPTS), (
+            "nothing priced the first attempts"
+        )
         assert ("is used up" in stopped or "too little is left" in stopped) if stopped else started
+        in_gate += stopped != "" and waiting(BankStore.open(bank)) is not None
         more, *_, rest = goes_on(bank)
         assert rest is None
         assert (way is None) <= (more == 0), "finished, or there is a way to go on"
         assert way is None or more or not way.rollouts, "what ran is not counted once more"
         assert ledger(bank) == ledger(tmp_path / "whole")
+    assert in_gate > 5, "in a baseline, a gate or its confirmation"
 
 
 @pytest.mark.parametrize("option", ["--budget-usd", "--max-rollouts", "--max-hours"])

@@ -4,7 +4,8 @@ Its outcomes depend on task, ordinal and context alone; how long each takes is r
 while it exists, the rollouts it lists are errored, by a fault of kind `$TOY_FAULT` if that is set. `$TOY_LOST` is the
 share of tries that are lost at random, `$TOY_USD` what a rollout costs, `$TOY_STARTED` a file that each try adds a line
 to. With `$TOY_ASKS`, extraction is left to the built-in step. `$TOY_CLOCK` may name a file: the wall clock is off by
-the seconds it holds, whenever it is read.
+the seconds it holds, whenever it is read. With `$TOY_HOURLY` the clock of budgets goes on by an hour with each try that
+starts, and by nothing else.
 """
 
 import os
@@ -22,6 +23,17 @@ valve_plugin.gate.guard.PAUSES = (0.01,) * 6
 if "TOY_CLOCK" in os.environ:
     right = time.time
     time.time = lambda: right() + float(Path(os.environ["TOY_CLOCK"]).read_text() or 0)
+
+
+def clock():
+    if "TOY_HOURLY" not in os.environ:
+        return time.monotonic()
+    started = Path(os.environ["TOY_STARTED"])
+    return 3600.0 * (started.read_text().count("\n") if started.exists() else 0)
+
+
+no_limits, _ = valve_plugin.gate.guard.Guard.__init__.__defaults__
+valve_plugin.gate.guard.Guard.__init__.__defaults__ = no_limits, clock
 
 
 def draw(*key):
