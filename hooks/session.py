@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from valve_plugin.config import Settings, resolve
 from valve_plugin.errors import BankNotFoundError, ConfigError
 from valve_plugin.hookspecs import hookimpl
+from valve_plugin.reading import leave_dotenv
 from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Session:
             BankNotFoundError: the bank that was named does not exist.
         """
         self.manager = manager
+        leave_dotenv()  # mini makes its model after this; what valve starts inherits it
         given = dict(config.get("valve") or {})
         self.settings = resolve(given, where="valve.*")
         self.bank_dir = _bank(self.settings)

@@ -1,4 +1,4 @@
-"""Reading a file that somebody else may have put there: a device never ends, and a pipe waits for ever."""
+"""Files that somebody else may have put there: a device never ends, a pipe waits for ever, a `.env` sets variables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ import stat
 from pathlib import Path
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def leave_dotenv() -> None:
+    """Keep litellm, once it is imported, from a `.env` in or above a working directory, or an environment in a clone.
+
+    A repository would say with it which server gets the keys and the issues. LITELLM_MODE=DEV, if set, lets it.
+    """
+    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
 
 
 def regular(path: Path, most: int, *, start_only: bool = False) -> bytes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,24 @@ def test_an_openai_compatible_server_sees_the_block_verbatim(mini: Mini) -> None
         assert "valve" not in json.dumps({k: v for k, v in request.items() if k != "messages"})
     assert Path(mini.directory / "written.txt").read_text() == "hello\n"
     assert mini.events("post_run")[0]["result"]["exit_status"] == "Submitted"
+
+
+@pytest.mark.heavy
+def test_a_repository_names_no_server_for_the_keys(mini: Mini) -> None:
+    """litellm looks for a `.env` above where it is installed, and above the working directory of a `python -c`."""
+    (mini.directory / "site-packages").symlink_to(sysconfig.get_path("purelib"))  # an environment in the clone
+    with serve([SUBMIT]) as mine, serve([SUBMIT]) as theirs:
+        env = {
+            "OPENAI_API_KEY": "sk-test",
+            "MSWEA_COST_TRACKING": "ignore_errors",
+            "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "PYTHONPATH": f"{mini.directory / 'site-packages'}{os.pathsep}{mini.plugins}",
+        }
+        (mini.directory / "global").mkdir()
+        (mini.directory / "global/.env").write_text(f"OPENAI_API_BASE={mine.url}\n")
+        (mini.directory / ".env").write_text(f"OPENAI_BASE_URL={theirs.url}\n")
+        for plugin, asked in (("probe", (0, 1)), ("valve", (1, 1))):  # the plant works, and no longer does
+            done = mini.task("-m", "openai/scripted", "--plugin", plugin, env=env)
+            assert done.returncode == 0, done.stderr
+            assert (len(mine.requests), len(theirs.requests)) == asked, plugin

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from valve_plugin.cli.missing import needed
+from valve_plugin.reading import leave_dotenv
 
 with needed():
     import typer
@@ -95,9 +96,7 @@ with needed():
 
 def main() -> None:
     """Entry point of the console script."""
-    # Else litellm reads a `.env` it finds in or above the working directory, or above an environment in a clone: a
-    # repository would say which server gets the keys and the issues.
-    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
+    leave_dotenv()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character still gets the line
