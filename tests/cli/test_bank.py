@@ -157,6 +157,15 @@ def test_a_task_is_read_from_a_file_or_a_pipe_of_the_shell(bank: BankStore, valv
     os.close(read)
 
 
+def test_context_of_an_experiment_s_run_says_that_it_ranks_as_ever(bank: BankStore, valve: Run) -> None:
+    block = valve("context", "--task", "the parser crashes")
+    assert valve.err == ""  # type: ignore[attr-defined]
+    for name in ("inject-all", "os:system"):
+        (bank.dir / "valve.toml").write_text(f'condition = "{name}"\n')
+        assert valve("context", "--task", "the parser crashes") == block
+        assert f"its condition '{name}' is not applied here, nor by mini" in valve.err  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("args", [[], ["--task", "x", "--file", "y"], ["--file", "missing"]])
 def test_context_needs_one_task(bank: BankStore, valve: Run, args: list[str]) -> None:
     valve("context", *args, code=2)

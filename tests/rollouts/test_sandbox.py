@@ -125,6 +125,8 @@ def test_filling_the_disk_is_stopped(sandbox: Sandbox, place: Workspace) -> None
     done = sandbox.run(command, place, limits=Limits(disk_bytes=100 * MIB))
     assert done.limit == "disk"
     assert sandbox.run("head -c 20M /dev/zero > big", place, limits=Limits(file_bytes=1 * MIB)).returncode != 0
+    assert sandbox.run("truncate -s 20M hole", place, limits=Limits(file_bytes=1 * MIB)).returncode != 0
+    assert not (place.path / "hole").exists() or not (place.path / "hole").stat().st_size, "a hole has a length, too"
 
 
 def test_shared_memory_is_bounded_too(sandbox: Sandbox, place: Workspace) -> None:

@@ -64,6 +64,12 @@ def _retrieve(store: BankStore, task_id: str, issue: str) -> Context:
     from valve_plugin import plugins
 
     settings = store.settings()
+    if settings.condition:
+        output.note(
+            f"valve: {store.dir} is of an experiment's run: its condition {settings.condition!r:.60} is not applied "
+            "here, nor by mini, which rank as ever; what the run injected may differ",
+            style="yellow",
+        )
     hook = plugins.load(settings.plugins).hook
     block: Context | None = hook.valve_retrieve(settings=settings, bank=store.bank, task_id=task_id, issue=issue)
     if block is None:
