@@ -109,6 +109,7 @@ def test_limits(box: Started) -> None:
     fill = "for i in 1 2 3; do dd if=/dev/zero of=b$i bs=1M count=9; done; sleep 9"
     assert out(box, fill, disk_bytes=20 * MIB).startswith("disk")
     assert out(box, "rm -f b*; echo fine") == "0 fine"
+    assert out(box, "cat /proc/self/oom_score_adj").endswith("1000")
     assert "MemoryError" in out(box, "python -c 'x = bytearray(300 * 2**20)' 2>&1 | tail -1", memory_bytes=200 * MIB)
     assert 200 < int(out(box, FORK_MANY).split()[1]) < 300
     assert len(box.run("head -c 300000 /dev/zero", limits=Limits(output_bytes=1000)).output) == 1000

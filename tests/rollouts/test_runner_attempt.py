@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
+from msgspec.structs import replace
 
 from tests.rollouts.runner_support import SCRIPTED, SUBMIT, always, saying, shop
 from tests.simulate.rows import requests
@@ -156,6 +158,23 @@ def test_what_an_agent_does_to_its_tree_is_its_own_failure(taskset: TaskSet, har
     made = attempt(saying(harm, SUBMIT), taskset.tasks[0], NONE, 0, "panel")
     assert made.outcome == "unresolved"
     assert reason in made.reason
+    assert [p.name for p in (bank_data_dir() / "workspaces").iterdir() if p.is_dir()] == []
+
+
+ONE = """python3 -c "bytearray(2 * 2**30)" 2>&1 | tail -1"""
+MANY = """for i in 1 2 3 4; do python3 -c "x = b'1' * 120_000_000; import time; time.sleep(60)" & done; wait"""
+
+
+@pytest.mark.parametrize(("harm", "told"), [(ONE, "MemoryError"), (MANY, "it used more than 314572800 bytes")])
+def test_what_takes_too_much_memory_is_ended_and_the_agent_told(taskset: TaskSet, harm: str, told: str) -> None:
+    given = saying(harm, SUBMIT)
+    given = replace(given, mini_config=(*given.mini_config, "environment.memory_mib=300"))
+    made = attempt(given, taskset.tasks[0], NONE, 0, "panel")
+    assert (made.outcome, made.reason, made.exit_status) == ("unresolved", "the patch is empty", "Submitted")
+    (seen,) = [m["extra"] for m in json.loads(trajectories.read(made))["messages"] if m["role"] == "tool"]
+    assert told in seen["raw_output"] + seen["exception_info"]
+    left = [p for p in psutil.process_iter(["cmdline"]) if "120_000_000" in " ".join(p.info["cmdline"] or ())]
+    assert left == []
     assert [p.name for p in (bank_data_dir() / "workspaces").iterdir() if p.is_dir()] == []
 
 

@@ -120,6 +120,13 @@ def test_many_processes_cannot_take_all_memory_together(sandbox: Sandbox, place:
     )
 
 
+def test_what_runs_inside_is_the_first_to_go_where_the_machine_has_no_memory_left(
+    any_sandbox: Sandbox, place: Workspace
+) -> None:
+    need("choom")
+    assert any_sandbox.run("cat /proc/self/oom_score_adj", place).output == b"1000\n"
+
+
 def test_filling_the_disk_is_stopped(sandbox: Sandbox, place: Workspace) -> None:
     command = "for i in $(seq 1000); do head -c 20M /dev/zero > ~/$i || exit; done"
     done = sandbox.run(command, place, limits=Limits(disk_bytes=100 * MIB))

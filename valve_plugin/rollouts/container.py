@@ -23,7 +23,7 @@ from valve_plugin.errors import SandboxError
 from valve_plugin.rollouts.cgroup import Group, Usage
 from valve_plugin.rollouts.engine import ALIVE_LABEL, OWNER_LABEL, Engine, owner
 from valve_plugin.rollouts.glance import Tap
-from valve_plugin.rollouts.limits import MIB, Limits
+from valve_plugin.rollouts.limits import FIRST_TO_GO, MIB, Limits
 from valve_plugin.rollouts.sandbox import TESTBED, argv, environment
 from valve_plugin.rollouts.supervise import Completed, supervise
 from valve_plugin.rollouts.workspace import Workspace
@@ -72,13 +72,15 @@ class Container:
         """What grades are kept by: outcomes may depend on the image."""
         return f"{self.image.engine}:{self.image.id}"
 
-    def start(self, workspace: Workspace, readonly: Sequence[Path] = ()) -> Started:
+    def start(
+        self, workspace: Workspace, readonly: Sequence[Path] = (), memory_bytes: int = Limits().memory_bytes
+    ) -> Started:
         """Start a container on a workspace; whoever calls stops it.
 
         Raises:
             SandboxError: the engine failed.
         """
-        return Started(Engine(self.image.engine), self.image, workspace, readonly)
+        return Started(Engine(self.image.engine), self.image, workspace, readonly, memory_bytes)
 
     @contextmanager
     def opened(self, workspace: Workspace, readonly: Sequence[Path] = ()) -> Iterator[Started]:
@@ -109,8 +111,11 @@ class Container:
 class Started:
     """A running container."""
 
-    def __init__(self, engine: Engine, image: Image, workspace: Workspace, readonly: Sequence[Path]) -> None:
+    def __init__(
+        self, engine: Engine, image: Image, workspace: Workspace, readonly: Sequence[Path], memory_bytes: int
+    ) -> None:
         self.engine, self.image, self.workspace, self.readonly = engine, image, workspace, readonly
+        self.memory_bytes = memory_bytes
         self.id, self._alive = "", -1
         self._start()
 
@@ -165,7 +170,7 @@ class Started:
         fcntl.flock(self._alive, fcntl.LOCK_EX)
         try:
             waits = "lock" if os.uname().sysname == "Linux" else "time"
-            options = guarantees(self.engine, self.workspace, ours, self.readonly)
+            options = guarantees(self.engine, self.workspace, ours, self.readonly, self.memory_bytes)
             self.id = self.engine.call("run", "-d", *options, self.image.id, waits, str(LIFETIME_SECONDS))
             self._group = Group(int(self.engine.call("inspect", "--format", "{{.State.Pid}}", self.id)))
         except BaseException as e:
@@ -201,13 +206,18 @@ class Started:
         return False
 
 
-def guarantees(engine: Engine, workspace: Workspace, ours: Path, readonly: Sequence[Path]) -> list[str]:
+def guarantees(
+    engine: Engine,
+    workspace: Workspace,
+    ours: Path,
+    readonly: Sequence[Path],
+    memory_bytes: int = Limits().memory_bytes,
+) -> list[str]:
     """Return the options of `run` that make a container as closed as the bubblewrap sandbox is."""
-    limits = Limits()
     words = ["--rm", "--pull", "never", "--network", "none", "--read-only", "--hostname", "sandbox"]
     words += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--log-driver", "none"]
-    words += ["--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)]
-    words += ["--pids-limit", str(limits.processes + _MORE_PROCESSES), "--shm-size", str(256 * MIB)]
+    words += ["--memory", str(memory_bytes), "--memory-swap", str(memory_bytes), "--oom-score-adj", str(FIRST_TO_GO)]
+    words += ["--pids-limit", str(Limits().processes + _MORE_PROCESSES), "--shm-size", str(256 * MIB)]
     words += _ulimits()
     words += ["--label", f"{OWNER_LABEL}={owner()}", "--label", f"{ALIVE_LABEL}={ours / 'alive'}"]
     if engine.name == "podman":

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from valve_plugin.errors import ConfigError
 from valve_plugin.rollouts.container import Container, Started
-from valve_plugin.rollouts.limits import Limits
+from valve_plugin.rollouts.limits import MIB, Limits
 from valve_plugin.rollouts.mini_config import class_named, refusal
 from valve_plugin.rollouts.sandbox import TESTBED, choose
 
@@ -42,6 +42,8 @@ class SandboxEnvironmentConfig(BaseModel):
     """CPU seconds of one command: unlike wall time, the machine's load does not change them."""
     wall_timeout: int = Limits().wall_seconds
     """Backstop in seconds of wall clock, for commands that wait without computing."""
+    memory_mib: int = Limits().memory_bytes // MIB
+    """MiB of memory that the processes of a rollout may use."""
     start: str = ""
     """Where commands start, relative to the workspace. Not `cwd`: there mini's configurations name absolute paths."""
 
@@ -70,7 +72,7 @@ class SandboxEnvironment:
             Submitted: the command printed mini's final line.
             SandboxError: the sandbox itself failed.
         """
-        limits = Limits(cpu_seconds=timeout or self.config.timeout, wall_seconds=self.config.wall_timeout)
+        limits = _limits(self.config, timeout)
         where, env = cwd or self.config.start, self.config.env
         command = action.get("command", "")
         return _observed(self._sandbox.run(command, self._workspace, limits=limits, cwd=where, env=env), limits)
@@ -99,6 +101,8 @@ class ContainerEnvironmentConfig(DockerEnvironmentConfig):
     """CPU seconds of one command, as in `SandboxEnvironmentConfig`."""
     wall_timeout: int = Limits().wall_seconds
     """As in `SandboxEnvironmentConfig`."""
+    memory_mib: int = Limits().memory_bytes // MIB
+    """As in `SandboxEnvironmentConfig`."""
     interpreter: list[str] = ["bash", "-c"]  # noqa: RUF012 (pydantic copies it)
     """Not a login shell: its start-up files would put another Python first on PATH."""
 
@@ -117,13 +121,13 @@ class ContainerEnvironment(DockerEnvironment):
         super().__init__(config_class=ContainerEnvironmentConfig, **(config | ours))
 
     def _start_container(self) -> None:
-        self._started = self._container.start(self._workspace)
+        self._started = self._container.start(self._workspace, memory_bytes=self.config.memory_mib * MIB)
         self.container_id = self._started.id
 
     def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None) -> dict[str, Any]:
         """Run one action's command and return its output; see `SandboxEnvironment.execute`."""
         assert self._started is not None, "the container was stopped"
-        limits = Limits(cpu_seconds=timeout or self.config.timeout, wall_seconds=self.config.wall_timeout)
+        limits = _limits(self.config, timeout)
         command = [*self.config.interpreter, action.get("command", "")]
         done = self._started.run(command, limits=limits, cwd=cwd or self.config.cwd, env=self.config.env)
         self.container_id = self._started.id
@@ -163,6 +167,14 @@ def clipped(output: bytes) -> bytes:
     if out <= 0:
         return output
     return output[:KEPT_BYTES] + b"\n... %d bytes left out ...\n" % out + output[-KEPT_BYTES:]
+
+
+def _limits(config: SandboxEnvironmentConfig | ContainerEnvironmentConfig, cpu_seconds: int | None) -> Limits:
+    return Limits(
+        cpu_seconds=cpu_seconds or config.timeout,
+        wall_seconds=config.wall_timeout,
+        memory_bytes=config.memory_mib * MIB,
+    )
 
 
 def _observed(done: Completed, limits: Limits) -> dict[str, Any]:

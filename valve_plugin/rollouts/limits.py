@@ -9,6 +9,8 @@ from valve_plugin.errors import SandboxError
 from valve_plugin.records import Positive, Record
 
 MIB = 1024 * 1024
+FIRST_TO_GO = 1000
+"""Of /proc/PID/oom_score_adj. By size alone the kernel would end us, where theirs are many and small."""
 
 
 class Limits(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,6 +34,8 @@ class Limits(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def wrap(self, command: Sequence[str]) -> list[str]:
         """Return the command run under these limits, which it and its children cannot raise.
 
+        Where the machine itself is out of memory they are the first to go, and not whoever started them.
+
         Raises:
             SandboxError: util-linux is missing.
         """
@@ -40,6 +44,7 @@ class Limits(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise SandboxError("prlimit is not on PATH; install the package util-linux")
         cpu = f"--cpu={self.cpu_seconds}:{self.cpu_seconds + 1}"  # a signal that can be told apart, then SIGKILL
         return [
+            *(["choom", "-n", str(FIRST_TO_GO), "--"] if shutil.which("choom") else []),  # util-linux 2.33
             prlimit,
             cpu,
             f"--as={self.memory_bytes}",
