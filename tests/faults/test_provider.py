@@ -23,7 +23,7 @@ def test_with_a_third_of_all_calls_failing_the_ledger_is_the_same(asking, undist
     proxy = faulty(0.3, slow=4.0)
     done = asking(tmp_path / "bank", proxy)
     assert len(proxy.injected) >= 5, "faults of many kinds happened"
-    assert re.search(r"waiting   the provider does not answer \(.+\), try \d of 10, next in 1 s", done.stderr)
+    assert re.search(r"waiting   the provider fails \(.+\), try \d of 10, next in 1 s", done.stderr)
     assert ledger(tmp_path / "bank") == ledger(undisturbed.bank)
     assert verify(tmp_path / "bank") == []
 
@@ -44,6 +44,12 @@ def test_what_only_a_person_can_mend_pauses_the_run_and_says_what_to_do(calc, as
         assert not [e for e in judged if e.verdict.decision == "indecisive"]
     asking(tmp_path / "bank")
     assert ledger(tmp_path / "bank") == ledger(undisturbed.bank)
+
+
+SHOWN = {
+    "429": "(HTTP 429: slow down)", "500": "(HTTP 500: no)", "503-html": "(HTTP 503)", "529": "(HTTP 529: no)",
+    "half": "(peer closed connection", "reset": "(Server disconnected", "html": "<html>sign in</html>",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k not in ("timeout", "429-later")])
@@ -69,5 +75,7 @@ def test_an_extraction_asks_again_and_is_never_lost_to_a_fault(kind, monkeypatch
         proxy.drawn = lambda body: faults.pop() if faults else drawn(body)
         assert not ask(3).empty
         faults += [kind, kind]
-        with pytest.raises(InfrastructureError, match="the run pauses, nothing is lost"):
+        with pytest.raises(InfrastructureError, match="the run pauses, nothing is lost") as raised:
             ask(2)
+    assert SHOWN.get(kind, "") in str(raised.value), "what came over the wire"
+    assert "litellm." not in str(raised.value)

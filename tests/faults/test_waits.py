@@ -10,6 +10,7 @@ from valve_plugin.codec import canonical
 from valve_plugin.gate.panel import Line, Told, read
 from valve_plugin.records import PanelOutcome
 from valve_plugin.rollouts import waits
+from valve_plugin.rollouts.faults import Fault
 from valve_plugin.rollouts.waits import FILE, Passing, Wait, bare, heard, noting, said
 
 WAITS = st.builds(
@@ -40,15 +41,16 @@ def test_what_is_no_wait_is_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "asked", "expected"),
-    [("litellm.InternalServerError: InternalServerError: OpenAIException - Connection error.", None,
-      "the provider does not answer (Connection error.)"),
-     ("litellm.RateLimitError: slow\n down", 40.0, "the provider asks to wait 40 s (slow down)"),
-     ("", None, "the provider does not answer (OSError)"),
-     ("bad key sk-0123456789abcdef0123", None, "sk-0"), ("x" * 999, None, "x...)")],
+    ("error", "found", "expected"),
+    [("litellm.InternalServerError: InternalServerError: OpenAIException - overloaded", Fault("server"),
+      "the provider fails (overloaded)"),
+     ("litellm.RateLimitError: slow\n down", Fault("rate", 40.0), "the provider asks to wait 40 s (slow down)"),
+     ("slow down", Fault("rate", 0.0), "the provider asks to slow down (slow down)"),
+     ("", Fault("connection"), "the provider cannot be reached (OSError)"),
+     ("bad key sk-0123456789abcdef0123", Fault("server"), "sk-0"), ("x" * 999, Fault("server"), "x...)")],
 )  # fmt: skip
-def test_what_a_provider_is_said_to_have_said(error, asked, expected):
-    text = said(OSError(error) if error else OSError(), asked, {"api_key": "sk-0123456789abcdef0123"})
+def test_what_a_provider_is_said_to_have_said(error, found, expected):
+    text = said(OSError(error) if error else OSError(), found, {"api_key": "sk-0123456789abcdef0123"})
     assert (expected in text) == (expected != "sk-0")
     assert len(text) < 250
 

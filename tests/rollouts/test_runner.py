@@ -115,11 +115,11 @@ _TALK = {
 @pytest.mark.parametrize(
     ("status", "body", "ended", "words"),
     [
-        (401, _KEY, "errored", "AuthenticationError"),
-        (404, {"error": {"message": "no such model"}}, "errored", "NotFoundError"),
-        (429, {"error": {"message": "quota exceeded"}}, "errored", "RateLimitError"),
-        (500, {"error": {"message": "overloaded"}}, "errored", "InternalServerError"),
-        (400, {"error": {"message": "unknown parameter foo"}}, "errored", "BadRequestError"),
+        (401, _KEY, "errored", "(HTTP 401: Incorrect API key provided"),
+        (404, {"error": {"message": "no such model"}}, "errored", "(HTTP 404: no such model"),
+        (429, {"error": {"message": "quota exceeded"}}, "errored", "(HTTP 429: quota exceeded"),
+        (500, {"error": {"message": "overloaded"}}, "errored", "(HTTP 500: overloaded"),
+        (400, {"error": {"message": "unknown parameter foo"}}, "errored", "(HTTP 400: unknown parameter foo"),
         (400, _LONG, "unresolved", "context window"),
         (200, _TALK, "unresolved", "usable command"),
     ],
@@ -143,7 +143,7 @@ def test_nobody_listens(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     result = _run(Settings(model="openai/any", model_tries=1, model_kwargs={"max_retries": 0}), workspace)
     assert result.ended == "errored"
-    assert "Connection error" in result.reason
+    assert "is it up? ([Errno 111] Connection refused)" in result.reason
 
 
 def test_a_model_class_that_does_not_exist_is_an_error_with_a_reason(workspace: Workspace) -> None:

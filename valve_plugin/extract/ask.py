@@ -60,7 +60,7 @@ def ask(settings: Settings, model: str, messages: list[dict[str, str]], schema: 
     at_most = tries(settings, os.environ)
 
     def told(error: Exception, found: Fault, number: int, seconds: float) -> None:
-        what = waits.said(error, found.asked, settings.model_kwargs)
+        what = waits.said(error, found, settings.model_kwargs)
         waits.tell(waits.Wait(said=what, tried=number, at_most=at_most, seconds=seconds))
 
     try:
@@ -91,7 +91,7 @@ def _failed(error: Exception, settings: Settings, model: str) -> ModelOutputErro
     if ended == "unresolved":
         return ModelOutputError(f"the model did not answer: {type(error).__name__}")
     fault = fault_of(error)
-    todo = advice(fault.kind, model, settings.model_kwargs, os.environ, fault.asked) if fault else ""
-    return InfrastructureError(
-        f"the extraction call to {model} failed: {todo + '; ' if todo else ''}{reason}; the run pauses, nothing is lost"
-    )
+    if fault:
+        todo = advice(fault.kind, model, settings.model_kwargs, os.environ, fault.asked)
+        reason = f"{todo} ({waits.shown(error, settings.model_kwargs)})" if todo else reason
+    return InfrastructureError(f"the extraction call to {model} failed: {reason}; the run pauses, nothing is lost")

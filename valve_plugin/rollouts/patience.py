@@ -17,8 +17,6 @@ from valve_plugin.rollouts.faults import Fault, fault, pause
 
 T = TypeVar("T")
 
-_DEEPEST = 10
-"""Causes of an error that are looked at."""
 _MINI_TRIES = "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT"
 
 
@@ -46,18 +44,8 @@ def fault_of(error: BaseException) -> Fault | None:
         status if isinstance(status, int) else None,
         dict(headers) if headers is not None else None,
         now=time.time(),
-        behind=_behind(error),
+        behind=[type(cause).__name__ for cause in waits.behind(error)],
     )
-
-
-def _behind(error: BaseException) -> list[str]:
-    """Class names of what led to an error: client libraries call all that befalls a connection a connection error."""
-    names: list[str] = []
-    cause = error.__cause__ or error.__context__
-    while cause is not None and len(names) < _DEEPEST:
-        names.append(type(cause).__name__)
-        cause = cause.__cause__ or cause.__context__
-    return names
 
 
 def _unreadable(error: BaseException) -> bool:
@@ -122,7 +110,7 @@ class Patient:
 
     def _told(self, error: Exception, found: Fault, number: int, seconds: float) -> None:
         kwargs = getattr(getattr(self._model, "config", None), "model_kwargs", {})
-        what = waits.said(error, found.asked, kwargs)
+        what = waits.said(error, found, kwargs)
         self._tell(waits.Wait(said=what, tried=number, at_most=self._tries, seconds=seconds))
 
     def __getattr__(self, name: str) -> Any:

@@ -20,12 +20,17 @@ from valve_plugin.bank.redact import Redactor
 from valve_plugin.codec import canonical, decode
 from valve_plugin.errors import RecordError
 from valve_plugin.rollouts.exits import one_line
+from valve_plugin.rollouts.faults import Fault
 
 FILE = "waits.jsonl"
 _WRAPPERS = re.compile(r"(?:^|(?<=\())(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
 """What client libraries put before a provider's own words."""
+_UNTOLD = "Connection error."
+"""All that they say of a connection that broke, however it broke."""
 _MOST = 160
 """Characters of what was said."""
+_DEEPEST = 10
+"""Causes of an error that are looked at."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,13 +66,36 @@ def tell(wait: Wait) -> None:
         by(wait)
 
 
-def said(error: BaseException, asked: float | None, model_kwargs: Mapping[str, Any]) -> str:
-    """Return what a failed call shows of its provider, without keys."""
-    what = one_line(Redactor.of(os.environ, config=model_kwargs)(str(error)))
-    what = bare(what) or type(error).__name__
-    what = what if len(what) <= _MOST else f"{what[:_MOST]}..."
-    does = "the provider does not answer" if asked is None else f"the provider asks to wait {asked:.0f} s"
-    return f"{does} ({what})"
+def said(error: BaseException, found: Fault, model_kwargs: Mapping[str, Any]) -> str:
+    """Return what failed at the provider and what a failed call shows of it, without keys."""
+    does = {"rate": "the provider asks to slow down", "connection": "the provider cannot be reached"}
+    asked = f"the provider asks to wait {found.asked:.0f} s" if found.asked else ""
+    return f"{asked or does.get(found.kind, 'the provider fails')} ({shown(error, model_kwargs)})"
+
+
+def shown(error: BaseException, model_kwargs: Mapping[str, Any]) -> str:
+    """Return what a failed call shows of its provider: HTTP status and words, or how the connection broke."""
+    redact = Redactor.of(os.environ, config=model_kwargs)
+    what = _WRAPPERS.sub("", one_line(redact(str(error)))).strip() or type(error).__name__
+    for cause in behind(error):
+        status = getattr(getattr(cause, "response", None), "status_code", None)
+        if type(cause).__name__ == "HTTPStatusError" and isinstance(status, int):
+            words = what.removeprefix(f"Error code: {status}").removeprefix(" - ")
+            what = f"HTTP {status}: {words}" if words else f"HTTP {status}"
+            break
+        if what == _UNTOLD and _UNTOLD not in str(cause):
+            what = one_line(redact(str(cause))) or what
+    return what if len(what) <= _MOST else f"{what[:_MOST]}..."
+
+
+def behind(error: BaseException) -> Iterator[BaseException]:
+    """Yield what led to an error: client libraries call all that befalls a connection a connection error."""
+    cause = error.__cause__ or error.__context__
+    for _ in range(_DEEPEST):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def bare(what: str) -> str:

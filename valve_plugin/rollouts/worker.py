@@ -86,12 +86,13 @@ def work(spec: RolloutSpec, out: Path, environ: Mapping[str, str]) -> None:
 def _run(spec: RolloutSpec, out: Path) -> RolloutResult:
     agent: Any = None
     error: list[str] = []
-    message = ""
+    message = shown = ""
     try:
         agent = build(spec, out / TRAJECTORY, waits.noting(out))
         agent.run(spec.issue, **filled([spec.block]))
     except Exception as e:  # noqa: BLE001  # the rollout boundary: whatever it was becomes this rollout's outcome
         error, message = [c.__name__ for c in type(e).__mro__], str(e)
+        shown = waits.shown(e, spec.settings.model_kwargs)
     finally:
         if hasattr(getattr(agent, "env", None), "cleanup"):
             agent.env.cleanup()
@@ -104,7 +105,7 @@ def _run(spec: RolloutSpec, out: Path) -> RolloutResult:
     if failed:
         name, kwargs = str(getattr(model, "model_name", "")), getattr(model, "model_kwargs", {})
         todo = advice(failed.kind, name, kwargs, os.environ, failed.asked)
-        reason = one_line(f"{todo} ({reason})")
+        reason = one_line(f"{todo} ({shown})")
     return RolloutResult(
         ended=ended,
         reason=reason,
