@@ -39,6 +39,7 @@ def story():
     events = [("run_started", START, 0), ("task_started", {"task_id": "t1", "position": 1, "of": 90}, 1)]
     events += [("attempt_finished", attempt(o), 20 * n) for n, o in enumerate(["resolved", "unresolved", "resolved"])]
     events += [("task_finished", {"task_id": "acme__calc.t1", "passed": 2, "attempts": 3}, 60)]
+    events += [("extracting", {"task_id": "acme__calc.t1", "attempts": 3}, 61)]
     events += [("extracted", {"source": "extract", "cost_usd": 0.1, "seconds": 9.0}, 70)]
     items = ["principle: check_the_sign", "skill: grep_it [bold]not markup[/bold]"]
     events += [("proposed", {"items": items, "withheld": 1, "reason": ""}, 71)]
@@ -85,8 +86,8 @@ def drawn(view, now, width=80, height=25):
 
 @pytest.mark.parametrize(
     ("name", "events", "now"),
-    [("start", story()[:2], 5.0), ("baseline", story()[:40], 100.0), ("gate", story(), 600.0),
-     ("ended", story() + ending(), 950.0)],
+    [("start", story()[:2], 5.0), ("extracting", story()[:7], 65.0), ("baseline", story()[:41], 100.0),
+     ("gate", story(), 600.0), ("ended", story() + ending(), 950.0)],
 )  # fmt: skip
 def test_golden_screens(name, events, now):
     _as_golden(f"screen-{name}.txt", drawn(folded(events), now))

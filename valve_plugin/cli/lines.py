@@ -57,6 +57,7 @@ def _passes(wanted: int) -> str:
 _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "loading": lambda data: "loading   the agents, which takes a moment",
     "task_finished": _task_line,
+    "extracting": lambda data: f"extract   the model contrasts {plural(data['attempts'], 'attempt')}",
     "proposed": _proposed_line,
     "baseline_started": lambda data: (
         f"baseline  {plural(data['rollouts'], 'rollout')} of the current bank on the panel"

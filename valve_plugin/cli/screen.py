@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from valve_plugin.cli.view import Judging, View, Waiting, eta
+from valve_plugin.cli.view import View, Waiting, eta
 from valve_plugin.theory.budget import Role, Spent
 from valve_plugin.words import plural
 
@@ -42,7 +42,7 @@ def rows(view: View, now: float, *, narrow: bool = False) -> list[tuple[str, str
         ("stream", f"{bar}task {view.position} of {view.of}   {mixed}"),
         ("accepts", f"{view.accepts}{cap}   version {view.version}"),
         ("panel", score),
-        (view.judging.what if view.judging else "gate", _judging(view.judging, narrow=narrow)),
+        _going_on(view, narrow=narrow),
         ("spent", _spent(view, now)),
         ("by role", ", ".join(_role(role, s) for role, s in view.spent.items()) or "nothing"),
     ]
@@ -179,15 +179,16 @@ def _waiting(waiting: Waiting, now: float, room: int) -> str:
     return f"{waiting.tried}, {when}" + (f": {said}" if said else "")
 
 
-def _judging(judging: Judging | None, *, narrow: bool) -> str:
+def _going_on(view: View, *, narrow: bool) -> tuple[str, str]:
+    judging = view.judging
     if judging is None:
-        return "none is running"
+        return ("now", view.now) if view.now else ("gate", "none is running")
     bar = "" if narrow else _bar(judging.done, judging.rollouts) + " "
     done = f"{bar}{judging.done} of {judging.rollouts}"
     if judging.wanted is None:
-        return f"{done}   {judging.passed} passed"
+        return judging.what, f"{done}   {judging.passed} passed"
     passed = judging.reused + judging.passed
-    return f"{done}   {passed} passed, {judging.wanted} needed, {judging.possible} possible"
+    return judging.what, f"{done}   {passed} passed, {judging.wanted} needed, {judging.possible} possible"
 
 
 def _spent(view: View, now: float) -> str:

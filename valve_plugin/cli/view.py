@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from valve_plugin.cli.lines import line
 from valve_plugin.theory.budget import Role, Spent, by_role
 from valve_plugin.theory.convergence import accept_cap
+from valve_plugin.words import plural
 
 SIMULATION = "SIMULATION"
 """The note of a run with the scripted model."""
@@ -77,6 +78,8 @@ class View(NamedTuple):
     """Of the panel's first measured bank: F_0 times the rollouts of a complete panel."""
     panel_passes: int | None = None
     panel_rollouts: int = 0
+    now: str = ""
+    """What goes on where no panel run does."""
     judging: Judging | None = None
     waiting: Waiting | None = None
     """While nothing came through since."""
@@ -168,6 +171,11 @@ def _task_finished(view: View, data: Mapping[str, Any]) -> View:
     return view._replace(tasks_done=view.tasks_done + 1, mixed=view.mixed + mixed)
 
 
+def _task_started(view: View, data: Mapping[str, Any]) -> View:
+    now = f"attempts at {data['task_id'].rpartition('.')[2]}"
+    return view._replace(position=data["position"], of=data["of"], now=now)
+
+
 def _baseline(view: View, data: Mapping[str, Any]) -> View:
     first = data["passes"] if view.start_passes is None else view.start_passes
     return view._replace(judging=None, start_passes=first, panel_passes=data["passes"], panel_rollouts=data["rollouts"])
@@ -211,8 +219,10 @@ def _verdict(view: View, data: Mapping[str, Any]) -> View:
 Change = Callable[[View, Mapping[str, Any]], View]
 _CHANGES: dict[str, Change] = {
     "run_started": _run_started,
-    "run_ended": lambda view, data: view._replace(ended=data["how"], judging=None),
-    "task_started": lambda view, data: view._replace(position=data["position"], of=data["of"]),
+    "run_ended": lambda view, data: view._replace(ended=data["how"], judging=None, now=""),
+    "task_started": _task_started,
+    "extracting": lambda view, data: view._replace(now=f"the model contrasts {plural(data['attempts'], 'attempt')}"),
+    "proposed": lambda view, data: view._replace(now=""),
     "attempt_finished": _paid,
     "extracted": _paid,
     "rollout_unused": _paid,

@@ -108,6 +108,7 @@ class Steps:
     def extract(self, issue: str, attempts: Sequence[Attempt]) -> Proposal:
         """Contrast the attempts into a proposal."""
         self.guard.left()
+        self._tell("extracting", task_id=attempts[0].task_id, attempts=len(attempts))  # a call may take minutes
         digests = [digest(trajectory(self.store, a), a) for a in attempts]
         with cost.counted() as calls, heard(self.guard.waits):
             proposal: Proposal | None = self.hook.valve_extract(
