@@ -18,6 +18,7 @@ from tests.evolve.test_ledger import ledger, verdicts
 from valve_plugin import plugins
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
+from valve_plugin.cli.view import folded
 from valve_plugin.errors import BudgetError
 from valve_plugin.evolve.budget import way_to_verdict
 from valve_plugin.evolve.loop import evolve as loop
@@ -57,6 +58,8 @@ def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_
     for least in ((), ("--max-rollouts", "1", "--max-hours", "0.01")):
         finished = evolve(tmp_path / "bank", *least)
         assert "finished: nothing is left to attempt among the" in finished.stdout, "so it needs no budget"
+    view = folded((n["event"], n["data"], 0.0) for n in BankStore.open(tmp_path / "bank").local.told("events"))
+    assert 0 < view.position <= view.of, "it says how far the stream is, though nothing happened"
     assert ledger(tmp_path / "bank") == ledger(whole)
 
 

@@ -124,14 +124,16 @@ def started(run: Run) -> dict[str, Any]:
 
     from valve_plugin.bank.entries import Proposed
     from valve_plugin.bank.measured import measured
+    from valve_plugin.evolve.position import position
     from valve_plugin.gate.guard import limits_of
 
     store, panel = run.store, run.store.panel()
-    entries, stream = list(store.entries()), {task.instance_id for task in run.stream}
+    entries, stream = list(store.entries()), [task.instance_id for task in run.stream]
     facts: dict[str, Any] = {
         "pid": os.getpid(), "created": psutil.Process().create_time(), "repo": store.bank.repo,
         "workers": run.settings.workers, "of": len(run.stream), "max_mixed": run.settings.max_mixed,
-        "mixed": len(stream & {e.proposal.task_id for e in entries if isinstance(e, Proposed) and e.attempts}),
+        "mixed": len({e.proposal.task_id for e in entries if isinstance(e, Proposed) and e.attempts} & set(stream)),
+        "position": position(store, stream),
         "version": store.bank.version, "limits": limits_of(run.settings)._asdict(),
         "command": again.command(run.settings),
     }  # fmt: skip
