@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from valve_plugin import records
+from valve_plugin import records, verdicts
 from valve_plugin.bank import cache, entries, ledger
 from valve_plugin.codec import pretty
 from valve_plugin.tasks import repository, split
@@ -37,7 +37,7 @@ def generate(name: str) -> bytes:
     type_, title = DOCUMENTS[name]
     schema = msgspec.json.schema(type_)
     docs = {}
-    for module in (records, entries, cache, ledger, repository, split):
+    for module in (records, verdicts, entries, cache, ledger, repository, split):
         docs.update(field_docs(inspect.getsource(module)))
     for class_name, definition in schema["$defs"].items():
         for field, about in definition.get("properties", {}).items():
