@@ -35,12 +35,13 @@ class AttemptHooks(Session):
         from valve_plugin.rollouts.live import finish
 
         attempt = finish(run, agent, result, error)
-        if attempt is not None and not run.settings.check and hasattr(getattr(agent, "config", None), "mode"):
+        if attempt is not None and hasattr(getattr(agent, "config", None), "mode"):
             # Only where a person talks to mini: a batch, or a program of its own, has its own records.
-            run.say(
-                f"recorded as an {attempt.outcome} attempt: `valve` shows what is on record, -c valve.check=COMMAND "
-                "grades the next"
-            )
+            from valve_plugin.rollouts.live_record import shown_by
+
+            article = "a" if attempt.outcome == "resolved" else "an"
+            check = "" if run.settings.check else ", -c valve.check=COMMAND grades the next"
+            run.say(f"recorded as {article} {attempt.outcome} attempt: {shown_by(attempt, run.settings)}{check}")
         if attempt is not None and self.manager is not None:
             data = {"task_id": attempt.task_id, "id": attempt.id, "outcome": attempt.outcome}
             self.manager.hook.valve_event(name="attempt_finished", data=data)

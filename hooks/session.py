@@ -56,7 +56,8 @@ class Session:
 
 def say(text: str) -> None:
     """Show the person one line, on stderr: stdout is mini's."""
-    sys.stderr.write(f"valve: {' '.join(text.split())}\n")
+    line = " ".join(text.split())  # what a check printed may be in it: nothing may steer the terminal
+    sys.stderr.write(f"valve: {''.join(c for c in line if c.isprintable())}\n")
 
 
 def _bank(settings: Settings) -> Path | None:

@@ -251,5 +251,7 @@ class Attempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     context_items: tuple[tuple[Kind, str], ...] = ()
     check: str = ""
     """The command that graded a live attempt."""
+    check_output: str = ""
+    """The last lines that the check printed in the run that decided (live attempts)."""
     trajectory: str = ""
     """File name of the redacted, compressed trajectory under `local/`."""

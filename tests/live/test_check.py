@@ -43,6 +43,18 @@ class TestInTheSandbox:
             "the check fails after the attempt (exit code 1)",
         )
 
+    def test_the_last_lines_of_the_check_are_kept_without_secrets(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SOME_API_KEY", "planted-in-environment")
+        loud = "; seq 1 30000; printf '%s\\n' 'key planted-in-environment' '\033[31mred'; exit 3"
+        project.run(BREAK, check=QUICK + loud)
+        kept = project.attempt().check_output
+        assert kept.endswith("29999\n30000\nkey [redacted:SOME_API_KEY]\n\x1b[31mred"), kept
+        assert len(kept.splitlines()) == 40
+        project.run(FIX, task="another", check="echo it is green")
+        assert project.attempts()[-1].check_output == "it is green", "of the run at the base, which decided"
+
     @pytest.mark.parametrize(
         ("check", "reason"),
         [

@@ -59,8 +59,12 @@ def test_against_a_server_with_a_check(project: Project, data_dir: Path, tmp_pat
     assert done.returncode == 0, done.stderr
     system = server.requests[0]["messages"][0]["content"]
     assert "Check {{ the }} {% operator %} {# first #} \\n" in system
-    assert said(done) == ["valve: resolved: the check failed before the attempt and passes after it"]
     attempt = project.attempt()
+    assert said(done) == [
+        "valve: resolved: the check failed before the attempt and passes after it",
+        f"valve: recorded as a resolved attempt: `valve attempts show {attempt.id}` shows it and the check's last "
+        "lines",
+    ]
     assert (attempt.outcome, attempt.steps, attempt.model) == ("resolved", 3, "openai/x")
     kept = project.local.trajectory(attempt)
     assert len(json.loads(kept)["messages"]) == len(json.loads(output.read_text())["messages"])
@@ -109,7 +113,7 @@ def test_eight_at_once_are_eight_attempts(project: Project, scripted: tuple[str,
         _, err = process.communicate(timeout=180)
         assert process.returncode == 0, err
         (line,) = [line for line in err.splitlines() if line.startswith("valve:")]
-        assert "recorded as an ungraded attempt: `valve` shows what is on record" in line
+        assert "recorded as an ungraded attempt: `valve attempts show " in line
     attempts = project.attempts()
     assert len({a.id for a in attempts}) == 8
     assert len({a.context_hash for a in attempts}) == 1

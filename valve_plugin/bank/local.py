@@ -106,6 +106,20 @@ class LocalStore:
             raise BankNotFoundError(f"attempt {attempt.id} has no trajectory here (it names {name!r})")
         return unpack(self.dir / "trajectories" / name, "trajectory")
 
+    def unpacked(self, attempt: Attempt) -> Path:
+        """Return the path of an attempt's trajectory as a file that mini reads, made when first asked for.
+
+        Raises:
+            BankNotFoundError: it has none, or the file is gone.
+            BankError: the file is damaged.
+        """
+        data = self.trajectory(attempt)
+        stem = attempt.trajectory.removesuffix(".gz").removesuffix(".traj.json")
+        path = self._folder("unpacked") / f"{stem}.traj.json"
+        if not path.exists():
+            files.write_atomic(path, data)
+        return path
+
     def journal_get(self, key: str) -> Attempt | None:
         """Return the finished rollout with that key, or None (also when its file is damaged: then it runs again)."""
         return self._read(self._journal(key), Attempt)

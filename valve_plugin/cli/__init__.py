@@ -25,7 +25,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Start here": ("status", "init", "doctor", "demo"),
     "Run and learn": ("mini", "evolve", "gate", "panel"),
     "Make tasks": ("tasks", "split"),
-    "Use the bank": ("bank", "context"),
+    "Use the bank": ("attempts", "bank", "context"),
     "Trust it": ("report", "eval", "certify", "plan"),
     "Research": ("experiment",),
 }

@@ -39,6 +39,8 @@ class Graded(NamedTuple):
     """In one line, also when it is resolved."""
     dropped_paths: tuple[str, ...] = ()
     """Changed paths that belong to the tests: they were graded as they were before."""
+    output: str = ""
+    """What the check printed last, in the run that decided; not redacted."""
 
 
 def classify(exit_status: str, error: Sequence[str] = (), message: str = "") -> tuple[Ended, str]:

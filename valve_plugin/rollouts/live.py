@@ -193,6 +193,7 @@ def described(run: Run, graded: Graded, notes: Sequence[str], **facts: Any) -> A
         outcome=graded.outcome,
         reason="; ".join(part for part in (graded.reason, *run.notes, *notes) if part),
         dropped_paths=graded.dropped_paths,
+        check_output=graded.output,
         recorded_at=time.time(),
         task_text=run.task,
         base_tree=run.base.tree if run.base else "",

@@ -28,6 +28,8 @@ _PYTEST_EXITS = {
     4: "pytest was used wrongly, or the test does not exist",
     5: "pytest found no tests",
 }
+# Far more than is kept: a secret must not be cut in two before it is taken out.
+_PRINTED_BYTES = 1 << 16
 # Test files of languages whose runners do not name them as pytest does, and what a runner takes its commands from.
 _TEST_PATTERNS = ("test_*", "*_test.*", "*.test.*", "*.spec.*", "*_spec.*", "*Test.java", "*Tests.cs")
 _TEST_FOLDERS = ("tests", "__tests__")
@@ -49,6 +51,7 @@ class Check:
     def __init__(self, settings: Settings, base: Base) -> None:
         self._settings, self._base = settings, base
         self._fails_at_base: str | None = None
+        self._printed = ""
 
     def unusable(self) -> str:
         """Return why the check cannot grade, empty when it can: when tests run at the base, and fail. Run once.
@@ -57,7 +60,8 @@ class Check:
             SandboxError: there is no sandbox, and doing without was not allowed.
         """
         if self._fails_at_base is None:
-            self._fails_at_base = not_a_failure(self._settings.check, self._run(self._base.tree))
+            done = self._run(self._base.tree)
+            self._fails_at_base, self._printed = not_a_failure(self._settings.check, done), printed(done)
         return self._fails_at_base
 
     def grade(self, end: str, unfinished: str = "") -> Graded:
@@ -69,7 +73,7 @@ class Check:
         """
         try:
             if reason := self.unusable():
-                return Graded("ungraded", f"the check cannot grade: {reason}")
+                return Graded("ungraded", f"the check cannot grade: {reason}", output=self._printed)
             if unfinished:
                 return Graded("unresolved", unfinished)
             graded, dropped = self.graded_tree(end)
@@ -92,13 +96,13 @@ class Check:
         done = self._run(tree)
         if done.timed_out:  # once more: something else may have slowed it down
             done = self._run(tree)
+        reason = "the check failed before the attempt and passes after it"
         if done.limit:
-            return Graded(
-                "unresolved", f"the check was stopped after the attempt: {_limit(done, self._settings)}", dropped
-            )
-        if done.returncode != 0:
-            return Graded("unresolved", f"the check fails after the attempt (exit code {done.returncode})", dropped)
-        return Graded("resolved", "the check failed before the attempt and passes after it", dropped)
+            reason = f"the check was stopped after the attempt: {_limit(done, self._settings)}"
+        elif done.returncode != 0:
+            reason = f"the check fails after the attempt (exit code {done.returncode})"
+        passed = not done.limit and done.returncode == 0
+        return Graded("resolved" if passed else "unresolved", reason, dropped, printed(done))
 
     def _run(self, tree: str) -> Completed:
         from valve_plugin.rollouts.live_place import run_check
@@ -182,6 +186,14 @@ def in_mini(error: Exception) -> str:
 def grade(settings: Settings, base: Base, end: str, unfinished: str = "") -> Graded:
     """Grade one attempt; see `Check.grade`."""
     return Check(settings, base).grade(end, unfinished)
+
+
+def printed(done: Completed) -> str:
+    """Return the end of what a run of the check printed, in whole lines; still with secrets in it."""
+    text = done.output[-_PRINTED_BYTES:].decode("utf-8", "replace")
+    if len(done.output) > _PRINTED_BYTES:
+        text = text.partition("\n")[2]
+    return text + ("\n[it printed more than is read]" if done.truncated else "")
 
 
 def _limit(done: Completed, settings: Settings) -> str:

@@ -8,26 +8,54 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from valve_plugin.bank import files
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.lock import locked
 from valve_plugin.bank.redact import Redactor
 from valve_plugin.codec import canonical, convert, digest, plain
+from valve_plugin.config import Settings
 from valve_plugin.records import Attempt
 from valve_plugin.rollouts.live_context import Say
 from valve_plugin.rollouts.processes import VALVE, python
+from valve_plugin.shell_words import quote
 from valve_plugin.words import plural
 
 FEWEST_GRADED = 3
 """Graded attempts of one group before it can be mixed; the method contrasts three."""
 _LOCK_SECONDS = 30.0
 _STDERR = 2
+LINES, CHARACTERS = 40, 4_000
+"""Kept of what a check printed."""
 
 
 def keep(local: LocalStore, attempt: Attempt, trajectory: Any, redactor: Redactor) -> Attempt:
     """Store an attempt and its trajectory (plain data in mini's format) without secrets."""
     attempt = convert(redactor.tree(plain(attempt)), Attempt, where="attempt")
+    attempt = replace(attempt, check_output=last_lines(attempt.check_output))
     return local.add_attempt(attempt, json.dumps(redactor.tree(trajectory), default=redactor.shown).encode())
+
+
+def last_lines(text: str) -> str:
+    """Return the end of a text: whole lines where they fit, at most 40 and 4,000 characters. Pure."""
+    end = "\n".join(text.rstrip().splitlines()[-LINES:])
+    if len(end) <= CHARACTERS:
+        return end
+    cut = end[-CHARACTERS:]
+    return cut.partition("\n")[2] or cut
+
+
+def shown_by(attempt: Attempt, settings: Settings) -> str:
+    """Return the words that say which command shows an attempt."""
+    more = " and the check's last lines" if attempt.check_output else ""
+    return f"{command('show', settings, attempt.id)} shows it{more}"
+
+
+def command(name: str, settings: Settings, *words: str) -> str:
+    """Return a command of `valve attempts` for the bank of this run, in ticks."""
+    bank = ("--bank", quote(settings.bank)) if settings.bank else ()
+    return f"`{' '.join(['valve attempts', name, *words, *bank])}`"
 
 
 def learn_from(bank_dir: Path, local: LocalStore, attempt: Attempt, mode: str, say: Say) -> None:

@@ -1,0 +1,146 @@
+"""`valve attempts`: what is on record, as data, with the real store below."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.cli.banks import attempt
+from tests.cli.conftest import Run
+from valve_plugin.bank.store import BankStore
+from valve_plugin.cli.attempts import find
+from valve_plugin.errors import ConfigError
+from valve_plugin.records import Attempt
+from valve_plugin.rollouts.live_record import CHARACTERS, LINES, last_lines
+
+GOLDEN = Path(__file__).with_name("golden") / "attempts"
+PATCH = "diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-a - b\n+a \x1b[31m+ b\n"
+FAILED = Attempt(
+    id="0a1b2c3d4e5f6071",
+    task_id="live-0123456789abcdef",
+    ordinal=0,
+    source="live",
+    outcome="unresolved",
+    reason="the check fails after the attempt (exit code 1)",
+    patch=PATCH,
+    dropped_paths=("tests/test_calc.py",),
+    exit_status="Submitted",
+    steps=7,
+    cost_usd=0.25,
+    seconds=61.0,
+    recorded_at=1_700_000_000.0,
+    model="openai/some-model",
+    task_text="Fix the sums\n\npatch:\nthey are \x1b]0;taken\x07wrong [bold]everywhere[/bold], and that since long ago",
+    context_items=(("skill", "dates"),),
+    check="pytest tests/test_calc.py",
+    check_output="E   assert 0 == 4\ntask:\n\x1b[31m1 failed\x1b[0m",
+)
+UNKNOWN = replace(
+    FAILED, id="0a1bffffffffffff", outcome="ungraded", recorded_at=0.0, patch="", check="", check_output="",
+    task_text="", context_items=(), dropped_paths=(), reason="no check was named (valve.check)",
+)  # fmt: skip
+
+
+@pytest.fixture
+def kept(bank: BankStore, monkeypatch: pytest.MonkeyPatch) -> BankStore:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    trajectory = json.dumps({"messages": [{"role": "user", "content": "hi"}], "info": {}}).encode()
+    bank.local.add_attempt(FAILED, trajectory)
+    bank.local.add_attempt(UNKNOWN)
+    bank.local.add_attempt(replace(attempt(0, "resolved"), source="evolve", task_id="bug-x", task_text=""))
+    return bank
+
+
+def golden(name: str, text: str, bank: BankStore) -> None:
+    shown = text.replace(str(bank.local.dir), "LOCAL")
+    assert shown == (GOLDEN / f"{name}.txt").read_text("utf-8")
+
+
+def test_runs_of_the_person_are_listed_the_latest_first(kept: BankStore, valve: Run) -> None:
+    golden("list", valve("attempts", "list"), kept)
+    assert valve("attempts") == valve("attempts", "list")
+    assert valve("attempts", "--json") == valve("attempts", "list", "--json")
+    golden("list-all", valve("attempts", "list", "--all"), kept)
+    listed = valve("attempts", "list", "--last", "1", "--json")
+    assert [a["id"] for a in listed["attempts"]] == [FAILED.id]
+    assert listed["attempts"][0]["dropped_paths"] == ["tests/test_calc.py"]
+    assert "patch" not in listed["attempts"][0]
+    valve("attempts", "--bank", "x", "list", code=2)
+    assert "options go behind the command" in valve.err  # type: ignore[attr-defined]
+
+
+def test_one_is_shown_and_nothing_in_it_passes_for_a_line_of_ours(kept: BankStore, valve: Run) -> None:
+    shown = valve("attempts", "show", "0a1b2")
+    golden("show", shown, kept)
+    assert "\x1b" not in shown
+    assert [line for line in shown.splitlines() if line in ("patch:", "task:")] == ["task:", "patch:"]
+    assert valve("attempts", "show") == shown, "the latest"
+    golden("show-bare", valve("attempts", "show", UNKNOWN.id), kept)
+    assert valve("attempts", "show", FAILED.id, "--patch") == PATCH, "in a pipe to the byte, for `git apply`"
+
+
+def test_the_trajectory_is_unpacked_for_minis_inspector(kept: BankStore, valve: Run) -> None:
+    told = valve("attempts", "show", FAILED.id, "--json")
+    path = Path(told["trajectory_path"])
+    assert path.name.endswith(".traj.json"), "as the inspector looks for them"
+    assert json.loads(path.read_text())["messages"][0]["content"] == "hi"
+    assert path.is_relative_to(kept.local.dir)
+    assert told["check_output"] == FAILED.check_output
+    assert valve("attempts", "show", UNKNOWN.id, "--json")["trajectory_path"] is None
+    (packed,) = (kept.local.dir / "trajectories").iterdir()
+    path.unlink()
+    packed.write_bytes(packed.read_bytes()[:-9])
+    assert "truncated" in valve("attempts", "show", FAILED.id)
+
+
+def test_what_is_not_there_is_said(bank: BankStore, valve: Run) -> None:
+    assert valve("attempts", "list") == ""
+    assert "no run of your own is recorded on this machine" in valve.err  # type: ignore[attr-defined]
+    valve("attempts", "show", code=2)
+    valve("attempts", "show", "0a", code=2)
+    assert "no attempt '0a' is recorded on this machine" in valve.err  # type: ignore[attr-defined]
+    bank.local.add_attempt(FAILED)
+    bank.local.add_attempt(UNKNOWN)
+    valve("attempts", "show", "0a1b", code=2)
+    assert "begins 2 ids" in valve.err  # type: ignore[attr-defined]
+
+
+def test_what_cannot_be_read_is_passed_over_and_told(kept: BankStore, valve: Run) -> None:
+    folder = kept.local.dir / "attempts" / FAILED.task_id
+    old = json.loads((folder / f"{FAILED.id}.json").read_text())
+    del old["check_output"]  # as an older valve kept it
+    (folder / f"{FAILED.id}.json").write_text(json.dumps(old))
+    for name, data in (("torn", b'{"id": "'), ("bytes", b"\xff\xfe"), ("deep", b"[" * 100_000), ("empty", b"")):
+        (folder / f"{name}.json").write_bytes(data)
+    assert FAILED.id in valve("attempts", "list")
+    assert valve.err.count("passed over: delete the file") == 3  # type: ignore[attr-defined]
+    assert "check's last lines" not in valve("attempts", "show", FAILED.id)
+
+
+@given(st.text())
+def test_last_lines_are_the_end_within_bounds(text: str) -> None:
+    end = last_lines(text)
+    assert len(end) <= CHARACTERS
+    assert len(end.splitlines()) <= LINES
+    assert end.splitlines() == text.rstrip().splitlines()[-len(end.splitlines()) :] or not end
+    long = last_lines("x" * 9_000 + "\nlast")
+    assert long == "last"
+    assert last_lines("y" * 9_000) == "y" * CHARACTERS
+
+
+@given(st.lists(st.text("0af", min_size=1, max_size=4), unique=True), st.text("0af", min_size=1, max_size=4))
+def test_a_beginning_finds_the_one_attempt_that_has_it(ids: list[str], asked: str) -> None:
+    attempts = [replace(FAILED, id=id_) for id_ in ids]
+    fits = [id_ for id_ in ids if id_.startswith(asked)]
+    if len(fits) == 1 or asked in ids:
+        assert find(attempts, asked).id == (asked if asked in ids else fits[0])
+    else:
+        with pytest.raises(ConfigError, match=r"begins|no attempt"):
+            find(attempts, asked)
