@@ -29,6 +29,9 @@ class Session:
         self.settings = Settings()
         self.bank_dir: Path | None = None
         """None: there is no bank, and mini runs as stock."""
+        self.repo = ""
+        """What the person calls the repository at hand; a bank's file names its own."""
+        self.told_foreign = False
         self.manager: pluggy.PluginManager | None = None
         self.runs: dict[int, Run] = {}
         """By agent: a batch runs several at once, in threads."""
@@ -47,6 +50,7 @@ class Session:
         leave_dotenv()  # mini makes its model after this; what valve starts inherits it
         given = dict(config.get("valve") or {})
         self.settings = resolve(given, where="valve.*")
+        self.repo = self.settings.repo
         self.bank_dir = _bank(self.settings)
         if self.bank_dir is not None:
             self.settings = _with_file(self.bank_dir, given)

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cli.banks import NOISE
+from valve_plugin.bank.entries import Proposed
 from valve_plugin.cli import again, output
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError
+from valve_plugin.records import Proposal
+from valve_plugin.rollouts.worker import SCRIPTED_MODEL
+from valve_plugin.simulate.examples import example
 
 WORDS = st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8), max_size=5)
 
@@ -41,3 +46,45 @@ def test_no_key_and_no_second_epoch(monkeypatch):
 def test_somebody_elses_program_is_not_called_valve(monkeypatch):
     monkeypatch.setattr("sys.argv", ["/opt/research.py", "evolve"])
     assert again.command(Settings()) == ""
+
+
+def test_it_is_said_once(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["valve", "evolve", "tasks"])
+    with pytest.raises(InfrastructureError) as stopped, again.told(), again.told(Settings()):
+        raise InfrastructureError("it is down")
+    assert str(stopped.value) == "it is down; then start it again: valve evolve tasks"
+
+
+def test_valve_advises_the_command_that_was_interrupted(bank, valve, monkeypatch, tmp_path):
+    waiting = Proposal(task_id="bug-w", items=(NOISE,), model=SCRIPTED_MODEL)
+    bank.append(Proposed(proposal=waiting))
+    assert valve("--json")["next"]["command"] == "valve gate --simulate"
+    assert valve("--json", "--bank", str(bank.dir))["next"]["command"] == f"valve gate --simulate --bank {bank.dir}"
+    typed = ["valve", "evolve", "tasks/", "--simulate", "--bank", str(bank.dir), "-c", "seed=7"]
+    monkeypatch.setattr("sys.argv", typed)
+    again.remember(bank.local, Settings())
+    for words in ((), ("--bank", str(bank.dir))):
+        assert valve("--json", *words)["next"]["command"] == " ".join(typed)
+    monkeypatch.chdir(tmp_path)  # where tasks/ is not
+    assert valve("--json", "--bank", str(bank.dir))["next"]["command"].startswith("valve gate --simulate")
+    monkeypatch.chdir(bank.dir.parent)
+    monkeypatch.setattr("sys.argv", ["valve", "demo", "--out", "x"])
+    again.remember(bank.local, Settings())
+    assert valve("--json")["next"]["command"] == "valve gate --simulate"
+
+
+@pytest.mark.parametrize(
+    "command", [["tasks", "verify"], ["evolve", "--simulate", "--panel-size", "6", "-c", "unsafe_local=true"], ["demo"]]
+)
+def test_an_interrupt_while_a_repository_is_fetched_says_how_to_go_on(command, project, valve, monkeypatch):
+    def fetch(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("valve_plugin.tasks.repository.prepare", fetch)
+    words = [*command, *(["--out", "here"] if command == ["demo"] else [str(example("funcy"))])]
+    monkeypatch.setattr("sys.argv", ["valve", *words])
+    valve(*words, code=output.INTERRUPTED)
+    after = (
+        "start it again, after `rm -r here` or with another --out" if "demo" in command else "start it again: valve "
+    )
+    assert after in valve.err.splitlines()[-1]

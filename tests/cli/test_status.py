@@ -83,8 +83,11 @@ def test_only_known_outcomes_of_one_task_make_a_mixed_group() -> None:
 
 STATE: dict[str, Any] = {
     "bank": {"exists": True},
+    "foreign": False,
     "warnings": [],
     "waiting": "",
+    "simulated": False,
+    "interrupted": "",
     "queue": 0,
     "panel": {"tasks": 2},
     "gate": {"queries": 0, "horizon": 5},
@@ -111,6 +114,8 @@ def test_a_proposal_waits_until_something_is_decided_about_it(bank: BankStore) -
         ({"warnings": ["torn"]}, "valve bank verify --repair"),
         ({"waiting": "0a1b", "gate": None, "bank": {"exists": True, "version": 2}}, "valve evolve TASKS --ungated"),
         ({"waiting": "0123"}, "valve gate"),
+        ({"waiting": "0123", "simulated": True}, "valve gate --simulate"),
+        ({"waiting": "0123", "interrupted": "valve evolve tasks/ --simulate"}, "valve evolve tasks/ --simulate"),
         ({"queue": 1}, "valve gate"),
         ({"queue": 1, "gate": {"queries": 5, "horizon": 5}}, "valve bank log"),
         ({"queue": 1, "panel": None, "gate": None}, "valve gate --tasks TASKS"),

@@ -16,6 +16,7 @@ from tests.host.harness import deterministic
 from tests.host.model_server import serve
 from tests.live.conftest import CHECK, FINISH, FIX, QUICK, Project
 from tests.tools import need
+from valve_plugin.bank.store import BankStore
 
 MINI = str(Path(sys.executable).with_name("mini"))
 TASK = ("-t", "add gives wrong sums")
@@ -105,6 +106,15 @@ def test_what_was_asked_for_wrongly_is_refused_in_one_line(project: Project, scr
         assert len(said(done)) == 1
         assert expected in said(done)[0]
     assert project.attempts() == []
+
+
+def test_a_bank_of_another_repository_is_told(project: Project, scripted: tuple[str, ...], tmp_path: Path) -> None:
+    (project.root / "pyproject.toml").write_text('[project]\nname = "iniconfig"\n')
+    BankStore.create(tmp_path / "funcy", "Suor/funcy", {"repo": "Suor/funcy"})
+    arguments = (*TASK, *scripted, "-c", f"valve.bank={tmp_path / 'funcy'}")
+    line = f"valve: {tmp_path / 'funcy'} is the bank of Suor/funcy, you are in {project.root.name}: its notes are not"
+    assert [told for told in said(mini(project, *arguments)) if "bank of" in told] == [f"{line} about this code"]
+    assert not [told for told in said(mini(project, *arguments, "-c", "valve.repo=Suor/funcy")) if "bank of" in told]
 
 
 def test_eight_at_once_are_eight_attempts(project: Project, scripted: tuple[str, ...], tmp_path: Path) -> None:

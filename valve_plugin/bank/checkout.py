@@ -74,6 +74,13 @@ def name_of(url: str) -> str:
     return "/".join(part for part in names if part not in ("", ".", ".."))  # it becomes the name of folders
 
 
+def remote_names(root: Path) -> list[str]:
+    """Return what the remotes of a work tree call the repository: a fork's owner, and whom it was forked from."""
+    if not (root / ".git").exists():
+        return []
+    return [name for url in _remotes(_common_dir(root) / "config").values() if (name := name_of(url))]
+
+
 def _nearest(directories: list[Path], names: list[str]) -> Path | None:
     return next((d for d in directories if any((d / n).exists() for n in names)), None)
 

@@ -35,6 +35,11 @@ def locate(explicit: str, repo_dir: Path, repo: str = "") -> Path:
     own = repo_dir / BANK_NAME
     if own.is_dir():
         return own.absolute()
+    return private_dir(repo_dir, repo)
+
+
+def private_dir(repo_dir: Path, repo: str = "") -> Path:
+    """Return where a repository's bank is in user data; it need not exist."""
     return data_dir() / "banks" / (_flat(repo) if repo else _keyed(repo_dir.resolve()))
 
 

@@ -12,7 +12,11 @@ from valve_plugin.errors import InfrastructureError
 from valve_plugin.shell_words import join
 
 if TYPE_CHECKING:
+    from valve_plugin.bank.local import LocalStore
     from valve_plugin.config import Settings
+
+_START = "start it again"
+_NOTE = "run"
 
 
 def command(settings: Settings) -> str:
@@ -26,16 +30,37 @@ def command(settings: Settings) -> str:
 
 
 @contextmanager
-def told(settings: Settings) -> Iterator[None]:
-    """Say the command with whatever host, provider or Ctrl-C stops the run with."""
+def told(settings: Settings | None = None) -> Iterator[None]:
+    """Say the command, once, with whatever host, provider or Ctrl-C stops the run with.
+
+    Args:
+        settings: whose keys the command must not show; None where it takes no settings.
+    """
     try:
         yield
     except InfrastructureError as e:
+        if _START in str(e):
+            raise
         raise InfrastructureError(f"{e}; then {_start(settings)}") from e
     except KeyboardInterrupt as e:
-        raise KeyboardInterrupt(f"to go on, {_start(settings)}") from e
+        raise KeyboardInterrupt(*(e.args or [f"to go on, {_start(settings)}"])) from e
 
 
-def _start(settings: Settings) -> str:
-    again = command(settings)
-    return "start it again" + (f": {again}" if again else "")
+def remember(local: LocalStore, settings: Settings) -> None:
+    """Keep the command that runs now, for `valve` to advise it where it was interrupted."""
+    typed = command(settings)
+    goes_on = not typed.startswith("valve demo")  # which starts from nothing
+    local.remember(_NOTE, f"{os.getcwd()}\n{typed}" if goes_on else "")
+
+
+def recall(local: LocalStore) -> str:
+    """Return the last run's command; empty where it was typed in another directory, whose paths it may name."""
+    where, _, typed = local.recall(_NOTE).partition("\n")
+    return typed if where == os.getcwd() else ""
+
+
+def _start(settings: Settings | None) -> str:
+    from valve_plugin.config import Settings as Default
+
+    again = command(settings or Default())
+    return _START + (f": {again}" if again else "")

@@ -49,6 +49,7 @@ def context(
 
     issue = _read(task, file)
     store = open_bank(bank)
+    _tell_foreign(store)
     block = _retrieve(store, task_id, issue)
     if not store.bank.items:
         output.note(f"{store.dir}: the bank holds no items yet, so there is nothing to inject")
@@ -57,6 +58,16 @@ def context(
         output.emit_json({**plain(block), "items": items, "hash": block.hash})
     else:
         output.verbatim(block.text)
+
+
+def _tell_foreign(store: BankStore) -> None:
+    from valve_plugin.bank.belonging import differs, foreign
+    from valve_plugin.bank.checkout import find
+
+    here = find(Path.cwd())
+    if foreign(store.bank.repo, store.dir, here):
+        words = differs(store.bank.repo, store.dir, here.name)
+        output.note(f"valve: {words}: its notes are not about this code", style="yellow")
 
 
 def _retrieve(store: BankStore, task_id: str, issue: str) -> Context:

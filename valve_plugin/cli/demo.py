@@ -19,6 +19,7 @@ from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import Run, running
 from valve_plugin.errors import ConfigError, SandboxError
 from valve_plugin.hookspecs import hookimpl
+from valve_plugin.shell_words import join
 
 EXAMPLE = "funcy"
 FULL = {"panel_size": 8, "rollouts": 3}
@@ -63,7 +64,10 @@ def demo(
     folder = _empty(out)
     given: dict[str, Any] = {**(FAST if fast else FULL), "seed": seed, "workers": workers, "embedding": "hashing"}
     given["unsafe_local"] = _runs_plainly()
-    with _side_by_side(str(example(EXAMPLE)), folder, given, FAST_TASKS if fast else FULL_TASKS) as (gated, ungated):
+    with (
+        _interruptible(out),
+        _side_by_side(str(example(EXAMPLE)), folder, given, FAST_TASKS if fast else FULL_TASKS) as (gated, ungated),
+    ):
         told = demo_told.Told(gated, ungated)
     for run in (gated, ungated):
         shutil.copytree(run.store.local.dir, run.store.dir.parent / "local", dirs_exist_ok=True)
@@ -74,6 +78,16 @@ def demo(
         told.show(problems, folder)
     if problems:
         raise typer.Exit(output.FINDING)
+
+
+@contextmanager
+def _interruptible(out: Path | None) -> Iterator[None]:
+    """Say how to start again; unlike every other run's, the same command would not go on."""
+    try:
+        yield
+    except KeyboardInterrupt as e:
+        other = f", after `{join(['rm', '-r', str(out)])}` or with another --out" if out else ""
+        raise KeyboardInterrupt(f"a demo starts from nothing, but what it fetched stays: start it again{other}") from e
 
 
 @contextmanager

@@ -13,9 +13,11 @@ import typer
 from valve_plugin.cli import output
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.errors import BankError, BankNotFoundError, ConfigError
+from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.checkout import Checkout
+    from valve_plugin.bank.store import BankStore
     from valve_plugin.cli.detect import Finding
 
 _EXAMPLES = examples(
@@ -59,7 +61,7 @@ def init(
     here = find(folder)
     found = _look(here, repo, test_command)
     directory = target(bank, private=private, here=here)
-    created = _create(directory, {name: finding.value for name, finding in found.items() if finding.value})
+    created = _create(directory, here, {name: finding.value for name, finding in found.items() if finding.value})
     added = not created and bool(test_command) and _add(directory, test_command)
     if json:
         facts = {name: asdict(finding) for name, finding in found.items()}
@@ -100,25 +102,49 @@ def making(directory: Path, here: Checkout, *words: str) -> str:
     return ours("valve", "init", *([] if usual else ["--bank", str(directory)]), *words)
 
 
-def _create(directory: Path, settings: dict[str, Any]) -> bool:
+def _create(directory: Path, here: Checkout, settings: dict[str, Any]) -> bool:
     """Create the bank; False when there is one already.
 
     Raises:
         BankError: something else is in the way.
+        ConfigError: the bank that is there is of another repository.
     """
     from valve_plugin.bank.store import BankStore
 
     try:
-        BankStore.open(directory)  # a damaged one raises
+        there = BankStore.open(directory)  # a damaged one raises
     except BankNotFoundError:
         pass
     else:
+        _require_ours(there, here, settings["repo"])
         return False
     if directory.exists() and not _free(directory):
         raise BankError(f"{directory}: exists and is not a bank; move it away, or name another with --bank DIR")
     for warning in BankStore.create(directory, settings["repo"], settings).warnings:
         output.note(f"valve: {warning}", style="yellow")
+    _settle(directory, here, settings["repo"])
     return True
+
+
+def _require_ours(store: BankStore, here: Checkout, repo: str) -> None:
+    """Refuse (ConfigError) the bank of another repository, unless --repo says that this is the one."""
+    from valve_plugin.bank.belonging import differs, foreign
+
+    if repo == store.bank.repo:
+        _settle(store.dir, here, repo)
+    elif foreign(store.bank.repo, store.dir, here):
+        raise ConfigError(
+            f"{differs(store.bank.repo, store.dir, here.name)}; name a bank of this repository with --bank DIR, or, "
+            f"where {here.folder} is {store.bank.repo} under another name, say so with --repo {quote(store.bank.repo)}"
+        )
+
+
+def _settle(directory: Path, here: Checkout, repo: str) -> None:
+    """Remember whose bank this is where the names alone would say another's."""
+    from valve_plugin.bank.belonging import belongs, settle
+
+    if not belongs(repo, directory, here):
+        settle(directory, here)
 
 
 def _add(directory: Path, test_command: str) -> bool:

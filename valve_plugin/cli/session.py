@@ -120,6 +120,8 @@ def running(
     with holding(tasks, bank, given, simulate=simulate, observer=observer, fits=fits) as run:
         stream = fix_panel(run.store, run.settings, run.taskset, new_epoch=new_epoch, gated=gated)
         _note_conditions(run.store, run.settings)
+        if learns:
+            again.remember(run.store.local, run.settings)
         yield run._replace(stream=stream)
 
 
@@ -153,7 +155,7 @@ def holding(
     require_able(taskset, settings, simulate=simulate)
     fits(found, settings, taskset)
     store = found or _created(directory, taskset)
-    with ExitStack() as stack:
+    with again.told(settings), ExitStack() as stack:
         settings = hooked(store.settings(given))
         if simulate:
             settings = stack.enter_context(simulation(taskset, settings))
@@ -164,8 +166,7 @@ def holding(
         manager = plugins.load(settings.plugins)
         if observer is not None:
             manager.register(observer)
-        with again.told(settings):
-            yield Run(store, settings, taskset, [], manager)
+        yield Run(store, settings, taskset, [], manager)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin import __version__
-from valve_plugin.cli import output
+from valve_plugin.cli import again, output
 from valve_plugin.cli.init import target
 from valve_plugin.cli.options import BankDir, Json, examples
 from valve_plugin.cli.output import plural
@@ -90,12 +90,15 @@ def advise(standing: dict[str, Any]) -> tuple[str, str]:
     gate, attempts, queued = standing["gate"], standing["attempts"], standing["queue"]
     if not standing["bank"]["exists"]:
         return "valve init", "there is no bank here yet (`valve demo` shows the whole loop first)"
+    if standing["foreign"]:
+        return (
+            "valve bank list",
+            f"the bank is of {standing['bank_of']}, and you are in {standing['repo']}: only read it",
+        )
     if standing["warnings"]:
         return "valve bank verify --repair", "what is made from the ledger is made again; the ledger is kept as it is"
-    if standing["waiting"] and not gate and standing["bank"]["version"]:
-        return "valve evolve TASKS --ungated", "a run without a gate was interrupted; it goes on where it stopped"
     if standing["waiting"]:
-        return "valve gate", f"nothing is decided yet about proposal {standing['waiting']}; finished rollouts are kept"
+        return _go_on(standing)
     if queued and gate and gate["queries"] >= gate["horizon"]:
         return "valve bank log", f"all {gate['horizon']} declared gate queries are used: {queued} queued must wait"
     if queued and standing["panel"]:
@@ -113,6 +116,16 @@ def advise(standing: dict[str, Any]) -> tuple[str, str]:
     return "mini --plugin valve -t ...", "nothing waits"
 
 
+def _go_on(standing: dict[str, Any]) -> tuple[str, str]:
+    """Return the command with which an interrupted run goes on: the one that was typed, where it is known."""
+    typed = standing["interrupted"]
+    if not standing["gate"] and standing["bank"]["version"]:
+        why = "a run without a gate was interrupted; it goes on where it stopped"
+        return typed or "valve evolve TASKS --ungated", why
+    why = f"nothing is decided yet about proposal {standing['waiting']}; finished rollouts are kept"
+    return typed or ("valve gate --simulate" if standing["simulated"] else "valve gate"), why
+
+
 def _look(bank: str) -> dict[str, Any]:
     from valve_plugin.bank.checkout import find
     from valve_plugin.bank.paths import locate
@@ -121,9 +134,10 @@ def _look(bank: str) -> dict[str, Any]:
     here = find(Path.cwd())
     standing = _absent(here, target(bank, private=False, here=here))
     with contextlib.suppress(BankNotFoundError):
-        standing |= _present(BankStore.open(locate(bank, here.folder, here.name)))
+        store = BankStore.open(locate(bank, here.folder, here.name))
+        standing |= _present(store) | _whose(store, here)
     command, why = advise(standing)
-    if bank:
+    if bank and command != standing["interrupted"]:
         command = aimed(command, bank)
     return {**standing, "next": {"command": command, "why": why}}
 
@@ -136,9 +150,24 @@ def aimed(command: str, bank: str) -> str:
     return f"{command} --bank {quote(bank)}"
 
 
+def _whose(store: BankStore, here: Checkout) -> dict[str, Any]:
+    """Return which repository the bank is of, and whether that is known to be another one than that at hand."""
+    from valve_plugin.bank.belonging import belongs, foreign
+
+    name = store.bank.repo
+    ours = belongs(name, store.dir, here)
+    return {
+        "repo": name if ours else here.name,
+        "bank_of": name,
+        "foreign": not ours and foreign(name, store.dir, here),
+    }
+
+
 def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
     return {
         "repo": here.name,
+        "bank_of": "",
+        "foreign": False,
         "folder": str(here.folder),
         "test_command": "",
         "bank": {"dir": str(directory), "exists": False, "version": 0, "principles": 0, "skills": 0},
@@ -148,16 +177,23 @@ def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
         "queue": 0,
         "quarantine": 0,
         "waiting": "",
+        "simulated": False,
+        "interrupted": "",
         "last_verdict": None,
         "warnings": [],
     }
 
 
 def _present(store: BankStore) -> dict[str, Any]:
+    from valve_plugin.bank.entries import Proposed
+    from valve_plugin.rollouts.worker import SCRIPTED_MODEL
+
     bank, panel, epoch = store.bank, store.panel(), store.epoch()
     verdict, waiting = outlook(store.entries())
+    model = next(
+        (e.proposal.model for e in store.entries() if isinstance(e, Proposed) and e.proposal.id == waiting), ""
+    )
     return {
-        "repo": bank.repo,
         "test_command": store.settings({}).test_command,
         "bank": {
             "dir": str(store.dir),
@@ -172,6 +208,8 @@ def _present(store: BankStore) -> dict[str, Any]:
         "queue": len(store.local.queue()),
         "quarantine": len(store.local.quarantine()),
         "waiting": waiting,
+        "simulated": model == SCRIPTED_MODEL,
+        "interrupted": again.recall(store.local) if waiting else "",
         "last_verdict": verdict and _verdict_facts(verdict),
         "warnings": list(store.warnings),
     }
@@ -205,8 +243,9 @@ def _lines(standing: dict[str, Any]) -> list[tuple[str, str]]:
         return [*lines, ("bank", f"none yet; it would be created in {bank['dir']}")]
     items = f"{plural(bank['principles'], 'principle')}, {plural(bank['skills'], 'skill')}"
     mixed = plural(attempts["mixed_groups"], "mixed group")
+    whose = "" if standing["bank_of"] == standing["repo"] else f" of {standing['bank_of']}"
     lines += [
-        ("bank", f"version {bank['version']}: {items}  ({bank['dir']})"),
+        ("bank", f"version {bank['version']}{whose}: {items}  ({bank['dir']})"),
         (
             "panel",
             f"{plural(panel['tasks'], 'task')} x {plural(panel['rollouts'], 'rollout')}" if panel else "none yet",

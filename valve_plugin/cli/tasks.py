@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output, tasks_generate, tasks_import, tasks_mine
+from valve_plugin.cli import again, output, tasks_generate, tasks_import, tasks_mine
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 from valve_plugin.errors import ConfigError, TaskError
@@ -106,6 +106,7 @@ def show(
         output.verbatim(found.patch)
 
 
+@again.told()
 def verify(
     tasks: TaskSetPath,
     times: Annotated[int, typer.Option("--times", min=1, metavar="N", help="Runs of each. Default: 3.")] = 3,

@@ -56,6 +56,7 @@ def add(group: typer.Typer) -> None:
     )(generate)
 
 
+@again.told()
 def generate(
     path: Source = ".",
     n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="Verified tasks wanted. Default: 20.")] = 20,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import again, output
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 from valve_plugin.cli.tasks_generate import Out, Python, With
@@ -33,6 +33,7 @@ def add(group: typer.Typer) -> None:
     )(import_)
 
 
+@again.told()
 def import_(
     source: Annotated[
         str,

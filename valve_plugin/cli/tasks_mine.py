@@ -31,6 +31,7 @@ def add(group: typer.Typer) -> None:
     )(mine)
 
 
+@again.told()
 def mine(
     path: Annotated[str, typer.Argument(metavar="[PATH]", help="A git checkout. Default: here.")] = ".",
     n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="Verified tasks wanted. Default: 20.")] = 20,

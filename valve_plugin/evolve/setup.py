@@ -9,6 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from valve_plugin.bank import embedding
+from valve_plugin.bank.belonging import differs
 from valve_plugin.bank.entries import EpochOpened, PanelFixed, Taken
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
@@ -61,7 +62,7 @@ def can_prepare(store: BankStore | None, settings: Settings, taskset: TaskSet) -
     """
     if store and store.bank.repo != taskset.repository.name:
         raise ConfigError(
-            f"{store.dir} is the bank of {store.bank.repo}, the tasks are about {taskset.repository.name}; "
+            f"{differs(store.bank.repo, store.dir, taskset.repository.name, 'the tasks are about')}; "
             "name another bank with --bank DIR"
         )
     unread = _unread(store, taskset.tasks) if store else taskset.tasks
