@@ -100,7 +100,7 @@ def test_a_bank_without_a_panel_has_nothing_to_certify(project: Path, valve: Run
     assert "unknown  disjoint" in printed
     assert "\nmet " not in printed, "nothing is known of what was never measured"
     valve("plan", code=2)
-    assert "give --variance" in valve.err  # type: ignore[attr-defined]
+    assert "`valve plan --base-rate 0.5 --vmass 0.05` is for" in valve.err  # type: ignore[attr-defined]
 
 
 def test_a_gate_is_planned_from_its_bank(bank: BankStore, valve: Run) -> None:

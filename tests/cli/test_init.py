@@ -40,6 +40,21 @@ def test_a_second_time_changes_nothing(project: Path, valve: Run) -> None:
     assert contents(project) == before
 
 
+def test_home_and_an_empty_folder_are_hardly_meant(
+    project: Path, tmp_path: Path, valve: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert valve("init", str(tmp_path / "empty"), "--json")["created"] is True
+    assert valve.err == f"valve: {tmp_path / 'empty'} is empty and no repository; is this the folder you meant?\n"  # type: ignore[attr-defined]
+    monkeypatch.setenv("HOME", str(project))
+    valve("init", code=2)
+    assert "is your home directory" in valve.err  # type: ignore[attr-defined]
+    valve("init", "/", "--bank", str(tmp_path / "root"), code=2)
+    assert not (project / ".valve").exists()
+    assert valve("init", "--force", "--json")["created"] is True
+    assert valve.err == ""  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("name", ["bad name", "a/b;rm", "/a", "a//b", "é/x", "a/b\n"])
 def test_a_name_is_owner_and_name(project: Path, valve: Run, name: str) -> None:
     valve("init", "--repo", name, code=2)

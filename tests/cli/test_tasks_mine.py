@@ -69,6 +69,19 @@ def test_without_a_history_it_says_so(project: Path, valve: Run) -> None:
         commit(project, number, {number: ""})
 
 
+def test_where_nothing_can_be_tried_nothing_is_run(project: Path, valve: Run) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    commit(project, "start", calc.FILES)
+    commit(project, "source alone", {"calc/ops.py": calc.BUGGY})
+    made = valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", "--json", code=1)
+    assert made == {"repository": "acme/calc", "path": "", "tasks": 0, "commits": 1, "tried": 0, "gone": 0}
+    assert valve.err == (  # type: ignore[attr-defined]
+        "1 commit looked at, none with source and tests\nso nothing was run and no task set made: --commits N looks "
+        "further back, `valve tasks generate` needs no history\n"
+    )
+    assert not folder.default("acme/calc__mined").exists()
+
+
 @pytest.mark.parametrize(
     ("message", "text"),
     [

@@ -18,6 +18,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 _WAY_OUT = {
     errno.EACCES: "make it accessible to this user, or choose another place with --bank",
     errno.EPERM: "make it accessible to this user, or choose another place with --bank",
+    errno.ENOENT: "nothing can be made there: choose another place with --bank",
     errno.EROFS: "it is on a read-only file system: choose another place with --bank",
     errno.ENOSPC: "free some disk space and try again",
     errno.EDQUOT: "free some of your disk quota and try again",

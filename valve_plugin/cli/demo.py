@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import output, targets
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import Run, running
 from valve_plugin.errors import ConfigError, SandboxError
@@ -147,13 +147,15 @@ def _empty(out: Path | None) -> Path:
     """Return the folder to fill.
 
     Raises:
-        ConfigError: it is not empty.
+        ConfigError: it is not empty, or cannot be made.
     """
     if out is None:
         return Path(tempfile.mkdtemp(prefix="valve-demo-"))
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    with targets.usable("--out", out):
+        taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    if taken:
         raise ConfigError(f"{out}: not an empty directory; a demo starts from nothing: choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
+    targets.made("--out", out)
     return out.resolve()
 
 

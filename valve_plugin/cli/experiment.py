@@ -119,6 +119,7 @@ def _require_place(out: Path) -> None:
     from valve_plugin.experiment.tables import OWN
 
     targets.folder("--out", out)
+    targets.made("--out", out)
     for name, own in OWN.items():
         targets.table("--out", out / name, own)
 

@@ -45,6 +45,7 @@ def init(
     test_command: Annotated[
         str, typer.Option("--test-command", metavar="COMMAND", help="How the tests are run, where it is not as found.")
     ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Also in your home directory.")] = False,
     json: Json = False,
 ) -> None:
     """Create the bank of this repository.
@@ -59,6 +60,7 @@ def init(
     if repo and not _NAME.fullmatch(repo):
         raise ConfigError(f"--repo {repo!r}: expected owner/name of letters, digits, dots, dashes and underscores")
     here = find(folder)
+    _require_repository(here, force)
     found = _look(here, repo, test_command)
     directory = target(bank, private=private, here=here)
     created = _create(directory, here, {name: finding.value for name, finding in found.items() if finding.value})
@@ -69,6 +71,19 @@ def init(
         output.emit_json(told | {"test_command_added": added})
     else:
         _report(here, directory, created, found, added)
+
+
+def _require_repository(here: Checkout, force: bool) -> None:
+    """Refuse (ConfigError) what is hardly meant, and remark on an empty folder."""
+    if here.git or force:
+        return
+    if here.folder in (Path.home().resolve(), Path(here.folder.anchor)):
+        raise ConfigError(
+            f"{here.folder} is your home directory or the root of all files, and no repository: `cd` to one, or name "
+            "it, as in `valve init FOLDER`; --force makes a bank here all the same"
+        )
+    if not any(here.folder.iterdir()):
+        output.note(f"valve: {here.folder} is empty and no repository; is this the folder you meant?", style="yellow")
 
 
 def _look(here: Checkout, repo: str, test_command: str) -> dict[str, Finding]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from valve_plugin.cli import output, plan_told, ranges
+from valve_plugin.cli import output, plan_told, ranges, targets
 from valve_plugin.cli.measure import measure as run_gates
 from valve_plugin.cli.measure import show
 from valve_plugin.cli.meter import Slow
@@ -145,6 +146,8 @@ def plan(
     from valve_plugin.theory.convergence import variance_bound
     from valve_plugin.theory.estimates import Spread
 
+    if figure:
+        targets.within("--figure", Path(figure))
     store = _store(bank)
     if measure:
         run_gates(store, measure, tasks=tasks, workers=workers, set_=set_, simulate=simulate, unsafe_local=unsafe_local)
@@ -241,7 +244,9 @@ def _estimate(known: Recorded | None, rollouts: int) -> tuple[float, str]:
 
     if known is None or not known.panels:
         raise ConfigError(
-            "no complete panel is recorded here; give --variance, or --base-rate and --vmass, or another --bank DIR"
+            "no complete panel is recorded here to plan from. Give the numbers instead: `valve plan --base-rate 0.5 "
+            "--vmass 0.05` is for tasks of which half are solved, each nearly always or nearly never (--vmass is the "
+            "mean of p(1-p), 0.25 where each is a coin's throw); `valve evolve` records a panel, --bank DIR names one"
         )
     shown = ", ".join(known.names[:3]) + (f" and {len(known.names) - 3} more" if len(known.names) > 3 else "")
     return estimates.variance(known.panels, known.panel.rollouts, rollouts), f"estimated from {shown}"

@@ -45,6 +45,26 @@ def folder(option: str, path: Path, kept: Sequence[Path] = ()) -> None:
         _writable(option, path)
 
 
+def within(option: str, path: Path) -> None:
+    """Require, before the work, that the folder a file goes to is there.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{option} {path}: there is no folder {path.parent}; name a file in a folder that exists")
+
+
+def made(option: str, path: Path) -> None:
+    """Make a folder, and those above it; `folder` looks before the work, and some places say no only now.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    with usable(option, path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def table(option: str, path: Path, own: str) -> None:
     """Require a place where no file is, or an empty one, or one that says `own`: a table that was written here.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import again, output
+from valve_plugin.cli import again, output, targets
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 
@@ -91,6 +91,7 @@ def generate(
     name = repository_name(path, repo)
     directory, command = Path(out) if out else folder.default(name), "valve tasks generate"
     folder.check_free(directory, command)
+    targets.folder("--out", directory)
     settings = Settings(unsafe_local=unsafe_local)
     sandbox = sandboxes.choose(settings)
     files = read_source(path)
@@ -99,6 +100,7 @@ def generate(
     with make.unpacked(files) as tree:
         found = smith.candidates(tree, lambda file: skip(file, roots), seed, workers, Slow("files"))
     output.note(f"{len(found)} candidate bugs")
+    targets.made("--out", directory)
     repository = make.define_in(
         directory, name, files, command, python=python, requirements=with_, ignored=ignore, say=output.note
     )

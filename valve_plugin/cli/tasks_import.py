@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import again, output
+from valve_plugin.cli import again, output, targets
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 from valve_plugin.cli.tasks_generate import Out, Python, With
@@ -72,6 +72,7 @@ def import_(
     name, rows = choose(read_rows(source, split), repo)
     output.note(f"{output.plural(len(rows), 'row')} about {name}")
     directory = Path(out) if out else folder.default(name)
+    targets.folder("--out", directory)
     rows, refusals, repository = _repository(directory, name, rows, clone, tree, python, with_)
     tasks, bad = importing.check_rows(rows, repository)
     prepared = prepare(repository, output.note)
@@ -83,6 +84,7 @@ def import_(
         tasks, silent = importing.worded(prepared, tasks, sandbox)
         refusals += silent
     if tasks:
+        targets.made("--out", directory)
         folder.write(directory, repository, [importing.to_row(task) for task in tasks], made_by=_COMMAND)
     if json:
         facts = {"repository": name, "path": str(directory), "tasks": len(tasks), "refusals": refusals}
@@ -125,5 +127,6 @@ def _repository(
             "--clone PATH, or rows that all name one container image in image_name, or put a "
             f"{FILE_NAME} into {directory}"
         )
+    targets.made("--out", directory)
     repository = make.define_in(directory, name, files, _COMMAND, python=python, requirements=with_, say=output.note)
     return rows, refusals, repository

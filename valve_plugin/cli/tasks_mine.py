@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import again, output
+from valve_plugin.cli import again, output, targets
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 from valve_plugin.cli.tasks_generate import Ignore, Python, Repo, TaskWorkers, With, repository_name
 
 if TYPE_CHECKING:
     from valve_plugin.tasks.generate import Tried
+    from valve_plugin.tasks.mine import Found
 
 _COMMAND = "valve tasks mine"
+_OTHERWISE = "--commits N looks further back, `valve tasks generate` needs no history"
 
 
 def add(group: typer.Typer) -> None:
@@ -62,11 +64,12 @@ def mine(
     from valve_plugin.rollouts import sandbox as sandboxes
     from valve_plugin.tasks import folder, history, make
     from valve_plugin.tasks import mine as mining
-    from valve_plugin.tasks.define import read_head
+    from valve_plugin.tasks.define import examined, read_head
 
     name = repository_name(path, repo)
     directory = Path(out) if out else folder.default(f"{name}__mined")
     folder.check_free(directory, _COMMAND)
+    targets.folder("--out", directory)
     settings = Settings(unsafe_local=unsafe_local)
     sandbox = sandboxes.choose(settings)
     repository = history.git_dir(Path(path))
@@ -77,13 +80,16 @@ def mine(
         )
     head = history.resolve(repository, "HEAD")
     files = read_head(Path(path), head)
+    found = mining.find(repository, head, examined(name, files)[1].test_roots, commits)
+    output.note(_counted(found))
+    if not found.candidates:
+        output.note(f"so nothing was run and no task set made: {_OTHERWISE}")
+        if json:
+            output.emit_json({"repository": name, "path": "", "tasks": 0, **_looked(found, 0)})
+        raise typer.Exit(output.FINDING)
+    targets.made("--out", directory)
     definition = make.define_in(
         directory, name, files, _COMMAND, python=python, requirements=with_, ignored=ignore, say=output.note
-    )
-    found = mining.find(repository, head, definition.test_roots, commits)
-    output.note(
-        f"{output.plural(found.looked_at, 'commit')}, {len(found.candidates) + found.gone} change source and tests, "
-        f"{found.gone} of them cannot be taken back any more"
     )
     prepared, ground = make.survey(
         directory, definition, _COMMAND, sandbox, output.note, workers, again=again.command(settings)
@@ -103,11 +109,21 @@ def mine(
     if rows:
         folder.write(directory, prepared.repository, rows, made_by=_COMMAND, suite=made.suite)
     if json:
-        facts = {"repository": name, "path": str(directory), "tasks": len(rows), "commits": found.looked_at}
-        output.emit_json({**facts, "tried": len(tried_all), "gone": found.gone})
+        facts = {"repository": name, "path": str(directory), "tasks": len(rows)}
+        output.emit_json({**facts, **_looked(found, len(tried_all))})
     else:
         for reason, count in Counter(t.reason for t in tried_all if not t.row).most_common():
             output.say(f"{count:4} dropped: {reason}")
         output.say(f"{output.plural(len(rows), 'verified task')}; {directory}")
     if not rows:
         raise typer.Exit(output.FINDING)
+
+
+def _counted(found: Found) -> str:
+    both = len(found.candidates) + found.gone
+    gone = f", {found.gone} of them cannot be taken back any more" if both else ""
+    return f"{output.plural(found.looked_at, 'commit')} looked at, {both or 'none'} with source and tests{gone}"
+
+
+def _looked(found: Found, tried: int) -> dict[str, int]:
+    return {"commits": found.looked_at, "tried": tried, "gone": found.gone}

@@ -83,10 +83,7 @@ def define(
         TaskError: there are no tests, none of that name to ignore, or the environment has no pytest.
         InfrastructureError: the requirements cannot be installed.
     """
-    contents = {path: content for path, mode, content in files if mode != "120000"}
-    project = examine(contents)
-    if not project.test_roots:
-        raise TaskError(f"{name}: no test file found; expected a directory tests/ or files called test_*.py")
+    contents, project = examined(name, files)
     say(f"source in {' and '.join(project.source_roots)}, tests in {' and '.join(project.test_roots)}")
     left_out = _ignoring(ignored, contents)
     where = _snapshot(out, [*files, *_metadata(project, contents)])
@@ -113,16 +110,26 @@ def define(
     return replace(base, python=minor, requirements=_without(pins, project.name))
 
 
+def examined(name: str, files: Sequence[File]) -> tuple[dict[str, bytes], Project]:
+    """Return the contents of the files, links left out, and what they say of the project.
+
+    Raises:
+        TaskError: there are no tests.
+    """
+    contents = {path: content for path, mode, content in files if mode != "120000"}
+    project = examine(contents)
+    if not project.test_roots:
+        raise TaskError(f"{name}: no test file found; expected a directory tests/ or files called test_*.py")
+    return contents, project
+
+
 def define_image(name: str, image: str, files: Sequence[File]) -> Repository:
     """Return the definition of a repository that is tested in a container image, where everything is installed.
 
     Raises:
         TaskError: its /testbed has no tests.
     """
-    contents = {path: content for path, mode, content in files if mode != "120000"}
-    project = examine(contents)
-    if not project.test_roots:
-        raise TaskError(f"{image}: no test file in /testbed; expected a directory tests/ or files called test_*.py")
+    contents, project = examined(f"{image}: /testbed", files)
     return Repository(
         name=name,
         source=f"image:{image}",
