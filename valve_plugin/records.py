@@ -6,6 +6,7 @@ Times, durations and costs are telemetry: they never enter the ledger or anythin
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
@@ -64,6 +65,8 @@ __all__ = [
     "Task",
     "Verdict",
     "Withheld",
+    "is_live",
+    "live_task",
 ]
 
 SCHEMA_VERSION: Final = 1
@@ -218,6 +221,19 @@ class Context(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def hash(self) -> str:
         """SHA-256 of the block's bytes; equal blocks are the same condition."""
         return digest_bytes(self.text.encode("utf-8", "surrogatepass"))
+
+
+_LIVE = "live-"
+
+
+def live_task(text_hash: str) -> str:
+    """Return the id of a person's own task, named after its text."""
+    return f"{_LIVE}{text_hash[:16]}"
+
+
+def is_live(task_id: str) -> bool:
+    """Tell whether a task is a person's own rather than one of a task set."""
+    return re.fullmatch(f"{_LIVE}[0-9a-f]{{16}}", task_id) is not None
 
 
 class Attempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

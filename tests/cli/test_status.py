@@ -65,22 +65,59 @@ def test_a_bank_with_a_history(bank: BankStore, valve: Run) -> None:
     }  # fmt: skip
     assert standing["panel"] == {"tasks": 2, "rollouts": 3, "rho": "0.02"}
     assert standing["gate"] == {"epoch": 1, "queries": 2, "horizon": 5}
-    assert standing["attempts"] == {"recorded": 4, "graded": 2, "mixed_groups": 1}
+    assert standing["attempts"] == {
+        "recorded": 4, "graded": 2, "mixed_groups": 1,
+        "live": {"recorded": 4, "graded": 2, "mixed_groups": 1}, "stream": None, "panel": None,
+        "holdout": {"recorded": 0, "graded": 0, "mixed_groups": 0},
+    }  # fmt: skip
     assert standing["queue"] == 1
     assert standing["last_verdict"]["decision"] == "reject"
     assert standing["next"]["command"] == "valve gate"
     text = valve()
     assert "version 1: 1 principle, 1 skill" in text
     assert "2 of 5 queries used in epoch 1" in text
+    assert "attempts   4 live (2 graded, 1 mixed group); stream, panel: not on this machine\n" in text
+
+
+def test_live_attempts_and_rollouts_of_stream_and_panel_are_told_apart(bank: BankStore, valve: Run) -> None:
+    bank.local.add_attempt(replace(attempt(0, "resolved"), source="evolve"))
+    bank.local.add_attempt(replace(attempt(1, "unresolved"), source="evolve"))
+    for number, outcome in enumerate(["resolved", "unresolved", "resolved"]):
+        bank.local.add_attempt(replace(attempt(number, outcome, task="panel"), source="panel"))
+    standing = valve("--json")["attempts"]
+    assert standing["panel"] == {"recorded": 3, "graded": 3, "mixed_groups": 1}
+    assert standing["mixed_groups"] == 1, "a panel task that passes now and then teaches nothing"
+    assert "attempts   none live; 2 of the stream (1 mixed group); 3 panel rollouts\n" in valve()
+
+
+def test_what_another_machine_keeps_is_not_zero(
+    bank: BankStore, valve: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for source in ("live", "evolve", "panel"):
+        bank.local.add_attempt(replace(attempt(0, "resolved", task=source), source=source))
+    monkeypatch.setenv("VALVE_DATA", str(tmp_path / "elsewhere"))
+    assert "attempts   stream, panel: not on this machine\n" in valve()
+    standing = valve("--json")
+    assert standing["attempts"]["recorded"] is None
+    assert standing["next"]["why"] == "nothing waits"
+    assert [line.split("\t")[-1] for line in valve("bank", "list").splitlines()] == [
+        "USES",
+        *["not on this machine"] * 2,
+    ]
+    assert [item["uses"] for item in valve("bank", "list", "--json")["items"]] == [None, None]
+    assert "uses here     not on this machine\n" in valve("bank", "show", "dates")
+    valve("init", "--bank", "fresh")
+    assert "attempts   none recorded on this machine\n" in valve("--bank", "fresh")
 
 
 def test_only_known_outcomes_of_one_task_make_a_mixed_group() -> None:
     apart = [attempt(0, "resolved", task="one"), attempt(1, "unresolved", task="two")]
-    assert count(apart) == {"recorded": 2, "graded": 2, "mixed_groups": 0}
+    assert count(apart, [])["live"] == {"recorded": 2, "graded": 2, "mixed_groups": 0}
     lost = [attempt(0, "resolved"), attempt(1, "errored"), attempt(2, "ungraded")]
-    assert count(lost) == {"recorded": 3, "graded": 1, "mixed_groups": 0}
+    assert count(lost, [])["live"] == {"recorded": 3, "graded": 1, "mixed_groups": 0}
 
 
+UNGRADED: dict[str, Any] = {"attempts": {"recorded": 1, "live": {"recorded": 1, "graded": 0}}}
 STATE: dict[str, Any] = {
     "bank": {"exists": True},
     "foreign": False,
@@ -91,7 +128,7 @@ STATE: dict[str, Any] = {
     "queue": 0,
     "panel": {"tasks": 2},
     "gate": {"queries": 0, "horizon": 5},
-    "attempts": {"recorded": 2, "graded": 1},
+    "attempts": {"recorded": 2, "live": {"recorded": 2, "graded": 1}},
     "test_command": "tox",
 }
 
@@ -119,8 +156,11 @@ def test_a_proposal_waits_until_something_is_decided_about_it(bank: BankStore) -
         ({"queue": 1}, "valve gate"),
         ({"queue": 1, "gate": {"queries": 5, "horizon": 5}}, "valve bank log"),
         ({"queue": 1, "panel": None, "gate": None}, "valve gate --tasks TASKS"),
-        ({"attempts": {"recorded": 0, "graded": 0}}, "mini --plugin valve -t 'what to do'"),
-        ({"attempts": {"recorded": 1, "graded": 0}}, "mini --plugin valve -c valve.check=tox -t ..."),
+        ({"attempts": {"recorded": 0}}, "mini --plugin valve -t 'what to do'"),
+        (UNGRADED, "mini --plugin valve -c 'valve.check=COMMAND THAT FAILS NOW' -t ..."),
+        ({**UNGRADED, "test_command": "pytest"}, "mini --plugin valve -c 'valve.check=pytest FAILING_TEST' -t ..."),
+        ({"attempts": {"recorded": 3, "live": {"recorded": 0, "graded": 0}}}, "mini --plugin valve -t ..."),
+        ({"attempts": {"recorded": None, "live": None}}, "mini --plugin valve -t ..."),
         ({}, "mini --plugin valve -t ..."),
     ],
 )
@@ -129,11 +169,11 @@ def test_the_next_command(change: dict[str, Any], command: str) -> None:
 
 
 def test_a_test_command_out_of_a_repository_is_one_word() -> None:
-    for given in ("it's; touch ran", "$(touch ran)", "a\nb", "\x1b[2J", ""):
-        state = {**STATE, "attempts": {"recorded": 1, "graded": 0}, "test_command": given}
+    for given in ("it's; touch ran; pytest", "$(touch ran) pytest", "a\npytest", "\x1b[2J pytest", "pytest"):
+        state = {**STATE, **UNGRADED, "test_command": given}
         command = advise(state)[0].replace("mini --plugin valve -c", "printf %s").removesuffix(" -t ...")
         done = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, check=True)
-        assert done.stdout == f"valve.check={given or 'TEST COMMAND'}"
+        assert done.stdout == f"valve.check={given} FAILING_TEST"
         assert output.one_line(command) == command
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,10 @@ def test_the_shortest_passing_patch_is_applied(project: Project, capsys: pytest.
     assert (project.root / "calc.py").read_text() == "def add(a, b):\n    return a + b\n"
     assert project.git("status", "--porcelain").split("\n") == [" M calc.py", "?? .valve/", ""]
     assert "valve: applied attempt 3: 2 changed lines in calc.py" in said
-    assert said[-1] == "valve: 2 of 3 attempts passed: queued for learning; 1 waiting, `valve gate` judges them"
+    assert said[-2] == "valve: 2 of 3 attempts passed: queued for learning; 1 waiting, `valve gate` judges them"
+    applied = next(a for a in attempts if a.ordinal == 2)
+    shows = f"`valve attempts show {applied.id}` shows attempt 3"
+    assert said[-1] == f"valve: {shows}; `valve attempts list` lists them"
     assert any("not graded and are not applied: test_calc.py" in line for line in said)
     saved = Path(next(line for line in said if "all of it is" in line).split("all of it is in ")[1])
     assert "+extra" in saved.read_text()
@@ -89,11 +93,43 @@ def test_none_passing_leaves_the_tree_untouched(project: Project, capsys: pytest
     assert project.local.queue() == []
 
 
-@pytest.mark.parametrize("check", ["", "true"])
-def test_without_a_check_that_grades_nothing_is_applied(
-    project: Project, capsys: pytest.CaptureFixture[str], check: str
+def test_a_check_that_cannot_grade_is_refused_before_anything_is_spent(
+    project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    project.run(FIX, check=check, attempts=2)
+    agent = project.run(FIX, check="python -m pytest -q test_fine.py", attempts=2)
+    assert (agent.messages, project.attempts()) == ([], [])
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "nothing was spent or changed: the check cannot grade: it passes at the base already. Write the test" in said
+    assert "-c valve.check='pytest tests/test_of_the_task.py'; without valve.check they are made ungraded" in said
+
+
+def test_ctrl_c_records_what_had_begun_and_says_so(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from valve_plugin.rollouts import live_many
+
+    def interrupted(*_: object) -> None:
+        time.sleep(1)  # the agents are at work, or their processes still load
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(live_many, "as_completed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        project.run("sleep 60", check=QUICK, attempts=3, workers=2)
+    attempts = project.attempts()
+    assert [(a.outcome, a.exit_status) for a in attempts] == [("ungraded", "KeyboardInterrupt")] * 2, "the third waited"
+    assert "stopped by the person" in attempts[0].reason
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "valve: stopped: nothing was applied; 2 attempts recorded; `valve attempts list` lists them"
+
+    monkeypatch.setattr("valve_plugin.rollouts.live_place.run_check", lambda *_: interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        project.run("true", check=QUICK, attempts=3)
+    assert "stopped before the first attempt: nothing was recorded" in capsys.readouterr().err
+    assert project.attempts() == attempts
+
+
+def test_without_a_check_nothing_is_applied(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.run(FIX, attempts=2)
     assert [a.outcome for a in project.attempts()] == ["ungraded"] * 2
     assert "none is applied" in capsys.readouterr().err
     assert "a - b" in (project.root / "calc.py").read_text()
@@ -116,7 +152,7 @@ def test_a_tree_that_changed_meanwhile_is_left_alone(
     said = capsys.readouterr().err
     assert "nothing was applied: these changed while the attempts ran: mine.py" in said
     assert "a - b" in (project.root / "calc.py").read_text()
-    patch = Path(said.split("the patch is in ")[1].strip()).read_text()
+    patch = Path(said.split("the patch is in ")[1].splitlines()[0]).read_text()
     assert "+    return a + b" in patch
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -90,7 +91,7 @@ def test_attempts_against_a_server(project: Project, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(server.requests) == 4
     assert len({json.dumps(r["messages"][:2]) for r in server.requests}) == 1, "the same prompt, to the byte"
-    assert said(done)[-1] == "valve: applied attempt 1: 2 changed lines in calc.py"
+    assert said(done)[-2] == "valve: applied attempt 1: 2 changed lines in calc.py"
     assert [a.outcome for a in project.attempts()] == ["resolved", "resolved"]
     assert "a + b" in (project.root / "calc.py").read_text()
     assert json.loads(output.read_text())["info"]["exit_status"] == "Submitted"
@@ -142,3 +143,27 @@ def test_a_run_that_is_interrupted_is_recorded(project: Project, tmp_path: Path)
     attempt = project.attempt()
     assert attempt.outcome in ("ungraded", "errored")
     assert "+    return a + b" in attempt.patch
+
+
+@pytest.mark.heavy
+def test_attempts_interrupted_before_the_first_answer_are_recorded(project: Project) -> None:
+    """Ctrl-C as a terminal sends it, to the whole group, while the provider does not answer."""
+    need("bwrap")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(120)
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        several = ("-c", "valve.attempts=3", "-c", f"valve.check={QUICK}")
+        environment = {**os.environ, **HTTP, "OPENAI_API_BASE": address}
+        command = [MINI, "--plugin", "valve", "--exit-immediately", "-y", *TASK, "-m", "openai/x", *several]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(
+            command, cwd=project.root, env=environment, text=True, start_new_session=True, **pipes
+        )
+        call, _ = silent.accept()
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        call.close()
+    attempt = project.attempt()
+    assert (attempt.outcome, attempt.exit_status) == ("ungraded", "KeyboardInterrupt")
+    lines = [line for line in err.splitlines() if line.startswith("valve:")]
+    assert lines[-1] == "valve: stopped: nothing was applied; 1 attempt recorded; `valve attempts list` lists them"

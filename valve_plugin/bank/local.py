@@ -53,6 +53,11 @@ class LocalStore:
         self.warnings: list[str] = []
         """Files that could not be read and were passed over, one line each."""
 
+    @property
+    def here(self) -> bool:
+        """Whether this machine (this user's data) has anything of the bank at all."""
+        return self.dir.is_dir()
+
     def start_over(self) -> Path | None:
         """Move away what another bank left here; returns where to, or None when there is nothing.
 

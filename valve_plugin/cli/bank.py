@@ -15,7 +15,11 @@ from valve_plugin.errors import BankCorruptError, ConfigError, ValveError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from valve_plugin.bank.store import BankStore
     from valve_plugin.records import Bank, Item, Kind
+
+    Uses = Mapping[tuple[Kind, str], int] | None
+    """How often each item was injected; None: that is counted on another machine, or for another user."""
 
 At = Annotated[
     int | None, typer.Option("--at", metavar="VERSION", min=0, help="The bank as of this version. Default: now.")
@@ -79,7 +83,7 @@ def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
     """
     store = open_bank(bank)
     content = store.bank if at is None else store.at(at)
-    uses = store.local.usage()
+    uses = _counts(store)
     if json:
         items = [_facts(item, uses) for item in content.items]
         output.emit_json({"repo": content.repo, "version": content.version, "hash": content.hash, "items": items})
@@ -88,7 +92,8 @@ def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
         output.note(f"The bank of {content.repo} is empty at version {content.version}.")
         return
     rows = (
-        [i.kind, i.name, i.support, f"{i.passes}/{i.attempts}", i.created_step, _uses(i, uses)] for i in content.items
+        [i.kind, i.name, i.support, f"{i.passes}/{i.attempts}", i.created_step, _shown_uses(i, uses)]
+        for i in content.items
     )
     output.table(["KIND", "NAME", "SUPPORT", "PASSES", "STEP", "USES"], rows)
 
@@ -111,11 +116,11 @@ def show(
     store = open_bank(bank)
     item = find(store.bank if at is None else store.at(at), name)
     if json:
-        output.emit_json(_facts(item, store.local.usage()))
+        output.emit_json(_facts(item, _counts(store)))
     elif raw:
         output.verbatim(item.markdown)
     else:
-        _describe(item, _uses(item, store.local.usage()))
+        _describe(item, _shown_uses(item, _counts(store)))
 
 
 def log(
@@ -234,7 +239,7 @@ def _names() -> list[str]:
         return []
 
 
-def _describe(item: Item, uses: int) -> None:
+def _describe(item: Item, uses: str) -> None:
     output.say(f"{item.kind} {item.name}", style="bold")
     rows = {
         "retrieved by": item.text,
@@ -242,7 +247,7 @@ def _describe(item: Item, uses: int) -> None:
         "learned from": ", ".join(item.source_tasks),
         "evidence": f"{item.passes} of {item.attempts} source attempts resolved, support {item.support}",
         "accepted": f"at version {item.created_step}" if item.created_step else "",
-        "uses here": str(uses),
+        "uses here": uses,
     }
     for label, value in rows.items():
         if value:
@@ -253,11 +258,19 @@ def _describe(item: Item, uses: int) -> None:
         output.note("valve: the body holds control or invisible characters, left out here", style="yellow")
 
 
-def _facts(item: Item, uses: Mapping[tuple[Kind, str], int]) -> dict[str, Any]:
+def _facts(item: Item, uses: Uses) -> dict[str, Any]:
     from valve_plugin.codec import plain
 
     return {**plain(item), "uses": _uses(item, uses)}
 
 
-def _uses(item: Item, uses: Mapping[tuple[Kind, str], int]) -> int:
-    return uses.get((item.kind, item.name), 0)
+def _counts(store: BankStore) -> Uses:
+    return store.local.usage() if store.local.here else None
+
+
+def _uses(item: Item, uses: Uses) -> int | None:
+    return None if uses is None else uses.get((item.kind, item.name), 0)
+
+
+def _shown_uses(item: Item, uses: Uses) -> str:
+    return "not on this machine" if uses is None else str(_uses(item, uses))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from valve_plugin import __version__
 from valve_plugin.cli import again, output
+from valve_plugin.cli.counted import count, in_words
 from valve_plugin.cli.init import target
 from valve_plugin.cli.options import BankDir, Json, examples
 from valve_plugin.cli.output import plural
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from valve_plugin.bank.checkout import Checkout
     from valve_plugin.bank.entries import Entry
     from valve_plugin.bank.store import BankStore
-    from valve_plugin.records import Attempt, Verdict
+    from valve_plugin.records import Verdict
 
 _EXAMPLES = examples(
     "valve                  # where this repository stands, and what to run next",
@@ -69,22 +69,6 @@ def status(
     output.say(f"{'':10} {standing['next']['why']}", style="dim")
 
 
-def count(attempts: Iterable[Attempt]) -> dict[str, int]:
-    """Count recorded and graded attempts, and the groups (task, base tree, context) whose graded ones are mixed."""
-    groups: dict[tuple[str, ...], list[bool]] = defaultdict(list)
-    recorded = 0
-    for attempt in attempts:
-        recorded += 1
-        if attempt.outcome in ("resolved", "unresolved"):
-            group = (attempt.task_id, attempt.task_text, attempt.base_tree, attempt.context_hash)
-            groups[group].append(attempt.outcome == "resolved")
-    return {
-        "recorded": recorded,
-        "graded": sum(map(len, groups.values())),
-        "mixed_groups": sum(any(passed) and not all(passed) for passed in groups.values()),
-    }
-
-
 def advise(standing: dict[str, Any]) -> tuple[str, str]:
     """Return the next command and why, from what `valve --json` shows."""
     gate, attempts, queued = standing["gate"], standing["attempts"], standing["queue"]
@@ -108,11 +92,15 @@ def advise(standing: dict[str, Any]) -> tuple[str, str]:
             "valve gate --tasks TASKS",
             f"{queued} queued; a first gate chooses its panel from a task set. {MAKE_TASKS}",
         )
-    if not attempts["recorded"]:
+    if attempts["recorded"] == 0:
         return "mini --plugin valve -t 'what to do'", "no attempt is recorded yet"
-    if not attempts["graded"]:
-        check = standing["test_command"] or "TEST COMMAND"
-        return f"mini --plugin valve -c valve.check={quote(check)} -t ...", "no attempt was graded: name a check"
+    if attempts["live"] and attempts["live"]["recorded"] and not attempts["live"]["graded"]:
+        check = f"valve.check={failing(standing['test_command'])}"
+        return (
+            f"mini --plugin valve -c {quote(check)} -t ...",
+            "no attempt was graded: name a check that fails now and passes once the task is done, such as its failing "
+            "test; a suite that is green now grades nothing",
+        )
     return "mini --plugin valve -t ...", "nothing waits"
 
 
@@ -124,6 +112,13 @@ def _go_on(standing: dict[str, Any]) -> tuple[str, str]:
         return typed or "valve evolve TASKS --ungated", why
     why = f"nothing is decided yet about proposal {standing['waiting']}; finished rollouts are kept"
     return typed or ("valve gate --simulate" if standing["simulated"] else "valve gate"), why
+
+
+def failing(test_command: str) -> str:
+    """Return what to name as a check: one test of the suite where it is known how to name one. Pure."""
+    from valve_plugin.rollouts.live_check import is_pytest
+
+    return f"{test_command} FAILING_TEST" if is_pytest(test_command) else "COMMAND THAT FAILS NOW"
 
 
 def _look(bank: str) -> dict[str, Any]:
@@ -173,7 +168,7 @@ def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
         "bank": {"dir": str(directory), "exists": False, "version": 0, "principles": 0, "skills": 0},
         "panel": None,
         "gate": None,
-        "attempts": count([]),
+        "attempts": count([], []),
         "queue": 0,
         "quarantine": 0,
         "waiting": "",
@@ -204,7 +199,7 @@ def _present(store: BankStore) -> dict[str, Any]:
         },
         "panel": panel and {"tasks": len(panel.tasks), "rollouts": panel.rollouts, "rho": panel.rho},
         "gate": epoch and {"epoch": epoch.epoch, "queries": store.queries_used(), "horizon": epoch.horizon},
-        "attempts": count(store.local.attempts()),
+        "attempts": count(store.local.attempts(), store.entries()),
         "queue": len(store.local.queue()),
         "quarantine": len(store.local.quarantine()),
         "waiting": waiting,
@@ -237,12 +232,11 @@ def _verdict_facts(verdict: Verdict) -> dict[str, Any]:
 
 
 def _lines(standing: dict[str, Any]) -> list[tuple[str, str]]:
-    bank, panel, gate, attempts = standing["bank"], standing["panel"], standing["gate"], standing["attempts"]
+    bank, panel, gate = standing["bank"], standing["panel"], standing["gate"]
     lines = [("repository", f"{standing['repo']}  ({standing['folder']})")]
     if not bank["exists"]:
         return [*lines, ("bank", f"none yet; it would be created in {bank['dir']}")]
     items = f"{plural(bank['principles'], 'principle')}, {plural(bank['skills'], 'skill')}"
-    mixed = plural(attempts["mixed_groups"], "mixed group")
     whose = "" if standing["bank_of"] == standing["repo"] else f" of {standing['bank_of']}"
     lines += [
         ("bank", f"version {bank['version']}{whose}: {items}  ({bank['dir']})"),
@@ -250,7 +244,7 @@ def _lines(standing: dict[str, Any]) -> list[tuple[str, str]]:
             "panel",
             f"{plural(panel['tasks'], 'task')} x {plural(panel['rollouts'], 'rollout')}" if panel else "none yet",
         ),
-        ("attempts", f"{attempts['recorded']} recorded, {attempts['graded']} graded, {mixed}"),
+        ("attempts", in_words(standing["attempts"])),
         ("queue", str(standing["queue"])),
     ]
     if gate:

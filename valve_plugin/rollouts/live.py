@@ -21,7 +21,7 @@ from valve_plugin.bank.redact import Redactor, gather
 from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, ValveError
-from valve_plugin.records import Attempt, Bank, Context
+from valve_plugin.records import Attempt, Bank, Context, live_task
 from valve_plugin.rollouts.exits import Ended, Graded, classify, one_line
 from valve_plugin.rollouts.live_context import Say, compose
 from valve_plugin.rollouts.live_record import keep, learn_from
@@ -67,11 +67,13 @@ class Run(msgspec.Struct, kw_only=True):
     """Those known at the start: the agent may remove the file that tells them."""
     started: float = msgspec.field(default_factory=time.monotonic)
     recorded: bool = False
+    kept: list[str] = []
+    """Ids of the attempts on record, where the run makes several."""
 
     @property
     def task_id(self) -> str:
         """Named after the task's text: the same text is the same task."""
-        return f"live-{digest_bytes(self.task.encode('utf-8', 'surrogatepass'))[:16]}"
+        return live_task(digest_bytes(self.task.encode("utf-8", "surrogatepass")))
 
     def redactor(self, config: Any) -> Redactor:
         """Return what takes this run's secrets out of texts; `config` is the agent's and model's configuration."""

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from valve_plugin.rollouts.live import Base
     from valve_plugin.rollouts.supervise import Completed
 
+FAILS_NOW = (
+    "Write the test that fails first, or name a check that fails now and passes once the task is done, "
+    "such as -c valve.check='pytest tests/test_of_the_task.py'"
+)
 _PYTEST_EXITS = {
     2: "pytest was interrupted, usually because a test file could not be imported: no test failed",
     3: "pytest had an internal error",

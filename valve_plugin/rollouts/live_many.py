@@ -26,9 +26,9 @@ from valve_plugin.rollouts.defects import noted
 from valve_plugin.rollouts.executors import LocalExecutor, stopping
 from valve_plugin.rollouts.exits import Graded, one_line
 from valve_plugin.rollouts.live import Base, Run
-from valve_plugin.rollouts.live_check import Check, in_mini
+from valve_plugin.rollouts.live_check import FAILS_NOW, Check, in_mini
 from valve_plugin.rollouts.live_place import copy, environment
-from valve_plugin.rollouts.live_record import keep, learn_from
+from valve_plugin.rollouts.live_record import command, keep, learn_from, shown_by
 from valve_plugin.rollouts.runner import RolloutResult, RolloutSpec
 from valve_plugin.rollouts.runner import run as run_agent
 from valve_plugin.rollouts.sandbox import choose
@@ -36,6 +36,8 @@ from valve_plugin.words import plural
 
 NOT_RUN = "NotRun"
 """Exit status of a run that was refused before it began."""
+STOPPED = RolloutResult(ended="errored", exit_status="KeyboardInterrupt")
+"""Of an attempt that Ctrl-C ended: its process is gone, and with it what it had noted."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,14 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
     run.recorded = True
     try:
         base = _ready(run, agent)
+        check = Check(run.settings, base)
+        _require_grading(run, check)
     except ValveError as e:
-        run.say(f"no attempt was made, and nothing was changed: {in_mini(e)}")
+        run.say(f"no attempt was made, and nothing was spent or changed: {in_mini(e)}")
         return {"exit_status": NOT_RUN, "submission": ""}
-    check = Check(run.settings, base)
-    _announce(run, check)
+    except KeyboardInterrupt:
+        run.say("stopped before the first attempt: nothing was recorded, spent or changed")
+        raise
     settings = as_settings(run.settings, agent, Path(run.scratch.name), base)
     try:
         with LocalExecutor(run.settings.workers) as executor:
@@ -73,7 +78,7 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
                 _told(run, future.result())
             done = [future.result() for future in jobs]
     except KeyboardInterrupt:
-        run.say("stopped: nothing was applied")
+        run.say(f"stopped: nothing was applied; {plural(len(run.kept), 'attempt')} recorded{_listed(run)}")
         raise
     chosen = best(done, lambda end: _lines(base, check, end))
     if chosen is not None:
@@ -82,7 +87,10 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
         run.say("no attempt passes the check: your files are as they were")
     for one in done:
         learn_from(run.bank_dir, run.local, one.attempt, run.settings.learn, run.say)
-    return _hand_over(agent, done, chosen or done[-1])
+    shown = chosen or done[-1]
+    if shown.attempt.id in run.kept:
+        run.say(f"{shown_by(shown.attempt, run.settings, f'attempt {shown.number}')}{_listed(run)}")
+    return _hand_over(agent, done, shown)
 
 
 def _ready(run: Run, agent: Any) -> Base:
@@ -101,16 +109,20 @@ def _ready(run: Run, agent: Any) -> Base:
     return run.base
 
 
-def _announce(run: Run, check: Check) -> None:
+def _require_grading(run: Run, check: Check) -> None:
+    """Before anything is spent: without a check the attempts are made as asked, with one it has to be able to grade.
+
+    Raises:
+        ValveError: it cannot.
+    """
     if not run.settings.check:
         run.say("no check was named (valve.check): the attempts are recorded, and none is applied")
-        return
-    try:
-        reason = check.unusable()
-    except (SandboxError, InfrastructureError) as e:
-        reason = in_mini(e)
-    if reason:
-        run.say(f"the check cannot grade, so the attempts are recorded, and none is applied: {reason}")
+    elif reason := check.unusable():
+        raise ValveError(f"the check cannot grade: {reason}. {FAILS_NOW}; without valve.check they are made ungraded")
+
+
+def _listed(run: Run) -> str:
+    return f"; {command('list', run.settings)} lists them" if run.kept else ""
 
 
 def as_settings(settings: Settings, agent: Any, scratch: Path, base: Base) -> Settings:
@@ -174,14 +186,17 @@ def _attempt(run: Run, base: Base, settings: Settings, check: Check, first: int,
                 workspace=place,
                 settings=settings,
             )
-            result = run_agent(spec, stop=stopping())
+            try:
+                result = run_agent(spec, stop=stopping())
+            except CancelledError:
+                result = STOPPED
             end = base.trees.applied(base.tree, workspace.diff(place))
         graded = _graded(run, check, end, result)
     except TaskError as e:
         graded = Graded("unresolved", one_line(str(e)))
     except (InfrastructureError, SandboxError, OSError) as e:
         graded = Graded("errored", one_line(str(e)))
-    except (CancelledError, ValveError):
+    except ValveError:
         raise
     except Exception as e:  # noqa: BLE001  # as in `attempt`
         graded = Graded("errored", noted(e, f"live attempt {number}", run.redactor(None)))
@@ -190,6 +205,8 @@ def _attempt(run: Run, base: Base, settings: Settings, check: Check, first: int,
 
 
 def _graded(run: Run, check: Check, end: str, result: RolloutResult) -> Graded:
+    if result is STOPPED:
+        return Graded("ungraded", "stopped by the person; its steps and what they cost are not known")
     if result.ended == "errored":
         return Graded("errored", result.reason)
     if not run.settings.check:
@@ -206,7 +223,9 @@ def _recorded(run: Run, end: str, result: RolloutResult, graded: Graded, facts: 
         redactor = run.redactor(trajectory.get("info"))
         patch, notes = live.readable_patch(run, end, redactor)
         attempt = live.described(run, graded, notes, patch=patch, **facts)
-        return keep(run.local, attempt, trajectory, redactor)
+        kept = keep(run.local, attempt, trajectory, redactor)
+        run.kept.append(kept.id)
+        return kept
     except (ValveError, OSError, ValueError) as e:
         run.say(f"this attempt was not recorded: {one_line(str(e))}")
         return live.described(run, graded, (), **facts)

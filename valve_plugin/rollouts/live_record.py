@@ -46,10 +46,10 @@ def last_lines(text: str) -> str:
     return cut.partition("\n")[2] or cut
 
 
-def shown_by(attempt: Attempt, settings: Settings) -> str:
+def shown_by(attempt: Attempt, settings: Settings, what: str = "it") -> str:
     """Return the words that say which command shows an attempt."""
     more = " and the check's last lines" if attempt.check_output else ""
-    return f"{command('show', settings, attempt.id)} shows it{more}"
+    return f"{command('show', settings, attempt.id)} shows {what}{more}"
 
 
 def command(name: str, settings: Settings, *words: str) -> str:
