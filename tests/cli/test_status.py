@@ -177,9 +177,29 @@ def test_a_test_command_out_of_a_repository_is_one_word() -> None:
         assert output.one_line(command) == command
 
 
-def test_options_before_a_command_are_refused(bank: BankStore, valve: Run) -> None:
-    valve("--bank", "x", "bank", "list", code=2)
-    assert "behind the command" in valve.err  # type: ignore[attr-defined]
+def test_options_may_stand_before_a_command(bank: BankStore, tmp_path: Path, valve: Run) -> None:
+    valve("--bank", "nowhere", "bank", "list", code=2)
+    assert "nowhere: there is no bank here" in valve.err  # type: ignore[attr-defined]
+    assert valve("--json", "bank", "list") == valve("bank", "list", "--json")
+    assert valve("--bank", "nowhere", "bank", "list", "--bank", str(bank.dir), "--json")
+    valve("--bank", "x", "demo", code=2)
+    assert "put it behind one that has it, see `valve demo --help`" in valve.err  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("status", "`valve`"),
+        ("statsu", "`valve`"),
+        ("help", "`valve --help`"),
+        ("list", "`valve tasks list` or `valve attempts list` or `valve bank list`"),
+        ("verfy", "`valve tasks verify` or `valve bank verify`"),
+        ("bnak", "'bank'"),
+    ],
+)
+def test_a_word_that_is_no_command_is_explained(valve: Run, words: str, meant: str) -> None:
+    valve(words, code=2)
+    assert f"No such command '{words}'. Did you mean {meant}?" in valve.err  # type: ignore[attr-defined]
 
 
 def test_a_damaged_bank_is_one_line(bank: BankStore, valve: Run) -> None:

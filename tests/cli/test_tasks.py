@@ -43,9 +43,14 @@ def test_showing(tasks: Path, project: Path, valve: Run) -> None:
 def test_splitting(tasks: Path, project: Path, valve: Run) -> None:
     valve("split", "acme/calc", code=2)
     assert "4 tasks, expected at least 151" in valve.err  # type: ignore[attr-defined]
+    assert valve.err.endswith("or give sizes that fit, such as --holdout 1 --panel 1\n")  # type: ignore[attr-defined]
     small = ["split", "acme/calc", "--holdout", "1", "--panel", "2"]
     made = valve(*small, "--json")
     assert valve(*small, "--json") == made
+    assert valve("split", "acme/calc", "--holdout", "1", "--panel-size", "2", "--json") == made
+    for spelling in ("--panel", "--panel-size"):
+        valve("evolve", "nowhere", spelling, "2", code=2)
+        assert "nowhere: no such task directory" in valve.err  # type: ignore[attr-defined]
     assert len(made["stream"]) == 1
     parts = {t["instance_id"]: t["part"] for t in valve("tasks", "list", "acme/calc", "--json")["tasks"]}
     assert sorted(parts.values()) == ["holdout", "panel", "panel", "stream"]

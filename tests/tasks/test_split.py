@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,17 @@ def test_a_split_that_does_not_fit_is_refused(tmp_path: Path, damage: object, sa
     (folder / splits.FILE_NAME).write_text(damage(made))  # type: ignore[operator]
     with pytest.raises(TaskError, match=said):
         load(folder)
+
+
+@given(st.integers(0, 160))
+def test_sizes_that_fit_are_named_where_any_do(count: int) -> None:
+    every = tasks(list(range(count)))
+    if count >= 151:
+        splits.draw("acme/calc", every)
+        return
+    with pytest.raises(TaskError) as refused:
+        splits.draw("acme/calc", every)
+    found = re.search(r"sizes that fit, such as --holdout (\d+) --panel (\d+)$", str(refused.value))
+    assert bool(found) == (count >= 3)
+    if found:
+        splits.draw("acme/calc", every, holdout=int(found[1]), panel=int(found[2]))

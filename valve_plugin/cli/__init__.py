@@ -41,6 +41,23 @@ class Group(TyperGroup):
                 _require_here()
             return super().invoke(ctx)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; for a word that is another's command, or none at all, say what does it."""
+        if args and not args[0].startswith("-") and (ways := self._elsewhere(args[0])):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {ways}?")
+        return super().resolve_command(ctx, args)
+
+    def _elsewhere(self, word: str) -> str:
+        """Return what somebody may mean by a word that is no command; empty: one is nearer, or nothing is near."""
+        from difflib import get_close_matches
+
+        ways: dict[str, list[str]] = {"status": ["valve"], "help": ["valve --help"], "version": ["valve --version"]}
+        for name, group in self.commands.items():
+            for command in getattr(group, "commands", {}):
+                ways.setdefault(command, []).append(f"valve {name} {command}")
+        near = get_close_matches(word, [*self.commands, *ways], n=1)
+        return " or ".join(f"`{way}`" for way in ways[near[0]]) if near and near[0] not in self.commands else ""
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands under the headings of SECTIONS."""
         for section in SECTIONS:

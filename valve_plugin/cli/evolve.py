@@ -58,7 +58,7 @@ def evolve(
     ] = "",
     bank: BankDir = "",
     panel_size: Annotated[
-        int | None, typer.Option("--panel-size", min=1, metavar="N", help="Tasks of the panel. Default: 50.")
+        int | None, typer.Option("--panel-size", "--panel", min=1, metavar="N", help="Tasks of the panel. Default: 50.")
     ] = None,
     rollouts: Annotated[
         int | None, typer.Option("--rollouts", min=1, metavar="R", help="Panel rollouts per task. Default: 3.")

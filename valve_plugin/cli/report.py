@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import output, targets
+from valve_plugin.cli import browser, output, targets
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.errors import ConfigError
 
@@ -81,7 +81,7 @@ def report(
         path = _write_page(out, page(runs, kept))
         (output.note if json else output.say)(str(path))
         if open_:
-            typer.launch(str(path))
+            browser.show(path)
     if figures:
         _write_figures(figures, drawn)
     if json:

@@ -28,7 +28,9 @@ def split(
     holdout: Annotated[
         int, typer.Option("--holdout", min=1, metavar="N", help="Tasks kept for evaluation. Default: 100.")
     ] = 100,
-    panel: Annotated[int, typer.Option("--panel", min=1, metavar="N", help="Tasks the gate judges by.")] = 50,
+    panel: Annotated[
+        int, typer.Option("--panel", "--panel-size", min=1, metavar="N", help="Tasks the gate judges by. Default: 50.")
+    ] = 50,
     holdout_seed: Annotated[int, typer.Option("--holdout-seed", metavar="SEED", help="Default: 42.")] = 42,
     panel_seed: Annotated[int, typer.Option("--panel-seed", metavar="SEED", help="Default: 123.")] = 123,
     json: Json = False,

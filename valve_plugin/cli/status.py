@@ -56,8 +56,7 @@ def status(
     Without a command: shows where this repository stands and the next command to run.
     """
     if ctx.invoked_subcommand is not None:
-        if bank or json:
-            ctx.fail(f"options go behind the command: valve {ctx.invoked_subcommand} ... --bank DIR --json")
+        _hand_on(ctx, {name: value for name, value in (("bank", bank), ("json", json)) if value})
         return
     standing = _look(bank)
     if json:
@@ -67,6 +66,28 @@ def status(
         output.say(f"{label:10} {text}")
     output.say(f"{'next':10} {standing['next']['command']}", style="bold")
     output.say(f"{'':10} {standing['next']['why']}", style="dim")
+
+
+def _hand_on(ctx: typer.Context, given: dict[str, Any]) -> None:
+    """Let --bank and --json stand before a command that has them; what is given behind it goes first."""
+    group: Any = ctx.command
+    invoked = str(ctx.invoked_subcommand)
+    command = group.commands[invoked]
+    for name in given:
+        if any(name not in {param.name for param in leaf.params} for leaf in _leaves(command)):
+            ctx.fail(f"--{name} is no option of every command here: put it behind one that has it, see "
+                     f"`valve {invoked} --help`")  # fmt: skip
+    ctx.default_map = {invoked: _defaults(command, given)}
+
+
+def _leaves(command: Any) -> list[Any]:
+    below = getattr(command, "commands", {}).values()
+    return [leaf for one in below for leaf in _leaves(one)] if below else [command]
+
+
+def _defaults(command: Any, given: dict[str, Any]) -> dict[str, Any]:
+    below = getattr(command, "commands", {})
+    return {name: _defaults(one, given) for name, one in below.items()} if below else given
 
 
 def advise(standing: dict[str, Any]) -> tuple[str, str]:

@@ -60,8 +60,7 @@ def draw(
     if len(tasks) < holdout + panel + 1:
         raise TaskError(
             f"{repo}: {len(tasks)} tasks, expected at least {holdout + panel + 1} (holdout {holdout}, panel {panel}, "
-            f"and 1 to learn from); make {holdout + panel + 1 - len(tasks)} more tasks, or give a smaller holdout and "
-            "panel"
+            f"and 1 to learn from); make {holdout + panel + 1 - len(tasks)} more tasks{_fitting(len(tasks))}"
         )
     first, rest = _sample(tasks, holdout, holdout_seed, "holdout")
     second, stream = _sample(rest, panel, panel_seed, "panel")
@@ -74,6 +73,13 @@ def draw(
         stream=_pin(stream),
         left_out=len(tasks) - len(first) - len(second) - len(stream),
     )
+
+
+def _fitting(tasks: int) -> str:
+    """Sizes that leave most of so many tasks to judge by and to learn from, as words to go on with."""
+    if tasks < 3:
+        return ""
+    return f", or give sizes that fit, such as --holdout {max(1, 2 * tasks // 5)} --panel {max(1, tasks // 5)}"
 
 
 def read(path: Path) -> Split | None:
