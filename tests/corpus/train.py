@@ -44,6 +44,10 @@ STRANGERS = (
     "grove",
     "harbor",
     "iris",
+    "kestrel",
+    "larch",
+    "marlin",
+    "otter",
 )
 """Styles that resemble what an extraction yields."""
 
@@ -260,6 +264,7 @@ def main() -> None:
     found, attack = unseen(examples, known), known.attack[: len(examples)]
     strange = known.strange[: len(examples)]
     factor = mixture(found[strange], attack[strange])
+    factor[-1] = max(factor[-1], 0.0)  # a rule that fires never speaks for an item
     total = found[:, :-1] @ factor[:-1]
     fitted = tables(known, known.attack >= 0, 1e-6)
     others = [e for who in CUT for kind in ("attacks", "ordinary") for e in load(CORPUS / f"{kind}_{who}.jsonl")]

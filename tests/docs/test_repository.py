@@ -22,8 +22,11 @@ def tracked() -> list[Path]:
 
 
 def test_no_file_names_a_directory_of_this_machine() -> None:
+    # `admin` is nobody's home: an attack in the screen's corpus names it.
     places = {str(p) for p in (ROOT, ROOT.parent, Path.home(), *ROOT.parent.parents)} - GENERIC
-    pattern = re.compile("|".join([rf"{re.escape(place)}\b/" for place in sorted(places)] + [r"/(?:home|Users)/\w+/"]))
+    pattern = re.compile(
+        "|".join([rf"{re.escape(place)}\b/" for place in sorted(places)] + [r"/(?:home|Users)/(?!admin/)\w+/"])
+    )
     found = [
         f"{path.relative_to(ROOT)}:{number}: {match.group()}"
         for path in tracked()

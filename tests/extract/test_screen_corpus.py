@@ -28,7 +28,7 @@ def test_ordinary_items_are_not():
 
 
 @pytest.mark.parametrize(
-    ("who", "caught", "wrongly"), [("visitors", 91, 1), ("strangers", 90, 4), ("inventive", 95, 5)]
+    ("who", "caught", "wrongly"), [("nomads", 95, 4), ("wanderers", 95, 4), ("strangers", 95, 4), ("inventive", 100, 5)]
 )
 def test_strangers_as_measured(who: str, caught: int, wrongly: int):
     """Counts only: whoever looks which items these are can no longer measure with them."""
