@@ -159,9 +159,12 @@ def test_attempts_interrupted_before_the_first_answer_are_recorded(project: Proj
         process = subprocess.Popen(
             command, cwd=project.root, env=environment, text=True, start_new_session=True, **pipes
         )
-        call, _ = silent.accept()
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        try:
+            call, _ = silent.accept()
+        finally:
+            os.killpg(process.pid, signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+            print(err)
         call.close()
     attempt = project.attempt()
     assert (attempt.outcome, attempt.exit_status) == ("ungraded", "KeyboardInterrupt")

@@ -30,9 +30,10 @@ from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import heat
 from valve_plugin.report.overview import overview
 from valve_plugin.report.page import originals, page
-from valve_plugin.report.run import Run, Source, Spent, StreamPoint
+from valve_plugin.report.run import Run, Source, StreamPoint
 from valve_plugin.report.run_cost import spent
 from valve_plugin.report.run_panel import Kept, columns, gates
+from valve_plugin.report.run_spent import Spent
 from valve_plugin.report.style import inline, svg
 
 
@@ -258,7 +259,7 @@ def test_an_empty_bank_has_a_page(tmp_path: Path, data_dir: Path) -> None:
         "It is empty",
         "Nothing measured",
         "Nothing to certify",
-        "Unknown here",
+        "Nothing yet",
     ]
     assert figures([run]) == []
     assert "nothing to draw" in page([run], {})

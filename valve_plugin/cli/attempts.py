@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.errors import BankError, BankNotFoundError, ConfigError
 from valve_plugin.shell_words import quote
+from valve_plugin.words import moment
 
 if TYPE_CHECKING:
     from valve_plugin.bank.local import LocalStore
@@ -84,7 +84,7 @@ def list_(all_: All = False, last: Last = None, bank: BankDir = "", json: Json =
         output.note(f"no run of your own is recorded on this machine: `mini --plugin valve -t ...` records one{more}")
         return
     header = ["ID", "WHEN", *(["SOURCE"] if all_ else []), "TASK", "OUTCOME", "REASON", "DROPPED", "ITEMS"]
-    rows = [[a.id, when(a), *([a.source] if all_ else []), *_row(a)] for a in shown]
+    rows = [[a.id, moment(a.recorded_at, local=True), *([a.source] if all_ else []), *_row(a)] for a in shown]
     output.table(header, rows, can_wait=("DROPPED", "ITEMS", "WHEN"))
 
 
@@ -142,13 +142,6 @@ def find(attempts: Sequence[Attempt], id_: str) -> Attempt:
     return (exact or found)[0]
 
 
-def when(attempt: Attempt) -> str:
-    """Return when it was recorded, in this machine's time zone; `unknown` where that is not kept."""
-    if not attempt.recorded_at:
-        return "unknown"
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(attempt.recorded_at))
-
-
 def _kept(local: LocalStore) -> list[Attempt]:
     """Every attempt that can be read, the latest first; the others are told of on stderr."""
     found = local.attempts()[::-1]
@@ -196,8 +189,9 @@ def _describe(a: Attempt, trajectory: str) -> None:
     output.say(f"attempt {output.one_line(a.id)}, {a.outcome}", style="bold")
     items = ", ".join(f"{kind} {name}" for kind, name in a.context_items)
     spent = [output.plural(a.steps, "step"), f"{a.seconds:.0f} s", f"${a.cost_usd:.4f}" if a.cost_usd else ""]
+    source = "live" if a.source == "live" else f"a rollout of {a.source}"
     rows = {
-        "recorded": f"{when(a)}, {'live' if a.source == 'live' else f'a rollout of {a.source}'}",
+        "recorded": f"{moment(a.recorded_at, local=True)}, {source}",
         "why": a.reason,
         "check": a.check,
         "dropped": ", ".join(a.dropped_paths) and f"{', '.join(a.dropped_paths)} (changes to tests do not count)",

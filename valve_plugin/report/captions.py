@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from valve_plugin.report.paired import furthest
-from valve_plugin.report.run import APART, Checkpoint, Gate, Run, StreamPoint
+from valve_plugin.report.run import Checkpoint, Gate, Run, StreamPoint
+from valve_plugin.report.run_spent import APART
 from valve_plugin.report.words import counted
 
 _APART = " Evaluation and measurement have a bar of their own: they look at the run and are no part of it."

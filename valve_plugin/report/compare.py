@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from valve_plugin.report.overview import duration
 from valve_plugin.report.paired import order, panel_tasks, seed
-from valve_plugin.report.run import Run, total
+from valve_plugin.report.run import Run
+from valve_plugin.report.run_spent import total
 from valve_plugin.report.words import counted
 
 

@@ -49,11 +49,12 @@ def _by_interest(run: Run) -> Iterator[str]:
         r.attempt for column in columns for cell in column.cells for r in (*cell.rollouts, *cell.late) if r.attempt
     )
     yield from (r.attempt for point in run.stream for r in point.rollouts if r.attempt)
+    yield from (a.attempt for a in run.live.latest)
 
 
 def _facts(a: Attempt) -> dict[str, Any]:
     return {
-        "task": a.task_id,
+        "task": readable(a.task_text, _STEP) or a.task_id,
         "ordinal": a.ordinal,
         "source": a.source,
         "outcome": a.outcome,
@@ -64,7 +65,7 @@ def _facts(a: Attempt) -> dict[str, Any]:
         "model": a.model,
         "injected": [f"{kind}: {name}" for kind, name in a.context_items],
         "dropped": list(a.dropped_paths),
-    }
+    } | ({"check": a.check, "printed": readable(a.check_output, _PATCH)} if a.check else {})
 
 
 def _texts(a: Attempt, local: LocalStore, source: Source | None, *, whole: bool) -> dict[str, Any]:

@@ -15,13 +15,14 @@ from valve_plugin.bank.measured import measured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import plain
 from valve_plugin.evolve.savings import saved
-from valve_plugin.records import Attempt
+from valve_plugin.records import Attempt, is_live
 from valve_plugin.report.beyond import beyond
 from valve_plugin.report.certify import from_ledger
 from valve_plugin.report.provenance import behind
 from valve_plugin.report.run import Checkpoint, Line, PanelFacts, Rollout, Run, Size, StreamPoint
 from valve_plugin.report.run_cost import clock, spent
 from valve_plugin.report.run_items import items
+from valve_plugin.report.run_live import live
 from valve_plugin.report.run_panel import Kept, came_in, columns, gates, scores
 from valve_plugin.rollouts.worker import SCRIPTED_MODEL
 
@@ -78,6 +79,7 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
         ),
         spent=spent(attempts, (call for _, call in calls), entries),
         clock=clock(attempts, calls, entries),
+        live=live(attempts),
         certificate=certificate,
         ledger=tuple(_line(n, e, words, by_line.get(n, "")) for n, e in enumerate(entries, 1)),
         problems=tuple(f"{f.file}: {f.message}" for f in faults if not _PLACE.match(f.place)),
@@ -85,7 +87,10 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
 
 
 def stream(entries: Iterable[Entry], attempts: Sequence[Attempt], kept: Kept) -> tuple[tuple[StreamPoint, ...], bool]:
-    """Return the stream's tasks in the order attempted, and whether the unmixed ones are among them."""
+    """Return the stream's tasks in the order attempted, and whether the unmixed ones are among them.
+
+    A person's own task that a proposal was learned from stands in it, where the ledger has the proposal.
+    """
     accepted = {moved for e in entries if (moved := came_in(e))}
     proposed = [e for e in entries if isinstance(e, ProposedEntry) and e.attempts]
     grew = {e.proposal.task_id for e in proposed if e.proposal.id in accepted}
@@ -93,15 +98,26 @@ def stream(entries: Iterable[Entry], attempts: Sequence[Attempt], kept: Kept) ->
     for a in attempts:
         if a.source == "evolve":
             rolled[a.task_id].append(Rollout(ordinal=a.ordinal, outcome=a.outcome, attempt=a.id))
-    whole = bool(rolled) and all(e.proposal.task_id in rolled for e in proposed)
-    if not whole:
-        rolled = defaultdict(list, {e.proposal.task_id: list(kept.noted(e.attempts)) for e in proposed})
+    noted = {e.proposal.task_id: list(kept.noted(e.attempts)) for e in proposed}
+    whole = bool(rolled) and all(task in rolled for task in noted if not is_live(task))
+    order = _ordered(list(rolled), list(noted)) if whole else list(noted)
     points: list[StreamPoint] = []
     version = 0
-    for position, (task, rollouts) in enumerate(rolled.items(), 1):
+    for position, task in enumerate(order, 1):
+        rollouts = rolled[task] if whole and task in rolled else noted[task]
         points.append(_point(task, position, rollouts, version, accepted=task in grew))
         version += task in grew
     return tuple(points), whole
+
+
+def _ordered(rolled: list[str], noted: Sequence[str]) -> list[str]:
+    """Return the tasks that were attempted, each of the others behind the one before it in the ledger."""
+    place = len(rolled) if not any(task in rolled for task in noted) else 0
+    for task in noted:
+        if task not in rolled:
+            rolled.insert(place, task)
+        place = rolled.index(task) + 1
+    return rolled
 
 
 def checkpoints(points: Iterable[Point]) -> tuple[Checkpoint, ...]:

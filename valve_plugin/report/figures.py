@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from valve_plugin.report import captions
 from valve_plugin.report.captions import banded, floors, peaks, repeated, rolling
-from valve_plugin.report.run import APART, Gate, Run, Spent
+from valve_plugin.report.run import Gate, Run
+from valve_plugin.report.run_spent import APART, Spent
 from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, named, new
 
 if TYPE_CHECKING:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from valve_plugin.records import is_live
 from valve_plugin.report.bounds import sizes
 from valve_plugin.report.measured_tasks import moved
-from valve_plugin.report.run import APART, Checkpoint, Run, total
+from valve_plugin.report.run import Checkpoint, Run
+from valve_plugin.report.run_spent import APART, total
 from valve_plugin.report.words import counted
 
 Tone = Literal["yes", "no", "open", ""]
@@ -211,10 +213,18 @@ def _named(open_: Mapping[str, Sequence[str]]) -> str:
     return "".join(f" {status.capitalize()}: {', '.join(names)}." for status, names in open_.items() if names)
 
 
+def ran(run: Run) -> bool:
+    """Tell whether the ledger, or this machine, knows of any rollout but a person's own."""
+    return bool(run.spent or run.columns or run.checkpoints or any(not is_live(p.task_id) for p in run.stream))
+
+
 def _cost(run: Run) -> Answer:
     question = "At what cost?"
     if not run.spent:
-        return Answer(question, "Unknown here", "This machine keeps no rollouts of this bank.")
+        apart = f" {counted(run.live.attempts, 'live attempt')}: not counted here." if run.live.attempts else ""
+        if not ran(run):
+            return Answer(question, "Nothing yet", f"No rollout of a stream or a panel ran.{apart}")
+        return Answer(question, "Unknown here", f"The rollouts that the ledger names are not on this machine.{apart}")
     own = total(run.spent)
     gate = sum(s.rollouts for s in run.spent if s.role == "gate")
     judging = f"{gate / own.rollouts:.0%} of them are the gate's" if gate else "No gate ran"

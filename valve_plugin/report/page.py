@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin import __version__
 from valve_plugin.errors import ConfigError
+from valve_plugin.records import is_live
 from valve_plugin.report.bounds import sizes
 from valve_plugin.report.certify import Cap
 from valve_plugin.report.compare import compared
@@ -24,14 +25,16 @@ from valve_plugin.report.fates import fates, newest, steps
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import before, heat, short
 from valve_plugin.report.measured_tasks import again, tables
-from valve_plugin.report.overview import duration, overview, points, signed, simulation
+from valve_plugin.report.overview import duration, overview, points, ran, signed, simulation
 from valve_plugin.report.paired import by_version, versus_card
 from valve_plugin.report.provenance import others, ranges
 from valve_plugin.report.reach import capped, caveat, left
-from valve_plugin.report.run import APART, Proposed, Run, total
+from valve_plugin.report.run import Proposed, Run
+from valve_plugin.report.run_spent import APART, total
 from valve_plugin.report.said import log_term, said
 from valve_plugin.report.style import inline, narrow
 from valve_plugin.report.words import counted
+from valve_plugin.words import moment
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -163,6 +166,8 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "unseen": unseen(run),
         "tables": tables(run),
         "fates": fates(run),
+        "ran": ran(run),
+        "mixed_only": not run.stream_whole and any(not is_live(p.task_id) for p in run.stream),
         "newest": newest(run.items),
         "latest": max((i.version for i in run.items if i.version is not None), default=None),
         "steps": steps(run),
@@ -220,6 +225,7 @@ def _environment() -> Environment:
         "capped": capped,
         "log_term": log_term,
         "difference": difference,
+        "moment": moment,
     }
     return environment
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from valve_plugin.records import AttemptOutcome, Kind, Outcome, Pairing, Record
 from valve_plugin.report.certify import Certificate
-from valve_plugin.theory.budget import Role
+from valve_plugin.report.run_live import Live
+from valve_plugin.report.run_spent import Clock, Spent
 
-APART: tuple[Role, ...] = ("measurement", "evaluation")
-"""Roles that are no part of a run: they look at what it made."""
 GateDecision = Literal["accept", "reject", "indecisive"]
 ItemState = Literal["accepted", "taken", "retired", "rejected", "waiting", "near-duplicate", "merged", "withheld"]
 
@@ -194,60 +192,6 @@ class Checkpoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     line: int
 
 
-class Phase(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of what one role did."""
-
-    name: str
-    rollouts: int
-    """Of the extractor: calls."""
-    usd: float
-    hours: float
-
-
-class Spent(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one role of the run took, as recorded on this machine."""
-
-    role: Role
-    rollouts: int
-    """Of the extractor: calls."""
-    usd: float
-    hours: float
-    """Of rollouts, one after the other; several workers take less wall-clock time."""
-    phases: tuple[Phase, ...] = ()
-    """They add up to it."""
-
-
-class Clock(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Wall-clock hours in which at least one rollout or call ran: time in which none did is left out."""
-
-    hours: float
-    """Of the run itself."""
-    apart: float
-    """Of evaluation and measurement."""
-    steps: int
-    """Evolution steps: mixed tasks learned from (raw tasks, where every task is)."""
-
-
-class Total(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the run itself took: evaluation and measurement look at it and are no part of it."""
-
-    rollouts: int
-    calls: int
-    usd: float
-    hours: float
-
-
-def total(spent: Sequence[Spent]) -> Total:
-    """Return the run's own sum."""
-    own = [s for s in spent if s.role not in APART]
-    return Total(
-        rollouts=sum(s.rollouts for s in own if s.role != "extractor"),
-        calls=sum(s.rollouts for s in own if s.role == "extractor"),
-        usd=sum(s.usd for s in own),
-        hours=sum(s.hours for s in own),
-    )
-
-
 class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One ledger line."""
 
@@ -283,7 +227,7 @@ class Run(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     panel: PanelFacts | None
     stream: tuple[StreamPoint, ...]
     stream_whole: bool
-    """False: only the mixed tasks are known, which is all a ledger holds; the rest was on another machine."""
+    """False: only the mixed tasks are known, which is all a ledger holds; this machine does not keep the rest."""
     gates: tuple[Gate, ...]
     scores: tuple[Score, ...]
     checkpoints: tuple[Checkpoint, ...]
@@ -293,6 +237,7 @@ class Run(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spent: tuple[Spent, ...]
     clock: Clock | None
     """None: not known of everything that ran."""
+    live: Live
     certificate: Certificate
     ledger: tuple[Line, ...]
     problems: tuple[str, ...]

@@ -9,7 +9,7 @@ from typing import Any
 from valve_plugin.bank.entries import Baseline, Entry, Evaluated, Judged, LeftOut, Proposed, Remeasured
 from valve_plugin.bank.evaluated import path
 from valve_plugin.records import Attempt
-from valve_plugin.report.run import APART, Clock, Phase, Spent
+from valve_plugin.report.run_spent import APART, Clock, Phase, Spent
 from valve_plugin.theory.budget import ROLES, Role, by_role
 
 Rolled = tuple[str, str, int]

@@ -56,6 +56,7 @@ const describe = (id, place, ids) => {
   const list = make("dl", undefined, "facts");
   fact(list, "task", a.task);
   fact(list, "why", a.reason);
+  fact(list, "check", a.check);
   fact(list, "model", a.model);
   fact(list, "model calls", a.steps);
   fact(list, "seconds", a.seconds);
@@ -63,6 +64,7 @@ const describe = (id, place, ids) => {
   fact(list, "injected items", a.injected);
   fact(list, "test edits dropped", a.dropped);
   part.append(list);
+  if (a.printed) part.append(section("Check, its last lines", a.printed));
   if (a.trajectory === undefined) {
     part.append(make("p", "Patch and trajectory are kept beside the bank; the page had no room for them.", "note"));
   } else {
