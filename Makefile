@@ -23,6 +23,7 @@ help:
 # The stamps say what the environment holds; they age when the declaration of dependencies changes.
 $(VENV)/.runtime: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python >= 3.10 is needed; set PYTHON=")'
+	@echo "making the environment in $(VENV): packages are fetched, which takes a minute or two" >&2
 	$(PIP) --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --editable .
 	touch $@
@@ -36,10 +37,12 @@ dev: $(VENV)/.dev
 
 .PHONY: demo
 demo: $(VENV)/.runtime
+	@echo "The demo takes about two minutes on two idle cores, with DEMO=--fast about one; the first time, two more." >&2
 	$(BIN)/valve demo $(DEMO)
 
 .PHONY: test
 test: $(VENV)/.dev
+	@echo "The tests take about five minutes on two idle cores; TESTS=tests/cli runs some of them." >&2
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 .PHONY: lint

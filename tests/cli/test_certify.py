@@ -101,6 +101,8 @@ def test_a_bank_without_a_panel_has_nothing_to_certify(project: Path, valve: Run
     assert "\nmet " not in printed, "nothing is known of what was never measured"
     valve("plan", code=2)
     assert "`valve plan --base-rate 0.5 --vmass 0.05` is for" in valve.err  # type: ignore[attr-defined]
+    valve("plan", "--measure", "5", code=2)
+    assert "no panel is fixed yet, so there is no gate to measure; `valve evolve TASKS`" in valve.err  # type: ignore[attr-defined]
 
 
 def test_a_gate_is_planned_from_its_bank(bank: BankStore, valve: Run) -> None:

@@ -67,6 +67,18 @@ def test_verifying(tasks: Path, project: Path, valve: Run) -> None:
     assert "empty passes: tests/test_other.py::test_middle passes without the fix" in said
 
 
+def test_verifying_takes_the_task_set_of_the_repository_one_is_in(project: Path, valve: Run) -> None:
+    valve("tasks", "verify", code=2)
+    assert "there is no task set of project in user data; give TASKS" in valve.err  # type: ignore[attr-defined]
+    made = calc.write(folder.default("project__mined"), [calc.row()])
+    options = ["--unsafe-local", "--times", "1", "--json"]
+    assert len(valve("tasks", "verify", *options, code=None)["tasks"]) == 1
+    assert valve.err.startswith(f"of project: {made}\n")  # type: ignore[attr-defined]
+    calc.write(folder.default("project"), [calc.row()])
+    valve("tasks", "verify", code=2)
+    assert "there are 2 task sets of project, give one: " in valve.err  # type: ignore[attr-defined]
+
+
 def test_the_time_that_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     times = iter([0.0, 30.0, 60.0])
     meter = Meter(4, lambda: next(times))

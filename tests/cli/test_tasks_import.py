@@ -112,3 +112,22 @@ def test_no_usable_row_is_a_finding(project: Path, valve: Run, tmp_path: Path, b
     path.write_text(json.dumps(bad) + "\n")
     options = ["--source", str(tree), "--python", calc.environment(tmp_path)]
     assert "0 tasks imported, 1 refused" in valve("tasks", "import", str(path), *options, code=1)
+
+
+def test_rows_that_are_none_are_told_what_they_lack(project: Path, valve: Run, tmp_path: Path) -> None:
+    path = tmp_path / "none.jsonl"
+    path.write_text('{"a": 1}\n\n' + json.dumps(calc.row(FAIL_TO_PASS=None, repo="acme/calc")) + "\n")
+    assert valve("tasks", "import", str(path), code=1) == (
+        "refused  row 1: lacks repo, instance_id, patch, FAIL_TO_PASS\nrefused  row 2: lacks FAIL_TO_PASS\n"
+        "0 tasks imported, 2 refused\n"
+    )
+    assert valve.err.startswith("a row is SWE-smith's: repo, instance_id")  # type: ignore[attr-defined]
+    assert valve("tasks", "import", str(path), "--json", code=1)["refusals"][0].startswith("row 1: lacks repo")
+    with path.open("a") as file:
+        file.write(json.dumps(calc.row(repo="acme/calc")) + "\n")
+    tree = put(tmp_path / "tree", calc.FILES)
+    options = ["--source", str(tree), "--python", calc.environment(tmp_path), "--json"]
+    made = valve("tasks", "import", str(path), *options)
+    assert made["tasks"] == 1
+    assert [refusal.split(": ")[0] for refusal in made["refusals"]] == ["row 1", "row 2"]
+    assert "lacks repo, instance_id, patch, FAIL_TO_PASS" in made["refusals"][0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from rich.console import Console
 from valve_plugin.cli import attach as attached
 from valve_plugin.cli.attach import Tail
 from valve_plugin.cli.lines import line
-from valve_plugin.cli.progress import _how
+from valve_plugin.cli.progress import Progress, _how
 from valve_plugin.cli.screen import screen
 from valve_plugin.cli.view import View, eta, fold, folded
 
@@ -222,3 +223,11 @@ def test_half_a_line_waits_for_its_other_half(tmp_path_factory, first, second):
     path.unlink()
     path.write_bytes(data.replace(b'"at": 0', b'"at": 9'))
     assert len(list(tail.new())) == 4, "another run began another file"
+
+
+def test_without_a_screen_each_task_says_where_the_stream_is(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress("gated    ")
+    progress.valve_event("task_started", {"task_id": "t", "position": 2, "of": 4})
+    progress.valve_event("task_finished", {"task_id": "t", "passed": 1, "attempts": 3})
+    first = capsys.readouterr().err
+    assert re.fullmatch(r"gated    task      t: 1 of 3 passed, mixed  \[2/4, \d+:\d\d left\]\n", first)

@@ -18,9 +18,9 @@ _HEAD = """\
 
 What `--help` prints, for every command. This page is made from the commands by `make docs`.
 
-Every command that prints takes `--json`. Exit codes: 0 ok, 1 a negative finding, 2 wrong use, 3 infrastructure.
-Errors are one line on stderr; `VALVE_DEBUG=1` adds the traceback. Results go to stdout; tables are
-tab-separated when stdout is not a terminal.
+Every command that prints takes `--json`. Exit codes: 0 ok, 1 a negative finding, 2 wrong use, 3 infrastructure,
+130 interrupted by Ctrl-C. Errors are one line on stderr; `VALVE_DEBUG=1` adds the traceback. Results go to stdout;
+tables are tab-separated when stdout is not a terminal.
 """
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from valve_plugin.cli import output
 from valve_plugin.cli.session import overrides, running, tasks_of
-from valve_plugin.errors import BankNotFoundError
+from valve_plugin.errors import BankNotFoundError, ConfigError
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -33,7 +33,13 @@ def measure(
             "there is no bank here to measure; `valve evolve TASKS` makes one, or name it: --bank DIR"
         )
     given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
-    found = tasks_of(store, tasks, store.settings(given))
+    settings = store.settings(given)
+    if store.panel() is None and not (tasks or settings.tasks):
+        raise ConfigError(
+            f"{store.dir}: no panel is fixed yet, so there is no gate to measure; `valve evolve TASKS` fixes one, or "
+            "give the task set it is to be chosen from: --tasks TASKS"
+        )
+    found = tasks_of(store, tasks, settings)
     with (
         Progress() as progress,
         running(found, str(store.dir), given, simulate=simulate, learns="", observer=progress) as run,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from valve_plugin.cli import again, output
 from valve_plugin.cli.lines import line
-from valve_plugin.cli.meter import Meter
+from valve_plugin.cli.meter import Meter, minutes
 from valve_plugin.cli.screen import live
-from valve_plugin.cli.view import View, fold
+from valve_plugin.cli.view import View, eta, fold
 from valve_plugin.errors import BankError
 from valve_plugin.hookspecs import hookimpl
 
@@ -87,7 +87,14 @@ class Progress:
         self._record(name, data)
         text = line(name, data) or self._evaluation(name, data)
         if text and self._live is None:
-            output.note(self._label + text, style=_STYLES.get(str(data.get("decision", "")), ""))
+            output.note(self._label + text + self._where(name), style=_STYLES.get(str(data.get("decision", "")), ""))
+
+    def _where(self, name: str) -> str:
+        """Where the run is in its stream, and how long it takes from there; a screen shows that all the time."""
+        if name != "task_finished" or not self.view.of:
+            return ""
+        left = eta(self.view, time.time())
+        return f"  [{self.view.position}/{self.view.of}" + (f", {minutes(left)} left]" if left else "]")
 
     def _record(self, name: str, data: Mapping[str, Any]) -> None:
         if self._local is None:

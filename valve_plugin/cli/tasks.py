@@ -9,7 +9,7 @@ import typer
 
 from valve_plugin.cli import again, output, tasks_generate, tasks_import, tasks_mine
 from valve_plugin.cli.options import Json, examples
-from valve_plugin.cli.session import UnsafeLocal
+from valve_plugin.cli.session import MAKE_TASKS, UnsafeLocal
 from valve_plugin.errors import ConfigError, TaskError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def register(app: typer.Typer) -> None:
     group.command(
         "verify",
         epilog=examples(
+            "valve tasks verify                                  # the task set of the repository you are in",
             "valve tasks verify owner/name                       # every task, three times with and without its fix",
             "valve tasks verify tasks/ --times 1 --limit 5       # a first impression",
             "valve tasks verify tasks/ --json | jq '.tasks[] | select(.findings != [])'",
@@ -108,7 +109,13 @@ def show(
 
 @again.told()
 def verify(
-    tasks: TaskSetPath,
+    tasks: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TASKS]",
+            help="A task directory, or the name of one in user data. Default: that of the repository you are in.",
+        ),
+    ] = "",
     times: Annotated[int, typer.Option("--times", min=1, metavar="N", help="Runs of each. Default: 3.")] = 3,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N tasks. Default: all.")
@@ -129,7 +136,7 @@ def verify(
     from valve_plugin.tasks.repository import prepare
     from valve_plugin.tasks.verify import Verifier
 
-    found = load(tasks)
+    found = load(tasks or _of_here())
     settings = Settings(unsafe_local=unsafe_local)
     prepared = prepare(found.repository, output.note)
     verifiers: dict[str, Verifier] = {}
@@ -146,6 +153,31 @@ def verify(
         _report(results)
     if any(result.findings for result in results):
         raise typer.Exit(output.FINDING)
+
+
+def _of_here() -> str:
+    """Return the only task set in user data about the repository at hand.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    from valve_plugin.tasks import folder
+
+    name = tasks_generate.repository_name(".", "")
+    sets = [
+        path
+        for path in folder.known()
+        if path.name in (folder.default(name).name, folder.default(f"{name}__mined").name)
+    ]
+    if len(sets) == 1:
+        output.note(f"of {name}: {sets[0]}")
+        return str(sets[0])
+    if sets:
+        raise ConfigError(f"there are {len(sets)} task sets of {name}, give one: {', '.join(map(str, sets))}")
+    raise ConfigError(
+        f"there is no task set of {name} in user data; give TASKS, a directory with repository.toml and tasks.jsonl or "
+        f"a name `valve tasks list` shows. {MAKE_TASKS}"
+    )
 
 
 def load(tasks: str) -> TaskSet:

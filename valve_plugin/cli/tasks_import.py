@@ -67,9 +67,15 @@ def import_(
     from valve_plugin.rollouts import sandbox as sandboxes
     from valve_plugin.tasks import folder, importing
     from valve_plugin.tasks.repository import prepare
-    from valve_plugin.tasks.rows import choose, read_rows
+    from valve_plugin.tasks.rows import choose, lacking, read_rows
 
-    name, rows = choose(read_rows(source, split), repo)
+    rows = read_rows(source, split)
+    if rows and all(lacking(row) for row in rows):
+        refusals = [f"row {n}: {lacking(row)}" for n, row in enumerate(rows, 1)]
+        _report("", "", 0, refusals, json)
+        output.note("a row is SWE-smith's: repo, instance_id, patch, FAIL_TO_PASS, PASS_TO_PASS and problem_statement")
+        raise typer.Exit(output.FINDING)
+    name, rows = choose(rows, repo)
     output.note(f"{output.plural(len(rows), 'row')} about {name}")
     directory = Path(out) if out else folder.default(name)
     targets.folder("--out", directory)
@@ -86,15 +92,19 @@ def import_(
     if tasks:
         targets.made("--out", directory)
         folder.write(directory, repository, [importing.to_row(task) for task in tasks], made_by=_COMMAND)
-    if json:
-        facts = {"repository": name, "path": str(directory), "tasks": len(tasks), "refusals": refusals}
-        output.emit_json(facts)
-    else:
-        for refusal in refusals:
-            output.say(f"refused  {output.one_line(refusal)}", style="yellow")
-        output.say(f"{output.plural(len(tasks), 'task')} imported, {len(refusals)} refused; {directory}")
+    _report(name, directory, len(tasks), refusals, json)
     if not tasks:
         raise typer.Exit(output.FINDING)
+
+
+def _report(name: str, directory: Path | str, tasks: int, refusals: list[str], json: bool) -> None:
+    if json:
+        output.emit_json({"repository": name, "path": str(directory), "tasks": tasks, "refusals": refusals})
+        return
+    for refusal in refusals:
+        output.say(f"refused  {output.one_line(refusal)}", style="yellow")
+    where = f"; {directory}" if tasks else ""
+    output.say(f"{output.plural(tasks, 'task')} imported, {len(refusals)} refused{where}")
 
 
 def _repository(

@@ -47,8 +47,10 @@ def normalize(raw: Raw, repo: str) -> dict[str, Any]:
     """Return what a task file keeps of a row, its lists decoded where they are JSON in a string.
 
     Raises:
-        RecordError: a list of tests is none.
+        RecordError: a list of tests is none, or something is missing.
     """
+    if why := lacking(raw):
+        raise RecordError(why)
     row: dict[str, Any] = {name: str(raw[name]) for name in _COLUMNS if raw.get(name) is not None}
     row["repo"] = repo
     row.setdefault("problem_statement", "")
@@ -57,13 +59,25 @@ def normalize(raw: Raw, repo: str) -> dict[str, Any]:
     return row
 
 
+def lacking(row: Raw) -> str:
+    """Return why a row cannot be a task of any repository: what it lacks, in words; empty: it can be.
+
+    The bug itself may be in a branch that is named after the row, so a patch alone is not missed here.
+    """
+    given = {name for name, value in row.items() if value is not None and not (isinstance(value, str) and not value)}
+    names = [name for name in ("repo", "instance_id", "patch", "FAIL_TO_PASS") if name not in given]
+    return f"lacks {', '.join(names)}" if set(names) - {"patch"} else ""
+
+
 def repositories(rows: Iterable[Raw]) -> Counter[str]:
     """Return how many rows each repository has, by the name the rows give it."""
-    return Counter(str(row.get("repo", "")) for row in rows)
+    return Counter(str(row["repo"]) for row in rows if row.get("repo"))
 
 
 def choose(rows: Sequence[Raw], wanted: str) -> tuple[str, list[Raw]]:
     """Return (name, rows) of one repository: the wanted one, or the only one.
+
+    Rows that name none come along, to be refused with the others that cannot be used.
 
     SWE-smith calls seperman/deepdiff at one commit `swesmith/seperman__deepdiff.ed252022`; both names find it.
 
@@ -73,7 +87,7 @@ def choose(rows: Sequence[Raw], wanted: str) -> tuple[str, list[Raw]]:
     counts = repositories(rows)
     found = [name for name in counts if not wanted or wanted in (name, plain_name(name))]
     if len(found) == 1:
-        return wanted or plain_name(found[0]), [row for row in rows if str(row.get("repo", "")) == found[0]]
+        return wanted or plain_name(found[0]), [row for row in rows if str(row.get("repo") or found[0]) == found[0]]
     there = ", ".join(f"{plain_name(name)} ({n})" for name, n in counts.most_common(8)) or "no row at all"
     what = f"{len(found)} repositories, name one with --repo" if found else f"no row is about {wanted or 'anything'}"
     raise TaskError(f"{what}; there are: {there}{' …' if len(counts) > 8 else ''}")
