@@ -29,6 +29,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = self.server.contents[min(len(self.server.asked), len(self.server.contents)) - 1]
         message = {"role": "assistant", "content": content}
         body = {"id": "x", "object": "chat.completion", "created": 0, "model": "m"}
+        body["usage"] = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
         body["choices"] = [{"index": 0, "finish_reason": "stop", "message": message}]
         raw = json.dumps(body if self.server.status == 200 else {"error": {"message": "no"}}).encode()
         self.send_response(self.server.status)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from tests.extract.provider import provider as running
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, InfrastructureError
+from valve_plugin.extract import cost
 from valve_plugin.extract.reflect import fill, prompt_hash, reflect
 from valve_plugin.records import Attempt, Bank, Item
 
@@ -53,6 +55,31 @@ def test_a_good_answer_becomes_a_proposal(provider):
     assert "digest {{one}} <<KNOWN>>" in user
     assert "1 succeeded and 2 failed" in user
     assert user.index("Attempt 1 [SUCCESS]") < user.index("Attempt 3 [FAILED]") < user.index("- principle: known_one")
+
+
+def test_a_call_costs_what_the_registered_price_says_and_without_one_is_unknown(provider, tmp_path, monkeypatch):
+    with cost.counted() as calls:
+        ask(provider)
+    assert [call["model"] for call in calls] == ["openai/m"]
+    assert "cost_usd" not in calls[0], "unknown is not nothing"
+    prices = {"litellm_provider": "openai", "mode": "chat", "input_cost_per_token": 2e-6, "output_cost_per_token": 1e-5}
+    (tmp_path / "prices.json").write_text(json.dumps({"openai/priced-here": prices}))
+    monkeypatch.setenv("LITELLM_MODEL_REGISTRY_PATH", str(tmp_path / "prices.json"))
+    with cost.counted() as calls:
+        reflect(replace(settings(provider), model="openai/priced-here"), Bank(repo="o/r"), "i", ATTEMPTS, DIGESTS)
+    assert [call["cost_usd"] for call in calls] == [pytest.approx(1000 * 2e-6 + 100 * 1e-5)]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b'{"openai/m": {"input', b"[]", b'{"openai/m": 3}', b'{"\xff": {}}'],
+)
+def test_a_file_of_prices_that_is_none_is_named_before_the_call(provider, tmp_path, monkeypatch, raw):
+    (tmp_path / "prices.json").write_bytes(raw)
+    monkeypatch.setenv("LITELLM_MODEL_REGISTRY_PATH", str(tmp_path / "prices.json"))
+    with pytest.raises(ConfigError, match=r"LITELLM_MODEL_REGISTRY_PATH names .*prices\.json.*expected JSON like"):
+        ask(provider)
+    assert not provider.asked
 
 
 @pytest.mark.parametrize("content", ["Sorry, no.", "", json.dumps({**ANSWER, "more": 1}), "{" * 50_000, None])

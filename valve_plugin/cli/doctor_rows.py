@@ -165,13 +165,11 @@ def cheapest(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _called(name: str, given: dict[str, Any], named: str) -> Found:
     """Call the model once, for as little as it gives."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
+    from valve_plugin.client import client
     from valve_plugin.rollouts.faults import advice, key_variable
     from valve_plugin.rollouts.patience import fault_of
 
-    litellm.suppress_debug_info = True  # else it prints advice to stdout
+    litellm = client()
     try:
         litellm.completion(
             model=name,

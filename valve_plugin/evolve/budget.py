@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
+from valve_plugin.client import price
 from valve_plugin.config import Settings
 from valve_plugin.evolve.position import learned, position
 from valve_plugin.evolve.steps import ATTEMPTS, Steps, waiting
@@ -108,34 +109,13 @@ def expected(store: BankStore | None, settings: Settings) -> Each:
     seen = each(r for r in (store.local.told("rollouts") if store else ()) if r.get("model", "") in ("", model))
     if seen.usd is not None or not settings.budget_usd:
         return seen
-    price = _price(model)
-    if price is None:
+    known = price(model)  # 4 s, so only where dollars are asked for
+    if known is None:
         return seen
-    by_price = priced(*price, settings.step_limit, settings.cost_limit)
+    by_price = priced(*known, settings.step_limit, settings.cost_limit)
     return by_price._replace(seconds=seen.seconds)
 
 
 def _missing(local: LocalStore, settings: Settings, cells: Iterable[Cell]) -> int:
     keys = (rollout_key(settings, cell.task, cell.context, cell.ordinal) for cell in cells)
     return sum(local.journal_get(key) is None for key in keys)
-
-
-def _price(model: str) -> tuple[float, float] | None:
-    """Return litellm's price in USD of one prompt and one reply token; None: it knows none."""
-    import json
-    from pathlib import Path
-
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else the import waits for the network
-    import litellm  # 4 s, so only where dollars are asked for
-
-    litellm.suppress_debug_info = True  # else it prints advice to stdout
-
-    registry = os.environ.get("LITELLM_MODEL_REGISTRY_PATH", "")
-    if registry and Path(registry).is_file():  # as mini does
-        litellm.utils.register_model(json.loads(Path(registry).read_text("utf-8")))
-    try:
-        known = litellm.get_model_info(model)
-    except Exception:  # noqa: BLE001  # litellm raises a bare Exception for a model it does not know
-        return None
-    prompt, reply = known.get("input_cost_per_token"), known.get("output_cost_per_token")
-    return (float(prompt), float(reply)) if prompt and reply else None

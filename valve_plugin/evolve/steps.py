@@ -116,7 +116,7 @@ class Steps:
                 feedback=self.feedback(),
             )  # fmt: skip
         for call in calls:
-            self.guard.spend(call["cost_usd"], 0)
+            self.guard.spend(call.get("cost_usd", 0.0), 0)
             self.store.local.telemetry("calls", call)
             self._tell("extracted", **call)
         return _answered(proposal, "valve_extract")

@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from valve_plugin import schemas
+from valve_plugin import client, schemas
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, InfrastructureError, ModelOutputError
 from valve_plugin.extract import cost
@@ -37,13 +37,11 @@ def ask(settings: Settings, model: str, messages: list[dict[str, str]], schema: 
     """Return the model's answer as text; `schema` names what it should be, for models that can be told.
 
     Raises:
+        ConfigError: the person's file of prices is none.
         ModelOutputError: the model declined, or the attempts do not fit its window.
         InfrastructureError: anything else went wrong on the way.
     """
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else the import waits for the network
-    import litellm  # 4 s, so not at import
-
-    litellm.suppress_debug_info = True  # else it prints advice to stdout, where results go
+    litellm = client.client()
     arguments: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "max_retries": 0, **insisted(settings.model_kwargs)}
     if litellm.supports_response_schema(model):
         wanted = {"name": schema, "schema": schemas.load(schema)}
@@ -54,7 +52,7 @@ def ask(settings: Settings, model: str, messages: list[dict[str, str]], schema: 
         response = litellm.completion(model=model, messages=messages, **arguments)
         if not response.choices:
             raise UnreadableReplyError("the reply has no choices")
-        cost.note(model, _usd(response, model), time.monotonic() - started)
+        cost.note(model, client.cost(response, model), time.monotonic() - started)
         return response.choices[0].message.content
 
     at_most = tries(settings, os.environ)
@@ -70,16 +68,6 @@ def ask(settings: Settings, model: str, messages: list[dict[str, str]], schema: 
     if not isinstance(answer, str) or not answer.strip():
         raise ModelOutputError("the model answered nothing")
     return answer
-
-
-def _usd(response: Any, model: str) -> float:
-    """Return what a call cost; 0 where its price is not known."""
-    import litellm
-
-    try:
-        return float(litellm.completion_cost(response, model=model))
-    except Exception:  # noqa: BLE001  # litellm raises what comes to hand for models it has no price of
-        return 0.0
 
 
 def _failed(error: Exception, settings: Settings, model: str) -> ModelOutputError | InfrastructureError:

@@ -12,7 +12,7 @@ _CALLS: ContextVar[list[dict[str, Any]] | None] = ContextVar("valve_extract_call
 
 @contextmanager
 def counted() -> Iterator[list[dict[str, Any]]]:
-    """Collect the calls made while the block runs: model, cost_usd (0: unknown), seconds."""
+    """Collect the calls made while the block runs: model, cost_usd (left out: unknown), seconds."""
     calls: list[dict[str, Any]] = []
     token = _CALLS.set(calls)
     try:
@@ -21,8 +21,9 @@ def counted() -> Iterator[list[dict[str, Any]]]:
         _CALLS.reset(token)
 
 
-def note(model: str, cost_usd: float, seconds: float) -> None:
-    """Note a call that was answered."""
+def note(model: str, cost_usd: float | None, seconds: float) -> None:
+    """Note a call that was answered; a cost of None is unknown."""
     calls = _CALLS.get()
     if calls is not None:
-        calls.append({"source": "extract", "model": model, "cost_usd": cost_usd, "seconds": round(seconds, 3)})
+        known = {} if cost_usd is None else {"cost_usd": cost_usd}
+        calls.append({"source": "extract", "model": model, **known, "seconds": round(seconds, 3)})

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from valve_plugin import codec
 from valve_plugin.bank.files import append_durable
+from valve_plugin.client import client
 from valve_plugin.errors import InfrastructureError, RecordError
 from valve_plugin.tasks.folder import journal
 from valve_plugin.tasks.issue_text import leaks
@@ -58,10 +59,7 @@ def by_litellm(model: str) -> Ask:
     """Return a function that asks a model through litellm, at temperature 0."""
 
     def ask(prompt: str) -> str:
-        import litellm
-
-        litellm.suppress_debug_info = True  # else it prints advice to stdout
-
+        litellm = client()
         try:
             answer = litellm.completion(model=model, messages=[{"role": "user", "content": prompt}], temperature=0)
         except Exception as e:

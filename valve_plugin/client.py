@@ -1,0 +1,73 @@
+"""litellm as valve itself calls and prices models with it: quiet, without a download, with a person's own prices."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from valve_plugin.codec import decode
+from valve_plugin.errors import ConfigError, RecordError
+from valve_plugin.reading import regular
+
+REGISTRY = "LITELLM_MODEL_REGISTRY_PATH"
+_MAX_BYTES = 10_000_000
+
+
+def client() -> Any:
+    """Return litellm, told the prices in the file that `REGISTRY` names; a path without a file is ignored, as by mini.
+
+    Raises:
+        ConfigError: the file is no list of models.
+    """
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else the import waits for the network
+    import litellm  # 4 s, so not at import
+
+    litellm.suppress_debug_info = True  # else it prints advice to stdout, where results go
+    path = Path(os.environ.get(REGISTRY, ""))
+    if path.is_file():
+        try:
+            _register(regular(path, _MAX_BYTES), str(path))
+        except (OSError, RecordError, TypeError, ValueError) as e:
+            raise ConfigError(
+                f"{REGISTRY} names {path}, which registers no prices: {e}; expected JSON like "
+                '{"openai/NAME": {"litellm_provider": "openai", "mode": "chat", "input_cost_per_token": 1e-06, '
+                '"output_cost_per_token": 2e-06}}, in USD'
+            ) from e
+    return litellm
+
+
+@cache
+def _register(raw: bytes, where: str) -> None:
+    import litellm
+
+    prices = decode(raw, dict[str, dict[str, Any]], where=where)
+    log = logging.getLogger("LiteLLM")
+    before = log.level
+    log.setLevel(logging.ERROR)  # it warns on the screen of prices of a cache that were left out
+    try:
+        litellm.utils.register_model(prices)
+    finally:
+        log.setLevel(before)
+
+
+def price(model: str) -> tuple[float, float] | None:
+    """Return the USD of one prompt and one reply token; None: unknown."""
+    litellm = client()
+    try:
+        known = litellm.get_model_info(model)
+        prompt, reply = (float(known.get(f"{which}_cost_per_token") or 0.0) for which in ("input", "output"))
+    except Exception:  # noqa: BLE001  # litellm raises a bare Exception for a model it does not know
+        return None
+    return (prompt, reply) if prompt and reply else None
+
+
+def cost(response: Any, model: str) -> float | None:
+    """Return the USD of a call that was answered; None: unknown, as mini takes a cost of nothing to be."""
+    litellm = client()
+    try:
+        return float(litellm.completion_cost(response, model=model)) or None
+    except Exception:  # noqa: BLE001  # litellm raises what comes to hand for models it has no price of
+        return None
