@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.rollouts import calc
+from valve_plugin import codec
 from valve_plugin.config import Settings
 from valve_plugin.records import Task
 from valve_plugin.rollouts import sandbox as sandboxes
+from valve_plugin.rollouts.limits import Limits
+from valve_plugin.rollouts.supervise import Completed
 from valve_plugin.rollouts.testrun import TestRun
+from valve_plugin.rollouts.workspace import Workspace
+from valve_plugin.tasks import follow, patience, smith
 from valve_plugin.tasks import generate as generating
-from valve_plugin.tasks import smith
 from valve_plugin.tasks.generate import Tried, generate, skip, stable_suite
 from valve_plugin.tasks.load import check
 from valve_plugin.tasks.repository import prepare, read
@@ -87,6 +93,45 @@ def test_candidates_become_rows_or_reasons(tmp_path: Path, data_dir: Path, monke
     journal.write_bytes(journal.read_bytes() + b'{"torn')
     again = generate(where, suite, CANDIDATES[:4], sandbox, **options)  # type: ignore[arg-type]
     assert again == (kept, rows)
+
+
+class Hurried:
+    """A sandbox with a wall limit of its own, for a tree that holds "slow"; notes the limits it was told."""
+
+    def __init__(self) -> None:
+        self._sandbox = sandboxes.choose(Settings(unsafe_local=True))
+        self.name, self.root = self._sandbox.name, self._sandbox.root
+        self.told: list[Limits] = []
+
+    def run(self, command: Sequence[str], workspace: Workspace, *, limits: Limits, **options: Any) -> Completed:
+        self.told.append(limits)
+        if "slow" in (workspace.path / "calc/ops.py").read_text():
+            limits = replace(limits, wall_seconds=1)
+        return self._sandbox.run(command, workspace, limits=limits, **options)
+
+
+@pytest.mark.timeout(100)
+def test_waiting_ends_a_candidate_and_the_clock_says_nothing(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "PATIENCE", 2.0)
+    monkeypatch.setattr(follow, "_LOOK_AFTER", 0.0)
+    where = prepare(read(calc.write(tmp_path) / "repository.toml"))
+    waits = candidate("waits", calc.OPS.replace("return high", "import threading; threading.Event().wait()"))
+    slow = candidate("slow", calc.OPS.replace("return high", "import time; time.sleep(5)  # slow"))
+    sandbox, told = Hurried(), list[Tried]()
+    for _ in range(2):  # the second time what waits is known
+        options = {"wanted": 3, "prefix": "x", "journal": tmp_path / "journal", "told": told.append}
+        generate(where, [*calc.F2P, *calc.P2P], [waits, slow], sandbox, **options)  # type: ignore[arg-type]
+    assert [tried.reason for tried in told] == 2 * ["its tests wait without end", "the tests hit the wall limit"]
+    assert list(generating._read_journal(tmp_path / "journal")) == [waits.patch]
+    assert [(limits.cpu_seconds, limits.wall_seconds) for limits in sandbox.told] == [(20, 600)] * 3
+
+
+def test_what_an_earlier_version_noted_of_a_busy_machine_is_tried_again(tmp_path: Path) -> None:
+    lines = [Tried(candidate=c, reason=r) for c, r in zip(CANDIDATES, [patience.STARVED, "flaky"], strict=False)]
+    (tmp_path / "journal").write_bytes(b"\n".join(map(codec.canonical, lines)))
+    assert list(generating._read_journal(tmp_path / "journal")) == [CANDIDATES[1].patch]
 
 
 @pytest.mark.parametrize("root", ["", "src/"])

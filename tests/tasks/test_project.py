@@ -74,7 +74,7 @@ def test_only_what_tests_need_and_only_known_packages() -> None:
     files = tree(
         pyproject_dot_toml='[project]\nname = "acme"\ndependencies = ["six", "odd-er"]\n'
         '[project.optional-dependencies]\ndev = ["sphinx", "Odd.Name>=2", "pytest-mock", "pytest-cov", "pytest<10"]\n',
-        tests__test_a_dot_py="import odd_name, odder, yaml, six, acme, os, evil_typo\nfrom .helper import x\n"
+        tests__test_a_dot_py="import _pytest, odd_name, odder, yaml, six, acme, os, evil_typo\nfrom .helper import x\n"
         "import helper\n",
         tests__helper_dot_py="from hypothesis import given",
     )

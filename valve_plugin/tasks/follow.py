@@ -1,6 +1,7 @@
 """Long runs of a suite, followed: how far they are, what they wait for, and when waiting has no end.
 
-Informative only: what tested code prints can make these lines wrong, but no verdict rests on them.
+What tested code prints can make these lines wrong. No verdict rests on them; a candidate bug that makes tests wait is
+dropped the later for it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class Now(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ended: bool = False
 
 
+class EndlessError(TaskError):
+    """A run was ended because it waits without end."""
+
+
 class Idle:
     """Since when a run has used hardly any CPU time. Threads that wait for a busy machine are not idle. Pure."""
 
@@ -70,6 +75,7 @@ class Following:
     Args:
         again: the command as it was typed, for advice that can be copied; empty: it is not one that makes tasks.
         gives_up: end a run that waits without end.
+        patience: seconds after which it does; None: ENDLESS.
     """
 
     def __init__(
@@ -78,9 +84,11 @@ class Following:
         *,
         again: str = "",
         gives_up: bool = False,
+        patience: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.say, self.clock, self.gives_up = say, clock, gives_up
+        self.patience = ENDLESS if patience is None else patience
         self._again = again
         self._advised: set[str] = set()
         self.stopped = False
@@ -117,7 +125,8 @@ class Follow:
     """A tap for one run: a line each 30 seconds, and a word about what it waits for.
 
     Raises, as a tap:
-        TaskError: it waits without end, and may be ended; or what it was for has failed.
+        EndlessError: it waits without end, and may be ended.
+        TaskError: what it was for has failed.
     """
 
     def __init__(self, following: Following, label: str, before: Sequence[float]) -> None:
@@ -148,8 +157,8 @@ class Follow:
         if not idle:
             self._waited.clear()
         slow = self._slow.look(now, glance.cpu_seconds, wants_cpu)
-        if self._all.gives_up and idle >= ENDLESS:
-            raise TaskError(self._endless(idle, glance))
+        if self._all.gives_up and idle >= self._all.patience:
+            raise EndlessError(self._endless(idle, glance))
         if idle >= self._next_wait:
             self._next_wait = 2 * idle
             self._tell(now, f"no CPU time used for {minutes(idle)}, waiting {self._where()}{_quoted(glance)}", True)

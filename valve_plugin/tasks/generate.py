@@ -18,7 +18,6 @@ from valve_plugin.records import Record
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.glance import Tap
 from valve_plugin.rollouts.grade import PASSING
-from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.protect import is_protected
 from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.slots import slot
@@ -26,14 +25,13 @@ from valve_plugin.rollouts.state import apply, commit_tree
 from valve_plugin.rollouts.testrun import TestRun, run_tests
 from valve_plugin.tasks.aloud import failures, issue_text, shown
 from valve_plugin.tasks.folder import journal as journal_lines
-from valve_plugin.tasks.follow import Following
+from valve_plugin.tasks.follow import EndlessError, Following
 from valve_plugin.tasks.load import Row
+from valve_plugin.tasks.patience import STARVED, WAITS, Patient, StarvedError, limits_of, patience
 from valve_plugin.tasks.repository import Prepared
 from valve_plugin.tasks.screen import Look
 from valve_plugin.tasks.smith import Candidate
 
-# A bug that makes tests wait for ever is dropped sooner than a grading is given up: only a candidate is at stake.
-_LEAST_WALL, _WALL_PER_CPU = 120, 8
 MAX_BROKEN_SHARE = 0.1
 """Bugs that break more of the suite than this crash on import or nearly: nothing to reason about."""
 NOT_REACHED = "no test reaches it"
@@ -110,8 +108,9 @@ def generate(
     def attempt(candidate: Candidate) -> Tried:
         if candidate.patch not in known:
             tried = try_candidate(prepared, suite, candidate, sandbox, prefix, screen(candidate))
-            with lock, journal.open("ab") as file:
-                file.write(codec.canonical(tried) + b"\n")
+            if tried.reason != STARVED:
+                with lock, journal.open("ab") as file:
+                    file.write(codec.canonical(tried) + b"\n")
             return tried
         return known[candidate.patch]
 
@@ -141,6 +140,17 @@ def try_candidate(
     Args:
         look: tests that are worth a look first; where all of them pass, the whole suite is not run.
     """
+    try:
+        return _try(prepared, suite, candidate, Patient(sandbox), prefix, look)
+    except EndlessError:
+        return Tried(candidate=candidate, reason=WAITS)
+    except StarvedError:
+        return Tried(candidate=candidate, reason=STARVED)
+
+
+def _try(
+    prepared: Prepared, suite: Sequence[str], candidate: Candidate, sandbox: Sandbox, prefix: str, look: Look | None
+) -> Tried:
     if look and not look.tests:
         return Tried(candidate=candidate, reason=NOT_REACHED)
     with slot() as (_, scratch):
@@ -192,7 +202,10 @@ def _fail_again(prepared: Prepared, bug: str, sandbox: Sandbox, failing: set[str
     if len(failing) > MOST_ALONE or any(first.tests.get(test) != "failed" for test in failing):
         return {}
     tests = sorted(failing)
-    return failures(shown(prepared, bug, tests, sandbox, _limits(prepared)), tests)
+    try:
+        return failures(shown(prepared, bug, tests, sandbox, limits_of(prepared)), tests)
+    except EndlessError:  # only by themselves
+        return {}
 
 
 def _confirmed(
@@ -222,12 +235,8 @@ def _run(
 ) -> TestRun:
     roots = prepared.repository.test_roots
     with workspaces.at_commit(prepared, commit) as workspace:
-        return run_tests(sandbox, workspace, prepared, paths or roots, _limits(prepared), options, tap)
-
-
-def _limits(prepared: Prepared) -> Limits:
-    cpu = prepared.repository.cpu_seconds
-    return Limits(cpu_seconds=cpu, wall_seconds=max(_LEAST_WALL, _WALL_PER_CPU * cpu))
+        tap = tap or patience()
+        return run_tests(sandbox, workspace, prepared, paths or roots, limits_of(prepared), options, tap)
 
 
 def _passed(run: TestRun) -> set[str]:
@@ -261,5 +270,6 @@ def _read_journal(path: Path) -> dict[str, Tried]:
     for line in journal_lines(path):
         with suppress(RecordError):  # the last line of a run that was killed may be torn
             tried = codec.decode(line, Tried, where=str(path))
-            known[tried.candidate.patch] = tried
+            if tried.reason != STARVED:  # earlier versions noted it
+                known[tried.candidate.patch] = tried
     return known

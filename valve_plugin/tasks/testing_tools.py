@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 MODULES: dict[str, tuple[str, ...]] = {
+    "_pytest": ("pytest",),
     "attr": ("attrs",),
     "bs4": ("beautifulsoup4",),
     "cv2": ("opencv-python-headless",),
