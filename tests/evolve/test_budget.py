@@ -213,7 +213,8 @@ def test_another_terminal_follows_a_run_that_started_earlier(calc, toy, evolve, 
     assert after.returncode == 1
     assert "no run of this bank is going on" in after.stdout
     shown = library.valve("evolve", "--attach", "--bank", tmp_path / "bank", "--json", check=False)
-    assert json.loads(shown.stdout)["running"] is False
+    told = json.loads(shown.stdout)
+    assert (told["running"], told["ended"]) == (False, "it was killed")
 
 
 def _until_free(store):

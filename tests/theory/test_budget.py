@@ -20,11 +20,24 @@ from valve_plugin.theory.budget import (
     priced,
     reached,
     short,
+    started,
 )
 
 MONEY = st.floats(0, 1e6, allow_subnormal=False)
 LIMITS = st.builds(Limits, MONEY, st.integers(0, 10_000), MONEY)
 SPENT = st.builds(Spent, MONEY, st.integers(0, 10_000), MONEY)
+
+
+@pytest.mark.parametrize(
+    ("running", "said"),
+    [
+        (0, "10 rollouts started, $1.00 spent, another is expected to cost $0.10"),
+        (2, "12 rollouts started, $1.00 spent, 2 under way expected to cost $0.20, another is expected to cost $0.10"),
+    ],
+)
+def test_what_is_said_of_a_used_up_budget_adds_up(running, said):
+    assert started(Spent(1.0, 10), running, 0.1) == said
+    assert started(Spent(0.0, 10), running, 0.0) == f"{10 + running} rollouts started", "no limit in dollars"
 
 
 @given(st.integers(1, 50), st.integers(1, 8))

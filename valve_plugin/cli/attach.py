@@ -65,8 +65,8 @@ def attach(store: BankStore, *, json: bool = False) -> bool:
     alive = process is not None and not view.ended and _alive(process)
     if json:
         shown = {**dict(rows(view, time.time())), **({"note": view.note} if view.note else {})}
-        simulation = view.note == SIMULATION
-        output.emit_json({"running": alive, "simulation": simulation, "shown": shown, "ended": view.ended})
+        simulation, ended = view.note == SIMULATION, "" if alive else _how(view)
+        output.emit_json({"running": alive, "simulation": simulation, "shown": shown, "ended": ended})
         return alive
     if not alive:
         _tell_last(store, view)
@@ -103,6 +103,11 @@ def _last(tail: Tail, view: View) -> None:
     output.say(f"ended: {view.ended}" if view.ended else f"the run was killed; {_again(view)}")
 
 
+def _how(view: View) -> str:
+    """How a run that is over ended; empty: there was none."""
+    return view.ended or ("it was killed" if view.started else "")
+
+
 def _again(view: View) -> str:
     return f"start it again to go on: {view.command}" if view.command else "start it again to go on"
 
@@ -120,8 +125,7 @@ def _tell_last(store: BankStore, view: View) -> None:
     if not view.started:
         output.say(f"no run of this bank is going on, and none is on record here: {store.dir}")
         return
-    how = view.ended or "it was killed"
-    output.say(f"no run of this bank is going on; the last one on this machine ended: {how}")
+    output.say(f"no run of this bank is going on; the last one on this machine ended: {_how(view)}")
     _rows(view, view.started, without=("ended", "left"))
 
 

@@ -92,9 +92,14 @@ def words(limits: Limits) -> str:
 
 
 def started(spent: Spent, running: int, usd_each: float) -> str:
-    """Return what a run used: its rollouts, and its dollars where they are known; see `reached`."""
+    """Return what a run used: its rollouts, and its dollars where they are known; see `reached`.
+
+    All that a limit in dollars goes by is said, so that it adds up.
+    """
     usd = f", ${spent.usd:.2f} spent" if spent.usd else ""
-    usd += f", another is expected to cost ${usd_each:.2f}" if usd_each >= 0.005 else ""
+    if usd_each >= 0.005:
+        usd += f", {running} under way expected to cost ${running * usd_each:.2f}" if running else ""
+        usd += f", another is expected to cost ${usd_each:.2f}"
     return f"{plural(spent.rollouts + running, 'rollout')} started{usd}"
 
 
