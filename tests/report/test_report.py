@@ -28,7 +28,7 @@ from valve_plugin.report.compare import compared
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import heat
-from valve_plugin.report.overview import overview
+from valve_plugin.report.overview import overview, scope, simulation
 from valve_plugin.report.page import originals, page
 from valve_plugin.report.run import Run, Source, StreamPoint
 from valve_plugin.report.run_cost import spent
@@ -295,7 +295,7 @@ def test_two_runs_are_compared_on_one_page(tmp_path: Path, data_dir: Path) -> No
 
 def test_one_of_two_runs_is_simulated_and_the_page_says_which(run: Run) -> None:
     real = msgspec.structs.replace(run, label="A, real", simulated=False)
-    scripted = msgspec.structs.replace(run, label="B, scripted", simulated=True)
+    scripted = msgspec.structs.replace(run, label="B, scripted", simulated=True, models=("script", "other"))
     html = page([real, scripted], {})
     assert "SIMULATION: a scripted model took part in B, scripted, and not in the other run." in html
     captions = {f.name: f.caption for f in figures([real, scripted])}
@@ -304,6 +304,23 @@ def test_one_of_two_runs_is_simulated_and_the_page_says_which(run: Run) -> None:
     alone = re.sub("<style>.*?</style>", "", page([real], {}), flags=re.DOTALL)
     assert "SIMULATION" not in captions["gates-1"] + alone
     assert ('class="simulated"' in html, 'class="simulated"' in alone) == (True, False), "what print marks"
+
+
+def test_a_simulation_says_what_was_scripted_and_what_was_real(run: Run) -> None:
+    real = msgspec.structs.replace(run, label="A, real", simulated=False)
+    whole = msgspec.structs.replace(run, label="B, scripted", simulated=True, models=("script",))
+    sentence = "model was a script, and so was what lessons do to it; commands, edits, tests and grading were real."
+    for runs, where in (
+        ([whole], "this run"),
+        ([whole, whole], "both runs"),
+        ([real, whole], "B, scripted, and not in the other run"),
+    ):
+        assert simulation(runs).startswith(f"SIMULATION in {where}: the {sentence}")
+    html = page([whole], {})
+    assert html.count(sentence) == 2, "in the banner and in the overview"
+    mixed = msgspec.structs.replace(whole, models=("script", "other"))
+    assert [scope(whole), scope(mixed), scope(real)] == [f"The {sentence}", "", ""], "another model took part"
+    assert simulation([mixed, whole]).startswith("SIMULATION: a scripted model took part in both runs.")
 
 
 def test_what_an_older_ledger_does_not_hold_is_not_told_by_another(tmp_path: Path, data_dir: Path) -> None:

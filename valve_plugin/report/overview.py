@@ -16,6 +16,7 @@ Tone = Literal["yes", "no", "open", ""]
 _HELD = ("disjoint", "tasks like yours", "holdout sealed", "holdout variance", "range")
 _PANEL = ("disjoint", "tasks like yours", "panel age", "horizon", "variance", "judged = deployed", "range")
 """Assumptions that the holdout's certificate rests on, and those of the panel's."""
+_SCOPE = "The model was a script, and so was what lessons do to it; commands, edits, tests and grading were real."
 _AFTER = "The time is of rollouts one after the other."
 
 
@@ -43,10 +44,16 @@ def simulation(runs: Sequence[Run]) -> str:
         where, whose = f"in {'this run' if len(runs) == 1 else 'both runs'}", "The numbers show"
     else:
         where, whose = f"in {scripted[0]}, and not in the other run", f"The numbers of {scripted[0]} show"
-    return (
-        f"SIMULATION: a scripted model took part {where}. {whose} what the machinery did; they say nothing about any "
-        "model."
-    )
+    if not all(map(scope, (run for run in runs if run.simulated))):
+        begins = f"SIMULATION: a scripted model took part {where}."
+    else:
+        begins = f"SIMULATION {where}: {_SCOPE[:1].lower()}{_SCOPE[1:]}"
+    return f"{begins} {whose} what the machinery did; they say nothing about any model."
+
+
+def scope(run: Run) -> str:
+    """Return what was scripted and what was real, where no other model took part; else nothing."""
+    return _SCOPE if run.simulated and len(run.models) == 1 else ""
 
 
 def points(rate: float) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from valve_plugin.report import reach
 from valve_plugin.report.bounds import Bound
 from valve_plugin.report.certify import Move
-from valve_plugin.report.overview import duration
+from valve_plugin.report.overview import duration, scope
 from valve_plugin.report.run import Run
 from valve_plugin.report.words import counted
 
@@ -16,7 +16,7 @@ from valve_plugin.report.words import counted
 def said(run: Run) -> dict[str, list[str]]:
     """Return section -> its sentences; empty lists where there is nothing to say."""
     return {
-        "overview": _told(reach.chance(run), reach.unreached(run)),
+        "overview": _told(scope(run), reach.chance(run), reach.unreached(run)),
         "gates": _told(reach.chance(run), reach.ceiling(run)),
         "items": [*_told(_counts(run)), *_told(alone(run))],
         "certificates": [*reach.left(run), *_told(reach.ceiling(run)), *terms(run), *_told(alike(run))],
