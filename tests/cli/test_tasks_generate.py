@@ -47,6 +47,7 @@ def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.Monk
     assert not (tree / ".valve").exists()
 
     monkeypatch.setattr(generate, "try_candidate", lambda *_: pytest.fail("tried again"))
+    monkeypatch.setattr(smith, "candidates", lambda *_: pytest.fail("looked for again"))
     monkeypatch.setattr("valve_plugin.tasks.make.stable_suite", lambda *_: pytest.fail("run again"))
     before = (folder.default("acme/calc") / "tasks.jsonl").read_bytes()
     said = valve("tasks", "generate", "--n", "2", *options)

@@ -17,13 +17,14 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, InfrastructureError, TaskError
 from valve_plugin.rollouts import workspace
 from valve_plugin.rollouts.sandbox import choose
-from valve_plugin.tasks import environment, generate, history, issue_model, make, screen, verify
+from valve_plugin.tasks import environment, generate, history, issue_model, make, scan, screen, verify
 
 pytestmark = pytest.mark.timeout(60)
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "an environment of the person's": ("pyvenv.cfg", lambda path: environment.base_prefix(path.parent)),
     "a file of the test environment": ("ops.py", lambda path: verify._holds(path, b"x" * 100) or refused()),
     "what was tried before": ("tried.jsonl", generate._read_journal),
+    "what was found before": ("candidates.json", lambda path: scan.kept(path, "") or refused()),
     "texts paid for": ("issues.jsonl", issue_model._read),
     "keys": (".env", lambda path: Redactor.of({}, path.parent) and refused()),
 }

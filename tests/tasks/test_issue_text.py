@@ -79,3 +79,8 @@ def test_long_tests_and_errors_are_cut() -> None:
 @given(st.text(), st.text(), st.lists(st.text(min_size=1), max_size=3))
 def test_any_text_makes_an_issue(source: str, output: str, others: list[str]) -> None:
     assert compose("t.py::test_x[a]", source, output, others, "calc 1").endswith("stay as it is.\n")
+
+
+def test_a_title_has_single_spaces() -> None:
+    name = "tests/test_ops.py::test__rules__std_LT01_[a__b]"
+    assert compose(name, "", "", [], "calc 1").startswith("rules std LT01 (a__b): it fails\n")

@@ -83,7 +83,7 @@ def generate(
     from valve_plugin.cli.meter import Meter, Slow
     from valve_plugin.config import Settings
     from valve_plugin.rollouts import sandbox as sandboxes
-    from valve_plugin.tasks import folder, make, smith
+    from valve_plugin.tasks import folder, make, scan, smith
     from valve_plugin.tasks.define import read_source
     from valve_plugin.tasks.generate import NOT_REACHED, skip
     from valve_plugin.tasks.project import examine
@@ -96,11 +96,14 @@ def generate(
     sandbox = sandboxes.choose(settings)
     files = read_source(path)
     roots = examine({p: c for p, _, c in files}).test_roots
-    output.note(f"{output.plural(len(files), 'file')}; looking for places for a bug")
-    with make.unpacked(files) as tree:
-        found = smith.candidates(tree, lambda file: skip(file, roots), seed, workers, Slow("files"))
+    work, key = directory / "work" / "candidates.json", scan.key_of(files, seed)
+    if (found := scan.kept(work, key)) is None:
+        output.note(f"{output.plural(len(files), 'file')}; looking for places for a bug")
+        with make.unpacked(files) as tree:
+            found = smith.candidates(tree, lambda file: skip(file, roots), seed, workers, Slow("files"))
+        targets.made("--out", directory)
+        scan.keep(work, key, found)
     output.note(f"{len(found)} candidate bugs")
-    targets.made("--out", directory)
     repository = make.define_in(
         directory, name, files, command, python=python, requirements=with_, ignored=ignore, say=output.note
     )

@@ -80,7 +80,7 @@ def leaks(text: str, patch: str) -> list[str]:
 
 def _headline(name: str) -> str:
     base, _, case = name.partition("[")
-    words = base.removeprefix("test_").replace("_", " ").strip() or base
+    words = " ".join(base.removeprefix("test_").replace("_", " ").split()) or base
     return f"{words} ({case.rstrip(']')})" if case else words
 
 

@@ -7,6 +7,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def candidates(
     Args:
         skip: true for relative paths to leave alone (tests, packaging).
         workers: processes that look through files.
-        told: called with the share of the files that were looked through, in (0, 1].
+        told: called with the share of the files that were looked through, by their sizes, in (0, 1].
 
     Raises:
         ConfigError: the extra is not installed.
@@ -61,9 +62,10 @@ def candidates(
     look = partial(_in_file, root, seed)
     kept = [name for name in names if not skip(name)]
     by_patch: dict[str, Candidate] = {}
+    done = list(accumulate((root / name).lstat().st_size + 1 for name in kept))
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        for number, of_file in enumerate(pool.imap(look, kept), start=1):
-            told(number / len(kept))
+        for so_far, of_file in zip(done, pool.imap(look, kept), strict=True):
+            told(so_far / done[-1])
             for made in of_file:
                 by_patch.setdefault(made.patch, made)
     return list(by_patch.values())
