@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests.report.runs import Maker
 from valve_plugin.cli.history import words
 from valve_plugin.report.bounds import of_gain
+from valve_plugin.report.captions import BLAME, deepest, of_stream, rolling, visible
 from valve_plugin.report.certify import accepted_move
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.figures import figures
@@ -19,7 +20,8 @@ from valve_plugin.report.overview import duration, overview, signed
 from valve_plugin.report.page import page, ticked
 from valve_plugin.report.reach import capped, caveat, ceiling, chance, left, repeats, required, unreached
 from valve_plugin.report.run import Run, Score, StreamPoint
-from valve_plugin.report.said import alike, log_term, next_cost, said, terms
+from valve_plugin.report.said import alike, fall, log_term, next_cost, said, terms
+from valve_plugin.report.versions import under
 
 
 @pytest.fixture
@@ -206,8 +208,63 @@ def test_the_dip_names_the_bank_in_use(run: Run) -> None:
         for n in range(20)
     ]
     caption = next(f.caption for f in figures([replace(run, stream=tuple(points))]) if f.name == "stream")
-    assert "The first 10 tasks count in no fall, and a fall can also come from an old task leaving" in caption
+    assert "The first 10 tasks count in no fall." in caption
     assert "at its deepest 80.0 points at task 20 (bank version 3 in use)" in caption
+    assert BLAME in caption
+    assert "to be seen" not in caption, "what is hatched is all of it"
+
+
+def _falling(run: Run) -> Run:
+    """Early tasks pass and later ones fail: within ten tasks, so that no fall counts."""
+    passed = [0, 3, 3, 1, 0, 0, 0, 0]
+    stream = tuple(
+        StreamPoint(task_id=str(n), position=n + 1, passed=p, graded=3, version=n // 3, rollouts=())
+        for n, p in enumerate(passed)
+    )
+    return replace(run, stream=stream, stream_whole=True)
+
+
+def test_a_fall_that_counts_in_nothing_is_described(run: Run) -> None:
+    one = _falling(run)
+    assert (
+        of_stream([one]).count("Dotted points counted, the furthest fall to be seen is from 67% at task 3 to 29%") == 1
+    )
+    assert "hatched" not in of_stream([one]), "nothing is"
+    assert "A from 67% at task 3 to 29% at task 8, B from 67% at task 3" in of_stream([one, one])
+    level = replace(one, stream=one.stream[:3])
+    assert BLAME not in of_stream([level]), "it never falls"
+    assert fall(level) == ""
+    assert fall(one) == (
+        "Over the window the rate falls from 67% at task 3 to 29% at task 8: versions 1 and 2 came into use between "
+        f"them. {BLAME}"
+    )
+
+
+def test_the_stream_is_told_by_bank_version_beside_the_holdout(run: Run) -> None:
+    lines = under(run)
+    assert len(lines) == len({p.version for p in run.stream}) > 1
+    first, *_ = lines
+    mine = [p for p in run.stream if not p.version]
+    told = f"version 0, tasks 1-{len(mine)}: {sum(p.passed for p in mine)} of {3 * len(mine)} attempts resolved"
+    assert first == f"{told}; 40.0% of the holdout's"
+    gate = next(g for g in run.gates if g.decision == "accept")
+    names = [item.replace(": ", " ") for item in gate.items]
+    assert lines[1].endswith(f"; came with {', '.join(names[:4])} and {len(names) - 4} more")
+    assert under(replace(run, stream_whole=False)) == [], "only mixed tasks are known"
+    assert f"<li>{first}</li>".replace("'", "&#39;") in page([run], {})
+
+
+@given(st.lists(st.integers(0, 3), max_size=40))
+def test_the_visible_fall_is_at_least_the_defined_one(passed: list[int]) -> None:
+    points = [
+        StreamPoint(task_id=str(n), position=n + 1, passed=p, graded=3, version=0, rollouts=())
+        for n, p in enumerate(passed)
+    ]
+    depth, top, low = visible(points)
+    rates = rolling(points)
+    assert depth >= deepest(points)[0]
+    assert depth == max((a - b for i, a in enumerate(rates) for b in rates[i:]), default=0.0)
+    assert not depth or rates[top] - rates[low] == depth
 
 
 def test_percent_says_of_what(run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from valve_plugin.report.paired import furthest
 from valve_plugin.report.run import Checkpoint, Gate, Run, StreamPoint
@@ -11,6 +12,19 @@ from valve_plugin.report.run_spent import APART
 from valve_plugin.report.words import counted
 
 _APART = " Evaluation and measurement have a bar of their own: they look at the run and are no part of it."
+
+BLAME = "A fall can come from harder tasks, from an old task leaving the window, or from the bank version in use."
+"""What a fall of the stream's curve may be due to."""
+
+
+class Fall(NamedTuple):
+    """The furthest that a curve lies below its highest point so far, points of few tasks counted."""
+
+    depth: float
+    """In rate units; 0: it never falls."""
+    top: int
+    low: int
+    """Places in the stream, 0-based."""
 
 
 def window(points: Sequence[StreamPoint]) -> int:
@@ -40,6 +54,27 @@ def deepest(points: Sequence[StreamPoint]) -> tuple[float, int]:
     drops = [peak - rate for peak, rate in zip(peaks(points), rolling(points), strict=True)]
     depth = max(drops, default=0.0)
     return depth, points[drops.index(depth)].position if drops else 0
+
+
+def visible(points: Sequence[StreamPoint]) -> Fall:
+    """Return the furthest fall that can be seen: of all points, also those of fewer tasks than a window."""
+    rates, top, found = rolling(points), 0, Fall(0.0, 0, 0)
+    for place, rate in enumerate(rates):
+        if rate > rates[top]:
+            top = place
+        if rates[top] - rate > found.depth:
+            found = Fall(rates[top] - rate, top, place)
+    return found
+
+
+def descent(points: Sequence[StreamPoint]) -> str:
+    """Return from where to where that fall goes: `from 58% at task 4 to 23% at task 12`; empty: there is none."""
+    depth, top, low = visible(points)
+    if not depth:
+        return ""
+    rates = rolling(points)
+    high, least = (f"{rates[place]:.0%} at task {points[place].position}" for place in (top, low))
+    return f"from {high} to {least}"
 
 
 def dropped(values: Sequence[float]) -> bool:
@@ -97,23 +132,30 @@ def _few(runs: Sequence[Run]) -> str:
 
 
 def _drops(runs: Sequence[Run]) -> str:
-    """What is hatched, and how deep it goes."""
-    found = [(run, *deepest(run.stream)) for run in runs]
-    if not any(depth > 0 for _, depth, _ in found):
-        return ""
+    """What is hatched, how deep it goes, what can be seen besides, and what a fall may be due to."""
     letters = ["A ", "B "] if len(runs) > 1 else [""]
+    lettered = list(zip(letters, runs, strict=True))
+    if not any(visible(run.stream).depth for run in runs):
+        return ""
+    found = [(letter, run, *deepest(run.stream)) for letter, run in lettered]
     each = [
         f"{letter}{100 * depth:.1f} points"
         + (f" at task {place} (bank version {_used(run, place)} in use)" if depth else "")
-        for letter, (run, depth, place) in zip(letters, found, strict=True)
+        for letter, run, depth, place in found
     ]
+    seen = [f"{letter}{descent(run.stream)}" for letter, run, depth, _ in found if visible(run.stream).depth > depth]
     size = max(window(run.stream) for run in runs)
     behind = furthest(*runs) if len(runs) == 2 else ""
-    return (
-        f" The first {counted(size, 'task')} count in no fall, and a fall can also come from an old task leaving the "
-        "window. The hatched area is the distance to the highest solid point so far, at its deepest "
-        f"{', '.join(each)}.{f' {behind[:1].upper()}{behind[1:]}.' * bool(behind)}"
-    )
+    parts = [
+        f" The first {counted(size, 'task')} count in no fall.",
+        " The hatched area is the distance to the highest solid point so far, at its deepest "
+        f"{', '.join(each)}." * any(depth > 0 for *_, depth, _ in found),
+        f" Dotted points counted, the furthest fall to be seen is {', '.join(seen)}: a description, no measure."
+        * bool(seen),
+        f" {behind[:1].upper()}{behind[1:]}." * bool(behind),
+        f" {BLAME}",
+    ]
+    return "".join(parts)
 
 
 def _used(run: Run, place: int) -> int:

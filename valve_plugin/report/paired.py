@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from math import fsum
 
 from valve_plugin.report.measured_tasks import resolved
 from valve_plugin.report.overview import Answer
 from valve_plugin.report.run import Checkpoint, Run
+from valve_plugin.report.versions import counts, stretches
 from valve_plugin.report.words import counted
 from valve_plugin.theory import certificates, estimates
 
@@ -63,12 +63,8 @@ def _stretches(a: Run, b: Run) -> list[tuple[str, int]]:
         return []
     same = {p.task_id: p for p in a.stream}
     found = []
-    for version, group in groupby(b.stream, key=lambda p: p.version):
-        mine = list(group)
-        theirs = [same[p.task_id] for p in mine]
-        first, last = mine[0].position, mine[-1].position
-        where = f"tasks {first}-{last}" if first < last else f"task {first}"
-        (x, of_x), (y, of_y) = ((sum(p.passed for p in s), sum(p.graded for p in s)) for s in (theirs, mine))
+    for version, where, mine in stretches(b.stream):
+        (x, of_x), (y, of_y) = counts([same[p.task_id] for p in mine]), counts(mine)
         found.append(
             (f"on {where}, under B's version {version}, B passed {y} of {of_y} and A {x} of {of_x} attempts", y - x)
         )

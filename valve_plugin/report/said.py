@@ -7,9 +7,12 @@ from itertools import pairwise
 
 from valve_plugin.report import reach
 from valve_plugin.report.bounds import Bound
+from valve_plugin.report.captions import BLAME, descent, visible
 from valve_plugin.report.certify import Move
 from valve_plugin.report.overview import duration, scope
+from valve_plugin.report.provenance import listed
 from valve_plugin.report.run import Run
+from valve_plugin.report.versions import under
 from valve_plugin.report.words import counted
 
 
@@ -21,7 +24,20 @@ def said(run: Run) -> dict[str, list[str]]:
         "items": [*_told(_counts(run)), *_told(alone(run))],
         "certificates": [*reach.left(run), *_told(reach.ceiling(run)), *terms(run), *_told(alike(run))],
         "cost": _told(next_cost(run)),
+        "stream": [*under(run), *_told(fall(run))],
     }
+
+
+def fall(run: Run) -> str:
+    """Return where the stream's curve falls furthest, which versions came in meanwhile, and what it may be due to."""
+    where = descent(run.stream) if run.stream_whole else ""
+    if not where:
+        return ""
+    _, top, low = visible(run.stream)
+    first, last = run.stream[top].version, run.stream[low].version
+    came = f"version{'s' * (last > first + 1)} {listed(range(first + 1, last + 1))}"
+    meanwhile = f"{came} came into use between them" if last > first else f"version {last} was in use at both"
+    return f"Over the window the rate falls {where}: {meanwhile}. {BLAME}"
 
 
 def _counts(run: Run) -> str:
