@@ -43,11 +43,12 @@ def test_each_gate_says_what_it_saved(whole):
     assert all(f"{line['rollouts_saved']} of 8 rollouts saved" in line["words"] for line in stopped)
 
 
-def test_what_ended_behind_the_verdict_counts_as_run(whole):
+def test_one_worker_starts_nothing_behind_the_verdict(whole):
     store = BankStore.open(whole)
     ran = [r for r in store.local.told("rollouts") if r["source"] == "panel"]
     gates = saved(store.entries(), store.local.told("gates"))
-    assert sum(v.ran for v in verdicts(store)) <= total(list(gates.values())).ran == len(ran) - 8  # the baseline
+    assert any(v.ran < 8 for v in verdicts(store)), "some were decided early"
+    assert sum(v.ran for v in verdicts(store)) == total(list(gates.values())).ran == len(ran) - 8  # the baseline
 
 
 told = st.lists(

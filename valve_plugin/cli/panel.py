@@ -78,6 +78,9 @@ def run(
     settings_file: Annotated[
         Path | None, typer.Option("--settings", hidden=True, help="Complete settings as JSON; nothing else is read.")
     ] = None,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", hidden=True, help="Start nothing after what decides about the proposal.")
+    ] = False,
     parent: Annotated[int, typer.Option("--parent", hidden=True, help="Stop when this process is gone.")] = 0,
     fork_server: Annotated[
         str, typer.Option("--fork-server", hidden=True, help="Where the parent's fork server listens.")
@@ -112,7 +115,8 @@ def run(
     with ExitStack() as stack:
         if simulate:
             settings = stack.enter_context(simulation(taskset, settings))
-        _print(store, settings, taskset.tasks, _read(proposal) if proposal else None, confirm=confirm)
+        proposed = _read(proposal) if proposal else None
+        _print(store, settings, taskset.tasks, proposed, confirm=confirm, until_decided=until_decided)
 
 
 def items(
@@ -155,7 +159,15 @@ def items(
     report_items(store, sorting, json=json, simulate=simulate, panel=True)
 
 
-def _print(store: BankStore, settings: Settings, tasks: Any, proposal: Proposal | None, *, confirm: bool) -> None:
+def _print(
+    store: BankStore,
+    settings: Settings,
+    tasks: Any,
+    proposal: Proposal | None,
+    *,
+    confirm: bool,
+    until_decided: bool,
+) -> None:
     from valve_plugin import plugins
     from valve_plugin.codec import canonical
     from valve_plugin.gate import panel, plan
@@ -171,7 +183,8 @@ def _print(store: BankStore, settings: Settings, tasks: Any, proposal: Proposal 
     )
     if confirm:
         planned = plan.continued(planned, settings.rollouts)
-    for line in panel.run(hook.valve_attempt, store.local, settings, planned):
+    stage = plan.staging(store, planned) if until_decided and proposal else None
+    for line in panel.run(hook.valve_attempt, store.local, settings, planned, stage):
         sys.stdout.write(canonical(line).decode() + "\n")
         sys.stdout.flush()
     if sys.stdout.isatty():

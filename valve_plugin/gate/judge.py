@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,10 @@ from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
-from valve_plugin.errors import BankError, BudgetError, HorizonError, InfrastructureError, RecordError
+from valve_plugin.errors import BankError, BudgetError, HorizonError, InfrastructureError
 from valve_plugin.gate.guard import Guard, Observe, limited, limits_of
 from valve_plugin.gate.panel import Line
 from valve_plugin.gate.plan import (
-    Cell,
     Plan,
     baseline_plan,
     continued,
@@ -27,7 +26,9 @@ from valve_plugin.gate.plan import (
     gate_plan,
     panel_settings,
     panel_tasks,
+    prefix,
     require_pairing,
+    staging,
 )
 from valve_plugin.gate.rollout import SPENDING
 from valve_plugin.gate.solver import require_solver
@@ -107,12 +108,12 @@ class _Gate:
             "current_passes": gate.passes(now), "reused_passes": gate.passes(_values(plan.reused)), "order": plan.order,
         })  # fmt: skip
         asked = epoch.conditions or Conditions()
-        decision, outcomes = self._candidate(proposal, plan, current, needed, asked.guard)
+        decision, outcomes = self._candidate(proposal, plan)
         confirming = None
         if decision == "accept" and asked.confirm:
             plan = continued(plan, self.panel.rollouts)
             self.observe("confirm_started", {"proposal_id": proposal.id, "rollouts": len(plan.cells)})
-            decision, confirming = self._candidate(proposal, plan, current, needed, asked.guard, confirm=True)
+            decision, confirming = self._candidate(proposal, plan, confirm=True)
         enlarged = moves.apply(self.store.bank, proposal)
         deployed = decision == "accept" and deployed_share(self.settings, enlarged, self.tasks, plan, self.retrieve)
         return Verdict(
@@ -190,7 +191,7 @@ class _Gate:
         with self._lines(None) as lines:
             for line in lines:
                 self._seen(line, plan, found)
-        outcomes = _prefix(plan, found)
+        outcomes = prefix(plan, found)
         errored = gate.unknown(_values(outcomes))
         if errored or len(outcomes) < len(plan.cells):
             raise InfrastructureError(
@@ -201,30 +202,25 @@ class _Gate:
         return PanelResult(bank_hash=self.store.bank.hash, outcomes=outcomes)
 
     def _candidate(
-        self,
-        proposal: Proposal,
-        plan: Plan,
-        current: Sequence[PanelOutcome],
-        needed: int,
-        guard: int,
-        *,
-        confirm: bool = False,
+        self, proposal: Proposal, plan: Plan, *, confirm: bool = False
     ) -> tuple[Decision, tuple[PanelOutcome, ...]]:
         """Run the candidate's rollouts until their canonical prefix decides; return decision and prefix."""
         found: dict[tuple[str, int], PanelOutcome] = {}
         cost = 0.0
-        decision, length = gate.stage(current, plan.reused, needed, guard)
+        stage = staging(self.store, plan)
+        assert stage is not None  # the current bank is measured first
+        decision, length = stage(found)
         if length is None or not self.settings.early_stop:
             with self._lines(proposal, confirm=confirm) as lines:
                 for line in lines:
                     self._seen(line, plan, found)
                     cost += line.telemetry.get("cost_usd", 0.0)
-                    decision, length = gate.stage(current, (*plan.reused, *_prefix(plan, found)), needed, guard)
+                    decision, length = stage(found)
                     if length is not None and self.settings.early_stop:
                         break
         ran = took(self.store.local, self.settings, plan, found, cost)
         self.store.local.telemetry("gates", {"proposal_id": proposal.id, "confirming": confirm, **ran})
-        outcomes = _prefix(plan, found)
+        outcomes = prefix(plan, found)
         if length is None and len(outcomes) < len(plan.cells):
             raise InfrastructureError(
                 f"the panel run ended after {len(found)} of {plural(len(plan.cells), 'rollout')}; the next one goes on"
@@ -252,23 +248,3 @@ class _Gate:
 
 def _values(outcomes: Sequence[PanelOutcome]) -> list[Outcome]:
     return [o.outcome for o in outcomes]
-
-
-def _prefix(plan: Plan, found: Mapping[tuple[str, int], PanelOutcome]) -> tuple[PanelOutcome, ...]:
-    """Return the finished rollouts that no unfinished one precedes in canonical order."""
-    outcomes: list[PanelOutcome] = []
-    for cell in plan.cells:
-        outcome = found.get((cell.task.instance_id, cell.ordinal))
-        if outcome is None:
-            break
-        outcomes.append(_same_condition(cell, outcome))
-    return tuple(outcomes)
-
-
-def _same_condition(cell: Cell, outcome: PanelOutcome) -> PanelOutcome:
-    if outcome.context_hash != cell.context.hash:
-        raise RecordError(
-            f"the panel run judged {outcome.task_id} under context {outcome.context_hash[:12]}, planned was "
-            f"{cell.context.hash[:12]}; did the bank or its settings change meanwhile?"
-        )
-    return outcome

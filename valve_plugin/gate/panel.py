@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
@@ -20,7 +20,7 @@ from valve_plugin.codec import decode
 from valve_plugin.config import Settings
 from valve_plugin.errors import BudgetError
 from valve_plugin.gate.guard import Guard, limits_of
-from valve_plugin.gate.plan import Cell, Plan
+from valve_plugin.gate.plan import Cell, Plan, Stage
 from valve_plugin.gate.rollout import SPENDING, RunAttempt, durable, outcome, telemetry
 from valve_plugin.records import Attempt, PanelOutcome
 from valve_plugin.rollouts.executors import LocalExecutor
@@ -59,16 +59,46 @@ def read(raw: bytes) -> Line | Told:
     return decode(raw, Line, where=where)
 
 
-def run(attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan) -> Iterator[Line | Told]:
+class _Starts:
+    """Starts the rollouts of a plan, each on a worker's thread, until those that have ended decide."""
+
+    def __init__(self, start: Callable[[Cell], Attempt], stage: Stage | None) -> None:
+        self._start, self._stage = start, stage
+        self._found: dict[tuple[str, int], PanelOutcome] = {}
+        self._lock = threading.Lock()
+        self._decided = stage is not None and stage({})[1] is not None
+
+    def __call__(self, cell: Cell) -> Attempt | None:
+        """Return the rollout; None: it was not needed any more.
+
+        The worker that ends the deciding one takes it in before it turns to its next: the reader of the stream, who
+        judges, would be too late for that.
+        """
+        if self._decided:
+            return None
+        done = self._start(cell)
+        if self._stage:
+            with self._lock:
+                self._found[cell.task.instance_id, cell.ordinal] = outcome(cell, done)
+                self._decided = self._decided or self._stage(self._found)[1] is not None
+        return done
+
+
+def run(
+    attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan, stage: Stage | None = None
+) -> Iterator[Line | Told]:
     """Yield each rollout of the plan as it ends. They start in canonical order and may end in any.
 
     Leaving the iterator early ends the rollouts that still run.
+
+    Args:
+        stage: says whether what has ended decides; then nothing more starts. None: the whole plan runs.
 
     Raises:
         InfrastructureError: host or provider fail again and again; the rollouts that still ran are ended.
         BudgetError: a limit of the settings is reached; the rollouts that still ran are awaited and yielded first.
     """
-    heard: SimpleQueue[Told | Future[Attempt]] = SimpleQueue()
+    heard: SimpleQueue[Told | Future[Attempt | None]] = SimpleQueue()
     guard = Guard(
         attempt,
         limits_of(settings),
@@ -77,7 +107,8 @@ def run(attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan) 
         spending=lambda usd, rollouts: local.telemetry(SPENDING, {"cost_usd": usd, "rollouts": rollouts}),
     )
     with LocalExecutor(settings.workers) as executor:
-        jobs = [executor.submit(partial(durable, guard, local, settings, cell, "panel")) for cell in plan.cells]
+        starts = _Starts(lambda cell: durable(guard, local, settings, cell, "panel"), stage)
+        jobs = [executor.submit(partial(starts, cell)) for cell in plan.cells]
         cells = dict(zip(jobs, plan.cells, strict=True))
         for job in jobs:
             job.add_done_callback(heard.put)
@@ -92,6 +123,8 @@ def run(attempt: RunAttempt, local: LocalStore, settings: Settings, plan: Plan) 
                 done = news.result()
             except BudgetError as e:
                 stopped = e
+                continue
+            if done is None:
                 continue
             line = _line(cells[news], done, replayed=not guard.ran(done))
             guard.check()  # before an errored rollout can count for anything

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import pluggy
@@ -12,8 +12,8 @@ from valve_plugin.bank import embedding, moves, retrieval
 from valve_plugin.bank.entries import Baseline, Judged, PanelFixed, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
-from valve_plugin.errors import BankError, ConfigError, TaskError
-from valve_plugin.records import Bank, Context, Kind, Panel, PanelOutcome, Proposal, Task
+from valve_plugin.errors import BankError, ConfigError, RecordError, TaskError
+from valve_plugin.records import Bank, Conditions, Context, Decision, Kind, Panel, PanelOutcome, Proposal, Task
 from valve_plugin.theory import gate
 
 
@@ -31,6 +31,12 @@ class Cell(NamedTuple):
     task: Task
     context: Context
     ordinal: int
+
+
+Found = Mapping[tuple[str, int], PanelOutcome]
+"""Task and ordinal -> outcome, of what has ended."""
+Stage = Callable[[Found], tuple[Decision, int | None]]
+"""`theory.gate.stage` of one plan: the decision, and the length of the prefix that decides, None while none does."""
 
 
 class Plan(NamedTuple):
@@ -150,6 +156,43 @@ def left_out_plan(
 def continued(plan: Plan, rollouts: int) -> Plan:
     """Return the same measurement on the rollouts that come next: what an apparent accept has to repeat on."""
     return plan._replace(cells=tuple(cell._replace(ordinal=cell.ordinal + rollouts) for cell in plan.cells))
+
+
+def prefix(plan: Plan, found: Found) -> tuple[PanelOutcome, ...]:
+    """Return the finished rollouts that no unfinished one precedes in canonical order.
+
+    Raises:
+        RecordError: one was judged under another context than was planned.
+    """
+    outcomes: list[PanelOutcome] = []
+    for cell in plan.cells:
+        outcome = found.get((cell.task.instance_id, cell.ordinal))
+        if outcome is None:
+            break
+        outcomes.append(_same_condition(cell, outcome))
+    return tuple(outcomes)
+
+
+def _same_condition(cell: Cell, outcome: PanelOutcome) -> PanelOutcome:
+    if outcome.context_hash != cell.context.hash:
+        raise RecordError(
+            f"the panel run judged {outcome.task_id} under context {outcome.context_hash[:12]}, planned was "
+            f"{cell.context.hash[:12]}; did the bank or its settings change meanwhile?"
+        )
+    return outcome
+
+
+def staging(store: BankStore, plan: Plan) -> Stage | None:
+    """Return how this plan's rollouts decide on this bank; None: the bank is not measured.
+
+    The gate judges by it, and the panel run starts nothing after it: both read the same ledger.
+    """
+    current, panel, epoch = store.current_outcomes(), fixed_panel(store), store.epoch()
+    if current is None or epoch is None:
+        return None
+    needed = gate.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
+    guard = (epoch.conditions or Conditions()).guard
+    return lambda found: gate.stage(current, (*plan.reused, *prefix(plan, found)), needed, guard)
 
 
 def deployed_share(settings: Settings, enlarged: Bank, tasks: Sequence[Task], plan: Plan, retrieve: Retrieve) -> int:

@@ -34,7 +34,8 @@ def stream(
     """Run `valve panel run` and yield its lines. Closing the generator stops the run and all its rollouts.
 
     Args:
-        settings: complete settings of the run; they travel in a file without a name, since they may hold keys.
+        settings: complete settings of the run; they travel in a file without a name, since they may hold keys. With
+            `early_stop`, nothing starts after the rollouts that decide about the proposal.
         bank_dir: the bank.
         proposal: what to measure; None: the current bank.
         observe: told what happens between them.
@@ -53,7 +54,14 @@ def stream(
             proposal_file = files.enter_context(_nameless(canonical(proposal)))
             what = ["--proposal", _path(proposal_file)]
         command = python(VALVE, "panel", "run", "--bank", str(bank_dir), *what, "--settings", _path(settings_file))
-        command += [*["--confirm"] * confirm, "--parent", str(os.getpid()), "--fork-server", forks.lend()]
+        command += [
+            *["--confirm"] * confirm,
+            *["--until-decided"] * (proposal is not None and settings.early_stop),
+            "--parent",
+            str(os.getpid()),
+            "--fork-server",
+            forks.lend(),
+        ]
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
