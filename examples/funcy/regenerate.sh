@@ -3,5 +3,5 @@
 set -eu
 cd "$(dirname "$0")"
 made=$(mktemp -d)
-valve tasks generate pypi:funcy==2.0 --repo Suor/funcy --with whatever==0.7 --n 32 --workers 2 --out "$made"
+valve tasks generate pypi:funcy==2.0 --repo Suor/funcy --with whatever==0.7 --n 32 --alike --workers 2 --out "$made"
 cp "$made/tasks.jsonl" "$made/suite.txt" .

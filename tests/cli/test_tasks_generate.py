@@ -21,7 +21,8 @@ def candidate(name: str, source: str) -> Candidate:
 CANDIDATES = [
     candidate("nothing", calc.OPS.replace("Arithmetic", "Sums")),
     candidate("clamp", calc.BUGGY),
-    candidate("add", calc.OPS.replace("a + b", "a - b")),
+    candidate("clamp_again", calc.WRONG_FIX),  # the same tests fail
+    candidate("plus", calc.OPS.replace("a + b", "a - b")),
 ]
 
 
@@ -42,7 +43,7 @@ def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.Monk
     made = valve("tasks", "generate", "--n", "2", *options, "--json")
     assert (made["tasks"], made["yield"]["clamp"]) == (2, {"tried": 1, "verified": 1})
     found = load(folder.default("acme/calc"))
-    assert sorted(t.instance_id.split(".")[-1] for t in found.tasks) == ["add__1", "clamp__1"]
+    assert sorted(t.instance_id.split(".")[-1] for t in found.tasks) == ["clamp__1", "plus__1"]
     assert all("With an earlier commit the following worked" in t.problem_statement for t in found.tasks)
     assert not (tree / ".valve").exists()
 
@@ -52,8 +53,13 @@ def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.Monk
     before = (folder.default("acme/calc") / "tasks.jsonl").read_bytes()
     said = valve("tasks", "generate", "--n", "2", *options)
     assert "2 verified tasks over 1 file; " in said
+    assert "1 left out: the same tests fail with another bug" in said
+    assert ": 2 tests fail, as with an earlier bug" in valve.err  # type: ignore[attr-defined]
     assert (folder.default("acme/calc") / "tasks.jsonl").read_bytes() == before
-    assert "2 verified tasks over 1 file (9 wanted" in valve("tasks", "generate", "--n", "9", *options, code=1)
+    assert "3 verified tasks over 1 file (9 wanted" in valve("tasks", "generate", "--n", "9", *options, code=1)
+    valve("tasks", "generate", "--n", "2", *options, "--alike")
+    found = load(folder.default("acme/calc"))
+    assert sorted(t.instance_id.split(".")[-1] for t in found.tasks) == ["clamp__1", "clamp_again__1"]
 
 
 def test_the_extra_that_is_missing_is_named(tree: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:

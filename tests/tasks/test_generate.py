@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.supervise import Completed
 from valve_plugin.rollouts.testrun import TestRun
 from valve_plugin.rollouts.workspace import Workspace
-from valve_plugin.tasks import follow, patience, smith
+from valve_plugin.tasks import alike, follow, patience, smith
 from valve_plugin.tasks import generate as generating
 from valve_plugin.tasks.generate import Tried, generate, skip, stable_suite
 from valve_plugin.tasks.load import check
@@ -218,6 +219,60 @@ def test_a_test_that_varies_leaves_suite_and_rows(tmp_path: Path, monkeypatch: p
     )
     assert suite == ["b", "c"]
     assert [r.fail_to_pass for r in rows] == [("b",), ("b",)]
+
+
+def rows_of(sets: Sequence[str]) -> list[generating.Row]:
+    """A row for each set of tests, which have one letter each."""
+    return [
+        generating.Row(instance_id=str(n), repo="r", patch="p", fail_to_pass=tuple(tests), problem_statement="x")
+        for n, tests in enumerate(sets)
+    ]
+
+
+@given(st.lists(st.sampled_from(["a", "b", "ab", "c", "abc"]), max_size=12), st.integers(1, 6))
+def test_no_tests_are_taken_again_before_others_were(sets: list[str], wanted: int) -> None:
+    rows = rows_of(sets)
+    taken = alike.chosen(rows, wanted)
+    assert taken == [row for row in rows if row in taken]
+    assert len(taken) == min(wanted, len(rows))
+    counts = Counter(alike.tests_of(row) for row in taken)
+    for tests, all_of_them in Counter(map(alike.tests_of, rows)).items():
+        assert counts[tests] == all_of_them or counts[tests] >= max(counts.values()) - 1
+    if alike.enough(rows, wanted) and len(rows) < 2 * wanted:
+        assert set(counts.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("sets", "alike_too", "distinct", "looked_at"),
+    [
+        (["ab", "ab", "c", "d"], "01", "02", 3),
+        (["ab", "ab", "ab", "ab", "c"], "01", "01", 4),
+        (["ab", "ab", "ab"], "01", "01", 3),
+        (["a", "b", "c"], "01", "01", 2),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_bugs_with_which_the_same_tests_fail(
+    sets: list[str],
+    alike_too: str,
+    distinct: str,
+    looked_at: int,
+    workers: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = {row.instance_id: row for row in rows_of(sets)}
+    made = [Candidate(modifier="m", file="f", digest=n, patch=n) for n in tries]
+    monkeypatch.setattr(generating, "try_candidate", lambda *a: Tried(candidate=a[2], row=tries[a[2].digest]))
+
+    def run(name: str, **options: Any) -> tuple[str, int]:
+        told: list[Tried] = []
+        options |= {"wanted": 2, "prefix": "x", "journal": tmp_path / name, "told": told.append, "workers": workers}
+        _, rows = generate(None, "abcd", made, None, **options)  # type: ignore[arg-type]
+        return "".join(row.instance_id for row in rows), len(told)
+
+    assert run("alike") == (alike_too, 2)
+    assert run("distinct", distinct=True) == (distinct, looked_at)
 
 
 @pytest.mark.parametrize(

@@ -70,15 +70,19 @@ def generate(
     issue_model: Annotated[
         str, typer.Option("--issue-model", metavar="MODEL", help="Let this model word the issues. Default: no model.")
     ] = "",
+    alike: Annotated[
+        bool, typer.Option("--alike", help="Take bugs as they come, also where the same tests fail with another.")
+    ] = False,
     unsafe_local: UnsafeLocal = False,
     json: Json = False,
 ) -> None:
     """Make verified tasks out of a repository.
 
     SWE-smith's procedural modifiers introduce a bug; the repository's own tests, run twice, say what it breaks.
-    Candidates that no test notices are dropped, tests that vary are left out, files and kinds of bugs are spread.
-    The same seed gives the same tasks, with any number of workers; stopped and started again, it goes on where it
-    was. Needs the extra `smith`. Exit code 1 when fewer than --n were found.
+    Candidates that no test notices are dropped, tests that vary are left out, files and kinds of bugs are spread;
+    of bugs with which the same tests fail one is taken, as long as others are found. The same seed gives the same
+    tasks, with any number of workers; stopped and started again, it goes on where it was. Needs the extra `smith`.
+    Exit code 1 when fewer than --n were found.
     """
     from valve_plugin.cli.meter import Meter, Slow
     from valve_plugin.config import Settings
@@ -111,6 +115,7 @@ def generate(
         directory, repository, command, sandbox, output.note, workers, again=again.command(settings)
     )
     tried_all: list[Tried] = []
+    seen: set[tuple[str, ...]] = set()
     meter = Meter(n)
 
     def told(tried: Tried) -> None:
@@ -118,11 +123,14 @@ def generate(
         if tried.reason == NOT_REACHED:
             return  # nothing was run for it
         said = output.plural(len(tried.row.fail_to_pass), "test fails", "tests fail") if tried.row else tried.reason
-        text = f"{tried.candidate.modifier} {tried.candidate.file}: {said}"
-        meter.tick(text, counts=tried.row is not None, style="green" if tried.row else "")
+        known = tried.row is not None and tried.row.fail_to_pass in seen and not alike
+        seen.update([tried.row.fail_to_pass] if tried.row else [])
+        text = f"{tried.candidate.modifier} {tried.candidate.file}: {said}{', as with an earlier bug' if known else ''}"
+        meter.tick(text, counts=tried.row is not None and not known, style="green" if tried.row and not known else "")
 
+    ordered = smith.spread(found, seed)
     made = make.try_all(
-        directory, prepared, ground, smith.spread(found, seed), sandbox, wanted=n, workers=workers, told=told
+        directory, prepared, ground, ordered, sandbox, wanted=n, workers=workers, told=told, distinct=not alike
     )
     rows = _worded(made.rows, issue_model, directory)
     folder.write(directory, prepared.repository, rows, made_by=f"{command} --seed {seed}", suite=made.suite)
@@ -185,6 +193,8 @@ def _report(directory: Path, tasks: int, wanted: int, tried_all: list[Tried]) ->
     output.table(["MODIFIER", "TRIED", "VERIFIED", "YIELD"], rows)
     for reason, count in Counter(_kind(t.reason) for t in tried_all if not t.row).most_common():
         output.say(f"{count:4} dropped: {reason}")
+    if spare := sum(t.row is not None for t in tried_all) - tasks:
+        output.say(f"{spare:4} left out: the same tests fail with another bug, or they vary")
     files = len({t.candidate.file for t in tried_all if t.row})
     short = (
         f" ({wanted} wanted, and there are no more candidates; another --seed makes others)" if tasks < wanted else ""

@@ -23,6 +23,7 @@ from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.state import apply, commit_tree
 from valve_plugin.rollouts.testrun import TestRun, run_tests
+from valve_plugin.tasks import alike
 from valve_plugin.tasks.aloud import failures, issue_text, shown
 from valve_plugin.tasks.folder import journal as journal_lines
 from valve_plugin.tasks.follow import EndlessError, Following
@@ -90,6 +91,7 @@ def generate(
     workers: int = 1,
     told: Callable[[Tried], None] = lambda _: None,
     screen: Callable[[Candidate], Look | None] = lambda _: None,
+    distinct: bool = False,
 ) -> tuple[list[str], list[Row]]:
     """Try candidates in order until `wanted` of them are verified; return (suite, rows in that order).
 
@@ -101,6 +103,7 @@ def generate(
         journal: file of what was tried, so that a run that was killed goes on where it stopped.
         told: called with every result that is taken.
         screen: returns the tests that reach what a candidate changes; None: it may be any.
+        distinct: rather take rows whose tests no other row fails (`alike.py`).
     """
     known = _read_journal(journal)
     lock = Lock()
@@ -114,17 +117,23 @@ def generate(
             return tried
         return known[candidate.patch]
 
-    rows: list[Row] = []
+    found, rows = list[Row](), list[Row]()
     flaky: set[str] = set()
     with ThreadPoolExecutor(workers) as pool:
         for tried in _ahead(pool, attempt, ordered, _AHEAD * workers if workers > 1 else 1):
             told(tried)
             flaky.update(tried.flaky)
-            rows = [row for row in (*rows, tried.row) if row and not flaky.issuperset(row.fail_to_pass)]
-            if len(rows) == wanted:
+            found += [tried.row] if tried.row else []
+            rows = _settled(found, flaky)
+            if alike.enough(rows, wanted) if distinct else len(rows) == wanted:
                 break
-    settled = [replace(row, fail_to_pass=tuple(t for t in row.fail_to_pass if t not in flaky)) for row in rows]
-    return [test for test in suite if test not in flaky], settled
+    return [test for test in suite if test not in flaky], alike.chosen(rows, wanted) if distinct else rows
+
+
+def _settled(rows: Sequence[Row], flaky: set[str]) -> list[Row]:
+    """Return the rows without tests that vary; one that fails no others is gone."""
+    firm = (replace(row, fail_to_pass=tuple(t for t in row.fail_to_pass if t not in flaky)) for row in rows)
+    return [row for row in firm if row.fail_to_pass]
 
 
 def try_candidate(

@@ -157,11 +157,13 @@ def try_all(
     workers: int,
     told: Callable[[Tried], None],
     prefix: str = "",
+    distinct: bool = False,
 ) -> Made:
     """Try candidates in order until `wanted` of them are verified.
 
     Args:
         prefix: what instance ids begin with; empty: the repository's name and commit.
+        distinct: see `generate`.
     """
     reached = ground.reached
     choose = screen.screener(reached, ground.suite, screen.reader(prepared)) if reached else lambda _: None
@@ -176,6 +178,7 @@ def try_all(
         workers=workers,
         told=told,
         screen=choose,
+        distinct=distinct,
     )
     return Made(out, rows, suite)
 
