@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from tests.cli.banks import sample
 from tests.report.runs import Maker
 from valve_plugin.cli.history import words
-from valve_plugin.report.bounds import of_gain, sizes
+from valve_plugin.report.bounds import doubt, of_gain, sizes
 from valve_plugin.report.captions import of_stream
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.measured_tasks import again, moved, tables
+from valve_plugin.report.overview import overview
 from valve_plugin.report.page import page
 from valve_plugin.report.paired import (
     by_version,
@@ -85,6 +86,12 @@ def test_a_holdout_decides_only_beyond_chance(held: int, says: str, tmp_path: Pa
     assert says in conclusion(*runs)
     assert versus_card(*runs).answer == ("A is better on the holdout" if held > 20 else "Nothing is to be concluded")
     assert f"On the same 100 holdout tasks: A higher on {held - 10}, lower on 0" in conclusion(*runs)
+    doubted = (
+        "The plain sign test of 5 better and 0 worse, which is no certificate: two-sided p = 0.062."
+        in conclusion(*runs)
+    )
+    assert doubted is (held == 15)
+    assert ("5 better and 0 worse" in conclusion(*reversed(runs))) is doubted, "whichever is A"
     assert "only A's holdout was read" in conclusion(runs[0], replace(runs[1], checkpoints=()))
 
 
@@ -167,6 +174,12 @@ def test_the_holdout_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> Non
     assert table.rows[0].differences == ("+3",)
     assert moved(run) == "Better on 1 task, worse on 0 tasks, equal on 9 tasks."
     assert "Better on 1 task" in page([run], {})
+    gain = run.certificate.gain
+    assert gain is not None
+    told = overview(run)[0].why
+    assert told.startswith(f"Version {run.version} against version 0 on 10 tasks that decided nothing. {moved(run)} ")
+    assert told.endswith(f"The certificate cannot exclude chance. {doubt(gain, 1, 0)}")
+    assert "conservative on so few tasks (10). The plain sign test of 1 better and 0 worse" in told
 
 
 def test_the_spread_of_one_bank_stands_beside_the_margin(tmp_path: Path, data_dir: Path) -> None:
@@ -193,4 +206,5 @@ def test_the_size_that_is_named_would_do(measured: float, variance: float, tasks
     speaks, no_loss = (int(word.replace(",", "")) for word in said.split() if word.replace(",", "").isdigit())
     assert certificates.gain(measured, no_loss, 0.05, variance).value >= 0
     assert not certificates.gain(measured, speaks, 0.05, variance).vacuous
+    assert f"on {no_loss:,} holdout tasks would exclude a loss" in doubt(of_gain(measured, tasks, 0.05, variance), 1, 0)
     assert no_loss == 1 or certificates.gain(measured, no_loss - 1, 0.05, variance).value < 0

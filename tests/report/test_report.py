@@ -115,10 +115,10 @@ def _grown(path: Path) -> tuple[Maker, int]:
     ("before", "after", "tasks", "better", "sure"),
     [
         (4, 2, 2, "No, lower on the holdout", "Not at all: too few tasks"),
-        (12, 15, 10, "Higher on the holdout, not certain", "At least -"),
-        (12, 12, 10, "The same on the holdout", "At least -"),
+        (12, 15, 10, "Higher on the holdout, not certain", "Could be as bad as -"),
+        (12, 12, 10, "The same on the holdout", "Could be as bad as -"),
         (24, 9, 10, "No, lower on the holdout", "Not at all: too few tasks"),
-        (225, 75, 100, "No, lower on the holdout", "At least -"),
+        (225, 75, 100, "No, lower on the holdout", "Could be as bad as -"),
         (75, 225, 100, "Yes, on the holdout", "At least +"),
     ],
 )

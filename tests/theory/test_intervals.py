@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from valve_plugin.theory.intervals import clopper_pearson
+from valve_plugin.theory.intervals import clopper_pearson, sign_test
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,18 @@ def test_nothing_tried_says_nothing_and_nonsense_is_refused():
     assert clopper_pearson(0, 0) == (0.0, 1.0)
     with pytest.raises(ValueError, match="5 of 3"):
         clopper_pearson(5, 3)
+
+
+@given(st.integers(0, 8), st.integers(0, 8))
+def test_the_sign_test_counts_coins(better, worse):
+    n = better + worse
+    throws = [abs(2 * sum(coins) - n) for coins in itertools.product((0, 1), repeat=n)]
+    assert sign_test(better, worse) == sign_test(worse, better) == sum(t >= abs(better - worse) for t in throws) / 2**n
+
+
+def test_the_sign_test_of_many_and_of_none():
+    assert sign_test(6, 0) == 1 / 32
+    assert (sign_test(0, 0), sign_test(3000, 3000)) == (1.0, 1.0)
+    assert 0 <= sign_test(3000, 0) < 1e-300
+    with pytest.raises(ValueError, match="-1 better"):
+        sign_test(-1, 2)

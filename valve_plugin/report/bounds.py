@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from valve_plugin.records import Record
 from valve_plugin.theory import certificates
 from valve_plugin.theory.bennett import smallest_n
+from valve_plugin.theory.intervals import sign_test
 
 if TYPE_CHECKING:
     from valve_plugin.report.certify import Move
@@ -44,10 +45,7 @@ def sizes(found: Bound | Move) -> str:
 
     Source: app:sizing-proof, with M = 2 for a statement at all and M = 1 for no loss (rem:range).
     """
-    if isinstance(found, Bound):
-        measured, log_term = found.measured, math.log(1 / found.delta)
-    else:
-        measured, log_term = found.panel_gain, found.log_term
+    measured, log_term = _asked(found)
     if measured <= 0:
         return "No number of tasks certifies a gain that was not measured."
     no_loss = smallest_n(measured, log_term, found.variance)
@@ -56,6 +54,29 @@ def sizes(found: Bound | Move) -> str:
         f"The same gain on {speaks:,} tasks would say something, and on {no_loss:,} exclude a loss "
         f"(variance {found.variance:.3f})."
     )
+
+
+def doubt(found: Bound, better: int, worse: int) -> str:
+    """Return how to take that a measured gain is not certified: why, what a plain test says, and what would do.
+
+    Args:
+        found: of a gain above 0.
+        better: holdout tasks on which it was better; `worse`: on which it was worse.
+    """
+    measured, log_term = _asked(found)
+    enough = smallest_n(measured, log_term, found.variance)
+    return (
+        f"Its bound is conservative on so few tasks ({found.tasks}). The plain sign test of {better} better and "
+        f"{worse} worse, which is no certificate: two-sided p = {sign_test(better, worse):.2g}. The same gain "
+        f"on {enough:,} holdout tasks would exclude a loss (variance {found.variance:.3f})."
+    )
+
+
+def _asked(found: Bound | Move) -> tuple[float, float]:
+    """The measured gain and the log term that its certificate pays."""
+    if isinstance(found, Bound):
+        return found.measured, math.log(1 / found.delta)
+    return found.panel_gain, found.log_term
 
 
 def _bound(

@@ -166,15 +166,23 @@ def _change(before: tuple[int, int, int] | None, after: tuple[int, int, int] | N
     return low, high, f"{low:+d}" if low == high and low else "0" if low == high else f"{low:+d} to {high:+d}"
 
 
-def moved(run: Run) -> str:
-    """Return on how many holdout tasks the last version is better, worse and equal to version 0; empty: not known."""
+def signs(run: Run) -> tuple[int, int, int] | None:
+    """Return on how many holdout tasks the last version is better, worse and equal to version 0; None: not known."""
     last = run.checkpoints[-1]
     first = next((c for c in run.checkpoints if c.version == 0), None)
     if first is None or first is last or any(c.low != c.high for c in (first, last)):
-        return ""
+        return None
     before, after = resolved(run, first.line), resolved(run, last.line)
     if set(before) != set(after):
+        return None
+    found = [(after[t] > before[t]) - (after[t] < before[t]) for t in after]
+    return found.count(1), found.count(-1), found.count(0)
+
+
+def moved(run: Run) -> str:
+    """Return the same in words; empty: not known."""
+    found = signs(run)
+    if found is None:
         return ""
-    signs = [(after[t] > before[t]) - (after[t] < before[t]) for t in after]
-    better, worse, same = (counted(signs.count(s), "task") for s in (1, -1, 0))
+    better, worse, same = (counted(n, "task") for n in found)
     return f"Better on {better}, worse on {worse}, equal on {same}."

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from valve_plugin.records import is_live
-from valve_plugin.report.bounds import sizes
-from valve_plugin.report.measured_tasks import moved
+from valve_plugin.report.bounds import doubt, sizes
+from valve_plugin.report.measured_tasks import moved, signs
 from valve_plugin.report.run import Checkpoint, Run
 from valve_plugin.report.run_spent import APART, total
 from valve_plugin.report.words import counted
@@ -140,7 +140,9 @@ def _better_held_out(question: str, run: Run) -> Answer:
     gain = run.certificate.gain
     if gain and not gain.vacuous and gain.value > 0:
         return Answer(question, "Yes, on the holdout", _about(last), "yes")
-    why = " ".join(filter(None, [_about(last), moved(run), "The certificate cannot exclude chance."]))
+    seen = signs(run)
+    less = doubt(gain, *seen[:2]) if gain and seen else ""
+    why = " ".join(filter(None, [_about(last), moved(run), "The certificate cannot exclude chance.", less]))
     return Answer(question, "Higher on the holdout, not certain", why, "open")
 
 
@@ -200,7 +202,9 @@ def _how_sure_held_out(question: str, run: Run) -> Answer:
         few = f"The holdout's certificate is vacuous: {counted(gain.tasks, 'task')} cannot speak for others."
         return Answer(question, "Not at all: too few tasks", f"{few} {sizes(gain)}")
     open_ = _open(run, _HELD)
-    said = f"At least {points(gain.value)}, with probability {1 - gain.delta:.4g}{_if(open_)}"
+    sure = f"with probability {1 - gain.delta:.4g}{_if(open_)}"
+    floor = points(gain.value)
+    said = f"At least {floor}, {sure}" if gain.value >= 0 else f"Could be as bad as {floor} (no worse {sure})"
     room = "" if gain.value > 0 else " A floor below 0 excludes no loss up to it; it measures none."
     return Answer(question, said, f"The gain certified on the holdout.{_named(open_)}{room}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import fsum
 
+from valve_plugin.report.bounds import doubt, of_gain
 from valve_plugin.report.measured_tasks import resolved
 from valve_plugin.report.overview import Answer
 from valve_plugin.report.run import Checkpoint, Run
@@ -101,8 +102,13 @@ def seed(run: Run) -> str:
 
 def versus(pairs: Iterable[tuple[float, float]], better: str, worse: str) -> str:
     """Return on how many tasks the first rate is above, below and equal to the second."""
-    signs = [(x > y) - (x < y) for x, y in pairs]
-    return f"{better} on {signs.count(1)}, {worse} on {signs.count(-1)}, equal on {signs.count(0)}"
+    above, below, same = _signs(pairs)
+    return f"{better} on {above}, {worse} on {below}, equal on {same}"
+
+
+def _signs(pairs: Iterable[tuple[float, float]]) -> tuple[int, int, int]:
+    found = [(x > y) - (x < y) for x, y in pairs]
+    return found.count(1), found.count(-1), found.count(0)
 
 
 def _streams(a: Run, b: Run) -> str:
@@ -144,10 +150,14 @@ def _separated(mine: Sequence[int], other: Sequence[int], end: Checkpoint) -> st
     difference = fsum(x - y for x, y in zip(mine, other, strict=True)) / (n * r)
     variance = max(estimates.variance([mine, other], r), estimates.paired_variance(mine, other, r))
     bound = certificates.separation(abs(difference), n, _DELTA / 2, variance)
+    up, down, _ = _signs(zip(mine, other, strict=True))
     pairs = versus(zip(mine, other, strict=True), "A higher", "lower")
     said = f"On the same {counted(n, 'holdout task')}: {pairs}; A minus B {100 * difference:+.1f} points."
     if bound.vacuous or bound.value <= 0 or not difference:
-        return f"{said} The certificate cannot exclude chance, so nothing is to be concluded."
+        said += " The certificate cannot exclude chance, so nothing is to be concluded."
+        better, worse = (up, down) if difference > 0 else (down, up)
+        less = doubt(of_gain(abs(difference), n, _DELTA / 2, variance), better, worse)
+        return f"{said} {less}" if difference else said
     which = "A" if difference > 0 else "B"
     return (
         f"{said} {which}'s bank is better by at least {100 * bound.value:.1f} points on tasks like these, with "

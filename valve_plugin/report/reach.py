@@ -112,7 +112,37 @@ def caveat(run: Run, gate: Gate) -> str:
         return "measured on the tasks that selected it, so it flatters"
     mean, of = sum(again) / len(again), required(gate)[1]
     gain = signed((mean - gate.reference) / of)
-    return f"{gain} by the mean of {counted(len(again), 'repeat')}: {mean:.1f} - {gate.reference} of {of}"
+    said = f"{gain} by the mean of {counted(len(again), 'repeat')}: {mean:.1f} - {gate.reference} of {of}"
+    return said + _base(run, gate)
+
+
+def _base(run: Run, gate: Gate) -> str:
+    """Return that an accept's reference is one of its bank's readings; empty: there is but one.
+
+    The accept was selected by its distance to that very reading, so a low one favours it.
+    """
+    read = _readings(run, gate)
+    if len(read) < 2:
+        return ""
+    told = ", ".join(map(str, read))
+    return (
+        f"; the base is one selected reading too, {gate.reference} of those read ({told}), so it flatters there as well"
+    )
+
+
+def _readings(run: Run, gate: Gate) -> list[int]:
+    """Passes of every measurement of the bank that a gate's candidate was judged against, on the same tasks."""
+    moves = [line.number for line in run.ledger if line.type == "taken"]
+    moves += [g.line for g in run.gates if g.decision == "accept"]
+    before = sum(move < gate.line for move in moves)
+    tasks = next(({cell.task_id for cell in c.cells} for c in run.columns if c.line == gate.line), set())
+    return [
+        passed(c)
+        for c in run.columns
+        if (c.kind != "gate" or c.decision == "accept")
+        and sum(move <= c.line for move in moves) == before
+        and {cell.task_id for cell in c.cells} == tasks
+    ]
 
 
 def _repeats_of(columns: Sequence[Column], gate: Gate) -> list[int]:

@@ -1,4 +1,4 @@
-"""How sure a counted share is."""
+"""How sure a counted share is, and how rarely chance alone parts two counts so far."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ def clopper_pearson(count: int, trials: int, level: float = 0.95) -> tuple[float
     low = 0.0 if count == 0 else _root(lambda p: _at_least(count, trials, p) < tail)
     high = 1.0 if count == trials else _root(lambda p: 1 - _at_least(count + 1, trials, p) > tail)
     return low, high
+
+
+def sign_test(better: int, worse: int) -> float:
+    """Return the two-sided p of the exact sign test: how often a fair coin parts `better + worse` as far or further.
+
+    Ties count on neither side. 1 where nothing differs.
+
+    Raises:
+        ValueError: a count is negative.
+    Source: Dixon and Mood, JASA 41 (1946); no equation of the paper, and no certificate.
+    """
+    if better < 0 or worse < 0:
+        raise ValueError(f"{better} better and {worse} worse, expected counts of at least 0")
+    trials = better + worse
+    tail = sum(math.comb(trials, k) for k in range(max(better, worse), trials + 1))
+    return min(1.0, 2 * tail / (1 << trials))
 
 
 def _at_least(count: int, trials: int, p: float) -> float:
