@@ -24,7 +24,7 @@ from valve_plugin.errors import ValveError
 from valve_plugin.evolve.savings import Saved
 from valve_plugin.records import Attempt
 from valve_plugin.report.captions import rolling
-from valve_plugin.report.compare import compared
+from valve_plugin.report.compare import compared, equal
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import heat
@@ -33,7 +33,7 @@ from valve_plugin.report.page import originals, page
 from valve_plugin.report.run import Run, Source, StreamPoint
 from valve_plugin.report.run_cost import spent
 from valve_plugin.report.run_panel import Kept, columns, gates
-from valve_plugin.report.run_spent import Spent
+from valve_plugin.report.run_spent import Spent, total
 from valve_plugin.report.style import inline, svg
 
 
@@ -288,6 +288,21 @@ def test_two_runs_are_compared_on_one_page(tmp_path: Path, data_dir: Path) -> No
         runs.append(run_facts(maker.store, words, name))
     table = dict(compared(runs))
     assert all(len(values) == 2 for values in table.values())
+    own = total(runs[0].spent)
+    gate = next((s.rollouts for s in runs[0].spent if s.role == "gate"), 0)
+    assert table["rollouts"][0] == (f"{own.rollouts}, {gate} of them the gate's" if gate else str(own.rollouts))
+    assert table["time per rollout"][0] == f"{3600 * own.hours / own.rollouts:.1f} s"
+    assert [equal(table[row]) for row in ("repository", "stream order", "US dollars", "panel seed")] == [
+        True,
+        True,
+        False,
+        table["panel seed"][0] == table["panel seed"][1] != "-",
+    ]
+    assert not equal(["8 tasks", "the same tasks, on which nothing was measured"])
+    dimmed = re.findall(
+        '<tr class="equal"><th scope="row">([^<]+) <span role="img" aria-label="equal">=', page(runs, {})
+    )
+    assert dimmed == [name for name, values in compared(runs) if equal(values)] != []
     html = page(runs, {})
     assert 'id="run1-line-1"' in html
     assert 'id="run2-line-1"' in html

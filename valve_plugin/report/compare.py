@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from valve_plugin.report.overview import duration
 from valve_plugin.report.paired import order, panel_tasks, seed
 from valve_plugin.report.run import Run
-from valve_plugin.report.run_spent import total
+from valve_plugin.report.run_spent import APART, Spent, total
 from valve_plugin.report.words import counted
+
+_UNKNOWN = ("-", "not recorded", "not measured", "not read", "not known whole")
 
 
 def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
@@ -28,14 +30,39 @@ def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
         "bank": [f"{counted(r.principles, 'principle')}, {counted(r.skills, 'skill')}" for r in runs],
         "panel passes, first → last": [_first_last(r) for r in runs],
         "holdout rate, first → last": [_read(r) for r in runs],
+        "rollouts": [_rollouts(r) for r in runs],
         "time of rollouts": [duration(total(r.spent).hours) if r.spent else "not recorded" for r in runs],
+        "time per rollout": [_each(r, lambda s: 3600 * s.hours, "{:.1f} s") for r in runs],
         "wall clock": [duration(r.clock.hours) if r.clock else "not recorded" for r in runs],
         "wall clock per step": [
             duration(r.clock.hours / r.clock.steps) if r.clock and r.clock.steps else "not recorded" for r in runs
         ],
         "US dollars": [f"{usd:.2f}" if (usd := total(r.spent).usd) else "not recorded" for r in runs],
+        "US dollars per rollout": [_each(r, lambda s: s.usd, "{:.4f}") for r in runs],
     }
     return list(table.items())
+
+
+def equal(values: Sequence[str]) -> bool:
+    """Return whether a row says the same of both runs; what neither knows is not the same."""
+    first, *others = values
+    return first not in _UNKNOWN and all(v in (first, "the same tasks", "the same order") for v in others)
+
+
+def _rollouts(run: Run) -> str:
+    """The run's own, and how many of them judged."""
+    if not run.spent:
+        return "not recorded"
+    gate = sum(s.rollouts for s in run.spent if s.role == "gate")
+    own = f"{total(run.spent).rollouts:,}"
+    return f"{own}, {gate:,} of them the gate's" if gate else own
+
+
+def _each(run: Run, of: Callable[[Spent], float], shown: str) -> str:
+    """What one of the run's own rollouts took, in the mean, the extractor's calls left out."""
+    own = [s for s in run.spent if s.role not in (*APART, "extractor")]
+    number, took = sum(s.rollouts for s in own), sum(map(of, own))
+    return shown.format(took / number) if number and took else "not recorded"
 
 
 def _resolved(run: Run) -> str:

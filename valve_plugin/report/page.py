@@ -20,7 +20,7 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.records import is_live
 from valve_plugin.report.bounds import sizes
 from valve_plugin.report.certify import Cap
-from valve_plugin.report.compare import compared
+from valve_plugin.report.compare import compared, equal
 from valve_plugin.report.fates import fates, newest, steps
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import before, heat, short
@@ -225,6 +225,7 @@ def _environment() -> Environment:
         "capped": capped,
         "log_term": log_term,
         "difference": difference,
+        "equal": equal,
         "moment": moment,
     }
     return environment
