@@ -256,6 +256,7 @@ def test_a_fall_that_counts_in_nothing_is_described(run: Run) -> None:
     )
     assert "hatched" not in of_stream([one]), "nothing is"
     assert "A from 67% at task 3 to 29% at task 8, B from 67% at task 3" in of_stream([one, one])
+    assert "to be seen" not in of_stream([replace(one, stream_whole=False)]), "mixed tasks alone say little"
     level = replace(one, stream=one.stream[:3])
     assert BLAME not in of_stream([level]), "it never falls"
     assert fall(level) == ""

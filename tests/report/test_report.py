@@ -322,6 +322,8 @@ def test_one_of_two_runs_is_simulated_and_the_page_says_which(run: Run) -> None:
 
 
 def test_a_simulation_says_what_was_scripted_and_what_was_real(run: Run) -> None:
+    ran = (Spent(role="solver", rollouts=3, usd=0.0, hours=0.1),)
+    run = msgspec.structs.replace(run, spent=ran)
     real = msgspec.structs.replace(run, label="A, real", simulated=False)
     whole = msgspec.structs.replace(run, label="B, scripted", simulated=True, models=("script",))
     sentence = "model was a script, and so was what lessons do to it; commands, edits, tests and grading were real."
@@ -335,6 +337,7 @@ def test_a_simulation_says_what_was_scripted_and_what_was_real(run: Run) -> None
     assert html.count(sentence) == 2, "in the banner and in the overview"
     mixed = msgspec.structs.replace(whole, models=("script", "other"))
     assert [scope(whole), scope(mixed), scope(real)] == [f"The {sentence}", "", ""], "another model took part"
+    assert scope(msgspec.structs.replace(whole, spent=())) == "", "whose model is not known here"
     assert simulation([mixed, whole]).startswith("SIMULATION: a scripted model took part in both runs.")
 
 

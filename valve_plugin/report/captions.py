@@ -143,7 +143,11 @@ def _drops(runs: Sequence[Run]) -> str:
         + (f" at task {place} (bank version {_used(run, place)} in use)" if depth else "")
         for letter, run, depth, place in found
     ]
-    seen = [f"{letter}{descent(run.stream)}" for letter, run, depth, _ in found if visible(run.stream).depth > depth]
+    seen = [
+        f"{letter}{descent(run.stream)}"
+        for letter, run, depth, _ in found
+        if run.stream_whole and visible(run.stream).depth > depth
+    ]
     size = max(window(run.stream) for run in runs)
     behind = furthest(*runs) if len(runs) == 2 else ""
     parts = [

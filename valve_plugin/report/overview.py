@@ -52,8 +52,11 @@ def simulation(runs: Sequence[Run]) -> str:
 
 
 def scope(run: Run) -> str:
-    """Return what was scripted and what was real, where no other model took part; else nothing."""
-    return _SCOPE if run.simulated and len(run.models) == 1 else ""
+    """Return what was scripted and what was real, where no other model took part; else nothing.
+
+    A ledger alone does not name the model of its rollouts: they have to be on this machine.
+    """
+    return _SCOPE if run.simulated and len(run.models) == 1 and total(run.spent).rollouts else ""
 
 
 def points(rate: float) -> str:
