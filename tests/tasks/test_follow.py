@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,10 @@ from tests.rollouts import calc
 from valve_plugin.config import Settings
 from valve_plugin.errors import TaskError
 from valve_plugin.rollouts import sandbox as sandboxes
+from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.glance import Glance
+from valve_plugin.rollouts.limits import Limits
+from valve_plugin.rollouts.testrun import run_tests
 from valve_plugin.tasks import follow, make, screen
 from valve_plugin.tasks.follow import Follow, Following, Idle
 from valve_plugin.tasks.generate import stable_suite
@@ -218,11 +221,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "_LOOK_AFTER", 0.0)
 
 
-def real(tmp_path: Path, files: dict[str, str]) -> Callable[..., list[str]]:
-    where = prepare(read(calc.write(tmp_path, files=files) / "repository.toml"))
-    return lambda following: stable_suite(where, sandboxes.choose(Settings(unsafe_local=True)), following)
-
-
 @pytest.mark.parametrize(
     ("files", "place"),
     [
@@ -268,7 +266,10 @@ def test_a_watched_run_that_is_ended_tells_nothing(tmp_path: Path, data_dir: Pat
 def test_who_follows_changes_no_verdict(tmp_path: Path, data_dir: Path) -> None:
     """Not even where tests put something else in the place of what is used to tell of them."""
     hostile = {"tests/test_json.py": "import json, os\n\n\ndef test_it():\n    json.dumps = os.write = None\n"}
-    suite = real(tmp_path, {**calc.FILES, **hostile})
+    where = prepare(read(calc.write(tmp_path, files={**calc.FILES, **hostile}) / "repository.toml"))
+    sandbox = sandboxes.choose(Settings(unsafe_local=True))
+    with workspaces.at_commit(where, where.base) as workspace:  # as grading runs them
+        alone = run_tests(sandbox, workspace, where, where.repository.test_roots, Limits()).tests
     runs: list[Follow] = []
 
     class Kept(Following):
@@ -276,6 +277,7 @@ def test_who_follows_changes_no_verdict(tmp_path: Path, data_dir: Path) -> None:
             runs.append(super().run(label, before))
             return runs[-1]
 
-    assert suite(Kept(lambda _: None)) == suite(None)
+    suite = stable_suite(where, sandbox, Kept(lambda _: None))
+    assert suite == sorted(test for test, outcome in alone.items() if outcome == "passed")
     assert [run.tests for run in runs] == [12, 12]
     assert [len(run.ends) for run in runs] == [12, 12]
