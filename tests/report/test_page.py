@@ -287,15 +287,15 @@ def test_without_matplotlib_no_figures_and_nothing_half_written(
 
 def test_json_writes_files_too(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shown: list[str] = []
-    monkeypatch.setattr("typer.launch", shown.append)
+    shown: list[Path] = []
+    monkeypatch.setattr("valve_plugin.cli.browser._opened", lambda page: bool(shown.append(page)) or True)
     sample(Path("bank"))
     done = CliRunner().invoke(
         app, ["report", "--bank", "bank", "--json", "--out", "r.html", "--figures", "f", "--open"]
     )
     assert done.exit_code == 0, done.stderr
     assert len(json.loads(done.stdout)["runs"]) == 1
-    assert (done.stderr, shown) == ("r.html\n", ["r.html"])
+    assert (done.stderr, shown) == ("r.html\n", [tmp_path / "r.html"])
     assert {p.suffix for p in Path("f").iterdir()} == {".svg", ".png"}
 
 
@@ -308,7 +308,7 @@ def test_numbers_of_every_figure_are_json(tmp_path: Path, data_dir: Path) -> Non
     sample(tmp_path / "bank")
     told = json.loads(valve("report", "--bank", str(tmp_path / "bank"), "--json").stdout)
     (run,), (said,) = told["runs"], told["said"]
-    assert {"overview", "gates", "items", "certificates", "cost"} == set(said)
+    assert {"overview", "stream", "gates", "items", "certificates", "cost"} == set(said)
     assert {"stream", "gates", "sizes", "columns", "items", "spent", "certificate", "ledger"} <= set(run)
 
 
