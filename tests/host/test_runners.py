@@ -122,8 +122,9 @@ def test_an_openai_compatible_server_sees_the_block_verbatim(mini: Mini) -> None
 
 
 @pytest.mark.heavy
-def test_a_repository_names_no_server_for_the_keys(mini: Mini) -> None:
+def test_a_repository_names_no_server_for_the_keys(mini: Mini, monkeypatch: pytest.MonkeyPatch) -> None:
     """litellm looks for a `.env` above where it is installed, and above the working directory of a `python -c`."""
+    monkeypatch.delenv("LITELLM_MODE", raising=False)  # a test that used valve in this process has set it
     (mini.directory / "site-packages").symlink_to(sysconfig.get_path("purelib"))  # an environment in the clone
     with serve([SUBMIT]) as mine, serve([SUBMIT]) as theirs:
         env = {

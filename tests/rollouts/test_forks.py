@@ -43,7 +43,8 @@ def rollout():
 
 
 def servers(owner: int) -> list[psutil.Process]:
-    return [p for p in psutil.Process(owner).children() if "fork_server" in " ".join(p.cmdline())]
+    alive = [p for p in psutil.Process(owner).children() if p.status() != psutil.STATUS_ZOMBIE]
+    return [p for p in alive if "fork_server" in " ".join(p.cmdline())]
 
 
 def script(tmp_path: Path, body: str, *arguments: str) -> subprocess.Popen[str]:

@@ -119,7 +119,6 @@ def _require_place(out: Path) -> None:
     from valve_plugin.experiment.tables import OWN
 
     targets.folder("--out", out)
-    targets.made("--out", out)
     for name, own in OWN.items():
         targets.table("--out", out / name, own)
 
@@ -161,6 +160,7 @@ def _run_all(
     from valve_plugin.experiment.run import run_cell
 
     _require_usable(experiment, wanted, out, root, {"unsafe_local": True} if unsafe_local else {})
+    targets.made("--out", out)
     failed: dict[str, Failure] = {}
     meter = Meter(len(wanted))
     for cell in wanted:
