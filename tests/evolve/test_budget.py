@@ -111,6 +111,7 @@ def goes_on(calc, toy, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("limit", "ahead"), [("max_rollouts", 0), ("budget_usd", 2), ("max_hours", 0)])
 def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, monkeypatch, limit, ahead):
     """Attempts, baseline, candidate and confirmation draw on one budget, wherever it ends."""
@@ -171,6 +172,7 @@ def test_hours_in_which_nothing_could_run_are_refused_before_anything_is_made(ev
     assert ledger(whole) == before, "no epoch is opened"
 
 
+@pytest.mark.heavy
 def test_another_terminal_follows_a_run_that_started_earlier(calc, toy, evolve, tmp_path):
     none = library.valve("evolve", "--attach", "--bank", tmp_path / "bank", check=False)
     assert none.returncode == 2, "there is no bank yet"

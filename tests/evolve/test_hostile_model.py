@@ -34,6 +34,7 @@ def test_hostile_answers_never_reach_the_bank(evolve, tmp_path, part):
         assert withheld.item is not None, "set aside for a person to look at"
 
 
+@pytest.mark.heavy
 def test_strange_but_harmless_text_is_judged_like_any_other(evolve, tmp_path):
     with provider(*HARMLESS.values()) as model:
         arguments = ("-c", f'model_kwargs={{"api_base": "{model.base}", "api_key": "x"}}', "--limit", "3")

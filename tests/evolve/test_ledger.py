@@ -48,6 +48,7 @@ def test_a_rejection_stops_at_the_shortest_decisive_prefix(whole):
         assert unresolved == lost + 1 if v.decision == "reject" else len(v.outcomes) == v.n_tasks * v.rollouts
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "seed", [1, pytest.param(2, marks=pytest.mark.heavy), pytest.param(3, marks=pytest.mark.heavy)]
 )
@@ -80,6 +81,7 @@ def _start_and_kill(evolve, bank, given, seconds):
         evolve(bank, *given)
 
 
+@pytest.mark.heavy
 def test_a_failure_of_the_host_pauses_and_is_no_failure_of_the_agent(evolve, whole, tmp_path):
     down = tmp_path / "down"
     down.write_text(f"evolve 02 1 {EMPTY}\n")  # the second attempt at one task of the stream
@@ -92,6 +94,7 @@ def test_a_failure_of_the_host_pauses_and_is_no_failure_of_the_agent(evolve, who
     assert ledger(tmp_path / "bank") == ledger(whole)
 
 
+@pytest.mark.heavy
 def test_a_baseline_is_complete_or_it_is_none(evolve, whole, tmp_path):
     down = tmp_path / "down"
     first = BankStore.open(whole).panel().tasks[1].instance_id
@@ -105,6 +108,7 @@ def test_a_baseline_is_complete_or_it_is_none(evolve, whole, tmp_path):
     assert ledger(tmp_path / "bank") == ledger(whole)
 
 
+@pytest.mark.heavy
 def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whole, tmp_path):
     """Errored rollouts leave a gate open; retrying only them decides the same query as if nothing had happened."""
     done = BankStore.open(whole)
@@ -130,11 +134,13 @@ def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whol
     assert verify(tmp_path / "bank") == []
 
 
+@pytest.mark.heavy
 def test_with_a_third_of_all_tries_lost_the_ledger_is_the_same(evolve, whole, tmp_path):
     evolve(tmp_path / "bank", "--workers", "3", TOY_LOST="0.3")
     assert ledger(tmp_path / "bank") == ledger(whole)
 
 
+@pytest.mark.heavy
 def test_a_refused_key_is_no_verdict(evolve, whole, tmp_path):
     """The rollout that hangs a gate is undecided when a container died, but when the key is refused nothing is said."""
     accepted = next(v for v in verdicts(BankStore.open(whole)) if v.decision == "accept")
@@ -171,6 +177,7 @@ def test_the_horizon_is_declared_and_holds(evolve, tmp_path):
     assert verify(tmp_path / "bank") == []
 
 
+@pytest.mark.heavy
 def test_limits_hold_and_a_longer_run_goes_on(evolve, whole, tmp_path):
     evolve(tmp_path / "bank", "--limit", "4")
     short = ledger(tmp_path / "bank")

@@ -26,6 +26,7 @@ def bank(whole, toy, calc, tmp_path, monkeypatch):  # noqa: F811
     return shutil.copytree(whole, tmp_path / "bank")
 
 
+@pytest.mark.heavy
 def test_the_gate_decides_and_the_ledger_says_so(bank, calc):  # noqa: F811
     store = BankStore.open(bank)
     item, before, used = store.bank.items[0], store.bank, store.queries_used()

@@ -321,6 +321,7 @@ def test_a_longer_stream_goes_on_where_the_shorter_one_ended(name, calc, start, 
         run_cell(replace(made, limit=3), cell, tmp_path / "grown", tmp_path, start, 1)
 
 
+@pytest.mark.heavy
 def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch):  # noqa: F811
     """A budget, a horizon: the tables are written, and say which runs are missing and why."""
     experiment(tmp_path, calc, "base")
@@ -378,6 +379,7 @@ def test_a_missing_model_is_missed_before_a_folder_is_made(calc, tmp_path, monke
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.heavy
 def test_a_run_s_bank_names_its_condition_and_never_a_key(calc, tmp_path, data_dir):  # noqa: F811
     experiment(tmp_path, calc, "inject-all")
     given = 'model_kwargs = { api_key = "sk-secret", top_p = 1 }, mini_config = ["agent.step_limit=9"]'

@@ -44,6 +44,7 @@ def read_status(bank):
     return [row.status for row in rows if row.name == "panel read"]
 
 
+@pytest.mark.heavy
 def test_a_report_of_every_item_and_of_nothing_else(bank, calc, run):
     before = BankStore.open(bank)
     assert read_status(bank) == []

@@ -40,6 +40,7 @@ def test_valve_mini(mini: Mini, program: tuple[str, ...], switch: str) -> None:
     assert mini.events("configure")[0]["options"] == {"level": 7}
 
 
+@pytest.mark.heavy
 def test_valve_mini_passes_everything_through(mini: Mini) -> None:
     shown = mini("mini", "--help", program=("valve",))
     assert shown.returncode == 0

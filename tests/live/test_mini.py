@@ -132,6 +132,7 @@ def test_eight_at_once_are_eight_attempts(project: Project, scripted: tuple[str,
     assert all(json.loads(project.local.trajectory(a))["messages"] for a in attempts)
 
 
+@pytest.mark.heavy
 def test_a_run_that_is_interrupted_is_recorded(project: Project, tmp_path: Path) -> None:
     model = deterministic(tmp_path / "model.yaml", FIX, "touch started; exec sleep 20")
     process = start(project, *TASK, "-c", "mini.yaml", "-c", str(model), "-o", str(tmp_path / "t.json"))
