@@ -358,3 +358,20 @@ def test_a_directory_that_is_gone_says_so(tmp_path: Path, scratch: Path) -> None
     root.rename(tmp_path / "elsewhere")
     with pytest.raises(InfrastructureError, match="plain is gone"):
         trees.capture()
+
+
+def test_files_of_others_come_and_go_while_it_is_captured(tmp_path: Path, scratch: Path) -> None:
+    root = checkout(tmp_path)
+    before = Trees(root, scratch).capture()
+    churn = "while :; do for n in 1 2 3 4 5 6 7 8; do echo new > sed$n; mv sed$n moved; rm moved; done; done"
+    others = [subprocess.Popen(["bash", "-c", churn], cwd=root, stderr=subprocess.DEVNULL) for _ in range(2)]
+    try:
+        for n in range(40):
+            Trees(root, scratch / str(n)).capture()
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    for name in [*(f"sed{n}" for n in range(1, 9)), "moved"]:
+        (root / name).unlink(missing_ok=True)
+    assert Trees(root, scratch / "after").capture() == before

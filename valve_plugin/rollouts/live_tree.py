@@ -81,9 +81,7 @@ class Trees:
             raise InfrastructureError(f"{self.root} is gone")
         if self._has_index():
             self._git("add", "-u", "--ignore-errors", ok=(0, 1))  # 1: a file could not be read, and stays as it was
-        if new := self._untracked():
-            listed = "".join(f"{path}\0" for path in new).encode("utf-8", "surrogateescape")
-            self._git("update-index", "--add", "-z", "--stdin", data=listed)
+        self._add_untracked()
         return self._git("write-tree", "--missing-ok").decode().strip()
 
     def changes(self, base: str, end: str) -> list[Change]:
@@ -173,6 +171,16 @@ class Trees:
             if index.is_file():
                 # With its time stamp, by which git knows which entries it must not trust.
                 shutil.copy2(index, self.store / index.name)
+
+    def _add_untracked(self, tries: int = 3) -> None:
+        """Take new files in; others work in the directory meanwhile, so one may be gone or change while it is read."""
+        listed = "".join(f"{path}\0" for path in self._untracked()).encode("utf-8", "surrogateescape")
+        try:
+            self._git("update-index", "--add", "--remove", "-z", "--stdin", data=listed)  # --remove: gone is no error
+        except InfrastructureError:
+            if tries <= 1:
+                raise
+            self._add_untracked(tries - 1)
 
     def _untracked(self) -> list[str]:
         """Return new files that are not ignored, within the limits."""
