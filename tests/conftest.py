@@ -10,6 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.evolve.shared import calc, evolve, evolved, lean, toy, whole  # noqa: F401 (fixtures)
 from tests.tools import TEST_ALL
 
 # Wall-clock deadlines per example say more about the machine's load than about the code.
@@ -49,6 +50,8 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         for name in [n for n in os.environ if n.startswith(("VALVE_", "GIT_", "MSWEA_")) and n != "VALVE_TEST_ALL"]:
             patch.delenv(name)
+        # Else each of the hundreds of processes that tests start would compile this package anew: half of its start.
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patch.setenv("VALVE_DATA", str(home / "data"))
         patch.setenv("GIT_CONFIG_GLOBAL", str(home / "gitconfig"))
         patch.setenv("GIT_CONFIG_NOSYSTEM", "1")

@@ -95,8 +95,8 @@ FUNCTIONS = {
 MODIFIERS = ("func_pm_op_change", "func_pm_ctrl_invert_if", "func_pm_remove_assign")
 
 
-def write(folder: Path) -> Path:
-    """Write source, repository.toml and tasks.jsonl into `folder`; return it."""
+def write(folder: Path, venv: Path | None = None) -> Path:
+    """Write source, repository.toml and tasks.jsonl into `folder`; return it. Without `venv`, pytest is required."""
     source = folder / "source"
     (source / "calc").mkdir(parents=True)
     (source / "tests").mkdir()
@@ -105,8 +105,9 @@ def write(folder: Path) -> Path:
     (source / "calc" / "core.py").write_text(fixed)
     tests = [f"def test_{name}():\n    {check}\n" for name, (_, _, check) in FUNCTIONS.items()]
     (source / "tests" / "test_core.py").write_text("from calc.core import *\n\n\n" + "\n\n".join(tests))
+    pytest = f"environment = {json.dumps(str(venv))}" if venv else 'requirements = ["pytest"]'
     (folder / "repository.toml").write_text(
-        'name = "acme/core"\nsource = "path:source"\nrequirements = ["pytest"]\ntest_roots = ["tests"]\n'
+        f'name = "acme/core"\nsource = "path:source"\n{pytest}\ntest_roots = ["tests"]\n'
     )
     rows = [_row(number, name, fixed) for number, name in enumerate(FUNCTIONS)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

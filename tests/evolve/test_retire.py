@@ -9,7 +9,6 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from tests.evolve.conftest import calc, evolve, toy, whole  # noqa: F401 (fixtures)
 from valve_plugin.bank.entries import Judged, Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
@@ -19,7 +18,7 @@ ASK = ("--unsafe-local", "-c", 'plugins=["valve","toy"]', "-c", "model=toy", "-c
 
 
 @pytest.fixture
-def bank(whole, toy, calc, tmp_path, monkeypatch):  # noqa: F811
+def bank(whole, toy, calc, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(toy))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("TOY_SECONDS", "0")
@@ -27,7 +26,7 @@ def bank(whole, toy, calc, tmp_path, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.heavy
-def test_the_gate_decides_and_the_ledger_says_so(bank, calc):  # noqa: F811
+def test_the_gate_decides_and_the_ledger_says_so(bank, calc):
     store = BankStore.open(bank)
     item, before, used = store.bank.items[0], store.bank, store.queries_used()
     done = CliRunner().invoke(
@@ -51,7 +50,7 @@ def test_the_gate_decides_and_the_ledger_says_so(bank, calc):  # noqa: F811
     assert verify(bank) == []
 
 
-def test_an_item_that_is_not_there(bank, calc):  # noqa: F811
+def test_an_item_that_is_not_there(bank, calc):
     done = CliRunner().invoke(app, ["bank", "retire", "nothing", "--bank", str(bank), "--tasks", str(calc), *ASK])
     assert done.exit_code == 2
     assert "no item 'nothing'" in done.stderr

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.evolve.conftest import calc  # noqa: F401 (a fixture)
 from valve_plugin.errors import ConfigError
 from valve_plugin.experiment import bound
 from valve_plugin.experiment.run import task_folder
@@ -36,7 +35,7 @@ MORE = '[[condition]]\nuse = "batch"\n'
 
 
 @pytest.fixture
-def made(calc: Path, tmp_path: Path) -> Path:  # noqa: F811
+def made(calc: Path, tmp_path: Path) -> Path:
     """A folder in which one run has noted what it is made with."""
     (tmp_path / "calc").symlink_to(calc)
     experiment = read(_file(tmp_path, FILE))

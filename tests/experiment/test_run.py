@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from tests.evolve import library
-from tests.evolve.conftest import calc, toy  # noqa: F401 (fixtures)
 from tests.simulate.rows import requests
 from tests.tools import need
 from valve_plugin import plugins
@@ -60,7 +59,7 @@ tasks = "calc"
 
 
 @pytest.fixture
-def start(toy: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:  # noqa: F811
+def start(toy: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
     """Starts runs whose agent is the toy; extraction asks the scripted model."""
     monkeypatch.syspath_prepend(str(toy))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
@@ -80,7 +79,7 @@ def start(toy: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]: 
     return begin
 
 
-def experiment(folder: Path, calc: Path, *names: str) -> Experiment:  # noqa: F811
+def experiment(folder: Path, calc: Path, *names: str) -> Experiment:
     if not (folder / "calc").exists():
         (folder / "calc").symlink_to(calc)
     file = folder / "matrix.toml"
@@ -160,7 +159,7 @@ def run_until_killed(made, cell, out, root, start, events) -> None:
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("name", [*(n for n in NAMES if n != "valve"), *list(SWEEPS)[:2]])
-def test_killed_and_resumed_a_condition_ends_as_uninterrupted(name, calc, start, tmp_path, monkeypatch):  # noqa: F811
+def test_killed_and_resumed_a_condition_ends_as_uninterrupted(name, calc, start, tmp_path, monkeypatch):
     if name == "skillopt":
         pytest.importorskip("skillopt")
     asked = requests(monkeypatch)
@@ -221,7 +220,7 @@ def prompts(asked: list[dict]) -> list[str]:
 CHECKS = {"told-confirm-2": told_and_confirmed, "deployed-effort": deployed_and_at_high_effort, "skillopt": trained}
 
 
-def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, tmp_path):  # noqa: F811
+def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, tmp_path):
     made = experiment(tmp_path, calc, "base", "no-panel")
     out = tmp_path / "out"
     banks = [run_cell(made, cell, out, tmp_path, start, 1) for cell in cells(made)]
@@ -293,7 +292,7 @@ def _what_comes_after_the_run_takes_nothing_away(made, out, root, start):
     assert (bank / "ledger.jsonl").read_bytes() == before, "and a later start leaves it alone"
 
 
-def test_panel_sizes_share_holdout_and_stream_and_the_smaller_is_part_of_the_larger(calc, tmp_path):  # noqa: F811
+def test_panel_sizes_share_holdout_and_stream_and_the_smaller_is_part_of_the_larger(calc, tmp_path):
     made = experiment(tmp_path, calc, "valve", "told-confirm-2")
     large, small = (
         splits.read(task_folder(made, cell, tmp_path / "out", tmp_path) / splits.FILE_NAME) for cell in cells(made)
@@ -305,7 +304,7 @@ def test_panel_sizes_share_holdout_and_stream_and_the_smaller_is_part_of_the_lar
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", ["ungated", "batch"])
-def test_a_longer_stream_goes_on_where_the_shorter_one_ended(name, calc, start, tmp_path):  # noqa: F811
+def test_a_longer_stream_goes_on_where_the_shorter_one_ended(name, calc, start, tmp_path):
     made = experiment(tmp_path, calc, name)
     (cell,) = cells(made)
     run_cell(made, cell, tmp_path / "whole", tmp_path, start, 1)
@@ -322,7 +321,7 @@ def test_a_longer_stream_goes_on_where_the_shorter_one_ended(name, calc, start, 
 
 
 @pytest.mark.heavy
-def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch):  # noqa: F811
+def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch):
     """A budget, a horizon: the tables are written, and say which runs are missing and why."""
     experiment(tmp_path, calc, "base")
     limits = {"poor": "max_rollouts = 16", "short": "horizon = 1"}
@@ -360,7 +359,7 @@ def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch): 
     assert (bank.parent / ending.FILE).exists(), "who does not get the lease reopens nothing"
 
 
-def test_a_missing_package_is_missed_before_the_first_rollout(calc, tmp_path, monkeypatch):  # noqa: F811
+def test_a_missing_package_is_missed_before_the_first_rollout(calc, tmp_path, monkeypatch):
     experiment(tmp_path, calc, "base", "skillopt")
     monkeypatch.setattr("valve_plugin.experiment.conditions.skillopt.version", lambda name: "0.1")
     done = CliRunner().invoke(app, ["experiment", "run", str(tmp_path / "matrix.toml"), "--out", str(tmp_path / "out")])
@@ -368,7 +367,7 @@ def test_a_missing_package_is_missed_before_the_first_rollout(calc, tmp_path, mo
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_model_is_missed_before_a_folder_is_made(calc, tmp_path, monkeypatch):  # noqa: F811
+def test_a_missing_model_is_missed_before_a_folder_is_made(calc, tmp_path, monkeypatch):
     experiment(tmp_path, calc, "base")
     file = tmp_path / "matrix.toml"
     file.write_text(file.read_text().replace("simulate = true", "simulate = false"))
@@ -380,7 +379,7 @@ def test_a_missing_model_is_missed_before_a_folder_is_made(calc, tmp_path, monke
 
 
 @pytest.mark.heavy
-def test_a_run_s_bank_names_its_condition_and_never_a_key(calc, tmp_path, data_dir):  # noqa: F811
+def test_a_run_s_bank_names_its_condition_and_never_a_key(calc, tmp_path, data_dir):
     experiment(tmp_path, calc, "inject-all")
     given = 'model_kwargs = { api_key = "sk-secret", top_p = 1 }, mini_config = ["agent.step_limit=9"]'
     file = tmp_path / "matrix.toml"
@@ -411,7 +410,7 @@ def test_a_run_s_bank_names_its_condition_and_never_a_key(calc, tmp_path, data_d
 
 
 @pytest.mark.heavy
-def test_a_small_matrix_with_real_rollouts(calc, tmp_path):  # noqa: F811
+def test_a_small_matrix_with_real_rollouts(calc, tmp_path):
     """The committed matrix, on the little library: real agent, sandbox, tests and gate; only the model is scripted."""
     need("bwrap")
     (tmp_path / "calc").symlink_to(calc)

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 import valve_plugin.experiment
-from tests.evolve.conftest import calc, toy  # noqa: F401 (fixtures)
 from tests.experiment.test_conditions import compare, group
 from tests.experiment.test_run import experiment, start  # noqa: F401 (fixtures)
 from tests.extract.provider import provider

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.evolve.conftest import calc, evolve, toy, whole  # noqa: F401 (fixtures)
 from tests.evolve.library import Done, valve
 from tests.faults.proxy import Proxy, before
 from tests.tools import need
@@ -21,14 +20,14 @@ Asked = Callable[..., Done]
 
 
 @pytest.fixture(scope="module")
-def server(calc: Path) -> Iterator[Running]:  # noqa: F811
+def server(calc: Path) -> Iterator[Running]:
     """The scripted model (SIMULATION)."""
     with start(load(calc), seed=0) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def asking(calc: Path, server: Running) -> Asked:  # noqa: F811
+def asking(calc: Path, server: Running) -> Asked:
     """Evolve with real agents that ask the scripted model, through a proxy where one is given."""
 
     def run(bank: Path, proxy: Proxy | None = None, *more: str, **options: object) -> Done:

@@ -9,26 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.evolve.conftest import calc, evolve, toy, whole  # noqa: F401 (fixtures)
 from valve_plugin import config
 from valve_plugin.bank.store import BankStore
 
 
 @pytest.fixture
-def plugins(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def plugins(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy plugin is installed, here and in the processes started from here."""
     monkeypatch.syspath_prepend(str(toy))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
 
 
 @pytest.fixture
-def bank(whole: Path, tmp_path: Path) -> Path:  # noqa: F811
+def bank(whole: Path, tmp_path: Path) -> Path:
     """A copy of the evolved bank, free to change."""
     return Path(shutil.copytree(whole, tmp_path / "bank"))
 
 
 @pytest.fixture
-def settings(calc: Path) -> Callable[[BankStore], config.Settings]:  # noqa: F811
+def settings(calc: Path) -> Callable[[BankStore], config.Settings]:
     """Settings of a run with the toy plugin."""
 
     def of(store: BankStore, **changes: object) -> config.Settings:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from tests.evolve.conftest import calc, evolve, toy, whole  # noqa: F401 (fixtures)
 from valve_plugin.bank import ledger, moves
 from valve_plugin.bank.entries import Proposed, Taken
 from valve_plugin.bank.store import BankStore
@@ -23,7 +22,7 @@ from valve_plugin.report.receipts import examine
 
 
 @pytest.fixture(scope="module")
-def ungiven(evolve, tmp_path_factory):  # noqa: F811
+def ungiven(evolve, tmp_path_factory):
     """A bank that was confirmed and guarded, far from where its task set is known."""
     bank = tmp_path_factory.mktemp("receipts") / "bank"
     evolve(bank, "-c", "confirm=true", "-c", "guard=2", "--limit", "6", "--seed", "5")
@@ -31,14 +30,14 @@ def ungiven(evolve, tmp_path_factory):  # noqa: F811
 
 
 @pytest.mark.parametrize("name", ["whole", "ungiven"])
-def test_everything_comes_out_again(request, calc, name):  # noqa: F811
+def test_everything_comes_out_again(request, calc, name):
     found = examine(request.getfixturevalue(name), str(calc))
     assert found.findings == ()
     assert [what.partition(" (")[0] for what in found.missing] == ["attempts behind proposals"]
     assert all(found.recomputed[what] for what in ("verdicts", "contexts", "duplicates"))
 
 
-def test_what_is_not_here_is_listed(whole, calc, tmp_path, monkeypatch):  # noqa: F811
+def test_what_is_not_here_is_listed(whole, calc, tmp_path, monkeypatch):
     """Another machine: no user data, so no task set; the rest is recomputed all the same."""
     bank = shutil.copytree(whole, tmp_path / "copy")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
@@ -55,7 +54,7 @@ def test_what_is_not_here_is_listed(whole, calc, tmp_path, monkeypatch):  # noqa
     assert any(panel in what for what in examine(bank, str(other)).missing)
 
 
-def test_a_missing_embedding_is_listed(whole, calc, monkeypatch):  # noqa: F811
+def test_a_missing_embedding_is_listed(whole, calc, monkeypatch):
     def missing(settings, panel):
         raise ConfigError("not here")
 
@@ -87,7 +86,7 @@ def changed(value):
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_no_number_of_a_verdict_can_be_changed(ungiven, calc, data, tmp_path):  # noqa: F811
+def test_no_number_of_a_verdict_can_be_changed(ungiven, calc, data, tmp_path):
     """By somebody who makes the whole hash chain anew, so that only recomputing can tell."""
     lines = [json.loads(line) for line in (ungiven / "ledger.jsonl").read_text().splitlines()]
     verdicts = [line["entry"]["verdict"] for line in lines if line["entry"]["type"] == "judged"]

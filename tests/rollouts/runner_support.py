@@ -36,13 +36,13 @@ def test_in_stock():
 SCRIPTED = Settings(model="openai/valve-scripted", step_limit=20, model_tries=1)
 
 
-def shop(folder: Path) -> TaskSet:
-    """Write and prepare the shop repository; two rows about it."""
+def shop(folder: Path, venv: Path) -> TaskSet:
+    """Write and prepare the shop repository, tested in `venv`; two rows about it."""
     for path, text in {"shop/__init__.py": "", "shop/cart.py": FIXED, "tests/test_cart.py": TESTS}.items():
         (folder / "source" / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / "source" / path).write_text(text)
     (folder / "repository.toml").write_text(
-        'name = "acme/shop"\nsource = "path:source"\nrequirements = ["pytest"]\ntest_roots = ["tests"]\n'
+        f'name = "acme/shop"\nsource = "path:source"\nenvironment = "{venv}"\ntest_roots = ["tests"]\n'
     )
     total, stock = "tests/test_cart.py::test_total", "tests/test_cart.py::test_in_stock"
     inverted = FIXED.replace("count >= 1", "count < 1")

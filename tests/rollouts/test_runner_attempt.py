@@ -31,9 +31,9 @@ NONE = Context(text="")
 
 
 @pytest.fixture(scope="module")
-def taskset(tmp_path_factory: pytest.TempPathFactory) -> TaskSet:
+def taskset(lean: Path, tmp_path_factory: pytest.TempPathFactory) -> TaskSet:
     need("bwrap")
-    return shop(tmp_path_factory.mktemp("shop"))
+    return shop(tmp_path_factory.mktemp("shop"), lean)
 
 
 @pytest.fixture
