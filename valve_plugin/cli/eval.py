@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin.cli import output
+from valve_plugin.cli.given import overrides
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
-from valve_plugin.cli.session import Set, Simulate, UnsafeLocal, Workers, holding, overrides, tasks_of
+from valve_plugin.cli.session import Set, Simulate, UnsafeLocal, Workers, holding, tasks_of
 from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:

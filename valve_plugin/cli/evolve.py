@@ -9,6 +9,7 @@ import typer
 
 from valve_plugin.cli import budget, output
 from valve_plugin.cli.budget import BudgetUsd, MaxHours, MaxRollouts
+from valve_plugin.cli.given import overrides
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.cli.session import (
     MAKE_TASKS,
@@ -19,7 +20,6 @@ from valve_plugin.cli.session import (
     Simulate,
     UnsafeLocal,
     Workers,
-    overrides,
     running,
 )
 from valve_plugin.errors import ConfigError

@@ -7,6 +7,7 @@ import typer
 from valve_plugin.cli import budget, output
 from valve_plugin.cli.budget import BudgetUsd, MaxHours, MaxRollouts
 from valve_plugin.cli.evolve import facts, show
+from valve_plugin.cli.given import overrides
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.cli.session import (
     KeepHistory,
@@ -17,7 +18,6 @@ from valve_plugin.cli.session import (
     Tasks,
     UnsafeLocal,
     Workers,
-    overrides,
     running,
     tasks_of,
 )

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from valve_plugin.cli import output
-from valve_plugin.cli.session import overrides, running, tasks_of
+from valve_plugin.cli.given import overrides
+from valve_plugin.cli.session import running, tasks_of
 from valve_plugin.errors import BankNotFoundError, ConfigError
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin.cli import output
+from valve_plugin.cli.given import overrides
 from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, open_bank, stdin
 from valve_plugin.cli.session import (
     KeepHistory,
@@ -18,7 +19,6 @@ from valve_plugin.cli.session import (
     UnsafeLocal,
     Workers,
     hooked,
-    overrides,
     running,
     simulation,
     tasks_of,

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from valve_plugin.cli import output
+from valve_plugin.cli.given import overrides
 from valve_plugin.cli.options import BankDir, Json, open_bank
-from valve_plugin.cli.session import NewEpoch, Set, Simulate, Tasks, UnsafeLocal, Workers, overrides, running, tasks_of
+from valve_plugin.cli.session import NewEpoch, Set, Simulate, Tasks, UnsafeLocal, Workers, running, tasks_of
 
 
 def retire(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -62,25 +61,6 @@ class Run(NamedTuple):
     stream: list[Task]
     """Tasks outside the panel, in prepared order."""
     manager: pluggy.PluginManager
-
-
-def overrides(specs: Sequence[str], **options: Any) -> dict[str, Any]:
-    """Return the settings that `-c KEY=VALUE` and a command's own options give; options that were not given are None.
-
-    Raises:
-        ConfigError: not KEY=VALUE, an unknown key, or a value out of range.
-    """
-    from valve_plugin.config import resolve
-
-    given: dict[str, Any] = {}
-    for spec in specs:
-        key, equals, text = spec.partition("=")
-        if not equals:
-            raise ConfigError(f"-c {spec!r}: expected KEY=VALUE, like -c rho=0.02")
-        given[key.removeprefix("valve.")] = _value(key.removeprefix("valve."), text)
-    given |= {name: value for name, value in options.items() if value is not None}
-    resolve(given, where="the command line")  # before anything is made
-    return given
 
 
 @contextmanager
@@ -282,18 +262,3 @@ def require_able(taskset: TaskSet, settings: Settings, *, simulate: bool) -> Non
     source = taskset.repository.source
     if all(wanted(task, source, settings) is None for task in taskset.tasks):
         sandbox.choose(settings)
-
-
-def _value(key: str, text: str) -> Any:
-    """Return a setting's value: text where the setting is text, else JSON. What fits neither is refused by its type."""
-    import msgspec
-
-    from valve_plugin.config import Settings
-
-    kinds = {f.name: f.type for f in msgspec.structs.fields(Settings)}
-    if kinds.get(key) is str or key in ("rho", "delta"):
-        return text
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
