@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.evolve.shared import calc, evolve, evolved, lean, toy, whole  # noqa: F401 (fixtures)
+from tests.evolve.shared import calc, evolve, evolved, here, lean, toy, whole  # noqa: F401 (fixtures)
 from tests.tools import TEST_ALL
 
 # Wall-clock deadlines per example say more about the machine's load than about the code.

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
-from collections.abc import Callable
+import venv
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackagePath, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from typer.testing import CliRunner, Result
 
 from tests.evolve import library
 from tests.once import once
 from valve_plugin.bank.paths import local_dir
-from valve_plugin.tasks import environment
+from valve_plugin.cli import app
 from valve_plugin.tasks.load import load
 from valve_plugin.tasks.repository import prepare
 
 Evolve = Callable[..., "library.Done"]
+
+
+def _files(name: str, seen: set[str]) -> Iterator[PackagePath]:
+    """Files of an installed distribution and of all that it requires here."""
+    found = distribution(name)
+    seen.add(canonicalize_name(name))
+    yield from (file for file in found.files or () if ".." not in file.parts)
+    for requirement in map(Requirement, found.requires or ()):
+        here = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if here and canonicalize_name(requirement.name) not in seen:
+            yield from _files(requirement.name, seen)
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +41,12 @@ def lean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment that holds pytest and nothing else, to grade in."""
 
     def make(folder: Path) -> None:
-        environment.create(folder / "venv", environment.find_python(""), ["pytest"], lambda _: None)
+        venv.create(folder / "venv", symlinks=True)
+        (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+        for file in _files("pytest", set()):
+            (packages / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file.locate(), packages / file)
+        compileall.compile_dir(packages, quiet=2)  # in sandboxes it is read-only
 
     return once(tmp_path_factory, "lean", make) / "venv"
 
@@ -52,6 +74,17 @@ def evolve(calc: Path, toy: Path) -> Evolve:
         return library.valve(
             "evolve", *library.TOY, calc, "--bank", bank, *arguments, check=check, PYTHONPATH=path, **env
         )
+
+    return run
+
+
+@pytest.fixture
+def here(calc: Path, toy: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Evolve with the toy plugin in this process, where litellm is loaded once for all tests."""
+    monkeypatch.syspath_prepend(str(toy))
+
+    def run(bank: Path, *arguments: str) -> Result:
+        return CliRunner().invoke(app, ["evolve", *library.TOY, str(calc), "--bank", str(bank), *arguments])
 
     return run
 

@@ -17,7 +17,10 @@ from valve_plugin.records import Attempt, Context, Task
 from valve_plugin.rollouts.executors import stopping
 
 
-@pytest.mark.parametrize(("workers", "ahead"), [(1, 1), (5, 2), pytest.param(8, 9, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize(
+    ("workers", "ahead"),
+    [pytest.param(1, 1, marks=pytest.mark.heavy), (5, 2), pytest.param(8, 9, marks=pytest.mark.heavy)],
+)
 def test_the_ledger_is_the_same(evolve, whole, tmp_path, workers, ahead):
     evolve(tmp_path / "bank", "--workers", str(workers), "-c", f"run_ahead={ahead}")
     assert ledger(tmp_path / "bank") == ledger(whole)

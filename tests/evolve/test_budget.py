@@ -28,6 +28,7 @@ from valve_plugin.gate import judge, panel, plan
 from valve_plugin.tasks.load import load
 
 
+@pytest.mark.heavy
 def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_path):
     refused = evolve(tmp_path / "bank", "--max-rollouts", "5", check=False)
     assert refused.returncode == 2
@@ -140,19 +141,19 @@ def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, monkeypatch, limit,
 
 
 @pytest.mark.parametrize("option", ["--budget-usd", "--max-rollouts", "--max-hours"])
-def test_a_budget_of_nothing_is_refused_before_anything_is_made(evolve, tmp_path, option):
+def test_a_budget_of_nothing_is_refused_before_anything_is_made(here, tmp_path, option):
     name = option.strip("-").replace("-", "_")
     for given in ((option, "0"), (option, "-1"), ("-c", f"{name}=0")):
-        refused = evolve(tmp_path / "bank", *given, check=False)
-        assert refused.returncode == 2
+        refused = here(tmp_path / "bank", *given)
+        assert refused.exit_code == 2
         assert f"{name} is {0 if '0' in given[1] else -1}" in refused.stderr
         assert "leave it out for no limit" in refused.stderr
         assert not (tmp_path / "bank").exists()
 
 
-def test_dollars_of_an_unknown_model_are_refused(evolve, tmp_path):
-    done = evolve(tmp_path / "bank", "--budget-usd", "3", check=False)
-    assert done.returncode == 2
+def test_dollars_of_an_unknown_model_are_refused(here, tmp_path):
+    done = here(tmp_path / "bank", "--budget-usd", "3")
+    assert done.exit_code == 2
     assert "the cost of toy is not known" in done.stderr
     assert "--max-rollouts" in done.stderr
     assert not (tmp_path / "bank").exists()

@@ -51,13 +51,13 @@ def test_what_is_said_about_it(ungated):
 
 def test_an_ungated_bank_is_gated_only_when_that_is_asked_for(evolve, tmp_path):
     bank = tmp_path / "bank"
-    evolve(bank, "--ungated", "--limit", "4")
+    evolve(bank, "--ungated", "--limit", "2")
     refused = evolve(bank, check=False)
     assert refused.returncode == 2
-    assert "reached version 4 without a gate" in refused.stderr
-    evolve(bank, "--new-epoch", "--limit", "8")
+    assert "reached version 2 without a gate" in refused.stderr
+    evolve(bank, "--new-epoch", "--limit", "4")
     store = BankStore.open(bank)
-    assert store.epoch().reason == "gated from version 4 on"
+    assert store.epoch().reason == "gated from version 2 on"
     kinds = [type(e) for e in store.entries()]
     assert kinds.index(EpochOpened) > max(i for i, kind in enumerate(kinds) if kind is Taken)
     assert kinds.index(Judged) > kinds.index(Baseline) > kinds.index(EpochOpened)

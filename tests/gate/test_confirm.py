@@ -41,6 +41,7 @@ def test_the_second_measurement_is_fresh_decides_and_is_carried(confirmed):
     assert sorted(state.current_outcomes(), key=str) == sorted(accepts[-1].confirming, key=str)
 
 
+@pytest.mark.heavy
 def test_what_is_lost_in_it_counts_as_both_values_and_is_all_that_runs_again(evolve, confirmed, tmp_path):
     lost = next(v for v in verdicts(confirmed) if v.decision == "accept").confirming[3]
     down = tmp_path / "down"

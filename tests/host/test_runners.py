@@ -99,6 +99,7 @@ def test_swebench_single(bench: Mini) -> None:
     assert bench.system_message().endswith("\n\n{{ block }}")
 
 
+@pytest.mark.heavy  # tests/live/test_mini.py asks a server, too
 def test_an_openai_compatible_server_sees_the_block_verbatim(mini: Mini) -> None:
     block = "{{ config }} {% endraw %} {# #} \\d+\\n 'quotes' \"double\"\n  ends with spaces   \n"
     (mini.directory / "block").write_text(block)

@@ -16,7 +16,7 @@ import pytest
 from tests.host.harness import deterministic
 from tests.host.model_server import serve
 from tests.live.conftest import CHECK, FINISH, FIX, QUICK, Project
-from tests.tools import need
+from tests.tools import TEST_ALL, need
 from valve_plugin.bank.store import BankStore
 
 MINI = str(Path(sys.executable).with_name("mini"))
@@ -118,17 +118,18 @@ def test_a_bank_of_another_repository_is_told(project: Project, scripted: tuple[
     assert not [told for told in said(mini(project, *arguments, "-c", "valve.repo=Suor/funcy")) if "bank of" in told]
 
 
-def test_eight_at_once_are_eight_attempts(project: Project, scripted: tuple[str, ...], tmp_path: Path) -> None:
-    running = [start(project, *TASK, *scripted, "-o", str(tmp_path / f"{n}.json")) for n in range(8)]
+def test_several_at_once_are_as_many_attempts(project: Project, scripted: tuple[str, ...], tmp_path: Path) -> None:
+    count = 8 if TEST_ALL else 3
+    running = [start(project, *TASK, *scripted, "-o", str(tmp_path / f"{n}.json")) for n in range(count)]
     for process in running:
         _, err = process.communicate(timeout=180)
         assert process.returncode == 0, err
         (line,) = [line for line in err.splitlines() if line.startswith("valve:")]
         assert "recorded as an ungraded attempt: `valve attempts show " in line
     attempts = project.attempts()
-    assert len({a.id for a in attempts}) == 8
+    assert len({a.id for a in attempts}) == count
     assert len({a.context_hash for a in attempts}) == 1
-    assert project.local.usage() == {("skill", "use-plus"): 8}
+    assert project.local.usage() == {("skill", "use-plus"): count}
     assert all(json.loads(project.local.trajectory(a))["messages"] for a in attempts)
 
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.rollouts.runner_support import SUBMIT, saying
 from tests.tools import need
@@ -131,6 +132,7 @@ def test_the_working_directory_is_not_on_the_import_path(tmp_path):
     assert json.loads(done.stdout)[1] == ["a", "b c"]
 
 
+@pytest.mark.heavy
 def test_the_rehearsal_imports_what_a_first_call_would_and_leaves_no_thread():
     code = """
     import sys, threading
