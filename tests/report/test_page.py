@@ -21,6 +21,7 @@ from tests.cli.banks import sample
 from tests.experiment.test_tables import ROWS
 from tests.report.browser import check, chromium, opened, violations
 from tests.report.runs import Maker
+from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import app
 from valve_plugin.cli.history import words
 from valve_plugin.cli.report import _labels
@@ -270,6 +271,19 @@ def test_a_page_may_be_written_again(tmp_path: Path, data_dir: Path, monkeypatch
         assert done.exit_code == 0, done.stderr
     assert Path("f/gates.png").stat().st_size
     assert Path("r.HTM").read_text().startswith("<!doctype html>")
+
+
+def test_a_page_without_a_place_has_one_of_its_bank(tmp_path: Path, data_dir: Path) -> None:
+    banks = [str(sample(tmp_path / name).dir) for name in "ab"]
+
+    def told(*args: str) -> list[Path]:
+        return [Path(CliRunner().invoke(app, ["report", *args]).stdout.strip()) for _ in range(2)]
+
+    places = [told("--bank", banks[0]), told("--bank", banks[1]), told("--compare", *banks)]
+    assert all(first == again and first.read_text().startswith("<!doctype html>") for first, again in places)
+    assert len({first for first, _ in places}) == 3
+    assert all(data_dir in first.parents and first.parent.stat().st_mode & 0o77 == 0 for first, _ in places)
+    assert not BankStore.open(Path(banks[0])).local.here, "a page is no rollout that this machine keeps"
 
 
 def test_without_matplotlib_no_figures_and_nothing_half_written(

@@ -48,6 +48,15 @@ def local_dir(bank_dir: Path) -> Path:
     return data_dir() / "local" / _keyed(bank_dir.resolve())
 
 
+def page_path(bank_dir: Path, other: Path | None = None) -> Path:
+    """Return where a bank's report goes unless a place is named; compared with another bank, it has a page of its own.
+
+    Not in the local folder: that there is one says that this machine knows of rollouts.
+    """
+    name = _keyed(other.resolve()) if other else "report"
+    return data_dir() / "reports" / _keyed(bank_dir.resolve()) / f"{name}.html"
+
+
 def _flat(repo: str) -> str:
     """owner/name as one safe folder name: owner__name."""
     parts = [re.sub(r"[^A-Za-z0-9._-]", "-", part).lstrip(".") for part in repo.split("/")]

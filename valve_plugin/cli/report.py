@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from valve_plugin.bank.paths import page_path
 from valve_plugin.cli import browser, output, targets
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.errors import ConfigError
@@ -44,7 +44,7 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", help="Where to write the page. Default: a new file in the temporary folder."
+            "--out", metavar="FILE", help="Where to write the page. Default: one place for each bank, in your data folder."
         ),
     ] = None,
     figures: Annotated[
@@ -78,7 +78,7 @@ def report(
         from valve_plugin.report.page import page
 
         kept = attempts(zip(runs, (store.local for store in stores), strict=True), int(size * 1_000_000))
-        path = _write_page(out, page(runs, kept))
+        path = _write_page(out, stores, page(runs, kept))
         (output.note if json else output.say)(str(path))
         if open_:
             browser.show(path)
@@ -133,10 +133,10 @@ def _labels(banks: list[Path]) -> list[str]:
     return [f"{letter}, {name}" for letter, name in zip("AB", told, strict=True)]
 
 
-def _write_page(out: Path | None, html: str) -> Path:
-    path = out or Path(tempfile.mkdtemp(prefix="valve-report-")) / "report.html"
+def _write_page(out: Path | None, stores: Sequence[BankStore], html: str) -> Path:
+    path = out or page_path(*(store.dir for store in stores))
     with targets.usable("--out", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o777 if out else 0o700, parents=True, exist_ok=True)  # patches are the person's code
         path.write_text(html, encoding="utf-8")
     return path
 
