@@ -322,7 +322,7 @@ def test_numbers_of_every_figure_are_json(tmp_path: Path, data_dir: Path) -> Non
     sample(tmp_path / "bank")
     told = json.loads(valve("report", "--bank", str(tmp_path / "bank"), "--json").stdout)
     (run,), (said,) = told["runs"], told["said"]
-    assert {"overview", "stream", "gates", "items", "certificates", "cost"} == set(said)
+    assert {"overview", "stream", "gates", "items", "certificates", "terms", "cost"} == set(said)
     assert {"stream", "gates", "sizes", "columns", "items", "spent", "certificate", "ledger"} <= set(run)
 
 

@@ -370,8 +370,8 @@ def test_a_duplicate_is_compared_with_what_it_repeats_and_no_namesake(tmp_path: 
 
 def test_a_legend_names_what_is_drawn(tmp_path: Path, data_dir: Path, run: Run) -> None:
     drawn = {f.name: svg(f) for f in figures([run])}
-    assert "reject: between" in drawn["gates"]
-    for absent in ("indecisive: between", "its certified floor", "first gain"):
+    assert "reject: best it could still reach" in drawn["gates"]
+    for absent in ("reject: measured", "indecisive: between", "its certified floor", "first gain"):
         assert absent not in drawn["gates"], absent
     assert "below its peak" not in drawn["stream"]
     assert 'class="lost"' not in page([run], {})

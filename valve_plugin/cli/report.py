@@ -44,7 +44,9 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", help="Where to write the page. Default: one place for each bank, in your data folder."
+            "--out",
+            metavar="FILE",
+            help="Where to write the page. Default: one place for each bank, in your data folder.",
         ),
     ] = None,
     figures: Annotated[

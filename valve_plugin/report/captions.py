@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from valve_plugin.report.gains import bounded
 from valve_plugin.report.paired import furthest
 from valve_plugin.report.run import Checkpoint, Gate, Run, StreamPoint
 from valve_plugin.report.run_spent import APART
@@ -171,16 +172,18 @@ def of_holdout(runs: Sequence[Run]) -> str:
     read = [run for run in runs if run.checkpoints]
     each = {_read(run.checkpoints) for run in read}
     told = each if len(each) == 1 else {f"{'AB'[runs.index(run) % 2]}: {_read(run.checkpoints)}" for run in read}
-    drop = any(dropped([c.low for c in run.checkpoints]) for run in read)
+    drop = any(len(run.checkpoints) > 2 and dropped([c.low for c in run.checkpoints]) for run in read)
     lost = any(c.high > c.low for run in read for c in run.checkpoints)
     parts = [
         "Frozen bank versions on holdout tasks that nothing was learned from or judged on",
         f" ({'; '.join(sorted(told))}).",
-        " The hatched area is the drop since the peak; the peak itself is selected on this holdout, so it flatters."
+        " The hatched area lies below the highest reading so far, which is selected on this holdout, so it flatters."
         * drop,
         " A dotted bar is what errored rollouts leave unknown." * lost,
-        " The plain band reaches from the certified floor to the final version." * any(map(banded, read)),
-        " They are not the same tasks, so the two curves cannot be compared point by point." * (len(each) > 1),
+        " Dashed: the first reading."
+        " The bar beside the last reading goes down to what is certified: the first reading and the guaranteed gain, "
+        "which may be a loss." * any(map(banded, read)),
+        " They are not the same tasks, so A's and B's readings cannot be compared." * (len(each) > 1),
     ]
     return "".join(parts)
 
@@ -199,7 +202,8 @@ def of_gates(run: Run) -> str:
     seen = {g.decision for g in run.gates}
     parts = [
         f"Panel gain of each proposal over the bank it was judged against, on {panel}.",
-        " A rejected gate stops when its verdict is certain, so its gain is an interval." * ("reject" in seen),
+        " A gate stops when its verdict is certain: a reject's mark is the most it could still have gained, the pale "
+        "line below it what did not run." * any(map(bounded, run.gates)),
         " Lost rollouts leave an indecisive gate's gain an interval." * ("indecisive" in seen),
         " Accepts were selected by this very number, so it flatters." * ("accept" in seen),
         " Their certified floor is what can be relied on." * floors(run.gates),

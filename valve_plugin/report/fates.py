@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from valve_plugin.report.gains import at_best, bounded, gain
 from valve_plugin.report.heat import short
-from valve_plugin.report.overview import signed
 from valve_plugin.report.reach import capped, caveat
 from valve_plugin.report.run import Gate, Proposed, Run, StreamPoint
 from valve_plugin.report.words import counted
@@ -103,20 +103,19 @@ def _empty(proposal: dict[str, object]) -> str:
 
 
 def _judgement(gate: Gate, less: str) -> Judgement:
-    last = signed(gate.low) if gate.low == gate.high else f"{signed(gate.low)} to {signed(gate.high)}"
-    gain = f"{last} points" if gate.first is None else f"{signed(gate.first)} at first, {last} points when repeated"
-    margin = f"{gain}, margin {100 * gate.margin:.1f}"
+    needed = f"margin {100 * gate.margin:.1f}"
+    margin = f"{gain(gate, ' points')}, {needed}"
     passes = gate.total // (2 if gate.again else 1)
     why = {
         "accept": f"{margin}: {counted(round(gate.low * passes), 'rollout')} of {passes} more",
-        "reject": f"{margin}: it could not reach the margin any more after {gate.ran} of {gate.total} rollouts"
-        if gate.ran < gate.total
+        "reject": f"{at_best(gate)}, {needed}"
+        if bounded(gate)
         else f"{margin}: less than the margin, or a condition beyond it was not met",
         "indecisive": f"{margin}: {counted(gate.unknown, 'rollout')} errored, so it is open",
     }[gate.decision]
     whole = f"; one verdict for {len(gate.items)} items together" if len(gate.items) > 1 else ""
-    low = f"; ceiling: {needed}" if (needed := capped(gate)) else ""
-    return Judgement(gate.number, gate.decision, gate.line, f"{why}{f'; {less}' * bool(less)}{low}{whole}")
+    room = f"; {low}" if (low := capped(gate)) else ""
+    return Judgement(gate.number, gate.decision, gate.line, f"{why}{f'; {less}' * bool(less)}{room}{whole}")
 
 
 def newest(items: Sequence[Proposed]) -> list[int]:

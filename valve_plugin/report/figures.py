@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from valve_plugin.report import captions
-from valve_plugin.report.captions import banded, floors, peaks, repeated, rolling
+from valve_plugin.report.captions import floors, peaks, repeated, rolling
+from valve_plugin.report.gains import bounded
+from valve_plugin.report.holdout_figure import holdout
 from valve_plugin.report.run import Gate, Run
 from valve_plugin.report.run_spent import APART, Spent
 from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, named, new
@@ -28,7 +29,7 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
         found.append(Figure("stream", "Resolved rate over the stream", caption, lambda: _stream(runs)))
     if any(run.checkpoints for run in runs):
         caption = both + captions.of_holdout(runs)
-        found.append(Figure("holdout", "Resolved rate on the sealed holdout", caption, lambda: _holdout(runs)))
+        found.append(Figure("holdout", "Resolved rate on the sealed holdout", caption, lambda: holdout(runs)))
     for run in runs:
         suffix = "" if len(runs) == 1 else f"-{runs.index(run) + 1}"
         whose = "" if len(runs) == 1 else f", {'AB'[runs.index(run)]}"
@@ -55,6 +56,8 @@ def _stream(runs: Sequence[Run]) -> Canvas:
     for number, run in enumerate(runs):
         _curve(rate, run, number, alone=len(runs) == 1)
         _growth(size, run, number, alone=len(runs) == 1)
+    if len(runs) > 1:
+        _letters(rate, runs)
     rate.set_ylim(-0.02, 1.02)
     rate.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     rate.set_ylabel("resolved rate")
@@ -64,7 +67,8 @@ def _stream(runs: Sequence[Run]) -> Canvas:
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.legend(loc="upper left", fontsize=8, ncols=columns)
     size.yaxis.get_major_locator().set_params(integer=True)
-    size.set_ylim(bottom=0, top=max(1, *size.get_ylim()) * 1.35)
+    most = max(max(s.principles, s.skills) for run in runs for s in run.sizes)
+    size.set_ylim(0, 1.45 * max(1, most))
     return canvas
 
 
@@ -79,8 +83,8 @@ def _curve(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
     if places[few:]:
         axes.plot(places[few:], rates[few:], line, color=colour, linewidth=1.8, label=f"{name}resolved rate")
     if few:
-        axes.plot(places[: few + 1], rates[: few + 1], ":", color=colour, linewidth=1.2, alpha=0.6,
-                  label=f"{name}of fewer than {few + 1} tasks")  # fmt: skip
+        axes.plot(places[: few + 1], rates[: few + 1], ":", color=colour, linewidth=2.2,
+                  label=f"{name}under {few + 1} tasks")  # fmt: skip
     _drop(axes, places, rates, number, f"{name}below its peak", peaks(run.stream))
     accepts = [i for i, p in enumerate(run.stream) if p.accepted]
     if accepts:
@@ -89,56 +93,54 @@ def _curve(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
                   label=f"{name}{came}")  # fmt: skip
 
 
+def _letters(axes: Axes, runs: Sequence[Run]) -> None:
+    """Name both curves at their ends, and where those of few tasks, drawn alike, are furthest apart."""
+    rates = [rolling(run.stream) for run in runs]
+    ends = [(run.stream[-1].position, mine[-1]) for run, mine in zip(runs, rates, strict=True) if mine]
+    few = min(min(captions.window(run.stream), len(run.stream)) for run in runs)
+    apart = max(range(few), key=lambda place: abs(rates[0][place] - rates[1][place]), default=None)
+    named = [ends]
+    if apart is not None and max(map(len, rates)) > few:
+        named.append([(run.stream[apart].position, mine[apart]) for run, mine in zip(runs, rates, strict=True)])
+    for points in named:
+        upper = points.index(max(points, key=lambda point: point[1]))
+        for number, point in enumerate(points):
+            axes.annotate("AB"[number], point, (4, 7 if number == upper else -7), textcoords="offset points",
+                          fontsize=11, fontweight="bold", color=(ACCENT, SECOND)[number], va="center")  # fmt: skip
+
+
 def _drop(
     axes: Axes, places: Sequence[int], values: Sequence[float], number: int, label: str, peaks: Sequence[float]
 ) -> None:
     """Hatch what lies between a curve and its peak so far, where it ever drops."""
     if any(peak > value for peak, value in zip(peaks, values, strict=True)):
-        colour, hatch = ((ACCENT, "///"), (SECOND, "\\\\\\"))[number % 2]
+        colour, hatch = ((ACCENT, "//"), (SECOND, "\\\\"))[number % 2]
         axes.fill_between(places, values, peaks, facecolor=colour, alpha=0.12, linewidth=0)
         axes.fill_between(places, values, peaks, facecolor="none", edgecolor=colour, hatch=hatch, linewidth=0,
                           label=label)  # fmt: skip
 
 
-def _holdout(runs: Sequence[Run]) -> Canvas:
-    canvas, axes = new(3.6, nrows=1)
-    for number, run in enumerate(runs):
-        _checkpoints(axes, run, number, alone=len(runs) == 1)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_ylabel("avg over rollouts")
-    axes.set_xlabel("mixed tasks learned from")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), fontsize=8, ncols=5)
-    return canvas
-
-
-def _checkpoints(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
-    """The curve, what it lost since its peak, and what is certified of its end."""
-    if not run.checkpoints:
-        return
-    colour, line, shape = ((ACCENT, "-", "o"), (SECOND, "--", "D"))[number % 2]
-    name = "" if alone else f"{'AB'[number % 2]}: "
-    steps, low = [c.step for c in run.checkpoints], [c.low for c in run.checkpoints]
-    axes.plot(steps, low, line, marker=shape, color=colour, linewidth=1.8, label=f"{name}measured")
-    if any(c.high > c.low for c in run.checkpoints):
-        axes.vlines(steps, low, [c.high for c in run.checkpoints], color=WARN, linestyle=":", label=f"{name}unknown")
-    _drop(axes, steps, low, number, f"{name}drawdown", list(accumulate(low, max)))
-    if banded(run) and (gain := run.certificate.gain):
-        axes.axhspan(low[0] + gain.value, low[-1], facecolor=colour, alpha=0.15, linewidth=0,
-                     label=f"{name}between certified floor and final")  # fmt: skip
-
-
 def _growth(axes: Axes, run: Run, number: int, *, alone: bool) -> None:
-    """The bank's size, which changes between two tasks; lines that coincide are told apart by style and marker."""
+    """The bank's size, which changes between two tasks; lines that coincide differ in style, width and marker."""
     last = max((p.position for p in run.stream), default=0)
     places = [s.position + 0.5 for s in run.sizes]
     colour, lines = ((ACCENT, ("-o", ":s")), (SECOND, ("--D", "-.v")))[number % 2]
     name = "" if alone else f"{'AB'[number % 2]}: "
     kinds = {"principles": [s.principles for s in run.sizes], "skills": [s.skills for s in run.sizes]}
     for style, (kind, sizes) in zip(lines, kinds.items(), strict=True):
-        axes.step([*places, max(last, places[-1])], [*sizes, sizes[-1]], style, where="post", color=colour,
-                  linewidth=1.6, markersize=5 + 2 * number, fillstyle="none", markevery=range(len(places)),
-                  label=f"{name}{kind}")  # fmt: skip
+        axes.step(
+            [*places, max(last, places[-1])],
+            [*sizes, sizes[-1]],
+            style,
+            where="post",
+            color=colour,
+            linewidth=1.6 if alone or number else 4.5,
+            alpha=1 if alone or number else 0.5,
+            markersize=5 + 2 * number,
+            fillstyle="none",
+            markevery=range(len(places)),
+            label=f"{name}{kind}",
+        )
 
 
 def _gates(run: Run) -> Canvas:
@@ -150,11 +152,7 @@ def _gates(run: Run) -> Canvas:
     gain.step(numbers, [100 * g.margin for g in run.gates], where="mid", color=INK, linestyle="--", linewidth=1,
               label="margin")  # fmt: skip
     gain.set_ylabel("panel gain, points")
-    seen = [
-        100 * bound for g in run.gates for bound in (g.low, g.high, g.margin, g.low if g.first is None else g.first)
-    ]
-    room = 0.08 * (max(seen) - min(seen) + 1)
-    gain.set_ylim(min(seen) - room, max(seen) + room)  # a floor far below leaves the picture, not its scale
+    _scale(gain, run.gates)
     _shapes(gain, run.gates)
     share = [100 * g.ran / g.total for g in run.gates]
     used.bar(numbers, share, color=GRID, edgecolor=INK, width=0.6)
@@ -170,6 +168,14 @@ def _gates(run: Run) -> Canvas:
     return canvas
 
 
+def _scale(axes: Axes, gates: Sequence[Gate]) -> None:
+    """Room for what is marked: a floor far below, and what of a reject did not run, may leave the picture."""
+    seen = [0.0, *(100 * bound for g in gates for bound in (g.high, g.margin, g.high if g.first is None else g.first))]
+    seen += [100 * g.low for g in gates if not bounded(g)]
+    room = max(seen) - min(seen) + 1
+    axes.set_ylim(min(seen) - (0.25 if any(map(bounded, gates)) else 0.08) * room, max(seen) + 0.08 * room)
+
+
 def _verdict(axes: Axes, gate: Gate) -> None:
     x, low, high = gate.number, 100 * gate.low, 100 * gate.high
     if gate.first is not None:
@@ -180,10 +186,12 @@ def _verdict(axes: Axes, gate: Gate) -> None:
             axes.plot([x, x], [100 * gate.floor, low], ":", color=ACCENT, linewidth=1.5)
             axes.plot([x], [100 * gate.floor], "_", color=ACCENT, markersize=12)
         return
-    shape, colour = ("s", SOFT) if gate.decision == "reject" else ("x", WARN)
-    axes.plot([x, x], [low, high], "-", color=colour, linewidth=1.5)
-    ends = [low] if low == high else [low, high]
-    axes.plot([x] * len(ends), ends, shape, color=colour, markersize=5, fillstyle="none")
+    if gate.decision == "reject":
+        axes.plot([x, x], [low, high], "-", color=GRID, linewidth=3, solid_capstyle="butt")
+        axes.plot([x], [high], "s", color=SOFT, markersize=6, fillstyle="none" if bounded(gate) else "full")
+        return
+    axes.plot([x, x], [low, high], "-", color=WARN, linewidth=1.5)
+    axes.plot([x, x], [low, high], "x", color=WARN, markersize=5)
 
 
 def _shapes(axes: Axes, gates: Sequence[Gate]) -> None:
@@ -192,7 +200,8 @@ def _shapes(axes: Axes, gates: Sequence[Gate]) -> None:
     for drawn, shape, colour, line, filled, label in (
         ("accept" in seen, "o", ACCENT, "none", "full", "accept: measured"),
         (floors(gates), "_", ACCENT, ":", "full", "its certified floor"),
-        ("reject" in seen, "s", SOFT, "-", "none", "reject: between"),
+        (any(map(bounded, gates)), "s", SOFT, "none", "none", "reject: best it could still reach"),
+        (any(g.decision == "reject" and not bounded(g) for g in gates), "s", SOFT, "none", "full", "reject: measured"),
         ("indecisive" in seen, "x", WARN, "-", "full", "indecisive: between"),
         (repeated(gates), "o", ACCENT, "none", "none", "first gain"),
     ):

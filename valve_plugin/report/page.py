@@ -23,6 +23,7 @@ from valve_plugin.report.certify import Cap
 from valve_plugin.report.compare import compared, equal
 from valve_plugin.report.fates import fates, newest, steps
 from valve_plugin.report.figures import figures
+from valve_plugin.report.gains import caption, gain, stopped
 from valve_plugin.report.heat import before, heat, short
 from valve_plugin.report.measured_tasks import again, tables
 from valve_plugin.report.overview import duration, overview, points, ran, signed, simulation
@@ -172,6 +173,7 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "latest": max((i.version for i in run.items if i.version is not None), default=None),
         "steps": steps(run),
         "said": said(run),
+        "stopped": {g.line: stopped(run, g) for g in run.gates},
         "caveats": {g.line: caveat(run, g) for g in run.gates},
         "left": bool(left(run)),
         "caps": {cap.epoch: fitting(run, cap) for cap in run.certificate.caps},
@@ -223,6 +225,8 @@ def _environment() -> Environment:
         "duration": duration,
         "sizes": sizes,
         "capped": capped,
+        "gain": gain,
+        "verdicts": caption,
         "log_term": log_term,
         "difference": difference,
         "equal": equal,

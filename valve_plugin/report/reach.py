@@ -23,13 +23,13 @@ def required(gate: Gate) -> tuple[int, int]:
 
 
 def capped(gate: Gate) -> str:
-    """Return what a reject under the ceiling needed: `24 of 24 needed`; empty: it was no such reject."""
+    """Return what a reject with little room needed: `little room: 24 of 24 needed`; empty: it was no such reject."""
     needed, of = required(gate)
-    return f"{needed} of {of} needed" if gate.decision == "reject" and needed >= FULL * of else ""
+    return f"little room: {needed} of {of} needed" if gate.decision == "reject" and needed >= FULL * of else ""
 
 
 def ceiling(run: Run) -> str:
-    """Return which gates rejected where hardly any candidate could be accepted; empty: none."""
+    """Return which gates rejected where hardly any candidate could be accepted, the panel's ceiling; empty: none."""
     gates = [g for g in run.gates if capped(g)]
     if not gates:
         return ""
@@ -38,8 +38,8 @@ def ceiling(run: Run) -> str:
     what = f"{_of(asked.pop())} passes" if len(asked) == 1 else f"{FULL:.0%} or more of the panel's passes"
     what += ", twice" * all(g.epoch in _confirming(run) for g in gates)
     return (
-        f"{who} rejected where an accept needed {what}: that is the panel's ceiling, and a reject there alone is no "
-        "evidence that the items are bad."
+        f"{who} rejected where an accept needed {what}: the panel left hardly any room to improve, and a reject there "
+        "does not show that the items are bad."
     )
 
 

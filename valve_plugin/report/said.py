@@ -22,7 +22,8 @@ def said(run: Run) -> dict[str, list[str]]:
         "overview": _told(scope(run), reach.chance(run), reach.unreached(run)),
         "gates": _told(reach.chance(run), reach.ceiling(run)),
         "items": [*_told(_counts(run)), *_told(alone(run))],
-        "certificates": [*reach.left(run), *_told(reach.ceiling(run)), *terms(run), *_told(alike(run))],
+        "certificates": reach.left(run),
+        "terms": [*terms(run), *_told(alike(run))],
         "cost": _told(next_cost(run)),
         "stream": [*under(run), *_told(fall(run))],
     }

@@ -42,7 +42,9 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
 }
 _WIDTH = 9.0
-_NARROW = 4.4
+_NARROW = 3.9
+_LABEL = 20
+"""Characters of a legend's label that fit twice on a phone."""
 _MADE_BY = "figure made by valve-plugin"
 """In every file's metadata: what says so may be written again."""
 _ENDS = 8_192
@@ -146,10 +148,19 @@ def _narrowed(figure: Figure) -> Canvas:
     canvas = figure.draw()
     rows = 0
     for axes in canvas.axes:
-        if axes.get_legend():
-            legend = axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, ncols=2)
-            rows += (len(legend.get_texts()) + 1) // 2
-    canvas.set_size_inches(_NARROW, 0.8 * canvas.get_figheight() + 0.18 * rows)
+        if shown := axes.get_legend():
+            longest = max(len(label.get_text()) for label in shown.get_texts())
+            columns = 1 if longest > _LABEL else 2
+            legend = axes.legend(
+                loc="lower left",
+                bbox_to_anchor=(0, 1),
+                fontsize=9.5,
+                ncols=columns,
+                columnspacing=1.0,
+                handlelength=1.6,
+            )
+            rows += -(-len(legend.get_texts()) // columns)
+    canvas.set_size_inches(_NARROW, 0.8 * canvas.get_figheight() + 0.2 * rows)
     return canvas
 
 

@@ -1,0 +1,87 @@
+"""The holdout's figure: a dot for each reading, and how far down the last one's guarantee reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from valve_plugin.report.captions import banded, dropped
+from valve_plugin.report.overview import points
+from valve_plugin.report.run import Run
+from valve_plugin.report.style import ACCENT, INK, SECOND, SOFT, WARN, new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+_EACH = 6
+"""Readings that are all labelled; of more, the first, the highest and the last are."""
+_TICKS = 5
+"""From so many readings on a number has to do."""
+_BESIDE = 0.12
+"""How far beside its dot a bar stands, a reading being 1 wide."""
+
+
+def holdout(runs: Sequence[Run]) -> Canvas:
+    """Draw the readings of one run, or of two beside each other: their versions are not each other's."""
+    canvas, axes = new(3.6, nrows=1)
+    read = [(number, run) for number, run in enumerate(runs) if run.checkpoints]
+    places: list[int] = []
+    names: list[str] = []
+    start = 0
+    which = "version " if sum(len(run.checkpoints) for _, run in read) < _TICKS else ""
+    for number, run in read:
+        mine = range(start, start + len(run.checkpoints))
+        _readings(axes, run, number, start, alone=len(runs) == 1)
+        places += mine
+        letter = "" if len(runs) == 1 else f"{'AB'[number % 2]} "
+        names += [f"{letter}{which}{c.version}" for c in run.checkpoints]
+        start = mine.stop + 1
+    thin = len(places) // (2 * _EACH) + 1
+    axes.set_xticks(places[::thin], names[::thin])
+    axes.set_xlim(-0.6, places[-1] + 0.9)
+    axes.set_ylim(-0.02, 1.1)
+    axes.set_yticks([n / 4 for n in range(5)])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_ylabel("avg over rollouts")
+    axes.set_xlabel("" if which else "bank version")
+    axes.grid(visible=False, axis="x")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), fontsize=8, ncols=5)
+    return canvas
+
+
+def _readings(axes: Axes, run: Run, number: int, start: int, *, alone: bool) -> None:
+    colour, line, shape, hatch = ((ACCENT, "-", "o", "//"), (SECOND, "--", "D", "\\\\"))[number % 2]
+    name = "" if alone else f"{'AB'[number % 2]}: "
+    low, high = [c.low for c in run.checkpoints], [c.high for c in run.checkpoints]
+    places = range(start, start + len(low))
+    if len(low) > 2:  # two dots are no course
+        axes.plot(places, low, line, color=colour, linewidth=1)
+        if dropped(low):
+            axes.fill_between(places, low, list(accumulate(low, max)), facecolor="none", edgecolor=colour, hatch=hatch,
+                              linewidth=0, label=f"{name}below its peak")  # fmt: skip
+    axes.plot(places, low, shape, color=colour, markersize=8, zorder=3)
+    axes.hlines(low[0], places[0], places[-1] + 0.4, color=SOFT, linestyle="--", linewidth=1)
+    if low != high:
+        axes.vlines(places, low, high, color=WARN, linestyle=":", label=f"{name}unknown")
+    each = len(low) <= _EACH
+    for place, rate in enumerate(low):
+        if each or place in (0, len(low) - 1, low.index(max(low))):
+            axes.annotate(f"{rate:.1%}", (places[place], rate), (0, 8), textcoords="offset points", ha="center",
+                          fontsize=10, color=INK)  # fmt: skip
+    _guarantee(axes, run, places[-1], colour)
+
+
+def _guarantee(axes: Axes, run: Run, place: int, colour: str) -> None:
+    """From what is guaranteed to what was measured; below 0 % the bar leaves the picture, and its mark says so."""
+    gain = run.certificate.gain
+    if not gain or not banded(run):
+        return
+    first, last = run.checkpoints[0].low, run.checkpoints[-1].low
+    floor, x = first + gain.value, place + _BESIDE
+    axes.plot([x, x], [max(0.0, floor), last], color=colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
+    axes.plot([x], [max(0.0, floor)], "_" if floor >= 0 else "v", color=colour, markersize=12, markeredgewidth=2)
+    axes.annotate(f"guaranteed:\n{points(gain.value)}", (x, max(0.0, floor)), (9, -3), textcoords="offset points",
+                  fontsize=9, color=INK, va="center" if floor > 0.1 else "bottom")  # fmt: skip
