@@ -14,7 +14,7 @@ from tests.evolve.shared import calc, evolve, evolved, here, lean, toy, whole  #
 from tests.tools import TEST_ALL
 
 # Wall-clock deadlines per example say more about the machine's load than about the code.
-hypothesis.settings.register_profile("valve", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("valve", deadline=None, print_blob=True, max_examples=100 if TEST_ALL else 40)
 hypothesis.settings.load_profile("valve")
 
 _GIT_CONFIG = """
@@ -58,6 +58,17 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("MSWEA_GLOBAL_CONFIG_DIR", str(home / "mini"))
         patch.setenv("MSWEA_SILENT_STARTUP", "1")
         patch.setenv("MSWEA_CONFIGURED", "true")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick() -> Iterator[None]:
+    """Do not wait for the disk: a kill loses nothing that the kernel has, and tests write thousands of files.
+
+    That the waiting is asked for, and in the right order, is tested in tests/bank/test_files.py.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
         yield
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +9,6 @@ import pytest
 from tests.bank import build
 from valve_plugin.bank.entries import Entry
 from valve_plugin.bank.store import BankStore
-
-
-@pytest.fixture(autouse=True)
-def _quick() -> Iterator[None]:
-    """Do not wait for the disk: a kill loses nothing that the kernel has, and these tests write thousands of files.
-
-    That the waiting is asked for, and in the right order, is tested in test_files.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda fd: None)
-        yield
 
 
 @pytest.fixture

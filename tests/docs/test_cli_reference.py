@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.docs.cli_reference import TARGET, commands, reference
-from valve_plugin.cli import SECTIONS
+from valve_plugin.cli import SECTIONS, build
 
 COMMANDS = list(commands())
 NAMES = [name for name, _, _ in COMMANDS]
@@ -47,6 +48,15 @@ def test_commands_that_print_take_json(name: str, command: Any, text: str) -> No
     if name == "valve mini":  # prints what mini prints
         return
     assert any("--json" in param.opts for param in command.params), f"{name} has no --json"
+
+
+def test_a_command_that_is_made_alone_is_the_same() -> None:
+    """`valve NAME` makes no other, so the module has the command's name."""
+    modules = {name for names in SECTIONS.values() for name in names} - {"status"}
+    assert {f"valve {name}" for name in modules} == {name for name in NAMES if name.count(" ") == 1}
+    for name in ("init", "panel"):
+        alone = CliRunner().invoke(build(name), [name, "--help"], prog_name="valve")
+        assert alone.stdout == CliRunner().invoke(build(), [name, "--help"], prog_name="valve").stdout != ""
 
 
 def test_every_top_level_command_is_in_the_readme_and_in_a_section() -> None:

@@ -173,6 +173,7 @@ def valve(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "valve_plugin", *args], capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_command_writes_page_and_figures(tmp_path: Path, data_dir: Path) -> None:
     sample(tmp_path / "bank")
     done = valve(

@@ -273,6 +273,7 @@ def test_answers_claim_what_was_measured(run: Run) -> None:
     assert "vacuous" in sure.why or "certified" in sure.why
 
 
+@pytest.mark.usefixtures("drawn")
 def test_equal_runs_give_equal_pages_and_figures(run: Run) -> None:
     assert page([run], {}) == page([run], {})
     for figure in figures([run]):
@@ -368,6 +369,7 @@ def test_a_duplicate_is_compared_with_what_it_repeats_and_no_namesake(tmp_path: 
     assert originals(rejected) == {}
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_legend_names_what_is_drawn(tmp_path: Path, data_dir: Path, run: Run) -> None:
     drawn = {f.name: svg(f) for f in figures([run])}
     assert "reject: best it could still reach" in drawn["gates"]

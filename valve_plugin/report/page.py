@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import difflib
+import functools
 import hashlib
 import json
 import re
@@ -200,6 +201,7 @@ def _drawn(runs: Sequence[Run]) -> tuple[list[dict[str, str]], str]:
         return [], str(e)
 
 
+@functools.cache
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
