@@ -17,6 +17,7 @@ from valve_plugin.report.facts import run_facts
 from valve_plugin.report.fates import fates, newest, steps
 from valve_plugin.report.figures import standing
 from valve_plugin.report.heat import heat
+from valve_plugin.report.measured_tasks import tables
 from valve_plugin.report.page import page, unseen
 from valve_plugin.report.run import StreamPoint
 from valve_plugin.report.said import alone, said
@@ -89,8 +90,10 @@ def test_what_ran_on_is_in_the_panel_and_opens(tmp_path: Path, data_dir: Path) -
     gate = next(g for g in run.gates if g.line == column.line)
     row = next(r for r in heat(run).rows if r.task == task)
     cell = row.cells[run.columns.index(column)]
-    assert (cell.text.split()[-1], cell.attempts.split()[-1], "late" in cell.style) == ("+1", "late", True)
+    assert (cell.text.split()[-1], cell.attempts.split()[-1], "late" in cell.style) == ("(1/1)", "late", True)
     html = page([run], {})
+    told = {r.task: r.passes[-1] for r in tables(run)[column.line].rows}
+    assert told[task] == "1 of 1 after the verdict, not counted"
     assert "ran on when the verdict was certain: not needed" in html
     assert (gate.proposal_id, gate.beyond, unseen(run)[gate.line]) == (verdict.proposal_id, 1, 0)
     assert "so the panel does not show" not in html

@@ -30,7 +30,9 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.experiment.tables import OWN, comma_separated, markdown
 from valve_plugin.report.details import attempts
 from valve_plugin.report.facts import run_facts
-from valve_plugin.report.page import breaks, inert, page, signed, ticked
+from valve_plugin.report.overview import signed
+from valve_plugin.report.page import page
+from valve_plugin.report.texts import breaks, inert, ticked
 
 ATTACK = (
     "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
@@ -363,17 +365,20 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
         assert scroller.evaluate("e => e.scrollWidth <= e.clientWidth"), scroller.get_attribute("aria-label")
     for link in tab.locator("td a, thead a").all():
         assert link.evaluate("e => Math.min(e.offsetWidth, e.offsetHeight) >= 24 || !e.offsetWidth")
-    assert tab.locator("#gates tbody td").nth(1).get_attribute("data-label") == "Gain, points"
+    assert tab.locator("#gates tbody td").nth(1).get_attribute("data-label") == "Gain, points:"
     row = tab.locator(".heat tbody th").first
     row.evaluate("e => { e.querySelector('bdi').textContent = 'a long name '.repeat(9); }")
     cell, *names = [part.bounding_box() for part in (row, *row.locator("bdi").all())]
     assert names[0]["x"] >= cell["x"], "a long id is cut in its middle"
     assert all(name["x"] + name["width"] <= cell["x"] + cell["width"] for name in names)
     assert row.locator("bdi").last.evaluate("e => e.scrollWidth <= e.offsetWidth")
-    for event, items in (("beforeprint", tab.locator("#item-list > details").count()), ("afterprint", 0)):
+    assert tab.locator(".fold").count() == tab.locator(".fold:not([open]) > summary:visible").count(), "on a phone"
+    mine = sum(i.version is not None for i in run.items)
+    for event, items in (("beforeprint", mine), ("afterprint", 0)):
         tab.evaluate("name => { dispatchEvent(new Event(name)); }", event)
-        assert tab.locator("#item-list > details[open]").count() == items
-        gates = len(run.gates) if items else 0
+        assert tab.locator("#item-list details[open]").count() == items, "those in the bank"
+        assert bool(tab.locator(".fold:not([open])").count()) is (event == "afterprint")
+        gates = len(run.gates) if event == "beforeprint" else 0
         assert tab.locator("#ledger-list details[open] table:visible").count() == gates, "task by task, no raw line"
         assert tab.locator("#ledger-list details[open]").count() == gates
     cells = tab.locator(".heat button")
@@ -386,13 +391,36 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
         assert tab.evaluate(f"document.activeElement === {ends}"), key
     tab.keyboard.press("Enter")
     assert "1 of 3: attempt " in tab.locator("dialog[open]").inner_text()
+    first = tab.locator("dialog h2").inner_text()
+    tab.get_by_role("button", name="Previous").press("Enter")
+    tab.get_by_role("button", name="Next").press("Enter")
+    assert tab.locator("dialog h2").inner_text() == first
+    tab.get_by_role("button", name="Next").press("Enter")
+    later = tab.locator("dialog h2").inner_text()
+    assert later != first
+    told = tab.locator("dialog[open] section").first.inner_text()
+    assert told.index("Patch") < told.index("Task") < told.index("Trajectory")
     tab.keyboard.press("Escape")
+    assert tab.evaluate("document.activeElement.dataset.title") == later, "where it led to"
+    tab.locator("#stream summary").click()
     tab.locator("#stream button[data-attempts]").first.click()
     told = tab.locator("dialog[open]")
     assert [h.inner_text()[:6] for h in told.locator("h3").all()] == ["1 of 3", "2 of 3", "3 of 3"]
     assert told.inner_text().count("Patch: the same as that of 1 of 3.") == 2
+    assert [told.locator(kind).first.inner_text()[:4] for kind in (".added", ".removed")] == ["+new", "-old"]
     tab.keyboard.press("Escape")
     assert tab.locator("dialog[open]").count() == 0
+    tab.locator("#ledger summary").first.click()
+    tab.locator("#ledger input").fill("no such words")
+    assert tab.locator("#ledger-list > details:visible").count() == 0
+    for _ in range(2):
+        tab.locator("#gates td.number a").first.click()
+        tab.wait_for_function("document.querySelector(location.hash).getBoundingClientRect().top < innerHeight")
+        line = tab.locator(f"#line-{run.gates[0].line}")
+        assert line.get_attribute("open") is not None, "a link clears the filter that hides what it leads to"
+        line.locator("summary").first.click()
+    assert not tab.locator("#ledger input").input_value()
+    assert tab.locator(".scroll").count() > tab.locator(".scroll[tabindex]").count(), "a tab stop where it scrolls"
     tab.locator("#items input").fill("no such words")
     assert tab.locator("#items output").inner_text().endswith(": nothing fits; try fewer or other words")
     tab.locator("#items input").fill("item-5-")

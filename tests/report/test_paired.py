@@ -98,7 +98,7 @@ def test_a_holdout_decides_only_beyond_chance(held: int, says: str, tmp_path: Pa
 def test_each_gate_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> None:
     run = run_facts(sample(tmp_path / "bank"), words)
     accepted, rejected = (tables(run)[g.line] for g in run.gates)
-    assert accepted.heads == ("reference B1", "candidate G1", "difference")
+    assert accepted.heads == ("Reference, Start", "Candidate", "Change")
     assert [tuple(r) for r in accepted.rows] == [
         ("bug-b", ("0 of 3", "2 of 3"), ("+2",)),
         ("bug-a", ("3 of 3", "3 of 3"), ("0",)),
@@ -114,17 +114,17 @@ def test_each_gate_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> None:
 
 def test_a_repeated_gate_gives_both_differences(tmp_path: Path, data_dir: Path) -> None:
     run = run_facts(sample(tmp_path / "bank"), words)
-    first = next(c for c in run.columns if c.label == "G1")
+    first = next(c for c in run.columns if c.label == "Gate 1")
     flat = tuple(replace(c, rollouts=()) for c in first.cells)
-    again = replace(first, label="G1 again", cells=flat)
+    again = replace(first, label="Gate 1 repeat", cells=flat)
     place = run.columns.index(first) + 1
     table = tables(replace(run, columns=(*run.columns[:place], again, *run.columns[place:])))[first.line]
     assert table.heads == (
-        "reference B1",
-        "candidate G1, first run",
-        "candidate G1, the repeat",
-        "difference, first run",
-        "difference, the repeat",
+        "Reference, Start",
+        "First run",
+        "Repeat",
+        "Change, first run",
+        "Change, repeat",
     )
     assert {row.differences for row in table.rows} == {("+2", "unknown"), ("0", "unknown")}
 
@@ -170,7 +170,7 @@ def test_the_holdout_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> Non
     maker.evaluate(maker.store.bank.version, 15)
     run = run_facts(maker.store, words)
     table = tables(run)[run.checkpoints[-1].line]
-    assert table.heads == ("version 0", f"version {run.version}", "difference")
+    assert table.heads == ("Version 0", f"Version {run.version}", "Change")
     assert table.rows[0].differences == ("+3",)
     assert moved(run) == "Better on 1 task, worse on 0 tasks, equal on 9 tasks."
     assert "Better on 1 task" in page([run], {})
@@ -190,10 +190,10 @@ def test_the_spread_of_one_bank_stands_beside_the_margin(tmp_path: Path, data_di
     passes = [sum(r.outcome == "resolved" for c in col.cells for r in c.rollouts) for col in run.columns[1:]]
     (said,) = again(run)
     assert said.startswith(
-        f"A1 to A3 measured one unchanged bank, version 0: {', '.join(map(str, passes))} of 12 passes."
+        f"Rechecks 1 to 3 measured one unchanged bank, version 0: {', '.join(map(str, passes))} of 12 passes."
     )
     assert f"spread over {100 * (max(passes) - min(passes)) / 12:.1f} points" in said
-    assert "A1 to A3 measured" in page([run], {})
+    assert "Rechecks 1 to 3 measured" in page([run], {})
 
 
 @given(

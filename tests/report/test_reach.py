@@ -18,10 +18,11 @@ from valve_plugin.report.facts import run_facts
 from valve_plugin.report.figures import figures
 from valve_plugin.report.measured_tasks import passed
 from valve_plugin.report.overview import duration, overview, signed
-from valve_plugin.report.page import page, ticked
+from valve_plugin.report.page import page
 from valve_plugin.report.reach import capped, caveat, ceiling, chance, left, repeats, required, unreached
 from valve_plugin.report.run import Run, Score, StreamPoint
 from valve_plugin.report.said import alike, fall, log_term, next_cost, said, terms
+from valve_plugin.report.texts import ticked
 from valve_plugin.report.versions import under
 
 

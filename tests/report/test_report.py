@@ -53,7 +53,7 @@ def test_gates_show_what_was_measured_and_what_may_have_been(run: Run) -> None:
 
 
 def test_what_was_not_evaluated_is_no_failure(run: Run) -> None:
-    assert [c.label for c in run.columns] == ["B1", "G1", "G2"]
+    assert [c.label for c in run.columns] == ["Start", "Gate 1", "Gate 2"]
     rows = {row.task: [(cell.text, cell.style) for cell in row.cells] for row in heat(run).rows}
     assert rows == {
         "bug-a": [("3/3", "full"), ("3/3", "full"), ("0/1", "zero")],
@@ -206,19 +206,19 @@ def test_a_repeated_gate_shows_both_gains(tmp_path: Path, data_dir: Path) -> Non
     assert "when repeated" not in page([run], {})
     again = columns(entries, Kept([]))
     assert [(c.label, c.against) for c in again] == [
-        ("B1", ""),
-        ("G1", "B1"),
-        ("G1 again", "B1"),
-        ("G2", "G1 again"),
+        ("Start", ""),
+        ("Gate 1", "Start"),
+        ("Gate 1 repeat", "Start"),
+        ("Gate 2", "Gate 1 repeat"),
     ], "an accept carries its repeat's outcomes on"
     run = msgspec.structs.replace(run, gates=(first, other), columns=again)
     html = page([run], {})
-    assert 'aria-label="reference of G2"' in html
-    assert [c.reference for c in heat(run).columns] == ["G1", "", "G2", ""]
+    assert 'aria-label="reference of Gate 2"' in html
+    assert [c.reference for c in heat(run).columns] == ["Gate 1", "", "Gate 2", ""]
     assert "+33.3 at first, +16.7 when repeated" in html
     assert "6 + 6 of twice 6" in html
     assert "Accepts had to repeat on fresh rollouts" in html
-    assert "G again its repeat" in html
+    assert "its repeat the same on fresh rollouts" in html
     assert "a hollow circle is the first gain" in next(f.caption for f in figures([run]) if f.name == "gates")
     assert "+2 at first, +1 when repeated" in words(entries[line]), "as the log says it"
 

@@ -42,8 +42,7 @@ def attempts(runs: Iterable[tuple[Run, LocalStore]], budget: int) -> dict[str, d
 
 
 def _by_interest(run: Run) -> Iterator[str]:
-    accepted = {f"G{g.number}" for g in run.gates if g.decision == "accept"}
-    columns = sorted(run.columns, key=lambda c: c.label not in accepted)
+    columns = sorted(run.columns, key=lambda c: c.decision != "accept")
     yield from (r.attempt for item in run.items for r in item.sources if r.attempt)
     yield from (
         r.attempt for column in columns for cell in column.cells for r in (*cell.rollouts, *cell.late) if r.attempt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from valve_plugin.report.run import Cell, Column, Run
+from valve_plugin.report.run import REPEAT, Cell, Column, Run
 
 
 class HeatCell(NamedTuple):
@@ -32,7 +32,7 @@ class HeatColumn(NamedTuple):
     line: int
     decision: str
     reference: str
-    """`G2 to G4`: the gates that are compared with it; empty: none is."""
+    """`Gate 2 to Gate 4`: the gates that are compared with it; empty: none is."""
     against: str
 
 
@@ -66,14 +66,9 @@ def heat(run: Run) -> Heat:
 
 
 def _head(column: Column, run: Run) -> HeatColumn:
-    gates = list(dict.fromkeys(c.label.removesuffix(" again") for c in run.columns if c.against == column.label))
+    gates = list(dict.fromkeys(c.label.removesuffix(REPEAT) for c in run.columns if c.against == column.label))
     ends = gates if len(gates) < 2 else [gates[0], gates[-1]]
     return HeatColumn(column.label, column.line, column.decision or "", " to ".join(ends), column.against)
-
-
-def before(task_id: str) -> str:
-    """Return what `short` leaves out of a task id."""
-    return task_id.removesuffix(short(task_id))
 
 
 def short(task_id: str) -> str:
@@ -90,5 +85,6 @@ def _heat_cell(column: Column, cell: Cell | None) -> HeatCell:
     ids = " ".join(r.attempt for r in (*cell.rollouts, *cell.late) if r.attempt)
     text = f"{passed}/{ran}{'!' if lost else ''}" if ran else ""
     if cell.late:
-        text, style = f"{text} +{len(cell.late)}".strip(), f"{style if ran else 'none'} late"
+        more = sum(r.outcome == "resolved" for r in cell.late)
+        text, style = f"{text} ({more}/{len(cell.late)})".strip(), f"{style if ran else 'none'} late"
     return HeatCell(text, f"{style} kept" if cell.kept else style, ids, column.label)

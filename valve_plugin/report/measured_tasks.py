@@ -39,13 +39,10 @@ def tables(run: Run) -> dict[int, TaskTable]:
         columns = list(group)
         if against := by_label.get(columns[0].against):
             full = r[against.line]
-            twice = (", first run", ", the repeat") if len(columns) > 1 else ("",)
-            heads = (
-                f"reference {against.label}",
-                *(f"candidate {columns[0].label}{which}" for which in twice),
-                *(f"difference{which}" for which in twice),
-            )
-            found[line] = _table(heads, [_seen(c, full) for c in (against, *columns)])
+            ran = ("First run", "Repeat") if len(columns) > 1 else ("Candidate",)
+            changes = tuple(f"Change, {which.lower()}" for which in ran) if len(columns) > 1 else ("Change",)
+            heads = (f"Reference, {against.label}", *ran, *changes)
+            found[line] = _table(heads, [_seen(c, full) for c in (against, *columns)], _late(columns[-1]))
         else:
             found[line] = _table((columns[0].label,), [_seen(columns[0], r[line])])
     return found | _holdout(run)
@@ -85,7 +82,7 @@ def _groups(columns: Sequence[Column]) -> list[tuple[int, list[Column]]]:
         if group:
             found.append((version, group))
         else:
-            version += left[0].decision == "accept" and not left[0].label.endswith(" again")
+            version += left[0].decision == "accept" and not left[0].repeat
         left = left[len(group) or 1 :]
     return found
 
@@ -103,8 +100,9 @@ def _spread(group: Sequence[Column], version: int, margin: float | None) -> str:
         return f"{group[0].label} measured version {version} once more, unchanged: {passes[0]} of {of} passes."
     told = ", ".join(map(str, passes))
     wide = _wide(group)
+    first, last = (column.label.split()[-1] for column in (group[0], group[-1]))
     said = (
-        f"{group[0].label} to {group[-1].label} measured one unchanged bank, version {version}: {told} of {of} passes. "
+        f"Rechecks {first} to {last} measured one unchanged bank, version {version}: {told} of {of} passes. "
         f"Without any change they spread over {100 * wide:.1f} points"
     )
     if margin is None:
@@ -120,7 +118,7 @@ def _holdout(run: Run) -> dict[int, TaskTable]:
         mine = _read(run, c)
         base = _read(run, first) if first and first.rollouts == c.rollouts else {}
         paired = first is not None and c.version and set(mine) == set(base)
-        heads = ("version 0", f"version {c.version}", "difference") if paired else (f"version {c.version}",)
+        heads = ("Version 0", f"Version {c.version}", "Change") if paired else (f"Version {c.version}",)
         found[c.line] = _table(heads, [base, mine] if paired else [mine])
     return found
 
@@ -136,8 +134,21 @@ def _seen(column: Column, full: int) -> Seen:
     return {task: (sum(passed), len(passed), full) for task, passed in graded.items()}
 
 
-def _table(heads: tuple[str, ...], measured: Sequence[Seen]) -> TaskTable:
-    """The first is what the others are compared with; the last one's changes order the rows."""
+def _late(column: Column) -> dict[str, str]:
+    """Task -> what ran on there when the verdict was certain."""
+    return {
+        c.task_id: f"{sum(r.outcome == 'resolved' for r in c.late)} of {len(c.late)} after the verdict, not counted"
+        for c in column.cells
+        if c.late
+    }
+
+
+def _table(heads: tuple[str, ...], measured: Sequence[Seen], late: Mapping[str, str] = {}) -> TaskTable:
+    """The first is what the others are compared with; the last one's changes order the rows.
+
+    Args:
+        late: task -> what its last measurement's passes leave out.
+    """
     base, others = measured[0], measured[1:]
     rows = [
         ([_change(base.get(task), seen.get(task)) for seen in others], task)
@@ -147,14 +158,19 @@ def _table(heads: tuple[str, ...], measured: Sequence[Seen]) -> TaskTable:
     return TaskTable(
         heads,
         tuple(
-            TaskRow(task, tuple(_passes(seen.get(task)) for seen in measured), tuple(c[2] for c in changes))
+            TaskRow(
+                task,
+                (*(_passes(seen.get(task)) for seen in measured[:-1]), _passes(measured[-1].get(task), late.get(task))),
+                tuple(c[2] for c in changes),
+            )
             for changes, task in rows
         ),
     )
 
 
-def _passes(seen: tuple[int, int, int] | None) -> str:
-    return f"{seen[0]} of {seen[1]}" if seen and seen[1] else "not run"
+def _passes(seen: tuple[int, int, int] | None, late: str | None = None) -> str:
+    ran = f"{seen[0]} of {seen[1]}" if seen and seen[1] else "" if late else "not run"
+    return "; ".join(filter(None, [ran, late]))
 
 
 def _change(before: tuple[int, int, int] | None, after: tuple[int, int, int] | None) -> tuple[int, int, str]:

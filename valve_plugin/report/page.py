@@ -6,11 +6,8 @@ Jinja escapes every value; what is marked as markup here is made here, from part
 from __future__ import annotations
 
 import base64
-import difflib
 import functools
 import hashlib
-import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -25,7 +22,7 @@ from valve_plugin.report.compare import compared, equal
 from valve_plugin.report.fates import fates, newest, steps
 from valve_plugin.report.figures import figures
 from valve_plugin.report.gains import caption, gain, stopped
-from valve_plugin.report.heat import before, heat, short
+from valve_plugin.report.heat import heat, short
 from valve_plugin.report.measured_tasks import again, tables
 from valve_plugin.report.overview import duration, overview, points, ran, signed, simulation
 from valve_plugin.report.paired import by_version, versus_card
@@ -35,13 +32,12 @@ from valve_plugin.report.run import Proposed, Run
 from valve_plugin.report.run_spent import APART, total
 from valve_plugin.report.said import log_term, said
 from valve_plugin.report.style import inline, narrow
+from valve_plugin.report.texts import breaks, difference, embedded, inert, pretty, sentences, ticked
 from valve_plugin.report.words import counted
 from valve_plugin.words import moment
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
-
 
 _PAIRINGS = {
     "paper": "a candidate's rollouts get what retrieval finds in the current bank, and everything that is proposed.",
@@ -75,9 +71,9 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
         pairings=_PAIRINGS,
         apart=APART,
         seen={style for part in parts for style in part["heat"].styles},
-        letters={column.label[0] for run in runs for column in run.columns},
+        kinds={column.kind for run in runs for column in run.columns},
         opens=any(cell.attempts for part in parts for row in part["heat"].rows for cell in row.cells),
-        again=any(column.label.endswith(" again") for run in runs for column in run.columns),
+        again=any(column.repeat for run in runs for column in run.columns),
         figures=drawn,
         missing=missing,
         states=sorted({item.state for run in runs for item in run.items}),
@@ -86,7 +82,7 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
         compared=compared(runs) if len(runs) > 1 else [],
         versus=versus_card(*runs) if len(runs) > 1 else None,
         stretches=by_version(*runs) if len(runs) > 1 else [],
-        attempts=_json(attempts),
+        attempts=embedded(attempts),
         version=__version__,
     )  # fmt: skip
 
@@ -135,23 +131,6 @@ def originals(items: Sequence[Proposed]) -> dict[int, Proposed]:
             if match := own or came:
                 found[place] = match[-1]
     return found
-
-
-def breaks(text: str) -> Markup:
-    """Return text as HTML that may break after underscores: item names and task ids have no blanks."""
-    from markupsafe import Markup, escape
-
-    return Markup(re.sub("_+", r"\g<0><wbr>", str(escape(text))))  # noqa: S704 (escaped)
-
-
-def ticked(text: str) -> Markup:
-    """Return our own words as HTML, `commands` in code."""
-    from markupsafe import Markup, escape
-
-    parts = [str(escape(part)) for part in text.split("`")]
-    if len(parts) % 2 == 0:  # a tick that closes nothing
-        return escape(text)
-    return Markup("".join(f"<code>{p}</code>" if n % 2 else p for n, p in enumerate(parts)))  # noqa: S704 (escaped)
 
 
 def _part(run: Run, number: int, of: int) -> dict[str, Any]:
@@ -218,10 +197,10 @@ def _environment() -> Environment:
         "counted": counted,
         "inert": inert,
         "pretty": pretty,
+        "sentences": sentences,
         "ranges": ranges,
         "others": others,
         "breaks": breaks,
-        "before": before,
         "short": short,
         "ticked": ticked,
         "duration": duration,
@@ -235,48 +214,6 @@ def _environment() -> Environment:
         "moment": moment,
     }
     return environment
-
-
-def inert(markdown: str) -> Markup:
-    """Return Markdown as HTML in which nothing loads, leads anywhere or runs: tags, links and images stay text."""
-    from markdown_it import MarkdownIt
-    from markupsafe import Markup
-
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    parser.disable(["link", "image", "autolink", "reference", "html_block", "html_inline"])
-    return Markup(parser.render(markdown))  # noqa: S704 (the parser escapes all text; tests attack it)
-
-
-def difference(item: Proposed, twin: Proposed) -> str:
-    """Return a unified diff from one item's text to another's."""
-    before, after = (f"{i.text}\n\n{i.markdown}".splitlines() for i in (twin, item))
-    return "\n".join(difflib.unified_diff(before, after, twin.name, item.name, lineterm=""))
-
-
-def pretty(data: Any) -> str:
-    """Return JSON to read: nested, with each small part on one line."""
-    return _pretty(data, "")
-
-
-def _pretty(data: Any, indent: str) -> str:
-    flat = json.dumps(data, ensure_ascii=False)
-    if len(flat) + len(indent) <= 150 or not isinstance(data, dict | list) or not data:
-        return flat
-    deeper = indent + "  "
-    if isinstance(data, dict):
-        rows = [f"{deeper}{json.dumps(k)}: {_pretty(v, deeper)}" for k, v in data.items()]
-        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
-    return "[\n" + ",\n".join(deeper + _pretty(v, deeper) for v in data) + f"\n{indent}]"
-
-
-def _json(data: Any) -> Markup:
-    """Return JSON for a script element: nothing in it can end the element or start another."""
-    from markupsafe import Markup
-
-    text = json.dumps(data, separators=(",", ":"))  # ASCII only
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)  # noqa: S704 (escaped above)
 
 
 def _policy(css: str, js: str) -> str:

@@ -72,6 +72,9 @@ class Cell(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ran on when the verdict was certain: it decided nothing."""
 
 
+REPEAT = " repeat"
+
+
 class Column(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One measurement on the panel: a baseline, a gate's candidate, or the bank once more (A/A)."""
 
@@ -84,6 +87,11 @@ class Column(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     against: str = ""
     """Label of the column that a gate's candidate is compared with."""
     cells: tuple[Cell, ...]
+
+    @property
+    def repeat(self) -> bool:
+        """Whether it is a gate's candidate once more, on fresh rollouts."""
+        return self.label.endswith(REPEAT)
 
 
 class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Literal
@@ -13,7 +14,7 @@ from valve_plugin.bank.entries import Proposed as ProposedEntry
 from valve_plugin.evolve.savings import Saved
 from valve_plugin.records import Attempt, PanelOutcome, Proposal, Verdict
 from valve_plugin.report.certify import Move
-from valve_plugin.report.run import Cell, Column, Gate, Rollout, Score
+from valve_plugin.report.run import REPEAT, Cell, Column, Gate, Rollout, Score
 
 
 class Kept:
@@ -81,19 +82,19 @@ def columns(
         more: proposal id -> rollouts of its gate that its verdict does not name.
     """
     found: list[Column] = []
-    counts = {"B": 0, "A": 0, "G": 0}
+    counts: Counter[str] = Counter()
     reference = ""
     for number, entry in enumerate(entries, 1):
         if isinstance(entry, Baseline | Remeasured):
-            letter, kind = _KINDS[type(entry)]
-            counts[letter] += 1
-            label = f"{letter}{counts[letter]}"
+            name, kind = _KINDS[type(entry)]
+            counts[name] += 1
+            label = "Start" if (name, counts[name]) == ("Start", 1) else f"{name} {counts[name]}"
             cells = _cells(entry.result.outcomes, kept, reused=False)
             found.append(Column(label=label, kind=kind, line=number, cells=cells))
             reference = label if isinstance(entry, Baseline) else reference
         elif isinstance(entry, Judged):
-            counts["G"] += 1
-            judged = _judged(f"G{counts['G']}", number, entry.verdict, kept, reference)
+            counts["Gate"] += 1
+            judged = _judged(f"Gate {counts['Gate']}", number, entry.verdict, kept, reference)
             judged[-1] = _with(judged[-1], (more or {}).get(entry.verdict.proposal_id, ()))
             found += judged
             reference = judged[-1].label if entry.verdict.decision == "accept" else reference
@@ -101,14 +102,14 @@ def columns(
 
 
 _KINDS: dict[type, tuple[str, Literal["baseline", "measurement"]]] = {
-    Baseline: ("B", "baseline"),
-    Remeasured: ("A", "measurement"),
+    Baseline: ("Start", "baseline"),
+    Remeasured: ("Recheck", "measurement"),
 }
 
 
 def _judged(label: str, line: int, v: Verdict, kept: Kept, against: str) -> list[Column]:
     """A gate's columns: its candidate, and its repeat, which is what an accept carries on."""
-    stages = [(label, v.outcomes), *([(f"{label} again", v.confirming)] if v.confirming else [])]
+    stages = [(label, v.outcomes), *([(f"{label}{REPEAT}", v.confirming)] if v.confirming else [])]
     reused = _cells(v.reused, kept, reused=True)
     return [
         Column(

@@ -24,14 +24,28 @@ nameTheme();
 
 // --- attempts: one dialog for all
 const dialog = document.getElementById("attempt");
+// Text that may break after underscores: names have no blanks.
+const named = (element, text) => {
+  element.replaceChildren(...text.split(/(?<=_)(?!_)/).flatMap((part) => [part, make("wbr")]));
+  return element;
+};
 const fact = (list, name, value) => {
   if (value === "" || value === undefined || (Array.isArray(value) && !value.length)) return;
-  list.append(make("dt", name), make("dd", Array.isArray(value) ? value.join(", ") : String(value)));
+  list.append(make("dt", name), named(make("dd"), Array.isArray(value) ? value.join(", ") : String(value)));
 };
 const section = (title, text) => {
   const part = make("details");
   part.open = true;
   part.append(make("summary", title), make("pre", text));
+  return part;
+};
+// A patch with what it adds and what it takes away told apart.
+const patch = (text) => {
+  const part = section("Patch", "");
+  for (const [line] of text.matchAll(/.*\n?/g)) {
+    const kind = /^(\+\+\+|---) /.test(line) ? "" : { "+": "added", "-": "removed", "@": "soft" }[line[0]];
+    part.lastChild.append(kind ? make("span", line, kind) : line);
+  }
   return part;
 };
 // The trajectory's digest with the heads of the attempt's own steps marked.
@@ -54,7 +68,6 @@ const describe = (id, place, ids) => {
   const nth = ids.length > 1 ? `${place + 1} of ${ids.length}: ` : "";
   part.append(make("h3", `${nth}attempt ${a.ordinal + 1}, ${a.outcome}`));
   const list = make("dl", undefined, "facts");
-  fact(list, "task", a.task);
   fact(list, "why", a.reason);
   fact(list, "check", a.check);
   fact(list, "model", a.model);
@@ -65,31 +78,50 @@ const describe = (id, place, ids) => {
   fact(list, "test edits dropped", a.dropped);
   part.append(list);
   if (a.printed) part.append(section("Check, its last lines", a.printed));
+  const told = ids.slice(0, place).some((other) => attempts[other]?.task === a.task);  // once for all attempts at it
+  const task = told ? "" : section("Task", a.task);
   if (a.trajectory === undefined) {
-    part.append(make("p", "Patch and trajectory are kept beside the bank; the page had no room for them.", "note"));
+    part.append(make("p", "Patch and trajectory are kept beside the bank; the page had no room for them.", "note"), task);
   } else {
     const same = a.patch ? ids.slice(0, place).findIndex((other) => attempts[other]?.patch === a.patch) : -1;
     if (same >= 0) part.append(make("p", `Patch: the same as that of ${same + 1} of ${ids.length}.`, "note"));
-    else part.append(section("Patch", a.patch || "(empty)"));
+    else part.append(patch(a.patch || "(empty)"));
     if (a.parting) {
       part.append(make("p", `Its own steps: ${a.own.join(", ")}. No attempt with the other outcome ran their commands. This report found them by comparing; no ledger records steps.`, "note"));
       part.append(section(`Where it parts: step ${a.own[0]}`, a.parting));
     }
-    part.append(trajectory(a));
+    part.append(task, trajectory(a));
   }
   return part;
 };
-dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
-document.addEventListener("click", (event) => {
-  const button = event.target.closest("button[data-attempts]");
-  if (!button) return;
+const [back, on] = dialog.querySelectorAll("button[data-move]");
+let shown, beside = [];  // the button whose attempts are shown, and all of its section that can be seen
+const show = (button) => {
+  shown = button;
   const body = dialog.querySelector("div");
   body.replaceChildren(...button.dataset.attempts.split(" ").map(describe));
   dialog.scrollTop = 0;
-  dialog.querySelector("h2").textContent = button.dataset.title || button.getAttribute("aria-label") || "Attempts";
-  dialog.showModal();
+  named(dialog.querySelector("h2"), button.dataset.title);
+  const place = beside.indexOf(button);
+  back.disabled = place <= 0;
+  on.disabled = place + 1 >= beside.length;
   const step = button.dataset.step && [...body.querySelectorAll("mark")].find((m) => m.textContent === `Step ${button.dataset.step}`);
   if (step) step.scrollIntoView({ block: "center" });
+};
+dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+dialog.addEventListener("close", () => shown.focus());
+for (const [button, way] of [[back, -1], [on, 1]]) {
+  button.addEventListener("click", () => {
+    show(beside[beside.indexOf(shown) + way]);
+    if (button.disabled) (way > 0 ? back : on).focus();
+  });
+}
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-attempts]");
+  if (!button) return;
+  beside = [...button.closest("section").querySelectorAll("button[data-attempts]")].filter((b) => b.checkVisibility());
+  dialog.showModal();
+  show(button);
 });
 
 // --- heatmaps: one tab stop each, arrows move
@@ -97,18 +129,18 @@ for (const grid of document.querySelectorAll(".heat table")) {
   const rows = [...grid.tBodies[0].rows].map((row) => [...row.querySelectorAll("button")]);
   const buttons = rows.flat();
   if (!buttons.length) continue;
-  const focus = (button) => {
-    for (const other of grid.querySelectorAll('button[tabindex="0"]')) other.tabIndex = -1;
-    button.tabIndex = 0;
-    button.focus();
-  };
   buttons[0].tabIndex = 0;
+  grid.addEventListener("focusin", (event) => {
+    if (!event.target.matches("td button")) return;
+    for (const other of grid.querySelectorAll('button[tabindex="0"]')) other.tabIndex = -1;
+    event.target.tabIndex = 0;
+  });
   grid.addEventListener("keydown", (event) => {
     const at = event.target.closest("button");
     if (at && (event.key === "Home" || event.key === "End")) {
       event.preventDefault();
       const all = event.ctrlKey ? buttons : rows.find((r) => r.includes(at));
-      focus(all.at(event.key === "Home" ? 0 : -1));
+      all.at(event.key === "Home" ? 0 : -1).focus();
       return;
     }
     const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[event.key];
@@ -117,13 +149,13 @@ for (const grid of document.querySelectorAll(".heat table")) {
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
       const row = rows.find((r) => r.includes(at));
       const next = row[row.indexOf(at) + step];
-      if (next) focus(next);
+      if (next) next.focus();
       return;
     }
     const column = at.closest("td").cellIndex;
     for (let row = rows.findIndex((r) => r.includes(at)) + step; rows[row]; row += step) {
       const next = rows[row].find((b) => b.closest("td").cellIndex === column);
-      if (next) { focus(next); return; }
+      if (next) { next.focus(); return; }
     }
   });
 }
@@ -134,14 +166,25 @@ for (const table of document.querySelectorAll("table.stack")) {
   for (const row of table.querySelectorAll(":is(tbody, tfoot) tr")) {
     let column = 0;
     for (const cell of row.cells) {
-      if (cell.colSpan === 1) cell.dataset.label = heads[column];
+      if (cell.colSpan === 1) cell.dataset.label = `${heads[column]}:`;
       column += cell.colSpan;
     }
   }
   table.classList.add("labelled");
 }
 
+// --- a box of a table is a tab stop while it scrolls
+const boxes = new ResizeObserver((resized) => {
+  for (const { target } of resized) {
+    const scrolls = target.scrollWidth > target.clientWidth || target.scrollHeight > target.clientHeight;
+    if (scrolls) target.tabIndex = 0;
+    else target.removeAttribute("tabindex");
+  }
+});
+for (const box of document.querySelectorAll(".scroll")) boxes.observe(box);
+
 // --- search and filters: each list names what it filters
+const filtered = [];  // each list with what empties its form
 for (const form of document.querySelectorAll("form[data-for]")) {
   const parts = [...document.getElementById(form.dataset.for).querySelectorAll("[data-row]")];
   let texts;
@@ -162,18 +205,37 @@ for (const form of document.querySelectorAll("form[data-for]")) {
   form.addEventListener("input", apply);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.hidden = false;
+  filtered.push([document.getElementById(form.dataset.for), () => { form.reset(); apply(); }]);
 }
 
-// --- a link into a closed part opens it; printing opens items and gates, and closes them again
-const reveal = () => {
-  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target && target.tagName === "DETAILS") target.open = true;
+// --- on a phone what is long begins folded
+const phone = matchMedia("screen and (max-width: 40rem)");
+const fold = () => { for (const part of document.querySelectorAll("details.fold")) part.open = !phone.matches; };
+phone.addEventListener("change", fold);
+fold();
+
+// --- a link opens the closed parts it leads into, and shows what a filter hides
+const reveal = (hash) => {
+  const target = document.getElementById(decodeURIComponent(hash.slice(1)));
+  const hidden = target?.closest("[hidden]");
+  for (const [list, clear] of filtered) if (hidden && list.contains(target)) clear();
+  for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+  if (hidden) target.scrollIntoView();
 };
-addEventListener("hashchange", reveal);
-reveal();
-let printed = [];  // of the ledger only the gates, task by task: raw lines take many pages, and the words say it all
+document.addEventListener("click", (event) => {
+  const link = event.target.closest('a[href^="#"]');
+  if (link) reveal(link.hash);  // at a second click the address does not change
+});
+addEventListener("hashchange", () => reveal(location.hash));
+reveal(location.hash);
+
+// --- printing opens what a reader of paper needs, and closes it again: the bank's items, and of the ledger the gates
+// task by task. Raw lines take many pages, and the words say it all
+const PAPER = "#overview details, #certificates details, .fold, #item-list :is([data-state=accepted], [data-state=taken]), "
+  + "#ledger-list [data-type=judged]";
+let printed = [];
 addEventListener("beforeprint", () => {
-  printed = [...document.querySelectorAll("#item-list details:not([open]), #ledger-list > [data-type=judged]:not([open])")];
+  printed = [...document.querySelectorAll(PAPER)].filter((part) => !part.open);
   for (const part of printed) part.open = true;
 });
 addEventListener("afterprint", () => { for (const part of printed.splice(0)) part.open = false; });
