@@ -27,7 +27,7 @@ def test_the_printed_certificates(valve: Run) -> None:
     gain = valve("certify", "--gain", "0.172", "--n", "100", "--variance", "0.025", "--delta", "0.05")
     assert "at least +12.4 points on tasks like these, with probability 0.95 (radius 4.8)" in gain
     drop = valve("certify", "--drawdown", "0.0092", "--banks", "8", "--n", "100", "--variance", "0.025")
-    assert "at most +7.5 points on tasks like these, with probability 0.95 (radius 6.5)" in drop
+    assert "at most 7.5 points on tasks like these, with probability 0.95 (radius 6.5)" in drop
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,6 @@ def test_every_assumption_is_listed(bank: BankStore) -> None:
         "variance": "unknown",
         "judged = deployed": "unmet",  # the sample's accept recorded that no task gets the judged context
         "gains local": "unmet",  # an accept, though no task was unstable
-        "range": "unknown",  # its one number is vacuous
         "holdout sealed": "unknown",
     }
     assert found.gain is found.drawdown is None
@@ -172,8 +171,16 @@ def _accept_more(bank: BankStore, *, open_epoch: bool) -> None:
 def test_the_effective_range_is_checked_for_every_number() -> None:
     """M = 1 + loss where radius + certified value stays at or below 1; M = 2, which needs no check, where it cannot."""
     move = certify.accepted_move(0.0583, 50, 60, 3, 0.05, 0.025)
-    checked = certify.range_of((move,), of_gain(0.172, 100, 0.05, 0.025), of_drawdown(0.0, 100, 0.05, 0.025, 8))
-    assert (checked.status, "checked for 3 with M below 2" in checked.why) == ("met", True)
-    wide = certify.range_of((), of_gain(0.02, 20, 0.05, 0.1), None)
-    assert "computed with M = 2" in wide.why
-    assert assumptions.of_range([1.2]).status == "unmet"
+    (checked,) = certify.range_of((move,), of_gain(0.172, 100, 0.05, 0.025), of_drawdown(0.0, 100, 0.05, 0.025, 8))
+    assert (checked.status, checked.needed_for) == ("met", ("panel", "gain", "drawdown"))
+    assert "precondition was checked and holds: 0.172" in checked.why
+    (wide,) = certify.range_of((), of_gain(0.02, 20, 0.05, 0.1), None)
+    assert (wide.status, wide.why) == ("met", "the formula has no precondition as it is used here")
+    assert certify.range_of((), of_gain(0.02, 2, 0.05, 0.1), None) == [], "vacuous: nothing is certified"
+    assert assumptions.of_range([1.2], ("gain",)).status == "unmet"
+
+
+def test_every_assumption_says_what_needs_it(bank: BankStore) -> None:
+    needed = {a.name: a.needed_for for a in from_ledger(measured(bank.entries())).assumptions}
+    assert needed["tasks like yours"] == needed["variance"] == ("panel",), "no holdout was read"
+    assert (needed["holdout sealed"], needed["gains local"]) == (("gain", "drawdown"), ("second cap",))

@@ -206,5 +206,7 @@ def test_the_size_that_is_named_would_do(measured: float, variance: float, tasks
     speaks, no_loss = (int(word.replace(",", "")) for word in said.split() if word.replace(",", "").isdigit())
     assert certificates.gain(measured, no_loss, 0.05, variance).value >= 0
     assert not certificates.gain(measured, speaks, 0.05, variance).vacuous
-    assert f"on {no_loss:,} holdout tasks would exclude a loss" in doubt(of_gain(measured, tasks, 0.05, variance), 1, 0)
+    assert f"on about {no_loss:,} holdout tasks would exclude a loss" in doubt(
+        of_gain(measured, tasks, 0.05, variance), 1, 0
+    )
     assert no_loss == 1 or certificates.gain(measured, no_loss - 1, 0.05, variance).value < 0

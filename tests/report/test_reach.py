@@ -206,11 +206,30 @@ def test_how_sure_says_what_it_rests_on(run: Run) -> None:
     assert run.certificate.gain is not None
     assert not run.certificate.gain.vacuous
     sure = overview(run)[2]
-    names = {"disjoint", "tasks like yours", "holdout sealed", "holdout variance", "range"}
-    open_ = [a.name for a in run.certificate.assumptions if a.name in names and a.status != "met"]
-    assert sure.answer.startswith("Could be as bad as -")
-    assert sure.answer.endswith(f" points (no worse with probability 0.95, if {len(open_)} unproven assumptions hold)")
-    assert all(name in sure.why for name in open_)
+    gain, drawdown = run.certificate.gain, run.certificate.drawdown
+    open_ = [a.name for a in run.certificate.assumptions if "gain" in a.needed_for and a.status != "met"]
+    assert open_ == ["tasks like yours", "holdout variance"]
+    assert sure.answer == "A loss cannot be excluded"
+    assert sure.why.startswith(
+        f"Measured {100 * gain.measured:+.1f} points on {gain.tasks} holdout tasks. Guaranteed, with probability 0.95: "
+        f"not worse than {100 * gain.value:+.1f} points, if (1) the holdout is like your tasks and (2) the estimated "
+        "variance is right. Drawdown: none measured (versions 0 and "
+    )
+    assert drawdown is not None
+    assert sure.why.endswith(f"guaranteed: at most {100 * drawdown.value:.1f} points.")
+    assert "both together with at least 0.9;" in said(run)["certificates"][2]
+    one, *others = run.certificate.assumptions
+    broken = replace(one, status="unmet", needed_for=("gain",))
+    better = replace(gain, value=0.1)
+    certificate = replace(run.certificate, gain=better, assumptions=(broken, *others))
+    sure = overview(replace(run, certificate=certificate))[2]
+    assert sure.answer == "At least +10.0 points, where what it rests on is met"
+    assert f"Where “{one.name}” is unmet, it does not apply." in sure.why
+    certificate = replace(run.certificate, gain=better)
+    assert (
+        overview(replace(run, certificate=certificate))[2].answer
+        == "At least +10.0 points, if 2 unproven assumptions hold"
+    )
 
 
 def test_figures_draw_true_sizes_and_short_windows_apart(run: Run) -> None:

@@ -141,11 +141,12 @@ def _from_numbers(
     if move is not None:
         moves = (certify.accepted_move(move, n, horizon, accept, delta, variance),)
         rests = assumptions.of_panel_numbers(n, horizon, accept, variance)
-        return Certificate(moves=moves, assumptions=(*rests, certify.range_of(moves, None, None)))
+        return Certificate(moves=moves, assumptions=(*rests, *certify.range_of(moves, None, None)))
     floor = None if gain is None else bounds.of_gain(gain, n, delta, variance)
     ceiling = None if drawdown is None else bounds.of_drawdown(drawdown, n, delta, variance, banks)
-    rests = assumptions.of_holdout_numbers(n, variance, None if drawdown is None else banks)
-    return Certificate(gain=floor, drawdown=ceiling, assumptions=(*rests, certify.range_of((), floor, ceiling)))
+    needed = ("gain",) * (gain is not None) + ("drawdown",) * (drawdown is not None)
+    rests = assumptions.of_holdout_numbers(n, variance, None if drawdown is None else banks, needed)
+    return Certificate(gain=floor, drawdown=ceiling, assumptions=(*rests, *certify.range_of((), floor, ceiling)))
 
 
 def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
@@ -158,9 +159,9 @@ def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
         if not found.moves:
             yield "losses    none to certify: nothing was accepted"
     if found.gain:
-        yield _bound("gain", "at least", found.gain)
+        yield _bound("gain", found.gain)
     if found.drawdown:
-        yield _bound("drawdown", "at most", found.drawdown)
+        yield _bound("drawdown", found.drawdown)
     if found.unevaluated:
         yield f"gain      unknown: {found.unevaluated}"
         yield f"drawdown  unknown: {found.unevaluated}"
@@ -185,9 +186,12 @@ def _cap(cap: Cap) -> str:
     )
 
 
-def _bound(name: str, side: str, bound: Bound) -> str:
-    seen = f"{name:9} {points(bound.measured)} points measured on {plural(bound.tasks, 'task')}"
+def _bound(name: str, bound: Bound) -> str:
+    from valve_plugin.report.bounds import guarantee
+
+    number = f"{100 * bound.measured:.1f}" if name == "drawdown" else points(bound.measured)
+    seen = f"{name:9} {number} points measured on {plural(bound.tasks, 'task')}"
     if bound.vacuous:
         return f"{seen}; VACUOUS: the radius of {100 * bound.radius:.1f} points leaves everything possible"
-    says = f"{side} {points(bound.value)} points on tasks like these, with probability {1 - bound.delta:.4g}"
+    says = f"{guarantee(bound)} on tasks like these, with probability {1 - bound.delta:.4g}"
     return f"{seen}; {says} (radius {100 * bound.radius:.1f})"

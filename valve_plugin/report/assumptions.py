@@ -18,32 +18,38 @@ class Assumption(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     status: Literal["met", "unmet", "unknown"]
     why: str
+    needed_for: tuple[str, ...]
+    """Which certified numbers rest on it: panel (each accept), gain, drawdown (of the holdout), or what it names."""
 
 
-def assumption(name: str, holds: bool | None, why: str) -> Assumption:
+PANEL, HOLDOUT = ("panel",), ("gain", "drawdown")
+
+
+def assumption(name: str, holds: bool | None, why: str, needed_for: tuple[str, ...] = PANEL) -> Assumption:
     """Return the assumption; None says that nothing here can tell."""
-    return Assumption(name=name, status="unknown" if holds is None else "met" if holds else "unmet", why=why)
+    status: Literal["met", "unmet", "unknown"] = "unknown" if holds is None else "met" if holds else "unmet"
+    return Assumption(name=name, status=status, why=why, needed_for=needed_for)
 
 
+_ALL = ("all versions",)
 LIKE_YOURS = "tasks like yours"
 _AGE = "nothing dates a panel: how far your tasks have moved on since it was drawn, only you can tell"
 
 
-def of_range(sums: Sequence[float], *, twos: int = 0) -> Assumption:
-    """Return whether the smaller range M may stand, checked for each reported number.
+def of_range(sums: Sequence[float], needed_for: tuple[str, ...]) -> Assumption:
+    """Return whether the smaller range M may stand, checked for each reported number; M = 2 needs no check.
 
     Args:
         sums: radius + certified value of each number that was computed with M below 2; the condition of rem:range is
             proven where it is at most 1, whatever the variance.
-        twos: numbers computed with M = 2, which is always admissible.
+        needed_for: which numbers are certified; there is at least one.
     """
-    if not sums and not twos:
-        return assumption("range", None, "no number is certified here")
     if not sums:
-        return assumption("range", True, "computed with M = 2, which needs no check")
-    wide = f"; M = 2 for {twos}, which needs no check" if twos else ""
-    why = f"checked for {len(sums)} with M below 2: radius + certified value <= {max(sums):.3f}, proven up to 1"
-    return assumption("range", max(sums) <= 1.0 + 1e-9, why + wide)
+        return assumption("range", True, "the formula has no precondition as it is used here", needed_for)
+    fine = max(sums) <= 1.0 + 1e-9
+    held = "holds" if fine else "is not shown to hold"
+    why = f"the formula's precondition was checked and {held}: {max(sums):.3f}, and at most 1 is proven"
+    return assumption("range", fine, why, needed_for)
 
 
 def of_ledger(found: Measured, variance_given: float | None, estimates: dict[str, float]) -> list[Assumption]:
@@ -57,7 +63,7 @@ def of_ledger(found: Measured, variance_given: float | None, estimates: dict[str
     return [
         *_gated(found),
         _disjoint(found),
-        assumption(LIKE_YOURS, None, "only you can tell whether the panel is a random sample of your tasks"),
+        _like_yours(found),
         *_age(found),
         *_horizons(found.epochs),
         *_reuse(found),
@@ -81,25 +87,41 @@ def of_panel_numbers(n: int, horizon: int, accept: int, variance: float) -> list
     ]
 
 
-def of_holdout_numbers(n: int, variance: float, banks: int | None) -> list[Assumption]:
+def of_holdout_numbers(
+    n: int, variance: float, banks: int | None, needed_for: tuple[str, ...] = HOLDOUT
+) -> list[Assumption]:
     """Return what a gain or a drawdown given in numbers rests on.
 
     Args:
+        needed_for: gain, drawdown or both, whichever was given.
         banks: distinct checkpointed banks, for a drawdown.
     """
     held = "" if banks is None else f"that the checkpoints hold {counted(banks, 'different bank')}"
     return [
-        assumption("disjoint", None, "that no holdout task was learned from or judged on"),
-        assumption(LIKE_YOURS, None, f"that the holdout is a random sample, of size {n}, of the tasks you care about"),
-        assumption("holdout sealed", None, "that the banks compared were fixed before anyone saw a holdout result"),
-        *([assumption("banks", None, held)] if held else []),
-        _typed_variance(variance),
+        *(
+            assumption(name, None, why, needed_for)
+            for name, why in (
+                ("disjoint", "that no holdout task was learned from or judged on"),
+                (LIKE_YOURS, f"that the holdout is a random sample, of size {n}, of the tasks you care about"),
+                ("holdout sealed", "that the banks compared were fixed before anyone saw a holdout result"),
+            )
+        ),
+        *([assumption("banks", None, held, ("drawdown",))] if held else []),
+        _typed_variance(variance, needed_for),
     ]
+
+
+def _like_yours(found: Measured) -> Assumption:
+    which = ["the panel"] * bool(found.epochs) + ["the holdout"] * bool(found.points)
+    what = f"{' and '.join(which) or 'a panel'} {'are' if len(which) > 1 else 'is'}"
+    needed = PANEL * bool(found.epochs) + HOLDOUT * bool(found.points) or PANEL
+    sample = "random samples" if len(which) > 1 else "a random sample"
+    return assumption(LIKE_YOURS, None, f"only you can tell whether {what} {sample} of your tasks", needed)
 
 
 def _gated(found: Measured) -> Iterator[Assumption]:
     if found.taken:
-        yield assumption("gated", False, f"the bank reached version {found.taken} without a gate")
+        yield assumption("gated", False, f"the bank reached version {found.taken} without a gate", _ALL)
 
 
 def _disjoint(found: Measured) -> Assumption:
@@ -173,8 +195,9 @@ def _variance(found: Measured, given: float | None, estimates: dict[str, float])
     return assumption("variance", None, why)
 
 
-def _typed_variance(variance: float) -> Assumption:
-    return assumption("variance", None, f"that paired differences vary by at most {variance:g}, which nothing checks")
+def _typed_variance(variance: float, needed_for: tuple[str, ...] = PANEL) -> Assumption:
+    why = f"that paired differences vary by at most {variance:g}, which nothing checks"
+    return assumption("variance", None, why, needed_for)
 
 
 def _deployed(moves: Sequence[Accepted]) -> Iterator[Assumption]:
@@ -204,4 +227,4 @@ def _local(found: Measured) -> Iterator[Assumption]:
             why = (
                 f"epoch {epoch.opened.epoch}, second cap on accepts only: gains stay on tasks with mixed first rollouts"
             )
-            yield assumption("gains local", fine, why)
+            yield assumption("gains local", fine, why, ("second cap",))

@@ -40,6 +40,17 @@ def of_drawdown(measured: float, tasks: int, delta: float, variance: float, bank
     return _bound(found, measured, tasks, delta, variance, banks)
 
 
+def guarantee(bound: Bound) -> str:
+    """Return what is certified: `at least +12.4 points`, `not worse than -19.3 points`, `at most 58.2 points`."""
+    if bound.vacuous:
+        return "nothing, the tasks are too few"
+    if bound.banks is not None:
+        return f"at most {100 * bound.value:.1f} points"
+    if bound.value < 0:
+        return f"not worse than {100 * bound.value:+.1f} points"
+    return f"at least {100 * bound.value:+.1f} points"
+
+
 def sizes(found: Bound | Move) -> str:
     """Return, for a gain that certifies nothing, how many tasks would: all else as it was measured.
 
@@ -50,9 +61,10 @@ def sizes(found: Bound | Move) -> str:
         return "No number of tasks certifies a gain that was not measured."
     no_loss = smallest_n(measured, log_term, found.variance)
     speaks = min(no_loss, smallest_n(1 + measured, log_term, found.variance, 2.0))
+    whose = "The holdout's gain" if isinstance(found, Bound) else f"Version {found.version}'s accept"
     return (
-        f"The same gain on {speaks:,} tasks would say something, and on {no_loss:,} exclude a loss "
-        f"(variance {found.variance:.3f})."
+        f"{whose} ({100 * measured:+.1f} points) would need about {speaks:,} tasks for any statement, and about "
+        f"{no_loss:,} to exclude a loss."
     )
 
 
@@ -68,7 +80,7 @@ def doubt(found: Bound, better: int, worse: int) -> str:
     return (
         f"Its bound is conservative on so few tasks ({found.tasks}). The plain sign test of {better} better and "
         f"{worse} worse, which is no certificate: two-sided p = {sign_test(better, worse):.2g}. The same gain "
-        f"on {enough:,} holdout tasks would exclude a loss (variance {found.variance:.3f})."
+        f"on about {enough:,} holdout tasks would exclude a loss."
     )
 
 

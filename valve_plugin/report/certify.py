@@ -96,12 +96,12 @@ def from_ledger(found: Measured, variance: float | None = None) -> Certificate:
         moves=moves,
         caps=tuple(_cap(epoch) for epoch in found.epochs if epoch.complete),
         taken=found.taken,
-        assumptions=(*assumptions.of_ledger(found, variance, plug_in), *held.assumptions, checked),
+        assumptions=(*assumptions.of_ledger(found, variance, plug_in), *held.assumptions, *checked),
     )
 
 
-def range_of(moves: Sequence[Move], gain: Bound | None, drawdown: Bound | None) -> Assumption:
-    """Return the effective-range condition, checked for every number that is reported.
+def range_of(moves: Sequence[Move], gain: Bound | None, drawdown: Bound | None) -> list[Assumption]:
+    """Return the effective-range condition, checked for every number that is certified; nothing where none is.
 
     Source: rem:range, with c the certified value: minus the loss, or the floor, of an accept; the floor of a gain; 0
     for a drawdown, whose checkpoints only matter where they dropped.
@@ -111,9 +111,12 @@ def range_of(moves: Sequence[Move], gain: Bound | None, drawdown: Bound | None) 
         for m in moves
         if not m.vacuous
     ]
-    bounds = [(gain, gain.value if gain else 0.0), (drawdown, 0.0)]
-    sums += [b.radius + c for b, c in bounds if b and b.range < 2]
-    return assumptions.of_range(sums, twos=sum(b is not None and b.range == 2 for b, _ in bounds))
+    needed = ["panel"] * bool(sums)
+    for name, bound, certified in (("gain", gain, gain.value if gain else 0.0), ("drawdown", drawdown, 0.0)):
+        if bound and not bound.vacuous:
+            needed.append(name)
+            sums += [bound.radius + certified] * (bound.range < 2)
+    return [assumptions.of_range(sums, tuple(needed))] if needed else []
 
 
 def accepted_move(panel_gain: float, tasks: int, horizon: int, accept: int, delta: float, variance: float) -> Move:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from valve_plugin.bank.evaluated import Point, gain, peak
 from valve_plugin.bank.measured import Measured
-from valve_plugin.report.assumptions import Assumption, assumption
+from valve_plugin.report.assumptions import HOLDOUT, Assumption, assumption
 from valve_plugin.report.bounds import Bound, of_drawdown, of_gain
 from valve_plugin.report.words import counted
 from valve_plugin.theory import estimates
@@ -34,7 +34,7 @@ def of_ledger(found: Measured, variance: float | None = None) -> Held:
     Source: eq:gaincert, eq:ddcert.
     """
     points = found.points
-    sealed = assumption("holdout sealed", *found.sealed)
+    sealed = assumption("holdout sealed", *found.sealed, HOLDOUT)
     if reason := _missing(points) or _void(found):
         return Held(None, None, reason, [sealed])
     delta = float(found.epochs[-1].opened.delta) if found.epochs else 0.05
@@ -49,7 +49,7 @@ def of_ledger(found: Measured, variance: float | None = None) -> Held:
         of_gain(float(gain(first, last).low), n, delta, used),
         of_drawdown(float(gain(last, peak(points).entry).low), n, delta, used, banks),
         "",
-        [sealed, assumption("holdout read", True, what), _about(seen, variance)],
+        [sealed, assumption("holdout read", True, what, HOLDOUT), _about(seen, variance)],
     )
 
 
@@ -83,7 +83,9 @@ def _passes(point: Point) -> tuple[int, ...]:
 def _about(seen: float, given: float | None) -> Assumption:
     name = "holdout variance"
     if given is None:
-        return assumption(name, None, f"{seen:.4f} is estimated from the evaluations themselves, not a bound")
+        why = f"{seen:.4f} is estimated from the evaluations themselves, not a bound"
+        return assumption(name, None, why, HOLDOUT)
     if given < seen:
-        return assumption(name, False, f"{given:g} was given, but the evaluations show about {seen:.4f}")
-    return assumption(name, None, f"{given:g} was given and nothing proves it; the evaluations show about {seen:.4f}")
+        return assumption(name, False, f"{given:g} was given, but the evaluations show about {seen:.4f}", HOLDOUT)
+    why = f"{given:g} was given and nothing proves it; the evaluations show about {seen:.4f}"
+    return assumption(name, None, why, HOLDOUT)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from valve_plugin.records import is_live
 from valve_plugin.report.bounds import doubt, sizes
+from valve_plugin.report.held import Number, conditions, of_drawdown, of_gain, unmet, unproven
 from valve_plugin.report.measured_tasks import moved, signs
 from valve_plugin.report.run import Checkpoint, Run
 from valve_plugin.report.run_spent import APART, total
 from valve_plugin.report.words import counted
 
 Tone = Literal["yes", "no", "open", ""]
-_HELD = ("disjoint", "tasks like yours", "holdout sealed", "holdout variance", "range")
-_PANEL = ("disjoint", "tasks like yours", "panel age", "horizon", "variance", "judged = deployed", "range")
-"""Assumptions that the holdout's certificate rests on, and those of the panel's."""
 _SCOPE = "The model was a script, and so was what lessons do to it; commands, edits, tests and grading were real."
 _AFTER = "The time is of rollouts one after the other."
 
@@ -172,23 +170,16 @@ def _how_sure(run: Run) -> Answer:
     if not moves:
         return Answer(question, "Nothing to certify", "No accept is recorded.")
     speaking = [m for m in moves if not m.vacuous]
-    open_ = _open(run, _PANEL)
-    rests = _named(open_)
     if not speaking:
-        vacuous = "Its certificate is" if len(moves) == 1 else f"Its {len(moves)} certificates are"
-        return Answer(
-            question,
-            "Not at all: too few tasks",
-            f"{vacuous} vacuous (floor -100 points): {counted(moves[0].tasks, 'panel task')} cannot speak for others. "
-            f"{sizes(moves[-1])} {_unread_holdout(run)}{rests}",
-        )
+        few = f"{counted(moves[-1].tasks, 'panel task')} cannot speak for other tasks."
+        return Answer(question, "Not at all: too few tasks", f"{few} {sizes(moves[-1])} {_unread_holdout(run)}")
     worst = min(speaking, key=lambda m: m.floor)
-    return Answer(
-        question,
-        ("No accept lost anything" if worst.floor >= 0 else f"An accept may have lost {-100 * worst.floor:.1f} points")
-        + _if(open_),
-        f"{len(speaking)} of {counted(len(moves), 'accept')} certified, with delta {worst.delta:g}.{rests}",
-    )
+    answer = f"An accept may have lost {-100 * worst.floor:.1f} points"
+    if worst.floor >= 0:
+        answer = f"No accept lost anything{_if(run, 'panel')}"
+    sure = f"{len(speaking)} of {counted(len(moves), 'accept')} certified, with probability {1 - worst.delta:.4g}"
+    told = [f"{sure}{conditions(run, 'panel')}.", unmet(run, "panel"), _unread_holdout(run)]
+    return Answer(question, answer, " ".join(filter(None, told)))
 
 
 def _unread_holdout(run: Run) -> str:
@@ -201,30 +192,23 @@ def _how_sure_held_out(question: str, run: Run) -> Answer:
     gain = run.certificate.gain
     if gain is None:
         return Answer(question, "Unknown", f"No certificate on the holdout: {run.certificate.unevaluated}.")
+    drawdown = run.certificate.drawdown
+    lost = of_drawdown(run, drawdown) if drawdown else ""
     if gain.vacuous:
-        few = f"The holdout's certificate is vacuous: {counted(gain.tasks, 'task')} cannot speak for others."
-        return Answer(question, "Not at all: too few tasks", f"{few} {sizes(gain)}")
-    open_ = _open(run, _HELD)
-    sure = f"with probability {1 - gain.delta:.4g}{_if(open_)}"
-    floor = points(gain.value)
-    said = f"At least {floor}, {sure}" if gain.value >= 0 else f"Could be as bad as {floor} (no worse {sure})"
-    room = "" if gain.value > 0 else " A floor below 0 excludes no loss up to it; it measures none."
-    return Answer(question, said, f"The gain certified on the holdout.{_named(open_)}{room}")
+        few = f"{counted(gain.tasks, 'holdout task')} cannot speak for other tasks."
+        return Answer(question, "Not at all: too few tasks", " ".join(filter(None, [few, sizes(gain), lost])))
+    said = "A loss cannot be excluded"
+    if gain.value >= 0:
+        said = f"At least {points(gain.value)}{_if(run, 'gain')}"
+    return Answer(question, said, " ".join(filter(None, [of_gain(run, gain), lost])))
 
 
-def _open(run: Run, names: Sequence[str]) -> dict[str, list[str]]:
-    """Status -> which of these assumptions are unmet or unknown."""
-    seen = [a for a in run.certificate.assumptions if a.name in names]
-    return {s: [a.name for a in seen if a.status == s] for s in ("unmet", "unknown")}
-
-
-def _if(open_: Mapping[str, Sequence[str]]) -> str:
-    number = sum(map(len, open_.values()))
-    return f", if {number} unproven {'assumption holds' if number == 1 else 'assumptions hold'}" if number else ""
-
-
-def _named(open_: Mapping[str, Sequence[str]]) -> str:
-    return "".join(f" {status.capitalize()}: {', '.join(names)}." for status, names in open_.items() if names)
+def _if(run: Run, number: Number) -> str:
+    """On how much a good answer rests; what is unmet takes it back."""
+    if unmet(run, number):
+        return ", where what it rests on is met"
+    open_ = len(unproven(run, number))
+    return f", if {open_} unproven {'assumption holds' if open_ == 1 else 'assumptions hold'}" if open_ else ""
 
 
 def ran(run: Run) -> bool:

@@ -30,7 +30,7 @@ from valve_plugin.report.provenance import others, ranges
 from valve_plugin.report.reach import capped, caveat, left
 from valve_plugin.report.run import Proposed, Run
 from valve_plugin.report.run_spent import APART, total
-from valve_plugin.report.said import log_term, said
+from valve_plugin.report.said import numbers, said
 from valve_plugin.report.style import inline, narrow
 from valve_plugin.report.texts import breaks, difference, embedded, inert, pretty, sentences, ticked
 from valve_plugin.report.words import counted
@@ -153,6 +153,7 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "latest": max((i.version for i in run.items if i.version is not None), default=None),
         "steps": steps(run),
         "said": said(run),
+        "numbers": numbers(run),
         "stopped": {g.line: stopped(run, g) for g in run.gates},
         "caveats": {g.line: caveat(run, g) for g in run.gates},
         "left": bool(left(run)),
@@ -208,7 +209,6 @@ def _environment() -> Environment:
         "capped": capped,
         "gain": gain,
         "verdicts": caption,
-        "log_term": log_term,
         "difference": difference,
         "equal": equal,
         "moment": moment,

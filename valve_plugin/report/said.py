@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import NamedTuple
 
-from valve_plugin.report import reach
+from valve_plugin.report import held, reach
 from valve_plugin.report.bounds import Bound
 from valve_plugin.report.captions import BLAME, descent, visible
 from valve_plugin.report.certify import Move
@@ -22,7 +23,7 @@ def said(run: Run) -> dict[str, list[str]]:
         "overview": _told(scope(run), reach.chance(run), reach.unreached(run)),
         "gates": _told(reach.chance(run), reach.ceiling(run)),
         "items": [*_told(_counts(run)), *_told(alone(run))],
-        "certificates": reach.left(run),
+        "certificates": [*held.told(run), *reach.left(run)],
         "terms": [*terms(run), *_told(alike(run))],
         "cost": _told(next_cost(run)),
         "stream": [*under(run), *_told(fall(run))],
@@ -96,6 +97,25 @@ def alike(run: Run) -> str:
         f"and from the holdout's {counted(len(run.checkpoints), 'reading')}: on so few tasks only few values can come "
         "out."
     )
+
+
+class Terms(NamedTuple):
+    """What one certificate was computed from."""
+
+    what: str
+    tasks: int
+    delta: float
+    variance: float
+    log_term: float
+
+
+def numbers(run: Run) -> list[Terms]:
+    """Return the terms of each certificate: accepts, then the holdout's gain and drawdown."""
+    found = [Terms(f"version {m.version}", m.tasks, m.delta, m.variance, m.log_term) for m in run.certificate.moves]
+    for what, bound in (("holdout gain", run.certificate.gain), ("holdout drawdown", run.certificate.drawdown)):
+        if bound:
+            found.append(Terms(what, bound.tasks, bound.delta, bound.variance, log_term(bound)))
+    return found
 
 
 def log_term(bound: Bound) -> float:
