@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from tests.report.runs import Maker
 from valve_plugin.bank.entries import Judged, Proposed
 from valve_plugin.cli.history import words
+from valve_plugin.extract.reflect import NOTHING
 from valve_plugin.records import Attempt
 from valve_plugin.report.captions import deepest, peaks, rolling
 from valve_plugin.report.facts import run_facts
-from valve_plugin.report.fates import fates, newest, steps
+from valve_plugin.report.fates import _empty, fates, newest, steps
 from valve_plugin.report.figures import standing
 from valve_plugin.report.heat import heat
 from valve_plugin.report.measured_tasks import tables
@@ -51,6 +52,14 @@ def test_every_stream_task_says_what_came_of_it(tmp_path: Path, data_dir: Path) 
     for place, gate in ((0, run.gates[0]), (4, run.gates[1])):
         assert found[place] == (f"{word[gate.decision]} at gate {gate.number}", gate.line)
     assert all(s.said.startswith("nothing to contrast") for n, s in enumerate(found) if n % 4)
+
+
+def test_an_unusable_answer_is_told_from_an_empty_one() -> None:
+    told = "no proposal: the extractor's answer was unusable"
+    assert _empty({"reason": "the answer is not JSON: {"}) == told
+    assert _empty({"reason": NOTHING}) == f"nothing to judge: {NOTHING}"
+    assert _empty({"reason": "every item was a duplicate", "merges": [{}]}).startswith("nothing to judge: every item")
+    assert [_empty({part: [{}]}) for part in ("withheld", "merges")] == ["everything withheld", "only duplicates"]
 
 
 def test_rollouts_beyond_a_verdict_are_those_that_cost(tmp_path: Path, data_dir: Path) -> None:

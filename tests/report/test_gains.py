@@ -31,7 +31,7 @@ def test_a_reject_that_stopped_says_what_it_could_reach_and_what_ran(tmp_path: P
             f"even if all {open_(gate)} other rollouts had passed, the gain would have been "
         )
         tasks = {o["task_id"] for o in outcomes}
-        assert stopped(run, gate).startswith(f"ran: {passes} of {len(outcomes)} passed, the reference ")
+        assert stopped(run, gate).startswith(f"of what ran, {passes} of {len(outcomes)} passed; the reference ")
         assert stopped(run, gate).endswith(f" of {3 * len(tasks)} on the same {len(tasks)} tasks")
         assert stopped(replace(run, columns=()), gate) == ""
 

@@ -152,6 +152,8 @@ def test_same_tasks_are_summed_by_the_version_of_b(tmp_path: Path, data_dir: Pat
         "on tasks 1-12, under B's version 0, B passed 36 of 36 and A 36 of 36 attempts",
         "on tasks 13-20, under B's version 2, B passed 8 of 24 and A 24 of 24 attempts",
     ]
+    last = replace(b, version=3, stream=(*b.stream[:-1], replace(b.stream[-1], accepted=True)))
+    assert by_version(a, last)[2:] == ["B's version 3 came in after the last task, so none ran under it"]
     assert furthest(a, b) == by_version(a, b)[1]
     assert furthest(b, a) == "", "B is ahead"
     assert by_version(a, replace(b, stream=b.stream[1:])) == [], "other tasks"

@@ -23,7 +23,7 @@ from valve_plugin.report.reach import capped, caveat, ceiling, chance, left, rep
 from valve_plugin.report.run import Run, Score, StreamPoint
 from valve_plugin.report.said import alike, fall, log_term, next_cost, said, terms
 from valve_plugin.report.texts import ticked
-from valve_plugin.report.versions import under
+from valve_plugin.report.versions import under, unused
 
 
 @pytest.fixture
@@ -88,12 +88,19 @@ def test_a_gain_says_what_repeats_leave_of_it(run: Run) -> None:
     mean = sum(again) / 3
     told = caveat(run, last)
     gain = signed((mean - last.reference) / 24)
-    assert told == f"{gain} by the mean of 3 repeats: {mean:.1f} - {last.reference} of 24"
+    assert told == (
+        f"measured 3 more times, version {last.version} passes {mean:.1f} of 24 in the mean, {gain} points over its "
+        f"reference ({last.reference}): probably nearer the truth"
+    )
+    once = caveat(replace(run, columns=run.columns[:-2]), last)
+    assert once.startswith(f"measured once more, version {last.version} passes {again[0]} of 24, ")
     unmeasured = replace(run, columns=run.columns[:-3])
     assert caveat(unmeasured, last) == "measured on the tasks that selected it, so it flatters"
     assert all(caveat(run, g) == "" for g in run.gates if g.decision != "accept")
     html = page([run], {})
-    assert html.count(f"({told})") == 1
+    assert html.count(f'<tr class="told"><td colspan="8">M{told[1:]}.</td></tr>') == 1
+    flatters = "An accept&#39;s gain is measured on the tasks that selected it"
+    assert (flatters in html) is (len(accepts) > 1), "once for all that were not measured again"
     assert html.count(f"more; {told}") == sum(i.proposal_id == last.proposal_id and not i.why for i in run.items)
 
 
@@ -110,10 +117,9 @@ def test_a_base_that_was_read_more_than_once_is_selected_too(run: Run) -> None:
     read = passed(first), passed(base)
     twice = replace(run, columns=(*run.columns[:place], first, *run.columns[place:]))
     assert caveat(twice, last) == (
-        f"{plain}; the base is one selected reading too, {read[1]} of those read ({read[0]}, {read[1]}), so it "
-        "flatters there as well"
+        f"{plain}; the reference is one of 2 readings of its bank ({read[0]}, {read[1]}), so chance is in it too"
     )
-    assert "base" not in plain, "it was read once"
+    assert "readings" not in plain, "it was read once"
     other = replace(first, cells=first.cells[1:])
     assert caveat(replace(run, columns=(*run.columns[:place], other, *run.columns[place:])), last) == plain, (
         "other tasks"
@@ -282,13 +288,17 @@ def test_a_fall_that_counts_in_nothing_is_described(run: Run) -> None:
     assert fall(level) == ""
     assert fall(one) == (
         "Over the window the rate falls from 67% at task 3 to 29% at task 8: versions 1 and 2 came into use between "
-        f"them. {BLAME}"
+        "them."
     )
 
 
 def test_the_stream_is_told_by_bank_version_beside_the_holdout(run: Run) -> None:
     lines = under(run)
-    assert len(lines) == len({p.version for p in run.stream}) > 1
+    last = run.stream[-1]
+    assert len(lines) == len({p.version for p in run.stream}) + (unused(run) > 0) > 1
+    late = replace(run, stream=(*run.stream[:-1], replace(last, version=run.version - 1, accepted=True)))
+    assert under(late)[-1].startswith(f"version {run.version}: came in after the last task, so none ran under it; ")
+    assert unused(replace(late, version=run.version + 1)) == 0, "another moved the bank"
     first, *_ = lines
     mine = [p for p in run.stream if not p.version]
     told = f"version 0, tasks 1-{len(mine)}: {sum(p.passed for p in mine)} of {3 * len(mine)} attempts resolved"

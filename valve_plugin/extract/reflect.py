@@ -26,6 +26,8 @@ PROMPTS = "contrast-1"
 FEEDBACK = "feedback-1"
 PARTS = ("system", "user", "attempt")
 ISSUE_LIMIT = 20_000
+NOTHING = "nothing was proposed"
+"""Reason of a proposal whose usable answer has no item."""
 _PLACE = re.compile(r"<<([A-Z]+)>>")
 
 
@@ -163,7 +165,7 @@ def _filled(
     new, merges, suppressed = split(screened.items, bank)
     reason = ""
     if not new:
-        reason = "nothing was proposed" if not drafts else "every item was a duplicate or was withheld"
+        reason = NOTHING if not drafts else "every item was a duplicate or was withheld"
     return replace(
         empty,
         items=new,

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from valve_plugin.extract.reflect import NOTHING
 from valve_plugin.report.gains import at_best, bounded, gain
 from valve_plugin.report.heat import short
 from valve_plugin.report.reach import capped, caveat
@@ -93,12 +94,13 @@ def _empty(proposal: dict[str, object]) -> str:
     """Why a proposal was not judged: its own reason, else what was left of it."""
     if proposal.get("items") or proposal.get("removes"):
         return "waiting for a gate"
-    if reason := proposal.get("reason"):
+    drafts = [part for part in ("withheld", "suppressed", "merges") if proposal.get(part)]
+    if (reason := proposal.get("reason")) and (drafts or reason == NOTHING):
         return f"nothing to judge: {str(reason)[:_REASON]}"
-    if proposal.get("withheld"):
-        return "everything withheld"
-    if proposal.get("suppressed") or proposal.get("merges"):
-        return "only duplicates"
+    if reason:  # its line in the ledger says why
+        return "no proposal: the extractor's answer was unusable"
+    if drafts:
+        return "everything withheld" if "withheld" in drafts else "only duplicates"
     return "nothing to learn"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from valve_plugin.report.overview import signed
+from valve_plugin.report.reach import SELECTED, caveat, repeated
 from valve_plugin.report.run import Column, Gate, Run
 from valve_plugin.report.words import counted
 
@@ -34,7 +35,7 @@ def at_best(gate: Gate) -> str:
 
 
 def stopped(run: Run, gate: Gate) -> str:
-    """Return what ran of a reject that stopped, beside the reference: `10 of 12 passed, the reference 11 of 12`.
+    """Return what ran of a reject that stopped, beside the reference: `of what ran, 10 of 12 passed`.
 
     The reference's are those of the same tasks. Empty: no such reject, or its reference is not known.
     """
@@ -45,7 +46,14 @@ def stopped(run: Run, gate: Gate) -> str:
     tasks = {cell.task_id for cell in mine[-1].cells if any(r.outcome != "errored" for r in cell.rollouts)}
     passed, of = _passed(mine[-1], tasks)
     before, of_before = _passed(base, tasks)
-    return f"ran: {passed} of {of} passed, the reference {before} of {of_before} on the same {_tasks(len(tasks))}"
+    same = f"the reference {before} of {of_before} on the same {_tasks(len(tasks))}"
+    return f"of what ran, {passed} of {of} passed; {same}"
+
+
+def told(run: Run, gate: Gate) -> str:
+    """Return what explains a gate's gain; empty: the caption of the table says enough."""
+    said = repeated(run, gate) or stopped(run, gate)
+    return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 
 def caption(run: Run) -> str:
@@ -57,6 +65,8 @@ def caption(run: Run) -> str:
         )
     if any(g.decision == "indecisive" for g in run.gates):
         parts.append("Lost rollouts leave an interval.")
+    if any(caveat(run, g) == SELECTED for g in run.gates):
+        parts.append("An accept's gain is measured on the tasks that selected it, so it flatters.")
     return " ".join(parts)
 
 

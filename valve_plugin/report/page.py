@@ -21,13 +21,13 @@ from valve_plugin.report.certify import Cap
 from valve_plugin.report.compare import compared, equal
 from valve_plugin.report.fates import fates, newest, steps
 from valve_plugin.report.figures import figures
-from valve_plugin.report.gains import caption, gain, stopped
+from valve_plugin.report.gains import caption, gain, told
 from valve_plugin.report.heat import heat, short
 from valve_plugin.report.measured_tasks import again, tables
 from valve_plugin.report.overview import duration, overview, points, ran, signed, simulation
 from valve_plugin.report.paired import by_version, versus_card
 from valve_plugin.report.provenance import others, ranges
-from valve_plugin.report.reach import capped, caveat, left
+from valve_plugin.report.reach import capped, left
 from valve_plugin.report.run import Proposed, Run
 from valve_plugin.report.run_spent import APART, total
 from valve_plugin.report.said import numbers, said
@@ -154,8 +154,7 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "steps": steps(run),
         "said": said(run),
         "numbers": numbers(run),
-        "stopped": {g.line: stopped(run, g) for g in run.gates},
-        "caveats": {g.line: caveat(run, g) for g in run.gates},
+        "told": {g.line: told(run, g) for g in run.gates},
         "left": bool(left(run)),
         "caps": {cap.epoch: fitting(run, cap) for cap in run.certificate.caps},
         "total": total(run.spent) if run.spent else None,

@@ -9,7 +9,7 @@ from valve_plugin.report.bounds import doubt, of_gain
 from valve_plugin.report.measured_tasks import resolved
 from valve_plugin.report.overview import Answer
 from valve_plugin.report.run import Checkpoint, Run
-from valve_plugin.report.versions import counts, stretches
+from valve_plugin.report.versions import counts, stretches, unused
 from valve_plugin.report.words import counted
 from valve_plugin.theory import certificates, estimates
 
@@ -49,7 +49,10 @@ def difference(a: Run, b: Run) -> str:
 
 def by_version(a: Run, b: Run) -> list[str]:
     """Return what both passed of the same tasks, for each stretch under one bank version of B; empty: other streams."""
-    return [said for said, _ in _stretches(a, b)]
+    said = [said for said, _ in _stretches(a, b)]
+    if said and (version := unused(b)):
+        said.append(f"B's version {version} came in after the last task, so none ran under it")
+    return said
 
 
 def furthest(a: Run, b: Run) -> str:

@@ -15,6 +15,8 @@ from valve_plugin.theory.gate import needed_passes
 FULL = 0.95
 """Share of the panel's rollouts from which on an accept can hardly be reached: one in twenty may still fail."""
 
+SELECTED = "measured on the tasks that selected it, so it flatters"
+
 
 def required(gate: Gate) -> tuple[int, int]:
     """Return how many passes an accept needed at a gate, and of how many."""
@@ -101,19 +103,24 @@ def chance(run: Run) -> str:
 
 
 def caveat(run: Run, gate: Gate) -> str:
-    """Return what takes off an accept's gain: the same bank measured again, else how it was selected; empty: no accept.
+    """Return what takes off an accept's gain: the bank measured again, else how it was selected; empty: no accept."""
+    return repeated(run, gate) or (SELECTED if gate.decision == "accept" else "")
+
+
+def repeated(run: Run, gate: Gate) -> str:
+    """Return what measuring an accept's bank again leaves of its gain; empty: nothing did, or it is no accept.
 
     An accept is selected by its measurement, so the mean of the repeats, on which nothing was selected, says more.
     """
-    if gate.decision != "accept":
-        return ""
-    again = _repeats_of(run.columns, gate)
+    again = _repeats_of(run.columns, gate) if gate.decision == "accept" else []
     if not again:
-        return "measured on the tasks that selected it, so it flatters"
+        return ""
     mean, of = sum(again) / len(again), required(gate)[1]
+    said = f"measured once more, version {gate.version} passes {again[0]} of {of}"
+    if len(again) > 1:
+        said = f"measured {len(again)} more times, version {gate.version} passes {mean:.1f} of {of} in the mean"
     gain = signed((mean - gate.reference) / of)
-    said = f"{gain} by the mean of {counted(len(again), 'repeat')}: {mean:.1f} - {gate.reference} of {of}"
-    return said + _base(run, gate)
+    return f"{said}, {gain} points over its reference ({gate.reference}): probably nearer the truth{_base(run, gate)}"
 
 
 def _base(run: Run, gate: Gate) -> str:
@@ -125,9 +132,7 @@ def _base(run: Run, gate: Gate) -> str:
     if len(read) < 2:
         return ""
     told = ", ".join(map(str, read))
-    return (
-        f"; the base is one selected reading too, {gate.reference} of those read ({told}), so it flatters there as well"
-    )
+    return f"; the reference is one of {len(read)} readings of its bank ({told}), so chance is in it too"
 
 
 def _readings(run: Run, gate: Gate) -> list[int]:

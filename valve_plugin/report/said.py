@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from valve_plugin.report import held, reach
 from valve_plugin.report.bounds import Bound
-from valve_plugin.report.captions import BLAME, descent, visible
+from valve_plugin.report.captions import descent, visible
 from valve_plugin.report.certify import Move
-from valve_plugin.report.overview import duration, scope
+from valve_plugin.report.overview import duration
 from valve_plugin.report.provenance import listed
 from valve_plugin.report.run import Run
 from valve_plugin.report.versions import under
@@ -20,7 +20,7 @@ from valve_plugin.report.words import counted
 def said(run: Run) -> dict[str, list[str]]:
     """Return section -> its sentences; empty lists where there is nothing to say."""
     return {
-        "overview": _told(scope(run), reach.chance(run), reach.unreached(run)),
+        "overview": _told(reach.chance(run), reach.unreached(run)),
         "gates": _told(reach.chance(run), reach.ceiling(run)),
         "items": [*_told(_counts(run)), *_told(alone(run))],
         "certificates": [*held.told(run), *reach.left(run)],
@@ -31,7 +31,7 @@ def said(run: Run) -> dict[str, list[str]]:
 
 
 def fall(run: Run) -> str:
-    """Return where the stream's curve falls furthest, which versions came in meanwhile, and what it may be due to."""
+    """Return where the stream's curve falls furthest, and which versions came in meanwhile; its figure says why."""
     where = descent(run.stream) if run.stream_whole else ""
     if not where:
         return ""
@@ -39,7 +39,7 @@ def fall(run: Run) -> str:
     first, last = run.stream[top].version, run.stream[low].version
     came = f"version{'s' * (last > first + 1)} {listed(range(first + 1, last + 1))}"
     meanwhile = f"{came} came into use between them" if last > first else f"version {last} was in use at both"
-    return f"Over the window the rate falls {where}: {meanwhile}. {BLAME}"
+    return f"Over the window the rate falls {where}: {meanwhile}."
 
 
 def _counts(run: Run) -> str:

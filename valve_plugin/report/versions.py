@@ -40,16 +40,26 @@ def under(run: Run) -> list[str]:
     if not run.stream_whole:
         return []
     names, held = _came(run), {c.version: c for c in run.checkpoints}
-    found = []
+    told = []
     for version, where, points in stretches(run.stream):
         passed, graded = counts(points)
-        said = f"version {version}, {where}: {passed} of {graded} attempts resolved"
+        told.append((version, f"version {version}, {where}: {passed} of {graded} attempts resolved"))
+    if version := unused(run):
+        told.append((version, f"version {version}: came in after the last task, so none ran under it"))
+    found = []
+    for version, said in told:
         if (c := held.get(version)) and c.low == c.high:
             said += f"; {c.low:.1%} of the holdout's"
         came = names.get(version, [])
         more = f" and {len(came) - _NAMED} more" if len(came) > _NAMED else ""
         found.append(f"{said}; came with {', '.join(came[:_NAMED])}{more}" if came else said)
     return found
+
+
+def unused(run: Run) -> int:
+    """Return the version that the stream's last task brought: none ran under it; 0: it brought none."""
+    last = run.stream[-1] if run.stream_whole and run.stream else None
+    return last.version + 1 if last and last.accepted and last.version + 1 == run.version else 0
 
 
 def _came(run: Run) -> dict[int, list[str]]:
