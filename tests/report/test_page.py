@@ -429,7 +429,7 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
     assert tab.locator("#items output").inner_text().startswith("4 of")
     item = tab.locator("#item-list > details:visible").first
     item.locator("summary").first.click()
-    assert "attempt 1, resolved: parts from attempt 2 at step 2; only it took: 2 (of 2 steps)" in item.inner_text()
+    assert "attempt 1, resolved: ran commands that attempt 2 did not, first at step 2 of 2 steps" in item.inner_text()
     item.locator("button[data-step]").first.click()
     shown = tab.locator("dialog[open]")
     assert "Where it parts: step 2" in shown.inner_text()

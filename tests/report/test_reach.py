@@ -332,6 +332,9 @@ def test_percent_says_of_what(run: Run) -> None:
 
 
 @given(st.floats(0, 100))
-def test_short_times_are_seconds(hours: float) -> None:
-    unit = duration(hours).split()[1]
-    assert unit == ("s" if hours < 2 / 60 else "min" if hours < 1 else "h")
+def test_times_are_read_alike(hours: float) -> None:
+    number, unit = duration(hours).split()
+    least, _, part = number.partition(":")
+    read = float(number) if unit == "s" else 60 * int(least) + int(part)
+    assert read == pytest.approx(3600 * hours / (60 if unit == "h" else 1), abs=0.51)
+    assert unit == "s" or (len(part), int(part) < 60, int(least) > 0) == (2, True, True)

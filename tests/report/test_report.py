@@ -180,10 +180,15 @@ def test_what_looks_at_a_run_is_no_part_of_its_cost(tmp_path: Path, data_dir: Pa
     assert roles == {s.role: s.rollouts for s in before.spent} | {"extractor": 3, "measurement": 12, "evaluation": 1}
     own = roles["solver"] + roles["gate"]
     cost = overview(run)[3]
-    assert cost.answer.startswith(f"{own} rollouts, ")
-    assert f"{roles['gate'] / own:.0%} of them are the gate's; 3 extractor calls" in cost.why
-    assert "Apart: measurement 12 rollouts, evaluation 1 rollout." in cost.why
-    assert f'evaluation and measurement apart</th><td class="number">{own} and 3 calls</td>' in page([run], {})
+    share = f"{13 / (own + 13):.0%}"
+    assert cost.answer == f"{own + 13} rollouts: {own} for the run, 13 only to measure it ({share})"
+    assert f"{roles['gate'] / own:.0%} of the run's are the gate's; 3 extractor calls" in cost.why
+    assert f"Evaluation alone: 1 rollout ({1 / (own + 13):.0%} of all, " in cost.why
+    assert overview(before)[3].answer == f"{own} rollouts"
+    html = page([run], {})
+    assert f'run total (without evaluation and measurement)</th><td class="number">{own} and 3 calls</td>' in html
+    assert f'everything</th><td class="number">{own + 13} and 3 calls</td><td class="number">100&nbsp;%</td>' in html
+    assert "everything</th>" not in page([before], {})
 
 
 def test_a_repeated_gate_shows_both_gains(tmp_path: Path, data_dir: Path) -> None:
@@ -241,7 +246,7 @@ def test_rollouts_that_were_under_way_are_not_called_saved(tmp_path: Path, data_
 def test_the_page_says_what_use_and_support_count(run: Run) -> None:
     used = msgspec.structs.replace(run.items[0], uses=7)
     html = page([msgspec.structs.replace(run, items=(used, *run.items[1:]))], {})
-    assert "given to</dt><dd>7 stream tasks and live runs on this machine" in html
+    assert "in the prompt of</dt><dd>7 stream tasks and live runs on this machine" in html
     assert "Support: how many proposals taught an item" in html
 
 

@@ -10,12 +10,11 @@ from valve_plugin.report.bounds import doubt, sizes
 from valve_plugin.report.held import Number, conditions, of_drawdown, of_gain, unmet, unproven
 from valve_plugin.report.measured_tasks import moved, signs
 from valve_plugin.report.run import Checkpoint, Run
-from valve_plugin.report.run_spent import APART, total
+from valve_plugin.report.run_spent import everything, total
 from valve_plugin.report.words import counted
 
 Tone = Literal["yes", "no", "open", ""]
 _SCOPE = "The model was a script, and so was what lessons do to it; commands, edits, tests and grading were real."
-_AFTER = "The time is of rollouts one after the other."
 
 
 class Answer(NamedTuple):
@@ -69,10 +68,12 @@ def signed(rate: float) -> str:
 
 
 def duration(hours: float) -> str:
-    """Return a time to read: `100 s`, `4 min`, `2.5 h`; seconds below two minutes."""
-    if hours >= 1:
-        return f"{hours:.1f} h"
-    return f"{60 * hours:.0f} min" if hours >= 2 / 60 else f"{3600 * hours:.0f} s"
+    """Return a time to read: `3.2 s`, `1:53 min`, `2:05 h`; seconds below one minute."""
+    seconds = 3600 * hours
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    number, unit = (round(seconds), "min") if round(seconds) < 3600 else (round(60 * hours), "h")
+    return f"{number // 60}:{number % 60:02} {unit}"
 
 
 def _better(run: Run) -> Answer:
@@ -225,14 +226,33 @@ def _cost(run: Run) -> Answer:
         return Answer(question, "Unknown here", f"The rollouts that the ledger names are not on this machine.{apart}")
     own = total(run.spent)
     gate = sum(s.rollouts for s in run.spent if s.role == "gate")
-    judging = f"{gate / own.rollouts:.0%} of them are the gate's" if gate else "No gate ran"
+    judging = f"{gate / own.rollouts:.0%} of the run's are the gate's" if gate and own.rollouts else "No gate ran"
     if run.gated and not gate:
         judging = "Rollouts of its gates are not recorded here"
     calls = f"; {counted(own.calls, 'extractor call')}" if own.calls else ""
-    apart = ", ".join(f"{s.role} {counted(s.rollouts, 'rollout')}" for s in run.spent if s.role in APART)
     money = f"${own.usd:,.2f}" if own.usd else "no recorded price"
-    took = duration(run.clock.hours if run.clock else own.hours)
-    time = f"The rollouts one after the other: {duration(own.hours)}." if run.clock else _AFTER
-    why = f"{judging}{calls}; {money}.{f' Apart: {apart}.' if apart else ''} {time}"
-    together = took.replace(" ", "\u00a0")  # a number is not torn from its unit
-    return Answer(question, f"{counted(own.rollouts, 'rollout')}, {together}", why)
+    clock = f"{duration(run.clock.hours)} by the clock, " if run.clock else ""
+    time = f"The run took {clock}{duration(own.hours)} of rollouts one after the other"
+    if not own.rollouts:
+        time = "Of the run itself nothing is recorded here"
+    why = f"{time}; {money}. {judging}{calls}. {evaluated(run)}".strip()
+    return Answer(question, _rollouts(run), why.replace(" min", "\u00a0min"))  # a number is not torn from its unit
+
+
+def _rollouts(run: Run) -> str:
+    """How many in all, and how many of them only looked at the run."""
+    own, both = total(run.spent).rollouts, everything(run.spent).rollouts
+    if own == both:
+        return counted(own, "rollout")
+    return f"{counted(both, 'rollout')}: {own:,} for the run, {both - own:,} only to measure it ({1 - own / both:.0%})"
+
+
+def evaluated(run: Run) -> str:
+    """Return what part of everything the evaluation on the holdout took; empty: none ran."""
+    held = next((s for s in run.spent if s.role == "evaluation" and s.rollouts), None)
+    if held is None:
+        return ""
+    both = everything(run.spent)
+    time = f", {held.hours / both.hours:.0%} of the time of rollouts" if both.hours else ""
+    share = f"{held.rollouts / both.rollouts:.0%} of all{time}"
+    return f"Evaluation alone: {counted(held.rollouts, 'rollout')} ({share})."

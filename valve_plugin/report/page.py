@@ -29,7 +29,7 @@ from valve_plugin.report.paired import by_version, versus_card
 from valve_plugin.report.provenance import others, ranges
 from valve_plugin.report.reach import capped, left
 from valve_plugin.report.run import Proposed, Run
-from valve_plugin.report.run_spent import APART, total
+from valve_plugin.report.run_spent import APART, everything, total
 from valve_plugin.report.said import numbers, said
 from valve_plugin.report.style import inline, narrow
 from valve_plugin.report.texts import breaks, difference, embedded, inert, pretty, sentences, ticked
@@ -157,7 +157,9 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "told": {g.line: told(run, g) for g in run.gates},
         "left": bool(left(run)),
         "caps": {cap.epoch: fitting(run, cap) for cap in run.certificate.caps},
-        "total": total(run.spent) if run.spent else None,
+        "total": total(run.spent),
+        "all": everything(run.spent),
+        "apart": any(s.role in APART for s in run.spent),
         "broken": len(run.problems) + sum(bool(line.problem) for line in run.ledger),
     }
 

@@ -46,7 +46,7 @@ class Clock(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Total(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the run itself took: evaluation and measurement look at it and are no part of it."""
+    """What several roles took together."""
 
     rollouts: int
     calls: int
@@ -55,8 +55,12 @@ class Total(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def total(spent: Sequence[Spent]) -> Total:
-    """Return the run's own sum."""
-    own = [s for s in spent if s.role not in APART]
+    """Return the run's own sum: evaluation and measurement look at it and are no part of it."""
+    return everything([s for s in spent if s.role not in APART])
+
+
+def everything(own: Sequence[Spent]) -> Total:
+    """Return the sum of all roles."""
     return Total(
         rollouts=sum(s.rollouts for s in own if s.role != "extractor"),
         calls=sum(s.rollouts for s in own if s.role == "extractor"),

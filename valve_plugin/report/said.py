@@ -10,7 +10,7 @@ from valve_plugin.report import held, reach
 from valve_plugin.report.bounds import Bound
 from valve_plugin.report.captions import descent, visible
 from valve_plugin.report.certify import Move
-from valve_plugin.report.overview import duration
+from valve_plugin.report.overview import duration, evaluated
 from valve_plugin.report.provenance import listed
 from valve_plugin.report.run import Run
 from valve_plugin.report.versions import under
@@ -25,7 +25,7 @@ def said(run: Run) -> dict[str, list[str]]:
         "items": [*_told(_counts(run)), *_told(alone(run))],
         "certificates": [*held.told(run), *reach.left(run)],
         "terms": [*terms(run), *_told(alike(run))],
-        "cost": _told(next_cost(run)),
+        "cost": _told(evaluated(run), next_cost(run)),
         "stream": [*under(run), *_told(fall(run))],
     }
 
