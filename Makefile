@@ -8,6 +8,9 @@ TESTS ?= tests
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+# Where it is set, each of the hundreds of processes that tests start would compile this package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 
 .PHONY: help

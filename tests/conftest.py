@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.evolve.shared import calc, evolve, evolved, here, lean, toy, whole  # noqa: F401 (fixtures)
+from tests.evolve.shared import calc, evolve, evolved, here, toy, whole  # noqa: F401 (fixtures)
 from tests.tools import TEST_ALL
 
 # Wall-clock deadlines per example say more about the machine's load than about the code.
@@ -46,12 +46,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the person's settings, user data and git identity out of the tests, and the tests out of theirs."""
     home = tmp_path_factory.mktemp("person")
+    above = home.parent.parent if "PYTEST_XDIST_WORKER" in os.environ else home.parent
     (home / "gitconfig").write_text(_GIT_CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         for name in [n for n in os.environ if n.startswith(("VALVE_", "GIT_", "MSWEA_")) and n != "VALVE_TEST_ALL"]:
             patch.delenv(name)
         # Else each of the hundreds of processes that tests start would compile this package anew: half of its start.
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setattr("tests.once.root", above / "once")
         patch.setenv("VALVE_DATA", str(home / "data"))
         patch.setenv("GIT_CONFIG_GLOBAL", str(home / "gitconfig"))
         patch.setenv("GIT_CONFIG_NOSYSTEM", "1")

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from filelock import FileLock
 
+root: Path | None = None
+"""A directory of all processes of this test session; set where it starts."""
 
-def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+
+def once(name: str, make: Callable[[Path], object]) -> Path:
     """Return a folder that `make` filled, in this process or in another of the same session. Do not change it."""
-    root = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent
-    folder = root / "once" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(root / "once" / f"{name}.lock"):
-        done = root / "once" / f"{name}.done"
+    assert root is not None, "no test session has begun"
+    folder, done = root / name, root / f"{name}.done"
+    root.mkdir(exist_ok=True)
+    with FileLock(root / f"{name}.lock"):
         if not done.exists():
-            shutil.rmtree(folder)  # half made, if at all
+            shutil.rmtree(folder, ignore_errors=True)  # half made
             folder.mkdir()
             make(folder)
             done.touch()

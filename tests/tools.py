@@ -11,7 +11,8 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from typing import NoReturn
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
 import pytest
 
@@ -38,6 +39,13 @@ def need_module(name: str) -> None:
     """Go on only where an optional Python package is installed; nothing is imported."""
     if importlib.util.find_spec(name) is None:
         missing(f"Python package {name} is not installed")
+
+
+def some(cases: Iterable[Any], *quick: Any) -> list[Any]:
+    """Parameters of a test, all but `quick` ones heavy."""
+    listed = list(cases)
+    assert set(quick) <= set(listed), "a case is gone"
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.heavy) for case in listed]
 
 
 def missing(reason: str) -> NoReturn:

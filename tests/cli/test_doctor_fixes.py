@@ -17,6 +17,7 @@ from tests.cli.banks import sample
 from tests.cli.conftest import forget
 from tests.cli.test_doctor import BIN, SYSTEM, here
 from tests.cli.test_tasks_mine import commit
+from tests.lean import lean
 from tests.rollouts import calc
 from tests.tools import need
 from valve_plugin import config
@@ -248,7 +249,7 @@ def test_mining_turns_its_row_green(machine: Path, monkeypatch: pytest.MonkeyPat
     made = folder.default(f"{project.name}__mined")
     made.mkdir(parents=True)
     (made / "tasks.jsonl").write_text("no JSON")
-    given = shlex.join(["--python", calc.environment(machine), "--unsafe-local"])
+    given = shlex.join(["--python", str(lean()), "--unsafe-local"])
     tool("valve", f'#!/bin/sh\nexec {BIN}/valve "$@" {given}\n')(machine, monkeypatch)
     before = row("task set")
     assert before.state == "failed"

@@ -237,6 +237,7 @@ def test_settings_that_never_end(project: Path, tmp_path: Path) -> None:
         config.load(tmp_path)
 
 
+@pytest.mark.heavy
 def test_variables_that_a_repository_brings(project: Path) -> None:
     """litellm reads `.env` when it is imported: our own processes, which are started with -c, from here."""
     (project / ".env").write_text("OPENAI_API_BASE=http://127.0.0.1:1\n")

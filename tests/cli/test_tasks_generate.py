@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.lean import lean
 from tests.rollouts import calc
 from tests.tools import need_module
 from valve_plugin.tasks import folder, generate, smith
@@ -38,7 +39,7 @@ def tree(project: Path) -> Path:
 @pytest.mark.timeout(220)
 def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smith, "candidates", lambda *_: CANDIDATES)
-    venv = calc.environment(tree.parent)
+    venv = str(lean())
     options = ["--python", venv, "--unsafe-local", "--repo", "acme/calc"]
     made = valve("tasks", "generate", "--n", "2", *options, "--json")
     assert (made["tasks"], made["yield"]["clamp"]) == (2, {"tried": 1, "verified": 1})

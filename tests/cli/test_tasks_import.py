@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.lean import lean
 from tests.rollouts import calc
 from valve_plugin.rollouts.state import gold_patch, state
 from valve_plugin.tasks import folder
@@ -47,7 +48,7 @@ def test_rows_over_a_source_tree(project: Path, valve: Run, tmp_path: Path) -> N
         calc.row(instance_id="list", FAIL_TO_PASS="[broken"),
         calc.row(instance_id="wordless", problem_statement=None, patch=calc.change(calc.OPS, calc.WRONG_FIX)),
     )
-    options = ["--source", str(tree), "--python", calc.environment(tmp_path), "--unsafe-local"]
+    options = ["--source", str(tree), "--python", str(lean()), "--unsafe-local"]
     made = valve("tasks", "import", given, *options, "--json")
     assert (made["repository"], made["tasks"]) == ("acme/calc", 2)
     expected = [
@@ -80,7 +81,7 @@ def test_branches_of_a_clone(project: Path, valve: Run, tmp_path: Path) -> None:
     put(clone, {"calc/ops.py": "moved_on = True\n"})
     git(clone, "commit", "-qam", "later")
     given = rows(tmp_path, calc.row(instance_id="nowhere"))
-    options = ["--clone", str(clone), "--python", calc.environment(tmp_path)]
+    options = ["--clone", str(clone), "--python", str(lean())]
     made = valve("tasks", "import", given, *options, "--json")
     assert made["tasks"] == 1
     assert made["refusals"] == ["nowhere: the clone has no branch of that name; git fetch it, or give --source"]
@@ -110,7 +111,7 @@ def test_no_usable_row_is_a_finding(project: Path, valve: Run, tmp_path: Path, b
     tree = put(tmp_path / "tree", calc.FILES)
     path = tmp_path / "bad.jsonl"
     path.write_text(json.dumps(bad) + "\n")
-    options = ["--source", str(tree), "--python", calc.environment(tmp_path)]
+    options = ["--source", str(tree), "--python", str(lean())]
     assert "0 tasks imported, 1 refused" in valve("tasks", "import", str(path), *options, code=1)
 
 
@@ -126,7 +127,7 @@ def test_rows_that_are_none_are_told_what_they_lack(project: Path, valve: Run, t
     with path.open("a") as file:
         file.write(json.dumps(calc.row(repo="acme/calc")) + "\n")
     tree = put(tmp_path / "tree", calc.FILES)
-    options = ["--source", str(tree), "--python", calc.environment(tmp_path), "--json"]
+    options = ["--source", str(tree), "--python", str(lean()), "--json"]
     made = valve("tasks", "import", str(path), *options)
     assert made["tasks"] == 1
     assert [refusal.split(": ")[0] for refusal in made["refusals"]] == ["row 1", "row 2"]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.conftest import Run
+from tests.lean import lean
 from tests.rollouts import calc
 from valve_plugin.tasks import folder
 from valve_plugin.tasks.load import load
@@ -47,7 +48,7 @@ def history(project: Path) -> Path:
 @pytest.mark.timeout(200)
 def test_a_fix_in_the_history_becomes_a_task(history: Path, valve: Run) -> None:
     before = subprocess.run(["find", ".git", "-type", "f"], cwd=history, capture_output=True, check=True).stdout
-    options = ["--python", calc.environment(history.parent), "--unsafe-local", "--repo", "acme/calc"]
+    options = ["--python", str(lean()), "--unsafe-local", "--repo", "acme/calc"]
     made = valve("tasks", "mine", *options, "--json")
     assert (made["commits"], made["gone"]) == (4, 1)  # the first has no parent; cube was rewritten since
     assert made["tasks"] == 1

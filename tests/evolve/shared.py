@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import compileall
 import os
 import shutil
-import venv
-from collections.abc import Callable, Iterator
-from importlib.metadata import PackagePath, distribution
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from typer.testing import CliRunner, Result
 
 from tests.evolve import library
+from tests.lean import lean
 from tests.once import once
 from valve_plugin.bank.paths import local_dir
 from valve_plugin.cli import app
@@ -25,44 +21,18 @@ from valve_plugin.tasks.repository import prepare
 Evolve = Callable[..., "library.Done"]
 
 
-def _files(name: str, seen: set[str]) -> Iterator[PackagePath]:
-    """Files of an installed distribution and of all that it requires here."""
-    found = distribution(name)
-    seen.add(canonicalize_name(name))
-    yield from (file for file in found.files or () if ".." not in file.parts)
-    for requirement in map(Requirement, found.requires or ()):
-        here = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if here and canonicalize_name(requirement.name) not in seen:
-            yield from _files(requirement.name, seen)
-
-
 @pytest.fixture(scope="session")
-def lean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment that holds pytest and nothing else, to grade in."""
-
-    def make(folder: Path) -> None:
-        venv.create(folder / "venv", symlinks=True)
-        (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
-        for file in _files("pytest", set()):
-            (packages / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file.locate(), packages / file)
-        compileall.compile_dir(packages, quiet=2)  # in sandboxes it is read-only
-
-    return once(tmp_path_factory, "lean", make) / "venv"
-
-
-@pytest.fixture(scope="session")
-def calc(lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def calc() -> Path:
     """The task set about the little library, ready for rollouts. Do not change it."""
-    folder = once(tmp_path_factory, "calc", lambda made: library.write(made, lean))
+    folder = once("calc", lambda made: library.write(made, lean()))
     prepare(load(folder).repository)
     return folder
 
 
 @pytest.fixture(scope="session")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toy() -> Path:
     """Directory with the toy plugin as an installed distribution: put it on PYTHONPATH."""
-    return once(tmp_path_factory, "site", library.toy_site)
+    return once("site", library.toy_site)
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +60,7 @@ def here(calc: Path, toy: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
 
 
 @pytest.fixture(scope="session")
-def evolved(evolve: Evolve, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def evolved(evolve: Evolve) -> Callable[..., Path]:
     """`evolved(name, *arguments)`: the bank of such a run, with the user data about it. Do not change it."""
 
     def bank(name: str, *arguments: str) -> Path:
@@ -98,7 +68,7 @@ def evolved(evolve: Evolve, tmp_path_factory: pytest.TempPathFactory) -> Callabl
             evolve(folder / "bank", *arguments)
             shutil.copytree(local_dir(folder / "bank"), folder / "local")
 
-        made = once(tmp_path_factory, name, make)
+        made = once(name, make)
         shutil.copytree(made / "local", local_dir(made / "bank"), dirs_exist_ok=True)
         return made / "bank"
 

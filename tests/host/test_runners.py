@@ -11,6 +11,7 @@ import pytest
 
 from tests.host.harness import SUBMIT, Mini, deterministic
 from tests.host.model_server import serve
+from tests.tools import some
 
 CONFIG = ("-c", "mini.yaml", "-c", "model.yaml")
 
@@ -22,7 +23,7 @@ SINGLE = {
 }
 
 
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", some(SINGLE, "mini-swe-agent", "python -c"))
 def test_single_runs(mini: Mini, name: str) -> None:
     done = mini.task(*CONFIG, "--plugin=probe", program=SINGLE[name])
     assert done.returncode == 0, done.stderr
@@ -30,7 +31,9 @@ def test_single_runs(mini: Mini, name: str) -> None:
     assert mini.events("post_run")[0]["result"]["api_calls"] == 2
 
 
-@pytest.mark.parametrize("program", [("valve", "mini"), ("python", "-m", "valve_plugin", "mini")], ids=" ".join)
+@pytest.mark.parametrize(
+    "program", some([("valve", "mini"), ("python", "-m", "valve_plugin", "mini")], ("valve", "mini")), ids=" ".join
+)
 @pytest.mark.parametrize("switch", ["0", "1"])
 def test_valve_mini(mini: Mini, program: tuple[str, ...], switch: str) -> None:
     env = {"VALVE_STARTUP": switch}

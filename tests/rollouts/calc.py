@@ -1,17 +1,16 @@
-"""A tiny real repository and one bug in it, tested in the environment that runs these tests: no network."""
+"""A tiny real repository and one bug in it, tested in an environment made without network."""
 
 from __future__ import annotations
 
 import difflib
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from tests import images
+from tests.lean import lean
 from valve_plugin.records import Task
 from valve_plugin.tasks.load import TaskSet, load
 from valve_plugin.tasks.repository import Prepared, prepare
@@ -132,25 +131,17 @@ def write(
     rows: list[dict[str, object]] | None = None,
     extra: str = "",
     files: Mapping[str, str] = FILES,
+    venv: str = "",
 ) -> Path:
     """Write source, repository.toml and rows; return the task directory."""
     for name, text in files.items():
         path = folder / "source" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    lines = ['name = "acme/calc"', 'source = "path:source"', f"environment = {json.dumps(environment(folder))}"]
+    lines = ['name = "acme/calc"', 'source = "path:source"', f"environment = {json.dumps(venv or str(lean()))}"]
     (folder / "repository.toml").write_text("\n".join([*lines, "cpu_seconds = 20", extra]) + "\n")
     (folder / "tasks.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows or [row()]))
     return folder
-
-
-def environment(folder: Path) -> str:
-    """Return a virtual environment that has pytest: our own, or one made over the interpreter that runs us."""
-    if sys.prefix != sys.base_prefix:
-        return sys.prefix
-    made = folder / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", str(made)], check=True)
-    return str(made)
 
 
 def taskset(folder: Path) -> tuple[TaskSet, Prepared, Task]:

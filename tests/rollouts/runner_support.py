@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import psutil
 
+from tests.lean import lean
 from tests.simulate.rows import FIXED, row
 from valve_plugin.config import Settings
 from valve_plugin.records import Task
@@ -36,13 +37,13 @@ def test_in_stock():
 SCRIPTED = Settings(model="openai/valve-scripted", step_limit=20, model_tries=1)
 
 
-def shop(folder: Path, venv: Path) -> TaskSet:
-    """Write and prepare the shop repository, tested in `venv`; two rows about it."""
+def shop(folder: Path) -> TaskSet:
+    """Write and prepare the shop repository; two rows about it."""
     for path, text in {"shop/__init__.py": "", "shop/cart.py": FIXED, "tests/test_cart.py": TESTS}.items():
         (folder / "source" / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / "source" / path).write_text(text)
     (folder / "repository.toml").write_text(
-        f'name = "acme/shop"\nsource = "path:source"\nenvironment = "{venv}"\ntest_roots = ["tests"]\n'
+        f'name = "acme/shop"\nsource = "path:source"\nenvironment = "{lean()}"\ntest_roots = ["tests"]\n'
     )
     total, stock = "tests/test_cart.py::test_total", "tests/test_cart.py::test_in_stock"
     inverted = FIXED.replace("count >= 1", "count < 1")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import images
-from tests.rollouts.calc import environment
+from tests.lean import lean
 
 OPS = '''\
 """Arithmetic."""
@@ -145,7 +145,7 @@ def write(folder: Path, *, in_image: bool) -> Path:
     if in_image:
         lines.append(f'source = "image:{IMAGE}"')
     else:
-        lines += ['source = "path:source"', f"environment = {json.dumps(environment(folder))}"]
+        lines += ['source = "path:source"', f"environment = {json.dumps(str(lean()))}"]
     (folder / "repository.toml").write_text("\n".join(lines) + "\n")
     row = {
         "instance_id": NAME,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lean import lean
 from tests.rollouts import calc
 from valve_plugin.errors import TaskError
 from valve_plugin.tasks import history
@@ -33,7 +34,7 @@ def test_a_checkout_without_what_git_ignores(tmp_path: Path) -> None:
 
 def test_a_definition_is_a_snapshot_and_is_kept_while_it_holds(tmp_path: Path, data_dir: Path) -> None:
     root, out = tree(tmp_path), tmp_path / "out"
-    venv = calc.environment(tmp_path)
+    venv = str(lean())
     options = {"python": f"{venv}/bin/python"}
     files = read_source(str(root))
     first = define("acme/calc", files, out, **options)  # type: ignore[arg-type]
@@ -53,7 +54,7 @@ def test_a_definition_is_a_snapshot_and_is_kept_while_it_holds(tmp_path: Path, d
 def test_metadata_is_left_where_an_installation_would(tmp_path: Path, data_dir: Path) -> None:
     toml = b'[project]\nname = "calc-it"\nversion = "2"\n[project.scripts]\ncalc = "calc:main"\n'
     files = [*read_source(str(tree(tmp_path))), ("pyproject.toml", "100644", toml)]
-    made = define("acme/calc", files, tmp_path / "out", python=calc.environment(tmp_path))
+    made = define("acme/calc", files, tmp_path / "out", python=str(lean()))
     code = "from importlib.metadata import version, entry_points as e; print(version('calc-it'), *e(name='calc'))"
     python = Path(made.environment) / "bin/python"
     done = subprocess.run([python, "-c", code], cwd=made.source[5:], capture_output=True, text=True, check=True)

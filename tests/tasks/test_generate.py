@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -192,7 +193,9 @@ def test_on_a_busy_machine(n):
 
 
 def test_neither_draws_nor_deadlines_of_hypothesis_vary(tmp_path: Path, data_dir: Path) -> None:
-    where = prepare(read(calc.write(tmp_path, files={"tests/test_drawn.py": DRAWN}) / "repository.toml"))
+    where = prepare(
+        read(calc.write(tmp_path, files={"tests/test_drawn.py": DRAWN}, venv=sys.prefix) / "repository.toml")
+    )
     sandbox = sandboxes.choose(Settings(unsafe_local=True))
     first, second = (generating._run(where, where.base, sandbox).tests for _ in range(2))
     assert first == second

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lean import lean
 from tests.rollouts import calc
 from valve_plugin.config import Settings
 from valve_plugin.errors import TaskError
@@ -32,7 +33,7 @@ def test_the_cpu_time_of_a_command_is_noted(data_dir: Path, sandbox: Sandbox) ->
 
 def test_changed_source_drops_rows_about_the_old(tmp_path: Path, data_dir: Path) -> None:
     files, out = read_source(str(calc.write(tmp_path) / "source")), tmp_path / "out"
-    venv = calc.environment(tmp_path)
+    venv = str(lean())
 
     def define(command: str, more: str = "") -> str:
         every = [*files, ("new.py", "100644", more.encode())]
