@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def test_tests_may_replace_builtins_to_feed_the_code(tmp_path: Path, unsafe: Set
     names = ("input", "open", "a_module_that_is_missing")
     wanted = [*calc.P2P, *(f"tests/test_feeding.py::test_{name}" for name in names)]
     files = {**calc.FILES, "tests/test_feeding.py": FEEDING}
-    found = load(calc.write(tmp_path, [calc.row(PASS_TO_PASS=wanted)], files=files))
+    found = load(calc.write(tmp_path, [calc.row(PASS_TO_PASS=wanted)], files=files, venv=sys.prefix))
     made = prepare(found.repository), found.tasks[0]
     result = grade(*made, gold_patch(*made), unsafe)
     assert (result.outcome, result.reason) == ("resolved", "")
