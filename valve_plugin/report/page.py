@@ -23,6 +23,8 @@ from valve_plugin.report.fates import fates, newest, steps
 from valve_plugin.report.figures import figures
 from valve_plugin.report.gains import caption, gain, told
 from valve_plugin.report.heat import heat, short
+from valve_plugin.report.joined import attempts as attempts_of
+from valve_plugin.report.joined import joined
 from valve_plugin.report.measured_tasks import again, tables
 from valve_plugin.report.overview import duration, overview, points, ran, signed, simulation
 from valve_plugin.report.paired import by_version, versus_card
@@ -69,6 +71,7 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
         js=Markup(js),  # noqa: S704 (a file of this package)
         runs=parts,
         pairings=_PAIRINGS,
+        pairs=joined(runs),
         apart=APART,
         seen={style for part in parts for style in part["heat"].styles},
         kinds={column.kind for run in runs for column in run.columns},
@@ -141,7 +144,6 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "overview": overview(run),
         "heat": heat(run),
         "originals": originals(run.items),
-        "linked": [" ".join(r.attempt for r in p.rollouts if r.attempt) for p in run.stream],
         "gated": gated(run),
         "again": again(run),
         "unseen": unseen(run),
@@ -204,6 +206,7 @@ def _environment() -> Environment:
         "others": others,
         "breaks": breaks,
         "short": short,
+        "attempts": attempts_of,
         "ticked": ticked,
         "duration": duration,
         "sizes": sizes,

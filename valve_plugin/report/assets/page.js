@@ -166,7 +166,7 @@ for (const table of document.querySelectorAll("table.stack")) {
   for (const row of table.querySelectorAll(":is(tbody, tfoot) tr")) {
     let column = 0;
     for (const cell of row.cells) {
-      if (cell.colSpan === 1) cell.dataset.label = `${heads[column]}:`;
+      if (cell.colSpan === 1) cell.dataset.label = `${heads[column].replace(/\.$/, "")}:`;
       column += cell.colSpan;
     }
   }
