@@ -21,14 +21,13 @@ from valve_plugin.report.page import page
 from valve_plugin.report.paired import (
     by_version,
     conclusion,
-    difference,
     furthest,
     order,
     panel_tasks,
     seed,
-    versus_card,
 )
 from valve_plugin.report.run import Run, StreamPoint
+from valve_plugin.report.versus import took, versus_card
 from valve_plugin.theory import certificates
 
 
@@ -45,13 +44,16 @@ def _run(path: Path, seed: int = 0, *, held: int | None = None) -> Run:
 def test_two_runs_end_in_one_sentence(tmp_path: Path, data_dir: Path) -> None:
     a = _run(tmp_path / "a")
     b = replace(a, stream=tuple(replace(p, passed=p.graded if p.position == 1 else p.passed) for p in a.stream))
+    rates = [sum(p.passed for p in run.stream) / sum(p.graded for p in run.stream) for run in (a, b)]
+    apart = f"{100 * (rates[0] - rates[1]):+.0f}"
     assert conclusion(a, b) == (
-        "Same 16 tasks in the same order: A higher on 0, lower on 1, equal on 15. As no holdout was read, and each is "
-        "one run, nothing is to be concluded."
+        f"Same 16 tasks in the same order, {apart} points: A higher on 0, lower on 1, equal on 15 (sign test p = 1, no "
+        "certificate). No untouched tasks were measured: no holdout was read."
     )
     backward = replace(b, stream=tuple(reversed(b.stream)))
     assert conclusion(backward, a).startswith(
-        "Same 16 tasks in another order, so with other banks behind them: A higher on 1"
+        "Same 16 tasks in another order, so with other banks behind them, "
+        f"{100 * (rates[1] - rates[0]):+.0f} points: A higher on 1"
     )
     assert "(15 tasks in both, 1 only in A, 0 only in B)" in conclusion(a, replace(b, stream=b.stream[1:]))
     assert "not known whole" in conclusion(a, replace(b, stream_whole=False))
@@ -65,13 +67,15 @@ def test_two_runs_end_in_one_sentence(tmp_path: Path, data_dir: Path) -> None:
     )
     assert conclusion(a, b) in page([a, b], {})
     card = versus_card(a, b)
-    assert card.answer == "Nothing is to be concluded"
-    assert card.why.endswith(conclusion(a, b))
-    rates = [sum(p.passed for p in run.stream) / sum(p.graded for p in run.stream) for run in (a, b)]
-    apart = f"A minus B {100 * (rates[0] - rates[1]):+.0f} points."
-    assert card.why.startswith(f"Resolved in the stream: A {rates[0]:.0%}, B {rates[1]:.0%}; {apart}")
-    assert difference(a, replace(b, stream=b.stream[1:])) == "", "of other tasks"
-    assert page([a, b], {}).index("Is A better than B?") < page([a, b], {}).index("Is this bank better?")
+    shares = f"{rates[1]:.0%} against {rates[0]:.0%}"
+    assert card.answer == f"B resolved more ({shares}), but one run each proves nothing"
+    assert card.why == f"{conclusion(a, b)} {took(a, b)}"
+    assert versus_card(a, a).answer == f"Both resolved the same share ({rates[0]:.0%}), and one run each proves nothing"
+    assert versus_card(a, replace(b, stream=b.stream[1:])).answer == "Nothing is to be concluded", "other tasks"
+    html = page([a, b], {})
+    assert html.index("Is A better than B?") < html.index("under B&#39;s version") < html.index("than its own start?")
+    assert "Is this bank better?" not in html
+    assert "--ungated" not in html
     unmeasured = replace(b, scores=())
     assert panel_tasks(unmeasured, a) == "the same tasks, on which nothing was measured"
     assert "Nothing was measured on B's panel." in versus_card(a, unmeasured).why
@@ -84,7 +88,11 @@ def test_a_holdout_decides_only_beyond_chance(held: int, says: str, tmp_path: Pa
     other.evaluate(0, 30, 100)
     runs = [run_facts(m.store, words) for m in (one, other)]
     assert says in conclusion(*runs)
-    assert versus_card(*runs).answer == ("A is better on the holdout" if held > 20 else "Nothing is to be concluded")
+    assert versus_card(*runs).answer == (
+        "A is better on the holdout"
+        if held > 20
+        else "A resolved more on the holdout (15% against 10%), but one run each proves nothing"
+    )
     assert f"On the same 100 holdout tasks: A higher on {held - 10}, lower on 0" in conclusion(*runs)
     doubted = (
         "The plain sign test of 5 better and 0 worse, which is no certificate: two-sided p = 0.062."
@@ -92,7 +100,7 @@ def test_a_holdout_decides_only_beyond_chance(held: int, says: str, tmp_path: Pa
     )
     assert doubted is (held == 15)
     assert ("5 better and 0 worse" in conclusion(*reversed(runs))) is doubted, "whichever is A"
-    assert "only A's holdout was read" in conclusion(runs[0], replace(runs[1], checkpoints=()))
+    assert "Only A's holdout was read." in conclusion(runs[0], replace(runs[1], checkpoints=()))
 
 
 def test_each_gate_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> None:

@@ -184,7 +184,7 @@ def test_what_looks_at_a_run_is_no_part_of_its_cost(tmp_path: Path, data_dir: Pa
     assert cost.answer == f"{own + 13} rollouts: {own} for the run, 13 only to measure it ({share})"
     assert f"{roles['gate'] / own:.0%} of the run's are the gate's; 3 extractor calls" in cost.why
     assert f"Evaluation alone: 1 rollout ({1 / (own + 13):.0%} of all, " in cost.why
-    assert overview(before)[3].answer == f"{own} rollouts"
+    assert overview(before)[3].answer.startswith(f"{own} rollouts, ")
     html = page([run], {})
     assert f'run total (without evaluation and measurement)</th><td class="number">{own} and 3 calls</td>' in html
     assert f'everything</th><td class="number">{own + 13} and 3 calls</td><td class="number">100&nbsp;%</td>' in html
@@ -297,7 +297,6 @@ def test_two_runs_are_compared_on_one_page(tmp_path: Path, data_dir: Path) -> No
     own = total(runs[0].spent)
     gate = next((s.rollouts for s in runs[0].spent if s.role == "gate"), 0)
     assert table["rollouts"][0] == (f"{own.rollouts}, {gate} of them the gate's" if gate else str(own.rollouts))
-    assert table["time per rollout"][0] == f"{3600 * own.hours / own.rollouts:.1f} s"
     assert [equal(table[row]) for row in ("repository", "stream order", "US dollars", "panel seed")] == [
         True,
         True,

@@ -87,9 +87,10 @@ def report(
     if figures:
         _write_figures(figures, drawn)
     if json:
-        from valve_plugin.report.paired import by_version, versus_card
+        from valve_plugin.report.paired import by_version
         from valve_plugin.report.reach import caveat
         from valve_plugin.report.said import said
+        from valve_plugin.report.versus import versus_card
 
         told: dict[str, object] = {"runs": runs, "said": [said(run) for run in runs]}
         told["saved"] = [

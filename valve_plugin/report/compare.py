@@ -32,7 +32,6 @@ def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
         "holdout rate, first → last": [_read(r) for r in runs],
         "rollouts": [_rollouts(r) for r in runs],
         "time of rollouts": [duration(total(r.spent).hours) if r.spent else "not recorded" for r in runs],
-        "time per rollout": [_each(r, lambda s: 3600 * s.hours, "{:.1f} s") for r in runs],
         "wall clock": [duration(r.clock.hours) if r.clock else "not recorded" for r in runs],
         "wall clock per step": [
             duration(r.clock.hours / r.clock.steps) if r.clock and r.clock.steps else "not recorded" for r in runs

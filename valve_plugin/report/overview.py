@@ -32,6 +32,12 @@ def overview(run: Run) -> list[Answer]:
     return [_better(run), _how_much(run), _how_sure(run), _cost(run)]
 
 
+def own_start(card: Answer) -> Answer:
+    """Return a card of one of two runs: that it compares a bank with its own start, not with the other run's."""
+    question = card.question.replace("Is this bank better", "Is it better than its own start")
+    return card._replace(question=question.replace("By how much", "By how much over its own start"))
+
+
 def simulation(runs: Sequence[Run]) -> str:
     """Return what has to be said where a scripted model took part, and in which run; empty: in none."""
     scripted = [run.label for run in runs if run.simulated]
@@ -236,14 +242,16 @@ def _cost(run: Run) -> Answer:
     if not own.rollouts:
         time = "Of the run itself nothing is recorded here"
     why = f"{time}; {money}. {judging}{calls}. {evaluated(run)}".strip()
-    return Answer(question, _rollouts(run), why.replace(" min", "\u00a0min"))  # a number is not torn from its unit
+    answer, why = (text.replace(" min", "\u00a0min") for text in (_rollouts(run), why))  # not torn from its number
+    return Answer(question, answer, why)
 
 
 def _rollouts(run: Run) -> str:
     """How many in all, and how many of them only looked at the run."""
     own, both = total(run.spent).rollouts, everything(run.spent).rollouts
     if own == both:
-        return counted(own, "rollout")
+        hours = run.clock.hours if run.clock else total(run.spent).hours
+        return f"{counted(own, 'rollout')}, {duration(hours)}"
     return f"{counted(both, 'rollout')}: {own:,} for the run, {both - own:,} only to measure it ({1 - own / both:.0%})"
 
 

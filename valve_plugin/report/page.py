@@ -26,8 +26,8 @@ from valve_plugin.report.heat import heat, short
 from valve_plugin.report.joined import attempts as attempts_of
 from valve_plugin.report.joined import joined
 from valve_plugin.report.measured_tasks import again, tables
-from valve_plugin.report.overview import duration, overview, points, ran, signed, simulation
-from valve_plugin.report.paired import by_version, versus_card
+from valve_plugin.report.overview import duration, overview, own_start, points, ran, signed, simulation
+from valve_plugin.report.paired import by_version
 from valve_plugin.report.provenance import others, ranges
 from valve_plugin.report.reach import capped, left
 from valve_plugin.report.run import Proposed, Run
@@ -35,6 +35,7 @@ from valve_plugin.report.run_spent import APART, everything, total
 from valve_plugin.report.said import numbers, said
 from valve_plugin.report.style import inline, narrow
 from valve_plugin.report.texts import breaks, difference, embedded, inert, pretty, sentences, ticked
+from valve_plugin.report.versus import versus_card
 from valve_plugin.report.words import counted
 from valve_plugin.words import moment
 
@@ -141,7 +142,7 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "run": run,
         "prefix": "" if of == 1 else f"run{number + 1}-",
         "suffix": "" if of == 1 else f", {run.label}",
-        "overview": overview(run),
+        "overview": overview(run) if of == 1 else [own_start(card) for card in overview(run)],
         "heat": heat(run),
         "originals": originals(run.items),
         "gated": gated(run),

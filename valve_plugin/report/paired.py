@@ -7,11 +7,11 @@ from math import fsum
 
 from valve_plugin.report.bounds import doubt, of_gain
 from valve_plugin.report.measured_tasks import resolved
-from valve_plugin.report.overview import Answer
 from valve_plugin.report.run import Checkpoint, Run
 from valve_plugin.report.versions import counts, stretches, unused
 from valve_plugin.report.words import counted
 from valve_plugin.theory import certificates, estimates
+from valve_plugin.theory.intervals import sign_test
 
 _DELTA = 0.05
 
@@ -24,27 +24,19 @@ def conclusion(a: Run, b: Run) -> str:
     return " ".join([*said, _holdouts(a, b)])
 
 
-def versus_card(a: Run, b: Run) -> Answer:
-    """Return the comparison as the first card: what the numbers decide, then what they are."""
-    said = conclusion(a, b)
-    better = next((letter for letter in "AB" if f"{letter}'s bank is better" in said), "")
-    answer = f"{better} is better on the holdout" if better else "Nothing is to be concluded"
-    missing = [letter for letter, run in (("A", a), ("B", b)) if run.panel and not run.scores]
-    panel = f" Nothing was measured on {' or '.join(missing)}'s panel." if missing else ""
-    return Answer(
-        "Is A better than B?", answer, f"{difference(a, b)}{panel} {said}".strip(), "yes" if better else "open"
-    )
-
-
-def difference(a: Run, b: Run) -> str:
-    """Return both streams' resolved rates and how far apart they are; empty: they are of other tasks, or not known."""
+def stream_rates(a: Run, b: Run) -> tuple[float, float] | None:
+    """Return both streams' resolved rates; None: they are of other tasks, or not known whole."""
     if not (a.stream_whole and b.stream_whole) or set(_stream(a)) != set(_stream(b)):
-        return ""
-    counts = [(sum(p.passed for p in run.stream), sum(p.graded for p in run.stream)) for run in (a, b)]
-    if not all(graded for _, graded in counts):
-        return ""
-    one, two = (passed / graded for passed, graded in counts)
-    return f"Resolved in the stream: A {one:.0%}, B {two:.0%}; A minus B {100 * (one - two):+.0f} points."
+        return None
+    (one, of_one), (two, of_two) = counts(a.stream), counts(b.stream)
+    return (one / of_one, two / of_two) if of_one and of_two else None
+
+
+def alike_holdouts(a: Run, b: Run) -> tuple[float, float] | None:
+    """Return the last readings' rates; None: not of the same tasks and rollouts, not read, or not final."""
+    if not (a.checkpoints and b.checkpoints) or _unlike(a, b):
+        return None
+    return a.checkpoints[-1].low, b.checkpoints[-1].low
 
 
 def by_version(a: Run, b: Run) -> list[str]:
@@ -127,21 +119,35 @@ def _streams(a: Run, b: Run) -> str:
     rates = [{p.task_id: p.passed / p.graded for p in run.stream if p.graded} for run in (a, b)]
     shared = [(rates[0][t], rates[1][t]) for t in mine if t in rates[0] and t in rates[1]]
     how = "in the same order" if mine == other else "in another order, so with other banks behind them"
-    return f"Same {counted(len(mine), 'task')} {how}: {versus(shared, 'A higher', 'lower')}."
+    up, down, _ = _signs(shared)
+    test = f" (sign test p = {sign_test(up, down):.2g}, no certificate)"
+    resolved_ = stream_rates(a, b)
+    apart = f", {100 * (resolved_[0] - resolved_[1]):+.0f} points" if resolved_ else ""
+    told = f"{counted(len(mine), 'task')} {how}{apart}"
+    return f"Same {told}: {versus(shared, 'A higher', 'lower')}{test}."
 
 
 def _holdouts(a: Run, b: Run) -> str:
     if not (a.checkpoints and b.checkpoints):
         read = [letter for letter, run in (("A", a), ("B", b)) if run.checkpoints]
-        what = f"only {read[0]}'s holdout was read" if read else "no holdout was read"
-        return f"As {what}, and each is one run, nothing is to be concluded."
+        what = f"Only {read[0]}'s holdout was read" if read else "No untouched tasks were measured: no holdout was read"
+        return f"{what}."
+    if reason := _unlike(a, b):
+        return reason
+    ends = a.checkpoints[-1], b.checkpoints[-1]
+    mine, other = (resolved(run, end.line) for run, end in zip((a, b), ends, strict=True))
+    return _separated([mine[t] for t in mine], [other[t] for t in mine], ends[0])
+
+
+def _unlike(a: Run, b: Run) -> str:
+    """Why the last readings cannot be paired; empty: they can."""
     ends = a.checkpoints[-1], b.checkpoints[-1]
     mine, other = (resolved(run, end.line) for run, end in zip((a, b), ends, strict=True))
     if set(mine) != set(other) or ends[0].rollouts != ends[1].rollouts:
         return "Their holdouts are not the same tasks and rollouts, so nothing is to be concluded."
     if any(end.low != end.high for end in ends):
         return "Rollouts errored on a holdout, so nothing is to be concluded yet: valve eval."
-    return _separated([mine[t] for t in mine], [other[t] for t in mine], ends[0])
+    return ""
 
 
 def _separated(mine: Sequence[int], other: Sequence[int], end: Checkpoint) -> str:
