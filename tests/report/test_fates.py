@@ -15,13 +15,14 @@ from valve_plugin.extract.reflect import NOTHING
 from valve_plugin.records import Attempt
 from valve_plugin.report.captions import deepest, peaks, rolling
 from valve_plugin.report.facts import run_facts
-from valve_plugin.report.fates import _empty, fates, newest, steps
+from valve_plugin.report.fates import _empty, fates, steps
 from valve_plugin.report.figures import standing
 from valve_plugin.report.heat import heat
 from valve_plugin.report.measured_tasks import tables
 from valve_plugin.report.page import page, unseen
 from valve_plugin.report.run import StreamPoint
 from valve_plugin.report.said import alone, said
+from valve_plugin.report.shelves import newest, shelves, whole
 
 
 def test_tries_of_one_text_are_told_as_one(tmp_path: Path, data_dir: Path) -> None:
@@ -41,6 +42,29 @@ def test_tries_of_one_text_are_told_as_one(tmp_path: Path, data_dir: Path) -> No
     html = page([again], {})
     assert f'href="#item-{first}"' in html
     assert f'<a href="#line-{run.gates[1].line}">gate 2: {run.gates[1].decision}</a>' in html
+
+
+def test_a_text_that_was_rejected_twice_is_one_item(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 20, seed=3)
+    maker.stream(12, 2)
+    run = run_facts(maker.store, words)
+    rejects = [g for g in run.gates if g.decision == "reject"][:2]
+    first, second = (next(p for p, i in enumerate(run.items) if i.proposal_id == g.proposal_id) for g in rejects)
+    same = {name: getattr(run.items[first], name) for name in ("kind", "name", "text", "markdown")}
+    items = tuple(replace(i, **same) if p == second else i for p, i in enumerate(run.items))
+    again = replace(run, items=items)
+    fate, (mine, rest) = fates(again)[second], shelves(items)
+    numbers = [g.number for g in rejects]
+    assert fate.times == f"rejected twice: gates {' and '.join(map(str, numbers))}"
+    assert ([j.gate for j in fate.gates], fate.tries, fate.others) == (numbers, "", [])
+    assert {items[p].version is None for p in mine.places} == {False}
+    assert set(rest.places) == {p for p, i in enumerate(items) if i.version is None} - {first}
+    assert rest.told.startswith("Not in the bank: ")
+    assert whole(items)[second].sources == (*items[second].sources, *items[first].sources)
+    html = page([again], {})
+    assert (f'id="item-{first}"' in html, f'id="item-{second}"' in html) == (False, True)
+    assert f">{fate.times}</span>" in html
+    assert f"then {len(items) - len(mine.places) - 1} that did not come in" in html
 
 
 def test_every_stream_task_says_what_came_of_it(tmp_path: Path, data_dir: Path) -> None:

@@ -376,7 +376,7 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
     mine = sum(i.version is not None for i in run.items)
     for event, items in (("beforeprint", mine), ("afterprint", 0)):
         tab.evaluate("name => { dispatchEvent(new Event(name)); }", event)
-        assert tab.locator("#item-list details[open]").count() == items, "those in the bank"
+        assert tab.locator("#item-list [data-row][open]").count() == items, "those in the bank"
         assert bool(tab.locator(".fold:not([open])").count()) is (event == "afterprint")
         gates = len(run.gates) if event == "beforeprint" else 0
         assert tab.locator("#ledger-list details[open] table:visible").count() == gates, "task by task, no raw line"
@@ -424,10 +424,10 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
     tab.locator("#items input").fill("no such words")
     assert tab.locator("#items output").inner_text().endswith(": nothing fits; try fewer or other words")
     tab.locator("#items input").fill("item-5-")
-    assert tab.locator("#item-list > details:visible").count() == 6, "five items, and what repeats one of them"
+    assert tab.locator("#item-list [data-row]:visible").count() == 6, "five items, and what repeats one of them"
     tab.locator("#items select[name=kind]").select_option("skill")
     assert tab.locator("#items output").inner_text().startswith("4 of")
-    item = tab.locator("#item-list > details:visible").first
+    item = tab.locator("#item-list [data-row]:visible").first
     item.locator("summary").first.click()
     assert "attempt 1, resolved: ran commands that attempt 2 did not, first at step 2 of 2 steps" in item.inner_text()
     item.locator("button[data-step]").first.click()

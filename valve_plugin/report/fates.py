@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from valve_plugin.extract.reflect import NOTHING
 from valve_plugin.report.gains import at_best, bounded, gain
-from valve_plugin.report.heat import short
+from valve_plugin.report.provenance import listed
 from valve_plugin.report.reach import capped, caveat
 from valve_plugin.report.run import Gate, Proposed, Run, StreamPoint
+from valve_plugin.report.shelves import gathered
 from valve_plugin.report.words import counted
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -27,9 +28,11 @@ class Judgement(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """One item's way: its gates, and the other proposals with the same text."""
+    """One item's way: its gates, with those of the tries it stands for, and the other proposals with the same text."""
 
     gates: list[Judgement]
+    times: str
+    """`rejected twice: gates 1 and 2`, where it stands for others; else empty."""
     tries: str
     """`third try; rejected at gates 4 and 7`; empty: proposed once."""
     others: list[int]
@@ -45,15 +48,21 @@ def fates(run: Run) -> list[Fate]:
     for place, item in enumerate(run.items):
         if item.text or item.markdown:
             same[item.kind, item.text, item.markdown].append(place)
+    gone = gathered(run.items)
+    last = set(gone.values())
     found = []
     for place, item in enumerate(run.items):
         mine = same.get((item.kind, item.text, item.markdown), [place])
         before = [run.items[other] for other in mine if other < place]
+        others = [other for other in mine if other != place and other not in gone]
+        ways = [i.proposal_id for n, i in enumerate(run.items) if gone.get(n) == place] if place in last else []
+        gates = [] if item.why else [g for id_ in (*ways, item.proposal_id) for g in judged[id_]]
         found.append(
             Fate(
-                gates=[] if item.why else [_judgement(g, caveat(run, g)) for g in judged[item.proposal_id]],
-                tries=_tries(before, judged) if len(mine) > 1 else "",
-                others=[other for other in mine if other != place],
+                gates=[_judgement(g, caveat(run, g)) for g in gates],
+                times=_times(gates) if ways else "",
+                tries=_tries(before, judged) if others else "",
+                others=others,
             )
         )
     return found
@@ -120,23 +129,20 @@ def _judgement(gate: Gate, less: str) -> Judgement:
     return Judgement(gate.number, gate.decision, gate.line, f"{why}{f'; {less}' * bool(less)}{room}{whole}")
 
 
-def newest(items: Sequence[Proposed]) -> list[int]:
-    """Return the places of all items in the order to read: those in the bank first, and of each the newest first."""
-    return sorted(range(len(items)), key=lambda n: (items[n].version is None, -items[n].line, n))
-
-
 def _tries(before: Sequence[Proposed], judged: dict[str, list[Gate]]) -> str:
     nth = _ORDINALS[len(before)] if len(before) < len(_ORDINALS) else f"{len(before) + 1}th"
     gates = [g for item in before if not item.why for g in judged[item.proposal_id]]
     parts = [f"{nth} try"]
     for decision, word in (("reject", "rejected"), ("accept", "accepted"), ("indecisive", "left open")):
-        numbers = [str(g.number) for g in gates if g.decision == decision]
-        if numbers:
-            told = " and ".join(filter(None, [", ".join(numbers[:-1]), numbers[-1]]))
-            parts.append(f"{word} at gate{'s' * (len(numbers) > 1)} {told}")
+        if numbers := [g.number for g in gates if g.decision == decision]:
+            parts.append(f"{word} at {_gates(numbers)}")
     return "; ".join(parts)
 
 
-def told(item: Proposed) -> str:
-    """Return how another try is named in a link."""
-    return f"{item.state}, from {short(item.task_id)}"
+def _times(gates: Sequence[Gate]) -> str:
+    numbers = [g.number for g in gates if g.decision == "reject"]
+    return f"rejected {'twice' if len(numbers) == 2 else f'{len(numbers)} times'}: {_gates(numbers)}"
+
+
+def _gates(numbers: Sequence[int]) -> str:
+    return f"gate{'s' * (len(numbers) > 1)} {listed(numbers)}"

@@ -19,7 +19,7 @@ from valve_plugin.records import is_live
 from valve_plugin.report.bounds import sizes
 from valve_plugin.report.certify import Cap
 from valve_plugin.report.compare import compared, equal
-from valve_plugin.report.fates import fates, newest, steps
+from valve_plugin.report.fates import fates, steps
 from valve_plugin.report.figures import figures
 from valve_plugin.report.gains import caption, gain, told
 from valve_plugin.report.heat import heat, short
@@ -33,6 +33,7 @@ from valve_plugin.report.reach import capped, left
 from valve_plugin.report.run import Proposed, Run
 from valve_plugin.report.run_spent import APART, everything, total
 from valve_plugin.report.said import numbers, said
+from valve_plugin.report.shelves import shelves, whole
 from valve_plugin.report.style import inline, narrow
 from valve_plugin.report.texts import breaks, difference, embedded, inert, pretty, sentences, ticked
 from valve_plugin.report.versus import versus_card
@@ -152,7 +153,8 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "fates": fates(run),
         "ran": ran(run),
         "mixed_only": not run.stream_whole and any(not is_live(p.task_id) for p in run.stream),
-        "newest": newest(run.items),
+        "shelves": shelves(run.items),
+        "items": whole(run.items),
         "latest": max((i.version for i in run.items if i.version is not None), default=None),
         "steps": steps(run),
         "said": said(run),

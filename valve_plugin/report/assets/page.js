@@ -186,13 +186,15 @@ for (const box of document.querySelectorAll(".scroll")) boxes.observe(box);
 // --- search and filters: each list names what it filters
 const filtered = [];  // each list with what empties its form
 for (const form of document.querySelectorAll("form[data-for]")) {
-  const parts = [...document.getElementById(form.dataset.for).querySelectorAll("[data-row]")];
+  const list = document.getElementById(form.dataset.for);
+  const parts = [...list.querySelectorAll("[data-row]")];
   let texts;
   const count = form.querySelector("output");
   const apply = () => {
     texts ??= parts.map((part) => part.textContent.toLowerCase());
     const words = form.querySelector("input").value.toLowerCase().split(/\s+/).filter(Boolean);
     const wanted = [...form.querySelectorAll("select")].filter((s) => s.value);
+    if (words.length || wanted.length) for (const part of list.querySelectorAll(".fold")) part.open = true;
     let shown = 0;
     parts.forEach((part, i) => {
       const fits = wanted.every((s) => part.dataset[s.name] === s.value) && words.every((w) => texts[i].includes(w));
@@ -205,7 +207,7 @@ for (const form of document.querySelectorAll("form[data-for]")) {
   form.addEventListener("input", apply);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.hidden = false;
-  filtered.push([document.getElementById(form.dataset.for), () => { form.reset(); apply(); }]);
+  filtered.push([list, () => { form.reset(); apply(); }]);
 }
 
 // --- on a phone what is long begins folded
