@@ -154,7 +154,7 @@ def test_one_variance_of_two_data_says_so(run: Run) -> None:
     assert gain
     move = replace(accepted_move(0.2, 8, 100, 1, 0.025, gain.variance), version=1, epoch=1)
     told = alike(replace(run, certificate=replace(run.certificate, moves=(move,))))
-    assert f"{gain.variance:.4f} stands twice and is estimated twice" in told
+    assert f"{gain.variance:.4f} of panel and holdout is estimated twice" in told
     other = replace(move, variance=gain.variance + 0.01)
     assert alike(replace(run, certificate=replace(run.certificate, moves=(other,)))) == ""
 

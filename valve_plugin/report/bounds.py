@@ -77,11 +77,9 @@ def doubt(found: Bound, better: int, worse: int) -> str:
     """
     measured, log_term = _asked(found)
     enough = smallest_n(measured, log_term, found.variance)
-    return (
-        f"Its bound is conservative on so few tasks ({found.tasks}). The plain sign test of {better} better and "
-        f"{worse} worse, which is no certificate: two-sided p = {sign_test(better, worse):.2g}. The same gain "
-        f"on about {enough:,} holdout tasks would exclude a loss."
-    )
+    few = f"its bound is conservative on few ({found.tasks}), and this gain would need about {enough:,}"
+    test = f"The plain sign test, which is no certificate: two-sided p = {sign_test(better, worse):.2g}"
+    return f"{few} holdout tasks. {test}."
 
 
 def _asked(found: Bound | Move) -> tuple[float, float]:

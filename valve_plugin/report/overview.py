@@ -149,8 +149,9 @@ def _better_held_out(question: str, run: Run) -> Answer:
     if gain and not gain.vacuous and gain.value > 0:
         return Answer(question, "Yes, on the holdout", _about(last), "yes")
     seen = signs(run)
-    less = doubt(gain, *seen[:2]) if gain and seen else ""
-    why = " ".join(filter(None, [_about(last), moved(run), "The certificate cannot exclude chance.", less]))
+    chance = "The certificate cannot exclude chance"
+    doubted = f"{chance}: {doubt(gain, *seen[:2])}" if gain and seen else f"{chance}."
+    why = " ".join(filter(None, [_about(last), moved(run), doubted]))
     return Answer(question, "Higher on the holdout, not certain", why, "open")
 
 

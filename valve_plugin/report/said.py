@@ -94,9 +94,9 @@ def alike(run: Run) -> str:
     if not moves or not gain or f"{moves[-1].variance:.4f}" != f"{gain.variance:.4f}":
         return ""
     return (
-        f"The variance {gain.variance:.4f} stands twice and is estimated twice, from the panel's complete measurements "
-        f"and from the holdout's {counted(len(run.checkpoints), 'reading')}: on so few tasks only few values can come "
-        "out."
+        f"The variance {gain.variance:.4f} of panel and holdout is estimated twice, from the panel's complete "
+        f"measurements and from the holdout's {counted(len(run.checkpoints), 'reading')}: on so few tasks only few "
+        "values can come out."
     )
 
 
