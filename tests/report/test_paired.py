@@ -97,6 +97,9 @@ def test_a_holdout_decides_only_beyond_chance(held: int, says: str, tmp_path: Pa
     doubted = "The plain sign test, which is no certificate: two-sided p = 0.062." in conclusion(*runs)
     assert doubted is (held == 15)
     assert ("two-sided p = 0.062" in conclusion(*reversed(runs))) is doubted, "whichever is A"
+    assert conclusion(runs[1], runs[1]).endswith(
+        "equal on 100; A minus B +0.0 points. The certificate cannot exclude chance, so nothing is to be concluded."
+    )
     assert "Only A's holdout was read." in conclusion(runs[0], replace(runs[1], checkpoints=()))
 
 

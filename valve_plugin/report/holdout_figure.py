@@ -69,8 +69,9 @@ def _readings(axes: Axes, run: Run, number: int, start: int, *, alone: bool) -> 
     each = len(low) <= _EACH
     for place, rate in enumerate(low):
         if each or place in (0, len(low) - 1, low.index(max(low))):
-            axes.annotate(f"{rate:.1%}", (places[place], rate), (0, 8), textcoords="offset points", ha="center",
-                          fontsize=10, color=INK)  # fmt: skip
+            below = place > 0 and rate < low[place - 1]  # where no line comes from
+            axes.annotate(f"{rate:.1%}", (places[place], rate), (0, -16 if below else 8), textcoords="offset points",
+                          ha="center", fontsize=10, color=INK)  # fmt: skip
     _guarantee(axes, run, places[-1], colour)
 
 

@@ -164,9 +164,11 @@ def _separated(mine: Sequence[int], other: Sequence[int], end: Checkpoint) -> st
     said = f"On the same {counted(n, 'holdout task')}: {pairs}; A minus B {100 * difference:+.1f} points."
     if bound.vacuous or bound.value <= 0 or not difference:
         said += " The certificate cannot exclude chance, so nothing is to be concluded"
+        if not difference:
+            return f"{said}."
         better, worse = (up, down) if difference > 0 else (down, up)
         less = doubt(of_gain(abs(difference), n, _DELTA / 2, variance), better, worse)
-        return f"{said}: {less}" if difference else f"{said}."
+        return f"{said}: {less}"
     which = "A" if difference > 0 else "B"
     return (
         f"{said} {which}'s bank is better by at least {100 * bound.value:.1f} points on tasks like these, with "
