@@ -73,7 +73,7 @@ def embedded(data: Any) -> Markup:
 
 
 def sentences(text: str) -> tuple[str, str]:
-    """Return the first sentence, and the others; nothing where there is but one. That it is a SIMULATION is no first."""
+    """Return the first sentence and the others; that it is a SIMULATION counts as none."""
     parts = re.split(r"(?<=[.]) (?=[A-Z])", text)
     first = 1 + text.startswith("SIMULATION")
     return " ".join(parts[:first]), " ".join(parts[first:])
