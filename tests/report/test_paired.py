@@ -14,6 +14,7 @@ from tests.report.runs import Maker
 from valve_plugin.cli.history import words
 from valve_plugin.report.bounds import doubt, of_gain, sizes
 from valve_plugin.report.captions import of_stream
+from valve_plugin.report.elsewhere import elsewhere
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.measured_tasks import again, moved, tables
 from valve_plugin.report.overview import overview
@@ -204,6 +205,22 @@ def test_the_spread_of_one_bank_stands_beside_the_margin(tmp_path: Path, data_di
     )
     assert f"spread over {100 * (max(passes) - min(passes)) / 12:.1f} points" in said
     assert "Rechecks 1 to 3 measured" in page([run], {})
+
+
+def test_an_item_leads_to_what_became_of_it_in_the_other_run(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "a", 20, seed=3)
+    maker.stream(12, 2)
+    a = run_facts(maker.store, words)
+    rejected = tuple(replace(i, state="rejected", version=None, uses=0) for i in a.items)
+    b = replace(a, items=tuple(replace(i, uses=13) for i in a.items))
+    a = replace(a, items=rejected)
+    place, twin = next((p, t[0]) for p, t in elsewhere(a.items, b.items).items() if "13" in t[0].said)
+    assert b.items[twin.place].text == a.items[place].text
+    assert twin.said == "accepted, in the prompt of 13 stream tasks and live runs"
+    assert {t.said for twins in elsewhere(b.items, a.items).values() for t in twins} == {"rejected"}
+    html = page([a, b], {})
+    assert f'in the other run</dt><dd><a href="#run2-item-{twin.place}">{twin.said}</a>' in html
+    assert "in the other run" not in page([a], {})
 
 
 @given(

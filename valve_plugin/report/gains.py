@@ -61,7 +61,7 @@ def caption(run: Run) -> str:
     parts = ["Every verdict in the order asked."]
     if any(map(bounded, run.gates)):
         parts.append(
-            "A gate stops when its verdict is certain: of a reject the most it could still have gained stands."
+            "A gate stops when its verdict is certain: a reject's gain is the most it could still have reached."
         )
     if any(g.decision == "indecisive" for g in run.gates):
         parts.append("Lost rollouts leave an interval.")

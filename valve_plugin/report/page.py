@@ -19,6 +19,7 @@ from valve_plugin.records import is_live
 from valve_plugin.report.bounds import sizes
 from valve_plugin.report.certify import Cap
 from valve_plugin.report.compare import compared, equal
+from valve_plugin.report.elsewhere import elsewhere
 from valve_plugin.report.fates import fates, steps
 from valve_plugin.report.figures import figures
 from valve_plugin.report.gains import caption, gain, told
@@ -64,6 +65,8 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
 
     css, js = _asset("page.css"), _asset("page.js")
     parts = [_part(run, number, len(runs)) for number, run in enumerate(runs)]
+    for part, other in zip(parts, reversed(parts), strict=True):
+        part |= {"elsewhere": elsewhere(part["items"], other["items"]) if len(runs) > 1 else {}, "other": other}
     drawn, missing = _drawn(runs)
     return _environment().get_template("page.html.j2").render(
         title=runs[0].label if len(runs) == 1 else f"{runs[0].repo}: {' against '.join(run.label for run in runs)}",
