@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 _EACH = 6
-"""Readings that are all labelled; of more, the first, the highest and the last are."""
+"""So many readings are all labelled."""
 _TICKS = 5
 """From so many readings on a number has to do."""
 _BESIDE = 0.12
@@ -27,20 +27,18 @@ def holdout(runs: Sequence[Run]) -> Canvas:
     """Draw the readings of one run, or of two beside each other: their versions are not each other's."""
     canvas, axes = new(3.6, nrows=1)
     read = [(number, run) for number, run in enumerate(runs) if run.checkpoints]
-    places: list[int] = []
-    names: list[str] = []
-    start = 0
-    which = "version " if sum(len(run.checkpoints) for _, run in read) < _TICKS else ""
+    total = sum(len(run.checkpoints) for _, run in read)
+    which, room = "version " * (total < _TICKS), max(1.0, total / 4)
+    ticks: dict[float, str] = {}
+    start = 0.0
     for number, run in read:
-        mine = range(start, start + len(run.checkpoints))
-        _readings(axes, run, number, start, alone=len(runs) == 1)
-        places += mine
         letter = "" if len(runs) == 1 else f"{'AB'[number % 2]} "
-        names += [f"{letter}{which}{c.version}" for c in run.checkpoints]
-        start = mine.stop + 1
-    thin = len(places) // (2 * _EACH) + 1
-    axes.set_xticks(places[::thin], names[::thin])
-    axes.set_xlim(-0.6, places[-1] + 0.9)
+        named = _named([c.low for c in run.checkpoints], total)
+        ticks |= {start + n: f"{letter}{which}{run.checkpoints[n].version}" for n in named}
+        _readings(axes, run, number, start, named, alone=len(runs) == 1)
+        start += len(run.checkpoints) + room
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.set_xlim(-0.6, start - 1)
     axes.set_ylim(-0.02, 1.1)
     axes.set_yticks([n / 4 for n in range(5)])
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -52,11 +50,19 @@ def holdout(runs: Sequence[Run]) -> Canvas:
     return canvas
 
 
-def _readings(axes: Axes, run: Run, number: int, start: int, *, alone: bool) -> None:
+def _named(low: Sequence[float], total: int) -> list[int]:
+    """Which readings are labelled: few all, of many the ends, and the highest where it is not beside them."""
+    if total <= _EACH:
+        return list(range(len(low)))
+    last, highest = len(low) - 1, low.index(max(low))
+    return sorted({0, last, *([highest] if min(highest, last - highest) >= total / 5 else [])})
+
+
+def _readings(axes: Axes, run: Run, number: int, start: float, named: Sequence[int], *, alone: bool) -> None:
     colour, line, shape, hatch = ((ACCENT, "-", "o", "//"), (SECOND, "--", "D", "\\\\"))[number % 2]
     name = "" if alone else f"{'AB'[number % 2]}: "
     low, high = [c.low for c in run.checkpoints], [c.high for c in run.checkpoints]
-    places = range(start, start + len(low))
+    places = [start + n for n in range(len(low))]
     if len(low) > 2:  # two dots are no course
         axes.plot(places, low, line, color=colour, linewidth=1)
         if dropped(low):
@@ -66,16 +72,15 @@ def _readings(axes: Axes, run: Run, number: int, start: int, *, alone: bool) -> 
     axes.hlines(low[0], places[0], places[-1] + 0.4, color=SOFT, linestyle="--", linewidth=1)
     if low != high:
         axes.vlines(places, low, high, color=WARN, linestyle=":", label=f"{name}unknown")
-    each = len(low) <= _EACH
-    for place, rate in enumerate(low):
-        if each or place in (0, len(low) - 1, low.index(max(low))):
-            below = place > 0 and rate < low[place - 1]  # where no line comes from
-            axes.annotate(f"{rate:.1%}", (places[place], rate), (0, -16 if below else 8), textcoords="offset points",
-                          ha="center", fontsize=10, color=INK)  # fmt: skip
+    for place in named:
+        rate = low[place]
+        below = place > 0 and rate < low[place - 1]  # where no line comes from
+        axes.annotate(f"{rate:.1%}", (places[place], rate), (0, -16 if below else 8), textcoords="offset points",
+                      ha="center", fontsize=10, color=INK)  # fmt: skip
     _guarantee(axes, run, places[-1], colour)
 
 
-def _guarantee(axes: Axes, run: Run, place: int, colour: str) -> None:
+def _guarantee(axes: Axes, run: Run, place: float, colour: str) -> None:
     """From what is guaranteed to what was measured; below 0 % the bar leaves the picture, and its mark says so."""
     gain = run.certificate.gain
     if not gain or not banded(run):
