@@ -323,7 +323,7 @@ def test_one_of_two_runs_is_simulated_and_the_page_says_which(run: Run) -> None:
     assert captions["gates-2"].startswith("SIMULATION: ")
     alone = re.sub("<style>.*?</style>", "", page([real], {}), flags=re.DOTALL)
     assert "SIMULATION" not in captions["gates-1"] + alone
-    assert ('class="simulated"' in html, 'class="simulated"' in alone) == (True, False), "what print marks"
+    assert ('class="simulated ' in html, 'class="simulated ' in alone) == (True, False), "what print marks"
 
 
 def test_a_simulation_says_what_was_scripted_and_what_was_real(run: Run) -> None:

@@ -231,10 +231,10 @@ document.addEventListener("click", (event) => {
 addEventListener("hashchange", () => reveal(location.hash));
 reveal(location.hash);
 
-// --- printing opens what a reader of paper needs, and closes it again: the bank's items, and of the ledger the gates
-// task by task. Raw lines take many pages, and the words say it all
-const PAPER = "#overview details, #certificates details, .fold, #item-list :is([data-state=accepted], [data-state=taken]), "
-  + "#ledger-list [data-type=judged]";
+// --- printing opens what a reader of paper needs, and closes it again: of one run also the bank's items, and of the
+// ledger the gates task by task. Raw lines take many pages, and the words say it all
+const PAPER = "#overview details, #certificates details, .fold, body:not(.two) :is(#item-list [data-state=accepted], "
+  + "#item-list [data-state=taken], #ledger-list [data-type=judged])";
 let printed = [];
 addEventListener("beforeprint", () => {
   printed = [...document.querySelectorAll(PAPER)].filter((part) => !part.open);
