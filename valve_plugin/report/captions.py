@@ -180,9 +180,9 @@ def of_holdout(runs: Sequence[Run]) -> str:
         " The hatched area lies below the highest reading so far, which is selected on this holdout, so it flatters."
         * drop,
         " A dotted bar is what errored rollouts leave unknown." * lost,
-        " Dashed: the first reading."
-        " The bar beside the last reading goes down to what is certified: the first reading and the guaranteed gain, "
-        "which may be a loss." * any(map(banded, read)),
+        " Dashed: the first reading." * any(len(run.checkpoints) > 1 for run in read),
+        " The bar beside the last reading goes down to the first reading plus the guaranteed gain, which may be a loss."
+        * any(map(banded, read)),
         " They are not the same tasks, so A's and B's readings cannot be compared." * (len(each) > 1),
     ]
     return "".join(parts)

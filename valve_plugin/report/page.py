@@ -29,7 +29,7 @@ from valve_plugin.report.joined import joined
 from valve_plugin.report.measured_tasks import again, tables
 from valve_plugin.report.overview import duration, overview, own_start, points, ran, signed, simulation
 from valve_plugin.report.paired import by_version
-from valve_plugin.report.provenance import others, ranges
+from valve_plugin.report.provenance import listed, others, ranges
 from valve_plugin.report.reach import capped, left
 from valve_plugin.report.run import Proposed, Run
 from valve_plugin.report.run_spent import APART, everything, total
@@ -209,6 +209,7 @@ def _environment() -> Environment:
         "pretty": pretty,
         "sentences": sentences,
         "ranges": ranges,
+        "listed": listed,
         "others": others,
         "breaks": breaks,
         "short": short,
