@@ -32,7 +32,7 @@ from valve_plugin.report.details import attempts
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.overview import signed
 from valve_plugin.report.page import page
-from valve_plugin.report.texts import breaks, inert, ticked
+from valve_plugin.report.texts import breaks, inert, sentences, ticked
 
 ATTACK = (
     "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
@@ -157,6 +157,13 @@ def test_names_may_break_after_underscores_and_stay_text(text: str) -> None:
     assert {tag for tag, _ in Seen(html).tags} <= {"wbr"}
     assert html.count("<wbr>") == len(re.findall("_+", text))
     assert html.replace("<wbr>", "") == str(escape(text))
+
+
+@given(st.text() | st.text(alphabet="SIMULATION.: A"))
+def test_a_caption_is_cut_behind_its_first_sentence(text: str) -> None:
+    assert " ".join(filter(None, sentences(text))) == text
+    told = "SIMULATION: a script. Drawn at 1.5 points. More. Still more."
+    assert sentences(told) == ("SIMULATION: a script. Drawn at 1.5 points.", "More. Still more.")
 
 
 def test_room_for_attempts_is_kept(tmp_path: Path, data_dir: Path) -> None:
