@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bank.test_evaluated import reading
 from tests.cli.conftest import Run
 from tests.theory.test_certificates import SIZING
 from valve_plugin.bank.store import BankStore
@@ -90,6 +91,16 @@ def test_a_ledger_is_certified_in_words(bank: BankStore, valve: Run) -> None:
     ]
     assert "unmet    judged = deployed" in "\n".join(lines)
     assert valve("certify", "--json")["gain"] is None
+
+
+def test_where_panel_and_holdout_are_certified_each_assumption_says_for_which(bank: BankStore, valve: Run) -> None:
+    bank.append(reading(bank.at(0), ["unresolved"] * 6, version=0))
+    bank.append(reading(bank.at(1), ["resolved"] * 6, "bbb", version=1))
+    lines = valve("certify", "--variance", "0.0001").splitlines()
+    assert "together  both hold with probability 0.9 at least" in lines
+    (like,) = [line for line in lines if "tasks like yours" in line]
+    assert "  panel, gain, drawdown: only you can tell whether the panel and the holdout are random samples" in like
+    assert any("gains local" in line and "  second cap: epoch 1" in line for line in lines)
 
 
 def test_a_bank_without_a_panel_has_nothing_to_certify(project: Path, valve: Run) -> None:

@@ -107,7 +107,8 @@ def certify(
     output.say("\nThis rests on:")
     width = max(len(a.name) for a in found.assumptions)
     for a in found.assumptions:
-        output.say(f"{a.status:8} {a.name:{width}}  {output.one_line(a.why)}", style=_STYLES[a.status])
+        needed = f"{', '.join(a.needed_for)}: " if found.moves and found.gain else ""  # else all is about one of them
+        output.say(f"{a.status:8} {a.name:{width}}  {needed}{output.one_line(a.why)}", style=_STYLES[a.status])
 
 
 _STYLES = {"met": "", "unmet": "red", "unknown": "yellow"}
@@ -162,6 +163,8 @@ def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
         yield _bound("gain", found.gain)
     if found.drawdown:
         yield _bound("drawdown", found.drawdown)
+    if found.gain and found.drawdown and not (found.gain.vacuous or found.drawdown.vacuous):
+        yield f"together  both hold with probability {1 - found.gain.delta - found.drawdown.delta:.4g} at least"
     if found.unevaluated:
         yield f"gain      unknown: {found.unevaluated}"
         yield f"drawdown  unknown: {found.unevaluated}"
