@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from hypothesis import given
@@ -64,6 +65,7 @@ def test_a_text_that_was_rejected_twice_is_one_item(tmp_path: Path, data_dir: Pa
     html = page([again], {})
     assert (f'id="item-{first}"' in html, f'id="item-{second}"' in html) == (False, True)
     assert f">{fate.times}</span>" in html
+    assert set(re.findall(r'href="#([^"]+)"', html)) <= set(re.findall(r' id="([^"]+)"', html)), "no link leads nowhere"
     assert f"then {len(items) - len(mine.places) - 1} that did not come in" in html
 
 

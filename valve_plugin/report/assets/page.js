@@ -218,7 +218,7 @@ fold();
 
 // --- a link opens the closed parts it leads into, and shows what a filter hides
 const reveal = (hash) => {
-  const target = document.getElementById(decodeURIComponent(hash.slice(1)));
+  const target = document.getElementById(hash.slice(1));
   const hidden = target?.closest("[hidden]");
   for (const [list, clear] of filtered) if (hidden && list.contains(target)) clear();
   for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
