@@ -1,6 +1,17 @@
-"""`python -m valve_plugin` is the `valve` command."""
+"""The `valve` command, also as `python -m valve_plugin`."""
 
-from valve_plugin.cli import main
+import sys
+
+
+def main() -> None:
+    """Load the commands and run one; Ctrl-C while they load is an interrupt like any other."""
+    try:
+        from valve_plugin.cli import main as run
+    except KeyboardInterrupt:
+        sys.stderr.write("valve: interrupted before it began\n")
+        sys.exit(130)
+    run()
+
 
 if __name__ == "__main__":
     main()

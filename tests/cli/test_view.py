@@ -230,4 +230,4 @@ def test_without_a_screen_each_task_says_where_the_stream_is(capsys: pytest.Capt
     progress.valve_event("task_started", {"task_id": "t", "position": 2, "of": 4})
     progress.valve_event("task_finished", {"task_id": "t", "passed": 1, "attempts": 3})
     first = capsys.readouterr().err
-    assert re.fullmatch(r"gated    task      t: 1 of 3 passed, mixed  \[2/4, \d+:\d\d left\]\n", first)
+    assert re.fullmatch(r"gated    task      t: 1 of 3 passed, mixed  \[2/4, 0:0\d left\]\n", first)

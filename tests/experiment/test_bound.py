@@ -103,12 +103,27 @@ def test_what_leaves_the_runs_as_they_are_may_change(made, old, new):
     require(made, FILE.replace(old, new), tables=True)
 
 
-def test_other_tasks_under_the_same_name_are_refused_before_anything_runs(made, tmp_path):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows, file: (rows[:-1], file),
+        lambda rows, file: (
+            [row.replace('"problem_statement": "', '"problem_statement": "More: ') for row in rows],
+            file,
+        ),
+        lambda rows, file: (rows, file + "cpu_seconds = 31\n"),
+    ],
+    ids=["fewer", "told otherwise", "tested otherwise"],
+)
+def test_other_tasks_under_the_same_name_are_refused_before_anything_runs(made, tmp_path, change):
     rows = (tmp_path / "calc" / "tasks.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "fewer").mkdir()
-    (tmp_path / "fewer" / "tasks.jsonl").write_text("".join(rows[:-1]))
-    (tmp_path / "fewer" / "repository.toml").write_text((tmp_path / "calc" / "repository.toml").read_text())
-    other = FILE.replace('tasks = "calc"', 'tasks = "fewer"')
+    file = (tmp_path / "calc" / "repository.toml").read_text()
+    other_rows, other_file = change(rows, file)
+    assert (other_rows, other_file) != (rows, file)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "tasks.jsonl").write_text("".join(other_rows))
+    (tmp_path / "other" / "repository.toml").write_text(other_file)
+    other = FILE.replace('tasks = "calc"', 'tasks = "other"')
     with pytest.raises(ConfigError, match="tasks of calc = digest"):
         require(made, other, tables=False)
     require(made, other, tables=True)

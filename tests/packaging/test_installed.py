@@ -29,7 +29,7 @@ def test_start_up_line_is_one_import_line() -> None:
 def test_plugin_and_command_are_advertised() -> None:
     (plugin,) = importlib.metadata.entry_points(group="minisweagent.plugins", name="valve")
     (command,) = importlib.metadata.entry_points(group="console_scripts", name="valve")
-    assert (plugin.value, command.value) == ("valve_plugin.hooks:Valve", "valve_plugin.cli:main")
+    assert (plugin.value, command.value) == ("valve_plugin.hooks:Valve", "valve_plugin.__main__:main")
 
 
 def test_in_tree_links_and_top_level_folders_are_the_same() -> None:

@@ -61,9 +61,20 @@ def test_a_damaged_note_is_made_again(tmp_path: Path, data_dir: Path) -> None:
     first = prepare(repository)
     note = data_dir / "repos/acme__calc/prepared.json"
     note.write_bytes(note.read_bytes()[:50])
-    with pytest.raises(TaskError, match="is not prepared"):
-        prepared("acme/calc")
+    asked = [sys.executable, "-c", "from valve_plugin.tasks.repository import prepared; prepared('acme/calc')"]
+    assert "is not prepared" in subprocess.run(asked, capture_output=True, text=True, check=False).stderr
     assert prepare(repository) == first
+
+
+def test_a_run_stays_with_its_own_source_whatever_is_prepared_beside_it(tmp_path: Path, data_dir: Path) -> None:
+    path = calc.write(tmp_path / "mine") / "repository.toml"
+    mine = prepare(read(path))
+    other = calc.write(tmp_path / "other") / "repository.toml"
+    (other.parent / "source/calc/ops.py").write_text("changed = True\n")
+    beside = subprocess.run([sys.executable, "-c", PREPARE, str(other)], capture_output=True, text=True, check=True)
+    assert beside.stdout.split()[1] != mine.base
+    assert prepared("acme/calc") == mine
+    assert prepare(read(other)).base == beside.stdout.split()[1] == prepared("acme/calc").base
 
 
 def test_many_processes_at_once_and_kills_in_between(tmp_path: Path, data_dir: Path) -> None:

@@ -42,7 +42,7 @@ class Progress:
 
     def __init__(self, label: str = "", beside: Progress | None = None) -> None:
         self._label, self._beside = label, beside
-        self.view = View()
+        self.view = View(started=time.time())  # until a run says so
         self.stopped = ""
         """Why a budget stopped the run; empty: none did."""
         self._local: LocalStore | None = None

@@ -161,8 +161,8 @@ def _made(experiment: Experiment, cell: Cell, *, tables: bool = False) -> Made:
 
 
 def _tasks(experiment: Experiment, root: Path) -> dict[str, str]:
-    return {r.name: digest([[t.instance_id, t.content_hash] for t in load(source(r.tasks, root)).tasks])
-            for r in experiment.repository}  # fmt: skip
+    sets = {r.name: load(source(r.tasks, root)) for r in experiment.repository}
+    return {name: digest([replace(found.repository, source=""), found.tasks]) for name, found in sets.items()}
 
 
 def source(tasks: str, root: Path) -> Path:

@@ -32,6 +32,10 @@ FILE_NAME = "repository.toml"
 BASE_REF = "refs/valve/base"
 _MAX_BYTES = 1_000_000
 
+_here: dict[Path, Prepared] = {}
+"""What this process prepared last under each name: another command may prepare other source under the same name at any
+time, and a run stays with its own."""
+
 RelativePath = Annotated[str, Meta(min_length=1, max_length=300, pattern=r"^(\.|[A-Za-z0-9_][A-Za-z0-9_./-]*)$(?!\n)")]
 
 
@@ -147,7 +151,8 @@ def read(path: Path) -> Repository:
 def prepare(repository: Repository, progress: Callable[[str], None] | None = None) -> Prepared:
     """Fetch the source, store it, and make the test environment. Idempotent; resumes after a kill.
 
-    Steps that were finished are kept; concurrent callers wait for the first.
+    Steps that were finished are kept; concurrent callers wait for the first. From here on `prepared` returns this one
+    in this process.
 
     Raises:
         TaskError: the source does not exist or is not what sha256 says, or no usable Python.
@@ -159,6 +164,7 @@ def prepare(repository: Repository, progress: Callable[[str], None] | None = Non
     with FileLock(home / "lock"):
         done = _read_prepared(home)
         if done and done.repository == repository and done.usable:
+            _here[home] = done
             return done
         place = home / _key(repository)
         place.mkdir(exist_ok=True)
@@ -172,16 +178,18 @@ def prepare(repository: Repository, progress: Callable[[str], None] | None = Non
             base_python=environment.version(test_python) if test_python else "",
         )
         write_atomic(home / "prepared.json", codec.pretty(result))
+        _here[home] = result
         return result
 
 
 def prepared(name: str) -> Prepared:
-    """Return what `prepare` made for the repository that rows call `name`.
+    """Return what `prepare` made for the repository that rows call `name`: in this process, or else on this machine.
 
     Raises:
         TaskError: it was not prepared on this machine; says how.
     """
-    found = _read_prepared(_home(name))
+    home = _home(name)
+    found = _here.get(home) or _read_prepared(home)
     if found is None or not found.usable:
         raise TaskError(
             f"repository {name!r} is not prepared on this machine; `valve evolve DIRECTORY` does that for its task "
