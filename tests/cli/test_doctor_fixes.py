@@ -90,6 +90,11 @@ def in_a_repository(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VALVE_DATA", "data")
 
 
+def a_file_for_a_folder(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (machine / "file").touch()
+    monkeypatch.setenv("VALVE_DATA", str(machine / "file"))
+
+
 def home_is_a_repository(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subprocess.run(["git", "init", "-q", machine / "home"], check=True)
     monkeypatch.delenv("VALVE_DATA")
@@ -130,6 +135,9 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "an unknown check command": ("check command", unknown_command),
     "a test runner beside python": ("check command", runner_beside),
     "user data in a repository": ("user data", in_a_repository),
+    "user data in a file": ("user data", a_file_for_a_folder),
+    "user data below a device": ("user data", lambda machine, m: m.setenv("VALVE_DATA", "/dev/null/x")),
+    "user data where nothing can be made": ("user data", lambda machine, m: m.setenv("VALVE_DATA", "/proc/nothing")),
     "home is a repository": ("user data", home_is_a_repository),
     "a full disk": ("disk", little_room),
     "the start-up file switched off": ("start-up file", lambda machine, m: m.setenv("VALVE_STARTUP", "0")),
@@ -295,3 +303,11 @@ def test_nowhere_with_room(monkeypatch: pytest.MonkeyPatch, project: Path) -> No
     place: Place = here()
     found = doctor_bank._disk(place)
     assert (found.state, found.fix) == ("failed", "")
+
+
+def test_the_sandbox_is_not_blamed_for_user_data(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{machine / 'bin'}:{BIN}:{SYSTEM}")
+    need("bwrap")
+    a_file_for_a_folder(machine, monkeypatch)
+    assert row("sandbox").state == "missing"
+    assert row("sandbox").detail == "not known while user data cannot be written, see there"

@@ -131,15 +131,24 @@ def _data(place: Place) -> Found:
     if root := _repository(where):
         text = f"{where} is inside the repository {root}, where an agent can read it: tasks hold the fixes"
         return Found("failed", text, _elsewhere())
+    if why := unusable(where):
+        opened = _closed(where, os.W_OK) if where.is_dir() else ""
+        return Found("failed", f"{where} cannot be written: {why}", opened or _elsewhere())
+    return Found("ok", str(where))
+
+
+def unusable(where: Path) -> str:
+    """Return why nothing can be kept there; empty where it can."""
     above = _nearest(where)
+    if not above.is_dir():
+        return f"{above} is no folder"
     try:
         probe = above / ".valve-doctor"
         probe.touch()
         probe.unlink()
     except OSError as e:
-        opened = _closed(where, os.W_OK) if where == above else ""
-        return Found("failed", f"{where} cannot be written: {e.strerror}", opened or _elsewhere())
-    return Found("ok", str(where))
+        return str(e.strerror)
+    return ""
 
 
 @row("disk")

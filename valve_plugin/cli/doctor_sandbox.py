@@ -44,6 +44,8 @@ sleep 0.5
 
 @row("sandbox")
 def _sandbox(place: Place) -> Found:
+    from valve_plugin.bank.paths import data_dir
+    from valve_plugin.cli.doctor_bank import unusable
     from valve_plugin.rollouts.sandbox import bubblewrap_fails, choose
 
     settings = place.settings
@@ -54,6 +56,8 @@ def _sandbox(place: Place) -> Found:
         why, fix = _sandbox_fix()
         text = f"unattended rollouts need one, and bubblewrap does not work here: {reason}{why}"
         return Found("failed", f"{text}; --unsafe-local does without", fix)
+    if unusable(data_dir()):
+        return Found("missing", "not known while user data cannot be written, see there")
     return _tried(choose(settings))
 
 
