@@ -389,7 +389,26 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
         assert tab.locator("#ledger-list details[open] table:visible").count() == gates, "task by task, no raw line"
         assert tab.locator("#ledger-list details[open]").count() == gates
     cells = tab.locator(".heat button")
-    cells.first.focus()
+    cells.first.press("Enter")
+    at_heading = "document.activeElement === document.querySelector('dialog h2')"
+    dialog, before = tab.locator("dialog[open]"), tab.evaluate("scrollY")
+    assert tab.get_by_role("button", name="Previous").is_disabled()
+    assert tab.evaluate(at_heading), "where Space presses nothing"
+    for key in ("PageDown", "Space", "End"):
+        dialog.evaluate("e => { e.scrollTop = 0; }")
+        tab.keyboard.press(key)
+        places = "[document.querySelector('dialog').scrollTop, scrollY]"
+        inside, page_at = tab.evaluate(f"new Promise((done) => {{ setTimeout(() => done({places}), 300); }})")
+        assert (inside > 0, page_at) == (True, before), f"{key} scrolls the dialog alone"
+    titles = [tab.locator("dialog h2").inner_text()]
+    for key in ("ArrowRight", "Shift+ArrowRight", "ArrowRight", "ArrowLeft", "ArrowLeft", "ArrowLeft"):
+        tab.keyboard.press(key)
+        titles.append(tab.locator("dialog h2").inner_text())
+    one, two, same, three, *back = titles
+    assert (len({one, two, three}), same, back) == (3, two, [two, one, one])
+    assert tab.evaluate(at_heading)
+    tab.keyboard.press("Escape")
+    assert tab.evaluate("document.activeElement === document.querySelector('.heat button')")
     tab.keyboard.press("ArrowDown")
     assert tab.evaluate("document.activeElement.closest('tr').rowIndex") == 2
     for key, end in (("End", -1), ("Home", 0)):

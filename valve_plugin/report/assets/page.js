@@ -95,13 +95,14 @@ const describe = (id, place, ids) => {
   return part;
 };
 const [back, on] = dialog.querySelectorAll("button[data-move]");
+const heading = dialog.querySelector("h2");
 let shown, beside = [];  // the button whose attempts are shown, and all of its section that can be seen
 const show = (button) => {
   shown = button;
   const body = dialog.querySelector("div");
   body.replaceChildren(...button.dataset.attempts.split(" ").map(describe));
   dialog.scrollTop = 0;
-  named(dialog.querySelector("h2"), button.dataset.title);
+  named(heading, button.dataset.title);
   const place = beside.indexOf(button);
   back.disabled = place <= 0;
   on.disabled = place + 1 >= beside.length;
@@ -113,14 +114,21 @@ dialog.addEventListener("close", () => shown.focus());
 for (const [button, way] of [[back, -1], [on, 1]]) {
   button.addEventListener("click", () => {
     show(beside[beside.indexOf(shown) + way]);
-    if (button.disabled) (way > 0 ? back : on).focus();
+    if (button.disabled) heading.focus();
   });
 }
+dialog.addEventListener("keydown", (event) => {
+  const button = { ArrowLeft: back, ArrowRight: on }[event.key];
+  if (!button || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  button.click();
+});
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-attempts]");
   if (!button) return;
   beside = [...button.closest("section").querySelectorAll("button[data-attempts]")].filter((b) => b.checkVisibility());
   dialog.showModal();
+  heading.focus();  // on a button, Space would press it where a reader means to scroll
   show(button);
 });
 
