@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.report.runs import Maker
 from valve_plugin.cli.history import words
 from valve_plugin.report.facts import run_facts
-from valve_plugin.report.gains import at_best, bounded, gain, open_, stopped
+from valve_plugin.report.gains import at_best, bounded, gain, open_, rest, stopped, told
 
 
 def test_a_reject_that_stopped_says_what_it_could_reach_and_what_ran(tmp_path: Path, data_dir: Path) -> None:
@@ -33,7 +33,22 @@ def test_a_reject_that_stopped_says_what_it_could_reach_and_what_ran(tmp_path: P
         tasks = {o["task_id"] for o in outcomes}
         assert stopped(run, gate).startswith(f"of what ran, {passes} of {len(outcomes)} passed; the reference ")
         assert stopped(run, gate).endswith(f" of {3 * len(tasks)} on the same {len(tasks)} tasks")
-        assert stopped(replace(run, columns=()), gate) == ""
+        alone = replace(run, columns=tuple(c for c in run.columns if c.line == gate.line))
+        assert stopped(alone, gate) == f"of what ran, {passes} of {len(outcomes)} passed", "its reference is unknown"
+        assert told(run, gate).startswith("Of what ran, "), "no reject says only the most it could have reached"
+
+
+def test_what_became_of_the_other_rollouts_is_said_below_the_row(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 20, seed=3)
+    maker.stream(4, 2)
+    gate = replace(run_facts(maker.store, words).gates[0], beyond=0, saved=0, saved_usd=0.0, kept=0, unknown=0)
+    assert rest(gate, 0) == ""
+    more = replace(gate, beyond=2, saved=8, saved_usd=1.5, kept=3, unknown=1)
+    on = "2 more ran on when the verdict was certain"
+    assert rest(more, 0) == f"{on}, 8 rollouts saved (about $1.50), 3 kept, 1 lost"
+    assert rest(replace(more, kept=0, saved=0), 1) == (
+        f"{on} (1 not kept on this machine, so the panel does not show it), 1 lost"
+    )
 
 
 def test_a_repeat_is_said_beside_the_first_and_an_open_gate_keeps_its_interval(tmp_path: Path, data_dir: Path) -> None:

@@ -116,6 +116,12 @@ def test_each_gate_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> None:
         ("bug-a", ("3 of 3", "0 of 1"), ("-3 to -1",)),
         ("bug-b", ("2 of 3", "not run"), ("unknown",)),
     ]
+    base = next(c for c in run.columns if c.label == "Start")
+    for cells in (base.cells, base.cells[::-1]):
+        start = replace(base, cells=cells)
+        part = replace(start, label="Gate 1", line=base.line + 1, against="Start", cells=base.cells[:1])
+        rows = tables(replace(run, columns=(start, part)))[part.line].rows
+        assert [row.differences for row in rows] == [("0",), ("unknown",)], "what is unknown comes last"
     html = page([run], {})
     assert html.count('aria-label="Tasks of line') == 3
     assert html.count("<summary>Raw line</summary>") == 3

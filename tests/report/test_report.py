@@ -237,7 +237,8 @@ def test_rollouts_that_were_under_way_are_not_called_saved(tmp_path: Path, data_
     run = run_facts(store, words)
     assert [g.beyond for g in run.gates if g.decision == "reject"][:1] == [2]
     html = page([run], {})
-    assert f"{verdict.ran} of 6, 2 more ran on when the verdict was certain" in html
+    assert f"{verdict.ran} of 6</td>" in html
+    assert ". 2 more ran on when the verdict was certain" in html
     assert "(not kept on this machine, so the panel does not show them)" in html
     assert f"{6 - verdict.ran - 2} (" in html
     assert "2 more ran on when the verdict was certain" in html

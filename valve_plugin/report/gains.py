@@ -37,23 +37,42 @@ def at_best(gate: Gate) -> str:
 def stopped(run: Run, gate: Gate) -> str:
     """Return what ran of a reject that stopped, beside the reference: `of what ran, 10 of 12 passed`.
 
-    The reference's are those of the same tasks. Empty: no such reject, or its reference is not known.
+    The reference's are those of the same tasks, where it is known. Empty: no such reject.
     """
     mine = [c for c in run.columns if c.line == gate.line]
     base = {c.label: c for c in run.columns}.get(mine[-1].against) if mine else None
-    if not bounded(gate) or base is None:
+    if not bounded(gate) or not mine:
         return ""
     tasks = {cell.task_id for cell in mine[-1].cells if any(r.outcome != "errored" for r in cell.rollouts)}
     passed, of = _passed(mine[-1], tasks)
+    if base is None:
+        return f"of what ran, {passed} of {of} passed"
     before, of_before = _passed(base, tasks)
     same = f"the reference {before} of {of_before} on the same {_tasks(len(tasks))}"
     return f"of what ran, {passed} of {of} passed; {same}"
 
 
-def told(run: Run, gate: Gate) -> str:
-    """Return what explains a gate's gain; empty: the caption of the table says enough."""
-    said = repeated(run, gate) or stopped(run, gate)
-    return f"{said[:1].upper()}{said[1:]}." if said else ""
+def rest(gate: Gate, unseen: int) -> str:
+    """Return what became of a gate's other rollouts: `1 more ran on when the verdict was certain, 8 rollouts saved`.
+
+    Args:
+        unseen: of those that ran on, how many the panel cannot show.
+    """
+    ran = f"{gate.beyond} more ran on when the verdict was certain" if gate.beyond else ""
+    if unseen:
+        which, them = ("not" if unseen == gate.beyond else f"{unseen} not"), "it" if unseen == 1 else "them"
+        ran += f" ({which} kept on this machine, so the panel does not show {them})"
+    saved = f"{counted(gate.saved, 'rollout')} saved" if gate.saved else ""
+    if gate.saved and gate.saved_usd >= 0.005:
+        saved += f" (about ${gate.saved_usd:,.2f})"
+    kept, lost = (f"{n} {word}" if n else "" for n, word in ((gate.kept, "kept"), (gate.unknown, "lost")))
+    return ", ".join(filter(None, [ran, saved, kept, lost]))
+
+
+def told(run: Run, gate: Gate, unseen: int = 0) -> str:
+    """Return what explains a gate's gain and its rollouts; empty: the caption of the table says enough."""
+    said = [repeated(run, gate) or stopped(run, gate), rest(gate, unseen)]
+    return " ".join(f"{part[:1].upper()}{part[1:]}." for part in said if part)
 
 
 def caption(run: Run) -> str:

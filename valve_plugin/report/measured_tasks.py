@@ -10,6 +10,8 @@ from typing import NamedTuple
 from valve_plugin.report.run import Checkpoint, Column, Run
 from valve_plugin.report.words import counted
 
+_UNKNOWN = "unknown"
+
 
 class TaskRow(NamedTuple):
     """One task: passes of the rollouts that ran, in each measurement, and the candidates' differences."""
@@ -154,7 +156,8 @@ def _table(heads: tuple[str, ...], measured: Sequence[Seen], late: Mapping[str, 
         ([_change(base.get(task), seen.get(task)) for seen in others], task)
         for task in dict.fromkeys(task for seen in measured for task in seen)
     ]
-    rows.sort(key=lambda row: -max(map(abs, row[0][-1][:2])) if row[0] else 0)
+    if others:  # what is unknown tells least
+        rows.sort(key=lambda row: (row[0][-1][2] == _UNKNOWN, -max(map(abs, row[0][-1][:2]))))
     return TaskTable(
         heads,
         tuple(
@@ -176,7 +179,7 @@ def _passes(seen: tuple[int, int, int] | None, late: str | None = None) -> str:
 def _change(before: tuple[int, int, int] | None, after: tuple[int, int, int] | None) -> tuple[int, int, str]:
     """The least and the most that passes moved, and how to say it; what did not run may be either."""
     if not before or not after or not after[1]:
-        return 0, 0, "unknown"
+        return 0, 0, _UNKNOWN
     low = after[0] - (before[0] + before[2] - before[1])
     high = after[0] + after[2] - after[1] - before[0]
     return low, high, f"{low:+d}" if low == high and low else "0" if low == high else f"{low:+d} to {high:+d}"

@@ -91,7 +91,7 @@ def _better(run: Run) -> Answer:
         judged = f"{counted(len(run.gates), 'proposal')} judged" if run.gates else "no proposal was judged yet"
         return Answer(question, "It is empty", f"{judged}; nothing came in, so agents run as without it.")
     if not accepted:
-        why = "Its items were taken without a gate: nothing was measured against them."
+        why = "Its items were taken without a gate: nothing was measured of them."
         return Answer(question, "Unknown", why, "open")
     safe = [m for m in run.certificate.moves if not m.vacuous and m.floor >= 0]
     why = f"{len(accepted)} of {counted(len(run.gates), 'proposal')} gained enough on the panel to be accepted."

@@ -142,6 +142,7 @@ def originals(items: Sequence[Proposed]) -> dict[int, Proposed]:
 
 
 def _part(run: Run, number: int, of: int) -> dict[str, Any]:
+    hidden = unseen(run)
     return {
         "run": run,
         "prefix": "" if of == 1 else f"run{number + 1}-",
@@ -151,7 +152,6 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "originals": originals(run.items),
         "gated": gated(run),
         "again": again(run),
-        "unseen": unseen(run),
         "tables": tables(run),
         "fates": fates(run),
         "ran": ran(run),
@@ -162,7 +162,7 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "steps": steps(run),
         "said": said(run),
         "numbers": numbers(run),
-        "told": {g.line: told(run, g) for g in run.gates},
+        "told": {g.line: told(run, g, hidden[g.line]) for g in run.gates},
         "left": bool(left(run)),
         "caps": {cap.epoch: fitting(run, cap) for cap in run.certificate.caps},
         "total": total(run.spent),

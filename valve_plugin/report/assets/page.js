@@ -224,6 +224,19 @@ const fold = () => { for (const part of document.querySelectorAll("details.fold"
 phone.addEventListener("change", fold);
 fold();
 
+// --- the menu marks the section that is read
+const places = [...document.querySelectorAll("nav a")].map((link) => [link, document.querySelector(link.hash)]);
+const mark = () => {
+  const end = innerHeight + scrollY + 2 > document.documentElement.scrollHeight;
+  const read = places.findLast(([, part]) => end || part.getBoundingClientRect().top < innerHeight / 3) ?? places[0];
+  for (const place of places) {
+    if (place === read) place[0].setAttribute("aria-current", "true");
+    else place[0].removeAttribute("aria-current");
+  }
+};
+document.addEventListener("scroll", mark, { passive: true });
+mark();
+
 // --- a link opens the closed parts it leads into, and shows what a filter hides
 const reveal = (hash) => {
   const target = document.getElementById(hash.slice(1));
