@@ -6,6 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.bank.test_evaluated import reading
@@ -16,7 +18,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest
 from valve_plugin.records import PanelResult
 from valve_plugin.report import assumptions, certify
-from valve_plugin.report.bounds import of_drawdown, of_gain
+from valve_plugin.report.bounds import guarantee, implied, of_drawdown, of_gain
 from valve_plugin.report.certify import Certificate, from_ledger
 from valve_plugin.theory import certificates
 
@@ -109,6 +111,26 @@ def _judge_in_epoch_two(bank: BankStore, move, lines) -> None:  # type: ignore[n
     bank.append = append  # type: ignore[method-assign]
 
 
+@given(st.floats(-1, 1), st.integers(1, 400), st.floats(0.0001, 1.0))
+def test_the_gain_implies_a_drawdown_only_where_that_says_more(gained: float, tasks: int, variance: float) -> None:
+    gain = of_gain(gained, tasks, 0.05, variance)
+    own = of_drawdown(max(0.0, -gained), tasks, 0.05, variance, 2)
+    found = implied(gain, own)
+    assert replace(found, by_gain=None) == own, "what was on record stays"
+    if found.by_gain is None:
+        assert gain.vacuous or max(0.0, -gain.value) >= min(own.value, 1.0)
+    else:
+        assert found.by_gain == max(0.0, -gain.value) < min(own.value, 1.0)
+        assert guarantee(found).startswith(f"at most {100 * found.by_gain:.1f} points, by the gain's guarantee")
+
+
+def test_a_panel_on_which_nothing_was_measured_is_a_panel() -> None:
+    found = statuses(from_ledger(Measured(fixed={"a", "b"}, sources={"c"})))
+    assert found["disjoint"] == "met"
+    assert statuses(from_ledger(Measured(fixed={"a", "b"}, sources={"b"})))["disjoint"] == "unmet"
+    assert statuses(from_ledger(Measured(sources={"b"})))["disjoint"] == "unknown"
+
+
 def test_nothing_recorded_certifies_nothing() -> None:
     found = from_ledger(Measured())
     assert found.moves == found.caps == ()
@@ -129,6 +151,7 @@ def test_the_final_version_is_certified_by_the_holdout(bank: BankStore) -> None:
     expected = certificates.gain(1.0, 3, 0.05, 0.0001)
     assert (found.gain.measured, found.gain.value, found.gain.radius) == (1.0, expected.value, expected.radius)
     assert (found.drawdown.measured, found.drawdown.banks) == (0.0, 2)
+    assert (found.drawdown.by_gain, found.drawdown.value > 0) == (0.0, True), "the gain's floor excludes any drop"
     assert statuses(found)["holdout sealed"] == "met"
     assert statuses(found)["holdout variance"] == "unmet"
 

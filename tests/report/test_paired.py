@@ -49,7 +49,11 @@ def test_two_runs_end_in_one_sentence(tmp_path: Path, data_dir: Path) -> None:
     apart = f"{100 * (rates[0] - rates[1]):+.0f}"
     assert conclusion(a, b) == (
         f"Same 16 tasks in the same order, {apart} points: A higher on 0, lower on 1, equal on 15 (sign test p = 1, no "
-        "certificate). No untouched tasks were measured: no holdout was read."
+        "certificate). That compares the streams, learning included, not the two final banks. No untouched tasks were "
+        "measured: no holdout was read."
+    )
+    assert f"final banks; B's final version, {b.version + 1}, ran on no stream task." in conclusion(
+        a, replace(b, version=b.version + 1)
     )
     backward = replace(b, stream=tuple(reversed(b.stream)))
     assert conclusion(backward, a).startswith(
@@ -195,7 +199,7 @@ def test_the_holdout_is_told_task_by_task(tmp_path: Path, data_dir: Path) -> Non
     assert gain is not None
     told = overview(run)[0].why
     assert told.startswith(f"Version {run.version} against version 0 on 10 tasks that decided nothing. {moved(run)} ")
-    assert told.endswith(f"The certificate cannot exclude chance: {doubt(gain, 1, 0)}")
+    assert f"The certificate cannot exclude chance: {doubt(gain, 1, 0)} Without the gate: not measured here" in told
     assert "conservative on few (10), and this gain would need about " in told
 
 
@@ -224,7 +228,7 @@ def test_an_item_leads_to_what_became_of_it_in_the_other_run(tmp_path: Path, dat
     assert b.items[twin.place].text == a.items[place].text
     assert twin.said == "accepted, in the prompt of 13 stream tasks and live runs"
     assert {t.said for twins in elsewhere(b.items, a.items).values() for t in twins} == {"rejected"}
-    html = page([a, b], {})
+    html = page([a, replace(b, live=replace(b.live, attempts=1))], {})
     assert f'in the other run</dt><dd><a href="#run2-item-{twin.place}">{twin.said}</a>' in html
     assert "in the other run" not in page([a], {})
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.report.runs import Maker
 from valve_plugin.cli.history import words
-from valve_plugin.report.bounds import of_gain
+from valve_plugin.report.bounds import guarantee, of_gain
 from valve_plugin.report.captions import BLAME, deepest, of_stream, rolling, visible
 from valve_plugin.report.certify import accepted_move
 from valve_plugin.report.facts import run_facts
@@ -70,15 +70,20 @@ def test_a_reject_under_the_ceiling_is_no_evidence(run: Run) -> None:
 
 def test_accepts_within_the_spread_are_named(run: Run) -> None:
     accept = next(g for g in run.gates if g.decision == "accept")
-    passes = [sum(r.outcome == "resolved" for c in col.cells for r in c.rollouts) for col in run.columns[-3:]]
+    own = next(col for col in reversed(run.columns) if col.decision == "accept")
+    again = [own, *run.columns[-3:]]
+    passes = [sum(r.outcome == "resolved" for c in col.cells for r in c.rollouts) for col in again]
     wide = (max(passes) - min(passes)) / 24
     small, large = (replace(accept, number=n, low=low, high=low) for n, low in ((1, wide), (2, wide + 1 / 24)))
     told = chance(replace(run, gates=(small, large)))
-    assert f"{100 * wide:.1f} points: gate 1's {100 * wide:+.1f} is within that; gate 2's" in told
+    read = f"({', '.join(map(str, passes))} of 24, its accept's own among them)"
+    assert (
+        f"{read}, differ by up to {100 * wide:.1f} points: gate 1's {100 * wide:+.1f} is within that; gate 2's" in told
+    )
     assert told.endswith(f"gate 2's {100 * wide + 100 / 24:+.1f} is above that.")
     assert "within" not in chance(replace(run, gates=(large,)))
     assert chance(replace(run, gates=())) == ""
-    assert chance(replace(run, columns=run.columns[:-2], gates=(small,))) == "", "nothing was measured twice"
+    assert chance(replace(run, columns=run.columns[:-3], gates=(small,))) == "", "nothing was measured twice"
     assert "gate 1&#39;s" in page([replace(run, gates=(small, large))], {}).partition('id="figures"')[0]
 
 
@@ -222,8 +227,13 @@ def test_how_sure_says_what_it_rests_on(run: Run) -> None:
         "variance is right. Drawdown: none measured (versions 0 and "
     )
     assert drawdown is not None
-    assert sure.why.endswith(f"guaranteed: at most {100 * drawdown.value:.1f} points.")
-    assert "both together with at least 0.9;" in said(run)["certificates"][2]
+    assert sure.why.endswith(f"guaranteed: {guarantee(drawdown)}.")
+    several = replace(run.certificate, drawdown=replace(drawdown, by_gain=None))
+    assert "both together with at least 0.9;" in said(replace(run, certificate=several))["certificates"][2]
+    pair = replace(drawdown, by_gain=0.193)
+    told = said(replace(run, certificate=replace(run.certificate, drawdown=pair)))["certificates"]
+    assert "guaranteed: at most 19.3 points, by the gain's guarantee (the drawdown's own bound is " in told[1]
+    assert "covers both: together they hold with probability 0.95; the conditions are the same." in told[2]
     one, *others = run.certificate.assumptions
     broken = replace(one, status="unmet", needed_for=("gain",))
     better = replace(gain, value=0.1)
@@ -281,6 +291,7 @@ def test_a_fall_that_counts_in_nothing_is_described(run: Run) -> None:
         of_stream([one]).count("Dotted points counted, the furthest fall to be seen is from 67% at task 3 to 29%") == 1
     )
     assert "hatched" not in of_stream([one]), "nothing is"
+    assert "Fewer than 10 tasks: no fall is counted." in of_stream([one])
     assert "A from 67% at task 3 to 29% at task 8, B from 67% at task 3" in of_stream([one, one])
     assert "to be seen" not in of_stream([replace(one, stream_whole=False)]), "mixed tasks alone say little"
     level = replace(one, stream=one.stream[:3])

@@ -25,10 +25,11 @@ from valve_plugin.evolve.savings import Saved
 from valve_plugin.records import Attempt
 from valve_plugin.report.captions import rolling
 from valve_plugin.report.compare import compared, equal
+from valve_plugin.report.elsewhere import prompts
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.figures import figures
 from valve_plugin.report.heat import heat
-from valve_plugin.report.overview import overview, scope, simulation
+from valve_plugin.report.overview import overview, own_start, scope, simulation
 from valve_plugin.report.page import originals, page
 from valve_plugin.report.run import Run, Source, StreamPoint
 from valve_plugin.report.run_cost import spent
@@ -180,11 +181,17 @@ def test_what_looks_at_a_run_is_no_part_of_its_cost(tmp_path: Path, data_dir: Pa
     assert roles == {s.role: s.rollouts for s in before.spent} | {"extractor": 3, "measurement": 12, "evaluation": 1}
     own = roles["solver"] + roles["gate"]
     cost = overview(run)[3]
+    hours = {s.role: s.hours for s in run.spent}
+    worked = hours["solver"] + hours["gate"]
+    time = f" and {hours['gate'] / worked:.0%} of the time they took" if worked else ""
     share = f"{13 / (own + 13):.0%}"
-    assert cost.answer == f"{own + 13} rollouts: {own} for the run, 13 only to measure it ({share})"
-    assert f"{roles['gate'] / own:.0%} of the run's are the gate's; 3 extractor calls" in cost.why
+    assert cost.answer == f"{own + 13} rollouts: {own} for the run, 13 only to measure it ({share}: 12 A/A + 1 holdout)"
+    assert f"{roles['gate'] / own:.0%} of the run's rollouts{time} are the gate's; 3 extractor calls" in cost.why
     assert f"Evaluation alone: 1 rollout ({1 / (own + 13):.0%} of all, " in cost.why
     assert overview(before)[3].answer.startswith(f"{own} rollouts, ")
+    assert overview(before)[3].why.endswith("Evaluation: none.")
+    assert overview(before)[0].why.endswith("Without the gate: not measured here; see Gates for how.")
+    assert "Without the gate: not measured" not in own_start(overview(before)[0]).why
     html = page([run], {})
     assert f'run total (without evaluation and measurement)</th><td class="number">{own} and 3 calls</td>' in html
     assert f'everything</th><td class="number">{own + 13} and 3 calls</td><td class="number">100&nbsp;%</td>' in html
@@ -246,8 +253,10 @@ def test_rollouts_that_were_under_way_are_not_called_saved(tmp_path: Path, data_
 
 def test_the_page_says_what_use_and_support_count(run: Run) -> None:
     used = msgspec.structs.replace(run.items[0], uses=7)
-    html = page([msgspec.structs.replace(run, items=(used, *run.items[1:]))], {})
-    assert "in the prompt of</dt><dd>7 stream tasks and live runs on this machine" in html
+    none = msgspec.structs.replace(run.live, attempts=0)
+    html = page([msgspec.structs.replace(run, items=(used, *run.items[1:]), live=none, stream_whole=True)], {})
+    assert "in the prompt of</dt><dd>7 stream tasks on this machine" in html, "no live run is on record"
+    assert prompts(7, live=True) == "7 stream tasks and live runs"
     assert "Support: how many proposals taught an item" in html
 
 

@@ -72,6 +72,8 @@ class Measured:
     """A ledger's epochs, oldest first, and where its proposals came from."""
 
     epochs: list[Epoch] = field(default_factory=list)
+    fixed: set[str] = field(default_factory=set)
+    """Task ids of every panel that was fixed, whether anything was measured on it or not."""
     sources: set[str] = field(default_factory=set)
     """Task ids that proposals were learned from."""
     taken: int = 0
@@ -126,6 +128,7 @@ def measured(entries: Iterable[Entry]) -> Measured:
 def _read(found: Measured, line: int, entry: Entry) -> None:
     if isinstance(entry, PanelFixed):
         found.read = found.chosen = 0
+        found.fixed |= {task.instance_id for task in entry.panel.tasks}
     elif isinstance(entry, LeftOut):
         found.read = found.read or line
     elif found.read and not found.chosen and retires(entry):

@@ -163,7 +163,9 @@ def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
         yield _bound("gain", found.gain)
     if found.drawdown:
         yield _bound("drawdown", found.drawdown)
-    if found.gain and found.drawdown and not (found.gain.vacuous or found.drawdown.vacuous):
+    if found.gain and found.drawdown and found.drawdown.by_gain is not None:
+        yield f"together  one guarantee covers both, so both hold with probability {1 - found.gain.delta:.4g}"
+    elif found.gain and found.drawdown and not (found.gain.vacuous or found.drawdown.vacuous):
         yield f"together  both hold with probability {1 - found.gain.delta - found.drawdown.delta:.4g} at least"
     if found.unevaluated:
         yield f"gain      unknown: {found.unevaluated}"
@@ -194,6 +196,10 @@ def _bound(name: str, bound: Bound) -> str:
 
     number = f"{100 * bound.measured:.1f}" if name == "drawdown" else points(bound.measured)
     seen = f"{name:9} {number} points measured on {plural(bound.tasks, 'task')}"
+    if bound.by_gain is not None:
+        own = "says nothing" if bound.vacuous else f"is {100 * bound.value:.1f}"
+        says = f"at most {100 * bound.by_gain:.1f} points on tasks like these, with probability {1 - bound.delta:.4g}"
+        return f"{seen}; {says}, by the gain's guarantee (its own bound {own})"
     if bound.vacuous:
         return f"{seen}; VACUOUS: the radius of {100 * bound.radius:.1f} points leaves everything possible"
     says = f"{guarantee(bound)} on tasks like these, with probability {1 - bound.delta:.4g}"

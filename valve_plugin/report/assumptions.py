@@ -112,9 +112,10 @@ def of_holdout_numbers(
 
 
 def _like_yours(found: Measured) -> Assumption:
-    which = ["the panel"] * bool(found.epochs) + ["the holdout"] * bool(found.points)
+    panel = bool(found.epochs or found.fixed)
+    which = ["the panel"] * panel + ["the holdout"] * bool(found.points)
     what = f"{' and '.join(which) or 'a panel'} {'are' if len(which) > 1 else 'is'}"
-    needed = PANEL * bool(found.epochs) + HOLDOUT * bool(found.points) or PANEL
+    needed = PANEL * panel + HOLDOUT * bool(found.points) or PANEL
     sample = "random samples" if len(which) > 1 else "a random sample"
     return assumption(LIKE_YOURS, None, f"only you can tell whether {what} {sample} of your tasks", needed)
 
@@ -125,9 +126,9 @@ def _gated(found: Measured) -> Iterator[Assumption]:
 
 
 def _disjoint(found: Measured) -> Assumption:
-    if not found.epochs:
+    panel = found.fixed | {task.instance_id for epoch in found.epochs for task in epoch.panel.tasks}
+    if not panel:
         return assumption("disjoint", None, "no panel is recorded that a task learned from could be in")
-    panel = {task.instance_id for epoch in found.epochs for task in epoch.panel.tasks}
     shared = sorted(panel & found.sources)
     if shared:
         return assumption("disjoint", False, f"{shared[0]} was learned from and is a panel task; {len(shared)} in all")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from valve_plugin.records import Record
 from valve_plugin.theory import certificates
 from valve_plugin.theory.bennett import smallest_n
@@ -27,6 +29,8 @@ class Bound(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     variance: float
     banks: int | None = None
     vacuous: bool
+    by_gain: float | None = None
+    """Of a drawdown: a lower ceiling, which the gain's floor implies where the only other bank read is version 0's."""
 
 
 def of_gain(measured: float, tasks: int, delta: float, variance: float) -> Bound:
@@ -40,8 +44,21 @@ def of_drawdown(measured: float, tasks: int, delta: float, variance: float, bank
     return _bound(found, measured, tasks, delta, variance, banks)
 
 
+def implied(gain: Bound, drawdown: Bound) -> Bound:
+    """Return the drawdown from the only other bank read, the one that the gain is over: what the gain's floor implies.
+
+    It is then max(0, -gain), so the gain's statement covers both, at the same delta and under the same assumptions.
+    Where the drawdown's own ceiling is as low, that stands alone.
+    """
+    most = max(0.0, -gain.value)
+    return drawdown if gain.vacuous or most >= min(drawdown.value, 1.0) else replace(drawdown, by_gain=most)
+
+
 def guarantee(bound: Bound) -> str:
     """Return what is certified: `at least +12.4 points`, `not worse than -19.3 points`, `at most 58.2 points`."""
+    if bound.by_gain is not None:
+        own = "says nothing" if bound.vacuous else f"is {100 * bound.value:.1f}"
+        return f"at most {100 * bound.by_gain:.1f} points, by the gain's guarantee (the drawdown's own bound {own})"
     if bound.vacuous:
         return "nothing, the tasks are too few"
     if bound.banks is not None:

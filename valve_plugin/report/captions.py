@@ -152,7 +152,7 @@ def _drops(runs: Sequence[Run]) -> str:
     size = max(window(run.stream) for run in runs)
     behind = furthest(*runs) if len(runs) == 2 else ""
     parts = [
-        f" The first {counted(size, 'task')} count in no fall.",
+        f" {_uncounted(runs, size)}",
         " The hatched area is the distance to the highest solid point so far, at its deepest "
         f"{', '.join(each)}." * any(depth > 0 for *_, depth, _ in found),
         f" Dotted points counted, the furthest fall to be seen is {', '.join(seen)}: a description, no measure."
@@ -161,6 +161,13 @@ def _drops(runs: Sequence[Run]) -> str:
         f" {BLAME}",
     ]
     return "".join(parts)
+
+
+def _uncounted(runs: Sequence[Run], size: int) -> str:
+    """Which tasks are too few for a fall to be counted."""
+    if all(len(run.stream) < size for run in runs):
+        return f"Fewer than {counted(size, 'task')}: no fall is counted."
+    return f"The first {counted(size, 'task')} count in no fall."
 
 
 def _used(run: Run, place: int) -> int:

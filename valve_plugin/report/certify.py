@@ -113,7 +113,7 @@ def range_of(moves: Sequence[Move], gain: Bound | None, drawdown: Bound | None) 
     ]
     needed = ["panel"] * bool(sums)
     for name, bound, certified in (("gain", gain, gain.value if gain else 0.0), ("drawdown", drawdown, 0.0)):
-        if bound and not bound.vacuous:
+        if bound and (not bound.vacuous or bound.by_gain is not None):
             needed.append(name)
             sums += [bound.radius + certified] * (bound.range < 2)
     return [assumptions.of_range(sums, tuple(needed))] if needed else []

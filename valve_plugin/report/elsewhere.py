@@ -20,19 +20,29 @@ class Twin(NamedTuple):
     """`taken, in the prompt of 13 stream tasks and live runs`."""
 
 
-def elsewhere(items: Sequence[Proposed], others: Sequence[Proposed]) -> dict[int, list[Twin]]:
-    """Return, by place, the other run's items of the same text that its page shows."""
+def elsewhere(items: Sequence[Proposed], others: Sequence[Proposed], *, live: bool = True) -> dict[int, list[Twin]]:
+    """Return, by place, the other run's items of the same text that its page shows.
+
+    Args:
+        live: whether some of the other run's uses may be of live runs.
+    """
     same: dict[tuple[str, ...], list[Twin]] = defaultdict(list)
     hidden = gathered(others)
     for place, other in enumerate(others):
         if place not in hidden and (other.text or other.markdown):
-            same[other.kind, other.text, other.markdown].append(Twin(place, _said(other)))
+            same[other.kind, other.text, other.markdown].append(Twin(place, _said(other, live=live)))
     found = {place: same.get((item.kind, item.text, item.markdown), []) for place, item in enumerate(items)}
     return {place: twins for place, twins in found.items() if twins}
 
 
-def _said(item: Proposed) -> str:
+def _said(item: Proposed, *, live: bool) -> str:
     if item.version is None or not item.uses:
         return item.state
-    uses = counted(item.uses, "stream task or live run", "stream tasks and live runs")
-    return f"{item.state}, in the prompt of {uses}"
+    return f"{item.state}, in the prompt of {prompts(item.uses, live=live)}"
+
+
+def prompts(uses: int, *, live: bool) -> str:
+    """Return whose prompts an item was put into: `11 stream tasks`, or with live runs among them."""
+    if live:
+        return counted(uses, "stream task or live run", "stream tasks and live runs")
+    return counted(uses, "stream task")

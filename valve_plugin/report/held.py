@@ -68,7 +68,12 @@ def told(run: Run) -> list[str]:
     if not gain or not drawdown:
         return []
     found = [f"Holdout gain. {of_gain(run, gain)}", of_drawdown(run, drawdown)]
-    if not gain.vacuous and not drawdown.vacuous:
+    if drawdown.by_gain is not None:
+        found.append(
+            "Only one other bank was read, the one that the gain is over, so the gain's guarantee covers both: "
+            f"together they hold with probability {1 - gain.delta:.4g}; the conditions are the same."
+        )
+    elif not gain.vacuous and not drawdown.vacuous:
         found.append(
             f"Each of the two holds with probability {1 - gain.delta:.4g} by itself, and both together with at least "
             f"{1 - gain.delta - drawdown.delta:.4g}; the conditions are the same."

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from valve_plugin.bank.evaluated import Point, gain, peak
 from valve_plugin.bank.measured import Measured
 from valve_plugin.report.assumptions import HOLDOUT, Assumption, assumption
-from valve_plugin.report.bounds import Bound, of_drawdown, of_gain
+from valve_plugin.report.bounds import Bound, implied, of_drawdown, of_gain
 from valve_plugin.report.words import counted
 from valve_plugin.theory import estimates
 
@@ -45,9 +45,12 @@ def of_ledger(found: Measured, variance: float | None = None) -> Held:
     banks = len({p.entry.bank_hash for p in points})
     checkpoints = f"{counted(len(points), 'checkpoint')} of {counted(banks, 'different bank')}"
     what = f"versions 0 and {last.version}, {checkpoints}; {counted(n, 'task')} x {first.rollouts}"
+    floor = of_gain(float(gain(first, last).low), n, delta, used)
+    ceiling = of_drawdown(float(gain(last, peak(points).entry).low), n, delta, used, banks)
+    one_pair = banks == 2 and first.bank_hash != last.bank_hash  # a gain and a drawdown over the same bank
     return Held(
-        of_gain(float(gain(first, last).low), n, delta, used),
-        of_drawdown(float(gain(last, peak(points).entry).low), n, delta, used, banks),
+        floor,
+        implied(floor, ceiling) if one_pair else ceiling,
         "",
         [sealed, assumption("holdout read", True, what, HOLDOUT), _about(seen, variance)],
     )

@@ -65,11 +65,6 @@ def again(run: Run) -> list[str]:
     return [_spread(group, version, margin) for version, group in _groups(run.columns)]
 
 
-def unchanged(run: Run) -> float | None:
-    """Return how far an unchanged bank's measurements lie apart at most, in rate units; None: none has two."""
-    return max((_wide(group) for _, group in _groups(run.columns) if len(group) > 1), default=None)
-
-
 def passed(column: Column) -> int:
     """Return how many rollouts of a measurement resolved their task."""
     return sum(r.outcome == "resolved" for cell in column.cells for r in cell.rollouts)

@@ -14,6 +14,8 @@ from valve_plugin.report.run_spent import everything, total
 from valve_plugin.report.words import counted
 
 Tone = Literal["yes", "no", "open", ""]
+_MEASURED = {"the bank once more (A/A)": "A/A", "the bank without one item": "without one item"}
+_WITHOUT = " Without the gate: not measured here; see Gates for how."
 _SCOPE = "The model was a script, and so was what lessons do to it; commands, edits, tests and grading were real."
 
 
@@ -29,12 +31,16 @@ class Answer(NamedTuple):
 
 def overview(run: Run) -> list[Answer]:
     """Return the answers a reader gets first. They claim no more than was measured."""
-    return [_better(run), _how_much(run), _how_sure(run), _cost(run)]
+    better = _better(run)
+    if run.gates and not run.certificate.taken:
+        better = better._replace(why=better.why + _WITHOUT)
+    return [better, _how_much(run), _how_sure(run), _cost(run)]
 
 
 def own_start(card: Answer) -> Answer:
     """Return a card of one of two runs: that it compares a bank with its own start, not with the other run's."""
     question = card.question.replace("Is this bank better", "Is it better than its own start")
+    card = card._replace(why=card.why.removesuffix(_WITHOUT))  # that is what the other run may tell
     return card._replace(question=question.replace("By how much", "By how much over its own start"))
 
 
@@ -232,19 +238,32 @@ def _cost(run: Run) -> Answer:
             return Answer(question, "Nothing yet", f"No rollout of a stream or a panel ran.{apart}")
         return Answer(question, "Unknown here", f"The rollouts that the ledger names are not on this machine.{apart}")
     own = total(run.spent)
-    gate = sum(s.rollouts for s in run.spent if s.role == "gate")
-    judging = f"{gate / own.rollouts:.0%} of the run's are the gate's" if gate and own.rollouts else "No gate ran"
-    if run.gated and not gate:
-        judging = "Rollouts of its gates are not recorded here"
+    judging = _judging(run)
     calls = f"; {counted(own.calls, 'extractor call')}" if own.calls else ""
     money = f"${own.usd:,.2f}" if own.usd else "no recorded price"
     clock = f"{duration(run.clock.hours)} by the clock, " if run.clock else ""
     time = f"The run took {clock}{duration(own.hours)} of rollouts one after the other"
     if not own.rollouts:
         time = "Of the run itself nothing is recorded here"
-    why = f"{time}; {money}. {judging}{calls}. {evaluated(run)}".strip()
+    why = f"{time}; {money}. {judging}{calls}. {evaluated(run) or _unevaluated(run)}"
     answer, why = (text.replace(" min", "\u00a0min") for text in (_rollouts(run), why))  # not torn from its number
     return Answer(question, answer, why)
+
+
+def _judging(run: Run) -> str:
+    """What part of the run's rollouts, and of the time they took one by one, is the gate's."""
+    gate = next((s for s in run.spent if s.role == "gate" and s.rollouts), None)
+    if gate is None:
+        return "Rollouts of its gates are not recorded here" if run.gated else "No gate ran"
+    own = total([s for s in run.spent if s.role != "extractor"])
+    time = f" and {gate.hours / own.hours:.0%} of the time they took" if own.hours else ""
+    return f"{gate.rollouts / own.rollouts:.0%} of the run's rollouts{time} are the gate's"
+
+
+def _unevaluated(run: Run) -> str:
+    """Whether no evaluation ran, or only none is kept here."""
+    read = run.checkpoints or any(line.type == "evaluated" for line in run.ledger)
+    return "Evaluation: not recorded here." if read else "Evaluation: none."
 
 
 def _rollouts(run: Run) -> str:
@@ -253,7 +272,19 @@ def _rollouts(run: Run) -> str:
     if own == both:
         hours = run.clock.hours if run.clock else total(run.spent).hours
         return f"{counted(own, 'rollout')}, {duration(hours)}"
-    return f"{counted(both, 'rollout')}: {own:,} for the run, {both - own:,} only to measure it ({1 - own / both:.0%})"
+    only = f"{both - own:,} only to measure it ({1 - own / both:.0%}: {' + '.join(_apart(run))})"
+    return f"{counted(both, 'rollout')}: {own:,} for the run, {only}"
+
+
+def _apart(run: Run) -> list[str]:
+    """What the rollouts that only looked at the run were for: `96 A/A`, `48 holdout`."""
+    found = []
+    for s in run.spent:
+        if s.role == "measurement":
+            found += [f"{p.rollouts:,} {_MEASURED.get(p.name, p.name)}" for p in s.phases if p.rollouts]
+        elif s.role == "evaluation" and s.rollouts:
+            found.append(f"{s.rollouts:,} holdout")
+    return found
 
 
 def evaluated(run: Run) -> str:

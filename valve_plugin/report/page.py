@@ -19,7 +19,7 @@ from valve_plugin.records import is_live
 from valve_plugin.report.bounds import sizes
 from valve_plugin.report.certify import Cap
 from valve_plugin.report.compare import compared, equal
-from valve_plugin.report.elsewhere import elsewhere
+from valve_plugin.report.elsewhere import elsewhere, prompts
 from valve_plugin.report.fates import fates, steps
 from valve_plugin.report.figures import figures
 from valve_plugin.report.gains import caption, gain, told
@@ -66,7 +66,10 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
     css, js = _asset("page.css"), _asset("page.js")
     parts = [_part(run, number, len(runs)) for number, run in enumerate(runs)]
     for part, other in zip(parts, reversed(parts), strict=True):
-        part |= {"elsewhere": elsewhere(part["items"], other["items"]) if len(runs) > 1 else {}, "other": other}
+        part |= {
+            "elsewhere": elsewhere(part["items"], other["items"], live=other["live"]) if len(runs) > 1 else {},
+            "other": other,
+        }
     drawn, missing = _drawn(runs)
     return _environment().get_template("page.html.j2").render(
         title=runs[0].label if len(runs) == 1 else f"{runs[0].repo}: {' against '.join(run.label for run in runs)}",
@@ -158,6 +161,7 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "mixed_only": not run.stream_whole and any(not is_live(p.task_id) for p in run.stream),
         "shelves": shelves(run.items),
         "items": whole(run.items),
+        "live": bool(run.live.attempts) or not run.stream_whole,
         "latest": max((i.version for i in run.items if i.version is not None), default=None),
         "steps": steps(run),
         "said": said(run),
@@ -205,6 +209,7 @@ def _environment() -> Environment:
         "points": points,
         "signed": signed,
         "counted": counted,
+        "prompts": prompts,
         "inert": inert,
         "pretty": pretty,
         "sentences": sentences,

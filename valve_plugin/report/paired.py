@@ -124,7 +124,17 @@ def _streams(a: Run, b: Run) -> str:
     resolved_ = stream_rates(a, b)
     apart = f", {100 * (resolved_[0] - resolved_[1]):+.0f} points" if resolved_ else ""
     told = f"{counted(len(mine), 'task')} {how}{apart}"
-    return f"Same {told}: {versus(shared, 'A higher', 'lower')}{test}."
+    return f"Same {told}: {versus(shared, 'A higher', 'lower')}{test}. {_learning(a, b)}"
+
+
+def _learning(a: Run, b: Run) -> str:
+    """What paired streams compare, and which final bank took no part in that."""
+    idle = [
+        f"; {letter}'s final version, {run.version}, ran on no stream task"
+        for letter, run in (("A", a), ("B", b))
+        if run.version and all(p.version != run.version for p in run.stream)
+    ]
+    return f"That compares the streams, learning included, not the two final banks{''.join(idle)}."
 
 
 def _holdouts(a: Run, b: Run) -> str:

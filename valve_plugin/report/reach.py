@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import takewhile
 
-from valve_plugin.report.measured_tasks import passed, unchanged
+from valve_plugin.report.measured_tasks import passed
 from valve_plugin.report.overview import signed
 from valve_plugin.report.provenance import listed
 from valve_plugin.report.run import Column, Gate, Run
@@ -89,17 +90,39 @@ def repeats(columns: Sequence[Column]) -> list[int]:
 
 
 def chance(run: Run) -> str:
-    """Return which accepts gained no more than an unchanged bank's measurements differ by, and which did."""
-    wide = unchanged(run)
+    """Return which accepts gained no more than an unchanged bank's readings differ by, and which did."""
+    version, wide, read = _widest(run)
     accepts = [g for g in run.gates if g.decision == "accept"]
-    if wide is None or not accepts:
+    if not read or not accepts:
         return ""
     told = []
     for word, above in (("within", False), ("above", True)):
         gates = [g for g in accepts if (g.low > wide + 1e-9) is above]
         if gates:
             told.append(f"{', '.join(map(_named, gates))} {'is' if len(gates) == 1 else 'are'} {word} that")
-    return f"An unchanged bank's measurements differ by up to {100 * wide:.1f} points: {'; '.join(told)}."
+    apart = f"version {version} ({read}), differ by up to {100 * wide:.1f} points"
+    return f"Readings of one unchanged bank, {apart}: {'; '.join(told)}."
+
+
+def _widest(run: Run) -> tuple[int, float, str]:
+    """Return the version whose complete readings lie furthest apart, by how much, and these; empty: none has two.
+
+    What an accept measured is a reading of the bank that it led to, and one that was selected for being high.
+    """
+    moves = _moves(run)
+    groups: dict[tuple[int, frozenset[str], int], list[Column]] = defaultdict(list)
+    for c in run.columns:
+        ran = [r.outcome for cell in c.cells for r in cell.rollouts]
+        if (c.kind != "gate" or c.decision == "accept") and "errored" not in ran:
+            groups[sum(m <= c.line for m in moves), frozenset(cell.task_id for cell in c.cells), len(ran)].append(c)
+    widest = (0, -1.0, "")
+    for (version, _, of), group in groups.items():
+        passes = list(map(passed, group))
+        wide = (max(passes) - min(passes)) / (of or 1)
+        if len(group) > 1 and wide > widest[1]:
+            own = ", its accept's own among them" * any(c.kind == "gate" for c in group)
+            widest = version, wide, f"{', '.join(map(str, passes))} of {of}{own}"
+    return widest
 
 
 def caveat(run: Run, gate: Gate) -> str:
@@ -137,8 +160,7 @@ def _base(run: Run, gate: Gate) -> str:
 
 def _readings(run: Run, gate: Gate) -> list[int]:
     """Passes of every measurement of the bank that a gate's candidate was judged against, on the same tasks."""
-    moves = [line.number for line in run.ledger if line.type == "taken"]
-    moves += [g.line for g in run.gates if g.decision == "accept"]
+    moves = _moves(run)
     before = sum(move < gate.line for move in moves)
     tasks = next(({cell.task_id for cell in c.cells} for c in run.columns if c.line == gate.line), set())
     return [
@@ -147,6 +169,15 @@ def _readings(run: Run, gate: Gate) -> list[int]:
         if (c.kind != "gate" or c.decision == "accept")
         and sum(move <= c.line for move in moves) == before
         and {cell.task_id for cell in c.cells} == tasks
+    ]
+
+
+def _moves(run: Run) -> list[int]:
+    """Ledger lines that made a new version."""
+    return [
+        line.number
+        for line in run.ledger
+        if line.type == "taken" or (line.type == "judged" and line.data["verdict"]["decision"] == "accept")
     ]
 
 
