@@ -388,6 +388,12 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
         gates = len(run.gates) if event == "beforeprint" else 0
         assert tab.locator("#ledger-list details[open] table:visible").count() == gates, "task by task, no raw line"
         assert tab.locator("#ledger-list details[open]").count() == gates
+    bar = tab.locator("nav ul")
+    assert bar.evaluate("e => e.scrollWidth <= e.clientWidth"), "all of the menu is seen"
+    for name in ("Overview", "Panel", "Cost"):
+        tab.locator("nav a", has_text=name).click()
+        tab.evaluate("new Promise((done) => { requestAnimationFrame(() => setTimeout(done, 100)); })")
+        assert bar.locator("[aria-current]").all_inner_texts() == [name]
     cells = tab.locator(".heat button")
     cells.first.press("Enter")
     at_heading = "document.activeElement === document.querySelector('dialog h2')"

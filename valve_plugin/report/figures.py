@@ -11,7 +11,7 @@ from valve_plugin.report.gains import bounded
 from valve_plugin.report.holdout_figure import holdout
 from valve_plugin.report.run import Gate, Run
 from valve_plugin.report.run_spent import APART, Spent
-from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, named, new
+from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, named, new, swatch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,8 +116,8 @@ def _drop(
     if any(peak > value for peak, value in zip(peaks, values, strict=True)):
         colour, hatch = ((ACCENT, "//"), (SECOND, "\\\\"))[number % 2]
         axes.fill_between(places, values, peaks, facecolor=colour, alpha=0.12, linewidth=0)
-        axes.fill_between(places, values, peaks, facecolor="none", edgecolor=colour, hatch=hatch, linewidth=0,
-                          label=label)  # fmt: skip
+        axes.fill_between(places, values, peaks, facecolor="none", edgecolor=colour, hatch=hatch, linewidth=0)
+        swatch(axes, colour, hatch, label)
 
 
 def _growth(axes: Axes, run: Run, number: int, *, alone: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from valve_plugin.report.captions import banded, dropped
 from valve_plugin.report.overview import points
 from valve_plugin.report.run import Run
-from valve_plugin.report.style import ACCENT, INK, SECOND, SOFT, WARN, new
+from valve_plugin.report.style import ACCENT, INK, SECOND, SOFT, WARN, new, swatch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,7 +67,8 @@ def _readings(axes: Axes, run: Run, number: int, start: float, named: Sequence[i
         axes.plot(places, low, line, color=colour, linewidth=1)
         if dropped(low):
             axes.fill_between(places, low, list(accumulate(low, max)), facecolor="none", edgecolor=colour, hatch=hatch,
-                              linewidth=0, label=f"{name}below its peak")  # fmt: skip
+                              linewidth=0)  # fmt: skip
+            swatch(axes, colour, hatch, f"{name}below its peak")
     axes.plot(places, low, shape, color=colour, markersize=8, zorder=3)
     axes.hlines(low[0], places[0], places[-1] + 0.4, color=SOFT, linestyle="--", linewidth=1)
     if low != high:

@@ -197,3 +197,8 @@ def new(height: float, **parts: Any) -> tuple[Canvas, Any]:
 
     canvas = Canvas(figsize=(_WIDTH, height), layout="constrained")
     return canvas, canvas.subplots(**parts)
+
+
+def swatch(axes: Any, colour: str, hatch: str, label: str) -> None:
+    """Give a hatched area its place in the legend: framed, and denser than the area, which is much larger."""
+    axes.fill_between([], [], facecolor="none", edgecolor=colour, hatch=2 * hatch, linewidth=1, label=label)
