@@ -3,7 +3,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-JOBS ?= auto
+# One more test process than cores: a part of their time they wait for what they started.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
 TESTS ?= tests
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check

@@ -164,6 +164,7 @@ def test_a_proposal_is_on_record_before_it_is_judged_also_an_empty_one(evolve, t
     assert all(p.reason for p in proposed if p.empty)
 
 
+@pytest.mark.heavy
 def test_the_horizon_is_declared_and_holds(evolve, tmp_path):
     stopped = evolve(tmp_path / "bank", "-c", "horizon=2", check=False)
     assert stopped.returncode == 2

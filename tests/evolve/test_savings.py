@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.evolve.savings import Saved, saved, total
 
 
+@pytest.mark.heavy
 def test_whole_panels_give_the_same_ledger_and_save_nothing(evolve, whole, tmp_path):
     done = evolve(tmp_path / "bank", "--no-early-stop", "--json", "--limit", "3")
     assert ledger(whole).startswith(ledger(tmp_path / "bank"))

@@ -50,6 +50,7 @@ def numbered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_many, "RolloutSpec", spec)
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("numbered")
 def test_the_shortest_passing_patch_is_applied(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     look = "pwd; ls -a; cat .git/HEAD; git log --oneline | wc -l; echo ${KEY:-none}"

@@ -78,6 +78,7 @@ def test_a_borrower_starts_no_server_of_its_own(tmp_path):
     assert len(servers(os.getpid())) == 1, "lent and used here, it is the same one"
 
 
+@pytest.mark.heavy
 def test_a_server_that_died_is_replaced_also_a_borrowed_one(tmp_path):
     need("bwrap")
     body = """

@@ -157,6 +157,7 @@ def test_a_link_in_the_place_of_tests_changes_nothing(calc_task: Calc, unsafe: S
     assert grade(*calc_task, patch, unsafe).outcome == "resolved"
 
 
+@pytest.mark.heavy
 def test_a_source_that_hangs_is_repeated_once_and_then_unresolved(
     calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_package_index_that_fails_is_the_hosts_fault(tmp_path: Path) -> None:
         environment.pip(Path(sys.executable), "install", "--no-index", "no-such-package-here")
 
 
+@pytest.mark.heavy
 def test_a_half_made_environment_is_made_again(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
