@@ -21,9 +21,10 @@ from valve_plugin.report.overview import duration, overview, signed
 from valve_plugin.report.page import page
 from valve_plugin.report.reach import capped, caveat, ceiling, chance, left, repeats, required, unreached
 from valve_plugin.report.run import Run, Score, StreamPoint
-from valve_plugin.report.said import alike, fall, log_term, next_cost, said, terms
+from valve_plugin.report.said import alike, fall, log_term, next_cost, numbers, said, terms
 from valve_plugin.report.texts import ticked
 from valve_plugin.report.versions import under, unused
+from valve_plugin.theory.bennett import h
 
 
 @pytest.fixture
@@ -229,6 +230,11 @@ def test_how_sure_says_what_it_rests_on(run: Run) -> None:
     assert drawdown is not None
     assert sure.why.endswith(f"guaranteed: {guarantee(drawdown)}.")
     several = replace(run.certificate, drawdown=replace(drawdown, by_gain=None))
+    for term in numbers(run)[-2:-1]:
+        assert term.slack == pytest.approx(gain.measured - gain.value)
+        assert term.tasks * term.variance / term.range**2 * h(term.range * term.slack / term.variance) == pytest.approx(
+            term.log_term
+        )
     assert "both together with at least 0.9;" in said(replace(run, certificate=several))["certificates"][2]
     pair = replace(drawdown, by_gain=0.193)
     told = said(replace(run, certificate=replace(run.certificate, drawdown=pair)))["certificates"]

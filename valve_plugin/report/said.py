@@ -16,6 +16,7 @@ from valve_plugin.report.run import Run
 from valve_plugin.report.shelves import gathered
 from valve_plugin.report.versions import under
 from valve_plugin.report.words import counted
+from valve_plugin.theory.bennett import radius
 
 
 def said(run: Run) -> dict[str, list[str]]:
@@ -108,14 +109,22 @@ class Terms(NamedTuple):
     delta: float
     variance: float
     log_term: float
+    range: float
+    """M: 1 or 2, and 1 plus the loss for an accept."""
+    slack: float
+    """What is taken off a measured gain, or put on a measured drawdown; rate units."""
 
 
 def numbers(run: Run) -> list[Terms]:
     """Return the terms of each certificate: accepts, then the holdout's gain and drawdown."""
-    found = [Terms(f"version {m.version}", m.tasks, m.delta, m.variance, m.log_term) for m in run.certificate.moves]
+    found = []
+    for m in run.certificate.moves:
+        slack = radius(m.tasks, m.log_term, m.variance, 1 + m.loss)
+        found.append(Terms(f"version {m.version}", m.tasks, m.delta, m.variance, m.log_term, 1 + m.loss, slack))
     for what, bound in (("holdout gain", run.certificate.gain), ("holdout drawdown", run.certificate.drawdown)):
         if bound:
-            found.append(Terms(what, bound.tasks, bound.delta, bound.variance, log_term(bound)))
+            terms_ = (bound.tasks, bound.delta, bound.variance, log_term(bound), bound.range, bound.radius)
+            found.append(Terms(what, *terms_))
     return found
 
 
