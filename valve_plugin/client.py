@@ -32,11 +32,20 @@ def client() -> Any:
             _register(regular(path, _MAX_BYTES), str(path))
         except (OSError, RecordError, TypeError, ValueError) as e:
             raise ConfigError(
-                f"{REGISTRY} names {path}, which registers no prices: {e}; expected JSON like "
-                '{"openai/NAME": {"litellm_provider": "openai", "mode": "chat", "input_cost_per_token": 1e-06, '
-                '"output_cost_per_token": 2e-06}}, in USD'
+                f"{REGISTRY} names {path}, which registers no prices: {e}; expected JSON like {_entry('openai/NAME')}"
             ) from e
     return litellm
+
+
+def how(model: str) -> str:
+    """Return how a person gives the price of a model, as a clause."""
+    return f"register it in a file that {REGISTRY} names, with JSON like {_entry(model)}"
+
+
+def _entry(model: str) -> str:
+    provider = model.partition("/")[0] if "/" in model else "openai"
+    prices = '"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06'
+    return f'{{"{model}": {{"litellm_provider": "{provider}", "mode": "chat", {prices}}}}}, in USD'
 
 
 @cache
@@ -62,6 +71,13 @@ def price(model: str) -> tuple[float, float] | None:
     except Exception:  # noqa: BLE001  # litellm raises a bare Exception for a model it does not know
         return None
     return (prompt, reply) if prompt and reply else None
+
+
+def counts(model: str) -> bool:
+    """Return whether the cost of a call can be told from its tokens, as mini does."""
+    litellm = client()
+    usage = litellm.Usage(prompt_tokens=1000, completion_tokens=100, total_tokens=1100)
+    return cost(litellm.ModelResponse(model=model, usage=usage), model) is not None
 
 
 def cost(response: Any, model: str) -> float | None:

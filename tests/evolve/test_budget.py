@@ -15,6 +15,7 @@ import pytest
 
 from tests.evolve import library
 from tests.evolve.test_ledger import ledger, verdicts
+from tests.extract.provider import provider
 from valve_plugin import plugins
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
@@ -157,6 +158,18 @@ def test_dollars_of_an_unknown_model_are_refused(here, tmp_path):
     assert "the cost of toy is not known" in done.stderr
     assert "--max-rollouts" in done.stderr
     assert not (tmp_path / "bank").exists()
+
+
+def test_a_model_that_mini_cannot_price_is_refused_before_a_bank_is_made(here, tmp_path, monkeypatch):
+    monkeypatch.delenv("MSWEA_COST_TRACKING", raising=False)
+    given = ("-c", 'plugins=["valve"]', "-c", "model=openai/priced-nowhere")
+    with provider("never asked") as served:
+        done = here(tmp_path / "bank", *given, "-c", f"model_kwargs.api_base={served.base}")
+    assert done.exit_code == 2
+    assert "the price of openai/priced-nowhere is not known" in done.stderr
+    assert '{"openai/priced-nowhere": {"litellm_provider": "openai"' in done.stderr
+    assert not (tmp_path / "bank").exists()
+    assert served.asked == []
 
 
 def test_hours_in_which_nothing_could_run_are_refused_before_anything_is_made(evolve, whole, tmp_path):

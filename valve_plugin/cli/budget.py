@@ -85,6 +85,7 @@ def before_opening(settings: Settings, panel: Panel | None, store: BankStore | N
 
 def _affordable(settings: Settings, way: Way, each: Each) -> str:
     """Say what a verdict takes, or refuse the budget."""
+    from valve_plugin.client import how
     from valve_plugin.gate.guard import limits_of
     from valve_plugin.theory import budget
 
@@ -92,8 +93,8 @@ def _affordable(settings: Settings, way: Way, each: Each) -> str:
     if asked.usd and each.usd is None:
         raise ConfigError(
             f"the cost of {model} is not known, so dollars cannot be counted: limit the run with --max-rollouts N "
-            f"(each ends after step_limit = {settings.step_limit} model calls at most) or --max-hours H, or "
-            "register the price in a file named by LITELLM_MODEL_REGISTRY_PATH"
+            f"(each ends after step_limit = {settings.step_limit} model calls at most) or --max-hours H, or give the "
+            f"price: {how(model)}"
         )
     needed = budget.need(way.rollouts, each, settings.workers)
     figures, more = _figures(needed, each.basis), _not_mixed(way)

@@ -248,8 +248,8 @@ def _note_conditions(store: BankStore, settings: Settings) -> None:
 
 
 def require_able(taskset: TaskSet, settings: Settings, *, simulate: bool) -> None:
-    """Refuse (ConfigError, SandboxError), before anything is made, what lacks a model, mini's files or a sandbox."""
-    from valve_plugin.rollouts import mini_config, mini_settings, sandbox
+    """Refuse, before anything is made, what lacks a model, its price, mini's files (ConfigError) or a sandbox."""
+    from valve_plugin.rollouts import mini_config, mini_settings, prices, sandbox
     from valve_plugin.tasks.image import wanted
 
     mini_settings.load()  # the default model and keys that mini keeps for its user; the extractor needs them too
@@ -262,3 +262,13 @@ def require_able(taskset: TaskSet, settings: Settings, *, simulate: bool) -> Non
     source = taskset.repository.source
     if all(wanted(task, source, settings) is None for task in taskset.tasks):
         sandbox.choose(settings)
+    if not simulate and _attempts_ourselves(settings):
+        prices.require(settings)  # last, since it loads litellm: seconds
+
+
+def _attempts_ourselves(settings: Settings) -> bool:
+    """Whether the run's attempts are valve's own rollouts of mini, and no other plugin's."""
+    from valve_plugin import plugins
+
+    asked = plugins.load(settings.plugins).hook.valve_attempt.get_hookimpls()  # from the last one on
+    return [one.plugin_name for one in asked[-1:]] == ["valve"]

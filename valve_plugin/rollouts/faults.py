@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
+from valve_plugin.client import how
 from valve_plugin.records import FaultKind
 
 LONGEST_PAUSE = 60.0
@@ -147,7 +148,7 @@ def advice(
         "key": f"{where} refuses the key: check {key_variable(model)}",
         "quota": f"the quota or credit at {where} is used up: top it up, or wait until it is renewed",
         "model": f"{where} does not know {model}: check -c model=NAME and the address",
-        "price": f"the price of {model} is unknown, so set MSWEA_COST_TRACKING=ignore_errors",
+        "price": f"the price of {model} is unknown: {how(model)}, or set MSWEA_COST_TRACKING=ignore_errors",
         "request": "the provider refuses the request: check -c model_kwargs",
         "rate": f"the rate limit at {where} holds on: take fewer --workers, or wait",
         "connection": f"no connection to {where}: is it up?",
