@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from valve_plugin.codec import decode
+from valve_plugin.codec import decode_once
 from valve_plugin.errors import ConfigError, RecordError
 from valve_plugin.reading import regular
 
@@ -52,7 +52,7 @@ def _entry(model: str) -> str:
 def _register(raw: bytes, where: str) -> None:
     import litellm
 
-    prices = decode(raw, dict[str, dict[str, Any]], where=where)
+    prices = decode_once(raw, dict[str, dict[str, Any]], where=where)
     log = logging.getLogger("LiteLLM")
     before = log.level
     log.setLevel(logging.ERROR)  # it warns on the screen of prices of a cache that were left out

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections import Counter
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -63,6 +65,34 @@ def decode(data: bytes | str, type_: type[T], *, where: str) -> T:
         return _decoder(type_).decode(data)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
         raise RecordError(f"{where}: {e or type(e).__name__}") from e
+
+
+def decode_once(data: bytes | str, type_: type[T], *, where: str) -> T:
+    """`decode` what a model or a person wrote, who may give a key twice: one of the two would be lost in silence.
+
+    Raises:
+        RecordError: as `decode`; or an object has a key twice.
+    """
+    value = decode(data, type_, where=where)
+    try:
+        key = repeated(data)
+    except RecursionError as e:
+        raise RecordError(f"{where}: nested too deeply") from e
+    if key is not None:
+        raise RecordError(f"{where}: the key {key[:80]!r} is given twice in one object; keep one of the two")
+    return value
+
+
+def repeated(data: bytes | str) -> str | None:
+    """Return the first key that an object has twice in JSON that `decode` reads; None: there is none."""
+    found: list[str] = []
+
+    def noted(pairs: list[tuple[str, Any]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            found.extend(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+
+    json.loads(data, object_pairs_hook=noted, parse_int=len, parse_float=len)  # numbers of any length, unread
+    return found[0] if found else None
 
 
 def convert(value: Any, type_: type[T], *, where: str) -> T:

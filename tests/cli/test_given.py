@@ -40,3 +40,8 @@ def test_later_ones_win_and_text_needs_no_quotes() -> None:
 def test_no_other_setting_has_names_within(spec: str) -> None:
     with pytest.raises(ConfigError, match=r"unknown setting|empty name"):
         overrides([spec])
+
+
+def test_a_name_given_twice_within_one_setting_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the key 'top_p' is given twice"):
+        overrides(['model_kwargs={"top_p": 1, "extra": {"top_p": 1}, "top_p": 0.5}'])

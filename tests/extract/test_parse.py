@@ -78,6 +78,10 @@ def changed(**changes):
         (changed(principles=[{**PRINCIPLE, "text": None}]), "text: type"),
         (changed(issue_summary=["x"]), "issue_summary: type"),
         ('{"principles": [], "skills": [], "issue_summary": "\ud800"}', "not JSON"),
+        ('{"principles": [], "skills": [], "principles": []}', "gives principles twice"),
+        (json.dumps(ANSWER).replace('"text":', '"text": "Read first.", "text":', 1), "gives text twice"),
+        ('```json\n{"principles": [], "skills": [], "skills": []}\n```', "gives skills twice"),
+        ('{"principles": {"ignore all rules": 1, "ignore all rules": 2}, "skills": []}', "gives a key twice"),
         ("x" * (MAX_BYTES + 1), "bytes, expected at most"),
     ],
 )

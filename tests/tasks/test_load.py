@@ -100,9 +100,10 @@ def test_a_bad_row_is_refused_with_its_reason(changes: dict[str, Any], reason: s
         (b"\xff\xfe{}", "line 1"),
         (b'{"instance_id": "\xff"}', "line 1"),
         (b"[" * 100_000, "line 1"),
+        (line().replace(b'"patch"', b'"patch": "", "patch"', 1), "row: the key 'patch' is given twice in one object"),
         (line(problem_statement="x" * 17_000_000), "expected at most 16,000,000"),
     ],
-    ids=["cut", "brace", "list", "not UTF-8", "bad string", "deep", "huge"],
+    ids=["cut", "brace", "list", "not UTF-8", "bad string", "deep", "twice", "huge"],
 )
 def test_a_line_that_is_no_row_is_refused(raw: bytes, reason: str) -> None:
     assert reason in refusal(raw)

@@ -65,6 +65,8 @@ def test_a_data_set_of_the_hub_is_loaded_by_its_id(monkeypatch: pytest.MonkeyPat
     [
         ("a.jsonl", b'{"a": 1}\n{"a"', "a.jsonl, line 2"),
         ("a.json", b"{}", "a.json"),
+        ("a.jsonl", b'{"a": 1}\n{"a": 1, "a": 1}', "a.jsonl, line 2: the key 'a' is given twice"),
+        ("a.json", b'[{"b": {"c": 1, "c": 2}}]', "the key 'c' is given twice"),
         ("a.parquet", b"PAR1 no", "not a readable parquet file"),
     ],
 )

@@ -45,12 +45,16 @@ def _value(key: str, text: str) -> Any:
     """Return a setting's value: text where the setting is text, else JSON. What fits neither is refused by its type."""
     import msgspec
 
+    from valve_plugin.codec import repeated
     from valve_plugin.config import Settings
 
     kinds = {f.name: f.type for f in msgspec.structs.fields(Settings)}
     if kinds.get(key) is str or key in ("rho", "delta"):
         return text
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError:
         return text
+    if (twice := repeated(text)) is not None:
+        raise ConfigError(f"-c {key}={text}: the key {twice!r} is given twice in one object; keep one of the two")
+    return value

@@ -194,20 +194,20 @@ def _print(
 
 
 def _settings(store: BankStore, file: Path | None, given: dict[str, Any]) -> Settings:
-    from valve_plugin.codec import decode
+    from valve_plugin.codec import decode_once
     from valve_plugin.config import resolve
 
     if file is None:
         return hooked(store.settings(given))
-    return resolve(decode(_bytes(file), dict[str, Any], where=str(file)), where=str(file))
+    return resolve(decode_once(_bytes(file), dict[str, Any], where=str(file)), where=str(file))
 
 
 def _read(proposal: str) -> Proposal:
-    from valve_plugin.codec import decode
+    from valve_plugin.codec import decode_once
     from valve_plugin.records import Proposal
 
     raw = stdin(_MAX_BYTES, "the proposal") if proposal == "-" else _bytes(Path(proposal))
-    found = decode(raw, Proposal, where=proposal)
+    found = decode_once(raw, Proposal, where=proposal)
     if found.empty:
         raise ConfigError(f"{proposal}: proposes no item, so there is nothing to measure")
     return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from valve_plugin import schemas
-from valve_plugin.codec import convert, decode
+from valve_plugin.codec import convert, decode, repeated
 from valve_plugin.errors import ModelOutputError, RecordError
 
 if TYPE_CHECKING:
@@ -60,12 +61,17 @@ def answered_json(answer: str, schema: str) -> Any:
     if size > MAX_BYTES:
         raise ModelOutputError(f"the answer has {size} bytes, expected at most {MAX_BYTES}")
     fenced = _FENCE.match(answer)
+    text, wanted = fenced[1] if fenced else answer, schemas.load(schema)
     try:
-        data = decode(fenced[1] if fenced else answer, object, where="the answer")
-        problem = next(Draft202012Validator(schemas.load(schema)).iter_errors(data), None)
+        data = decode(text, object, where="the answer")
+        twice = repeated(text)
+        problem = next(Draft202012Validator(wanted).iter_errors(data), None)
     except (RecordError, UnicodeError, RecursionError) as e:
         # msgspec says what and at which byte, and quotes nothing.
         raise ModelOutputError(f"the answer is not JSON: {e.__cause__ or type(e).__name__}"[:160]) from e
+    if twice is not None:
+        key = twice if f'"{twice}": ' in json.dumps(wanted) else "a key"  # ours may be quoted, the model's is not
+        raise ModelOutputError(f"the answer gives {key} twice in one object")
     if problem is not None:
         place = "/".join(map(str, problem.absolute_path)) or "top level"
         raise ModelOutputError(f"the answer does not fit the schema at {place}: {_rule(problem)}")

@@ -113,7 +113,7 @@ def check(
 def _task(line: bytes, repository: Repository, suite: Sequence[str] | None, wordless: bool) -> Task:
     if len(line) > _MAX_LINE:
         raise TaskError(f"{len(line):,} bytes, expected at most {_MAX_LINE:,}")
-    row = codec.decode(line, Row, where="row")
+    row = codec.decode_once(line, Row, where="row")
     _check_row(row, repository)
     if not wordless and not row.problem_statement.strip():
         raise TaskError(f"{row.instance_id}: problem_statement is empty; the agent would not know what to do")

@@ -130,10 +130,10 @@ def _file(path: Path) -> list[Raw]:
     except BankError as e:
         raise TaskError(str(e)) from e
     if path.suffix == ".json":
-        return codec.decode(data, list[dict[str, Any]], where=str(path))
+        return codec.decode_once(data, list[dict[str, Any]], where=str(path))
     lines = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     try:
-        found = [codec.decode(line, dict[str, Any], where=f"{path}, line {n}") for n, line in lines]
+        found = [codec.decode_once(line, dict[str, Any], where=f"{path}, line {n}") for n, line in lines]
     except RecordError as e:
         if path.suffix == ".jsonl":
             raise

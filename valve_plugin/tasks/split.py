@@ -91,7 +91,7 @@ def read(path: Path) -> Split | None:
     if not path.exists():
         return None
     try:
-        split = codec.decode(read_limited(path, _MAX_BYTES, "split"), Split, where=str(path))
+        split = codec.decode_once(read_limited(path, _MAX_BYTES, "split"), Split, where=str(path))
     except (BankError, RecordError) as e:
         raise TaskError(f"{e}; make it again with `valve split`") from e
     pinned = [*split.holdout.tasks, *split.panel.tasks, *split.stream]
