@@ -16,11 +16,13 @@ from typing import Any, Literal
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import SandboxError
+from valve_plugin.rollouts import lifeline
 
 Name = Literal["podman", "docker"]
 NAMES: tuple[Name, ...] = ("podman", "docker")
 
 OWNER_LABEL, ALIVE_LABEL = "valve.data", "valve.alive"
+_COPY_SECONDS = 1800
 _SECONDS = 300  # an engine that does not answer by then is down
 _NO_LIMITS = (
     "{name} would not limit memory and processes: control groups of version 1 need root, those of version 2 the "
@@ -37,6 +39,9 @@ class Engine:
     def call(self, *arguments: str, seconds: int = _SECONDS) -> str:
         """Run one of the engine's commands and return its standard output.
 
+        None is tied to this process: what one starts, such as the monitor of a container, is to outlive it, and they
+        end by themselves. `copy` writes to our disk for minutes.
+
         Raises:
             SandboxError: the engine is missing, does not answer, or says no.
         """
@@ -52,9 +57,24 @@ class Engine:
             )
         except (OSError, subprocess.TimeoutExpired) as e:
             raise SandboxError(f"{self.name} {arguments[0]}: {e}") from e
-        if done.returncode:
-            raise SandboxError(f"{self.name} {arguments[0]} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
-        return done.stdout.strip()
+        return self._said(arguments[0], done.returncode, done.stdout, done.stderr)
+
+    def copy(self, container: str, path: str, to: Path) -> None:
+        """Copy a folder out of a container; ends with this process.
+
+        Raises:
+            SandboxError: the engine is missing, says no, or takes more than half an hour.
+        """
+        try:
+            done = lifeline.run([self.name, "cp", f"{container}:{path}", str(to)], seconds=_COPY_SECONDS)
+        except subprocess.TimeoutExpired as e:
+            raise SandboxError(f"{self.name} cp: {e}") from e
+        self._said("cp", done.returncode, "", done.stderr.decode("utf-8", "replace"))
+
+    def _said(self, what: str, code: int, output: str, errors: str) -> str:
+        if code:
+            raise SandboxError(f"{self.name} {what} ended with {code}: {errors.strip()[-300:]}")
+        return output.strip()
 
     def image_id(self, name: str) -> str:
         """Return the id (64 hex digits) of a local image; empty: there is none of that name. Nothing is pulled."""

@@ -17,6 +17,7 @@ from valve_plugin.bank.redact import Redactor
 from valve_plugin.codec import canonical, convert, digest, plain
 from valve_plugin.config import Settings
 from valve_plugin.records import Attempt
+from valve_plugin.rollouts.lifeline import tied
 from valve_plugin.rollouts.live_context import Say
 from valve_plugin.rollouts.processes import VALVE, python
 from valve_plugin.shell_words import quote
@@ -77,7 +78,8 @@ def learn_from(bank_dir: Path, local: LocalStore, attempt: Attempt, mode: str, s
     if mode == "inline":
         # A process of its own, as when a person types it: mini's stdout stays mini's, and nothing is imported here.
         command = python(VALVE, "gate", "--bank", str(bank_dir))
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=_STDERR, check=False)
+        with tied(command, interrupted=True, stdin=subprocess.DEVNULL, stdout=_STDERR) as judging:
+            judging.wait()
 
 
 def group_of(attempts: Sequence[Attempt], one: Attempt) -> list[Attempt]:

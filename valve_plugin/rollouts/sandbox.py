@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError
 from valve_plugin.rollouts.glance import Tap
+from valve_plugin.rollouts.lifeline import kept
 from valve_plugin.rollouts.limits import MIB, Limits
 from valve_plugin.rollouts.supervise import Completed, supervise
 from valve_plugin.rollouts.workspace import Workspace
@@ -167,7 +168,9 @@ class UnsafeLocal:
         wrapped = limits.wrap(argv(command)) if shutil.which("prlimit") else argv(command)
         visible = environment(workspace, str(workspace.path), str(workspace.home), str(workspace.tmp))
         visible |= env or {}
-        return supervise(wrapped, workspace.root, limits, env=visible, stdin=stdin, cwd=workspace.path / cwd, tap=tap)
+        with kept(wrapped) as (words, fd):
+            place, fds = workspace.path / cwd, [fd]
+            return supervise(words, workspace.root, limits, env=visible, stdin=stdin, cwd=place, pass_fds=fds, tap=tap)
 
 
 def environment(workspace: Workspace, root: str, home: str, tmp: str) -> dict[str, str]:

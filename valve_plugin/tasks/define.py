@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -210,7 +209,8 @@ def _existing(given: str) -> Path:
     python = venv / "bin" / "python"
     if not (venv / "pyvenv.cfg").exists() or not python.exists():
         raise TaskError(f"--python {given}: expected a virtual environment, like .venv, or its .venv/bin/python")
-    if subprocess.run([str(python), "-c", "import pytest"], capture_output=True, check=False).returncode:
+    done = environment.runs(python, "import pytest")
+    if done is None or done.returncode:
         raise TaskError(f"--python {given}: it has no pytest; {quote(str(python))} -m pip install pytest")
     return venv
 
@@ -275,9 +275,9 @@ def _ignored(root: Path) -> frozenset[str]:
     if not (root / ".git").exists():
         return frozenset()
     from valve_plugin.tasks import history
-    from valve_plugin.tasks.git import git, ignore_file
+    from valve_plugin.tasks.git import LONGEST, git, ignore_file
 
     command = ["-c", f"core.excludesFile={ignore_file()}", "ls-files", "-z", "--others", "--ignored"]
-    listed = git(*command, "--exclude-standard", cwd=root, env=history.trusting(root))
+    listed = git(*command, "--exclude-standard", cwd=root, env=history.trusting(root), seconds=LONGEST)
     paths = [os.fsdecode(path) for path in listed.split(b"\0") if path]
     return frozenset(p for p in paths if not PurePosixPath(p).name.endswith("version.py"))

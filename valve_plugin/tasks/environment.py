@@ -12,9 +12,11 @@ from pathlib import Path
 from valve_plugin.bank.checkout import text_of
 from valve_plugin.codec import digest
 from valve_plugin.errors import InfrastructureError, TaskError
+from valve_plugin.rollouts import lifeline
 from valve_plugin.words import plural
 
 _DONE = "valve-complete"
+_ANSWERS = 60.0  # seconds; a version manager's shim may wait for something, and more than a minute is no answer
 
 
 def find_python(versions: str) -> Path:
@@ -72,8 +74,16 @@ def pip(python: Path, command: str, *arguments: str) -> None:
 def version(python: Path) -> str:
     """Return the version of an interpreter, like 3.11.7; empty when it does not run."""
     code = "import platform; print(platform.python_version())"
-    done = subprocess.run([str(python), "-I", "-c", code], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    done = runs(python, code)
+    return done.stdout.decode("utf-8", "replace").strip() if done else ""
+
+
+def runs(python: Path, code: str) -> subprocess.CompletedProcess[bytes] | None:
+    """Return what an interpreter that is not ours came to with some code; None: it does not start, or answer."""
+    try:
+        return lifeline.run([str(python), "-I", "-c", code], seconds=_ANSWERS)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def base_prefix(venv: Path) -> Path:
@@ -88,7 +98,8 @@ def base_prefix(venv: Path) -> Path:
 def _run(command: list[str], what: str) -> None:
     # The environment of this process may be a virtual one itself; what it exports must not leak into the new one.
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV", "__PYVENV"))}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = lifeline.run(command, env=env)
     if done.returncode:
-        lines = [x for x in (done.stderr + done.stdout).splitlines() if not x.startswith("WARNING")]
+        said = (done.stderr + done.stdout).decode("utf-8", "replace")
+        lines = [x for x in said.splitlines() if not x.startswith("WARNING")]
         raise InfrastructureError(f"cannot {what}: {' / '.join(lines[-4:])[-600:]}")

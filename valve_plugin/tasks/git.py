@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from valve_plugin.errors import InfrastructureError
+from valve_plugin.rollouts import lifeline
 
 # One identity and one moment, so that equal trees give equal commits on every machine.
 _FIXED = {
@@ -44,6 +45,9 @@ _RUNS_NOTHING = tuple(
 )
 _COMMITTER = "committer valve <valve@localhost> 946684800 +0000"
 
+LONGEST = 600.0
+"""Seconds that looking through a repository may take: its history, or the files of its working tree."""
+
 NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
 """What every `log` and `diff-tree` is given: attributes of a tree choose programs too."""
 
@@ -63,7 +67,10 @@ def git(
     """Run one git command, which runs no program that a repository names, and return its standard output.
 
     Args:
-        seconds: of wall clock it may take; None: any. Pipes in a `.git` that came out of an archive wait for ever.
+        seconds: of wall clock it may take, for what looks through a user's own repository: that can be long, and pipes
+            in a `.git` that came out of an archive wait for ever. It also ends with this process. None: any. The others
+            work on our own stores or on what they are given, for milliseconds, and the end of their input or output,
+            which is a pipe of ours, ends them.
 
     Raises:
         InfrastructureError: git is missing, ends with a code that is not in `ok`, or not within `seconds`.
@@ -73,7 +80,10 @@ def git(
         full["GIT_DIR"] = str(git_dir)
     command = ["git", *_RUNS_NOTHING, *arguments]
     try:
-        done = subprocess.run(command, cwd=cwd, env=full, input=data, capture_output=True, check=False, timeout=seconds)
+        if seconds is None:
+            done = subprocess.run(command, cwd=cwd, env=full, input=data, capture_output=True, check=False)
+        else:
+            done = lifeline.run(command, cwd=cwd, env=full, data=data, seconds=seconds)
     except subprocess.TimeoutExpired as e:
         raise InfrastructureError(f"git {arguments[0]} did not end within {seconds:.0f} s") from e
     except OSError as e:
@@ -93,6 +103,7 @@ def blob_id(data: bytes, like: str) -> str:
 def ignore_file() -> str:
     """Return the person's own ignore file, from their git configuration or git's default place."""
     env = {**os.environ, "GIT_DIR": os.devnull}  # no repository's configuration is asked
+    # It reads a file or two, so nobody has to end it.
     command = ["git", "config", "--type=path", "--get", "core.excludesFile"]
     named = subprocess.run(command, env=env, capture_output=True, check=False).stdout.decode().strip()
     return named or str(Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "git" / "ignore")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from valve_plugin.errors import InfrastructureError, TaskError
-from valve_plugin.tasks.git import NO_PROGRAMS, git, read_tree
+from valve_plugin.tasks.git import LONGEST, NO_PROGRAMS, git, read_tree
 from valve_plugin.tasks.source import MAX_BYTES, File
 
 ANSWERS = 60.0
@@ -90,7 +90,7 @@ def walk(repository: Path, start: str, most: int) -> list[Commit]:
     """Return commits with one parent, newest first, the message and the changed files of each."""
     form = "--format=%x01%H%x00%P%x00%B%x00"
     command = ["log", "--no-merges", f"-{most}", form, "--name-only", "-z", *NO_PROGRAMS, start]
-    out = git(*command, git_dir=repository)
+    out = git(*command, git_dir=repository, seconds=LONGEST)
     found = []
     for record in out.decode("utf-8", "replace").split("\x01")[1:]:
         oid, parents, message, *paths = record.split("\0")

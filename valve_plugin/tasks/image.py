@@ -170,7 +170,7 @@ def _copy_out(engine: engines.Engine, image: Image, lock: Path) -> None:
     labels = ["--label", f"{engines.OWNER_LABEL}={engines.owner()}", "--label", f"{engines.ALIVE_LABEL}={lock}"]
     container = engine.call("create", "--pull", "never", "--network", "none", *labels, image.id, "true")
     try:
-        engine.call("cp", f"{container}:/testbed", str(image.built), seconds=1800)
+        engine.copy(container, "/testbed", image.built)
     finally:
         engine.remove(container)
 

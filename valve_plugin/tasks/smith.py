@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ from typing import Any
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import Record
 from valve_plugin.rollouts.foreign import walk
+from valve_plugin.rollouts.processes import end_with
 
 # Reordering the methods of a class: whole suites were run for hundreds of these and not one failed.
 FRUITLESS = ("func_pm_class_shuffle_funcs",)
@@ -63,7 +65,7 @@ def candidates(
     kept = [name for name in names if not skip(name)]
     by_patch: dict[str, Candidate] = {}
     done = list(accumulate((root / name).lstat().st_size + 1 for name in kept))
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
+    with multiprocessing.get_context("fork").Pool(workers, end_with, (os.getpid(),)) as pool:
         for so_far, of_file in zip(done, pool.imap(look, kept), strict=True):
             told(so_far / done[-1])
             for made in of_file:
