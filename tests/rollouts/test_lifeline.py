@@ -39,7 +39,9 @@ UnsafeLocal().run({tree!r}, Workspace(path=tree, home=home, tmp=tmp, uid=1))
 FORKED = """
 import time
 from valve_plugin.tasks import smith
-smith._in_file = lambda *_: time.sleep(600)
+def slow(*_):
+    time.sleep(600)
+smith._in_file = slow
 smith.candidates(__import__('pathlib').Path({place!r}), lambda _: False, 0, 2)
 """
 VENV = """
