@@ -52,11 +52,11 @@ def test_rows_over_a_source_tree(project: Path, valve: Run, tmp_path: Path) -> N
     made = valve("tasks", "import", given, *options, "--json")
     assert (made["repository"], made["tasks"]) == ("acme/calc", 2)
     expected = [
-        "row 6: list: FAIL_TO_PASS is neither",
-        "row 2: empty: FAIL_TO_PASS is empty",
-        "row 3: again: the same bug as row 1",
-        "row 4: instance_id",
-        "elsewhere: its patch does not apply",
+        "line 2: empty: FAIL_TO_PASS is empty",
+        "line 3: again: the same bug as line 1",
+        "line 4: instance_id",
+        "line 5: elsewhere: its patch does not apply",
+        "line 6: list: FAIL_TO_PASS is neither",
     ]
     assert [r[: len(e)] for r, e in zip(made["refusals"], expected, strict=True)] == expected
     tasks = load(folder.default("acme/calc")).tasks
@@ -84,7 +84,7 @@ def test_branches_of_a_clone(project: Path, valve: Run, tmp_path: Path) -> None:
     options = ["--clone", str(clone), "--python", str(lean())]
     made = valve("tasks", "import", given, *options, "--json")
     assert made["tasks"] == 1
-    assert made["refusals"] == ["nowhere: the clone has no branch of that name; git fetch it, or give --source"]
+    assert made["refusals"] == ["line 2: nowhere: the clone has no branch of that name; git fetch it, or give --source"]
     task = load(folder.default("acme/calc")).tasks[0]
     assert state(prepared("acme/calc"), task)
     assert "+        return high" in gold_patch(prepared("acme/calc"), task)
@@ -119,16 +119,41 @@ def test_rows_that_are_none_are_told_what_they_lack(project: Path, valve: Run, t
     path = tmp_path / "none.jsonl"
     path.write_text('{"a": 1}\n\n' + json.dumps(calc.row(FAIL_TO_PASS=None, repo="acme/calc")) + "\n")
     assert valve("tasks", "import", str(path), code=1) == (
-        "refused  row 1: lacks repo, instance_id, patch, FAIL_TO_PASS\nrefused  row 2: lacks FAIL_TO_PASS\n"
+        "refused  line 1: lacks repo, instance_id, patch, FAIL_TO_PASS\nrefused  line 3: lacks FAIL_TO_PASS\n"
         "0 tasks imported, 2 refused\n"
     )
     assert valve.err.startswith("a row is SWE-smith's: repo, instance_id")  # type: ignore[attr-defined]
-    assert valve("tasks", "import", str(path), "--json", code=1)["refusals"][0].startswith("row 1: lacks repo")
+    assert valve("tasks", "import", str(path), "--json", code=1)["refusals"][0].startswith("line 1: lacks repo")
     with path.open("a") as file:
         file.write(json.dumps(calc.row(repo="acme/calc")) + "\n")
     tree = put(tmp_path / "tree", calc.FILES)
     options = ["--source", str(tree), "--python", str(lean()), "--json"]
     made = valve("tasks", "import", str(path), *options)
     assert made["tasks"] == 1
-    assert [refusal.split(": ")[0] for refusal in made["refusals"]] == ["row 1", "row 2"]
+    assert [refusal.split(": ")[0] for refusal in made["refusals"]] == ["line 1", "line 3"]
     assert "lacks repo, instance_id, patch, FAIL_TO_PASS" in made["refusals"][0]
+
+
+def test_rows_of_other_repositories_are_told_and_counted(project: Path, valve: Run, tmp_path: Path) -> None:
+    mine, other = calc.row(repo="acme/calc"), calc.row(repo="swesmith/seperman__deepdiff.ed252022")
+    given = [
+        other,
+        mine,
+        {**other, "repo": "a/b"},
+        {**mine, "instance_id": "again"},
+        other,
+        {"instance_id": "nobody's"},
+    ]
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(given))
+    tree = put(tmp_path / "tree", calc.FILES)
+    options = ["--repo", "acme/calc", "--source", str(tree), "--python", str(lean())]
+    made = valve("tasks", "import", str(path), *options, "--json")
+    assert (made["tasks"], made["left_out"]) == (1, 3)
+    assert made["other_repositories"] == {"swesmith/seperman__deepdiff.ed252022": 2, "a/b": 1}
+    assert [refusal.split(": ")[0] for refusal in made["refusals"]] == ["row 4", "row 6"]
+    assert "the same bug as row 2" in made["refusals"][0]
+    said = valve("tasks", "import", str(path), *options)
+    assert "1 task imported, 2 refused, 3 rows about other repositories left out; " in said
+    told = "3 rows about other repositories left out: seperman/deepdiff (2), a/b (1)\n"
+    assert told in valve.err  # type: ignore[attr-defined]

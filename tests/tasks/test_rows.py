@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.rollouts import calc
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.tasks import rows as reading
-from valve_plugin.tasks.rows import choose, normalize, plain_name, read_rows
+from valve_plugin.tasks.rows import choose, listed, normalize, plain_name, read_rows, unit
 
 ROWS: list[dict[str, Any]] = [
     calc.row(instance_id=f"r{n}", repo="swesmith/acme__calc.0123abcd", FAIL_TO_PASS=json.dumps(calc.F2P), more=n)
@@ -29,7 +29,7 @@ def write(folder: Path, kind: str) -> str:
     if kind == "json":
         path.write_text(json.dumps(ROWS))
     elif kind == "jsonl":
-        path.write_text("\n".join(map(json.dumps, ROWS)) + "\n\n")
+        path.write_text("\n{}\n{}\n\n{}\n\n".format(*map(json.dumps, ROWS)))
     else:
         datasets = pytest.importorskip("datasets")
         made = datasets.Dataset.from_list(ROWS)
@@ -42,7 +42,10 @@ def write(folder: Path, kind: str) -> str:
 
 @pytest.mark.parametrize("kind", ["json", "jsonl", "parquet", "saved", "dict"])
 def test_every_container(tmp_path: Path, kind: str) -> None:
-    assert read_rows(write(tmp_path, kind), "train") == ROWS
+    given = write(tmp_path, kind)
+    lines = kind == "jsonl"
+    assert list(read_rows(given, "train").items()) == list(zip((2, 3, 5) if lines else (1, 2, 3), ROWS, strict=True))
+    assert unit(given) == ("line" if lines else "row")
 
 
 def test_a_data_set_of_the_hub_is_loaded_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +57,8 @@ def test_a_data_set_of_the_hub_is_loaded_by_its_id(monkeypatch: pytest.MonkeyPat
         return datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS)})
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    assert read_rows("SWE-bench/SWE-smith", "train") == ROWS
+    assert list(read_rows("SWE-bench/SWE-smith", "train").values()) == ROWS
+    assert unit("SWE-bench/SWE-smith") == "row"
     assert asked == ["SWE-bench/SWE-smith"]
     with pytest.raises(TaskError, match="no split 'test'; there are: train"):
         read_rows("SWE-bench/SWE-smith", "test")
@@ -93,10 +97,12 @@ def test_what_is_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_a_repository_is_chosen_by_either_name() -> None:
     other = {**ROWS[0], "repo": "swesmith/seperman__deepdiff.ed252022"}
-    every = [*ROWS, other]
+    rows, every = dict(enumerate(ROWS, 2)), {1: other, **dict(enumerate(ROWS, 2))}
     for wanted in ("acme/calc", "swesmith/acme__calc.0123abcd"):
-        assert choose(every, wanted) == (wanted, ROWS)
-    assert choose(ROWS, "") == ("acme/calc", ROWS)
+        assert choose(every, wanted) == (wanted, rows, {other["repo"]: 1})
+    assert choose(rows, "") == ("acme/calc", rows, {})
+    many = {**rows, **{n: {**other, "repo": f"o/{n}"} for n in range(10, 30)}}
+    assert listed(choose(many, "acme/calc")[2]) == ", ".join(f"o/{n} (1)" for n in range(10, 18)) + " …"
     with pytest.raises(TaskError, match=r"2 repositories, name one .*: acme/calc \(3\), seperman/deepdiff \(1\)"):
         choose(every, "")
     with pytest.raises(TaskError, match="no row is about x/y; there are: acme/calc"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +15,9 @@ from valve_plugin.cli.tasks_generate import Out, Python, With
 from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
+    from valve_plugin.tasks.importing import Refused
     from valve_plugin.tasks.repository import Repository
-    from valve_plugin.tasks.rows import Raw
+    from valve_plugin.tasks.rows import Rows
 
 _COMMAND = "valve tasks import"
 
@@ -60,56 +62,68 @@ def import_(
 
     Every row is checked: empty FAIL_TO_PASS, ids and bugs that come twice, patches that do not apply to the source
     are refused, with reasons. A row without a problem statement gets one as `valve tasks generate` makes them, from
-    a failing test. Whether the tests agree is what `valve tasks verify` finds out next. Exit code 1 when no row could
-    be used.
+    a failing test. Refusals name the line of a JSONL file, else the row, counted from 1 over all of it; how many
+    rows are about other repositories, and so left out, is told. Whether the tests agree is what `valve tasks verify`
+    finds out next. Exit code 1 when no row could be used.
     """
     from valve_plugin.config import Settings
     from valve_plugin.rollouts import sandbox as sandboxes
     from valve_plugin.tasks import folder, importing
     from valve_plugin.tasks.repository import prepare
-    from valve_plugin.tasks.rows import choose, lacking, read_rows
+    from valve_plugin.tasks.rows import choose, lacking, listed, read_rows, unit
 
-    rows = read_rows(source, split)
-    if rows and all(lacking(row) for row in rows):
-        refusals = [f"row {n}: {lacking(row)}" for n, row in enumerate(rows, 1)]
-        _report("", "", 0, refusals, json)
+    rows, what = read_rows(source, split), unit(source)
+    if rows and all(lacking(row) for row in rows.values()):
+        facts = {"repository": "", "path": "", "tasks": 0, **_left_out(Counter())}
+        _report(facts, {number: lacking(row) for number, row in rows.items()}, what, json)
         output.note("a row is SWE-smith's: repo, instance_id, patch, FAIL_TO_PASS, PASS_TO_PASS and problem_statement")
         raise typer.Exit(output.FINDING)
-    name, rows = choose(rows, repo)
+    name, rows, others = choose(rows, repo)
     output.note(f"{output.plural(len(rows), 'row')} about {name}")
+    if others:
+        output.note(f"{output.plural(others.total(), 'row')} about other repositories left out: {listed(others)}")
     directory = Path(out) if out else folder.default(name)
     targets.folder("--out", directory)
     rows, refusals, repository = _repository(directory, name, rows, clone, tree, python, with_)
-    tasks, bad = importing.check_rows(rows, repository)
+    tasks, bad = importing.check_rows(rows, repository, what)
     prepared = prepare(repository, output.note)
     tasks, unmade = importing.check_states(prepared, tasks)
-    refusals += [*bad, *unmade]
-    if wordless := sum(not task.problem_statement.strip() for task in tasks):
+    refusals = refusals | bad | unmade
+    if wordless := sum(not task.problem_statement.strip() for task in tasks.values()):
         output.note(f"{output.plural(wordless, 'row')} without a problem statement; made from their failing tests")
         sandbox = sandboxes.choose(Settings(unsafe_local=unsafe_local))
         tasks, silent = importing.worded(prepared, tasks, sandbox)
-        refusals += silent
+        refusals |= silent
     if tasks:
         targets.made("--out", directory)
-        folder.write(directory, repository, [importing.to_row(task) for task in tasks], made_by=_COMMAND)
-    _report(name, directory, len(tasks), refusals, json)
+        folder.write(directory, repository, map(importing.to_row, tasks.values()), made_by=_COMMAND)
+    facts = {"repository": name, "path": str(directory), "tasks": len(tasks), **_left_out(others)}
+    _report(facts, refusals, what, json)
     if not tasks:
         raise typer.Exit(output.FINDING)
 
 
-def _report(name: str, directory: Path | str, tasks: int, refusals: list[str], json: bool) -> None:
+def _left_out(others: Counter[str]) -> dict[str, Any]:
+    return {"left_out": others.total(), "other_repositories": dict(others.most_common())}
+
+
+def _report(facts: dict[str, Any], refusals: Refused, what: str, json: bool) -> None:
+    """Tell what became of the rows; `what` their numbers count."""
+    told = [f"{what} {number}: {why}" for number, why in sorted(refusals.items())]
     if json:
-        output.emit_json({"repository": name, "path": str(directory), "tasks": tasks, "refusals": refusals})
+        output.emit_json({**facts, "refusals": told})
         return
-    for refusal in refusals:
+    for refusal in told:
         output.say(f"refused  {output.one_line(refusal)}", style="yellow")
-    where = f"; {directory}" if tasks else ""
-    output.say(f"{output.plural(tasks, 'task')} imported, {len(refusals)} refused{where}")
+    tasks, others = facts["tasks"], facts["left_out"]
+    left_out = f", {output.plural(others, 'row')} about other repositories left out" if others else ""
+    where = f"; {facts['path']}" if tasks else ""
+    output.say(f"{output.plural(tasks, 'task')} imported, {len(refusals)} refused{left_out}{where}")
 
 
 def _repository(
-    directory: Path, name: str, rows: list[Raw], clone: str, tree: str, python: str, with_: list[str]
-) -> tuple[list[Raw], list[str], Repository]:
+    directory: Path, name: str, rows: Rows, clone: str, tree: str, python: str, with_: list[str]
+) -> tuple[Rows, Refused, Repository]:
     """Return (rows, refusals, definition): what the rows change is in a clone, in a source tree, or known already.
 
     Raises:
@@ -121,13 +135,13 @@ def _repository(
 
     if clone and tree:
         raise ConfigError("--clone and --source both say what the rows change; give one of them")
-    refusals: list[str] = []
+    refusals: Refused = {}
     if clone:
         files, rows, refusals = importing.from_branches(Path(clone), rows)
     elif tree:
         files = read_source(tree)
     elif (directory / FILE_NAME).exists():
-        return rows, [], read(directory / FILE_NAME)
+        return rows, {}, read(directory / FILE_NAME)
     elif image := importing.image_of(rows):
         files, rows, refusals = importing.from_image(image, rows, output.note)
         return rows, refusals, define_image(name, image, files)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,10 +21,13 @@ from valve_plugin.tasks import history
 from valve_plugin.tasks import image as images
 from valve_plugin.tasks.aloud import issue_text
 from valve_plugin.tasks.git import git, read_tree
-from valve_plugin.tasks.load import Row, check
+from valve_plugin.tasks.load import Row, check_numbered
 from valve_plugin.tasks.repository import Prepared, Repository
-from valve_plugin.tasks.rows import Raw, normalize
+from valve_plugin.tasks.rows import Raw, Rows, normalize
 from valve_plugin.tasks.source import File
+
+Refused = dict[int, str]
+"""Why rows cannot be used, by their numbers."""
 
 
 class Branches(NamedTuple):
@@ -33,11 +35,11 @@ class Branches(NamedTuple):
     them."""
 
     files: list[File]
-    rows: list[Raw]
-    refusals: list[str]
+    rows: Rows
+    refusals: Refused
 
 
-def from_branches(clone: Path, rows: Sequence[Raw]) -> Branches:
+def from_branches(clone: Path, rows: Rows) -> Branches:
     """Read the state of each row from the branch that is named after it.
 
     SWE-smith's branch ends with the commit that removes the hidden tests; its parent has the bug and all tests, and
@@ -47,36 +49,36 @@ def from_branches(clone: Path, rows: Sequence[Raw]) -> Branches:
         TaskError: not a git repository, or no branch of any row is there.
     """
     repository = history.git_dir(clone)
-    read: list[tuple[Raw, str, str]] = []
-    refusals = []
-    for row in rows:
+    read: dict[int, tuple[str, str]] = {}
+    refusals: Refused = {}
+    for number, row in rows.items():
         name = str(row.get("instance_id", ""))
         try:
-            read.append((row, *_commits(repository, name, row)))
+            read[number] = _commits(repository, name, row)
         except (TaskError, RecordError) as e:
-            refusals.append(f"{name}: {e}")
+            refusals[number] = f"{name}: {e}"
     if not read:
-        raise TaskError(f"{clone}: none of the {len(rows)} rows has its branch here: {refusals[0] if refusals else ''}")
-    trees = Counter(_tree(repository, base) for _, base, _ in read)
+        first = next(iter(refusals.values()), "")
+        raise TaskError(f"{clone}: none of the {len(rows)} rows has its branch here: {first}")
+    trees = Counter(_tree(repository, base) for base, _ in read.values())
     common = trees.most_common(1)[0][0]
-    kept = []
-    for row, base, bug in read:
+    kept: Rows = {}
+    for number, (base, bug) in read.items():
         if _tree(repository, base) == common:
-            kept.append({**row, "patch": tree_diff(repository, base, bug)})
+            kept[number] = {**rows[number], "patch": tree_diff(repository, base, bug)}
         else:
-            refusals.append(
-                f"{row['instance_id']}: made in other source than most rows; import it into a set of its own"
-            )
+            name = rows[number]["instance_id"]
+            refusals[number] = f"{name}: made in other source than most rows; import it into a set of its own"
     return Branches(history.files_at(repository, common), kept, refusals)
 
 
-def image_of(rows: Sequence[Raw]) -> str:
+def image_of(rows: Rows) -> str:
     """Return the container image that all rows name; empty: none, or several."""
-    names = {str(row.get("image_name") or "") for row in rows}
+    names = {str(row.get("image_name") or "") for row in rows.values()}
     return names.pop() if len(names) == 1 else ""
 
 
-def from_image(image: str, rows: Sequence[Raw], say: Callable[[str], None]) -> Branches:
+def from_image(image: str, rows: Rows, say: Callable[[str], None]) -> Branches:
     """Read the source from an image's /testbed, and the bugs from those of its branches that the rows are named after.
 
     SWE-smith's images have no such branches before they are fetched: then the rows' own patches count.
@@ -86,54 +88,58 @@ def from_image(image: str, rows: Sequence[Raw], say: Callable[[str], None]) -> B
         TaskError: /testbed is no git repository.
     """
     git_dir, files = images.files(image, Settings(), say)
-    branched = [row for row in rows if history.resolve(git_dir, str(row.get("instance_id") or ""))]
+    branched = {n: row for n, row in rows.items() if history.resolve(git_dir, str(row.get("instance_id") or ""))}
     if not branched:
-        return Branches(files, list(rows), [])
+        return Branches(files, rows, {})
     read = from_branches(git_dir, branched)
-    own = {str(row["instance_id"]): row for row in read.rows}
-    refused = {str(row["instance_id"]) for row in branched} - own.keys()
-    kept = [row for row in rows if str(row.get("instance_id")) not in refused]
-    return Branches(files, [own.get(str(row.get("instance_id")), row) for row in kept], read.refusals)
+    kept = {number: read.rows.get(number, row) for number, row in rows.items() if number not in read.refusals}
+    return Branches(files, kept, read.refusals)
 
 
-def check_rows(rows: Sequence[Raw], repository: Repository) -> tuple[list[Task], list[str]]:
-    """Return (usable tasks in order, refusals) of raw rows; see `worded` for those without a problem statement."""
-    lines, refusals = [], []
-    for number, raw in enumerate(rows, 1):
+def check_rows(rows: Rows, repository: Repository, what: str) -> tuple[dict[int, Task], Refused]:
+    """Return (usable tasks, refusals) of raw rows; see `worded` for those without a problem statement.
+
+    Args:
+        what: their numbers count.
+    """
+    lines: dict[int, bytes] = {}
+    refusals: Refused = {}
+    for number, raw in rows.items():
         try:
-            lines.append(codec.canonical(normalize(raw, repository.name)))
+            lines[number] = codec.canonical(normalize(raw, repository.name))
         except RecordError as e:
-            lines.append(b"")
-            refusals.append(f"line {number}: {raw.get('instance_id', '')}: {e}")
-    tasks, more = check(lines, repository, wordless=True)
-    return tasks, [re.sub(r"\bline (\d+)", r"row \1", text) for text in (*refusals, *more)]
+            refusals[number] = f"{raw.get('instance_id', '')}: {e}"
+    tasks, more = check_numbered(lines.items(), repository, wordless=True, what=what)
+    return tasks, refusals | more
 
 
-def check_states(prepared: Prepared, tasks: Sequence[Task]) -> tuple[list[Task], list[str]]:
+def check_states(prepared: Prepared, tasks: dict[int, Task]) -> tuple[dict[int, Task], Refused]:
     """Return (tasks whose bug can be made in the source, refusals of the others)."""
-    good, refusals = [], []
-    for task in tasks:
+    good: dict[int, Task] = {}
+    refusals: Refused = {}
+    for number, task in tasks.items():
         try:
             state(prepared, task)
         except TaskError as e:
-            refusals.append(str(e))
+            refusals[number] = str(e)
         else:
-            good.append(task)
+            good[number] = task
     return good, refusals
 
 
-def worded(prepared: Prepared, tasks: Sequence[Task], sandbox: Sandbox) -> tuple[list[Task], list[str]]:
+def worded(prepared: Prepared, tasks: dict[int, Task], sandbox: Sandbox) -> tuple[dict[int, Task], Refused]:
     """Return (tasks that all have a problem statement, refusals): where there is none, one from a failing test."""
-    good, refusals = [], []
-    for task in tasks:
-        if not task.problem_statement.strip():
-            bug = state(prepared, task).bug
-            text = issue_text(prepared, bug, task.patch, task.fail_to_pass, sandbox, {})
-            if not text:
-                refusals.append(f"{task.instance_id}: no problem statement, and one from its tests would name the fix")
-                continue
-            task = replace(task, problem_statement=text)
-        good.append(task)
+    good: dict[int, Task] = {}
+    refusals: Refused = {}
+    for number, task in tasks.items():
+        if task.problem_statement.strip():
+            good[number] = task
+            continue
+        bug = state(prepared, task).bug
+        if text := issue_text(prepared, bug, task.patch, task.fail_to_pass, sandbox, {}):
+            good[number] = replace(task, problem_statement=text)
+        else:
+            refusals[number] = f"{task.instance_id}: no problem statement, and one from its tests would name the fix"
     return good, refusals
 
 

@@ -82,31 +82,45 @@ def load(path: Path | str) -> TaskSet:
 
 
 def check(
-    lines: Iterable[bytes], repository: Repository, suite: Sequence[str] | None = None, *, wordless: bool = False
+    lines: Iterable[bytes], repository: Repository, suite: Sequence[str] | None = None
 ) -> tuple[list[Task], list[str]]:
-    """Return (usable tasks in order, refusals with line number and reason) of JSON lines. Pure.
+    """Return (usable tasks in order, refusals with line number and reason) of JSON lines. Pure."""
+    tasks, refusals = check_numbered(enumerate(lines, 1), repository, suite)
+    return list(tasks.values()), [f"line {number}: {why}" for number, why in refusals.items()]
+
+
+def check_numbered(
+    lines: Iterable[tuple[int, bytes]],
+    repository: Repository,
+    suite: Sequence[str] | None = None,
+    *,
+    wordless: bool = False,
+    what: str = "line",
+) -> tuple[dict[int, Task], dict[int, str]]:
+    """Return (usable tasks, reasons of refusals), by number and in order, of numbered JSON lines. Pure.
 
     Args:
         wordless: take rows without a problem statement too; whoever asks for them finds one.
+        what: the numbers count.
     """
-    tasks: list[Task] = []
-    refusals: list[str] = []
+    tasks: dict[int, Task] = {}
+    refusals: dict[int, str] = {}
     ids: dict[str, int] = {}
     contents: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in lines:
         if not line.strip():
             continue
         try:
             task = _task(line, repository, suite, wordless)
             if earlier := ids.get(task.instance_id):
-                raise TaskError(f"instance_id {task.instance_id!r} is already in line {earlier}")
+                raise TaskError(f"instance_id {task.instance_id!r} is already in {what} {earlier}")
             if earlier := contents.get(task.content_hash):
-                raise TaskError(f"{task.instance_id}: the same bug as line {earlier}")
+                raise TaskError(f"{task.instance_id}: the same bug as {what} {earlier}")
         except (RecordError, TaskError) as e:
-            refusals.append(f"line {number}: {e}")
+            refusals[number] = str(e)
             continue
         ids[task.instance_id] = contents[task.content_hash] = number
-        tasks.append(task)
+        tasks[number] = task
     return tasks, refusals
 
 

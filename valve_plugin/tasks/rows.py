@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,24 @@ from valve_plugin.bank.files import read_limited
 from valve_plugin.errors import BankError, ConfigError, InfrastructureError, RecordError, TaskError
 
 Raw = dict[str, Any]
+Rows = dict[int, Raw]
+"""Rows by their number in what holds them, counted from 1: lines of JSON lines, else rows."""
 
 _MAX_BYTES = 4_000_000_000
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _COLUMNS = ("instance_id", "patch", "problem_statement", "image_name", "base_commit", "created_at")
+_WHOLE = (".json", ".parquet")
 _EXPECTED = ".jsonl, .json or .parquet"
+_MOST_LISTED = 8
 _TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 
 
-def read_rows(given: str, split: str) -> list[Raw]:
+def unit(given: str) -> str:
+    """Return what the rows of a file or data set are counted by."""
+    return "line" if Path(given).is_file() and Path(given).suffix not in _WHOLE else "row"
+
+
+def read_rows(given: str, split: str) -> Rows:
     """Return the rows of a file, of a data set saved on disk, or of one on the Hugging Face hub.
 
     Args:
@@ -34,12 +43,12 @@ def read_rows(given: str, split: str) -> list[Raw]:
         InfrastructureError: the hub cannot be reached.
     """
     path = Path(given)
-    if path.is_dir():
-        return _data_set(given, split, on_disk=True)
     if path.is_file():
         return _file(path)
-    if _HUB_ID.fullmatch(given) and path.suffix not in (".json", ".jsonl", ".parquet"):
-        return _data_set(given, split, on_disk=False)
+    if path.is_dir():
+        return _counted(_data_set(given, split, on_disk=True))
+    if _HUB_ID.fullmatch(given) and path.suffix not in (".jsonl", *_WHOLE):
+        return _counted(_data_set(given, split, on_disk=False))
     raise TaskError(f"{given}: no such file; expected {_EXPECTED}, a saved data set, or a hub id owner/name")
 
 
@@ -74,8 +83,8 @@ def repositories(rows: Iterable[Raw]) -> Counter[str]:
     return Counter(str(row["repo"]) for row in rows if row.get("repo"))
 
 
-def choose(rows: Sequence[Raw], wanted: str) -> tuple[str, list[Raw]]:
-    """Return (name, rows) of one repository: the wanted one, or the only one.
+def choose(rows: Rows, wanted: str) -> tuple[str, Rows, Counter[str]]:
+    """Return (name, rows) of one repository, the wanted one or the only one, and how many rows others have, by name.
 
     Rows that name none come along, to be refused with the others that cannot be used.
 
@@ -84,13 +93,22 @@ def choose(rows: Sequence[Raw], wanted: str) -> tuple[str, list[Raw]]:
     Raises:
         TaskError: there are several and none is named, or none of that name; lists what there is.
     """
-    counts = repositories(rows)
+    counts = repositories(rows.values())
     found = [name for name in counts if not wanted or wanted in (name, plain_name(name))]
-    if len(found) == 1:
-        return wanted or plain_name(found[0]), [row for row in rows if str(row.get("repo") or found[0]) == found[0]]
-    there = ", ".join(f"{plain_name(name)} ({n})" for name, n in counts.most_common(8)) or "no row at all"
-    what = f"{len(found)} repositories, name one with --repo" if found else f"no row is about {wanted or 'anything'}"
-    raise TaskError(f"{what}; there are: {there}{' …' if len(counts) > 8 else ''}")
+    if len(found) != 1:
+        what = (
+            f"{len(found)} repositories, name one with --repo" if found else f"no row is about {wanted or 'anything'}"
+        )
+        raise TaskError(f"{what}; there are: {listed(counts) or 'no row at all'}")
+    kept = {number: row for number, row in rows.items() if str(row.get("repo") or found[0]) == found[0]}
+    del counts[found[0]]
+    return wanted or plain_name(found[0]), kept, counts
+
+
+def listed(counts: Counter[str]) -> str:
+    """Return the repositories with most rows, and how many each has, as in a sentence. Pure."""
+    there = ", ".join(f"{plain_name(name)} ({n})" for name, n in counts.most_common(_MOST_LISTED))
+    return f"{there}{' …' if len(counts) > _MOST_LISTED else ''}"
 
 
 def plain_name(name: str) -> str:
@@ -114,7 +132,11 @@ def _tests(value: Any, name: str) -> list[str]:
     return list(dict.fromkeys(value))
 
 
-def _file(path: Path) -> list[Raw]:
+def _counted(rows: Iterable[Raw]) -> Rows:
+    return dict(enumerate(rows, 1))
+
+
+def _file(path: Path) -> Rows:
     if path.suffix == ".parquet":
         try:
             from pyarrow import ArrowException
@@ -122,7 +144,7 @@ def _file(path: Path) -> list[Raw]:
         except ImportError as e:
             raise ConfigError(f"{path}: reading parquet needs pyarrow ({e}); pip install datasets") from e
         try:
-            return list(read_table(path).to_pylist())
+            return _counted(read_table(path).to_pylist())
         except (ArrowException, OSError) as e:
             raise TaskError(f"{path}: not a readable parquet file: {e}") from e
     try:
@@ -130,10 +152,10 @@ def _file(path: Path) -> list[Raw]:
     except BankError as e:
         raise TaskError(str(e)) from e
     if path.suffix == ".json":
-        return codec.decode_once(data, list[dict[str, Any]], where=str(path))
+        return _counted(codec.decode_once(data, list[dict[str, Any]], where=str(path)))
     lines = [(n, line) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     try:
-        found = [codec.decode_once(line, dict[str, Any], where=f"{path}, line {n}") for n, line in lines]
+        found = {n: codec.decode_once(line, dict[str, Any], where=f"{path}, line {n}") for n, line in lines}
     except RecordError as e:
         if path.suffix == ".jsonl":
             raise
