@@ -29,8 +29,9 @@ from tests.cli.conftest import Run, forget
 from tests.evolve import library
 from tests.faults import proxy
 from tests.tools import need
+from valve_plugin import config
 from valve_plugin.bank.checkout import find
-from valve_plugin.cli import doctor_bank, doctor_tasks  # noqa: F401 (its rows)
+from valve_plugin.cli import doctor_bank, doctor_rows, doctor_tasks  # noqa: F401 (its rows)
 from valve_plugin.cli.doctor import lines
 from valve_plugin.cli.doctor_rows import LOOKS, Found, Place, Row, cheapest, examine
 from valve_plugin.cli.doctor_sandbox import escapes, refused
@@ -216,7 +217,7 @@ def golden(name: str, text: str, machine: Path) -> None:
     text = re.sub(r"\d+ GiB free", "N GiB free", re.sub(r"\b\d+\.\d+[\w.]*(?<!\.)", "N", text))
     kept, skip = [], False
     for line in text.splitlines():
-        skip = " extra s" in line[:20] or (skip and line.lstrip().startswith("$"))  # installed here or not
+        skip = " extra " in line[:20] or (skip and line.lstrip().startswith("$"))  # installed here or not
         kept += [] if skip else [line.rstrip()]
     path, said = GOLDEN / f"{name}.txt", "\n".join(kept) + "\n"
     if os.environ.get("WRITE_GOLDEN"):
@@ -381,6 +382,17 @@ def test_versions_count(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert smith.detail.startswith("not as needed: swebench==4.1.0 (5.0.2 is installed); ")
     assert "sentence-transformers>=6 (5.1.2 is installed)" in semantic.detail
     assert {smith.state, semantic.state} == {"missing"}
+
+
+def test_every_extra_has_a_row_that_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = config.tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    names = set(declared["optional-dependencies"])
+    assert {name.removeprefix("extra ") for name in LOOKS if name.startswith("extra ")} == names
+    monkeypatch.setattr(doctor_rows, "lacking", lambda extra: {"x": ""})
+    missing = {name: LOOKS[f"extra {name}"](here()) for name in names}
+    assert all("what it is for" not in found.detail and found.fix for found in missing.values()), missing
+    assert missing["skillopt"].detail == "not installed; experiments have no condition `skillopt`"
+    assert missing["skillopt"].fix.endswith(" -m pip install skillopt==0.2.0")
 
 
 @pytest.mark.parametrize(("module", "command"), [("msgspec", "doctor"), ("typer", "doctor"), ("numpy", "plan")])

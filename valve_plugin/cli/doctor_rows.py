@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from valve_plugin.cli.installs import DISTRIBUTION, origin, ours, pip_install, repaired, system_install
-from valve_plugin.cli.requirements import lacking, told, wanted
+from valve_plugin.cli.requirements import extras, lacking, met, told, wanted
 from valve_plugin.errors import ValveError
 from valve_plugin.shell_words import programs, quote
 
@@ -238,14 +238,30 @@ def _name_one(place: Place) -> str:
     return making(place.bank, place.here, *again)
 
 
-@row("extra smith")
-def _smith(place: Place) -> Found:
-    return _extra("smith", "swesmith", "`valve tasks generate` needs it")
+_WITHOUT = {
+    "smith": "`valve tasks generate` needs it",
+    "semantic": "items are ranked by hashed words",
+    "report": "reports and experiments have no figures",
+    "skillopt": "experiments have no condition `skillopt`",
+    "browser": "tests that open pages need it",
+    "dev": "work on valve itself needs it",
+}
+"""What is lost without each extra, in the order of the rows."""
 
 
-@row("extra semantic")
-def _semantic(place: Place) -> Found:
-    return _extra("semantic", "sentence_transformers", "items are ranked by hashed words")
+def _extra(name: str, place: Place) -> Found:
+    """Look whether all that an extra takes is installed."""
+    lacks = lacking(name)
+    if not lacks:
+        return Found("ok", met(name))
+    there = any(lacks.values())  # in another version
+    state = f"not as needed: {told(lacks)}" if there else "not installed"
+    without = _WITHOUT.get(name, "what it is for does not work")
+    return Found("missing", f"{state}; {without}", pip_install(*wanted(name)))
+
+
+for _name in sorted(extras(), key=[*_WITHOUT, *extras()].index):
+    row(f"extra {_name}")(partial(_extra, _name))
 
 
 @row("embedding model")
@@ -263,12 +279,3 @@ def _embedding(place: Place) -> Found:
     hub = models.on_hub(name)  # else it is a path, or somebody's joke
     fix = ours("hf", "download", hub) if hub else _edit(place)
     return Found(state, f"{name} is not on disk; items are ranked by hashed words", fix)
-
-
-def _extra(name: str, module: str, without: str) -> Found:
-    lacks = lacking(name)
-    if importlib.util.find_spec(module) is not None and not lacks:
-        return Found("ok", metadata.version(module.replace("_", "-")))
-    there = any(lacks.values())  # in another version
-    state = f"not as needed: {told(lacks)}" if there else "not installed"
-    return Found("missing", f"{state}; {without}", pip_install(*wanted(name)))

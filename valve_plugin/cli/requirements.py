@@ -7,6 +7,16 @@ from importlib import metadata
 
 from valve_plugin.cli.installs import DISTRIBUTION
 
+_SHOWN = 3
+
+
+def extras() -> list[str]:
+    """Return the extras of this distribution, by name; none where it is not installed as one."""
+    try:
+        return sorted(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or [])
+    except metadata.PackageNotFoundError:
+        return []
+
 
 def wanted(extra: str | None) -> list[str]:
     """Return what this distribution, or one of its extras, requires on this Python, as it is written there."""
@@ -24,6 +34,15 @@ def wanted(extra: str | None) -> list[str]:
 def lacking(extra: str | None) -> dict[str, str]:
     """Return those of `wanted` that are not met, each with the version that is installed; empty: none is."""
     return {line: version for line in wanted(extra) if (version := _unmet(line)) is not None}
+
+
+def met(extra: str) -> str:
+    """Return what is installed of an extra that lacks nothing, the first few for a person: `matplotlib 3.10`."""
+    from packaging.requirements import Requirement
+
+    names = [Requirement(line).name for line in wanted(extra)]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(f"{name} {metadata.version(name)}" for name in names[:_SHOWN]) + more
 
 
 def told(lacks: Mapping[str, str]) -> str:
