@@ -34,7 +34,7 @@ from valve_plugin.bank.checkout import find
 from valve_plugin.cli import doctor_bank, doctor_rows, doctor_tasks  # noqa: F401 (its rows)
 from valve_plugin.cli.doctor import lines
 from valve_plugin.cli.doctor_rows import LOOKS, Found, Place, Row, cheapest, examine
-from valve_plugin.cli.doctor_sandbox import escapes, refused
+from valve_plugin.cli.doctor_sandbox import _outlived, escapes, refused
 from valve_plugin.cli.installs import origin, pip_install
 from valve_plugin.config import SAMPLING, Settings
 from valve_plugin.rollouts.sandbox import Bubblewrap, UnsafeLocal
@@ -438,12 +438,9 @@ def called() -> str:
 def test_the_sandbox_is_tried_for_real(data_dir: Path) -> None:
     need("bwrap")
     assert escapes(Bubblewrap()) == []
-    assert escapes(UnsafeLocal()) == [
-        "network",
-        "files of this machine",
-        "environment variables",
-        "outliving their end",
-    ]
+    assert escapes(UnsafeLocal()) == ["network", "files of this machine", "environment variables"]
+    subprocess.Popen(["sleep", "601.25"]).returncode = 0  # it goes on, and nobody waits for it
+    assert (_outlived("601.25"), _outlived("601.25")) == (True, False)
 
 
 @pytest.mark.parametrize("data", ["data", "deep/er/data"])
