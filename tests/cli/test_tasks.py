@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,11 @@ def tasks(data_dir: Path) -> Path:
 
 
 def test_listing(tasks: Path, project: Path, valve: Run) -> None:
-    (found,) = valve("tasks", "list", "--json")
+    (found,) = valve("tasks", "list", "--all", "--json")
     assert (found["repository"], found["tasks"], found["split"]) == ("acme/calc", 4, False)
-    assert "acme/calc\t4\t" in valve("tasks", "list")
+    assert "acme/calc\t4\t" in valve("tasks", "list", "--all")
+    valve("tasks", "list", "acme/calc", "--all", code=2)
+    assert "--all lists every task set" in valve.err  # type: ignore[attr-defined]
     listed = valve("tasks", "list", "acme/calc", "--json")["tasks"]
     assert listed[0] == {
         "instance_id": "task0", "files": ["calc/ops.py"], "fail_to_pass": 2, "pass_to_pass": 8, "part": ""
@@ -34,6 +37,8 @@ def test_showing(tasks: Path, project: Path, valve: Run) -> None:
     assert "clamp(10, 0, 9) is 0" in shown
     assert "+# 1" in shown
     assert valve("tasks", "show", str(tasks), "task2", "--json")["instance_id"] == "task2"
+    valve("tasks", "show", code=2)
+    assert "TASK is missing: an instance id" in valve.err  # type: ignore[attr-defined]
     valve("tasks", "show", "acme/calc", "task", code=2)
     assert "4 tasks have 'task' in their id" in valve.err  # type: ignore[attr-defined]
     valve("tasks", "show", "acme/calc", "tusk1", code=2)
@@ -67,16 +72,20 @@ def test_verifying(tasks: Path, project: Path, valve: Run) -> None:
     assert "empty passes: tests/test_other.py::test_middle passes without the fix" in said
 
 
-def test_verifying_takes_the_task_set_of_the_repository_one_is_in(project: Path, valve: Run) -> None:
-    valve("tasks", "verify", code=2)
+@pytest.mark.parametrize("command", ["tasks verify", "tasks list", "tasks show task0", "split --holdout 1 --panel 1"])
+def test_the_task_set_of_the_repository_one_is_in(project: Path, valve: Run, command: str) -> None:
+    words = command.split()
+    valve(*words, code=2)
     assert "there is no task set of project in user data; give TASKS" in valve.err  # type: ignore[attr-defined]
-    made = calc.write(folder.default("project__mined"), [calc.row()])
-    options = ["--unsafe-local", "--times", "1", "--json"]
-    assert len(valve("tasks", "verify", *options, code=None)["tasks"]) == 1
+    rows = [calc.row(instance_id=f"task{n}", patch=calc.change(calc.OPS, calc.BUGGY + f"# {n}\n")) for n in range(3)]
+    made = calc.write(folder.default("project__mined"), rows)
+    options = ["--unsafe-local", "--times", "1", "--limit", "1"] if "verify" in words else []
+    assert "task0" in json.dumps(valve(*words, *options, "--json", code=None))
     assert valve.err.startswith(f"of project: {made}\n")  # type: ignore[attr-defined]
     calc.write(folder.default("project"), [calc.row()])
-    valve("tasks", "verify", code=2)
+    valve(*words, code=2)
     assert "there are 2 task sets of project, give one: " in valve.err  # type: ignore[attr-defined]
+    assert "that of the repository you are in" in " ".join(valve(*words, "--help").split())
 
 
 def test_the_time_that_is_left(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def evolve(
     if not tasks:
         raise ConfigError(
             "TASKS is missing: the task set to learn from, a directory with repository.toml and tasks.jsonl or a name "
-            f"`valve tasks list` shows. {MAKE_TASKS}; `valve demo` needs none"
+            f"`valve tasks list --all` shows. {MAKE_TASKS}; `valve demo` needs none"
         )
     if ungated and new_epoch:
         raise ConfigError("--new-epoch opens a count of gate queries, and --ungated asks none; give one of them")

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import output, task_sets
 from valve_plugin.cli.options import Json, examples
-from valve_plugin.cli.tasks import TaskSetPath, load
 
 
 def register(app: typer.Typer) -> None:
@@ -16,7 +15,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         "split",
         epilog=examples(
-            "valve split owner/name                           # the reference protocol: 100, then 50, then the rest",
+            "valve split                                      # the repository you are in: 100, then 50, then the rest",
+            "valve split owner/name                           # another task set",
             "valve split tasks/ --holdout 8 --panel 6         # a small one",
             "valve split tasks/ --holdout-seed 7 --json",
         ),
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def split(
-    tasks: TaskSetPath,
+    tasks: task_sets.Given = "",
     holdout: Annotated[
         int, typer.Option("--holdout", min=1, metavar="N", help="Tasks kept for evaluation. Default: 100.")
     ] = 100,
@@ -44,11 +44,11 @@ def split(
     """
     from valve_plugin.codec import pretty
     from valve_plugin.errors import TaskError
-    from valve_plugin.tasks import folder
     from valve_plugin.tasks import split as splits
+    from valve_plugin.tasks.load import load
 
-    found = load(tasks)
-    where = folder.find(tasks)
+    where = task_sets.place(tasks)
+    found = load(where)
     path = (where if where.is_dir() else where.parent) / splits.FILE_NAME
     made = splits.draw(
         found.repository.name,

@@ -7,22 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import again, output, tasks_generate, tasks_import, tasks_mine
+from valve_plugin.cli import again, output, task_sets, tasks_generate, tasks_import, tasks_mine
 from valve_plugin.cli.options import Json, examples
-from valve_plugin.cli.session import MAKE_TASKS, UnsafeLocal
+from valve_plugin.cli.session import UnsafeLocal
+from valve_plugin.cli.task_sets import load
 from valve_plugin.errors import ConfigError, TaskError
 
 if TYPE_CHECKING:
     from valve_plugin.records import Task
     from valve_plugin.tasks.load import TaskSet
     from valve_plugin.tasks.verify import Verified
-
-TaskSetPath = Annotated[
-    str,
-    typer.Argument(
-        metavar="TASKS", help="Directory with repository.toml and tasks.jsonl, or the name of a set in user data."
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -32,23 +26,25 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "valve tasks generate --n 20    # verified bugs in the repository you are in",
             "valve tasks verify owner/name  # before relying on anybody's tasks",
-            "valve tasks list owner/name",
+            "valve tasks list               # what there is of it",
         ),
         no_args_is_help=True,
     )
     group.command(
         "list",
         epilog=examples(
-            "valve tasks list                      # the task sets in user data",
-            "valve tasks list examples/deepdiff    # the tasks of one",
+            "valve tasks list                      # the tasks of the repository you are in",
+            "valve tasks list examples/deepdiff    # those of another set",
+            "valve tasks list --all                # the task sets in user data",
             "valve tasks list owner/name --json | jq -r '.tasks[].instance_id'",
         ),
     )(list_)
     group.command(
         "show",
         epilog=examples(
-            "valve tasks show examples/deepdiff func_pm_ctrl_invert_if__abc    # any unique part of an id",
-            "valve tasks show owner/name TASK --patch                          # with the bug itself",
+            "valve tasks show func_pm_ctrl_invert_if__abc    # any unique part of an id; of the repository you are in",
+            "valve tasks show examples/deepdiff TASK         # of another task set",
+            "valve tasks show owner/name TASK --patch        # with the bug itself",
         ),
     )(show)
     group.command(
@@ -67,27 +63,31 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(
-    tasks: Annotated[
-        str,
-        typer.Argument(metavar="[TASKS]", help="A task directory, or the name of one in user data. Default: all."),
-    ] = "",
+    tasks: task_sets.Given = "",
+    all_: Annotated[bool, typer.Option("--all", help="List the task sets in user data instead.")] = False,
     json: Json = False,
 ) -> None:
-    """List the task sets in user data, or one set's tasks."""
-    if tasks:
-        _list_one(tasks, json)
-    else:
+    """List a set's tasks, or with --all the task sets in user data."""
+    if tasks and all_:
+        raise ConfigError(f"--all lists every task set, {tasks} is one; give one of them")
+    if all_:
         _list_all(json)
+    else:
+        _list_one(tasks, json)
 
 
 def show(
-    tasks: TaskSetPath,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Instance id, or a part that only one has.")],
+    tasks: task_sets.Given = "",
+    task: Annotated[
+        str, typer.Argument(metavar="TASK", help="Instance id, or a part that only one has. One word alone is this.")
+    ] = "",
     patch: Annotated[bool, typer.Option("--patch", help="Also print the patch that introduces the bug.")] = False,
     json: Json = False,
 ) -> None:
     """Show one task: its issue, its tests, and with --patch its bug."""
-    found = pick(load(tasks), task)
+    if not tasks:
+        raise ConfigError("TASK is missing: an instance id, or a part that only one has; `valve tasks list` shows them")
+    found = pick(load(tasks if task else ""), task or tasks)
     if json:
         output.emit_json(found)
         return
@@ -109,13 +109,7 @@ def show(
 
 @again.told()
 def verify(
-    tasks: Annotated[
-        str,
-        typer.Argument(
-            metavar="[TASKS]",
-            help="A task directory, or the name of one in user data. Default: that of the repository you are in.",
-        ),
-    ] = "",
+    tasks: task_sets.Given = "",
     times: Annotated[int, typer.Option("--times", min=1, metavar="N", help="Runs of each. Default: 3.")] = 3,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N tasks. Default: all.")
@@ -136,7 +130,7 @@ def verify(
     from valve_plugin.tasks.repository import prepare
     from valve_plugin.tasks.verify import Verifier
 
-    found = load(tasks or _of_here())
+    found = load(tasks)
     settings = Settings(unsafe_local=unsafe_local)
     prepared = prepare(found.repository, output.note)
     verifiers: dict[str, Verifier] = {}
@@ -153,39 +147,6 @@ def verify(
         _report(results)
     if any(result.findings for result in results):
         raise typer.Exit(output.FINDING)
-
-
-def _of_here() -> str:
-    """Return the only task set in user data about the repository at hand.
-
-    Raises:
-        ConfigError: there is none, or several.
-    """
-    from valve_plugin.tasks import folder
-
-    name = tasks_generate.repository_name(".", "")
-    sets = [
-        path
-        for path in folder.known()
-        if path.name in (folder.default(name).name, folder.default(f"{name}__mined").name)
-    ]
-    if len(sets) == 1:
-        output.note(f"of {name}: {sets[0]}")
-        return str(sets[0])
-    if sets:
-        raise ConfigError(f"there are {len(sets)} task sets of {name}, give one: {', '.join(map(str, sets))}")
-    raise ConfigError(
-        f"there is no task set of {name} in user data; give TASKS, a directory with repository.toml and tasks.jsonl or "
-        f"a name `valve tasks list` shows. {MAKE_TASKS}"
-    )
-
-
-def load(tasks: str) -> TaskSet:
-    """Load a task set by path or by its name in user data."""
-    from valve_plugin.tasks import folder
-    from valve_plugin.tasks.load import load as read
-
-    return read(folder.find(tasks))
 
 
 def pick(taskset: TaskSet, wanted: str) -> Task:

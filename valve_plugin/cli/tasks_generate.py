@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from valve_plugin.tasks.load import Row
 
 Source = Annotated[
-    str, typer.Argument(metavar="[PATH]", help="Checkout, source tree, or pypi:NAME==VERSION. Default: here.")
+    str, typer.Argument(metavar="PATH", help="Checkout, source tree, or pypi:NAME==VERSION. Default: here.")
 ]
 Repo = Annotated[
     str, typer.Option("--repo", metavar="NAME", help="owner/name of the repository, where it is not as found.")

@@ -35,7 +35,7 @@ def add(group: typer.Typer) -> None:
 
 @again.told()
 def mine(
-    path: Annotated[str, typer.Argument(metavar="[PATH]", help="A git checkout. Default: here.")] = ".",
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A git checkout. Default: here.")] = ".",
     n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="Verified tasks wanted. Default: 20.")] = 20,
     commits: Annotated[
         int, typer.Option("--commits", min=1, metavar="N", help="Commits to look at, newest first.")
