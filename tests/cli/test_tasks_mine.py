@@ -50,7 +50,7 @@ def test_a_fix_in_the_history_becomes_a_task(history: Path, valve: Run) -> None:
     before = subprocess.run(["find", ".git", "-type", "f"], cwd=history, capture_output=True, check=True).stdout
     options = ["--python", str(lean()), "--unsafe-local", "--repo", "acme/calc"]
     made = valve("tasks", "mine", *options, "--json")
-    assert (made["commits"], made["gone"]) == (4, 1)  # the first has no parent; cube was rewritten since
+    assert (made["commits"], made["first"], made["gone"]) == (5, 1, 1)  # cube was rewritten since
     assert made["tasks"] == 1
     (task,) = load(folder.default("acme/calc__mined")).tasks
     assert task.fail_to_pass == calc.F2P
@@ -75,12 +75,30 @@ def test_where_nothing_can_be_tried_nothing_is_run(project: Path, valve: Run) ->
     commit(project, "start", calc.FILES)
     commit(project, "source alone", {"calc/ops.py": calc.BUGGY})
     made = valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", "--json", code=1)
-    assert made == {"repository": "acme/calc", "path": "", "tasks": 0, "commits": 1, "tried": 0, "gone": 0}
+    assert made == {"repository": "acme/calc", "path": "", "tasks": 0, "commits": 2, "first": 1, "tried": 0, "gone": 0}
     assert valve.err == (  # type: ignore[attr-defined]
-        "1 commit looked at, none with source and tests\nso nothing was run and no task set made: --commits N looks "
-        "further back, `valve tasks generate` needs no history\n"
+        "2 commits looked at (1 with nothing before it), none with source and tests\n"
+        "so nothing was run and no task set made: --commits N looks further back, "
+        "`valve tasks generate` needs no history\n"
     )
     assert not folder.default("acme/calc__mined").exists()
+
+
+def test_merges_are_no_commits_to_look_at(project: Path, valve: Run) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", *words], cwd=project, check=True, capture_output=True)
+
+    git("init", "-q")
+    for place, start in ("one", calc.FILES), ("two", {"other.txt": ""}):
+        git("checkout", "-q", "--orphan", place)
+        git("rm", "-rqf", "--ignore-unmatch", ".")
+        commit(project, f"first of {place}", start)
+    commit(project, "more", {"more.txt": ""})
+    git("merge", "-q", "--no-edit", "--allow-unrelated-histories", "one")
+    valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", code=1)
+    assert valve.err.startswith("3 commits looked at (2 with nothing before them), none")  # type: ignore[attr-defined]
+    valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", "--commits", "1", code=1)
+    assert valve.err.startswith("1 commit looked at, none")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,10 @@ def mine(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A git checkout. Default: here.")] = ".",
     n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="Verified tasks wanted. Default: 20.")] = 20,
     commits: Annotated[
-        int, typer.Option("--commits", min=1, metavar="N", help="Commits to look at, newest first.")
+        int,
+        typer.Option(
+            "--commits", min=1, metavar="N", help="Commits to look at, newest first, merges aside. Default: 500."
+        ),
     ] = 500,
     repo: Repo = "",
     out: Annotated[
@@ -122,8 +125,9 @@ def mine(
 def _counted(found: Found) -> str:
     both = len(found.candidates) + found.gone
     gone = f", {found.gone} of them cannot be taken back any more" if both else ""
-    return f"{output.plural(found.looked_at, 'commit')} looked at, {both or 'none'} with source and tests{gone}"
+    first = f" ({found.first} with nothing before {'it' if found.first == 1 else 'them'})" if found.first else ""
+    return f"{output.plural(found.looked_at, 'commit')} looked at{first}, {both or 'none'} with source and tests{gone}"
 
 
 def _looked(found: Found, tried: int) -> dict[str, int]:
-    return {"commits": found.looked_at, "tried": tried, "gone": found.gone}
+    return {"commits": found.looked_at, "first": found.first, "tried": tried, "gone": found.gone}

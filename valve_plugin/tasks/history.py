@@ -20,6 +20,7 @@ class Commit(NamedTuple):
 
     id: str
     parent: str
+    """Empty for the first one, also for the oldest of a shallow clone."""
     message: str
     paths: tuple[str, ...]
     """Files it changes."""
@@ -87,7 +88,7 @@ def resolve(repository: Path, name: str) -> str:
 
 
 def walk(repository: Path, start: str, most: int) -> list[Commit]:
-    """Return commits with one parent, newest first, the message and the changed files of each."""
+    """Return commits that are no merges, newest first, the message and the changed files of each."""
     form = "--format=%x01%H%x00%P%x00%B%x00"
     command = ["log", "--no-merges", f"-{most}", form, "--name-only", "-z", *NO_PROGRAMS, start]
     out = git(*command, git_dir=repository, seconds=LONGEST)
@@ -95,8 +96,7 @@ def walk(repository: Path, start: str, most: int) -> list[Commit]:
     for record in out.decode("utf-8", "replace").split("\x01")[1:]:
         oid, parents, message, *paths = record.split("\0")
         names = tuple(path.strip("\n") for path in paths if path.strip("\n"))
-        if len(parents.split()) == 1:
-            found.append(Commit(id=oid, parent=parents, message=message.strip(), paths=names))
+        found.append(Commit(id=oid, parent=parents, message=message.strip(), paths=names))
     return found
 
 

@@ -36,6 +36,9 @@ class Found(NamedTuple):
     messages: dict[str, str]
     """Commit message by the candidate's digest."""
     looked_at: int
+    """Commits, merges aside."""
+    first: int
+    """Of those, the ones with nothing before them: they change nothing that could be taken back."""
     gone: int
     """Commits whose change cannot be taken back any more: later ones changed the same places."""
 
@@ -51,7 +54,8 @@ def find(repository: Path, head: str, test_roots: Sequence[str], most: int) -> F
     """
     commits = walk(repository, head, most)
     candidates, messages, gone = [], {}, 0
-    for commit, paths in _fixes(commits, test_roots):
+    later = [commit for commit in commits if commit.parent]
+    for commit, paths in _fixes(later, test_roots):
         patch = take_back(repository, head, commit, paths)
         if not patch and len(paths) > 1:  # without what keeps changing, like a version number
             paths = [path for path in paths if take_back(repository, head, commit, [path])]
@@ -62,7 +66,7 @@ def find(repository: Path, head: str, test_roots: Sequence[str], most: int) -> F
         made = Candidate(modifier=MODIFIER, file=paths[0], digest=commit.id[:12], patch=patch)
         candidates.append(made)
         messages[made.digest] = commit.message
-    return Found(candidates, messages, len(commits), gone)
+    return Found(candidates, messages, len(commits), len(commits) - len(later), gone)
 
 
 def take_back(repository: Path, head: str, commit: Commit, paths: Sequence[str]) -> str:
