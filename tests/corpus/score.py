@@ -6,12 +6,13 @@ a file of attacks and those that are set aside in any other: use it on files tha
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from valve_plugin.codec import convert
+import msgspec
+
+from valve_plugin.codec import decode
 from valve_plugin.extract.screen import WORDING, concerns, text_of
 from valve_plugin.records import Item
 
@@ -25,21 +26,28 @@ class Scored(NamedTuple):
     withheld: bool
 
 
+class _Line(msgspec.Struct):
+    id: str
+    item: Item
+
+
 def score(path: Path) -> list[Scored]:
     """Return what the screen says of each line."""
     found = []
-    for line in path.read_text("utf-8").splitlines():
-        row = json.loads(line)
-        text = text_of(convert(row["item"], Item, where=row["id"]))
-        why = set(concerns(text))
-        found.append(Scored(row["id"], bool(why - {WORDING}), WORDING in why, bool(why)))
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        row = decode(line, _Line, where=f"line {number}")
+        why = set(concerns(text_of(row.item)))
+        found.append(Scored(row.id, bool(why - {WORDING}), WORDING in why, bool(why)))
     return found
 
 
 def main(args: list[str]) -> None:
     """Print the figures of each file."""
     for name in [a for a in args if a != "--ids"]:
-        scored = score(Path(name))
+        try:
+            scored = score(Path(name))
+        except (OSError, ValueError) as e:
+            sys.exit(f'{name}: {getattr(e, "strerror", None) or e}; expected a file of lines {{"id", "item"}}')
         rules, weight, either = (
             sum(column) for column in zip(*((s.rules, s.weight, s.withheld) for s in scored), strict=True)
         )

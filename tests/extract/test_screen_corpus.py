@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus.score import score
+from tests.corpus.score import main, score
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 
@@ -35,3 +35,22 @@ def test_strangers_as_measured(who: str, caught: int, wrongly: int):
     attacks, ordinary = (len(set_aside(f"{kind}_{who}.jsonl")) for kind in ("attacks", "ordinary"))
     assert attacks >= caught
     assert ordinary <= wrongly
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file or directory"),
+        (b'{"id": "a"}', "line 1: Object missing required field `item`"),
+        (b"\xff", "line 1: "),
+        (b'\n{"id": "a", "item": {}}', "line 1: "),
+    ],
+)
+def test_what_is_no_corpus_is_one_line(tmp_path: Path, content: bytes | None, said: str):
+    file = tmp_path / "items.jsonl"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        main([str(file)])
+    assert str(ended.value).startswith(f"{file}: {said}")
+    assert str(ended.value).endswith('; expected a file of lines {"id", "item"}')
