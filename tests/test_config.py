@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,15 @@ def test_the_person_may_give_them(tmp_path: Path) -> None:
     assert settings.unsafe_local
     assert settings.plugins == ("valve", "other")
     assert settings.model_kwargs == {"temperature": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("nope", "there are "), ("usd", "there are "), ("modl", "did you mean 'model'?"), ("roh", "did you mean 'rho'?")],
+)
+def test_a_name_is_proposed_only_where_it_is_near(name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown setting {name!r}; {re.escape(said)}"):
+        config.resolve({name: 1})
 
 
 @pytest.mark.parametrize(

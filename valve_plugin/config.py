@@ -251,8 +251,8 @@ def _known(name: str, where: str) -> str:
             f"{where}: unknown setting {name!r}; settings of mini go into mini_config, which takes "
             f"what `mini -c` takes: -c 'mini_config=[\"environment.{name}=VALUE\"]'"
         )
-    near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(NAMES)}"
+    near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.65)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}"
     raise ConfigError(f"{where}: unknown setting {name!r}; {hint}")
 
 
