@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from valve_plugin.codec import decode, digest, pretty
 from valve_plugin.errors import ConfigError
 from valve_plugin.experiment import bound
 from valve_plugin.experiment.run import task_folder
 from valve_plugin.experiment.spec import cells, read
+from valve_plugin.tasks.load import load
 
 FILE = """
 name = "bound"
@@ -127,6 +130,28 @@ def test_other_tasks_under_the_same_name_are_refused_before_anything_runs(made, 
     with pytest.raises(ConfigError, match="tasks of calc = digest"):
         require(made, other, tables=False)
     require(made, other, tables=True)
+
+
+def test_a_folder_that_moved_with_its_environment_goes_on(made, tmp_path):
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks/tasks.jsonl").write_bytes((tmp_path / "calc/tasks.jsonl").read_bytes())
+    definition = (tmp_path / "calc/repository.toml").read_text()
+    (tmp_path / "tasks/repository.toml").write_text(re.sub('environment = ".*"', 'environment = "venv"', definition))
+    text = FILE.replace('tasks = "calc"', 'tasks = "tasks"')
+    experiment = read(_file(tmp_path, text))
+    (cell,) = cells(experiment)
+    bound.bind(experiment, cell, tmp_path / "out2", tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("tasks", "out2"):
+        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
+    bound.require(experiment, [cell], tmp_path / "elsewhere/out2", tmp_path / "elsewhere", tables=False)
+    found = load(tmp_path / "elsewhere/tasks")
+    noted = digest([replace(found.repository, source=""), found.tasks])
+    shared = decode((tmp_path / "elsewhere/out2" / bound.SHARED).read_bytes(), bound.Shared, where="")
+    (tmp_path / "elsewhere/out2" / bound.SHARED).write_bytes(pretty(replace(shared, tasks={"calc": noted})))
+    bound.require(
+        experiment, [cell], tmp_path / "elsewhere/out2", tmp_path / "elsewhere", tables=False
+    )  # an older note
 
 
 def test_a_longer_stream_reopens_the_run_and_a_longer_schedule_of_skillopts_is_another_run(made, tmp_path):

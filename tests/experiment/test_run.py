@@ -26,15 +26,16 @@ from valve_plugin.bank.verify import verify
 from valve_plugin.cli import app
 from valve_plugin.cli import experiment as command
 from valve_plugin.cli.session import holding, hooked, running
-from valve_plugin.errors import BankBusyError, ConfigError
+from valve_plugin.errors import BankBusyError, ConfigError, TaskError
 from valve_plugin.experiment import bound, ending, tables, times
 from valve_plugin.experiment.conditions import NAMES
 from valve_plugin.experiment.results import collect
-from valve_plugin.experiment.run import SHARED, run_cell, task_folder
+from valve_plugin.experiment.run import SHARED, draw, run_cell, task_folder
 from valve_plugin.experiment.spec import Experiment, cells, read
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Item, Proposal
 from valve_plugin.tasks import split as splits
+from valve_plugin.tasks.load import load
 
 SWEEPS = {
     "told-confirm-2": "panel = 2\nfeedback = true\nsettings = { confirm = true }",
@@ -300,6 +301,16 @@ def test_panel_sizes_share_holdout_and_stream_and_the_smaller_is_part_of_the_lar
     assert (small.holdout, small.stream) == (large.holdout, large.stream)
     assert small.panel.tasks == large.panel.tasks[:2]
     assert len(large.panel.tasks) == 3
+
+
+def test_sizes_that_do_not_fit_are_answered_in_the_file_s_own_words(calc, tmp_path):
+    made = replace(experiment(tmp_path, calc, "valve"), holdout=100)
+    with pytest.raises(
+        TaskError, match=r"such as holdout = 5, and no panel above 2, in the experiment's file"
+    ) as caught:
+        draw(made, load(calc))
+    assert "--" not in str(caught.value)
+    draw(replace(made, holdout=5, panel=2), load(calc))
 
 
 @pytest.mark.heavy

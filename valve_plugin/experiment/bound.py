@@ -87,8 +87,8 @@ def require(experiment: Experiment, wanted: Iterable[Cell], out: Path, root: Pat
         if made is not None:
             _same(made, _made(experiment, cell, tables=tables), out / cell.path, tables=tables)
     for name, tasks in ({} if tables else _tasks(experiment, root)).items():
-        if shared.tasks.get(name, tasks) != tasks:
-            _refuse(out, f"tasks of {name}", f"digest {shared.tasks[name][:12]}", f"digest {tasks[:12]}", out)
+        if shared.tasks.get(name, tasks[0]) not in tasks:
+            _refuse(out, f"tasks of {name}", f"digest {shared.tasks[name][:12]}", f"digest {tasks[0][:12]}", out)
 
 
 def bind(experiment: Experiment, cell: Cell, out: Path, root: Path) -> None:
@@ -100,7 +100,7 @@ def bind(experiment: Experiment, cell: Cell, out: Path, root: Path) -> None:
     require(experiment, [cell], out, root, tables=False)
     now = _made(experiment, cell)
     before, shared = _read(out / cell.path / RUN, Made), _read(out / SHARED, Shared)
-    tasks = {**(shared.tasks if shared else {}), **_tasks(experiment, root)}
+    tasks = {**(shared.tasks if shared else {}), **{name: now for name, (now, _) in _tasks(experiment, root).items()}}
     if shared is None or shared.tasks != tasks:
         make_dir(out)
         write_atomic(out / SHARED, pretty(replace(_shared(experiment), tasks=tasks)))
@@ -160,9 +160,11 @@ def _made(experiment: Experiment, cell: Cell, *, tables: bool = False) -> Made:
     )
 
 
-def _tasks(experiment: Experiment, root: Path) -> dict[str, str]:
+def _tasks(experiment: Experiment, root: Path) -> dict[str, tuple[str, str]]:
+    """Return (digest, as it was noted before) of each repository's tasks: without paths, which differ by machine."""
     sets = {r.name: load(source(r.tasks, root)) for r in experiment.repository}
-    return {name: digest([replace(found.repository, source=""), found.tasks]) for name, found in sets.items()}
+    here = {name: (replace(found.repository, source=""), found.tasks) for name, found in sets.items()}
+    return {n: (digest([replace(r, environment=""), tasks]), digest([r, tasks])) for n, (r, tasks) in here.items()}
 
 
 def source(tasks: str, root: Path) -> Path:

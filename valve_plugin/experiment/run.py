@@ -135,6 +135,7 @@ def draw(experiment: Experiment, taskset: TaskSet) -> splits.Split:
         holdout=experiment.holdout,
         holdout_seed=experiment.holdout_seed,
         panel=experiment.reserve,
+        given="holdout = {holdout}, and no panel above {panel}, in the experiment's file",
     )
 
 

@@ -46,11 +46,21 @@ def draw(
     holdout_seed: int = 42,
     panel: Positive = 50,
     panel_seed: int = 123,
+    given: str = "--holdout {holdout} --panel {panel}",
 ) -> Split:
     """Return the split: first the holdout, then the panel out of what is left, then the rest in order. Pure.
 
     What is drawn takes every other task with the same bug out of what is left, so that the three are disjoint by
     id and by content.
+
+    Args:
+        repo: the tasks' repository.
+        tasks: in prepared order.
+        holdout: tasks kept for evaluation.
+        holdout_seed: of their draw.
+        panel: tasks to judge by.
+        panel_seed: of their draw.
+        given: how a person gives both sizes, for the advice.
 
     Raises:
         TaskError: too few tasks, or no task would be left for the stream.
@@ -60,7 +70,7 @@ def draw(
     if len(tasks) < holdout + panel + 1:
         raise TaskError(
             f"{repo}: {len(tasks)} tasks, expected at least {holdout + panel + 1} (holdout {holdout}, panel {panel}, "
-            f"and 1 to learn from); make {holdout + panel + 1 - len(tasks)} more tasks{_fitting(len(tasks))}"
+            f"and 1 to learn from); make {holdout + panel + 1 - len(tasks)} more tasks{_fitting(len(tasks), given)}"
         )
     first, rest = _sample(tasks, holdout, holdout_seed, "holdout")
     second, stream = _sample(rest, panel, panel_seed, "panel")
@@ -75,11 +85,12 @@ def draw(
     )
 
 
-def _fitting(tasks: int) -> str:
+def _fitting(tasks: int, given: str) -> str:
     """Sizes that leave most of so many tasks to judge by and to learn from, as words to go on with."""
     if tasks < 3:
         return ""
-    return f", or give sizes that fit, such as --holdout {max(1, 2 * tasks // 5)} --panel {max(1, tasks // 5)}"
+    sizes = given.format(holdout=max(1, 2 * tasks // 5), panel=max(1, tasks // 5))
+    return f", or give sizes that fit, such as {sizes}"
 
 
 def read(path: Path) -> Split | None:
