@@ -121,6 +121,7 @@ def holding(
         fits: refuses, by raising, what cannot be run; asked before a bank is made or anything is downloaded.
     """
     from valve_plugin import config, plugins
+    from valve_plugin.evolve.graded import require_same
     from valve_plugin.rollouts import sandbox
     from valve_plugin.tasks import folder
     from valve_plugin.tasks.image import placed
@@ -142,6 +143,7 @@ def holding(
         stack.enter_context(store.lease())
         where = placed(prepare(taskset.repository, output.note), taskset.tasks[0], settings, output.note)
         sandbox.choose(settings, where.image)
+        require_same(store, where, taskset.tasks)
         store.local.remember(_LAST_TASKS, settings.tasks)
         manager = plugins.load(settings.plugins)
         if observer is not None:
