@@ -3,9 +3,11 @@
     pip install 'valve-plugin[smith]' pytest
     python benchmarks/kills_tasks.py [--kills 100] [--seed 0]
 
-A little repository with a history, real bugs, real sandboxes. Each run is killed somewhere between its start and the
-time a whole one took. Then one runs to its end: its tasks must be those of a run that nobody killed. The last line is
-the figure.
+A little repository with a history, real bugs, real sandboxes. `generate` has its turn twice: with an environment that
+is there, and in a set that is begun anew each time, so that requirements are resolved by pip, a virtual
+environment is made and filled. Each run is killed somewhere between its start and the time a whole one took. Soon after
+no process may be left; then the command runs to its end, and the tasks must be those of a run that nobody killed.
+The last line is the figure.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -54,6 +58,7 @@ def test_nothing():
 """
 
 
+MADE = "acme/made"  # its environment is made
 HISTORY = {  # what the second of two commits fixed, with its test
     "calc.py": SOURCE.replace("    if x > high:\n        return high\n", ""),
     "tests/test_calc.py": TESTS.replace("(-1, 5, 10)] == [0, 5, 9]", "(-1, 5)] == [0, 5]"),
@@ -61,48 +66,84 @@ HISTORY = {  # what the second of two commits fixed, with its test
 
 
 def main() -> None:
-    """Run once, kill many, look, run once more."""
+    """Run once; then kill, look, and run to the end, many times."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     draw = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as place:
-        scratch = Path(place) / "scratch"
-        tree = Path(place) / "calc"
+        made = Making(Path(place))
+        expected = rows(made.sets)
+        print(f"whole runs took {', '.join(f'{took:.1f}' for took in made.seconds)} s", flush=True)
+        processes: list[str] = []
+        others = early = 0
+        for number in range(options.kills):
+            turn = number % len(made.commands)
+            made.forget(turn)
+            silent = subprocess.DEVNULL
+            with subprocess.Popen(made.commands[turn], env=made.env, stdout=silent, stderr=silent) as run:
+                time.sleep(draw.uniform(0, made.seconds[turn]))
+                run.kill()
+            early += made.environment_half_made()
+            processes += left(place)
+            whole(made.commands[turn], made.env)
+            others += rows(made.sets) != expected
+        mounts = Path("/proc/mounts").read_text().count(place)
+        folders = [p for p in (made.data / "workspaces").iterdir() if p.is_dir()] + list(made.scratch.iterdir())
+        halves = [path for found in made.sets for path in found.rglob(".*")]
+        tasks = len(b"".join(expected).splitlines())
+        print(f"{early} kills came while an environment was made")
+        print(f"{options.kills - others} of {options.kills} runs after a kill made the same {tasks} tasks", *processes)
+    found = f"{len(processes)} processes, {mounts} mounts, {len(folders) + len(halves)} folders, {others} other tasks"
+    print(f"left after {options.kills} kills: {found}")
+
+
+class Making:
+    """The commands, each run once to its end, and what they work on."""
+
+    def __init__(self, place: Path) -> None:
+        tree = place / "calc"
+        self.data, self.scratch = place / "data", place / "scratch"
+        self.scratch.mkdir()
         commit(tree, HISTORY, "Clamp and total")
         commit(tree, {"calc.py": SOURCE, "tests/test_calc.py": TESTS}, "Clamp what is too high")
-        scratch.mkdir()
-        env = {**os.environ, "VALVE_DATA": f"{place}/data", "TMPDIR": str(scratch)}
+        self.env = {**os.environ, "VALVE_DATA": str(self.data), "TMPDIR": str(self.scratch)}
         valve = [sys.executable, "-m", "valve_plugin", "tasks"]
-        about = [str(tree), "--repo", "acme/calc", "--python", sys.prefix, "--n", "3"]
-        commands = [
-            [*valve, "generate", *about],
-            [*valve, "mine", *about],
+        there = [str(tree), "--n", "3", "--repo", "acme/calc", "--python", sys.prefix]
+        self.commands = [
+            [*valve, "generate", *there],
+            [*valve, "generate", str(tree), "--n", "3", "--repo", MADE],
+            [*valve, "mine", *there],
             [*valve, "verify", "acme/calc", "--times", "1"],
         ]
-        sets = [Path(place) / "data" / "tasks" / name for name in ("acme__calc", "acme__calc__mined")]
-        seconds = [whole(command, env) for command in commands]
-        expected = rows(sets)
-        print(f"whole runs took {', '.join(f'{took:.1f}' for took in seconds)} s", flush=True)
-        for number in range(options.kills):
-            turn = number % len(commands)
-            for known in [path for found in sets[turn : turn + 1] for path in (found / "work").glob("*.json*")]:
-                known.unlink()  # else there is little to do
-            with subprocess.Popen(commands[turn], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
-                time.sleep(draw.uniform(0, seconds[turn]))
-                run.kill()
-        time.sleep(2)
-        processes = [p for p in psutil.process_iter(["cmdline"]) if place in " ".join(p.info["cmdline"] or ())]
-        mounts = Path("/proc/mounts").read_text().count(place)
-        for command in commands:
-            whole(command, env)
-        folders = [p for p in (Path(place) / "data" / "workspaces").iterdir() if p.is_dir()] + list(scratch.iterdir())
-        halves = [path for found in sets for path in found.rglob(".*")]
-        same = f"the same {len(b''.join(expected).splitlines())} tasks" if rows(sets) == expected else "OTHER TASKS"
-        print(f"then a whole run made {same}", *folders, *halves)
-    left = f"{len(processes)} processes, {mounts} mounts, {len(folders) + len(halves)} folders"
-    print(f"left after {options.kills} kills: {left}")
+        self.sets = [self.data / "tasks" / name for name in ("acme__calc", "acme__made", "acme__calc__mined")]
+        self.seconds = [whole(command, self.env) for command in self.commands]
+
+    def forget(self, turn: int) -> None:
+        """Remove what a command found out, else there is little to do; and the environment that one makes."""
+        if MADE in self.commands[turn]:
+            for folder in (self.data / "tasks" / "acme__made", self.data / "repos" / "acme__made"):
+                shutil.rmtree(folder)
+        for known in [path for found in self.sets[turn : turn + 1] for path in (found / "work").glob("*.json*")]:
+            known.unlink()
+
+    def environment_half_made(self) -> bool:
+        """Whether a virtual environment is there, to resolve or to test in, and none that is whole."""
+        found = [*self.data.glob("workspaces/*/venv"), *self.data.glob("repos/acme__made/*/venv")]
+        return bool(found) and not any((venv / "valve-complete").exists() for venv in found[-1:])
+
+
+def left(place: str) -> list[str]:
+    """Return the commands of processes that are about the place two seconds after a kill."""
+    time.sleep(2)
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            about = (*process.cmdline(), process.environ().get("VALVE_DATA", ""))
+            if process.status() != psutil.STATUS_ZOMBIE and any(place in word for word in about):
+                found.append(" ".join(process.cmdline()))
+    return found
 
 
 def commit(tree: Path, files: dict[str, str], message: str) -> None:

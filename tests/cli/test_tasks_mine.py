@@ -77,7 +77,7 @@ def test_where_nothing_can_be_tried_nothing_is_run(project: Path, valve: Run) ->
     made = valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", "--json", code=1)
     assert made == {"repository": "acme/calc", "path": "", "tasks": 0, "commits": 2, "first": 1, "tried": 0, "gone": 0}
     assert valve.err == (  # type: ignore[attr-defined]
-        "2 commits looked at (1 with nothing before it), none with source and tests\n"
+        "looking for fixes in the history\n2 commits looked at (1 with nothing before it), none with source and tests\n"
         "so nothing was run and no task set made: --commits N looks further back, "
         "`valve tasks generate` needs no history\n"
     )
@@ -96,9 +96,9 @@ def test_merges_are_no_commits_to_look_at(project: Path, valve: Run) -> None:
     commit(project, "more", {"more.txt": ""})
     git("merge", "-q", "--no-edit", "--allow-unrelated-histories", "one")
     valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", code=1)
-    assert valve.err.startswith("3 commits looked at (2 with nothing before them), none")  # type: ignore[attr-defined]
+    assert "3 commits looked at (2 with nothing before them), none" in valve.err  # type: ignore[attr-defined]
     valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", "--commits", "1", code=1)
-    assert valve.err.startswith("1 commit looked at, none")  # type: ignore[attr-defined]
+    assert "1 commit looked at, none" in valve.err  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

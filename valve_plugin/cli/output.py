@@ -11,8 +11,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -42,6 +42,11 @@ _UNSEEN = re.compile(
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f"  # invisible, or turning the reading order
     "\ud800-\udfff]"  # lone surrogates: no encoding has them
 )
+
+
+nothing = nullcontext[None]
+above: Callable[[], AbstractContextManager[None]] = nothing
+"""How `going_on` makes room for a line above what it shows."""
 
 
 def clean(text: str) -> str:
@@ -190,9 +195,10 @@ def _stop(message: str, code: int) -> typer.Exit:
 
 def _print(text: str, style: str, *, stderr: bool) -> None:
     stream = sys.stderr if stderr else sys.stdout
-    if not (style and stream.isatty()):
-        stream.write(f"{clean(text)}\n")  # in one piece: two runs that tell at once do not mix their lines
-        return
-    from rich.text import Text
+    with above():
+        if not (style and stream.isatty()):
+            stream.write(f"{clean(text)}\n")  # in one piece: two runs that tell at once do not mix their lines
+            return
+        from rich.text import Text
 
-    console(stderr=stderr).print(Text(clean(text), style), soft_wrap=True)
+        console(stderr=stderr).print(Text(clean(text), style), soft_wrap=True)

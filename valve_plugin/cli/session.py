@@ -121,6 +121,7 @@ def holding(
         fits: refuses, by raising, what cannot be run; asked before a bank is made or anything is downloaded.
     """
     from valve_plugin import config, plugins
+    from valve_plugin.cli.going_on import GoingOn
     from valve_plugin.evolve.graded import require_same
     from valve_plugin.rollouts import sandbox
     from valve_plugin.tasks import folder
@@ -141,7 +142,8 @@ def holding(
         if simulate:
             settings = stack.enter_context(simulation(taskset, settings))
         stack.enter_context(store.lease())
-        where = placed(prepare(taskset.repository, output.note), taskset.tasks[0], settings, output.note)
+        with GoingOn() as going:
+            where = placed(prepare(taskset.repository, going), taskset.tasks[0], settings, going)
         sandbox.choose(settings, where.image)
         require_same(store, where, taskset.tasks)
         store.local.remember(_LAST_TASKS, settings.tasks)

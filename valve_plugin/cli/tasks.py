@@ -123,6 +123,7 @@ def verify(
     several times; looks for the fix and the hidden tests in the workspace and the test environment, and for lines
     of the fix in the issue text. Exit code 1 when anything was found.
     """
+    from valve_plugin.cli.going_on import GoingOn
     from valve_plugin.cli.meter import Meter
     from valve_plugin.config import Settings
     from valve_plugin.rollouts import sandbox
@@ -132,15 +133,17 @@ def verify(
 
     found = load(tasks)
     settings = Settings(unsafe_local=unsafe_local)
-    prepared = prepare(found.repository, output.note)
     verifiers: dict[str, Verifier] = {}
     meter, results = Meter(len(found.tasks[:limit])), []
-    for task in found.tasks[:limit]:
-        where = placed(prepared, task, settings, output.note)
-        box = sandbox.choose(settings, where.image)
-        result = verifiers.setdefault(box.name, Verifier(where, box, times, output.note)).verify(task)
-        results.append(result)
-        meter.tick(_line(result), style="red" if result.findings else "")
+    with GoingOn() as going:
+        prepared = prepare(found.repository, going)
+        for task in found.tasks[:limit]:
+            where = placed(prepared, task, settings, going)
+            box = sandbox.choose(settings, where.image)
+            going.on(f"verifying {task.instance_id}")
+            result = verifiers.setdefault(box.name, Verifier(where, box, times, going)).verify(task)
+            results.append(result)
+            meter.tick(_line(result), style="red" if result.findings else "")
     if json:
         output.emit_json({"repository": found.repository.name, "times": times, "tasks": results})
     else:

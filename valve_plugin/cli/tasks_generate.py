@@ -13,8 +13,11 @@ from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 
 if TYPE_CHECKING:
+    from valve_plugin.cli.going_on import GoingOn
     from valve_plugin.tasks.generate import Tried
     from valve_plugin.tasks.load import Row
+    from valve_plugin.tasks.smith import Candidate
+    from valve_plugin.tasks.source import File
 
 Source = Annotated[
     str, typer.Argument(metavar="PATH", help="Checkout, source tree, or pypi:NAME==VERSION. Default: here.")
@@ -84,13 +87,13 @@ def generate(
     tasks, with any number of workers; stopped and started again, it goes on where it was. Needs the extra `smith`.
     Exit code 1 when fewer than --n were found.
     """
-    from valve_plugin.cli.meter import Meter, Slow
+    from valve_plugin.cli.going_on import GoingOn
+    from valve_plugin.cli.meter import Meter
     from valve_plugin.config import Settings
     from valve_plugin.rollouts import sandbox as sandboxes
-    from valve_plugin.tasks import folder, make, scan, smith
+    from valve_plugin.tasks import folder, make, smith
     from valve_plugin.tasks.define import read_source
-    from valve_plugin.tasks.generate import NOT_REACHED, skip
-    from valve_plugin.tasks.project import examine
+    from valve_plugin.tasks.generate import NOT_REACHED
 
     name = repository_name(path, repo)
     directory, command = Path(out) if out else folder.default(name), "valve tasks generate"
@@ -98,25 +101,8 @@ def generate(
     targets.folder("--out", directory)
     settings = Settings(unsafe_local=unsafe_local)
     sandbox = sandboxes.choose(settings)
-    files = read_source(path)
-    roots = examine({p: c for p, _, c in files}).test_roots
-    work, key = directory / "work" / "candidates.json", scan.key_of(files, seed)
-    if (found := scan.kept(work, key)) is None:
-        output.note(f"{output.plural(len(files), 'file')}; looking for places for a bug")
-        with make.unpacked(files) as tree:
-            found = smith.candidates(tree, lambda file: skip(file, roots), seed, workers, Slow("files"))
-        targets.made("--out", directory)
-        scan.keep(work, key, found)
-    output.note(f"{len(found)} candidate bugs")
-    repository = make.define_in(
-        directory, name, files, command, python=python, requirements=with_, ignored=ignore, say=output.note
-    )
-    prepared, ground = make.survey(
-        directory, repository, command, sandbox, output.note, workers, again=again.command(settings)
-    )
     tried_all: list[Tried] = []
     seen: set[tuple[str, ...]] = set()
-    meter = Meter(n)
 
     def told(tried: Tried) -> None:
         tried_all.append(tried)
@@ -128,11 +114,21 @@ def generate(
         text = f"{tried.candidate.modifier} {tried.candidate.file}: {said}{', as with an earlier bug' if known else ''}"
         meter.tick(text, counts=tried.row is not None and not known, style="green" if tried.row and not known else "")
 
-    ordered = smith.spread(found, seed)
-    made = make.try_all(
-        directory, prepared, ground, ordered, sandbox, wanted=n, workers=workers, told=told, distinct=not alike
-    )
-    rows = _worded(made.rows, issue_model, directory)
+    with GoingOn() as going:
+        going.on(f"reading the source of {name}")
+        files = read_source(path, going)
+        found = _candidates(files, seed, workers, directory, going)
+        output.note(f"{len(found)} candidate bugs")
+        prepared, ground = make.grounded(
+            directory, name, files, command, sandbox, going,
+            python=python, requirements=with_, ignored=ignore, workers=workers, again=again.command(settings),
+        )  # fmt: skip
+        going.on("trying candidate bugs")
+        meter, ordered = Meter(n), smith.spread(found, seed)
+        made = make.try_all(
+            directory, prepared, ground, ordered, sandbox, wanted=n, workers=workers, told=told, distinct=not alike
+        )
+        rows = _worded(made.rows, issue_model, directory, going)
     folder.write(directory, prepared.repository, rows, made_by=f"{command} --seed {seed}", suite=made.suite)
     if json:
         facts = {"repository": name, "path": str(directory), "tasks": len(rows), "wanted": n, "tried": len(tried_all)}
@@ -141,6 +137,24 @@ def generate(
         _report(directory, len(rows), n, tried_all)
     if len(rows) < n:
         raise typer.Exit(output.FINDING)
+
+
+def _candidates(files: list[File], seed: int, workers: int, directory: Path, going: GoingOn) -> list[Candidate]:
+    """Return the possible bugs of a source tree; found once, they are kept."""
+    from valve_plugin.cli.meter import Slow
+    from valve_plugin.tasks import make, scan, smith
+    from valve_plugin.tasks.generate import skip
+    from valve_plugin.tasks.project import examine
+
+    roots = examine({p: c for p, _, c in files}).test_roots
+    work, key = directory / "work" / "candidates.json", scan.key_of(files, seed)
+    if (found := scan.kept(work, key)) is None:
+        going(f"{output.plural(len(files), 'file')}; looking for places for a bug")
+        with make.unpacked(files) as tree:
+            found = smith.candidates(tree, lambda file: skip(file, roots), seed, workers, Slow("files"))
+        targets.made("--out", directory)
+        scan.keep(work, key, found)
+    return found
 
 
 def repository_name(path: str, given: str) -> str:
@@ -168,14 +182,14 @@ def repository_name(path: str, given: str) -> str:
     return name
 
 
-def _worded(rows: list[Row], model: str, directory: Path) -> list[Row]:
+def _worded(rows: list[Row], model: str, directory: Path, going: GoingOn) -> list[Row]:
     from valve_plugin.tasks import issue_model
 
     if not model:
         return rows
-    output.note(f"{model} words {output.plural(len(rows), 'issue')}")
+    going(f"{model} words {output.plural(len(rows), 'issue')}")
     journal = directory / "work" / "issues.jsonl"
-    return issue_model.rewrite(rows, issue_model.by_litellm(model), model, journal, output.note)
+    return issue_model.rewrite(rows, issue_model.by_litellm(model), model, journal, going)
 
 
 def _yields(tried_all: list[Tried]) -> dict[str, dict[str, int]]:

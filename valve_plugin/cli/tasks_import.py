@@ -15,6 +15,7 @@ from valve_plugin.cli.tasks_generate import Out, Python, With
 from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
+    from valve_plugin.cli.going_on import GoingOn
     from valve_plugin.tasks.importing import Refused
     from valve_plugin.tasks.repository import Repository
     from valve_plugin.tasks.rows import Rows
@@ -66,6 +67,7 @@ def import_(
     rows are about other repositories, and so left out, is told. Whether the tests agree is what `valve tasks verify`
     finds out next. Exit code 1 when no row could be used.
     """
+    from valve_plugin.cli.going_on import GoingOn
     from valve_plugin.config import Settings
     from valve_plugin.rollouts import sandbox as sandboxes
     from valve_plugin.tasks import folder, importing
@@ -84,16 +86,18 @@ def import_(
         output.note(f"{output.plural(others.total(), 'row')} about other repositories left out: {listed(others)}")
     directory = Path(out) if out else folder.default(name)
     targets.folder("--out", directory)
-    rows, refusals, repository = _repository(directory, name, rows, clone, tree, python, with_)
-    tasks, bad = importing.check_rows(rows, repository, what)
-    prepared = prepare(repository, output.note)
-    tasks, unmade = importing.check_states(prepared, tasks)
-    refusals = refusals | bad | unmade
-    if wordless := sum(not task.problem_statement.strip() for task in tasks.values()):
-        output.note(f"{output.plural(wordless, 'row')} without a problem statement; made from their failing tests")
-        sandbox = sandboxes.choose(Settings(unsafe_local=unsafe_local))
-        tasks, silent = importing.worded(prepared, tasks, sandbox)
-        refusals |= silent
+    with GoingOn() as going:
+        rows, refusals, repository = _repository(directory, name, rows, clone, tree, python, with_, going)
+        tasks, bad = importing.check_rows(rows, repository, what)
+        prepared = prepare(repository, going)
+        going.on("applying the rows' patches to the source")
+        tasks, unmade = importing.check_states(prepared, tasks)
+        refusals = refusals | bad | unmade
+        if wordless := sum(not task.problem_statement.strip() for task in tasks.values()):
+            going(f"{output.plural(wordless, 'row')} without a problem statement; made from their failing tests")
+            sandbox = sandboxes.choose(Settings(unsafe_local=unsafe_local))
+            tasks, silent = importing.worded(prepared, tasks, sandbox)
+            refusals |= silent
     if tasks:
         targets.made("--out", directory)
         folder.write(directory, repository, map(importing.to_row, tasks.values()), made_by=_COMMAND)
@@ -122,7 +126,7 @@ def _report(facts: dict[str, Any], refusals: Refused, what: str, json: bool) -> 
 
 
 def _repository(
-    directory: Path, name: str, rows: Rows, clone: str, tree: str, python: str, with_: list[str]
+    directory: Path, name: str, rows: Rows, clone: str, tree: str, python: str, with_: list[str], going: GoingOn
 ) -> tuple[Rows, Refused, Repository]:
     """Return (rows, refusals, definition): what the rows change is in a clone, in a source tree, or known already.
 
@@ -137,13 +141,14 @@ def _repository(
         raise ConfigError("--clone and --source both say what the rows change; give one of them")
     refusals: Refused = {}
     if clone:
+        going(f"reading the rows' branches in {clone}")
         files, rows, refusals = importing.from_branches(Path(clone), rows)
     elif tree:
-        files = read_source(tree)
+        files = read_source(tree, going)
     elif (directory / FILE_NAME).exists():
         return rows, {}, read(directory / FILE_NAME)
     elif image := importing.image_of(rows):
-        files, rows, refusals = importing.from_image(image, rows, output.note)
+        files, rows, refusals = importing.from_image(image, rows, going)
         return rows, refusals, define_image(name, image, files)
     else:
         raise ConfigError(
@@ -152,5 +157,5 @@ def _repository(
             f"{FILE_NAME} into {directory}"
         )
     targets.made("--out", directory)
-    repository = make.define_in(directory, name, files, _COMMAND, python=python, requirements=with_, say=output.note)
+    repository = make.define_in(directory, name, files, _COMMAND, python=python, requirements=with_, say=going)
     return rows, refusals, repository

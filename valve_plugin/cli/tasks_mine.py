@@ -61,11 +61,11 @@ def mine(
     tests that then fail, and pass again with the change, are the task; the issue is the commit's message and what
     a failing test shows. Nothing is written to the repository. Exit code 1 when there are none.
     """
+    from valve_plugin.cli.going_on import GoingOn
     from valve_plugin.cli.meter import Meter
     from valve_plugin.config import Settings
-    from valve_plugin.errors import TaskError
     from valve_plugin.rollouts import sandbox as sandboxes
-    from valve_plugin.tasks import folder, history, make
+    from valve_plugin.tasks import folder, make
     from valve_plugin.tasks import mine as mining
     from valve_plugin.tasks.define import examined, read_head
 
@@ -75,30 +75,8 @@ def mine(
     targets.folder("--out", directory)
     settings = Settings(unsafe_local=unsafe_local)
     sandbox = sandboxes.choose(settings)
-    repository = history.git_dir(Path(path))
-    if not history.goes_back(Path(path)):
-        raise TaskError(
-            f"{path}: its HEAD has no commit before it, so no history can be looked at, as in a new repository or a "
-            "shallow clone; `valve tasks generate` takes the files as they are"
-        )
-    head = history.resolve(repository, "HEAD")
-    files = read_head(Path(path), head)
-    found = mining.find(repository, head, examined(name, files)[1].test_roots, commits)
-    output.note(_counted(found))
-    if not found.candidates:
-        output.note(f"so nothing was run and no task set made: {_OTHERWISE}")
-        if json:
-            output.emit_json({"repository": name, "path": "", "tasks": 0, **_looked(found, 0)})
-        raise typer.Exit(output.FINDING)
-    targets.made("--out", directory)
-    definition = make.define_in(
-        directory, name, files, _COMMAND, python=python, requirements=with_, ignored=ignore, say=output.note
-    )
-    prepared, ground = make.survey(
-        directory, definition, _COMMAND, sandbox, output.note, workers, again=again.command(settings)
-    )
+    repository, head = _history(Path(path))
     tried_all: list[Tried] = []
-    meter = Meter(min(n, len(found.candidates)))
 
     def told(tried: Tried) -> None:
         tried_all.append(tried)
@@ -107,7 +85,27 @@ def mine(
         text = f"{tried.candidate.digest[:8]} {subject[:60]}: {said}"
         meter.tick(text, counts=tried.row is not None, style="green" if tried.row else "")
 
-    made = make.try_all(directory, prepared, ground, found.candidates, sandbox, wanted=n, workers=workers, told=told)
+    with GoingOn() as going:
+        going("looking for fixes in the history")
+        files = read_head(Path(path), head)
+        found = mining.find(repository, head, examined(name, files)[1].test_roots, commits)
+        output.note(_counted(found))
+        meter = Meter(min(n, len(found.candidates)))
+        if found.candidates:
+            targets.made("--out", directory)
+            prepared, ground = make.grounded(
+                directory, name, files, _COMMAND, sandbox, going,
+                python=python, requirements=with_, ignored=ignore, workers=workers, again=again.command(settings),
+            )  # fmt: skip
+            going.on("trying commits")
+            made = make.try_all(
+                directory, prepared, ground, found.candidates, sandbox, wanted=n, workers=workers, told=told
+            )
+    if not found.candidates:
+        output.note(f"so nothing was run and no task set made: {_OTHERWISE}")
+        if json:
+            output.emit_json({"repository": name, "path": "", "tasks": 0, **_looked(found, 0)})
+        raise typer.Exit(output.FINDING)
     rows = mining.worded(made.rows, found.messages)
     if rows:
         folder.write(directory, prepared.repository, rows, made_by=_COMMAND, suite=made.suite)
@@ -120,6 +118,24 @@ def mine(
         output.say(f"{output.plural(len(rows), 'verified task')}; {directory}")
     if not rows:
         raise typer.Exit(output.FINDING)
+
+
+def _history(checkout: Path) -> tuple[Path, str]:
+    """Return (git directory, commit) of a checkout.
+
+    Raises:
+        TaskError: it is none, or has no history.
+    """
+    from valve_plugin.errors import TaskError
+    from valve_plugin.tasks import history
+
+    repository = history.git_dir(checkout)
+    if not history.goes_back(checkout):
+        raise TaskError(
+            f"{checkout}: its HEAD has no commit before it, so no history can be looked at, as in a new repository or "
+            "a shallow clone; `valve tasks generate` takes the files as they are"
+        )
+    return repository, history.resolve(repository, "HEAD")
 
 
 def _counted(found: Found) -> str:

@@ -18,6 +18,7 @@ from valve_plugin.tasks import environment, source
 from valve_plugin.tasks.project import PYTEST, Project, examine, normalize, requirement_name, wanted
 from valve_plugin.tasks.repository import Repository
 from valve_plugin.tasks.source import File
+from valve_plugin.words import plural
 
 Say = Callable[[str], None]
 
@@ -30,7 +31,7 @@ _IGNORE = "--ignore="
 _SNAPSHOT, _HALF = "source-", ".source-half"
 
 
-def read_source(given: str) -> list[File]:
+def read_source(given: str, say: Say = lambda _: None) -> list[File]:
     """Return the files of a source tree, a checkout's working tree, or `pypi:NAME==VERSION`.
 
     Raises:
@@ -38,6 +39,7 @@ def read_source(given: str) -> list[File]:
         InfrastructureError: git, pip or the network failed.
     """
     if given.startswith("pypi:"):
+        say(f"downloading the source archive of {given.removeprefix('pypi:')}")
         with slot() as (_, scratch):
             python = environment.find_python("")
             return source.from_archive(source.download(python, given.removeprefix("pypi:"), scratch))
@@ -146,14 +148,17 @@ def resolve(python: Path, runtime: Sequence[str], needed: Sequence[str], say: Sa
     one, what cannot be had.
     """
     with slot() as (_, scratch):
+        say("making an environment to resolve requirements with")
         interpreter = environment.create(scratch / "venv", python, [], lambda _: None)
-        say(f"resolving {len(runtime) + len(needed)} requirements")
+        say(f"resolving {plural(len(runtime) + len(needed), 'requirement')}")
         tries = [list(needed), [PYTEST, *(requirement_name(r) for r in needed)]]
         for attempt in tries:
             try:
                 return _resolved(interpreter, [*runtime, *attempt])
             except InfrastructureError as e:
                 error = e
+                how = "in any version" if attempt is tries[0] else "one by one"
+                say(f"they cannot be had together; trying them {how}")
         kept = ["pytest"]  # of any version, if it must be
         for name in (n for n in tries[1] if requirement_name(n) != "pytest"):
             try:

@@ -57,9 +57,10 @@ def create(venv: Path, python: Path, requirements: Sequence[str], say: Callable[
     if done.exists() and text_of(done) == wanted:
         return interpreter
     shutil.rmtree(venv, ignore_errors=True)  # half made by a run that was killed
-    say(f"making the test environment ({plural(len(requirements), 'package')})")
+    say("making the test environment")
     _run([str(python), "-m", "venv", str(venv)], "make a virtual environment")
     if requirements:
+        say(f"installing {plural(len(requirements), 'package')} into it")
         pip(interpreter, "install", "--prefer-binary", *requirements)
     done.write_text(wanted)
     return interpreter

@@ -106,6 +106,27 @@ def define_in(
     return replace(found, suite="")  # which is yet to be found
 
 
+def grounded(
+    out: Path,
+    name: str,
+    files: Sequence[File],
+    command: str,
+    sandbox: Sandbox,
+    say: Say,
+    *,
+    python: str,
+    requirements: Sequence[str],
+    ignored: Sequence[str],
+    workers: int,
+    again: str,
+) -> tuple[Prepared, Ground]:
+    """Define a repository and survey it; see `define_in` and `survey`."""
+    repository = define_in(
+        out, name, files, command, python=python, requirements=requirements, ignored=ignored, say=say
+    )
+    return survey(out, repository, command, sandbox, say, workers, again=again)
+
+
 def survey(
     out: Path, repository: Repository, command: str, sandbox: Sandbox, say: Say, workers: int = 1, *, again: str = ""
 ) -> tuple[Prepared, Ground]:
