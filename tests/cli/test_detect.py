@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from valve_plugin.bank.checkout import find
 from valve_plugin.cli import detect
 
 NPM = '{"scripts": {"test": "vitest"}}'
@@ -58,3 +59,33 @@ def test_binary_files_are_survived(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_bytes(b"\xff\x00" * 100)
     (tmp_path / "package.json").write_bytes(b"\xff")
     assert detect.tests(tmp_path, "Python").value == ""
+
+
+@pytest.mark.parametrize(
+    ("files", "value"),
+    [
+        ({"pyproject.toml": '[project]\nname = "isodate"\n'}, "isodate"),
+        ({"pyproject.toml": '[tool.poetry]\nname = "tomlkit"\n'}, "tomlkit"),
+        ({"setup.cfg": "[metadata]\nname = h2\n"}, "h2"),
+        ({"setup.py": "from setuptools import setup\nsetup(name='toolz')\n"}, "toolz"),
+        ({"PKG-INFO": "Metadata-Version: 2.1\nName: wcwidth\n"}, "wcwidth"),
+        ({"pyproject.toml": '[project]\nname = "../up"\n'}, "isodate-0.7.2"),
+        ({"pyproject.toml": "project = 1\ntool = 2\n"}, "isodate-0.7.2"),
+        ({"pyproject.toml": "[project]\nname = 1\n[tool]\npoetry = []\npytest = 0\n"}, "isodate-0.7.2"),
+        ({"pyproject.toml": "\xff["}, "isodate-0.7.2"),
+        ({}, "isodate-0.7.2"),
+    ],
+)
+def test_a_repository_without_a_remote_is_called_as_its_project(
+    tmp_path: Path, files: dict[str, str], value: str
+) -> None:
+    folder = tmp_path / "isodate-0.7.2"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="latin-1")
+    (folder / "x.py").write_text("")
+    assert detect.name(find(folder)).value == value
+    (folder / ".git").mkdir()
+    assert detect.name(find(folder)).value == value
+    (folder / ".git/config").write_text('[remote "origin"]\n\turl = https://example.org/owner/name.git\n')
+    assert detect.name(find(folder)).value == "owner/name"

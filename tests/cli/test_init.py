@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -38,6 +39,22 @@ def test_a_second_time_changes_nothing(project: Path, valve: Run) -> None:
     assert again["created"] is False
     assert "nothing was changed" in valve("init")
     assert contents(project) == before
+
+
+def test_a_source_archive_is_called_as_its_project_and_a_bank_keeps_its_name(project: Path, valve: Run) -> None:
+    valve("init")
+    (project / "pyproject.toml").write_text('[project]\nname = "isodate"\n')
+    valve("init")
+    assert BankStore.open(project / ".valve").bank.repo == "project"
+    valve("tasks", "list", code=2)
+    assert "there is no task set of project" in valve.err  # type: ignore[attr-defined]
+    shutil.rmtree(project / ".valve")
+    made = valve("init", "--json")["found"]["repo"]
+    assert made == {"value": "isodate", "how": "the project's metadata; the folder (no git here): project"}
+    assert BankStore.open(project / ".valve").bank.repo == "isodate"
+    assert valve("init", "--json")["created"] is False
+    valve("tasks", "list", code=2)
+    assert "there is no task set of isodate" in valve.err  # type: ignore[attr-defined]
 
 
 def test_home_and_an_empty_folder_are_hardly_meant(

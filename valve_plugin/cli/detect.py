@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from valve_plugin.bank.checkout import text_of
+from valve_plugin.bank.checkout import Checkout, text_of
 from valve_plugin.rollouts.foreign import walk
 
 LANGUAGES = {
@@ -36,6 +36,8 @@ LANGUAGES = {
 
 # Directories that hold what others wrote or what a build made.
 _SKIPPED = {"node_modules", "vendor", "third_party", "venv", "site-packages", "build", "dist", "target", "__pycache__"}
+_METADATA = ("pyproject.toml", "setup.cfg", "setup.py", "PKG-INFO")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _MAX_FILES = 20_000
 _MAX_BYTES = 500_000
 
@@ -46,6 +48,19 @@ class Finding:
 
     value: str
     how: str
+
+
+def name(here: Checkout) -> Finding:
+    """Return what a repository is called: by its remote; where it has none, by its metadata, else by its folder."""
+    from valve_plugin.tasks.project import examine
+
+    if not (here.named_by.startswith("git remote") or here.package):
+        files = {name: text_of(here.folder / name, _MAX_BYTES).encode() for name in _METADATA}
+        if _NAME.fullmatch(said := examine(files).name):
+            return Finding(
+                value=said, how=f"the project's metadata; {here.named_by.replace('name of ', '', 1)}: {here.name}"
+            )
+    return Finding(value=here.name, how=here.named_by)
 
 
 def language(folder: Path) -> Finding:

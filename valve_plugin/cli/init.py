@@ -87,11 +87,11 @@ def _require_repository(here: Checkout, force: bool) -> None:
 
 
 def _look(here: Checkout, repo: str, test_command: str) -> dict[str, Finding]:
-    from valve_plugin.cli.detect import Finding, language, tests
+    from valve_plugin.cli.detect import Finding, language, name, tests
 
     main_language = language(here.folder)
     return {
-        "repo": Finding(value=repo or here.name, how="--repo" if repo else here.named_by),
+        "repo": Finding(value=repo, how="--repo") if repo else name(here),
         "language": main_language,
         "test_command": (
             Finding(value=test_command, how="--test-command")

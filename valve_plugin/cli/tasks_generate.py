@@ -158,7 +158,7 @@ def _candidates(files: list[File], seed: int, workers: int, directory: Path, goi
 
 
 def repository_name(path: str, given: str) -> str:
-    """Return what the tasks' repository is called: as told, as its bank says, as its checkout is named.
+    """Return what the tasks' repository is called: as told, as its bank says, as `valve init` would call it.
 
     Raises:
         TaskError: the name found is not owner/name.
@@ -167,6 +167,7 @@ def repository_name(path: str, given: str) -> str:
 
     from valve_plugin.bank.checkout import find
     from valve_plugin.bank.paths import BANK_NAME
+    from valve_plugin.cli import detect
     from valve_plugin.config import load
     from valve_plugin.errors import TaskError
 
@@ -176,7 +177,7 @@ def repository_name(path: str, given: str) -> str:
     elif not name:
         here = find(Path(path))
         bank = here.folder / BANK_NAME
-        name = (load(bank).repo if bank.is_dir() else "") or here.name
+        name = (load(bank).repo if bank.is_dir() else "") or detect.name(here).value
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?", name):
         raise TaskError(f"repository name {name!r}, expected owner/name or name; say it with --repo")
     return name

@@ -54,7 +54,7 @@ class Project(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def examine(files: Files) -> Project:
     """Read a project's metadata and layout from its files."""
     toml = _toml(files, "pyproject.toml")
-    core, poetry = toml.get("project", {}), toml.get("tool", {}).get("poetry", {})
+    core, poetry = _table(toml, "project"), _table(toml, "tool", "poetry")
     setup, keywords = _ini(files, "setup.cfg"), _setup_py(files)
     info = HeaderParser().parsestr(_text(files, "PKG-INFO"))
     roots = _source_roots(files)
@@ -134,7 +134,7 @@ def _source_roots(files: Files) -> tuple[str, ...]:
 
 def _test_roots(files: Files, toml: Mapping[str, Any]) -> tuple[str, ...]:
     """Return where tests are: what pytest is told, else directories called so, else test files at the top."""
-    pytest = toml.get("tool", {}).get("pytest", {}).get("ini_options", {})
+    pytest = _table(toml, "tool", "pytest", "ini_options")
     told = pytest.get("testpaths", [])
     for name, section in (("pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest")):
         told = told or _lines(_ini(files, name), section, "testpaths")
@@ -167,7 +167,7 @@ def _packages(files: Files, roots: Iterable[str]) -> tuple[str, ...]:
 
 
 def _declared(files: Files, toml: Mapping[str, Any], setup: Any, keywords: Mapping[str, Any]) -> dict[str, str]:
-    core, poetry = toml.get("project", {}), toml.get("tool", {}).get("poetry", {})
+    core, poetry = _table(toml, "project"), _table(toml, "tool", "poetry")
     lines: list[str] = []
     for table in (
         core.get("optional-dependencies", {}),
@@ -254,6 +254,13 @@ def _toml(files: Files, name: str) -> dict[str, Any]:
         return tomllib.loads(_text(files, name))
     except tomllib.TOMLDecodeError:
         return {}
+
+
+def _table(tables: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    found: Any = tables
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _ini(files: Files, name: str) -> configparser.RawConfigParser:
