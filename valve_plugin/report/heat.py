@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from valve_plugin.report.run import REPEAT, Cell, Column, Run
+from valve_plugin.report.run import REPEAT, Cell, Column, Rollout, Run
+from valve_plugin.report.words import counted
 
 
 class HeatCell(NamedTuple):
@@ -15,6 +18,8 @@ class HeatCell(NamedTuple):
     attempts: str
     """Ids of the attempts kept, with blanks between; empty: nothing to open."""
     column: str
+    said: str
+    """What the text means, for who cannot see the cell: `1 of 2 attempts resolved, 1 errored`."""
 
 
 class HeatRow(NamedTuple):
@@ -55,8 +60,8 @@ def heat(run: Run) -> Heat:
     tasks = dict.fromkeys(task for column in cells for task in column)
 
     def share(task: str) -> float:
-        seen = [r.outcome == "resolved" for column in cells if task in column for r in column[task].rollouts]
-        return sum(seen) / (len(seen) or 1)
+        ran = _counted([r for column in cells if task in column for r in column[task].rollouts])
+        return ran.passed / (ran.graded or 1)
 
     rows = [
         HeatRow(task, short(task), [_heat_cell(run.columns[i], column.get(task)) for i, column in enumerate(cells)])
@@ -78,13 +83,43 @@ def short(task_id: str) -> str:
 
 def _heat_cell(column: Column, cell: Cell | None) -> HeatCell:
     if cell is None:
-        return HeatCell("·", "none", "", column.label)
-    passed, ran = sum(r.outcome == "resolved" for r in cell.rollouts), len(cell.rollouts)
-    lost = any(r.outcome == "errored" for r in cell.rollouts)
-    style = "lost" if lost else "full" if passed == ran else "part" if passed else "zero"
-    ids = " ".join(r.attempt for r in (*cell.rollouts, *cell.late) if r.attempt)
-    text = f"{passed}/{ran}{'!' if lost else ''}" if ran else ""
+        return HeatCell("·", "none", "", column.label, "not evaluated")
+    ran, late = _counted(cell.rollouts), _counted(cell.late)
+    style = "lost" if ran.lost else "full" if ran.passed == ran.graded else "part" if ran.passed else "zero"
+    said = [ran.said] if ran.said else []
     if cell.late:
-        more = sum(r.outcome == "resolved" for r in cell.late)
-        text, style = f"{text} ({more}/{len(cell.late)})".strip(), f"{style if ran else 'none'} late"
-    return HeatCell(text, f"{style} kept" if cell.kept else style, ids, column.label)
+        style = f"{style if cell.rollouts else 'none'} late"
+        said.append(f"{late.said} after the verdict, not counted")
+    if cell.kept:
+        style += " kept"
+        said.append("kept from before")
+    text = f"{ran.text} ({late.text})".strip() if cell.late else ran.text
+    ids = " ".join(r.attempt for r in (*cell.rollouts, *cell.late) if r.attempt)
+    return HeatCell(text, style, ids, column.label, "; ".join(said))
+
+
+class Counted(NamedTuple):
+    """Rollouts of one task: an errored one is neither a pass nor a failure, so it stands beside the others."""
+
+    passed: int
+    graded: int
+    lost: int
+
+    @property
+    def text(self) -> str:
+        """`1/3`; `1/2 +1!` where one of three errored; `3!` where all did; empty: none ran."""
+        parts = [f"{self.passed}/{self.graded}"] if self.graded else []
+        parts += [f"{'+' * bool(parts)}{self.lost}!"] if self.lost else []
+        return " ".join(parts)
+
+    @property
+    def said(self) -> str:
+        """The same in words: `1 of 2 attempts resolved, 1 errored`."""
+        parts = [f"{self.passed} of {counted(self.graded, 'attempt')} resolved"] if self.graded else []
+        return ", ".join([*parts, f"{self.lost} errored"] if self.lost else parts)
+
+
+def _counted(rollouts: Sequence[Rollout]) -> Counted:
+    outcomes = Counter(r.outcome for r in rollouts)
+    lost = outcomes["errored"]
+    return Counted(outcomes["resolved"], len(rollouts) - lost, lost)

@@ -102,7 +102,7 @@ const show = (button) => {
   const body = dialog.querySelector("div");
   body.replaceChildren(...button.dataset.attempts.split(" ").map(describe));
   dialog.scrollTop = 0;
-  named(heading, button.dataset.title);
+  named(heading, button.dataset.title ?? button.ariaLabel);
   const place = beside.indexOf(button);
   back.disabled = place <= 0;
   on.disabled = place + 1 >= beside.length;
@@ -133,43 +133,43 @@ document.addEventListener("click", (event) => {
 });
 
 // --- heatmaps: one tab stop each, arrows move
+const beyond = (cell, key) => {  // the next button in an arrow's direction
+  const step = key === "ArrowLeft" || key === "ArrowUp" ? "previousElementSibling" : "nextElementSibling";
+  if (key === "ArrowLeft" || key === "ArrowRight") {
+    for (let next = cell[step]; next; next = next[step]) if (next.matches(":has(button)")) return next.firstChild;
+  } else {
+    for (let row = cell.parentElement[step]; row; row = row[step]) {
+      const next = row.cells[cell.cellIndex].querySelector("button");
+      if (next) return next;
+    }
+  }
+};
 for (const grid of document.querySelectorAll(".heat table")) {
-  const rows = [...grid.tBodies[0].rows].map((row) => [...row.querySelectorAll("button")]);
-  const buttons = rows.flat();
-  if (!buttons.length) continue;
-  buttons[0].tabIndex = 0;
+  let stop = grid.querySelector("td button");
+  if (!stop) continue;
+  stop.tabIndex = 0;
   grid.addEventListener("focusin", (event) => {
     if (!event.target.matches("td button")) return;
-    for (const other of grid.querySelectorAll('button[tabindex="0"]')) other.tabIndex = -1;
-    event.target.tabIndex = 0;
+    stop.tabIndex = -1;
+    stop = event.target;
+    stop.tabIndex = 0;
   });
   grid.addEventListener("keydown", (event) => {
-    const at = event.target.closest("button");
-    if (at && (event.key === "Home" || event.key === "End")) {
-      event.preventDefault();
-      const all = event.ctrlKey ? buttons : rows.find((r) => r.includes(at));
-      all.at(event.key === "Home" ? 0 : -1).focus();
-      return;
-    }
-    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[event.key];
-    if (!at || !step) return;
+    const at = event.target.closest("td button");
+    if (!at) return;
+    let next;
+    if (event.key === "Home" || event.key === "End") {
+      next = [...(event.ctrlKey ? grid : at.closest("tr")).querySelectorAll("td button")].at(event.key === "Home" ? 0 : -1);
+    } else if (event.key.startsWith("Arrow")) {
+      next = beyond(at.parentElement, event.key) ?? at;
+    } else return;
     event.preventDefault();
-    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
-      const row = rows.find((r) => r.includes(at));
-      const next = row[row.indexOf(at) + step];
-      if (next) next.focus();
-      return;
-    }
-    const column = at.closest("td").cellIndex;
-    for (let row = rows.findIndex((r) => r.includes(at)) + step; rows[row]; row += step) {
-      const next = rows[row].find((b) => b.closest("td").cellIndex === column);
-      if (next) { next.focus(); return; }
-    }
+    next.focus();
   });
 }
 
 // --- on narrow screens a row of these tables is a small list: each cell is told its column's name
-for (const table of document.querySelectorAll("table.stack")) {
+const label = (table) => {
   const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
   for (const row of table.querySelectorAll(":is(tbody, tfoot) tr")) {
     let column = 0;
@@ -179,7 +179,7 @@ for (const table of document.querySelectorAll("table.stack")) {
     }
   }
   table.classList.add("labelled");
-}
+};
 
 // --- a box of a table is a tab stop while it scrolls
 const boxes = new ResizeObserver((resized) => {
@@ -220,15 +220,23 @@ for (const form of document.querySelectorAll("form[data-for]")) {
 
 // --- on a phone what is long begins folded
 const phone = matchMedia("screen and (max-width: 40rem)");
-const fold = () => { for (const part of document.querySelectorAll("details.fold")) part.open = !phone.matches; };
-phone.addEventListener("change", fold);
-fold();
+const fit = () => {
+  for (const part of document.querySelectorAll("details.fold")) part.open = !phone.matches;
+  if (phone.matches) for (const table of document.querySelectorAll("table.stack:not(.labelled)")) label(table);
+};
+phone.addEventListener("change", fit);
+fit();
 
-// --- the menu marks the section that is read
+// --- the menu marks the section that is read: the one a reader went to for as long as it stands where the link put it,
+// or as near to it as the end of the page allows
 const places = [...document.querySelectorAll("nav a")].map((link) => [link, document.querySelector(link.hash)]);
+let chosen;
 const mark = () => {
   const end = innerHeight + scrollY + 2 > document.documentElement.scrollHeight;
-  const read = places.findLast(([, part]) => end || part.getBoundingClientRect().top < innerHeight / 3) ?? places[0];
+  const begun = ([, part]) => part.getBoundingClientRect().top < innerHeight / 3;
+  const { top, bottom } = chosen?.[1].getBoundingClientRect() ?? {};
+  const stands = end ? bottom > 0 : top >= 0 && begun(chosen);
+  const read = stands ? chosen : places.findLast((place) => end || begun(place)) ?? places[0];
   for (const place of places) {
     if (place === read) place[0].setAttribute("aria-current", "true");
     else place[0].removeAttribute("aria-current");
@@ -245,9 +253,17 @@ const reveal = (hash) => {
   for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
   if (hidden) target.scrollIntoView();
 };
+const settle = (target, frames) => {  // what comes into view on the way takes another height than was guessed
+  target?.scrollIntoView();
+  if (frames) requestAnimationFrame(() => settle(target, frames - 1));
+  else mark();
+};
 document.addEventListener("click", (event) => {
   const link = event.target.closest('a[href^="#"]');
-  if (link) reveal(link.hash);  // at a second click the address does not change
+  if (!link) return;
+  chosen = places.find((place) => place[0] === link);
+  reveal(link.hash);  // at a second click the address does not change
+  requestAnimationFrame(() => settle(document.getElementById(link.hash.slice(1)), 3));
 });
 addEventListener("hashchange", () => reveal(location.hash));
 reveal(location.hash);
