@@ -73,6 +73,8 @@ def test_telemetry_gives_the_cost_and_only_what_the_ledger_allows(whole):
     ran = plain[stopped].ran
     gate = saved(entries, [{"proposal_id": stopped, "ran": ran, "cost_usd": 0.5 * ran}])[stopped]
     assert gate == Saved(ran, 8, 0.5 * (8 - ran))
+    cut = {"proposal_id": stopped, "ran": ran, "cost_usd": 0.5 * ran, "cut": 1, "cut_usd": 0.25}
+    assert saved(entries, [cut])[stopped] == Saved(ran, 8, 0.5 * (8 - ran) - 0.25, 1), "what was paid is not saved"
     assert str(gate) == f"{8 - ran} of 8 rollouts saved, about ${0.5 * (8 - ran):.2f}"
 
     @given(told)

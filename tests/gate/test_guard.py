@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import as_completed
+from concurrent.futures import CancelledError, as_completed
 from functools import partial
 
 import pytest
@@ -17,6 +17,7 @@ from valve_plugin.gate import guard as guards
 from valve_plugin.gate.guard import IN_A_ROW, Guard, finished
 from valve_plugin.records import Attempt, Context, Task
 from valve_plugin.rollouts.executors import LocalExecutor
+from valve_plugin.rollouts.paid import CutError, Paid
 from valve_plugin.rollouts.waits import Wait, tell
 from valve_plugin.theory.budget import Limits
 
@@ -131,6 +132,20 @@ def test_a_rollout_that_is_lost_is_run_again(monkeypatch):
         guard(settings=Settings(), task=TASK, context=Context(text=""), ordinal=0, source="panel").outcome == "resolved"
     )
     guard.check()
+
+
+def test_what_a_rollout_had_cost_when_it_was_cut_counts():
+    told = []
+    guard = Guard(lambda **_: None, Limits(usd=2.0), spending=lambda usd, rollouts: told.append((usd, rollouts)))
+
+    def cut(**_):
+        raise CutError(Paid(3, 0.75))
+
+    guard._attempt = cut
+    with pytest.raises(CancelledError):
+        guard(settings=Settings(), task=TASK, context=Context(text=""), ordinal=0, source="panel")
+    assert told == [(0.0, 1), (0.75, 0)]
+    assert guard.left().usd == pytest.approx(1.25)
 
 
 @pytest.mark.parametrize("workers", [1, 5])

@@ -15,6 +15,7 @@ from valve_plugin.records import Attempt
 from valve_plugin.report.facts import run_facts
 from valve_plugin.report.page import page
 from valve_plugin.report.run_cost import busy, clock, spent
+from valve_plugin.report.run_spent import CUT_SHORT, ended
 
 spans = st.lists(st.tuples(st.integers(10_000, 100_000), st.integers(0, 5_000)), max_size=12)
 
@@ -58,6 +59,11 @@ def test_every_rollout_is_in_one_phase(tmp_path: Path, data_dir: Path) -> None:
     assert judged == sum(g.ran for g in run_facts(maker.store, words).gates)
     assert found["gate"] == {"beyond what decided a verdict": 1}
     assert found["measurement"] == {"the bank once more (A/A)": 12}
+    cut = [{"source": "panel", "cost_usd": 0.5, "steps": 2}, {"source": "panel"}]  # an older version noted no cost
+    (gate,) = (s for s in spent(kept, [], entries, cut) if s.role == "gate")
+    (before,) = (s for s in roles if s.role == "gate")
+    assert (gate.phases[-1].name, gate.phases[-1].rollouts, gate.usd - before.usd) == (CUT_SHORT, 1, 0.5)
+    assert ended(gate) == before
     assert found["evaluation"] == {"versions": 3}
     assert found["extractor"] == {"reflection": 1}
     assert sum(s.rollouts for s in roles) == len(kept) - 1 + 1, "a person's own run is no cost of it; a call is"

@@ -20,6 +20,7 @@ import pytest
 from tests.rollouts.runner_support import SUBMIT, provider, running, saying
 from tests.tools import need
 from valve_plugin.config import Settings
+from valve_plugin.rollouts import paid
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.runner import RolloutResult, RolloutSpec, run
 from valve_plugin.rollouts.workspace import Workspace
@@ -161,8 +162,9 @@ def test_a_process_that_dies_is_an_error_that_quotes_it(workspace: Workspace) ->
 def test_a_killed_rollout_leaves_nothing(workspace: Workspace) -> None:
     stop, marker = threading.Event(), f"sleep 971.{os.getpid()}"
     threading.Thread(target=lambda: (_until(lambda: bool(running(marker))), stop.set()), daemon=True).start()
-    with pytest.raises(CancelledError):
-        _run(saying(f"{marker} & {marker}", SUBMIT), workspace, stop)
+    with pytest.raises(CancelledError) as ended:
+        _run(saying("echo early", f"{marker} & {marker}", SUBMIT), workspace, stop)
+    assert paid.of(ended.value) == paid.Paid(2, 2.0), "two calls were answered, a dollar each"
     assert _until(lambda: not running(marker))
 
 
@@ -171,6 +173,7 @@ def test_the_wall_backstop_is_the_infrastructures_failure(workspace: Workspace) 
     result = _run(saying("echo early", marker, SUBMIT), workspace, wall_seconds=2.0)
     assert result.ended == "errored"
     assert "wall clock" in result.reason
+    assert (result.steps, result.cost_usd) == (2, 2.0), "the call whose command went on was paid, too"
     assert _outputs(result) == ["early\n"]  # what was done is kept
     assert _until(lambda: not running(marker))
 

@@ -133,10 +133,11 @@ def tell(progress: Progress) -> None:
 
 def facts(progress: Progress, store: BankStore) -> dict[str, Any]:
     """Return the same as plain data, with all that this machine recorded for the bank."""
+    from valve_plugin.gate.rollout import CUT
     from valve_plugin.report.run_cost import spent
     from valve_plugin.theory.budget import Spent
 
-    ever = spent(store.local.attempts(), store.local.told("calls"), list(store.entries()))
+    ever = spent(store.local.attempts(), store.local.told("calls"), list(store.entries()), store.local.told(CUT))
     of_bank = {s.role: Spent(s.usd, s.rollouts, s.hours) for s in ever}
     return {"stopped": progress.stopped, "spent": {"run": _plain(progress.view.spent), "bank": _plain(of_bank)}}
 

@@ -226,6 +226,7 @@ _CHANGES: dict[str, Change] = {
     "attempt_finished": _paid,
     "extracted": _paid,
     "rollout_unused": _paid,
+    "rollout_cut": _paid,
     "task_finished": _task_finished,
     "baseline_started": lambda view, data: view._replace(judging=Judging("baseline", data["rollouts"])),
     "baseline": _baseline,

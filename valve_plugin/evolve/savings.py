@@ -23,6 +23,8 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cut: Count = 0
     """Begun and ended before they were done; not among `ran`."""
     cost_usd: float
+    cut_usd: float = 0.0
+    """What those that were cut had cost by then; older versions did not note it."""
 
 
 class Saved(NamedTuple):
@@ -33,7 +35,8 @@ class Saved(NamedTuple):
     of: int
     """Rollouts a full panel takes, without outcomes that were kept."""
     usd: float
-    """What the rollouts not run would have cost, at the mean cost of those that were; 0 where no cost is known."""
+    """What the rollouts not run would have cost, at the mean cost of those that were, less what those that were cut
+    short had cost; 0 where no cost is known."""
     cut: int = 0
     """Of the rollouts not run, those that had begun and were cut short."""
 
@@ -68,7 +71,8 @@ def saved(entries: Iterable[Entry], told: Iterable[Mapping[str, Any]]) -> dict[s
         ran = min(of, max(v.ran, sum(stage.ran for stage in stages)))
         cost = sum(stage.cost_usd for stage in stages)
         cut = min(of - ran, sum(stage.cut for stage in stages))
-        found[v.proposal_id] = Saved(ran, of, cost / ran * (of - ran) if ran else 0.0, cut)
+        usd = cost / ran * (of - ran) - sum(stage.cut_usd for stage in stages) if ran else 0.0
+        found[v.proposal_id] = Saved(ran, of, max(0.0, usd), cut)
     return found
 
 

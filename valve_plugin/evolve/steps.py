@@ -24,7 +24,7 @@ from valve_plugin.extract.digest import digest
 from valve_plugin.extract.duplicates import split
 from valve_plugin.gate.guard import Guard, finished, limited, limits_of
 from valve_plugin.gate.plan import Cell, fixed_panel, panel_settings
-from valve_plugin.gate.rollout import SPENDING, durable, telemetry
+from valve_plugin.gate.rollout import CUT, SPENDING, durable, telemetry
 from valve_plugin.records import Attempt, Context, Proposal, Task, Verdict
 from valve_plugin.rollouts.executors import LocalExecutor
 from valve_plugin.rollouts.waits import heard
@@ -224,6 +224,7 @@ class Steps:
         """Tell about rollouts of the panel run, a process of its own, that ended when its verdict was certain."""
         told = self.store.local.told
         before, self._observed = sum(1 for _ in told("rollouts")), set[tuple[str, int]]()
+        cut = sum(1 for _ in told(CUT))
         try:
             yield
         finally:
@@ -231,6 +232,8 @@ class Steps:
             for record in (r for r in noted if r["source"] == "panel"):
                 if (record["task_id"], record["ordinal"]) not in self._observed:
                     self._tell("rollout_unused", **record)
+            for record in (r for r in islice(told(CUT), cut, None) if r["source"] == "panel"):
+                self._tell("rollout_cut", **record)
 
     def _finished(self, attempt: Attempt) -> Attempt:
         self._tell("attempt_finished", **telemetry(attempt), replayed=not self.guard.ran(attempt))

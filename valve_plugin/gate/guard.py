@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import BudgetError, InfrastructureError
 from valve_plugin.gate.rollout import RunAttempt
 from valve_plugin.records import Attempt, Context, Source, Task
+from valve_plugin.rollouts import paid
 from valve_plugin.rollouts.executors import stopping
 from valve_plugin.rollouts.faults import LASTING
 from valve_plugin.rollouts.waits import Wait, bare, heard
@@ -116,6 +117,9 @@ class Guard:
             with heard(self.waits):
                 done = self._attempt(**about)
             usd = done.cost_usd
+        except CancelledError as e:
+            usd = paid.of(e).usd
+            raise
         finally:
             with self._lock:
                 self._running -= 1

@@ -10,7 +10,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import BankNotFoundError
 from valve_plugin.gate.plan import Cell
 from valve_plugin.records import Attempt, Context, PanelOutcome, Source, Task
-from valve_plugin.rollouts import trajectories
+from valve_plugin.rollouts import paid, trajectories
 from valve_plugin.rollouts.attempt import rollout_key
 
 CUT = "cut"
@@ -38,9 +38,10 @@ def durable(attempt: RunAttempt, local: LocalStore, settings: Settings, cell: Ce
         return known
     try:
         done = attempt(settings=settings, task=cell.task, context=cell.context, ordinal=cell.ordinal, source=source)
-    except CancelledError:
+    except CancelledError as e:
         about = {"task_id": cell.task.instance_id, "context_hash": cell.context.hash, "ordinal": cell.ordinal}
-        local.telemetry(CUT, {**about, "source": source})
+        had = paid.of(e)
+        local.telemetry(CUT, {**about, "source": source, "steps": had.calls, "cost_usd": had.usd})
         raise
     kept = local.add_attempt(done, _trajectory(done))
     local.telemetry("rollouts", telemetry(kept))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,17 +27,24 @@ def took(
         usd: USD of those.
 
     Returns:
-        `ran` and `cut`, in rollouts, and `cost_usd` of those that ran. Telemetry: decides nothing.
+        `ran` and `cut`, in rollouts, `cost_usd` of those that ran, and `cut_usd`, what the others had cost by then.
+        Telemetry: decides nothing.
     """
     unheard: list[Attempt] = []
-    begun = {(c["task_id"], c["context_hash"], c["ordinal"]) for c in local.told(CUT) if "ordinal" in c}
-    cut = 0
+    begun: dict[tuple[Any, ...], float] = defaultdict(float)
+    for c in local.told(CUT):
+        if "ordinal" in c:
+            begun[c["task_id"], c["context_hash"], c["ordinal"]] += c.get("cost_usd", 0.0)
+    cut: list[float] = []
     for cell in plan.cells:
         if (cell.task.instance_id, cell.ordinal) in found:
             continue
         done = local.journal_get(rollout_key(settings, cell.task, cell.context, cell.ordinal))
         if done:
             unheard.append(done)
-        else:
-            cut += (cell.task.instance_id, cell.context.hash, cell.ordinal) in begun
-    return {"ran": len(found) + len(unheard), "cut": cut, "cost_usd": usd + sum(a.cost_usd for a in unheard)}
+        elif (key := (cell.task.instance_id, cell.context.hash, cell.ordinal)) in begun:
+            cut.append(begun[key])
+    return {
+        "ran": len(found) + len(unheard), "cut": len(cut), "cut_usd": sum(cut),
+        "cost_usd": usd + sum(a.cost_usd for a in unheard),
+    }  # fmt: skip

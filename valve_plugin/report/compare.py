@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from valve_plugin.report.overview import duration
 from valve_plugin.report.paired import order, panel_tasks, seed
 from valve_plugin.report.run import Run
-from valve_plugin.report.run_spent import APART, Spent, total
+from valve_plugin.report.run_spent import APART, Spent, ended, total
 from valve_plugin.report.words import counted
 
 _UNKNOWN = ("-", "not recorded", "not measured", "not read", "not known whole")
@@ -59,7 +59,7 @@ def _rollouts(run: Run) -> str:
 
 def _each(run: Run, of: Callable[[Spent], float], shown: str) -> str:
     """What one of the run's own rollouts took, in the mean, the extractor's calls left out."""
-    own = [s for s in run.spent if s.role not in (*APART, "extractor")]
+    own = [ended(s) for s in run.spent if s.role not in (*APART, "extractor")]
     number, took = sum(s.rollouts for s in own), sum(map(of, own))
     return shown.format(took / number) if number and took else "not recorded"
 

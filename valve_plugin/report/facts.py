@@ -15,6 +15,7 @@ from valve_plugin.bank.measured import measured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import plain
 from valve_plugin.evolve.savings import saved
+from valve_plugin.gate.rollout import CUT
 from valve_plugin.records import Attempt, is_live
 from valve_plugin.report.beyond import beyond
 from valve_plugin.report.certify import from_ledger
@@ -77,7 +78,7 @@ def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") 
         items=items(
             entries, store.bank, attempts, store.local.usage(), behind(entries, attempts, store.local.trajectory)
         ),
-        spent=spent(attempts, (call for _, call in calls), entries),
+        spent=spent(attempts, (call for _, call in calls), entries, store.local.told(CUT)),
         clock=clock(attempts, calls, entries),
         live=live(attempts),
         certificate=certificate,

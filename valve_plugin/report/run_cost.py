@@ -9,7 +9,7 @@ from typing import Any
 from valve_plugin.bank.entries import Baseline, Entry, Evaluated, Judged, LeftOut, Proposed, Remeasured
 from valve_plugin.bank.evaluated import path
 from valve_plugin.records import Attempt
-from valve_plugin.report.run_spent import APART, Clock, Phase, Spent
+from valve_plugin.report.run_spent import APART, CUT_SHORT, Clock, Phase, Spent
 from valve_plugin.theory.budget import ROLES, Role, by_role
 
 Rolled = tuple[str, str, int]
@@ -37,7 +37,10 @@ def places(entries: Iterable[Entry]) -> dict[Rolled, Place]:
 
 
 def spent(
-    attempts: Iterable[Attempt], calls: Iterable[Mapping[str, Any]], entries: Sequence[Entry]
+    attempts: Iterable[Attempt],
+    calls: Iterable[Mapping[str, Any]],
+    entries: Sequence[Entry],
+    cut: Iterable[Mapping[str, Any]] = (),
 ) -> tuple[Spent, ...]:
     """Return what the run took by role and phase; roles that did nothing are left out, and a person's own live runs.
 
@@ -48,12 +51,16 @@ def spent(
         attempts: rollouts kept on this machine.
         calls: records of the extractor's calls.
         entries: the ledger's.
+        cut: records of rollouts that were ended before they were done; what they cost is known as far as it was noted.
     """
     known = places(entries)
     records: dict[Place, list[dict[str, Any]]] = defaultdict(list)
     for a in attempts:
         if a.source != "live":
             records[_place(a, known)].append({"cost_usd": a.cost_usd, "seconds": a.seconds})
+    for one in cut:
+        if "cost_usd" in one and one.get("source") in _ROLE_OF:
+            records[_ROLE_OF[one["source"]], CUT_SHORT].append(dict(one))
     for call in calls:
         records[_CALLS].append(dict(call))
     return tuple(_role(role, records) for role in ROLES if any(place[0] == role for place in records))

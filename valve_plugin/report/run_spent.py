@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from valve_plugin.records import Record
 from valve_plugin.theory.budget import Role
 
 APART: tuple[Role, ...] = ("measurement", "evaluation")
 """Roles that are no part of a run: they look at what it made."""
+
+
+CUT_SHORT = "cut short"
+"""The phase of rollouts that were ended before they were done: paid for, and no measure of what one takes."""
 
 
 class Phase(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,6 +38,15 @@ class Spent(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of rollouts, one after the other; several workers take less wall-clock time."""
     phases: tuple[Phase, ...] = ()
     """They add up to it."""
+
+
+def ended(spent: Spent) -> Spent:
+    """Return what a role took without the rollouts that were cut short."""
+    cut = [p for p in spent.phases if p.name == CUT_SHORT]
+    return replace(
+        spent, rollouts=spent.rollouts - sum(p.rollouts for p in cut), usd=spent.usd - sum(p.usd for p in cut),
+        phases=tuple(p for p in spent.phases if p not in cut),
+    )  # fmt: skip
 
 
 class Clock(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

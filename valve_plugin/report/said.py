@@ -13,6 +13,7 @@ from valve_plugin.report.certify import Move
 from valve_plugin.report.overview import duration, evaluated
 from valve_plugin.report.provenance import listed
 from valve_plugin.report.run import Run
+from valve_plugin.report.run_spent import ended
 from valve_plugin.report.shelves import gathered
 from valve_plugin.report.versions import under
 from valve_plugin.report.words import counted
@@ -135,7 +136,7 @@ def log_term(bound: Bound) -> float:
 
 def next_cost(run: Run) -> str:
     """Return what one more proposal's gate takes, going by those on record; empty: none is."""
-    gate = next((s for s in run.spent if s.role == "gate" and s.rollouts), None)
+    gate = next((ended(s) for s in run.spent if s.role == "gate" and ended(s).rollouts), None)
     kinds = {d: [g.ran + g.beyond for g in run.gates if g.decision == d] for d in ("reject", "accept")}
     seen = {d: ran for d, ran in kinds.items() if ran}
     if not seen:

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from valve_plugin.config import Settings
-from valve_plugin.rollouts import waits
+from valve_plugin.rollouts import paid, waits
 from valve_plugin.rollouts.exits import classify
 from valve_plugin.rollouts.faults import Fault, fault, pause
 
@@ -93,20 +93,26 @@ def patiently(
 class Patient:
     """A mini model that asks again where its provider failed. All else is the model's own."""
 
-    def __init__(self, model: Any, at_most: int, first: float, tell: waits.Tell = waits.tell) -> None:
-        self._model, self._tries, self._first, self._tell = model, at_most, first, tell
+    def __init__(
+        self, model: Any, at_most: int, first: float, tell: waits.Tell = waits.tell, note: paid.Note = lambda usd: None
+    ) -> None:
+        self._model, self._tries, self._first, self._tell, self._note = model, at_most, first, tell, note
         self.fault: Fault | None = None
         """What the last call failed of, when it did."""
 
     def query(self, messages: list[dict[str, Any]], **arguments: Any) -> Any:
         """See `minisweagent.Model`."""
         try:
-            return patiently(
+            answer = patiently(
                 lambda: self._model.query(messages, **arguments), self._tries, self._first, told=self._told
             )
         except Exception as e:
             self.fault = fault_of(e)
+            if cost := sum(map(paid.usd, getattr(e, "messages", ()))):  # answered, and of no use
+                self._note(cost)
             raise
+        self._note(paid.usd(answer))
+        return answer
 
     def _told(self, error: Exception, found: Fault, number: int, seconds: float) -> None:
         kwargs = getattr(getattr(self._model, "config", None), "model_kwargs", {})

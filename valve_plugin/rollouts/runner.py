@@ -20,7 +20,7 @@ import msgspec
 
 from valve_plugin.codec import decode
 from valve_plugin.errors import RecordError
-from valve_plugin.rollouts import forks, waits
+from valve_plugin.rollouts import forks, paid, waits
 from valve_plugin.rollouts.exits import one_line
 from valve_plugin.rollouts.fork_server import Request, ask
 from valve_plugin.rollouts.processes import kill_tree
@@ -43,10 +43,13 @@ def run(spec: RolloutSpec, *, stop: threading.Event | None = None) -> RolloutRes
         stop: when it is set, the rollout is killed.
 
     Raises:
-        CancelledError: it was stopped.
+        CutError: it was stopped; says what it had paid.
     """
     with slot() as (_, out):
-        overdue = _forked(Request(spec, out, dict(os.environ)), stop)
+        try:
+            overdue = _forked(Request(spec, out, dict(os.environ)), stop)
+        except CancelledError as e:
+            raise paid.CutError(paid.read(out)) from e
         return _result(out, spec.wall_seconds if overdue else None)
 
 
@@ -93,7 +96,11 @@ def _result(out: Path, overdue: float | None) -> RolloutResult:
     except (FileNotFoundError, RecordError):
         log = _read(out / LOG).decode("utf-8", "replace")[-2000:]
         what = f"stopped after {overdue:.0f} s of wall clock" if overdue else f"its process died; it said: {log}"
-        return RolloutResult(ended="errored", reason=one_line(what), exit_status="Died", trajectory=_whole(trajectory))
+        had = paid.read(out)
+        return RolloutResult(
+            ended="errored", reason=one_line(what), exit_status="Died", steps=had.calls, cost_usd=had.usd,
+            trajectory=_whole(trajectory),
+        )  # fmt: skip
     return msgspec.structs.replace(result, trajectory=trajectory)
 
 

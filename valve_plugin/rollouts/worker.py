@@ -16,7 +16,7 @@ import msgspec
 from valve_plugin.codec import canonical
 from valve_plugin.config import Settings
 from valve_plugin.records import FaultKind
-from valve_plugin.rollouts import mini_settings, waits
+from valve_plugin.rollouts import mini_settings, paid, waits
 from valve_plugin.rollouts.arguments import insisted
 from valve_plugin.rollouts.exits import Ended, classify, one_line
 from valve_plugin.rollouts.faults import Fault, advice
@@ -88,7 +88,7 @@ def _run(spec: RolloutSpec, out: Path) -> RolloutResult:
     error: list[str] = []
     message = shown = ""
     try:
-        agent = build(spec, out / TRAJECTORY, waits.noting(out))
+        agent = build(spec, out / TRAJECTORY, waits.noting(out), paid.noting(out))
         agent.run(spec.issue, **filled([spec.block]))
     except Exception as e:  # noqa: BLE001  # the rollout boundary: whatever it was becomes this rollout's outcome
         error, message = [c.__name__ for c in type(e).__mro__], str(e)
@@ -117,7 +117,9 @@ def _run(spec: RolloutSpec, out: Path) -> RolloutResult:
     )
 
 
-def build(spec: RolloutSpec, trajectory: Path, tell: waits.Tell = waits.tell) -> Agent:
+def build(
+    spec: RolloutSpec, trajectory: Path, tell: waits.Tell = waits.tell, note: paid.Note = lambda usd: None
+) -> Agent:
     """Return mini's agent for a rollout, with the slot for the context at the end of its system template."""
     from minisweagent.agents import get_agent
     from minisweagent.models import get_model
@@ -132,7 +134,7 @@ def build(spec: RolloutSpec, trajectory: Path, tell: waits.Tell = waits.tell) ->
     }
     at_most = tries(spec.settings, os.environ)
     tell_mini_to_try_once()
-    model = Patient(get_model(config=config["model"]), at_most, spec.settings.model_pause, tell)
+    model = Patient(get_model(config=config["model"]), at_most, spec.settings.model_pause, tell, note)
     return get_agent(model, environment, options, default_type="default")
 
 
