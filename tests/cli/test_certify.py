@@ -100,7 +100,7 @@ def test_where_panel_and_holdout_are_certified_each_assumption_says_for_which(ba
     assert "together  one guarantee covers both, so both hold with probability 0.95" in lines
     (drop,) = [line for line in lines if line.startswith("drawdown")]
     assert "at most 0.0 points on tasks like these, with probability 0.95, by the gain's guarantee" in drop
-    assert drop.endswith("(its own bound is 18.8)")
+    assert drop.endswith("(the drawdown's own bound is 18.8)")
     (like,) = [line for line in lines if "tasks like yours" in line]
     assert "  panel, gain, drawdown: only you can tell whether the panel and the holdout are random samples" in like
     assert any("gains local" in line and "  second cap: epoch 1" in line for line in lines)

@@ -22,8 +22,9 @@ from valve_plugin.report.heat import heat
 from valve_plugin.report.measured_tasks import tables
 from valve_plugin.report.page import page, unseen
 from valve_plugin.report.run import StreamPoint
+from valve_plugin.report.run_items import merged
 from valve_plugin.report.said import alone, said
-from valve_plugin.report.shelves import newest, shelves, whole
+from valve_plugin.report.shelves import newest, shelves
 
 
 def test_tries_of_one_text_are_told_as_one(tmp_path: Path, data_dir: Path) -> None:
@@ -46,27 +47,34 @@ def test_tries_of_one_text_are_told_as_one(tmp_path: Path, data_dir: Path) -> No
 
 
 def test_a_text_that_was_rejected_twice_is_one_item(tmp_path: Path, data_dir: Path) -> None:
+    """On the page and in its JSON, and both say how often."""
     maker = Maker(tmp_path / "bank", 20, seed=3)
     maker.stream(12, 2)
     run = run_facts(maker.store, words)
     rejects = [g for g in run.gates if g.decision == "reject"][:2]
     first, second = (next(p for p, i in enumerate(run.items) if i.proposal_id == g.proposal_id) for g in rejects)
     same = {name: getattr(run.items[first], name) for name in ("kind", "name", "text", "markdown")}
-    items = tuple(replace(i, **same) if p == second else i for p, i in enumerate(run.items))
-    again = replace(run, items=items)
-    fate, (mine, rest) = fates(again)[second], shelves(items)
+    tries = tuple(replace(i, **same) if p == second else i for p, i in enumerate(run.items))
+    items = merged(tries)
+    assert len(items) == len(tries) - 1
+    again = replace(run, items=tuple(items))
+    place = second - 1
+    fate, (mine, rest) = fates(again)[place], shelves(items)
     numbers = [g.number for g in rejects]
     assert fate.times == f"rejected twice: gates {' and '.join(map(str, numbers))}"
     assert ([j.gate for j in fate.gates], fate.tries, fate.others) == (numbers, "", [])
+    assert (items[place].tries, items[place].earlier) == (2, (rejects[0].proposal_id,))
+    assert items[place].sources == (*tries[second].sources, *tries[first].sources)
     assert {items[p].version is None for p in mine.places} == {False}
-    assert set(rest.places) == {p for p, i in enumerate(items) if i.version is None} - {first}
+    assert set(rest.places) == {p for p, i in enumerate(items) if i.version is None}
     assert rest.told.startswith("Not in the bank: ")
-    assert whole(items)[second].sources == (*items[second].sources, *items[first].sources)
     html = page([again], {})
-    assert (f'id="item-{first}"' in html, f'id="item-{second}"' in html) == (False, True)
     assert f">{fate.times}</span>" in html
     assert set(re.findall(r'href="#([^"]+)"', html)) <= set(re.findall(r' id="([^"]+)"', html)), "no link leads nowhere"
-    assert f"then {len(items) - len(mine.places) - 1} that did not come in" in html
+    assert f"then {len(items) - len(mine.places)} that did not come in" in html
+    other = replace(items[place], name="other", state="accepted", tries=1, earlier=())
+    third = fates(replace(again, items=(*items, other)))[-1]
+    assert third.tries == f"third try; rejected at gates {' and '.join(map(str, numbers))}"
 
 
 def test_every_stream_task_says_what_came_of_it(tmp_path: Path, data_dir: Path) -> None:

@@ -265,7 +265,13 @@ def test_a_fault_is_shown_at_its_line(tmp_path: Path, data_dir: Path) -> None:
     (tmp_path / "bank/bank.json").write_text("{}")
     run = run_facts(store, words)
     assert any(problem.startswith("bank.json") for problem in run.problems)
-    assert "Verification found" in page([run], {})
+    html = page([run], {})
+    assert html.index("Verification found") < html.index('class="cards"'), "before all that it puts in doubt"
+    told = page(
+        [msgspec.structs.replace(run, label="A, x"), msgspec.structs.replace(run, label="B, y", problems=())], {}
+    )
+    assert told.index("A, x: verification found") < told.index('class="cards versus"')
+    assert "B, y: verification found" not in told
 
 
 def test_an_empty_bank_has_a_page(tmp_path: Path, data_dir: Path) -> None:

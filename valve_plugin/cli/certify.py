@@ -196,11 +196,9 @@ def _bound(name: str, bound: Bound) -> str:
 
     number = f"{100 * bound.measured:.1f}" if name == "drawdown" else points(bound.measured)
     seen = f"{name:9} {number} points measured on {plural(bound.tasks, 'task')}"
+    says = guarantee(bound, f" on tasks like these, with probability {1 - bound.delta:.4g}")
     if bound.by_gain is not None:
-        own = "says nothing" if bound.vacuous else f"is {100 * bound.value:.1f}"
-        says = f"at most {100 * bound.by_gain:.1f} points on tasks like these, with probability {1 - bound.delta:.4g}"
-        return f"{seen}; {says}, by the gain's guarantee (its own bound {own})"
+        return f"{seen}; {says}"
     if bound.vacuous:
         return f"{seen}; VACUOUS: the radius of {100 * bound.radius:.1f} points leaves everything possible"
-    says = f"{guarantee(bound)} on tasks like these, with probability {1 - bound.delta:.4g}"
     return f"{seen}; {says} (radius {100 * bound.radius:.1f})"

@@ -54,18 +54,21 @@ def implied(gain: Bound, drawdown: Bound) -> Bound:
     return drawdown if gain.vacuous or most >= min(drawdown.value, 1.0) else replace(drawdown, by_gain=most)
 
 
-def guarantee(bound: Bound) -> str:
-    """Return what is certified: `at least +12.4 points`, `not worse than -19.3 points`, `at most 58.2 points`."""
+def guarantee(bound: Bound, where: str = "") -> str:
+    """Return what is certified: `at least +12.4 points`, `not worse than -19.3 points`, `at most 58.2 points`.
+
+    Args:
+        where: said of the number: ` on tasks like these, with probability 0.95`.
+    """
     if bound.by_gain is not None:
         own = "says nothing" if bound.vacuous else f"is {100 * bound.value:.1f}"
-        return f"at most {100 * bound.by_gain:.1f} points, by the gain's guarantee (the drawdown's own bound {own})"
+        said = f"at most {100 * bound.by_gain:.1f} points{where}"
+        return f"{said}, by the gain's guarantee (the drawdown's own bound {own})"
     if bound.vacuous:
         return "nothing, the tasks are too few"
     if bound.banks is not None:
-        return f"at most {100 * bound.value:.1f} points"
-    if bound.value < 0:
-        return f"not worse than {100 * bound.value:+.1f} points"
-    return f"at least {100 * bound.value:+.1f} points"
+        return f"at most {100 * bound.value:.1f} points{where}"
+    return f"{'not worse than' if bound.value < 0 else 'at least'} {100 * bound.value:+.1f} points{where}"
 
 
 def sizes(found: Bound | Move) -> str:

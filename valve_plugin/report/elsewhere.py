@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from valve_plugin.report.run import Proposed
-from valve_plugin.report.shelves import gathered
 from valve_plugin.report.words import counted
 
 
@@ -21,15 +20,14 @@ class Twin(NamedTuple):
 
 
 def elsewhere(items: Sequence[Proposed], others: Sequence[Proposed], *, live: bool = True) -> dict[int, list[Twin]]:
-    """Return, by place, the other run's items of the same text that its page shows.
+    """Return, by place, the other run's items of the same text.
 
     Args:
         live: whether some of the other run's uses may be of live runs.
     """
     same: dict[tuple[str, ...], list[Twin]] = defaultdict(list)
-    hidden = gathered(others)
     for place, other in enumerate(others):
-        if place not in hidden and (other.text or other.markdown):
+        if other.text or other.markdown:
             same[other.kind, other.text, other.markdown].append(Twin(place, _said(other, live=live)))
     found = {place: same.get((item.kind, item.text, item.markdown), []) for place, item in enumerate(items)}
     return {place: twins for place, twins in found.items() if twins}

@@ -11,7 +11,6 @@ from valve_plugin.report.gains import at_best, bounded, gain
 from valve_plugin.report.provenance import listed
 from valve_plugin.report.reach import capped, caveat
 from valve_plugin.report.run import Gate, Proposed, Run, StreamPoint
-from valve_plugin.report.shelves import gathered
 from valve_plugin.report.words import counted
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -48,19 +47,16 @@ def fates(run: Run) -> list[Fate]:
     for place, item in enumerate(run.items):
         if item.text or item.markdown:
             same[item.kind, item.text, item.markdown].append(place)
-    gone = gathered(run.items)
-    last = set(gone.values())
     found = []
     for place, item in enumerate(run.items):
         mine = same.get((item.kind, item.text, item.markdown), [place])
         before = [run.items[other] for other in mine if other < place]
-        others = [other for other in mine if other != place and other not in gone]
-        ways = [i.proposal_id for n, i in enumerate(run.items) if gone.get(n) == place] if place in last else []
-        gates = [] if item.why else [g for id_ in (*ways, item.proposal_id) for g in judged[id_]]
+        others = [other for other in mine if other != place]
+        gates = _before(item, judged)
         found.append(
             Fate(
                 gates=[_judgement(g, caveat(run, g)) for g in gates],
-                times=_times(gates) if ways else "",
+                times=_times(gates) if item.earlier else "",
                 tries=_tries(before, judged) if others else "",
                 others=others,
             )
@@ -130,13 +126,19 @@ def _judgement(gate: Gate, less: str) -> Judgement:
 
 
 def _tries(before: Sequence[Proposed], judged: dict[str, list[Gate]]) -> str:
-    nth = _ORDINALS[len(before)] if len(before) < len(_ORDINALS) else f"{len(before) + 1}th"
-    gates = [g for item in before if not item.why for g in judged[item.proposal_id]]
+    number = sum(item.tries for item in before)
+    nth = _ORDINALS[number] if number < len(_ORDINALS) else f"{number + 1}th"
+    gates = [g for item in before for g in _before(item, judged)]
     parts = [f"{nth} try"]
     for decision, word in (("reject", "rejected"), ("accept", "accepted"), ("indecisive", "left open")):
         if numbers := [g.number for g in gates if g.decision == decision]:
             parts.append(f"{word} at {_gates(numbers)}")
     return "; ".join(parts)
+
+
+def _before(item: Proposed, judged: dict[str, list[Gate]]) -> list[Gate]:
+    """The gates that an item was before, in all its tries."""
+    return [] if item.why else [g for id_ in (*item.earlier, item.proposal_id) for g in judged[id_]]
 
 
 def _times(gates: Sequence[Gate]) -> str:

@@ -34,7 +34,7 @@ from valve_plugin.report.reach import capped, left
 from valve_plugin.report.run import Proposed, Run
 from valve_plugin.report.run_spent import APART, everything, total
 from valve_plugin.report.said import numbers, said
-from valve_plugin.report.shelves import shelves, whole
+from valve_plugin.report.shelves import shelves
 from valve_plugin.report.style import inline, narrow
 from valve_plugin.report.texts import breaks, difference, embedded, inert, pretty, sentences, ticked
 from valve_plugin.report.versus import versus_card
@@ -67,7 +67,7 @@ def page(runs: Sequence[Run], attempts: Mapping[str, Mapping[str, Any]]) -> str:
     parts = [_part(run, number, len(runs)) for number, run in enumerate(runs)]
     for part, other in zip(parts, reversed(parts), strict=True):
         part |= {
-            "elsewhere": elsewhere(part["items"], other["items"], live=other["live"]) if len(runs) > 1 else {},
+            "elsewhere": elsewhere(part["run"].items, other["run"].items, live=other["live"]) if len(runs) > 1 else {},
             "other": other,
         }
     drawn, missing = _drawn(runs)
@@ -160,7 +160,6 @@ def _part(run: Run, number: int, of: int) -> dict[str, Any]:
         "ran": ran(run),
         "mixed_only": not run.stream_whole and any(not is_live(p.task_id) for p in run.stream),
         "shelves": shelves(run.items),
-        "items": whole(run.items),
         "live": bool(run.live.attempts) or not run.stream_whole,
         "latest": max((i.version for i in run.items if i.version is not None), default=None),
         "steps": steps(run),

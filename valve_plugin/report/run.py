@@ -176,7 +176,11 @@ class Proposed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     uses: int = 0
     """Stream tasks and live runs whose context had it, counted on this machine; no gates, no evaluations."""
     sources: tuple[Source, ...] = ()
-    """The attempts it was contrasted from."""
+    """The attempts it was contrasted from, those of its earlier tries included."""
+    tries: int = 1
+    """How often it was proposed and rejected, word by word; 1 for what is not rejected."""
+    earlier: tuple[str, ...] = ()
+    """Ids of the proposals of its other tries, the oldest first; a gate names its proposal."""
     displaced: tuple[str, ...] | None = None
     """Items that some panel task's context lost when the proposal with this item came in; None: not known."""
     twin: str = ""

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from msgspec import UnsetType
+from msgspec.structs import replace
 
 from valve_plugin.bank.entries import Entry, Judged, Taken
 from valve_plugin.bank.entries import Proposed as ProposedEntry
@@ -25,7 +26,7 @@ def items(
     uses: Mapping[Key, int],
     behind: Mapping[str, tuple[Source, ...]],
 ) -> tuple[Proposed, ...]:
-    """Return the items of every proposal in ledger order; a proposal that another stands in for is left out.
+    """Return the items of every proposal in ledger order; a proposal or try that another stands in for is left out.
 
     Args:
         uses: item -> how often it was injected, on this machine.
@@ -60,7 +61,23 @@ def items(
                 )
             )
         found += _duplicates(proposal, number, sources)
-    return tuple(found)
+    return tuple(merged(found))
+
+
+def merged(items: Sequence[Proposed]) -> list[Proposed]:
+    """Return the items with those that were rejected more than once, word by word, as one: the last try."""
+    same: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place, item in enumerate(items):
+        if item.state == "rejected" and (item.text or item.markdown):
+            same[item.kind, item.name, item.text, item.markdown].append(place)
+    found = list(items)
+    for *before, last in same.values():
+        tries = [items[place] for place in (*before, last)]
+        sources = tuple(source for item in reversed(tries) for source in item.sources)
+        earlier = tuple(item.proposal_id for item in tries[:-1])
+        found[last] = replace(items[last], sources=sources, tries=len(tries), earlier=earlier)
+    gone = {place for *before, _ in same.values() for place in before}
+    return [item for place, item in enumerate(found) if place not in gone]
 
 
 def displaced(entries: Sequence[Entry], attempts: Iterable[Attempt]) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,6 @@ from valve_plugin.report.overview import duration, evaluated
 from valve_plugin.report.provenance import listed
 from valve_plugin.report.run import Run
 from valve_plugin.report.run_spent import ended
-from valve_plugin.report.shelves import gathered
 from valve_plugin.report.versions import under
 from valve_plugin.report.words import counted
 from valve_plugin.theory.bennett import radius
@@ -47,7 +46,7 @@ def fall(run: Run) -> str:
 
 def _counts(run: Run) -> str:
     mine = sum(i.version is not None for i in run.items)
-    rest = len(run.items) - mine - len(gathered(run.items))
+    rest = len(run.items) - mine
     then = f"; then {rest} that did not come in, or left" if rest else ""
     return f"In the bank: {counted(mine, 'item')}, shown first, the newest at the top{then}." if mine else ""
 
