@@ -58,6 +58,7 @@ def test_nothing():
 """
 
 
+PATIENCE = 2.0  # seconds
 MADE = "acme/made"  # its environment is made
 HISTORY = {  # what the second of two commits fixed, with its test
     "calc.py": SOURCE.replace("    if x > high:\n        return high\n", ""),
@@ -81,14 +82,21 @@ def main() -> None:
         for number in range(options.kills):
             turn = number % len(made.commands)
             made.forget(turn)
-            silent = subprocess.DEVNULL
+            silent, after = subprocess.DEVNULL, draw.uniform(0, made.seconds[turn])
             with subprocess.Popen(made.commands[turn], env=made.env, stdout=silent, stderr=silent) as run:
-                time.sleep(draw.uniform(0, made.seconds[turn]))
+                time.sleep(after)
                 run.kill()
-            early += made.environment_half_made()
-            processes += left(place)
+            found, gone = left(place)
+            processes += found
+            early += (half := made.environment_half_made())
             whole(made.commands[turn], made.env)
-            others += rows(made.sets) != expected
+            others += (other := rows(made.sets) != expected)
+            name = f"{made.commands[turn][4]}{', making its environment' if half else ''}"
+            what = f"left {found}" if found else f"all gone after {gone:.1f} s"
+            print(
+                f"{number + 1}: {name}, killed after {after:.1f} s: {what}; {'OTHER' if other else 'same'} tasks",
+                flush=True,
+            )
         mounts = Path("/proc/mounts").read_text().count(place)
         folders = [p for p in (made.data / "workspaces").iterdir() if p.is_dir()] + list(made.scratch.iterdir())
         halves = [path for found in made.sets for path in found.rglob(".*")]
@@ -134,14 +142,22 @@ class Making:
         return bool(found) and not any((venv / "valve-complete").exists() for venv in found[-1:])
 
 
-def left(place: str) -> list[str]:
-    """Return the commands of processes that are about the place two seconds after a kill."""
-    time.sleep(2)
+def left(place: str) -> tuple[list[str], float]:
+    """Return the commands of processes about the place that outlive a kill by more than two seconds, and the seconds
+    until there was none."""
+    started = time.perf_counter()
+    while (found := about(place)) and time.perf_counter() - started < PATIENCE:
+        time.sleep(0.05)
+    return found, time.perf_counter() - started
+
+
+def about(place: str) -> list[str]:
+    """Return the commands of running processes that name the place, or were started for it."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            about = (*process.cmdline(), process.environ().get("VALVE_DATA", ""))
-            if process.status() != psutil.STATUS_ZOMBIE and any(place in word for word in about):
+            words = (*process.cmdline(), process.environ().get("VALVE_DATA", ""))
+            if process.status() != psutil.STATUS_ZOMBIE and any(place in word for word in words):
                 found.append(" ".join(process.cmdline()))
     return found
 
