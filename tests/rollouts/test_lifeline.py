@@ -31,7 +31,7 @@ UNSAFE = """
 from pathlib import Path
 from valve_plugin.rollouts.sandbox import UnsafeLocal
 from valve_plugin.rollouts.workspace import Workspace
-tree, home, tmp = (Path({place!r}) / name for name in ("tree", "home", "tmp"))
+tree, home, tmp = (Path({place!r}) / name for name in ("tree", "home", "private"))
 for folder in (tree, home, tmp):
     folder.mkdir()
 UnsafeLocal().run({tree!r}, Workspace(path=tree, home=home, tmp=tmp, uid=1))
@@ -71,7 +71,8 @@ prepare_metadata_for_build_wheel = build_wheel = tick
 
 
 def start(code: str, place: Path) -> subprocess.Popen[bytes]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": f"{place}/tmp", "VALVE_DATA": f"{place}/data"}
+    (place / "tmp").mkdir(exist_ok=True)
     return subprocess.Popen([sys.executable, "-c", code], env=env, cwd=place)
 
 
@@ -168,6 +169,7 @@ def test_an_environment_that_is_being_made(tmp_path: Path, code: str, word: str)
         tree = tree_of(process, word)
         process.kill()
     assert_gone(tree)
+    assert list((tmp_path / "tmp").iterdir()) == []  # and the next run removes what is in a slot of user data
     before = written(tmp_path)
     time.sleep(0.3)
     assert written(tmp_path) == before

@@ -13,6 +13,7 @@ from valve_plugin.bank.checkout import text_of
 from valve_plugin.codec import digest
 from valve_plugin.errors import InfrastructureError, TaskError
 from valve_plugin.rollouts import lifeline
+from valve_plugin.rollouts.slots import slot
 from valve_plugin.words import plural
 
 _DONE = "valve-complete"
@@ -99,7 +100,8 @@ def base_prefix(venv: Path) -> Path:
 def _run(command: list[str], what: str) -> None:
     # The environment of this process may be a virtual one itself; what it exports must not leak into the new one.
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV", "__PYVENV"))}
-    done = lifeline.run(command, env=env)
+    with slot() as (_, scratch):  # what pip leaves in its temporary folders when it is killed, the next run removes
+        done = lifeline.run(command, env={**env, "TMPDIR": str(scratch)})
     if done.returncode:
         said = (done.stderr + done.stdout).decode("utf-8", "replace")
         lines = [x for x in said.splitlines() if not x.startswith("WARNING")]
