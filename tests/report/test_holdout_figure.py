@@ -38,8 +38,11 @@ def test_two_readings_are_two_dots_and_a_guarantee(run: Run) -> None:
     assert _said(axes) == ["40.0%", "60.0%", f"guaranteed:\n{100 * gain.value:+.1f} points"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["version 0", f"version {run.version}"]
     assert {line.get_linestyle() for line in axes.lines if line.get_marker() == "o"} == {"None"}, "two are no course"
-    (bar,) = [line for line in axes.lines if line.get_linewidth() == 3]
-    assert list(bar.get_ydata()) == [pytest.approx(max(0.0, 0.4 + gain.value)), 0.6]
+    (area,) = axes.collections[1:]
+    drawn = area.get_datalim(axes.transData)
+    assert (drawn.y0, drawn.y1) == (pytest.approx(0.4 + gain.value), pytest.approx(0.6)), "a band down to the guarantee"
+    below = [line for line in axes.lines if line.get_marker() == "v"]
+    assert len(below) == (0.4 + gain.value < 0), "a mark where it leaves the picture"
     nothing = replace(run, certificate=replace(run.certificate, gain=replace(gain, vacuous=True)))
     assert _said(_axes(nothing)) == ["40.0%", "60.0%"]
 

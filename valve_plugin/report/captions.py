@@ -188,7 +188,7 @@ def of_holdout(runs: Sequence[Run]) -> str:
         * drop,
         " A dotted bar is what errored rollouts leave unknown." * lost,
         " Dashed: the first reading." * any(len(run.checkpoints) > 1 for run in read),
-        " The bar beside the last reading goes down to the first reading plus the guaranteed gain, which may be a loss."
+        " The band at the last reading goes down to the first reading plus the guaranteed gain, which may be a loss."
         * any(map(banded, read)),
         " They are not the same tasks, so A's and B's readings cannot be compared." * (len(each) > 1),
     ]
@@ -213,7 +213,8 @@ def of_gates(run: Run) -> str:
         "line below it what did not run." * any(map(bounded, run.gates)),
         " Lost rollouts leave an indecisive gate's gain an interval." * ("indecisive" in seen),
         " Accepts were selected by this very number, so it flatters." * ("accept" in seen),
-        " Their certified floor is what can be relied on." * floors(run.gates),
+        " The band below an accept goes down to its certified floor, which is what can be relied on."
+        * floors(run.gates),
         f" Below: share of the panel's rollouts that the verdict rests on, {_hundred(run.gates)}"
         + (", hatched: that ran on when it was certain." if any(g.beyond for g in run.gates) else "."),
         " Accepts had to repeat on fresh rollouts: a hollow circle is the first gain." * repeated(run.gates),

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from valve_plugin.report import captions
+from valve_plugin.report import bands, captions, messages
 from valve_plugin.report.captions import floors, peaks, repeated, rolling
 from valve_plugin.report.gains import bounded
 from valve_plugin.report.holdout_figure import holdout
 from valve_plugin.report.run import Gate, Run
 from valve_plugin.report.run_spent import APART, Spent
-from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, named, new, swatch
+from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, band, named, new, swatch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,20 +26,40 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
     found = []
     both = captions.simulated(runs)
     if any(run.stream for run in runs):
-        caption = both + captions.of_stream(runs)
-        found.append(Figure("stream", "Resolved rate over the stream", caption, lambda: _stream(runs)))
+        caption = both + captions.of_stream(runs) + bands.caption(runs)
+        found.append(
+            Figure(
+                "stream",
+                "Resolved rate over the stream",
+                caption,
+                lambda: _stream(runs),
+                message=messages.each(runs, messages.of_stream),
+            )
+        )
     if any(run.checkpoints for run in runs):
         caption = both + captions.of_holdout(runs)
-        found.append(Figure("holdout", "Resolved rate on the sealed holdout", caption, lambda: holdout(runs)))
+        found.append(
+            Figure(
+                "holdout",
+                "Resolved rate on the sealed holdout",
+                caption,
+                lambda: holdout(runs),
+                message=messages.each(runs, messages.of_holdout),
+            )
+        )
     for run in runs:
         suffix = "" if len(runs) == 1 else f"-{runs.index(run) + 1}"
         whose = "" if len(runs) == 1 else f", {'AB'[runs.index(run)]}"
         if run.gates:
             caption = captions.simulated([run]) + captions.of_gates(run)
-            found.append(Figure(f"gates{suffix}", f"Gate verdicts{whose}", caption, lambda run=run: _gates(run)))  # type: ignore[misc]
+            draw: Callable[[], Canvas] = partial(_gates, run)
+            told = f"{messages.of_gates(run)}."
+            found.append(Figure(f"gates{suffix}", f"Gate verdicts{whose}", caption, draw, message=told))
     if any(run.spent for run in runs):
         caption = both + captions.of_cost(runs)
-        found.append(Figure("cost", "Time by role", caption, lambda: _cost(runs)))
+        found.append(
+            Figure("cost", "Time by role", caption, lambda: _cost(runs), message=messages.each(runs, messages.of_cost))
+        )
     return found
 
 
@@ -52,7 +73,12 @@ def standing(runs: Sequence[Run]) -> list[Figure]:
 
 
 def _stream(runs: Sequence[Run]) -> Canvas:
-    canvas, (rate, size) = new(5.0, nrows=2, sharex=True, height_ratios=[3, 1.2])
+    certified = any(map(bands.bands, runs))
+    if certified:
+        canvas, (rate, gain, size) = new(6.4, nrows=3, sharex=True, height_ratios=[3, 1.6, 1.2])
+        bands.draw(gain, runs)
+    else:
+        canvas, (rate, size) = new(5.0, nrows=2, sharex=True, height_ratios=[3, 1.2])
     for number, run in enumerate(runs):
         _curve(rate, run, number, alone=len(runs) == 1)
         _growth(size, run, number, alone=len(runs) == 1)
@@ -183,8 +209,7 @@ def _verdict(axes: Axes, gate: Gate) -> None:
     if gate.decision == "accept":
         axes.plot([x], [low], "o", color=ACCENT, markersize=7, zorder=3)
         if gate.floor is not None and not gate.vacuous:
-            axes.plot([x, x], [100 * gate.floor, low], ":", color=ACCENT, linewidth=1.5)
-            axes.plot([x], [100 * gate.floor], "_", color=ACCENT, markersize=12)
+            band(axes, x - 0.3, x + 0.3, 100 * gate.floor, low, ACCENT)
         return
     if gate.decision == "reject":
         axes.plot([x, x], [low, high], "-", color=GRID, linewidth=3, solid_capstyle="butt")
@@ -199,7 +224,7 @@ def _shapes(axes: Axes, gates: Sequence[Gate]) -> None:
     seen = {g.decision for g in gates}
     for drawn, shape, colour, line, filled, label in (
         ("accept" in seen, "o", ACCENT, "none", "full", "accept: measured"),
-        (floors(gates), "_", ACCENT, ":", "full", "its certified floor"),
+        (floors(gates), "", ACCENT, "-", "full", "its certified floor"),
         (any(map(bounded, gates)), "s", SOFT, "none", "none", "reject: best it could still reach"),
         (any(g.decision == "reject" and not bounded(g) for g in gates), "s", SOFT, "none", "full", "reject: measured"),
         ("indecisive" in seen, "x", WARN, "-", "full", "indecisive: between"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from valve_plugin.report.captions import banded, dropped
 from valve_plugin.report.overview import points
 from valve_plugin.report.run import Run
-from valve_plugin.report.style import ACCENT, INK, SECOND, SOFT, WARN, new, swatch
+from valve_plugin.report.style import ACCENT, INK, SECOND, SOFT, WARN, band, new, swatch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,8 +19,8 @@ _EACH = 6
 """So many readings are all labelled."""
 _TICKS = 5
 """From so many readings on a number has to do."""
-_BESIDE = 0.12
-"""How far beside its dot a bar stands, a reading being 1 wide."""
+_HALF = 0.2
+"""Half of how wide a band is, a reading being 1 wide."""
 
 
 def holdout(runs: Sequence[Run]) -> Canvas:
@@ -82,13 +82,14 @@ def _readings(axes: Axes, run: Run, number: int, start: float, named: Sequence[i
 
 
 def _guarantee(axes: Axes, run: Run, place: float, colour: str) -> None:
-    """From what is guaranteed to what was measured; below 0 % the bar leaves the picture, and its mark says so."""
+    """From what is guaranteed to what was measured; below 0 % the band leaves the picture, and its mark says so."""
     gain = run.certificate.gain
     if not gain or not banded(run):
         return
     first, last = run.checkpoints[0].low, run.checkpoints[-1].low
-    floor, x = first + gain.value, place + _BESIDE
-    axes.plot([x, x], [max(0.0, floor), last], color=colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
-    axes.plot([x], [max(0.0, floor)], "_" if floor >= 0 else "v", color=colour, markersize=12, markeredgewidth=2)
-    axes.annotate(f"guaranteed:\n{points(gain.value)}", (x, max(0.0, floor)), (9, -3), textcoords="offset points",
+    floor, right = first + gain.value, place + _HALF
+    band(axes, place - _HALF, right, floor, last, colour)
+    if floor < 0:
+        axes.plot([place], [0.0], "v", color=colour, markersize=12)
+    axes.annotate(f"guaranteed:\n{points(gain.value)}", (right, max(0.0, floor)), (6, -3), textcoords="offset points",
                   fontsize=9, color=INK, va="center" if floor > 0.1 else "bottom")  # fmt: skip

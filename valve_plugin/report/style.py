@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from xml.sax.saxutils import escape
 
 from valve_plugin.errors import ConfigError
 
@@ -49,6 +50,7 @@ _MADE_BY = "figure made by valve-plugin"
 """In every file's metadata: what says so may be written again."""
 _ENDS = 8_192
 _NAME = 60
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 class Figure(NamedTuple):
@@ -61,6 +63,8 @@ class Figure(NamedTuple):
     draw: Callable[[], Canvas]
     of: str = ""
     """Which bank at which version; a figure that stands alone says it."""
+    message: str = ""
+    """What it shows, in a sentence, for who cannot see it."""
 
 
 def svg(figure: Figure) -> str:
@@ -69,10 +73,24 @@ def svg(figure: Figure) -> str:
     Raises:
         ConfigError: matplotlib is not installed.
     """
+    return _named(figure, _drawn(figure))
+
+
+def _drawn(figure: Figure, *, transparent: bool = True) -> str:
     out = io.StringIO()
-    _save(figure, out, "svg")
+    _save(figure, out, "svg", transparent=transparent)
     text = out.getvalue()
     return text[text.index("<svg") :]
+
+
+def _named(figure: Figure, text: str) -> str:
+    """The document with its title and what it shows, which screen readers read out."""
+    id_, title = f"figure-{figure.name}", f"{figure.title}: {figure.of}" if figure.of else figure.title
+    said = f"{figure.caption} {figure.message}".strip()
+    title, said = (escape(_CONTROLS.sub("?", part)) for part in (title, said))
+    start = text.index(">") + 1
+    root = text[:start].replace("<svg ", f'<svg role="img" aria-labelledby="{id_}-title {id_}-desc" ', 1)
+    return f'{root}<title id="{id_}-title">{title}</title><desc id="{id_}-desc">{said}</desc>{text[start:]}'
 
 
 def png(figure: Figure) -> bytes:
@@ -84,14 +102,14 @@ def png(figure: Figure) -> bytes:
 
 def inline(figure: Figure) -> str:
     """Return the figure as SVG for the page: themed by its style sheet, and without ids nothing refers to."""
-    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg(figure), flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", _drawn(figure), flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
     text = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", text)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
     for colour, name in _VARIABLES.items():
         text = text.replace(colour, f"var(--{name})")
-    return text.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
+    return _named(figure, text.replace("<svg ", '<svg focusable="false" ', 1))
 
 
 def write(figure: Figure, file: str) -> None:
@@ -105,7 +123,10 @@ def write(figure: Figure, file: str) -> None:
         raise ConfigError(f"{file} is no figure this can write; name a file ending in .svg, .pdf or .png")
     try:
         require_own(Path(file))
-        _save(alone(figure), file, kind, transparent=False)
+        if kind == "svg":
+            Path(file).write_text(_named(figure, _drawn(alone(figure), transparent=False)), encoding="utf-8")
+        else:
+            _save(alone(figure), file, kind, transparent=False)
     except OSError as e:
         raise ConfigError(f"{file}: {e}; name a file in a folder that exists") from e
 
@@ -202,3 +223,11 @@ def new(height: float, **parts: Any) -> tuple[Canvas, Any]:
 def swatch(axes: Any, colour: str, hatch: str, label: str) -> None:
     """Give a hatched area its place in the legend: framed, and denser than the area, which is much larger."""
     axes.fill_between([], [], facecolor="none", edgecolor=colour, hatch=2 * hatch, linewidth=1, label=label)
+
+
+def band(axes: Any, left: float, right: float, low: float, high: float, colour: str, hatch: str = "") -> None:
+    """Draw what is certified: from what is guaranteed, the line below, to what was measured."""
+    axes.fill_between([left, right], low, high, facecolor=colour, alpha=0.18, linewidth=0)
+    if hatch:
+        axes.fill_between([left, right], low, high, facecolor="none", edgecolor=colour, hatch=hatch, linewidth=0)
+    axes.plot([left, right], [low, low], color=colour, linewidth=2, solid_capstyle="butt")
