@@ -224,14 +224,14 @@ def _shapes(axes: Axes, gates: Sequence[Gate]) -> None:
     seen = {g.decision for g in gates}
     for drawn, shape, colour, line, filled, label in (
         ("accept" in seen, "o", ACCENT, "none", "full", "accept: measured"),
-        (floors(gates), "", ACCENT, "-", "full", "its certified floor"),
+        (floors(gates), "none", ACCENT, "-", "full", "its certified floor"),
         (any(map(bounded, gates)), "s", SOFT, "none", "none", "reject: best it could still reach"),
         (any(g.decision == "reject" and not bounded(g) for g in gates), "s", SOFT, "none", "full", "reject: measured"),
         ("indecisive" in seen, "x", WARN, "-", "full", "indecisive: between"),
         (repeated(gates), "o", ACCENT, "none", "none", "first gain"),
     ):
         if drawn:
-            axes.plot([], [], shape, color=colour, linestyle=line, fillstyle=filled, label=label)
+            axes.plot([], [], marker=shape, color=colour, linestyle=line, fillstyle=filled, label=label)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), fontsize=8, ncols=6)
 
 
