@@ -46,7 +46,9 @@ def main() -> None:
         found = smith.spread(smith.candidates(tree, lambda path: skip(path, roots), options.seed), options.seed)
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch)
-        definition = make.define_in(out, "bench", files, COMMAND, python="", requirements=[], say=print)
+        definition = make.define_in(
+            out, "bench", files, COMMAND, python="", requirements=[], say=print, wanted=options.n
+        )
         prepared, ground = make.survey(out, definition, COMMAND, sandbox, print)
         started = time.perf_counter()
         screen.watch(prepared, sandbox)

@@ -51,16 +51,34 @@ def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.Monk
     monkeypatch.setattr(generate, "try_candidate", lambda *_: pytest.fail("tried again"))
     monkeypatch.setattr(smith, "candidates", lambda *_: pytest.fail("looked for again"))
     monkeypatch.setattr("valve_plugin.tasks.make.stable_suite", lambda *_: pytest.fail("run again"))
-    before = (folder.default("acme/calc") / "tasks.jsonl").read_bytes()
+    rows = folder.default("acme/calc") / "tasks.jsonl"
+    before = rows.read_bytes()
     said = valve("tasks", "generate", "--n", "2", *options)
     assert "2 verified tasks over 1 file; " in said
     assert "1 left out: the same tests fail with another bug" in said
     assert ": 2 tests fail, as with an earlier bug" in valve.err  # type: ignore[attr-defined]
-    assert (folder.default("acme/calc") / "tasks.jsonl").read_bytes() == before
+    assert rows.read_bytes() == before
     assert "3 verified tasks over 1 file (9 wanted" in valve("tasks", "generate", "--n", "9", *options, code=1)
-    valve("tasks", "generate", "--n", "2", *options, "--alike")
-    found = load(folder.default("acme/calc"))
-    assert sorted(t.instance_id.split(".")[-1] for t in found.tasks) == ["clamp__1", "clamp_again__1"]
+    three = rows.read_bytes()
+    assert "3 verified tasks" in valve("tasks", "generate", "--n", "2", *options)
+    assert rows.read_bytes() == three
+    assert "3 tasks are kept: --n says how many there are at least" in valve.err  # type: ignore[attr-defined]
+    rows.unlink()
+    for more in ["--alike"], []:  # what is there stays, also where others would be taken now
+        valve("tasks", "generate", "--n", "2", *options, *more)
+        found = load(folder.default("acme/calc"))
+        assert sorted(t.instance_id.split(".")[-1] for t in found.tasks) == ["clamp__1", "clamp_again__1"]
+    valve("tasks", "generate", "--n", "3", *options)
+    assert rows.read_bytes() == three
+    valve("split", "acme/calc", "--holdout", "1", "--panel", "1")
+    monkeypatch.setattr(smith, "candidates", lambda *_: CANDIDATES[:2])
+    said = "holds 3 tasks (3 of them in its split), and this makes another set, without 3 of them"
+    valve("tasks", "generate", "--n", "9", "--seed", "1", *options, code=2)
+    assert said in valve.err  # type: ignore[attr-defined]
+    (tree / "calc/new.py").write_text("")  # another source
+    valve("tasks", "generate", "--n", "9", *options, code=2)
+    assert said in valve.err  # type: ignore[attr-defined]
+    assert rows.read_bytes() == three
 
 
 def test_the_extra_that_is_missing_is_named(tree: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:

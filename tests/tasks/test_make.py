@@ -37,7 +37,9 @@ def test_changed_source_drops_rows_about_the_old(tmp_path: Path, data_dir: Path)
 
     def define(command: str, more: str = "") -> str:
         every = [*files, ("new.py", "100644", more.encode())]
-        made = make.define_in(out, "acme/calc", every, command, python=venv, requirements=[], say=lambda _: None)
+        made = make.define_in(
+            out, "acme/calc", every, command, python=venv, requirements=[], say=lambda _: None, wanted=1
+        )
         return made.source
 
     first = define("valve tasks generate")

@@ -62,7 +62,9 @@ def add(group: typer.Typer) -> None:
 @again.told()
 def generate(
     path: Source = ".",
-    n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="Verified tasks wanted. Default: 20.")] = 20,
+    n: Annotated[
+        int, typer.Option("--n", min=1, metavar="N", help="Verified tasks there should be at least. Default: 20.")
+    ] = 20,
     seed: Annotated[int, typer.Option("--seed", metavar="SEED", help="Of the bugs and their order. Default: 0.")] = 0,
     repo: Repo = "",
     out: Out = "",
@@ -84,7 +86,8 @@ def generate(
     SWE-smith's procedural modifiers introduce a bug; the repository's own tests, run twice, say what it breaks.
     Candidates that no test notices are dropped, tests that vary are left out, files and kinds of bugs are spread;
     of bugs with which the same tests fail one is taken, as long as others are found. The same seed gives the same
-    tasks, with any number of workers; stopped and started again, it goes on where it was. Needs the extra `smith`.
+    tasks, with any number of workers; stopped and started again, it goes on where it was, and a larger --n adds
+    to them. What a set holds stays, also with a smaller --n; --out DIR makes another. Needs the extra `smith`.
     Exit code 1 when fewer than --n were found.
     """
     from valve_plugin.cli.going_on import GoingOn
@@ -121,13 +124,15 @@ def generate(
         output.note(f"{len(found)} candidate bugs")
         prepared, ground = make.grounded(
             directory, name, files, command, sandbox, going,
-            python=python, requirements=with_, ignored=ignore, workers=workers, again=again.command(settings),
+            python=python, requirements=with_, ignored=ignore, wanted=n, workers=workers, again=again.command(settings),
         )  # fmt: skip
         going.on("trying candidate bugs")
         meter, ordered = Meter(n), smith.spread(found, seed)
         made = make.try_all(
             directory, prepared, ground, ordered, sandbox, wanted=n, workers=workers, told=told, distinct=not alike
         )
+        if 0 < n < len(made.rows):
+            output.note(f"{len(made.rows)} tasks are kept: --n says how many there are at least; --out DIR makes fewer")
         rows = _worded(made.rows, issue_model, directory, going)
     folder.write(directory, prepared.repository, rows, made_by=f"{command} --seed {seed}", suite=made.suite)
     if json:

@@ -157,5 +157,7 @@ def _repository(
             f"{FILE_NAME} into {directory}"
         )
     targets.made("--out", directory)
-    repository = make.define_in(directory, name, files, _COMMAND, python=python, requirements=with_, say=going)
+    repository = make.define_in(
+        directory, name, files, _COMMAND, python=python, requirements=with_, say=going, wanted=len(rows)
+    )
     return rows, refusals, repository

@@ -36,7 +36,9 @@ def add(group: typer.Typer) -> None:
 @again.told()
 def mine(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A git checkout. Default: here.")] = ".",
-    n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="Verified tasks wanted. Default: 20.")] = 20,
+    n: Annotated[
+        int, typer.Option("--n", min=1, metavar="N", help="Verified tasks there should be at least. Default: 20.")
+    ] = 20,
     commits: Annotated[
         int,
         typer.Option(
@@ -95,7 +97,8 @@ def mine(
             targets.made("--out", directory)
             prepared, ground = make.grounded(
                 directory, name, files, _COMMAND, sandbox, going,
-                python=python, requirements=with_, ignored=ignore, workers=workers, again=again.command(settings),
+                python=python, requirements=with_, ignored=ignore, wanted=n, workers=workers,
+                again=again.command(settings),
             )  # fmt: skip
             going.on("trying commits")
             made = make.try_all(

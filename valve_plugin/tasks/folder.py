@@ -14,6 +14,7 @@ from valve_plugin.bank.files import read_limited, write_atomic
 from valve_plugin.bank.paths import data_dir
 from valve_plugin.errors import BankNotFoundError, TaskError
 from valve_plugin.reading import regular
+from valve_plugin.tasks import keeping
 from valve_plugin.tasks.load import ROWS_NAME, Row
 from valve_plugin.tasks.repository import FILE_NAME, Repository
 
@@ -58,7 +59,12 @@ def write(
     Args:
         made_by: the command, kept in repository.toml so that another one does not replace its tasks.
         suite: tests every row without PASS_TO_PASS must keep passing.
+
+    Raises:
+        TaskError: tasks would go that a split names, or more than come; nothing was written.
     """
+    rows = list(rows)
+    keeping.require_kept(folder, keeping.content(rows), len(rows))
     folder.mkdir(parents=True, exist_ok=True)
     if suite:
         write_atomic(folder / SUITE_NAME, "".join(f"{test}\n" for test in suite).encode())

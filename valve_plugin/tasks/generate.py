@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
@@ -92,6 +92,7 @@ def generate(
     told: Callable[[Tried], None] = lambda _: None,
     screen: Callable[[Candidate], Look | None] = lambda _: None,
     distinct: bool = False,
+    held: Collection[str] = frozenset(),
 ) -> tuple[list[str], list[Row]]:
     """Try candidates in order until `wanted` of them are verified; return (suite, rows in that order).
 
@@ -104,6 +105,7 @@ def generate(
         told: called with every result that is taken.
         screen: returns the tests that reach what a candidate changes; None: it may be any.
         distinct: rather take rows whose tests no other row fails (`alike.py`).
+        held: ids of tasks that the set holds already, at most `wanted`: they are found again, and stay.
     """
     known = _read_journal(journal)
     lock = Lock()
@@ -125,9 +127,10 @@ def generate(
             flaky.update(tried.flaky)
             found += [tried.row] if tried.row else []
             rows = _settled(found, flaky)
-            if alike.enough(rows, wanted) if distinct else len(rows) == wanted:
+            enough = alike.enough(rows, wanted) if distinct else len(rows) >= wanted
+            if enough and {row.instance_id for row in rows}.issuperset(held):
                 break
-    return [test for test in suite if test not in flaky], alike.chosen(rows, wanted) if distinct else rows
+    return [test for test in suite if test not in flaky], alike.chosen(rows, wanted, held, distinct=distinct)
 
 
 def _settled(rows: Sequence[Row], flaky: set[str]) -> list[Row]:

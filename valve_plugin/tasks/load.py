@@ -18,7 +18,7 @@ from valve_plugin.tasks import split as splits
 from valve_plugin.tasks.repository import FILE_NAME, Repository, read
 
 ROWS_NAME = "tasks.jsonl"
-_MAX_BYTES = 1_000_000_000
+MAX_BYTES = 1_000_000_000
 _MAX_LINE = 16_000_000
 _MAX_SHOWN = 10
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]*")
@@ -186,6 +186,6 @@ def _suite(path: Path) -> list[str]:
 
 def _bytes(path: Path, what: str) -> bytes:
     try:
-        return read_limited(path, _MAX_BYTES, what)
+        return read_limited(path, MAX_BYTES, what)
     except BankError as e:
         raise TaskError(str(e)) from e

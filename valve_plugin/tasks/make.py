@@ -25,7 +25,7 @@ from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.supervise import Completed
 from valve_plugin.rollouts.workspace import Workspace
-from valve_plugin.tasks import folder, screen
+from valve_plugin.tasks import folder, keeping, screen
 from valve_plugin.tasks.define import CPU_SECONDS, Say, define
 from valve_plugin.tasks.follow import Following
 from valve_plugin.tasks.generate import Tried, generate, stable_suite
@@ -84,15 +84,17 @@ def define_in(
     python: str,
     requirements: Sequence[str],
     say: Say,
+    wanted: int,
     ignored: Sequence[str] = (),
 ) -> Repository:
     """Return the definition in `out`, made unless it is there and still holds.
 
     Args:
         command: what makes the tasks; another command's tasks are not replaced.
+        wanted: how many there will be.
 
     Raises:
-        TaskError: `out` holds other tasks; no tests were found; no pytest.
+        TaskError: `out` holds other tasks, or more about other source; no tests were found; no pytest.
     """
     folder.check_free(out, command)
     try:
@@ -101,6 +103,7 @@ def define_in(
         known = None  # damaged: made again
     found = define(name, files, out, python=python, requirements=requirements, ignored=ignored, known=known, say=say)
     if found is not known:
+        keeping.require_kept(out, {}, wanted)
         (out / ROWS_NAME).unlink(missing_ok=True)  # about other source
         folder.write_definition(out, found, command)
     return replace(found, suite="")  # which is yet to be found
@@ -117,12 +120,13 @@ def grounded(
     python: str,
     requirements: Sequence[str],
     ignored: Sequence[str],
+    wanted: int,
     workers: int,
     again: str,
 ) -> tuple[Prepared, Ground]:
     """Define a repository and survey it; see `define_in` and `survey`."""
     repository = define_in(
-        out, name, files, command, python=python, requirements=requirements, ignored=ignored, say=say
+        out, name, files, command, python=python, requirements=requirements, ignored=ignored, say=say, wanted=wanted
     )
     return survey(out, repository, command, sandbox, say, workers, again=again)
 
@@ -180,26 +184,34 @@ def try_all(
     prefix: str = "",
     distinct: bool = False,
 ) -> Made:
-    """Try candidates in order until `wanted` of them are verified.
+    """Try candidates in order until `wanted` of them are verified, and all that the set holds already.
 
     Args:
         prefix: what instance ids begin with; empty: the repository's name and commit.
         distinct: see `generate`.
+
+    Raises:
+        TaskError: these are not the candidates of what the set holds, and it is split or holds more.
     """
-    reached = ground.reached
+    reached, ordered = ground.reached, _distinct(ordered)
+    prefix = prefix or f"{prepared.repository.slug}.{prepared.base[:8]}"
+    if not {f"{prefix}.{c.modifier}__{c.digest}" for c in ordered}.issuperset(held := keeping.held(out)):
+        keeping.require_kept(out, {}, wanted)
+        held = {}
     choose = screen.screener(reached, ground.suite, screen.reader(prepared)) if reached else lambda _: None
     suite, rows = generate(
         prepared,
         ground.suite,
-        _distinct(ordered),
+        ordered,
         sandbox,
-        wanted=wanted,
-        prefix=prefix or f"{prepared.repository.slug}.{prepared.base[:8]}",
+        wanted=max(wanted, len(held)),
+        prefix=prefix,
         journal=out / "work" / f"tried-{prepared.digest[:12]}.jsonl",
         workers=workers,
         told=told,
         screen=choose,
         distinct=distinct,
+        held=held,
     )
     return Made(out, rows, suite)
 
