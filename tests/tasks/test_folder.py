@@ -46,10 +46,29 @@ def test_what_is_written_loads_and_may_be_moved(tmp_path: Path, data_dir: Path) 
 
 
 def test_tasks_are_found_by_name(data_dir: Path) -> None:
-    with pytest.raises(TaskError, match=r"acme/calc: no such .*\(there: none yet\)"):
+    with pytest.raises(TaskError, match=r"acme/calc: no such .*; there: none yet;"):
         folder.find("acme/calc")
     calc.write(folder.default("acme/calc"))
     assert folder.known() == [folder.default("acme/calc")]
     assert folder.find("acme/calc") == data_dir / "tasks/acme__calc"
     with pytest.raises(TaskError, match="there: acme/calc"):
         folder.find("acme/other")
+
+
+def test_a_folder_that_is_no_task_set_hides_none(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("parse").mkdir()
+    with pytest.raises(TaskError, match=r"^parse: the folder of that name is no task directory \(.*; there: none yet;"):
+        folder.find("parse")
+    calc.write(folder.default("parse"))
+    calc.write(folder.default("pathspec-1.1.1"))
+    assert folder.find("parse") == folder.default("parse")
+    (Path("parse") / "repository.toml").touch()
+    assert folder.find("parse") == Path("parse"), "what is at hand comes first"
+    for wrong in ("pathspec", "pathspce-1.1.1"):
+        with pytest.raises(TaskError, match=r"did you mean pathspec-1\.1\.1\? \(there: parse, pathspec-1\.1\.1\)"):
+            folder.find(wrong)
+    Path("rows").touch()
+    assert folder.find("rows") == Path("rows"), "a file of rows"

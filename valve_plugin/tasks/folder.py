@@ -38,17 +38,38 @@ def known() -> list[Path]:
 def find(given: str) -> Path:
     """Return the task set somebody means: a path, or the name of one in user data.
 
+    A folder that holds no definition hides no set of its name: a repository's package is often called as it is.
+
     Raises:
         TaskError: neither; names what there is.
     """
-    for path in (Path(given), default(given)):
-        if path.exists():
-            return path
-    there = ", ".join(path.name.replace("__", "/") for path in known()) or "none yet"
+    path, named = Path(given), default(given)
+    if path.is_file() or (path / FILE_NAME).exists():
+        return path
+    if (named / FILE_NAME).exists():
+        return named
     raise TaskError(
-        f"{given}: no such task directory, and no task set of that name in user data (there: {there}); "
+        f"{given}: {_why_not(path)}, and no task set of that name in user data; {_instead(given)}"
         "`valve tasks generate`, `valve tasks import` and `valve tasks mine` make one"
     )
+
+
+def _why_not(path: Path) -> str:
+    if not path.exists():
+        return "no such task directory"
+    holds = f"a task directory holds {FILE_NAME} and {ROWS_NAME}"
+    return f"the {'folder' if path.is_dir() else 'file'} of that name is no task directory ({holds})"
+
+
+def _instead(given: str) -> str:
+    """Return the nearest names there are, else all, as a part of a sentence."""
+    from difflib import get_close_matches
+
+    there = [path.name.replace("__", "/") for path in known()]
+    begun = [name for name in there if given and name.lower().startswith(given.lower())]
+    if near := begun or get_close_matches(given, there, n=3, cutoff=0.5):
+        return f"did you mean {' or '.join(near[:3])}? (there: {', '.join(there)}); "
+    return f"there: {', '.join(there) or 'none yet'}; "
 
 
 def write(
