@@ -48,13 +48,6 @@ def test_what_is_left_of_control_sequences(raw: str, seen: str) -> None:
     assert output.clean(raw) == seen
 
 
-def test_a_narrow_table_does_without_columns_before_it_cuts_any() -> None:
-    header, cells = ["TASK", "PASSED", "NET"], [["a" * 9, "1/3", "+2"]]
-    assert output.fitting(header, cells, ("PASSED",), 80) == (header, cells)
-    assert output.fitting(header, cells, ("PASSED",), 20) == (["TASK", "NET"], [["a" * 9, "+2"]])
-    assert output.fitting(header, [], ("PASSED", "NET"), 1) == (["TASK"], [])
-
-
 @given(HOSTILE)
 def test_an_error_is_one_line(text: str) -> None:
     assert "\n" not in output.one_line(text)

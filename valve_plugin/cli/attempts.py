@@ -85,7 +85,7 @@ def list_(all_: All = False, last: Last = None, bank: BankDir = "", json: Json =
         return
     header = ["ID", "WHEN", *(["SOURCE"] if all_ else []), "TASK", "OUTCOME", "REASON", "DROPPED", "ITEMS"]
     rows = [[a.id, moment(a.recorded_at, local=True), *([a.source] if all_ else []), *_row(a)] for a in shown]
-    output.table(header, rows, can_wait=("DROPPED", "ITEMS", "WHEN"))
+    output.table(header, rows, can_wait=("DROPPED", "ITEMS", "REASON", "WHEN"), prose=("TASK", "REASON"))
 
 
 def show(

@@ -95,7 +95,7 @@ def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
         [i.kind, i.name, i.support, f"{i.passes}/{i.attempts}", i.created_step, _shown_uses(i, uses)]
         for i in content.items
     )
-    output.table(["KIND", "NAME", "SUPPORT", "PASSES", "STEP", "USES"], rows)
+    output.table(["KIND", "NAME", "SUPPORT", "PASSES", "STEP", "USES"], rows, can_wait=("STEP", "SUPPORT"))
 
 
 def show(
@@ -142,7 +142,8 @@ def log(
         output.emit_json([facts(number, entry, gates) for number, entry in numbered])
         return
     for number, entry in numbered:
-        output.say(f"{number:>5}  {output.one_line(words(entry, gates))}", style=style(entry))
+        told = output.hanging(f"{number:>5}  ", output.one_line(words(entry, gates)))
+        output.say(told, style=style(entry))
 
 
 def _repair(directory: Path, json: bool) -> None:

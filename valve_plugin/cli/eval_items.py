@@ -63,7 +63,7 @@ def _print(
     if categories:
         head.append("CATEGORY")
         body = [[*line, categories.get(r.item.key, "-")] for line, r in zip(body, rows, strict=True)]
-    output.table(head, body)
+    output.table(head, body, can_wait=("LINE", "MOVED"))
     if groups:
         output.table(
             ["CATEGORY", "ITEMS", what, "INTERVAL"], [[name, n, *_shown(e)] for name, (n, e) in groups.items()]

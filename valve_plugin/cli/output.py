@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -76,41 +76,45 @@ def emit_json(data: Any) -> None:
     print(json.dumps(plain(data), indent=2))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], can_wait: Iterable[str] = ()) -> None:
-    """Print rows under a header: aligned and cut to fit on a terminal, tab-separated and whole elsewhere.
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], can_wait: Iterable[str] = (), prose: Collection[str] = ()
+) -> None:
+    """Print rows under a header: as `tables` lays them out on a terminal, tab-separated and whole elsewhere.
 
-    Before anything is cut, a terminal that is too narrow does without the columns of `can_wait`, in their order.
+    Args:
+        header: names of the columns, the one that names the row first.
+        rows: as many cells each.
+        can_wait: names of columns that a narrow terminal does without, the first to go first.
+        prose: names of columns whose cells may be cut.
     """
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
     if not is_terminal():
         for row in [list(header), *cells]:
             print("\t".join(row))
         return
-    from rich.table import Table
-    from rich.text import Text
+    from valve_plugin.cli.tables import laid_out
 
-    grid = Table(box=None, pad_edge=False, header_style="bold")
-    header, cells = fitting(header, cells, can_wait, console().width)
-    for name in header:
-        grid.add_column(name, no_wrap=True, overflow="ellipsis")
-    for row in cells:
-        grid.add_row(*map(Text, row))
-    console().print(grid)
+    head, body = laid_out(header, cells, console().width, can_wait, prose)
+    say("\n".join(head), style="bold")
+    for line in body:
+        say(line)
 
 
-def fitting(
-    header: Sequence[str], cells: Sequence[Sequence[str]], can_wait: Iterable[str], width: int
-) -> tuple[list[str], list[list[str]]]:
-    """Return header and cells without those columns of `can_wait` that have to go, in order, for the rest to fit."""
-    from rich.cells import cell_len
+def hanging(lead: str, text: str) -> str:
+    """Return one line of text behind a lead; on a terminal broken at spaces, further lines as far in as the text."""
+    if not is_terminal():
+        return lead + text
+    import textwrap
 
-    shown = list(zip(header, *cells, strict=True))
-    for name in can_wait:
-        if sum(max(map(cell_len, column)) + 2 for column in shown) <= width:
-            break
-        shown = [column for column in shown if column[0] != name]
-    head, *rest = ([column[n] for column in shown] for n in range(1 + len(cells)))
-    return head, rest
+    rest = " " * len(lead)
+    return textwrap.fill(
+        text,
+        console().width,
+        initial_indent=lead,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def verbatim(text: str) -> None:

@@ -198,7 +198,9 @@ def _list_all(json: bool) -> None:
     elif rows:
         header = ["REPOSITORY", "TASKS", "SPLIT", "MADE BY", "PATH"]
         output.table(
-            header, [[*list(r.values())[:2], "yes" if r["split"] else "no", *list(r.values())[3:]] for r in rows]
+            header,
+            [[*list(r.values())[:2], "yes" if r["split"] else "no", *list(r.values())[3:]] for r in rows],
+            can_wait=("MADE BY", "PATH"),
         )
     else:
         output.say(
@@ -224,6 +226,7 @@ def _list_one(tasks: str, json: bool) -> None:
             [t.instance_id, len(t.fail_to_pass), len(t.pass_to_pass), part.get(t.instance_id, ""), ", ".join(files(t))]
             for t in found.tasks
         ],
+        can_wait=("CHANGES", "PASS", "FAIL"),
     )
     counts = Counter(name for t in found.tasks for name in files(t))
     output.note(f"{output.plural(len(found.tasks), 'task')} over {output.plural(len(counts), 'file')}")
