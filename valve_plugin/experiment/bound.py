@@ -170,7 +170,7 @@ def _tasks(experiment: Experiment, root: Path) -> dict[str, tuple[str, str]]:
 def source(tasks: str, root: Path) -> Path:
     """Return the folder of a repository's task set."""
     given = root / tasks
-    return given if (given / folder.FILE_NAME).exists() else folder.find(tasks)
+    return given if folder.is_one(given) else folder.find(tasks)
 
 
 def _same(before: Made, now: Made, run: Path, *, tables: bool) -> None:

@@ -35,6 +35,11 @@ def known() -> list[Path]:
     return sorted(path.parent for path in (data_dir() / "tasks").glob(f"*/{ROWS_NAME}"))
 
 
+def is_one(path: Path) -> bool:
+    """Whether a path is to be read as a task set: a folder with a definition, or a file, which may be one of rows."""
+    return path.is_file() or (path / FILE_NAME).exists()
+
+
 def find(given: str) -> Path:
     """Return the task set somebody means: a path, or the name of one in user data.
 
@@ -44,10 +49,8 @@ def find(given: str) -> Path:
         TaskError: neither; names what there is.
     """
     path, named = Path(given), default(given)
-    if path.is_file() or (path / FILE_NAME).exists():
-        return path
-    if (named / FILE_NAME).exists():
-        return named
+    if found := next(filter(is_one, (path, named)), None):
+        return found
     raise TaskError(
         f"{given}: {_why_not(path)}, and no task set of that name in user data; {_instead(given)}"
         "`valve tasks generate`, `valve tasks import` and `valve tasks mine` make one"
