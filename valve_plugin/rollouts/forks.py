@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
-import shutil
 import socket
 import subprocess
-import tempfile
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
+from valve_plugin.rollouts import scratch
 from valve_plugin.rollouts.processes import python
 
 _LOG = "log.txt"
 _PREFIX = "valve-forks-"
-_NEWBORN_SECONDS = 60
 _CODE = "from valve_plugin.rollouts.fork_server import main; main()"
 
 
@@ -26,10 +22,8 @@ class _Server:
     """A listening socket at a private path, and the process behind it, started once somebody connects."""
 
     def __init__(self) -> None:
-        _sweep()
         # Not among the slots of user data: a socket's path has to be short.
-        self._directory = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
-        self._lock = _locked(self._directory.name)
+        self._directory = scratch.private(_PREFIX)
         self.address = str(Path(self._directory.name, "socket"))
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self.address)
@@ -67,30 +61,6 @@ class _Server:
         with suppress(OSError, ValueError):  # closed: it was started meanwhile
             select.select([self._listener], [], [])
         self.start()
-
-
-def _sweep() -> None:
-    """Remove the directories of processes that were killed: nobody holds their lock. A newborn may have none yet."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            status = path.stat()
-            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _NEWBORN_SECONDS:
-                continue
-            lock = _locked(str(path))
-            if lock is not None:
-                shutil.rmtree(path, ignore_errors=True)
-                os.close(lock)
-
-
-def _locked(directory: str) -> int | None:
-    """Lock a directory for this process; None: another holds it."""
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        return None
-    return fd
 
 
 _lock = threading.Lock()

@@ -22,6 +22,7 @@ from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, ValveError
 from valve_plugin.records import Attempt, Bank, Context, live_task
+from valve_plugin.rollouts import scratch
 from valve_plugin.rollouts.exits import Ended, Graded, classify, one_line
 from valve_plugin.rollouts.live_context import Say, compose
 from valve_plugin.rollouts.live_record import keep, learn_from
@@ -87,7 +88,7 @@ def start(
     """Compose the context and capture the directory, before the first step."""
     local = LocalStore(local_dir(bank_dir))
     context, witness = compose(bank_dir, local, retrieve, say)
-    scratch = tempfile.TemporaryDirectory(prefix="valve-run-", ignore_cleanup_errors=True)
+    place = scratch.private("valve-run-")
     run = Run(
         settings=settings,
         bank_dir=bank_dir,
@@ -96,10 +97,10 @@ def start(
         task=task,
         context=context,
         witness=witness,
-        scratch=scratch,
+        scratch=place,
     )
     try:
-        run.base = _capture(agent, Path(scratch.name), bank_dir)
+        run.base = _capture(agent, Path(place.name), bank_dir)
         if run.base is not None:
             run.secrets = gather(os.environ, run.base.trees.root)
     except (ValveError, OSError) as e:
