@@ -38,6 +38,8 @@ def test_a_second_time_changes_nothing(project: Path, valve: Run) -> None:
     again = valve("init", "--repo", "other/name", "--json")
     assert again["created"] is False
     assert "nothing was changed" in valve("init")
+    assert "nothing was changed" in valve("init", "--private")
+    assert "it is not private: it lies in the tree" in valve.err  # type: ignore[attr-defined]
     assert contents(project) == before
 
 
@@ -62,7 +64,10 @@ def test_home_and_an_empty_folder_are_hardly_meant(
 ) -> None:
     (tmp_path / "empty").mkdir()
     assert valve("init", str(tmp_path / "empty"), "--json")["created"] is True
-    assert valve.err == f"valve: {tmp_path / 'empty'} is empty and no repository; is this the folder you meant?\n"  # type: ignore[attr-defined]
+    assert valve.err == (  # type: ignore[attr-defined]
+        f"valve: {tmp_path / 'empty'} is empty and no repository; is this the folder you meant? If not, remove "
+        f"{tmp_path / 'empty' / '.valve'}\n"
+    )
     monkeypatch.setenv("HOME", str(project))
     valve("init", code=2)
     assert "is your home directory" in valve.err  # type: ignore[attr-defined]

@@ -230,6 +230,8 @@ def test_nothing_heavy_is_imported(project: Path) -> None:
 
 def test_settings_that_are_refused_are_told_where_nothing_waits(bank: BankStore, valve: Run) -> None:
     assert "nothing waits" in valve("gate", "--simulate")
+    valve("gate", "--tasks", "nope", code=2)
+    assert "nope: no such task directory" in valve.err  # type: ignore[attr-defined]
     valve("gate", "-c", "roh=0.1", code=2)
     (bank.dir / "valve.toml").write_text('mini_config = ["evil.yaml"]\n')
     for words in (("--simulate",), ("--json",), ()):

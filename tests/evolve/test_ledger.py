@@ -36,6 +36,8 @@ def test_the_ledger_is_the_same_for_any_number_of_workers(evolve, whole, tmp_pat
     assert verify(whole) == []
     evolve(tmp_path / "bank")
     assert ledger(tmp_path / "bank") == ledger(whole), "a finished run has nothing to add"
+    other = evolve(tmp_path / "bank", "--panel-size", "5", check=False)
+    assert (other.returncode, "tasks and keeps them, --panel-size asks for 5; leave" in other.stderr) == (2, True)
 
 
 def test_a_rejection_stops_at_the_shortest_decisive_prefix(whole):
@@ -209,6 +211,7 @@ def test_a_panel_that_leaves_nothing_is_refused(evolve, tmp_path):
     done = evolve(bank, "--panel-size", "14", check=False)
     assert done.returncode == 2
     assert "nothing would be left to learn from" in done.stderr
+    assert "such as --panel-size 7: a gate over 7 x " in done.stderr
     assert not bank.exists(), "refused before a bank is made"
 
 

@@ -109,7 +109,9 @@ def test_sizes_that_fit_are_named_where_any_do(count: int) -> None:
         return
     with pytest.raises(TaskError) as refused:
         splits.draw("acme/calc", every)
-    found = re.search(r"sizes that fit, such as --holdout (\d+) --panel (\d+)$", str(refused.value))
-    assert bool(found) == (count >= 3)
+    found = re.search(r"sizes that fit, such as --holdout (\d+) --panel (\d+): ", str(refused.value))
+    assert bool(found) == (count >= 4)
     if found:
+        assert int(found[2]) > 1
+        assert int(found[2]) >= max(int(found[1]), count - int(found[1]) - int(found[2])), "most of them judge"
         splits.draw("acme/calc", every, holdout=int(found[1]), panel=int(found[2]))

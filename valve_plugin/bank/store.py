@@ -193,7 +193,8 @@ class BankStore:
             BankBusyError: somebody else is.
         """
         note = self.dir / ".lease-holder"
-        busy = f"{self.dir}: {_holder(note)} is evolving or judging this bank; wait for it or stop it"
+        busy = f"{self.dir}: {_holder(note)} is evolving or judging this bank; wait for it, "
+        busy += "stop it, or watch it with `valve evolve --attach`"
         with locked(self.dir / ".lease", 0, busy):
             files.write_atomic(note, str(os.getpid()).encode())
             try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import budget, output
+from valve_plugin.cli import budget, output, panel_told
 from valve_plugin.cli.budget import BudgetUsd, MaxHours, MaxRollouts
 from valve_plugin.cli.given import overrides
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
@@ -132,6 +132,7 @@ def evolve(
         run = run._replace(stream=run.stream[:limit])
         steps = (Ungated if ungated else Steps)(run.manager, run.store, run.settings)
         budget.preflight(run, steps)
+        panel_told.note_sizes(run.store, run.taskset)
         progress.begin(run, "SIMULATION" if simulate else "")
         with budget.stopping(progress):
             loop(steps, run.stream)

@@ -58,6 +58,7 @@ def gate(
     from valve_plugin.cli.progress import Progress
     from valve_plugin.evolve.queue import drain
     from valve_plugin.evolve.steps import Steps, waiting
+    from valve_plugin.tasks import folder
 
     store = open_bank(bank)
     judged, progress = False, Progress()
@@ -67,6 +68,8 @@ def gate(
         budget_usd=budget_usd, max_rollouts=max_rollouts, max_hours=max_hours,
     )  # fmt: skip
     settings = store.settings(given)  # what is refused is told also where nothing waits
+    if tasks:
+        folder.find(tasks)
     if store.local.queue() or (store.panel() and waiting(store)):
         found = tasks_of(store, tasks, settings)
         with (

@@ -60,9 +60,9 @@ def init(
     if repo and not _NAME.fullmatch(repo):
         raise ConfigError(f"--repo {repo!r}: expected owner/name of letters, digits, dots, dashes and underscores")
     here = find(folder)
-    _require_repository(here, force)
-    found = _look(here, repo, test_command)
     directory = target(bank, private=private, here=here)
+    _require_repository(here, force, directory)
+    found = _look(here, repo, test_command)
     created = _create(directory, here, {name: finding.value for name, finding in found.items() if finding.value})
     added = not created and bool(test_command) and _add(directory, test_command)
     if json:
@@ -71,9 +71,15 @@ def init(
         output.emit_json(told | {"test_command_added": added})
     else:
         _report(here, directory, created, found, added)
+        if private and not created and directory.is_relative_to(here.root if here.git else here.folder):
+            output.note(
+                f"valve: it is not private: it lies in the tree, and --private only says where a new bank goes; move "
+                f"{directory} away to make one in user data",
+                style="yellow",
+            )
 
 
-def _require_repository(here: Checkout, force: bool) -> None:
+def _require_repository(here: Checkout, force: bool, directory: Path) -> None:
     """Refuse (ConfigError) what is hardly meant, and remark on an empty folder."""
     if here.git or force:
         return
@@ -83,7 +89,11 @@ def _require_repository(here: Checkout, force: bool) -> None:
             "it, as in `valve init FOLDER`; --force makes a bank here all the same"
         )
     if not any(here.folder.iterdir()):
-        output.note(f"valve: {here.folder} is empty and no repository; is this the folder you meant?", style="yellow")
+        output.note(
+            f"valve: {here.folder} is empty and no repository; is this the folder you meant? If not, "
+            f"remove {directory}",
+            style="yellow",
+        )
 
 
 def _look(here: Checkout, repo: str, test_command: str) -> dict[str, Finding]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from valve_plugin.cli import again, output
+from valve_plugin.cli import again, output, panel_told
 from valve_plugin.errors import BankNotFoundError, ConfigError
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def running(
 
     def fits(found: BankStore | None, settings: Settings, taskset: TaskSet) -> None:
         panel = can_prepare(found, settings, taskset)
+        panel_told.require_size(panel, given, found)
         if found is None and gated:
             require_pairing(plugins.load(settings.plugins), panel)
         if learns and (found is None or opens(found, new_epoch=new_epoch, gated=gated)):

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "valve split                                      # the repository you are in: 100, then 50, then the rest",
             "valve split owner/name                           # another task set",
-            "valve split tasks/ --holdout 8 --panel 6         # a small one",
+            "valve split tasks/ --holdout 8 --panel 20        # a small one, of 40 tasks",
             "valve split tasks/ --holdout-seed 7 --json",
         ),
     )(split)
@@ -44,24 +44,33 @@ def split(
     """
     from valve_plugin.codec import pretty
     from valve_plugin.errors import TaskError
+    from valve_plugin.tasks import sizes
     from valve_plugin.tasks import split as splits
     from valve_plugin.tasks.load import load
 
     where = task_sets.place(tasks)
     found = load(where)
     path = (where if where.is_dir() else where.parent) / splits.FILE_NAME
-    made = splits.draw(
-        found.repository.name,
-        found.tasks,
-        holdout=holdout,
-        holdout_seed=holdout_seed,
-        panel=panel,
-        panel_seed=panel_seed,
-    )
-    if found.split not in (None, made):
+    try:
+        made = splits.draw(
+            found.repository.name,
+            found.tasks,
+            holdout=holdout,
+            holdout_seed=holdout_seed,
+            panel=panel,
+            panel_seed=panel_seed,
+        )
+        same = found.split in (None, made)
+    except TaskError:
+        if found.split is None:
+            raise
+        same = False
+    if found.split and not same:
+        drawn = ", ".join(f"{name} {len(part)}" for name, part in splits.parts(found.split).items())
+        unused = splits.unused(found.split, len(found.tasks))
         raise TaskError(
-            f"{path} holds another split; a version chosen after seeing its holdout voids certificates. Remove the "
-            "file to draw again"
+            f"{path} holds a split already: {drawn}. It is not drawn again, since a version chosen after seeing its "
+            f"holdout voids certificates; remove the file where nothing rests on it{unused and f'. {unused}'}"
         )
     from valve_plugin.bank.files import write_atomic
 
@@ -75,3 +84,5 @@ def split(
     if made.left_out:
         output.say(f"left out {made.left_out:4}  the same bug as a drawn one")
     output.say(str(path))
+    if len(made.panel.tasks) < sizes.REFERENCE:
+        output.note(sizes.worth(len(made.panel.tasks)))

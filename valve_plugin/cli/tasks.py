@@ -210,6 +210,8 @@ def _list_all(json: bool) -> None:
 
 def _list_one(tasks: str, json: bool) -> None:
     found = load(tasks)
+    from valve_plugin.tasks import split as splits
+
     part = _parts(found)
     if json:
         listed = [
@@ -230,14 +232,15 @@ def _list_one(tasks: str, json: bool) -> None:
     )
     counts = Counter(name for t in found.tasks for name in files(t))
     output.note(f"{output.plural(len(found.tasks), 'task')} over {output.plural(len(counts), 'file')}")
+    if unused := splits.unused(found.split, len(found.tasks)):
+        output.note(unused, style="yellow")
 
 
 def _parts(taskset: TaskSet) -> dict[str, str]:
-    split = taskset.split
-    if split is None:
-        return {}
-    named = (("holdout", split.holdout.tasks), ("panel", split.panel.tasks), ("stream", split.stream))
-    return {task.instance_id: name for name, part in named for task in part}
+    from valve_plugin.tasks import split as splits
+
+    drawn = splits.parts(taskset.split) if taskset.split else {}
+    return {task.instance_id: name for name, part in drawn.items() for task in part}
 
 
 def _line(result: Verified) -> str:

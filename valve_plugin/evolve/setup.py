@@ -17,6 +17,7 @@ from valve_plugin.errors import ConfigError, TaskError
 from valve_plugin.gate.plan import panel_tasks
 from valve_plugin.gate.solver import require_solver
 from valve_plugin.records import Conditions, Panel, PanelTask, Task
+from valve_plugin.tasks import sizes
 from valve_plugin.tasks.load import TaskSet
 from valve_plugin.words import plural
 
@@ -158,9 +159,11 @@ def choose_panel(settings: Settings, taskset: TaskSet) -> Panel:
 def sample_panel(settings: Settings, tasks: Sequence[Task]) -> tuple[PanelTask, ...]:
     """Return `panel_size` tasks, pinned by id and content."""
     if settings.panel_size >= len(tasks):
+        fit = sizes.fitting(len(tasks))
+        size = fit and f", such as --panel-size {fit.panel}: {sizes.worth(fit.panel, settings.rollouts, settings.rho)}"
         raise TaskError(
             f"{plural(len(tasks), 'task')}, and the panel takes {settings.panel_size}: nothing would be left to learn "
-            "from; give more tasks or a smaller --panel-size"
+            f"from; give more tasks or a smaller --panel-size{size or ''}"
         )
     chosen = random.Random(settings.panel_seed).sample(list(tasks), settings.panel_size)  # noqa: S311 (a sample, no secret)
     return tuple(PanelTask(instance_id=t.instance_id, content_hash=t.content_hash) for t in chosen)

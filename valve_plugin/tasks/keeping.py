@@ -60,6 +60,5 @@ def _rows(folder: Path) -> list[Row]:
 
 def _pinned(folder: Path) -> dict[str, str]:
     split = splits.read(folder / splits.FILE_NAME)
-    if split is None:
-        return {}
-    return {t.instance_id: t.content_hash for t in [*split.holdout.tasks, *split.panel.tasks, *split.stream]}
+    drawn = splits.parts(split).values() if split else []
+    return {task.instance_id: task.content_hash for part in drawn for task in part}

@@ -13,6 +13,7 @@ from valve_plugin import codec
 from valve_plugin.bank.files import read_limited
 from valve_plugin.errors import BankError, RecordError, TaskError
 from valve_plugin.records import SCHEMA_VERSION, Count, PanelTask, Positive, Record, Task
+from valve_plugin.tasks import sizes
 
 FILE_NAME = "split.json"
 _MAX_BYTES = 100_000_000
@@ -86,11 +87,29 @@ def draw(
 
 
 def _fitting(tasks: int, given: str) -> str:
-    """Sizes that leave most of so many tasks to judge by and to learn from, as words to go on with."""
-    if tasks < 3:
+    """Sizes that fit so many tasks, and what a gate of that size is worth, as words to go on with."""
+    if (fit := sizes.fitting(tasks)) is None:
         return ""
-    sizes = given.format(holdout=max(1, 2 * tasks // 5), panel=max(1, tasks // 5))
-    return f", or give sizes that fit, such as {sizes}"
+    said = given.format(holdout=fit.holdout, panel=fit.panel)
+    return f", or give sizes that fit, such as {said}: {sizes.worth(fit.panel)}"
+
+
+def parts(split: Split) -> dict[str, tuple[PanelTask, ...]]:
+    """Return the tasks of each part by its name. Pure."""
+    return {"holdout": split.holdout.tasks, "panel": split.panel.tasks, "stream": split.stream}
+
+
+def unused(split: Split | None, tasks: int) -> str:
+    """Return in words how many tasks of a set are in no part of its split; empty where none is. Pure."""
+    outside = tasks - sum(map(len, parts(split).values())) - split.left_out if split else 0
+    if outside <= 0:
+        return ""
+    they = "1 task is" if outside == 1 else f"{outside} tasks are"
+    return (
+        f"{they} in no part of the split, which was drawn before: nothing uses what is in none. Drawn again, it could "
+        "judge by what was learned from and void certificates; `valve tasks generate --n N --out DIR` and "
+        "`valve split DIR` make a larger set with a split of its own, for a bank of its own"
+    )
 
 
 def read(path: Path) -> Split | None:
