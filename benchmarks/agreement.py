@@ -1,6 +1,6 @@
 """Whether SWE-smith's own report and ours call the same candidate bugs valid.
 
-    pip install 'valve-plugin[smith]'
+    pip install '.[smith]'
     python benchmarks/agreement.py [EXAMPLE] [--candidates 60]
 
 Each candidate's whole suite runs once. Its output, in pytest's own words, is SWE-smith's log, for `get_valid_report`;

@@ -1,6 +1,6 @@
 """What `kill -9` at random instants of `valve tasks generate`, `verify` and `mine` leaves behind.
 
-    pip install 'valve-plugin[smith]' pytest
+    pip install '.[smith]' pytest
     python benchmarks/kills_tasks.py [--kills 100] [--seed 0]
 
 A little repository with a history, real bugs, real sandboxes. `generate` has its turn twice: with an environment that

@@ -1,6 +1,6 @@
 """Seconds per verified task, as a ratio to running the whole suite for every candidate.
 
-    pip install 'valve-plugin[smith]'
+    pip install '.[smith]'
     python benchmarks/tasks.py [SOURCE] [--n 10]
 
 Both count the same candidates, those that `valve tasks generate` takes until it has enough. Plainly, each costs one run

@@ -1,6 +1,6 @@
 """Make an example's tasks.jsonl and suite.txt again: SWE-smith's bugs, verified by the library's own tests.
 
-    pip install 'valve-plugin[smith]'
+    pip install '.[smith]'
     python examples/regenerate.py examples/pygments --wanted 45 --workers 2
 
 Deterministic by --seed, whatever the number of workers; a run that was stopped goes on where it was.

@@ -1,6 +1,6 @@
 """Make tasks.jsonl and suite.txt again: bugs by SWE-smith's modifiers, verified by deepdiff's own tests.
 
-    pip install 'valve-plugin[smith]'
+    pip install '.[smith]'
     python examples/deepdiff/regenerate.py --workers 2
 
 Deterministic by --seed, whatever the number of workers; a run that was stopped goes on where it was.

@@ -35,8 +35,9 @@ from valve_plugin.cli import doctor_bank, doctor_rows, doctor_tasks  # noqa: F40
 from valve_plugin.cli.doctor import lines
 from valve_plugin.cli.doctor_rows import LOOKS, Found, Place, Row, cheapest, examine
 from valve_plugin.cli.doctor_sandbox import _outlived, escapes, refused
-from valve_plugin.cli.installs import origin, pip_install
+from valve_plugin.cli.installs import origin
 from valve_plugin.config import SAMPLING, Settings
+from valve_plugin.extras import pip_install
 from valve_plugin.rollouts.sandbox import Bubblewrap, UnsafeLocal
 from valve_plugin.shell_words import programs
 from valve_plugin.simulate import server

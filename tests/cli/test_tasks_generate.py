@@ -84,7 +84,7 @@ def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.Monk
 def test_the_extra_that_is_missing_is_named(tree: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "swesmith.bug_gen.adapters", None)
     valve("tasks", "generate", "--unsafe-local", code=2)
-    assert "pip install 'valve-plugin[smith]', from a clone '.[smith]'" in valve.err  # type: ignore[attr-defined]
+    assert "-m pip install swebench==4.1.0 'swesmith[generate,validate]==0.0.9'" in valve.err  # type: ignore[attr-defined]
 
 
 def test_a_name_that_is_none_is_refused(tree: Path, valve: Run) -> None:

@@ -90,7 +90,8 @@ def test_a_model_without_the_extra_is_one_line_naming_it(
     plant(hub / "models--a--b", "123")
     assert embedding.choose("a/b").name == "hashing"
     (line,) = said(caplog)
-    assert "pip install 'valve-plugin[semantic]', or '.[semantic]' in a clone" in line
+    assert "needs the extra `semantic`; run: " in line
+    assert line.endswith("install 'sentence-transformers>=6'") or "'sentence-transformers>=6'" in line
 
 
 def test_a_model_that_does_not_load_is_one_line(

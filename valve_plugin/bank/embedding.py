@@ -23,6 +23,7 @@ from valve_plugin.bank.paths import data_dir
 from valve_plugin.codec import digest_bytes
 from valve_plugin.config import is_path
 from valve_plugin.errors import ConfigError
+from valve_plugin.extras import install
 from valve_plugin.theory.similarity import Vector, hashing_vector, vector
 
 HASHING = "hashing"
@@ -79,9 +80,8 @@ def pinned(recorded: str, setting: str) -> str:
         if choose(possible).name == recorded:
             return possible
     raise ConfigError(
-        f"outcomes so far were measured with embedding {recorded!r}, which is not available here: install the extra "
-        "(pip install 'valve-plugin[semantic]', or '.[semantic]' in a clone) and the model (a model in a folder: "
-        "-c embedding=/its/path), or open a new epoch"
+        f"outcomes so far were measured with embedding {recorded!r}, which is not available here: install what it "
+        f"takes ({install('semantic')}) and the model (in a folder: -c embedding=/its/path), or open a new epoch"
     )
 
 
@@ -96,7 +96,7 @@ def _choose(setting: str) -> Embedding:
     if directory is None:
         return _instead(name, f"is not on disk (looked in {', '.join(map(str, caches()))}) and is not downloaded")
     if not _extra():
-        return _instead(name, "needs the extra: pip install 'valve-plugin[semantic]', or '.[semantic]' in a clone")
+        return _instead(name, f"needs the extra `semantic`; run: {install('semantic')}")
     try:
         return _semantic(_label(name, directory), directory)
     except Exception as e:  # noqa: BLE001  # damaged weights or a damaged torch raise whatever they like

@@ -42,7 +42,7 @@ def add(group: typer.Typer) -> None:
 
 def review(
     item: Annotated[
-        str, typer.Argument(metavar="[ITEM]", help="Id as listed, or name. Default: list them all.", show_default=False)
+        str, typer.Argument(metavar="ITEM", help="Id as listed, or name. Default: list them all.", show_default=False)
     ] = "",
     approve: Annotated[bool, typer.Option("--approve", help="Propose it again; the gate decides.")] = False,
     drop: Annotated[bool, typer.Option("--drop", help="Discard it, also when it is proposed again.")] = False,

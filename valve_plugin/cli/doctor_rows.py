@@ -13,9 +13,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from valve_plugin.cli.installs import DISTRIBUTION, origin, ours, pip_install, repaired, system_install
-from valve_plugin.cli.requirements import extras, lacking, met, told, wanted
+from valve_plugin.cli.installs import origin, ours, repaired, system_install
+from valve_plugin.cli.requirements import extras, lacking, met, told
 from valve_plugin.errors import ValveError
+from valve_plugin.extras import DISTRIBUTION, install, pip_install
 from valve_plugin.shell_words import programs, quote
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ def _extra(name: str, place: Place) -> Found:
     there = any(lacks.values())  # in another version
     state = f"not as needed: {told(lacks)}" if there else "not installed"
     without = _WITHOUT.get(name, "what it is for does not work")
-    return Found("missing", f"{state}; {without}", pip_install(*wanted(name)))
+    return Found("missing", f"{state}; {without}", install(name))
 
 
 for _name in sorted(extras(), key=[*_WITHOUT, *extras()].index):

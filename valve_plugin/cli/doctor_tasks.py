@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from valve_plugin.cli.doctor_rows import Found, Place
-from valve_plugin.cli.installs import aside, ours, pip_install
+from valve_plugin.cli.installs import aside, ours
 from valve_plugin.cli.output import plural
-from valve_plugin.cli.requirements import lacking, wanted
+from valve_plugin.cli.requirements import lacking
 from valve_plugin.errors import BankError, ConfigError, TaskError
+from valve_plugin.extras import install
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -62,8 +63,8 @@ def _making(place: Place, name: str, *, in_vain: bool) -> str:
         return ""
     if place.here.git and not in_vain and history.goes_back(Path.cwd()):
         return ours("valve", "tasks", "mine", *called)
-    install = f"{pip_install(*wanted('smith'))} && " if lacking("smith") else ""
-    return install + ours("valve", "tasks", "generate", *called)
+    first = f"{install('smith')} && " if lacking("smith") else ""
+    return first + ours("valve", "tasks", "generate", *called)
 
 
 def _name(place: Place, store: BankStore | None) -> str:

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
 import sys
-import sysconfig
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from valve_plugin.extras import DISTRIBUTION
 from valve_plugin.shell_words import join, quote
 
-DISTRIBUTION = "valve-plugin"
 APT = Path("/usr/bin/apt-get")
 LISTS = Path("/var/lib/apt/lists")
 _SYSTEM = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
-
-
-def pip_install(*words: str) -> str:
-    """Return the command that installs into the environment that runs this; uv makes environments without pip."""
-    if importlib.util.find_spec("pip") is None and shutil.which("uv"):
-        return join(["uv", "pip", "install", "--python", sys.executable, *words])
-    managed = Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").exists() and sys.prefix == sys.base_prefix
-    anyway = ["--break-system-packages"] if managed else []  # whoever installed valve there did so too
-    install = join([sys.executable, "-m", "pip", "install", *anyway, *words])
-    if importlib.util.find_spec("pip") is None:
-        return f"{quote(sys.executable)} -m ensurepip && {install}"
-    return install
 
 
 def system_install(*packages: str, again: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ from valve_plugin.bank.paths import page_path
 from valve_plugin.cli import browser, output, targets
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.errors import ConfigError
+from valve_plugin.extras import install
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +40,7 @@ def register(app: typer.Typer) -> None:
 def report(
     banks: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[BANK] [BANK]", help="With --compare: the two bank directories.", show_default=False),
+        typer.Argument(metavar="BANK BANK", help="With --compare: the two bank directories.", show_default=False),
     ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Put two runs on one page.")] = False,
     out: Annotated[
@@ -82,6 +84,8 @@ def report(
         kept = attempts(zip(runs, (store.local for store in stores), strict=True), int(size * 1_000_000))
         path = _write_page(out, stores, page(runs, kept))
         (output.note if json else output.say)(str(path))
+        if importlib.util.find_spec("matplotlib") is None:
+            output.note(f"no figures: matplotlib draws them and is not installed; run: {install('report')}")
         if open_:
             browser.show(path)
     if figures:

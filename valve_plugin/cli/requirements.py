@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import metadata
 
-from valve_plugin.cli.installs import DISTRIBUTION
+from valve_plugin.extras import DISTRIBUTION, wanted
 
 _SHOWN = 3
 
@@ -16,19 +16,6 @@ def extras() -> list[str]:
         return sorted(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or [])
     except metadata.PackageNotFoundError:
         return []
-
-
-def wanted(extra: str | None) -> list[str]:
-    """Return what this distribution, or one of its extras, requires on this Python, as it is written there."""
-    from packaging.requirements import Requirement
-
-    found = []
-    for line in metadata.requires(DISTRIBUTION) or ():
-        marker = Requirement(line).marker
-        always = marker is None or marker.evaluate({"extra": ""})
-        if always if extra is None else not always and marker.evaluate({"extra": extra}):  # type: ignore[union-attr]
-            found.append(line.partition(";")[0].strip())
-    return found
 
 
 def lacking(extra: str | None) -> dict[str, str]:

@@ -25,14 +25,12 @@ def register(app: typer.Typer) -> None:
 
 def split(
     tasks: task_sets.Given = "",
-    holdout: Annotated[
-        int, typer.Option("--holdout", min=1, metavar="N", help="Tasks kept for evaluation. Default: 100.")
-    ] = 100,
+    holdout: Annotated[int, typer.Option("--holdout", min=1, metavar="N", help="Tasks kept for evaluation.")] = 100,
     panel: Annotated[
-        int, typer.Option("--panel", "--panel-size", min=1, metavar="N", help="Tasks the gate judges by. Default: 50.")
+        int, typer.Option("--panel", "--panel-size", min=1, metavar="N", help="Tasks the gate judges by.")
     ] = 50,
-    holdout_seed: Annotated[int, typer.Option("--holdout-seed", metavar="SEED", help="Default: 42.")] = 42,
-    panel_seed: Annotated[int, typer.Option("--panel-seed", metavar="SEED", help="Default: 123.")] = 123,
+    holdout_seed: Annotated[int, typer.Option("--holdout-seed", metavar="SEED", help="Of the holdout.")] = 42,
+    panel_seed: Annotated[int, typer.Option("--panel-seed", metavar="SEED", help="Of the panel.")] = 123,
     json: Json = False,
 ) -> None:
     """Draw holdout, panel and stream of a task set.

@@ -110,7 +110,7 @@ def show(
 @again.told()
 def verify(
     tasks: task_sets.Given = "",
-    times: Annotated[int, typer.Option("--times", min=1, metavar="N", help="Runs of each. Default: 3.")] = 3,
+    times: Annotated[int, typer.Option("--times", min=1, metavar="N", help="Runs of each.")] = 3,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N tasks. Default: all.")
     ] = None,
@@ -120,7 +120,8 @@ def verify(
     """Check that every task can be trusted.
 
     Runs the tests with the fix (all required ones must pass) and without it (none of FAIL_TO_PASS may), each
-    several times; looks for the fix and the hidden tests in the workspace and the test environment, and for lines
+    several times: `gold` counts runs with the fix that passed, `empty fails` runs without it that failed, as they
+    should. Looks for the fix and the hidden tests in the workspace and the test environment, and for lines
     of the fix in the issue text. Exit code 1 when anything was found.
     """
     from valve_plugin.cli.going_on import GoingOn

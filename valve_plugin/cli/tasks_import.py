@@ -51,7 +51,7 @@ def import_(
             "--source", metavar="PATH", help="Source the rows' patches apply to: a tree or pypi:NAME==VERSION."
         ),
     ] = "",
-    split: Annotated[str, typer.Option("--split", metavar="NAME", help="Of the data set. Default: train.")] = "train",
+    split: Annotated[str, typer.Option("--split", metavar="NAME", help="Of the data set.")] = "train",
     python: Python = "",
     with_: With = [],  # noqa: B006 (Typer copies it)
     unsafe_local: UnsafeLocal = False,

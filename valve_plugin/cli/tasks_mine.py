@@ -35,10 +35,10 @@ def add(group: typer.Typer) -> None:
 
 @again.told()
 def mine(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A git checkout. Default: here.")] = ".",
-    n: Annotated[
-        int, typer.Option("--n", min=1, metavar="N", help="Verified tasks there should be at least. Default: 20.")
-    ] = 20,
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A git checkout. Default: here.", show_default=False)
+    ] = ".",
+    n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="Verified tasks there should be at least.")] = 20,
     commits: Annotated[
         int,
         typer.Option(

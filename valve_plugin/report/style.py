@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from valve_plugin.errors import ConfigError
+from valve_plugin.extras import install
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -196,10 +197,7 @@ def _save(figure: Figure, out: Any, kind: str, *, transparent: bool | None = Non
     try:
         import matplotlib
     except ImportError as e:
-        raise ConfigError(
-            "figures are drawn by matplotlib, which is not installed; pip install 'valve-plugin[report]', "
-            "from a clone: pip install '.[report]'"
-        ) from e
+        raise ConfigError(f"figures are drawn by matplotlib, which is not installed; run: {install('report')}") from e
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": figure.name}):
         canvas = figure.draw()
         marks: dict[str, dict[str, Any]] = {

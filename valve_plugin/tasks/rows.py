@@ -12,6 +12,7 @@ from typing import Any
 from valve_plugin import codec
 from valve_plugin.bank.files import read_limited
 from valve_plugin.errors import BankError, ConfigError, InfrastructureError, RecordError, TaskError
+from valve_plugin.extras import pip_install
 
 Raw = dict[str, Any]
 Rows = dict[int, Raw]
@@ -142,7 +143,7 @@ def _file(path: Path) -> Rows:
             from pyarrow import ArrowException
             from pyarrow.parquet import read_table
         except ImportError as e:
-            raise ConfigError(f"{path}: reading parquet needs pyarrow ({e}); pip install datasets") from e
+            raise ConfigError(f"{path}: reading parquet needs pyarrow ({e}); run: {pip_install('datasets')}") from e
         try:
             return _counted(read_table(path).to_pylist())
         except (ArrowException, OSError) as e:
@@ -169,7 +170,7 @@ def _data_set(given: str, split: str, *, on_disk: bool) -> list[Raw]:
     try:
         import datasets
     except ImportError as e:
-        raise ConfigError(f"{given}: reading a data set needs datasets ({e}); pip install datasets") from e
+        raise ConfigError(f"{given}: reading a data set needs datasets ({e}); run: {pip_install('datasets')}") from e
     try:
         found = datasets.load_from_disk(given) if on_disk else datasets.load_dataset(given)
     except Exception as e:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from valve_plugin.errors import ConfigError
+from valve_plugin.extras import install
 from valve_plugin.records import Record
 from valve_plugin.rollouts.foreign import walk
 from valve_plugin.rollouts.processes import end_with
@@ -56,9 +57,7 @@ def candidates(
         import swesmith.bug_gen.adapters
         import swesmith.bug_gen.procedural.python  # noqa: F401 (slow: once, before processes are forked)
     except ImportError as e:
-        raise ConfigError(
-            f"SWE-smith is not installed ({e}); pip install 'valve-plugin[smith]', from a clone '.[smith]'"
-        ) from e
+        raise ConfigError(f"SWE-smith is not installed ({e}); run: {install('smith')}") from e
     found = [folder.path(name) for folder in walk(root.resolve()) for name in folder.others if name.endswith(".py")]
     names = sorted(found, key=lambda path: path.split("/"))
     look = partial(_in_file, root, seed)

@@ -28,6 +28,7 @@ from valve_plugin.errors import ConfigError, RecordError
 from valve_plugin.evolve.group import note
 from valve_plugin.evolve.steps import waiting
 from valve_plugin.experiment.conditions import Condition
+from valve_plugin.extras import pip_install
 from valve_plugin.reading import regular
 from valve_plugin.records import Attempt, Item, Proposal, Task
 
@@ -119,8 +120,7 @@ def require(settings: Settings, simulate: bool) -> None:
         found = "none"
     if found != VERSION:
         raise ConfigError(
-            f"skillopt=={VERSION} is needed, installed is {found}: pip install 'valve-plugin[skillopt]', from a clone: "
-            "pip install '.[skillopt]'"
+            f"skillopt=={VERSION} is needed, installed is {found}; run: {pip_install(f'skillopt=={VERSION}')}"
         )
     if not simulate:
         model_of(settings)
