@@ -48,7 +48,8 @@ class HostEvents:
     def minisweagent_run(self, agent: Any, task: str) -> Mapping[str, Any] | None:
         """Run the task in place of the agent's own loop and return what `agent.run` would; None: leave it to the agent.
 
-        The first plugin, in the order named, that does not answer None has the run.
+        The first plugin, in the order named, that does not answer None has the run. One that refuses it adds the
+        `exit_code` that mini's command is to end with.
         """
 
     @hookspec

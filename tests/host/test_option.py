@@ -16,7 +16,7 @@ from minisweagent.run.benchmarks import swebench
 from tests.host.harness import PROBE, Mini, add_distribution
 from tests.tools import some
 from valve_plugin.host.events import Host
-from valve_plugin.host.option import attached, config_specs
+from valve_plugin.host.option import Request, attached, config_specs
 from valve_plugin.plugins import load
 
 CONFIG = ("-c", "mini.yaml", "-c", "model.yaml")
@@ -256,3 +256,18 @@ def test_the_modules_globals_are_put_back() -> None:
     with pytest.raises(KeyboardInterrupt):
         run()
     assert vars(runner) == before
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_interrupt_before_the_first_step_has_a_last_line(capsys: pytest.CaptureFixture[str], *, begun: bool) -> None:
+    host = Host(load([]))
+
+    def interrupted(**_: Any) -> None:
+        if begun:  # as when the agent runs: then what records the run says how it ended
+            host.run(None, "")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Request(host).run(runner, "get_agent", interrupted, config_spec=[])
+    said = [] if begun else ["valve: stopped before the first step: nothing was recorded, spent or changed"]
+    assert ours(capsys.readouterr().err) == said

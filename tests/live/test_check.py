@@ -209,6 +209,21 @@ def test_which_exit_codes_are_failures(code: int) -> None:
     assert not_a_failure("make test", completed(code, limit="wall"))
 
 
+@pytest.mark.parametrize(
+    ("check", "advised"),
+    [
+        ("pytest tests/test_a.py", "'python -m pytest tests/test_a.py'"),
+        ("X=1 .venv/bin/pytest -q", "'X=1 .venv/bin/python -m pytest -q'"),
+        ("python -m pytest -q", ""),
+        ("python -m  pytest", ""),
+    ],
+)
+def test_where_the_project_is_not_found_python_m_pytest_is_advised(check: str, advised: str) -> None:
+    reason = not_a_failure(check, completed(2, b"E   ModuleNotFoundError: No module named 'parse'\n"))
+    assert reason.rpartition("try -c valve.check=")[2] == advised if advised else "try" not in reason
+    assert "try" not in not_a_failure(check, completed(2, b"E   SyntaxError: invalid syntax\n"))
+
+
 def test_a_missing_pytest_is_no_failing_test() -> None:
     said = b"/usr/bin/python: No module named pytest\n"
     assert "not installed" in not_a_failure("python -m pytest tests", completed(1, said))

@@ -99,7 +99,9 @@ def test_a_check_that_cannot_grade_is_refused_before_anything_is_spent(
 ) -> None:
     agent = project.run(FIX, check="python -m pytest -q test_fine.py", attempts=2)
     assert (agent.messages, project.attempts()) == ([], [])
-    (said,) = capsys.readouterr().err.splitlines()
+    first, *printed, said = capsys.readouterr().err.splitlines()
+    assert first == "valve: trying the check on the starting tree"
+    assert printed[-1].startswith("valve: the check printed: 1 passed in ")
     assert "nothing was spent or changed: the check cannot grade: it passes at the base already. Write the test" in said
     assert "-c valve.check='pytest tests/test_of_the_task.py'; without valve.check they are made ungraded" in said
 

@@ -109,6 +109,23 @@ def test_what_was_asked_for_wrongly_is_refused_in_one_line(project: Project, scr
     assert project.attempts() == []
 
 
+def test_attempts_whose_check_cannot_grade_end_with_2_and_all_of_the_reason(
+    project: Project, scripted: tuple[str, ...]
+) -> None:
+    need("bwrap")
+    (project.root / "test_calc.py").write_text("import calc_that_is_nowhere\n")
+    python = Path(sys.executable)
+    check = f"{python.with_name('pytest')} -q test_calc.py"
+    done = mini(project, *TASK, *scripted, "-c", "valve.attempts=2", "-c", f"valve.check={check}")
+    assert done.returncode == 2
+    first, *printed, last = said(done)
+    assert first == "valve: trying the check on the starting tree"
+    assert "valve: the check printed: E ModuleNotFoundError: No module named 'calc_that_is_nowhere'" in printed
+    assert f"try -c valve.check='{python.with_name('python')} -m pytest -q test_calc.py'. Write the test" in last
+    assert last.endswith("; without valve.check they are made ungraded")
+    assert project.attempts() == []
+
+
 def test_a_bank_of_another_repository_is_told(project: Project, scripted: tuple[str, ...], tmp_path: Path) -> None:
     (project.root / "pyproject.toml").write_text('[project]\nname = "iniconfig"\n')
     BankStore.create(tmp_path / "funcy", "Suor/funcy", {"repo": "Suor/funcy"})

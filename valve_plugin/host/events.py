@@ -22,6 +22,10 @@ class Host:
     def __init__(self, manager: pluggy.PluginManager) -> None:
         self.manager = manager
         self._plugins: dict[str, Any] = dict(manager.list_name_plugin())
+        self.begun = False
+        """Whether a run got as far as its first step; from there on each plugin says how it ended."""
+        self.exit_code = 0
+        """What the command should end with: of a run that a plugin refused, else 0."""
 
     @property
     def names(self) -> list[str]:
@@ -73,9 +77,11 @@ class Host:
 
         A plugin that takes the run and fails ends it: it was asked for something else than the agent's own loop.
         """
+        self.begun = True
         for name in self.names:
             try:
                 result: Mapping[str, Any] | None = self._call(name, "minisweagent_run", agent=agent, task=task)
+                self.exit_code = max(self.exit_code, int((result or {}).get("exit_code", 0)))
             except Exception as e:  # noqa: BLE001 - as above
                 failed(name, "run", e)
                 return {"exit_status": type(e).__name__, "submission": ""}

@@ -45,12 +45,21 @@ class Request:
 
         Raises:
             typer.BadParameter: unknown plugin, or a wrong `valve.KEY` (exit code 2).
+            typer.Exit: a plugin refused the run.
         """
         if self.host is None:
             raise typer.BadParameter(self.problem, param_hint="--plugin")
         arguments["config_spec"] = config_specs(module, arguments["config_spec"])
-        with attached(module, factory, self.host, self.options):
-            return command(**arguments)
+        try:
+            with attached(module, factory, self.host, self.options):
+                returned = command(**arguments)
+        except KeyboardInterrupt:
+            if not self.host.begun:
+                say("stopped before the first step: nothing was recorded, spent or changed")
+            raise
+        if self.host.exit_code:
+            raise typer.Exit(self.host.exit_code)
+        return returned
 
 
 def prepare(names: Sequence[str], command: Any) -> Request:

@@ -68,6 +68,11 @@ class Check:
             self._fails_at_base, self._printed = not_a_failure(self._settings.check, done), printed(done)
         return self._fails_at_base
 
+    @property
+    def printed_at_base(self) -> str:
+        """What it printed on the starting tree, still with secrets in it; empty before it ran."""
+        return self._printed
+
     def grade(self, end: str, unfinished: str = "") -> Graded:
         """Grade the tree an attempt ended with. Never raises for what the attempt did.
 
@@ -85,7 +90,7 @@ class Check:
                 return Graded("unresolved", "nothing but tests changed" if dropped else "nothing changed", dropped)
             return self._after(graded, dropped)
         except (SandboxError, InfrastructureError) as e:
-            return Graded("ungraded", f"the check could not run: {in_mini(e)}")
+            return Graded("ungraded", f"the check could not run: {one_line(in_mini(e))}")
 
     def graded_tree(self, end: str) -> tuple[str, tuple[str, ...]]:
         """Return what is graded: the end tree with what belongs to the tests put back, and which paths that were."""
@@ -176,15 +181,27 @@ def not_a_failure(check: str, done: Completed) -> str:
                 "or name a python on your PATH that has pytest in the check"
             )
         if code in _PYTEST_EXITS:
-            return f"at the base {_PYTEST_EXITS[code]} (exit code {code})"
+            return f"at the base {_PYTEST_EXITS[code]} (exit code {code}){_by_python(check, done.output)}"
     if code == 1 or (1 <= code <= 125 and not is_pytest(check)):
         return ""
     return f"at the base it could not run (exit code {code}): {_last_line(done.output)}"
 
 
+def _by_python(check: str, output: bytes) -> str:
+    """Return what helps where `pytest` alone does not find the project's own modules; empty: it is not that."""
+    program = re.search(r"(?<!\S)(-m\s+)?((?:\S*/)?)py\.?test(?!\S)", check)
+    if program is None or program[1] or b"ModuleNotFoundError" not in output:
+        return ""
+    python = f"{check[: program.start()]}{program[2]}python -m pytest{check[program.end() :]}"
+    return (
+        "; `python -m pytest` also imports from the directory it is started in, `pytest` does not: try "
+        f"-c valve.check={shlex.quote(python)}"
+    )
+
+
 def in_mini(error: Exception) -> str:
-    """Return an error's message in one line, with the option that it names as a person gives it to mini."""
-    return one_line(str(error).replace("--unsafe-local", "-c valve.unsafe_local=true"))
+    """Return an error's message, with the option that it names as a person gives it to mini."""
+    return str(error).replace("--unsafe-local", "-c valve.unsafe_local=true")
 
 
 def grade(settings: Settings, base: Base, end: str, unfinished: str = "") -> Graded:

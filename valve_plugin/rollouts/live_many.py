@@ -28,7 +28,7 @@ from valve_plugin.rollouts.exits import Graded, one_line
 from valve_plugin.rollouts.live import Base, Run
 from valve_plugin.rollouts.live_check import FAILS_NOW, Check, in_mini
 from valve_plugin.rollouts.live_place import copy, environment
-from valve_plugin.rollouts.live_record import command, keep, learn_from, shown_by
+from valve_plugin.rollouts.live_record import command, keep, last_lines, learn_from, shown_by
 from valve_plugin.rollouts.runner import RolloutResult, RolloutSpec
 from valve_plugin.rollouts.runner import run as run_agent
 from valve_plugin.rollouts.sandbox import choose
@@ -36,6 +36,8 @@ from valve_plugin.words import plural
 
 NOT_RUN = "NotRun"
 """Exit status of a run that was refused before it began."""
+_SHOWN_LINES = 15
+"""Of what a check printed that cannot grade: no record keeps them."""
 STOPPED = RolloutResult(ended="errored", exit_status="KeyboardInterrupt")
 """Of an attempt that Ctrl-C ended: its process is gone, and with it what it had noted."""
 
@@ -61,10 +63,10 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
     try:
         base = _ready(run, agent)
         check = Check(run.settings, base)
-        _require_grading(run, check)
+        _require_grading(run, agent, check)
     except ValveError as e:
         run.say(f"no attempt was made, and nothing was spent or changed: {in_mini(e)}")
-        return {"exit_status": NOT_RUN, "submission": ""}
+        return {"exit_status": NOT_RUN, "submission": "", "exit_code": e.exit_code}
     except KeyboardInterrupt:
         run.say("stopped before the first attempt: nothing was recorded, spent or changed")
         raise
@@ -109,7 +111,7 @@ def _ready(run: Run, agent: Any) -> Base:
     return run.base
 
 
-def _require_grading(run: Run, check: Check) -> None:
+def _require_grading(run: Run, agent: Any, check: Check) -> None:
     """Before anything is spent: without a check the attempts are made as asked, with one it has to be able to grade.
 
     Raises:
@@ -117,7 +119,12 @@ def _require_grading(run: Run, check: Check) -> None:
     """
     if not run.settings.check:
         run.say("no check was named (valve.check): the attempts are recorded, and none is applied")
-    elif reason := check.unusable():
+        return
+    run.say("trying the check on the starting tree")
+    if reason := check.unusable():
+        redactor = run.redactor([plain_config(part) for part in (agent.model, agent.env, agent)])
+        for line in last_lines(redactor(check.printed_at_base)).splitlines()[-_SHOWN_LINES:]:
+            run.say(f"the check printed: {line}")
         raise ValveError(f"the check cannot grade: {reason}. {FAILS_NOW}; without valve.check they are made ungraded")
 
 
