@@ -138,6 +138,9 @@ def test_context_is_what_retrieval_composes(bank: BankStore, valve: Run, project
     task = "Dates lose {{ their }} zone \\n é"
     expected = retrieve(bank.settings(), bank.bank, "", task)
     assert valve("context", "--task", task) == expected.text
+    assert valve("context", task) == expected.text
+    valve("context", task, "--task", task, code=2)
+    assert "give the task once" in valve.err  # type: ignore[attr-defined]
     assert valve("context", "--task", "-", stdin=task) == expected.text
     (project / "issue.md").write_text(task)
     printed = valve("context", "--file", "issue.md", "--json")

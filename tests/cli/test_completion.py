@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.rollouts import calc
 from tests.tools import need
+from valve_plugin.tasks import folder
 
 VALVE = Path(sys.executable).with_name("valve")
 
@@ -32,6 +34,16 @@ def test_commands_and_options_complete() -> None:
 def test_item_names_complete_to_nothing_without_a_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert complete("valve bank show ", 3) == []
+
+
+def test_task_sets_and_their_tasks_complete(project: Path) -> None:
+    assert complete("valve evolve ", 2) == []
+    calc.write(folder.default("acme/calc"), [calc.row(instance_id="bug-a")])
+    calc.write(folder.default("project"), [calc.row(instance_id="bug-b")])
+    for words in ("split", "evolve", "eval", "tasks list", "tasks verify", "gate --tasks"):
+        assert complete(f"valve {words} ac", len(words.split()) + 1) == ["acme/calc"], words
+    assert complete("valve tasks show acme/calc ", 4) == ["bug-a"]
+    assert complete("valve tasks show ", 3) == ["acme/calc", "project", "bug-b"]
 
 
 def test_bash_takes_the_script() -> None:

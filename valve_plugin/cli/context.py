@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from valve_plugin.records import Context
 
 _EXAMPLES = examples(
-    "valve context --task 'Timestamps lose their time zone'",
-    "gh issue view 41 --json body -q .body | valve context --task -",
+    "valve context 'Timestamps lose their time zone'",
+    "gh issue view 41 --json body -q .body | valve context -",
     "valve context --file issue.md --json        # with the items chosen and the block's hash",
     'other-agent --append-system-prompt "$(valve context --file issue.md)"',
 )
@@ -32,9 +33,10 @@ def register(app: typer.Typer) -> None:
 
 
 def context(
-    task: Annotated[
-        str, typer.Option("--task", "-t", metavar="TEXT", help="What the agent is asked; - reads stdin.")
+    text: Annotated[
+        str, typer.Argument(metavar="TASK", help="What the agent is asked; - reads stdin.", show_default=False)
     ] = "",
+    task: Annotated[str, typer.Option("--task", "-t", metavar="TEXT", help="The same, as an option.")] = "",
     file: Annotated[Path | None, typer.Option("--file", help="Read the task from this file.", dir_okay=False)] = None,
     task_id: Annotated[str, typer.Option("--id", metavar="ID", help="The task's id, where it has one.")] = "",
     bank: BankDir = "",
@@ -47,7 +49,7 @@ def context(
     """
     from valve_plugin.codec import plain
 
-    issue = _read(task, file)
+    issue = _read([text, task], file)
     store = open_bank(bank)
     _tell_foreign(store)
     block = _retrieve(store, task_id, issue)
@@ -88,14 +90,19 @@ def _retrieve(store: BankStore, task_id: str, issue: str) -> Context:
     return block
 
 
-def _read(task: str, file: Path | None) -> str:
+def _read(texts: Sequence[str], file: Path | None) -> str:
     """Return the task's text.
+
+    Args:
+        texts: what was given as text, in either way.
 
     Raises:
         ConfigError: none or two were given, or the file cannot be read.
     """
-    if bool(task) == bool(file):
-        raise ConfigError("give the task once: --task TEXT, --task - for stdin, or --file PATH")
+    given = [text for text in texts if text]
+    if len(given) + bool(file) != 1:
+        raise ConfigError("give the task once: `valve context TASK`, `valve context -` for stdin, or --file PATH")
+    task = "".join(given)
     if file is None and task != "-":
         return task
     if file is None:

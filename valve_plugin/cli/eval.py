@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import completion, output
 from valve_plugin.cli.given import overrides
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.cli.session import Set, Simulate, UnsafeLocal, Workers, holding, tasks_of
@@ -40,7 +40,12 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     tasks: Annotated[
-        str, typer.Argument(metavar="TASKS", help="Task set with a split.json. Default: the last one used.")
+        str,
+        typer.Argument(
+            metavar="TASKS",
+            help="Task set with a split.json. Default: the last one used.",
+            autocompletion=completion.sets,
+        ),
     ] = "",
     version: Annotated[
         list[int], typer.Option("--version", metavar="V", min=0, help="Evaluate this version only; repeat.")

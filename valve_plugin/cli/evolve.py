@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import budget, output, panel_told
+from valve_plugin.cli import budget, completion, output, panel_told
 from valve_plugin.cli.budget import BudgetUsd, MaxHours, MaxRollouts
 from valve_plugin.cli.given import overrides
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
@@ -53,7 +53,9 @@ def evolve(
     tasks: Annotated[
         str,
         typer.Argument(
-            metavar="TASKS", help="Directory with repository.toml and tasks.jsonl, a rows file, or a set's name."
+            metavar="TASKS",
+            help="Directory with repository.toml and tasks.jsonl, a rows file, or a set's name.",
+            autocompletion=completion.sets,
         ),
     ] = "",
     bank: BankDir = "",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from valve_plugin.cli import again, output, panel_told
+from valve_plugin.cli import again, completion, output, panel_told
 from valve_plugin.errors import BankNotFoundError, ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +26,12 @@ Set = Annotated[
 ]
 Tasks = Annotated[
     str,
-    typer.Option("--tasks", metavar="TASKS", help="Task set the panel was chosen from. Default: the last one used."),
+    typer.Option(
+        "--tasks",
+        metavar="TASKS",
+        help="Task set the panel was chosen from. Default: the last one used.",
+        autocompletion=completion.sets,
+    ),
 ]
 Simulate = Annotated[
     bool, typer.Option("--simulate", help="Use the scripted model. A SIMULATION: no key, no network, no real model.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import output, tasks_generate
+from valve_plugin.cli import completion, output, tasks_generate
 from valve_plugin.cli.session import MAKE_TASKS
 from valve_plugin.errors import ConfigError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from valve_plugin.tasks.load import TaskSet
 
 ABOUT = "A task directory, or the name of one in user data. Default: that of the repository you are in."
-Given = Annotated[str, typer.Argument(metavar="TASKS", help=ABOUT)]
+Given = Annotated[str, typer.Argument(metavar="TASKS", help=ABOUT, autocompletion=completion.sets)]
 
 
 def load(given: str = "") -> TaskSet:
@@ -36,12 +36,7 @@ def place(given: str = "") -> Path:
 
     if given:
         return folder.find(given)
-    name = tasks_generate.repository_name(".", "")
-    sets = [
-        path
-        for path in folder.known()
-        if path.name in (folder.default(name).name, folder.default(f"{name}__mined").name)
-    ]
+    name, sets = here()
     if len(sets) == 1:
         output.note(f"of {name}: {sets[0]}")
         return sets[0]
@@ -51,3 +46,12 @@ def place(given: str = "") -> Path:
         f"there is no task set of {name} in user data; give TASKS, a directory with repository.toml and tasks.jsonl or "
         f"a name `valve tasks list --all` shows. {MAKE_TASKS}"
     )
+
+
+def here() -> tuple[str, list[Path]]:
+    """Return the name of the repository at hand, and the task sets about it in user data."""
+    from valve_plugin.tasks import folder
+
+    name = tasks_generate.repository_name(".", "")
+    own = (folder.default(name).name, folder.default(f"{name}__mined").name)
+    return name, [path for path in folder.known() if path.name in own]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import again, output, task_sets, tasks_generate, tasks_import, tasks_mine
+from valve_plugin.cli import again, completion, output, task_sets, tasks_generate, tasks_import, tasks_mine
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 from valve_plugin.cli.task_sets import load
@@ -77,9 +77,16 @@ def list_(
 
 
 def show(
-    tasks: task_sets.Given = "",
+    tasks: Annotated[
+        str, typer.Argument(metavar="TASKS", help=task_sets.ABOUT, autocompletion=completion.sets_and_ids)
+    ] = "",
     task: Annotated[
-        str, typer.Argument(metavar="TASK", help="Instance id, or a part that only one has. One word alone is this.")
+        str,
+        typer.Argument(
+            metavar="TASK",
+            help="Instance id, or a part that only one has. One word alone is this.",
+            autocompletion=completion.ids,
+        ),
     ] = "",
     patch: Annotated[bool, typer.Option("--patch", help="Also print the patch that introduces the bug.")] = False,
     json: Json = False,

@@ -35,6 +35,11 @@ def known() -> list[Path]:
     return sorted(path.parent for path in (data_dir() / "tasks").glob(f"*/{ROWS_NAME}"))
 
 
+def names() -> list[str]:
+    """Return what the task directories in user data are called, as `find` takes it."""
+    return [path.name.replace("__", "/") for path in known()]
+
+
 def is_one(path: Path) -> bool:
     """Whether a path is to be read as a task set: a folder with a definition, or a file, which may be one of rows."""
     return path.is_file() or (path / FILE_NAME).exists()
@@ -68,7 +73,7 @@ def _instead(given: str) -> str:
     """Return the nearest names there are, else all, as a part of a sentence."""
     from difflib import get_close_matches
 
-    there = [path.name.replace("__", "/") for path in known()]
+    there = names()
     begun = [name for name in there if given and name.lower().startswith(given.lower())]
     if near := begun or get_close_matches(given, there, n=3, cutoff=0.5):
         return f"did you mean {' or '.join(near[:3])}? (there: {', '.join(there)}); "
