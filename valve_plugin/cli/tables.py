@@ -48,11 +48,7 @@ def laid_out(
         prose: names of columns whose cells may be cut.
     """
     columns = [Column(name, tuple(row[n] for row in rows), name in prose) for n, name in enumerate(header)]
-    for name in can_wait:
-        if _needs(columns) <= width:
-            break
-        columns = [column for column in columns if column.name != name]
-    tiers = _tiers(columns, width)
+    tiers = _tiers(_shown(columns, width, list(can_wait)), width)
     spans = [_widths(tier, width - _INDENT * (n > 0)) for n, tier in enumerate(tiers)]
     head: list[str] = []
     body: list[str] = []
@@ -64,6 +60,20 @@ def laid_out(
             cells = [_fitted(c, row, w) for c, w in zip(tier, widths, strict=True)]
             body += _lines(cells, widths, _INDENT * (n > 0))
     return head, body
+
+
+def _shown(columns: Sequence[Column], width: int, can_wait: Sequence[str]) -> list[Column]:
+    """Return the columns that stay: where a row takes several lines anyway, those too that take no further one."""
+    gone: set[str] = set()
+    for name in can_wait:
+        if _needs([c for c in columns if c.name not in gone]) <= width:
+            break
+        gone.add(name)
+    lines = len(_tiers([c for c in columns if c.name not in gone], width))
+    for name in reversed(can_wait) if lines > 1 else ():
+        if len(_tiers([c for c in columns if c.name not in gone - {name}], width)) <= lines:
+            gone.discard(name)
+    return [c for c in columns if c.name not in gone]
 
 
 def _needs(columns: Sequence[Column]) -> int:
