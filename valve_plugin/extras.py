@@ -17,10 +17,14 @@ from valve_plugin.shell_words import join, quote
 DISTRIBUTION = "valve-plugin"
 
 
-def install(extra: str) -> str:
-    """Return the command that installs an extra into the environment that runs this."""
+def install(extra: str, *, anywhere: bool = False) -> str:
+    """Return the command that installs an extra into the environment that runs this.
+
+    Args:
+        anywhere: for whoever reads it on another machine, without a path of this one.
+    """
     try:
-        return pip_install(*wanted(extra))
+        return join(["pip", "install", *wanted(extra)]) if anywhere else pip_install(*wanted(extra))
     except metadata.PackageNotFoundError:  # a source tree on the path
         return f"the extra {extra!r} in pyproject.toml names it"
 

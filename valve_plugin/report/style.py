@@ -197,7 +197,8 @@ def _save(figure: Figure, out: Any, kind: str, *, transparent: bool | None = Non
     try:
         import matplotlib
     except ImportError as e:
-        raise ConfigError(f"figures are drawn by matplotlib, which is not installed; run: {install('report')}") from e
+        how = install("report", anywhere=True)  # a page that goes to others says it
+        raise ConfigError(f"figures are drawn by matplotlib, which is not installed; run: {how}") from e
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": figure.name}):
         canvas = figure.draw()
         marks: dict[str, dict[str, Any]] = {
