@@ -59,13 +59,10 @@ def attach(store: BankStore, *, json: bool = False) -> bool:
     With `json`, print what the screen would show now, once.
     """
     tail = Tail(store.local.telemetry_path(EVENTS))
-    view, process = View(), None
-    for event in tail.new():
-        view, process = fold(view, *event), _process(event) or process
-    alive = process is not None and not view.ended and _alive(process)
+    view, process, alive = _read(tail)
     if json:
         shown = {**dict(rows(view, time.time())), **({"note": view.note} if view.note else {})}
-        simulation, ended = view.note == SIMULATION, "" if alive else _how(view)
+        simulation, ended = view.note == SIMULATION, "" if alive else how(view)
         output.emit_json({"running": alive, "simulation": simulation, "shown": shown, "ended": ended})
         return alive
     if not alive:
@@ -76,6 +73,19 @@ def attach(store: BankStore, *, json: bool = False) -> bool:
     except KeyboardInterrupt:
         output.say("stopped watching; the run goes on")
     return True
+
+
+def last(store: BankStore) -> tuple[View, bool]:
+    """Return what the bank's last run on this machine came to, and whether it goes on; it did not start: none did."""
+    view, _, alive = _read(Tail(store.local.telemetry_path(EVENTS)))
+    return view, alive
+
+
+def _read(tail: Tail) -> tuple[View, tuple[int, float] | None, bool]:
+    view, process = View(), None
+    for event in tail.new():
+        view, process = fold(view, *event), _process(event) or process
+    return view, process, process is not None and not view.ended and _alive(process)
 
 
 def _follow(tail: Tail, view: View, process: tuple[int, float]) -> None:
@@ -103,7 +113,7 @@ def _last(tail: Tail, view: View) -> None:
     output.say(f"ended: {view.ended}" if view.ended else f"the run was killed; {_again(view)}")
 
 
-def _how(view: View) -> str:
+def how(view: View) -> str:
     """How a run that is over ended; empty: there was none."""
     return view.ended or ("it was killed" if view.started else "")
 
@@ -125,7 +135,7 @@ def _tell_last(store: BankStore, view: View) -> None:
     if not view.started:
         output.say(f"no run of this bank is going on, and none is on record here: {store.dir}")
         return
-    output.say(f"no run of this bank is going on; the last one on this machine ended: {_how(view)}")
+    output.say(f"no run of this bank is going on; the last one on this machine ended: {how(view)}")
     _rows(view, view.started, without=("ended", "left"))
 
 

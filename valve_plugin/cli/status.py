@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin import __version__
-from valve_plugin.cli import again, output
+from valve_plugin.cli import again, around, output
 from valve_plugin.cli.counted import count, in_words
 from valve_plugin.cli.init import target
 from valve_plugin.cli.options import BankDir, Json, examples
@@ -92,18 +92,31 @@ def _defaults(command: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 def advise(standing: dict[str, Any]) -> tuple[str, str]:
     """Return the next command and why, from what `valve --json` shows."""
-    gate, attempts, queued = standing["gate"], standing["attempts"], standing["queue"]
     if not standing["bank"]["exists"]:
         return "valve init", "there is no bank here yet (`valve demo` shows the whole loop first)"
+    return _first(standing) or _queued(standing) or around.prepared(standing) or around.by_hand(standing)
+
+
+def _first(standing: dict[str, Any]) -> tuple[str, str] | None:
     if standing["foreign"]:
         return (
             "valve bank list",
             f"the bank is of {standing['bank_of']}, and you are in {standing['repo']}: only read it",
         )
+    if standing["run"] and standing["run"]["going"]:
+        return "valve evolve --attach", "a run of this bank goes on; this shows it, and Ctrl-C then only stops looking"
     if standing["warnings"]:
         return "valve bank verify --repair", "what is made from the ledger is made again; the ledger is kept as it is"
     if standing["waiting"]:
         return _go_on(standing)
+    if around.stopped(standing):
+        command = standing["run"]["command"] or "valve evolve TASKS"
+        return command, "the last run ended before it was done; it goes on where it stopped"
+    return None
+
+
+def _queued(standing: dict[str, Any]) -> tuple[str, str] | None:
+    gate, queued = standing["gate"], standing["queue"]
     if queued and gate and gate["queries"] >= gate["horizon"]:
         return "valve bank log", f"all {gate['horizon']} declared gate queries are used: {queued} queued must wait"
     if queued and standing["panel"]:
@@ -113,16 +126,7 @@ def advise(standing: dict[str, Any]) -> tuple[str, str]:
             "valve gate --tasks TASKS",
             f"{queued} queued; a first gate chooses its panel from a task set. {MAKE_TASKS}",
         )
-    if attempts["recorded"] == 0:
-        return "mini --plugin valve -t 'what to do'", "no attempt is recorded yet"
-    if attempts["live"] and attempts["live"]["recorded"] and not attempts["live"]["graded"]:
-        check = f"valve.check={failing(standing['test_command'])}"
-        return (
-            f"mini --plugin valve -c {quote(check)} -t ...",
-            "no attempt was graded: name a check that fails now and passes once the task is done, such as its failing "
-            "test; a suite that is green now grades nothing",
-        )
-    return "mini --plugin valve -t ...", "nothing waits"
+    return None
 
 
 def _go_on(standing: dict[str, Any]) -> tuple[str, str]:
@@ -135,13 +139,6 @@ def _go_on(standing: dict[str, Any]) -> tuple[str, str]:
     return typed or ("valve gate --simulate" if standing["simulated"] else "valve gate"), why
 
 
-def failing(test_command: str) -> str:
-    """Return what to name as a check: one test of the suite where it is known how to name one. Pure."""
-    from valve_plugin.rollouts.live_check import is_pytest
-
-    return f"{test_command} FAILING_TEST" if is_pytest(test_command) else "COMMAND THAT FAILS NOW"
-
-
 def _look(bank: str) -> dict[str, Any]:
     from valve_plugin.bank.checkout import find
     from valve_plugin.bank.paths import locate
@@ -151,10 +148,11 @@ def _look(bank: str) -> dict[str, Any]:
     standing = _absent(here, target(bank, private=False, here=here))
     with contextlib.suppress(BankNotFoundError):
         store = BankStore.open(locate(bank, here.folder, here.name))
-        standing |= _present(store) | _whose(store, here)
+        standing |= _present(store) | _whose(store, here) | around.look(store)
     command, why = advise(standing)
-    if bank and command != standing["interrupted"]:
-        command = aimed(command, bank)
+    if command not in (standing["interrupted"], standing["run"] and standing["run"]["command"]):
+        command = around.with_model(command, standing["model"])
+        command = aimed(command, bank) if bank else command
     return {**standing, "next": {"command": command, "why": why}}
 
 
@@ -163,7 +161,7 @@ def aimed(command: str, bank: str) -> str:
     mini = "mini --plugin valve"
     if command.startswith(mini):
         return f"{mini} -c {quote(f'valve.bank={bank}')}{command.removeprefix(mini)}"
-    return f"{command} --bank {quote(bank)}"
+    return command if command.startswith("valve split") else f"{command} --bank {quote(bank)}"
 
 
 def _whose(store: BankStore, here: Checkout) -> dict[str, Any]:
@@ -197,6 +195,7 @@ def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
         "interrupted": "",
         "last_verdict": None,
         "warnings": [],
+        **around.NOTHING,
     }
 
 
@@ -276,4 +275,4 @@ def _lines(standing: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("quarantine", f"{plural(standing['quarantine'], 'item')} set aside for a person to look at"))
     if standing["last_verdict"]:
         lines.append(("last", standing["last_verdict"]["words"]))
-    return lines + [("warning", warning) for warning in standing["warnings"]]
+    return lines + around.lines(standing) + [("warning", warning) for warning in standing["warnings"]]
