@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from tests.cli.banks import GOOD, attempt
 from tests.cli.conftest import Run
+from tests.rollouts import calc
 from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import app, output
+from valve_plugin.cli.progress import EVENTS
 from valve_plugin.cli.status import advise, count, outlook
+from valve_plugin.tasks import folder
 
 
 def test_without_a_bank_the_next_command_makes_one(project: Path, valve: Run) -> None:
@@ -117,6 +122,8 @@ def test_only_known_outcomes_of_one_task_make_a_mixed_group() -> None:
     assert count(lost, [])["live"] == {"recorded": 3, "graded": 1, "mixed_groups": 0}
 
 
+RUN: dict[str, Any] = {"going": False, "ended": "interrupted", "at": "", "command": "valve evolve acme/calc"}
+SET: dict[str, Any] = {"name": "acme/calc", "tasks": 40, "split": {}, "unused": 0, "path": ""}
 UNGRADED: dict[str, Any] = {"attempts": {"recorded": 1, "live": {"recorded": 1, "graded": 0}}}
 STATE: dict[str, Any] = {
     "bank": {"exists": True},
@@ -159,6 +166,15 @@ def test_a_proposal_waits_until_something_is_decided_about_it(bank: BankStore) -
         ({"queue": 1}, "valve gate"),
         ({"queue": 1, "gate": {"queries": 5, "horizon": 5}}, "valve bank log"),
         ({"queue": 1, "panel": None, "gate": None}, "valve gate --tasks TASKS"),
+        ({"run": RUN}, "valve evolve acme/calc"),
+        ({"run": {**RUN, "command": ""}}, "valve evolve TASKS"),
+        ({"run": {**RUN, "going": True}, "warnings": ["torn"]}, "valve evolve --attach"),
+        ({"run": {**RUN, "ended": "the run is done"}}, "mini --plugin valve -t ..."),
+        ({"panel": None, "tasks": [{**SET, "tasks": 40}]}, "valve split acme/calc --holdout 8 --panel 20"),
+        ({"panel": None, "tasks": [{**SET, "tasks": 151}]}, "valve split acme/calc"),
+        ({"panel": None, "tasks": [{**SET, "tasks": 3}]}, "mini --plugin valve -t ..."),
+        ({"panel": None, "tasks": [{**SET, "split": {"panel": 2}}]}, "valve evolve acme/calc"),
+        ({"tasks": [SET]}, "mini --plugin valve -t ..."),
         ({"attempts": {"recorded": 0}}, "mini --plugin valve -t 'what to do'"),
         (UNGRADED, "mini --plugin valve -c 'valve.check=COMMAND THAT FAILS NOW' -t ..."),
         ({**UNGRADED, "test_command": "pytest"}, "mini --plugin valve -c 'valve.check=pytest FAILING_TEST' -t ..."),
@@ -169,6 +185,33 @@ def test_a_proposal_waits_until_something_is_decided_about_it(bank: BankStore) -
 )
 def test_the_next_command(change: dict[str, Any], command: str) -> None:
     assert advise({**STATE, **change})[0] == command
+
+
+def test_what_was_just_done_is_seen(bank: BankStore, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSWEA_MODEL_NAME", "")
+    rows = [calc.row(instance_id=f"t{n}", patch=calc.change(calc.OPS, calc.BUGGY + f"# {n}\n")) for n in range(6)]
+    where = calc.write(folder.default("owner/name"), rows)
+    assert "tasks      owner/name: 6 tasks; no split yet\n" in valve()
+    valve("split", "owner/name", "--holdout", "1", "--panel", "3")
+    assert "next: valve evolve owner/name -c model=PROVIDER/NAME\n" in valve.err  # type: ignore[attr-defined]
+    (where / "tasks.jsonl").write_bytes((where / "tasks.jsonl").read_bytes() + b"{}\n")
+    said = valve()
+    assert "tasks      owner/name: 7 tasks; holdout 1, panel 3, stream 2, 1 in none of them\n" in said
+    assert "model      none is named; `mini-extra config set MSWEA_MODEL_NAME PROVIDER/NAME`" in said
+
+    started = {**dict.fromkeys(("repo", "note"), ""), "command": "valve evolve owner/name", "pid": os.getpid(),
+               "created": psutil.Process().create_time(), "position": 1, "of": 3}  # fmt: skip
+    told: list[tuple[str, dict[str, Any]]] = [("run_started", started), ("run_ended", {"how": "interrupted"})]
+    for event, state, command in zip(
+        told, ("goes on, task 1 of 3", "the last one ended: interrupted, task 1 of 3"),
+        ("valve evolve --attach", "valve evolve TASKS -c model=PROVIDER/NAME"), strict=True,
+    ):  # fmt: skip
+        bank.local.telemetry(EVENTS, {"event": event[0], "data": event[1]})
+        said = valve()
+        assert f"run        {state}\n" in said
+        assert f"next       {command}\n" in said
+    bank.local.remember("run", f"{os.getcwd()}\nvalve evolve owner/name")
+    assert valve("--json")["next"]["command"] == "valve evolve owner/name"
 
 
 def test_a_test_command_out_of_a_repository_is_one_word() -> None:

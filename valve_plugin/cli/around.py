@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from valve_plugin.cli import again, attach, task_sets
+from valve_plugin.cli import again, attach, output
 from valve_plugin.cli.output import plural
 from valve_plugin.errors import ValveError
 from valve_plugin.shell_words import quote
@@ -42,6 +42,7 @@ def look(store: BankStore) -> dict[str, Any]:
 
 
 def _sets() -> list[dict[str, Any]]:
+    from valve_plugin.cli import task_sets
     from valve_plugin.tasks import split as splits
     from valve_plugin.tasks.load import ROWS_NAME
 
@@ -91,17 +92,26 @@ def prepared(standing: dict[str, Any]) -> tuple[str, str] | None:
     one = max(standing["tasks"], key=lambda found: (bool(found["split"]), found["tasks"]))
     if one["split"]:
         return f"valve evolve {quote(one['name'])}", "the task set is split, and nothing was learned from it yet"
-    command = splitting(one["name"], one["tasks"])
-    return command and (command, f"{plural(one['tasks'], 'task')} to learn from are there, and no split yet")
+    if command := splitting(one["name"], one["tasks"]):
+        return command, f"{plural(one['tasks'], 'task')} to learn from are there, and no split yet"
+    return None
 
 
-def splitting(name: str, tasks: int) -> Any:
+def splitting(name: str, tasks: int) -> str | None:
     """Return the command that splits so many tasks; None: they are too few. Pure."""
     from valve_plugin.tasks import sizes
 
     fit = sizes.fitting(tasks)
-    given = "" if tasks > 150 else fit and f" --holdout {fit.holdout} --panel {fit.panel}"
-    return None if given is None else f"valve split {quote(name)}{given}"
+    if fit is None:
+        return None
+    words = ["valve split", *([quote(name)] if name else [])]
+    return " ".join([*words, *([] if tasks > 150 else [f"--holdout {fit.holdout} --panel {fit.panel}"])])
+
+
+def note_next(command: str | None) -> None:
+    """Say what to run next, where there is something."""
+    if command:
+        output.note(f"next: {command}")
 
 
 def with_model(command: str, model: str) -> str:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from valve_plugin.cli import output, task_sets
+from valve_plugin.cli import around, output, task_sets
 from valve_plugin.cli.options import Json, examples
+from valve_plugin.shell_words import quote
 
 
 def register(app: typer.Typer) -> None:
@@ -82,5 +83,6 @@ def split(
     if made.left_out:
         output.say(f"left out {made.left_out:4}  the same bug as a drawn one")
     output.say(str(path))
+    around.note_next(around.with_model(f"valve evolve {quote(around.called(where))}", ""))
     if len(made.panel.tasks) < sizes.REFERENCE:
         output.note(sizes.worth(len(made.panel.tasks)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import again, completion, output, task_sets, tasks_generate, tasks_import, tasks_mine
+from valve_plugin.cli import again, around, completion, output, task_sets, tasks_generate, tasks_import, tasks_mine
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
 from valve_plugin.cli.task_sets import load
@@ -156,6 +156,8 @@ def verify(
         output.emit_json({"repository": found.repository.name, "times": times, "tasks": results})
     else:
         _report(results)
+        if found.split is None and not any(result.findings for result in results):
+            around.note_next(around.splitting(tasks, len(found.tasks)))
     if any(result.findings for result in results):
         raise typer.Exit(output.FINDING)
 

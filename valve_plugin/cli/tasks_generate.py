@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import again, output, targets
+from valve_plugin.cli import again, around, output, targets
 from valve_plugin.cli.options import Json, examples
 from valve_plugin.cli.session import UnsafeLocal
+from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.cli.going_on import GoingOn
@@ -139,6 +140,7 @@ def generate(
         output.emit_json({**facts, "yield": _yields(tried_all)})
     else:
         _report(directory, len(rows), n, tried_all)
+        around.note_next(f"valve tasks verify {quote(around.called(directory))}")
     if len(rows) < n:
         raise typer.Exit(output.FINDING)
 
