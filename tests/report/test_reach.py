@@ -255,7 +255,7 @@ def test_how_sure_says_what_it_rests_on(run: Run) -> None:
 
 
 def test_figures_draw_true_sizes_and_short_windows_apart(run: Run) -> None:
-    rate, size = next(f for f in figures([run]) if f.name == "stream").draw().axes
+    rate, *_, size = next(f for f in figures([run]) if f.name == "stream").draw().axes
     ends = [s.position + 0.5 for s in run.sizes]
     for line, kind in zip(size.lines, ("principles", "skills"), strict=True):
         assert list(line.get_ydata())[:-1] == [getattr(s, kind) for s in run.sizes]
