@@ -5,12 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.bank.test_evaluated import reading
 from tests.cli.conftest import Run
 from tests.theory.test_certificates import SIZING
 from valve_plugin.bank.store import BankStore
+from valve_plugin.cli.certify import _cap
+from valve_plugin.cli.history import words
 from valve_plugin.cli.meter import Slow
+from valve_plugin.report.certify import Cap
+from valve_plugin.report.facts import run_facts
+from valve_plugin.report.overview import overview
 
 
 def test_the_sizing_table_is_printed_exactly(project: Path, valve: Run) -> None:
@@ -81,8 +87,11 @@ def test_wrong_use_says_what_to_give(project: Path, valve: Run, args: list[str],
 
 def test_a_ledger_is_certified_in_words(bank: BankStore, valve: Run) -> None:
     lines = valve("certify").splitlines()
-    assert lines[:5] == [
+    assert lines[:7] == [
         "owner/name at version 1",
+        "How sure? Not at all: too few tasks. 2 panel tasks cannot speak for other tasks. Version 1's accept (+33.3 "
+        "points) would need about 6 tasks for any statement, and about 35 to exclude a loss.",
+        "",
         "accept 1 (version 1, query 1 of epoch 1): +33.3 points measured on 2 tasks; VACUOUS: no loss can be excluded",
         "accepts   epoch 1: 1 so far, at most 25 at margin 0.02 from a first panel score of 50.0 %; at most 0 if gains "
         "stay on the 0.0 % of tasks whose first rollouts were mixed",
@@ -91,6 +100,22 @@ def test_a_ledger_is_certified_in_words(bank: BankStore, valve: Run) -> None:
     ]
     assert "unmet    judged = deployed" in "\n".join(lines)
     assert valve("certify", "--json")["gain"] is None
+
+
+def test_the_second_cap_is_shown_only_where_it_says_more(project: Path, valve: Run) -> None:
+    cap = Cap(epoch=1, accepted=0, most=16, localized=15, rho="0.02", start=2 / 3, unstable=0.3)
+    first = "accepts   epoch 1: 0 so far, at most 16 at margin 0.02 from a first panel score of 66.7 %"
+    local = "; at most 15 if gains stay on the 30.0 % of tasks whose first rollouts were mixed"
+    assert _cap(cap) == first + local
+    assert _cap(replace(cap, localized=16)) == _cap(replace(cap, localized=50)) == first
+
+
+def test_certify_and_report_say_the_same_of_how_sure_it_is(bank: BankStore, valve: Run) -> None:
+    for version, outcome in ((0, "unresolved"), (1, "resolved")):
+        said = overview(run_facts(BankStore.open(bank.dir), words))[2]
+        line = valve("certify").splitlines()[1]
+        assert line.startswith(f"How sure? {said.answer}. {said.why[:40]}"), "with what only the report knows after it"
+        bank.append(reading(bank.at(version), [outcome] * 6, "bbb" * version or "aaa", version=version))
 
 
 def test_where_panel_and_holdout_are_certified_each_assumption_says_for_which(bank: BankStore, valve: Run) -> None:

@@ -86,27 +86,37 @@ def certify(
     """Say what the measured numbers prove about tasks like these.
 
     From a bank's ledger: for each accept, the most that the bank can have lost by it, and how many accepts there can
-    be. From plain numbers: the same for a gain, a drawdown or an accept measured elsewhere. Every certificate comes
-    with what it rests on: met, unmet, or unknown. One that says nothing is called vacuous.
+    be. From plain numbers: the same for a gain, a drawdown or an accept measured elsewhere. VACUOUS says nothing: there
+    are too few tasks to exclude anything. The radius is how far all tasks like these may lie from what was measured.
+
+    Every certificate comes with what it rests on: met, unmet, or unknown. `disjoint`: nothing was learned from the
+    tasks that measure. `tasks like yours`: they are a random sample of yours; `panel age`: they still are. `horizon`:
+    no more gate queries than were declared. `variance`: results differ no more than that from task to task. `judged =
+    deployed`: agents get the contexts that were judged. `gains local`: only tasks that passed sometimes improve.
+    `holdout sealed`: nothing was chosen by the holdout.
     """
     typed = not (gain is drawdown is move is None)
     with theory_errors():
         if typed:
             given = {"--n": n, "--variance": variance, "--banks": banks, "--accept": accept, "--horizon": horizon}
             found = _from_numbers(gain, drawdown, move, given, 0.05 if delta is None else delta)
-            title = "From the numbers given"
+            title, sure = "From the numbers given", ""
         else:
             lost = {"--n": n, "--banks": banks, "--accept": accept, "--horizon": horizon, "--delta": delta}
-            found, title = _from_bank(bank, variance, lost)
+            found, title, sure = _from_bank(bank, variance, lost)
     if json:
         output.emit_json(found)
         return
     output.say(title, style="bold")
+    if sure:
+        output.say(f"How sure? {sure}\n")
     for line in _lines(found, typed=typed):
         output.say(line)
     output.say("\nThis rests on:")
-    width = max(len(a.name) for a in found.assumptions)
-    for a in found.assumptions:
+    capped = any(map(_second, found.caps))
+    rests = [a for a in found.assumptions if capped or a.needed_for != ("second cap",)]
+    width = max(len(a.name) for a in rests)
+    for a in rests:
         needed = f"{', '.join(a.needed_for)}: " if found.moves and found.gain else ""  # else all is about one of them
         output.say(f"{a.status:8} {a.name:{width}}  {needed}{output.one_line(a.why)}", style=_STYLES[a.status])
 
@@ -114,16 +124,21 @@ def certify(
 _STYLES = {"met": "", "unmet": "red", "unknown": "yellow"}
 
 
-def _from_bank(bank: str, variance: float | None, lost: dict[str, float | int | None]) -> tuple[Certificate, str]:
+def _from_bank(bank: str, variance: float | None, lost: dict[str, float | int | None]) -> tuple[Certificate, str, str]:
+    """Return what a ledger certifies, whose it is, and the report's answer to how sure that is."""
     from valve_plugin.bank.measured import measured
     from valve_plugin.report.certify import from_ledger
+    from valve_plugin.report.held import how_sure
 
     if idle := [name for name, value in lost.items() if value is not None]:
         raise ConfigError(
             f"{idle[0]} goes with --gain, --drawdown or --move; a ledger has its own. Leave it out, or give one of them"
         )
     store = open_bank(bank)
-    return from_ledger(measured(store.entries()), variance), f"{store.bank.repo} at version {store.bank.version}"
+    seen = measured(store.entries())
+    found = from_ledger(seen, variance)
+    answer, why = how_sure(found, held=bool(store.bank.version and seen.points))
+    return found, f"{store.bank.repo} at version {store.bank.version}", f"{answer}. {why}"
 
 
 def _from_numbers(
@@ -184,11 +199,19 @@ def _move(move: Move) -> str:
 
 
 def _cap(cap: Cap) -> str:
-    return (
+    said = (
         f"accepts   epoch {cap.epoch}: {cap.accepted} so far, at most {cap.most} at margin {cap.rho} from a first "
-        f"panel score of {100 * cap.start:.1f} %; at most {cap.localized} if gains stay on the "
-        f"{100 * cap.unstable:.1f} % of tasks whose first rollouts were mixed"
+        f"panel score of {100 * cap.start:.1f} %"
     )
+    if not _second(cap):
+        return said
+    mixed = f"the {100 * cap.unstable:.1f} % of tasks whose first rollouts were mixed"
+    return f"{said}; at most {cap.localized} if gains stay on {mixed}"
+
+
+def _second(cap: Cap) -> bool:
+    """Tell whether the cap that rests on an assumption says more than the one that is certain."""
+    return cap.localized < cap.most
 
 
 def _bound(name: str, bound: Bound) -> str:

@@ -7,9 +7,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from valve_plugin.report.captions import banded, dropped
-from valve_plugin.report.overview import points
 from valve_plugin.report.run import Run
 from valve_plugin.report.style import ACCENT, INK, SECOND, SOFT, WARN, band, new, swatch
+from valve_plugin.report.words import points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

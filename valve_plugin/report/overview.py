@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from valve_plugin.records import is_live
-from valve_plugin.report.bounds import doubt, sizes
-from valve_plugin.report.held import Number, conditions, of_drawdown, of_gain, unmet, unproven
+from valve_plugin.report.bounds import doubt
+from valve_plugin.report.held import how_sure, of_drawdown
 from valve_plugin.report.measured_tasks import moved, signs
 from valve_plugin.report.run import Checkpoint, Run
 from valve_plugin.report.run_spent import everything, total
-from valve_plugin.report.words import counted
+from valve_plugin.report.words import counted, points
 
 Tone = Literal["yes", "no", "open", ""]
 _MEASURED = {"the bank once more (A/A)": "A/A", "the bank without one item": "without one item"}
@@ -66,11 +66,6 @@ def scope(run: Run) -> str:
     A ledger alone does not name the model of its rollouts: they have to be on this machine.
     """
     return _SCOPE if run.simulated and len(run.models) == 1 and total(run.spent).rollouts else ""
-
-
-def points(rate: float) -> str:
-    """Return a rate difference in points: `+3.1 points`."""
-    return f"{100 * rate:+.1f} points"
 
 
 def signed(rate: float) -> str:
@@ -177,52 +172,19 @@ def _seen(last: Checkpoint) -> str:
 
 
 def _how_sure(run: Run) -> Answer:
-    question = "How sure?"
-    moves = run.certificate.moves
-    if run.version and run.checkpoints:
-        return _how_sure_held_out(question, run)
-    if not moves:
-        return Answer(question, "Nothing to certify", "No accept is recorded.")
-    speaking = [m for m in moves if not m.vacuous]
-    if not speaking:
-        few = f"{counted(moves[-1].tasks, 'panel task')} cannot speak for other tasks."
-        return Answer(question, "Not at all: too few tasks", f"{few} {sizes(moves[-1])} {_unread_holdout(run)}")
-    worst = min(speaking, key=lambda m: m.floor)
-    answer = f"An accept may have lost {-100 * worst.floor:.1f} points"
-    if worst.floor >= 0:
-        answer = f"No accept lost anything{_if(run, 'panel')}"
-    sure = f"{len(speaking)} of {counted(len(moves), 'accept')} certified, with probability {1 - worst.delta:.4g}"
-    told = [f"{sure}{conditions(run, 'panel')}.", unmet(run, "panel"), _unread_holdout(run)]
-    return Answer(question, answer, " ".join(filter(None, told)))
+    held = bool(run.version and run.checkpoints)
+    answer, why = how_sure(run.certificate, held=held)
+    drawdown, more = run.certificate.drawdown, ""
+    if held and run.certificate.gain and drawdown:
+        more = of_drawdown(run, drawdown)
+    elif not held and run.certificate.moves:
+        more = _unread_holdout(run)
+    return Answer("How sure?", answer, " ".join(filter(None, [why, more])))
 
 
 def _unread_holdout(run: Run) -> str:
     begun = any(s.role == "evaluation" and s.rollouts for s in run.spent)
     return "A reading of the holdout was begun, none is complete." if begun else "No holdout was read."
-
-
-def _how_sure_held_out(question: str, run: Run) -> Answer:
-    """The holdout's certificate alone: where it says nothing, the panel's says nothing of the holdout either."""
-    gain = run.certificate.gain
-    if gain is None:
-        return Answer(question, "Unknown", f"No certificate on the holdout: {run.certificate.unevaluated}.")
-    drawdown = run.certificate.drawdown
-    lost = of_drawdown(run, drawdown) if drawdown else ""
-    if gain.vacuous:
-        few = f"{counted(gain.tasks, 'holdout task')} cannot speak for other tasks."
-        return Answer(question, "Not at all: too few tasks", " ".join(filter(None, [few, sizes(gain), lost])))
-    said = "A loss cannot be excluded"
-    if gain.value >= 0:
-        said = f"At least {points(gain.value)}{_if(run, 'gain')}"
-    return Answer(question, said, " ".join(filter(None, [of_gain(run, gain), lost])))
-
-
-def _if(run: Run, number: Number) -> str:
-    """On how much a good answer rests; what is unmet takes it back."""
-    if unmet(run, number):
-        return ", where what it rests on is met"
-    open_ = len(unproven(run, number))
-    return f", if {open_} unproven {'assumption holds' if open_ == 1 else 'assumptions hold'}" if open_ else ""
 
 
 def ran(run: Run) -> bool:

@@ -27,7 +27,7 @@ from valve_plugin.report.heat import heat, short
 from valve_plugin.report.joined import attempts as attempts_of
 from valve_plugin.report.joined import joined
 from valve_plugin.report.measured_tasks import again, tables
-from valve_plugin.report.overview import duration, overview, own_start, points, ran, signed, simulation
+from valve_plugin.report.overview import duration, overview, own_start, ran, signed, simulation
 from valve_plugin.report.paired import by_version
 from valve_plugin.report.provenance import listed, others, ranges
 from valve_plugin.report.reach import capped, left
@@ -38,7 +38,7 @@ from valve_plugin.report.shelves import shelves
 from valve_plugin.report.style import inline, narrow
 from valve_plugin.report.texts import breaks, difference, embedded, inert, pretty, sentences, ticked
 from valve_plugin.report.versus import versus_card
-from valve_plugin.report.words import counted
+from valve_plugin.report.words import counted, points
 from valve_plugin.words import moment
 
 if TYPE_CHECKING:
