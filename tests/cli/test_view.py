@@ -133,6 +133,8 @@ def test_a_gate_that_was_decided_before_any_rollout_says_so():
     verdict = {"decision": "reject", "current_passes": 8, "needed": 1, "net": (-8, 0), "repeated": False, "of": 8}
     assert line("verdict", {**verdict, "rollouts": 0}).endswith("out of reach by what is known; no rollout was needed")
     assert line("verdict", {**verdict, "rollouts": 2}).endswith("out of reach after 2 of 8 rollouts")
+    over = line("verdict", {**verdict, "net": (-7, -7), "rollouts": 8})
+    assert over == "rejected  1 pass, 9 needed, after 8 of 8 rollouts"
 
 
 def _as_golden(name, text):

@@ -44,6 +44,9 @@ def _verdict_line(data: Mapping[str, Any]) -> str:
     if data["decision"] == "reject":
         if data["net"][1] >= data["needed"]:
             return f"rejected  a panel task lost more passes than the guard allows, after {ran}"
+        if data["rollouts"] and data["net"][0] == data["net"][1]:  # nothing is open any more
+            passes = plural(data["current_passes"] + data["net"][1], "pass", "passes")
+            return f"rejected  {passes}, {wanted} needed, after {ran}"
         if not data["rollouts"]:
             return f"rejected  {_passes(wanted)} out of reach by what is known; no rollout was needed"
         return f"rejected  {_passes(wanted)} out of reach after {ran}"

@@ -266,7 +266,7 @@ def require_able(taskset: TaskSet, settings: Settings, *, simulate: bool) -> Non
     if not simulate and not settings.model and not os.environ.get("MSWEA_MODEL_NAME"):
         raise ConfigError(
             "no model is named: give -c model=NAME (any litellm name), or set mini's default with "
-            "`mini-extra config setup`; --simulate shows the loop without one"
+            "`mini-extra config set MSWEA_MODEL_NAME PROVIDER/NAME`; --simulate shows the loop without one"
         )
     mini_config.require(settings.mini_config)
     source = taskset.repository.source

@@ -28,7 +28,8 @@ def model_name(settings: Settings) -> str:
     model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
     if not model:
         raise ConfigError(
-            "no model is named; set -c valve.model=NAME, or mini's default with `mini-extra config setup`"
+            "no model is named; set -c valve.model=NAME, or mini's default with "
+            "`mini-extra config set MSWEA_MODEL_NAME PROVIDER/NAME`"
         )
     return model
 
