@@ -95,7 +95,7 @@ def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
         [i.kind, i.name, i.support, f"{i.passes}/{i.attempts}", i.created_step, _shown_uses(i, uses)]
         for i in content.items
     )
-    output.table(["KIND", "NAME", "SUPPORT", "PASSES", "STEP", "USES"], rows, can_wait=("STEP", "SUPPORT"))
+    output.table(["KIND", "NAME", "SUPPORT", "PASSES", "STEP", "USES"], rows, can_wait=("STEP", "SUPPORT", "USES"))
 
 
 def show(
