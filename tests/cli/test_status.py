@@ -130,7 +130,7 @@ STATE: dict[str, Any] = {
     "foreign": False,
     "warnings": [],
     "waiting": "",
-    "simulated": False,
+    "simulation": False,
     "interrupted": "",
     "tasks": [],
     "run": None,
@@ -161,7 +161,8 @@ def test_a_proposal_waits_until_something_is_decided_about_it(bank: BankStore) -
         ({"warnings": ["torn"]}, "valve bank verify --repair"),
         ({"waiting": "0a1b", "gate": None, "bank": {"exists": True, "version": 2}}, "valve evolve TASKS --ungated"),
         ({"waiting": "0123"}, "valve gate"),
-        ({"waiting": "0123", "simulated": True}, "valve gate --simulate"),
+        ({"waiting": "0123", "simulation": True}, "valve gate --simulate"),
+        ({"simulation": True, "queue": 1}, "valve bank log"),
         ({"waiting": "0123", "interrupted": "valve evolve tasks/ --simulate"}, "valve evolve tasks/ --simulate"),
         ({"queue": 1}, "valve gate"),
         ({"queue": 1, "gate": {"queries": 5, "horizon": 5}}, "valve bank log"),
@@ -275,12 +276,12 @@ def test_nothing_heavy_is_imported(project: Path) -> None:
 
 
 def test_settings_that_are_refused_are_told_where_nothing_waits(bank: BankStore, valve: Run) -> None:
-    assert "nothing waits" in valve("gate", "--simulate")
+    assert "nothing waits" in valve("gate")
     valve("gate", "--tasks", "nope", code=2)
     assert "nope: no such task directory" in valve.err  # type: ignore[attr-defined]
     valve("gate", "-c", "roh=0.1", code=2)
     (bank.dir / "valve.toml").write_text('mini_config = ["evil.yaml"]\n')
-    for words in (("--simulate",), ("--json",), ()):
+    for words in (("--simulate", "--bank", str(bank.dir)), ("--json",), ()):
         result = CliRunner().invoke(app, ["gate", *words])
         assert (result.exit_code, result.stdout) == (2, "")
         assert "valve.toml: mini_config is not taken from a file" in result.stderr

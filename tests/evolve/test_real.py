@@ -19,12 +19,17 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = ("--simulate", "-c", "embedding=hashing", "-c", "rho=0.1")
 
 
-def test_a_small_evolution_with_real_agents(calc, tmp_path):
+def test_a_small_evolution_with_real_agents(calc, tmp_path, data_dir, monkeypatch):
+    """In a checkout with a bank, which a simulation leaves alone; and what a person with a key does next."""
     need("bwrap")
-    bank = tmp_path / "bank"
-    arguments = ("evolve", calc, "--bank", bank, *SMALL, "--panel-size", "2", "--rollouts", "1", "--limit", "1")
-    done = valve(*arguments, "--workers", "2", "--json")
-    assert "SIMULATION" in done.stderr
+    monkeypatch.chdir(tmp_path)
+    valve("init")
+    before = {p: p.read_bytes() for p in Path(".valve").rglob("*") if p.is_file()}
+    arguments = ("evolve", calc, *SMALL, "--panel-size", "2", "--rollouts", "1", "--limit", "1")
+    done = valve(*arguments, "--workers", "2", "--json", VALVE_BANK=".valve")
+    (bank,) = (data_dir / "simulations").iterdir()
+    assert done.stderr.startswith(f"SIMULATION, in a bank of its own: {bank}; ")
+    assert {p: p.read_bytes() for p in before} == before
     assert json.loads(done.stdout)["simulation"] is True
     store = BankStore.open(bank)
     assert verify(bank) == []
@@ -32,6 +37,9 @@ def test_a_small_evolution_with_real_agents(calc, tmp_path):
     _every_block_is_the_end_of_its_system_message(store)
     head = store.head
     valve(*arguments)
+    real = valve("evolve", calc, "-c", "model=openai/real", "--bank", bank, "--new-epoch", check=False)
+    assert real.returncode == 2
+    assert f"learn for real in another: `valve evolve {calc} --bank DIR`" in real.stderr
     store.refresh()
     assert store.head == head
 

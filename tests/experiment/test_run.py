@@ -34,6 +34,7 @@ from valve_plugin.experiment.run import SHARED, draw, run_cell, task_folder
 from valve_plugin.experiment.spec import Experiment, cells, read
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Item, Proposal
+from valve_plugin.rollouts.worker import SCRIPTED_MODEL
 from valve_plugin.tasks import split as splits
 from valve_plugin.tasks.load import load
 
@@ -400,7 +401,7 @@ def test_a_run_s_bank_names_its_condition_and_never_a_key(calc, tmp_path, data_d
     store = BankStore.create(tmp_path / "bank", "acme/core")
     for name in ("older", "newer"):
         item = Item(kind="skill", name=name, text="Look.", markdown="Look.")
-        store.append(Proposed(proposal=(proposal := Proposal(task_id=name, items=(item,)))))
+        store.append(Proposed(proposal=(proposal := Proposal(task_id=name, items=(item,), model=SCRIPTED_MODEL))))
         after = moves.apply(store.bank, proposal)
         store.append(Taken(proposal_id=proposal.id, bank_hash=store.bank.hash, bank_after=after.hash))
     bound.tell_bank(made, cell, store.dir, "acme/core")

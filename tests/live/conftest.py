@@ -11,10 +11,12 @@ import pytest
 
 from tests.bank import build
 from valve_plugin import instrument
+from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.paths import local_dir
 from valve_plugin.bank.store import BankStore
 from valve_plugin.records import Attempt, Bank, Item, Proposal
+from valve_plugin.rollouts.worker import SCRIPTED_MODEL
 
 FIX = "sed -i 's/a - b/a + b/' calc.py"
 FINISH = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -48,6 +50,11 @@ def make_bank(path: Path, *items: Item) -> BankStore:
         for entry in [*build.opening(), *build.accepting(Bank(repo=build.REPO), Proposal(task_id="t", items=items))]:
             store.append(entry)
     return store
+
+
+def simulate(store: BankStore) -> None:
+    """Let a simulation go on in the bank: the scripted model proposes something."""
+    store.append(Proposed(proposal=Proposal(task_id="s", items=(item("scripted"),), model=SCRIPTED_MODEL)))
 
 
 @dataclass

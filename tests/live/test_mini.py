@@ -15,7 +15,7 @@ import pytest
 
 from tests.host.harness import deterministic
 from tests.host.model_server import serve
-from tests.live.conftest import CHECK, FINISH, FIX, QUICK, Project
+from tests.live.conftest import CHECK, FINISH, FIX, QUICK, Project, simulate
 from tests.tools import TEST_ALL, need
 from valve_plugin.bank.store import BankStore
 
@@ -133,6 +133,15 @@ def test_a_bank_of_another_repository_is_told(project: Project, scripted: tuple[
     line = f"valve: {tmp_path / 'funcy'} is the bank of Suor/funcy, you are in {project.root.name}: its notes are not"
     assert [told for told in said(mini(project, *arguments)) if "bank of" in told] == [f"{line} about this code"]
     assert not [told for told in said(mini(project, *arguments, "-c", "valve.repo=Suor/funcy")) if "bank of" in told]
+
+
+def test_a_simulations_bank_is_not_for_a_real_model(project: Project) -> None:
+    simulate(BankStore.open(project.bank))
+    with serve([FINISH]) as server:
+        done = mini(project, *TASK, "-m", "openai/x", OPENAI_API_BASE=server.url, **HTTP)
+    assert done.returncode == 0, done.stderr
+    assert "operator" not in server.requests[0]["messages"][0]["content"]
+    assert said(done)[0].startswith(f"valve: SIMULATION: {project.bank} was learned by the scripted model")
 
 
 def test_several_at_once_are_as_many_attempts(project: Project, scripted: tuple[str, ...], tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.live.conftest import CHECK, FIX, Project, item, make_bank, make_project
+from tests.live.conftest import CHECK, FIX, Project, item, make_bank, make_project, simulate
 from valve_plugin import instrument
+from valve_plugin.bank.store import BankStore
 from valve_plugin.config import changed
 from valve_plugin.errors import BankNotFoundError, ConfigError
 from valve_plugin.hooks import Valve
 from valve_plugin.plugins import load
+from valve_plugin.rollouts.worker import SCRIPTED_MODEL
 
 
 def system(agent: Any) -> str:
@@ -41,6 +43,20 @@ def test_the_block_is_injected_and_the_run_recorded(project: Project, capsys: py
     assert trajectory["messages"][0]["content"] == system(agent)
     assert project.local.usage() == {("skill", "use-plus"): 1}
     assert capsys.readouterr().err == ""
+
+
+def test_what_a_simulation_taught_is_for_the_scripted_model_alone(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulate(BankStore.open(project.bank))
+    assert system(project.run(FIX)) == "You fix code."
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"valve: SIMULATION: {project.bank} was learned by the scripted model, so nothing in it")
+    assert (project.attempt().context_items, project.local.usage()) == ((), {})
+    agent = project.agent(FIX)
+    agent.model.config.model_name = SCRIPTED_MODEL
+    instrument(agent).run("add gives wrong sums")
+    assert "Check {{ the }} {% operator %} {# first #} \\n" in system(agent)
 
 
 def test_attempts_at_a_task_share_block_tree_and_task(project: Project) -> None:

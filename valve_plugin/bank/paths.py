@@ -43,6 +43,11 @@ def private_dir(repo_dir: Path, repo: str = "") -> Path:
     return data_dir() / "banks" / (_flat(repo) if repo else _keyed(repo_dir.resolve()))
 
 
+def simulation_dir(repo: str) -> Path:
+    """Return where simulations about a repository (owner/name) keep their bank; it need not exist."""
+    return data_dir() / "simulations" / _flat(repo)
+
+
 def local_dir(bank_dir: Path) -> Path:
     """Return where this machine keeps what belongs to a bank but not in git; one per resolved bank path."""
     return data_dir() / "local" / _keyed(bank_dir.resolve())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import bank_review, output
+from valve_plugin.cli import bank_review, output, simulations
 from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, open_bank
 from valve_plugin.cli.retire import retire
 from valve_plugin.errors import BankCorruptError, ConfigError, ValveError
@@ -83,10 +83,12 @@ def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
     """
     store = open_bank(bank)
     content = store.bank if at is None else store.at(at)
+    simulation = simulations.told(store.dir, json=json)
     uses = _counts(store)
     if json:
         items = [_facts(item, uses) for item in content.items]
-        output.emit_json({"repo": content.repo, "version": content.version, "hash": content.hash, "items": items})
+        facts = {"repo": content.repo, "version": content.version, "hash": content.hash, "simulation": simulation}
+        output.emit_json({**facts, "items": items})
         return
     if not content.items:
         output.note(f"The bank of {content.repo} is empty at version {content.version}.")
@@ -115,8 +117,9 @@ def show(
     """Show one item and where it came from."""
     store = open_bank(bank)
     item = find(store.bank if at is None else store.at(at), name)
+    simulation = simulations.told(store.dir, json=json, data=raw)
     if json:
-        output.emit_json(_facts(item, _counts(store)))
+        output.emit_json({**_facts(item, _counts(store)), "simulation": simulation})
     elif raw:
         output.verbatim(item.markdown)
     else:
@@ -136,10 +139,11 @@ def log(
     from valve_plugin.evolve.savings import saved
 
     store = open_bank(bank)
+    simulation = simulations.told(store.dir, json=json)
     gates = saved(store.entries(), store.local.told("gates"))
     numbered = list(enumerate(store.entries(), start=1))[-(last or 0) :]
     if json:
-        output.emit_json([facts(number, entry, gates) for number, entry in numbered])
+        output.emit_json([{**facts(number, entry, gates), "simulation": simulation} for number, entry in numbered])
         return
     for number, entry in numbered:
         told = output.hanging(f"{number:>5}  ", output.one_line(words(entry, gates)))
@@ -184,6 +188,7 @@ def verify(
     from valve_plugin.bank.verify import verify as examine
 
     directory = bank_dir(bank)
+    simulation = simulations.told(directory, json=json)
     if repair:
         _repair(directory, json)
     receipt = None
@@ -195,7 +200,9 @@ def verify(
     damaged = any(finding.level == "error" for finding in findings)
     if json:
         more = {"recomputed": receipt.recomputed, "missing": receipt.missing} if receipt else {}
-        output.emit_json({"bank": str(directory), "intact": not damaged, "findings": findings, **more})
+        output.emit_json(
+            {"bank": str(directory), "intact": not damaged, "simulation": simulation, "findings": findings, **more}
+        )
     else:
         for finding in findings:
             place = " ".join(filter(None, [finding.file, finding.place]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import output, simulations
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.errors import ConfigError
 
@@ -82,10 +82,12 @@ def lint(bank: BankDir = "", json: Json = False) -> None:
     from valve_plugin.extract.lint import lint as examine
 
     store = open_bank(bank)
+    simulation = simulations.told(store.dir, json=json)
     findings = examine(store.bank, Redactor.of(os.environ))
     if json:
         shown = [finding._asdict() for finding in findings]
-        output.emit_json({"bank": str(store.dir), "items": len(store.bank.items), "findings": shown})
+        about = {"bank": str(store.dir), "simulation": simulation, "items": len(store.bank.items)}
+        output.emit_json({**about, "findings": shown})
     else:
         for finding in findings:
             output.say(

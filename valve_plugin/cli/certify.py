@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output, ranges
+from valve_plugin.cli import output, ranges, simulations
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
 from valve_plugin.cli.output import plural
 from valve_plugin.cli.ranges import Variance, points, theory_errors
 from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from valve_plugin.report.bounds import Bound
     from valve_plugin.report.certify import Cap, Certificate, Move
 
@@ -95,7 +97,9 @@ def certify(
     deployed`: agents get the contexts that were judged. `gains local`: only tasks that passed sometimes improve.
     `holdout sealed`: nothing was chosen by the holdout.
     """
-    typed = not (gain is drawdown is move is None)
+    from valve_plugin.codec import plain
+
+    simulation, typed = False, not (gain is drawdown is move is None)
     with theory_errors():
         if typed:
             given = {"--n": n, "--variance": variance, "--banks": banks, "--accept": accept, "--horizon": horizon}
@@ -103,9 +107,10 @@ def certify(
             title, sure = "From the numbers given", ""
         else:
             lost = {"--n": n, "--banks": banks, "--accept": accept, "--horizon": horizon, "--delta": delta}
-            found, title, sure = _from_bank(bank, variance, lost)
+            found, title, sure, where = _from_bank(bank, variance, lost)
+            simulation = simulations.told(where, json=json)
     if json:
-        output.emit_json(found)
+        output.emit_json({**plain(found), "simulation": simulation})
         return
     output.say(title, style="bold")
     if sure:
@@ -124,8 +129,10 @@ def certify(
 _STYLES = {"met": "", "unmet": "red", "unknown": "yellow"}
 
 
-def _from_bank(bank: str, variance: float | None, lost: dict[str, float | int | None]) -> tuple[Certificate, str, str]:
-    """Return what a ledger certifies, whose it is, and the report's answer to how sure that is."""
+def _from_bank(
+    bank: str, variance: float | None, lost: dict[str, float | int | None]
+) -> tuple[Certificate, str, str, Path]:
+    """Return what a ledger certifies, whose it is, the report's answer to how sure that is, and the bank."""
     from valve_plugin.bank.measured import measured
     from valve_plugin.report.certify import from_ledger
     from valve_plugin.report.held import how_sure
@@ -138,7 +145,7 @@ def _from_bank(bank: str, variance: float | None, lost: dict[str, float | int | 
     seen = measured(store.entries())
     found = from_ledger(seen, variance)
     answer, why = how_sure(found, held=bool(store.bank.version and seen.points))
-    return found, f"{store.bank.repo} at version {store.bank.version}", f"{answer}. {why}"
+    return found, f"{store.bank.repo} at version {store.bank.version}", f"{answer}. {why}", store.dir
 
 
 def _from_numbers(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import output
-from valve_plugin.cli.options import BankDir, Json, examples, open_bank, stdin
+from valve_plugin.cli import output, simulations
+from valve_plugin.cli.options import BankDir, Json, examples, stdin
 from valve_plugin.errors import ConfigError, PluginError
 from valve_plugin.reading import regular
 
@@ -40,24 +40,30 @@ def context(
     file: Annotated[Path | None, typer.Option("--file", help="Read the task from this file.", dir_okay=False)] = None,
     task_id: Annotated[str, typer.Option("--id", metavar="ID", help="The task's id, where it has one.")] = "",
     bank: BankDir = "",
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Print it of a simulation's bank, too: to look at, not to use.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print the block for a task, for any other agent.
 
     These are the bytes that `mini --plugin valve` ends the system message with. An empty bank gives an empty
-    block, and says so on stderr only.
+    block, and says so on stderr only. A simulation's bank is refused: no real agent is given what a script taught.
     """
     from valve_plugin.codec import plain
 
     issue = _read([text, task], file)
-    store = open_bank(bank)
+    store = simulations.opened(bank, simulate)
+    simulation = simulations.told(store.dir, json=json, data=True)
+    if simulation and not simulate:
+        raise ConfigError(f"{store.dir} was learned by the scripted model: for no real agent; --simulate prints it")
     _tell_foreign(store)
     block = _retrieve(store, task_id, issue)
     if not store.bank.items:
         output.note(f"{store.dir}: the bank holds no items yet, so there is nothing to inject")
     if json:
         items = [{"kind": kind, "name": name} for kind, name in block.items]
-        output.emit_json({**plain(block), "items": items, "hash": block.hash})
+        output.emit_json({**plain(block), "items": items, "hash": block.hash, "simulation": simulation})
     else:
         output.verbatim(block.text)
 

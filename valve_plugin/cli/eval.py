@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import completion, output
+from valve_plugin.cli import completion, output, simulations
 from valve_plugin.cli.given import overrides
-from valve_plugin.cli.options import BankDir, Json, examples, open_bank
+from valve_plugin.cli.options import BankDir, Json, examples
 from valve_plugin.cli.session import Set, Simulate, UnsafeLocal, Workers, holding, tasks_of
 from valve_plugin.errors import ConfigError
 
@@ -84,7 +84,7 @@ def evaluate(
     from valve_plugin.evolve.evaluate import Evaluation, Frozen
     from valve_plugin.report.items import read_categories
 
-    store = open_bank(bank)
+    store = simulations.opened(bank, simulate, tasks)
     if categories is not None and not items:
         raise ConfigError("--categories sorts single items: give --items as well")
     if items and not store.bank.items:
@@ -135,11 +135,11 @@ def report(store: BankStore, every: int, *, json: bool = False, simulate: bool =
 
 def told_scripted(store: BankStore) -> bool:
     """Whether what is on record is a simulation, and say so."""
-    from valve_plugin.report.facts import scripted
+    from valve_plugin.bank.simulation import LABEL, took_part
 
-    found = scripted(store)
+    found = took_part(store)
     if found:
-        output.note("SIMULATION: the scripted model, no real one; its figures show how things work, not how well")
+        output.note(LABEL)
     return found
 
 

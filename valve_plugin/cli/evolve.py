@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import budget, completion, output, panel_told
+from valve_plugin.cli import budget, completion, output, panel_told, simulations
 from valve_plugin.cli.budget import BudgetUsd, MaxHours, MaxRollouts
 from valve_plugin.cli.given import overrides
 from valve_plugin.cli.options import BankDir, Json, examples, open_bank
@@ -104,7 +104,7 @@ def evolve(
 
     if attach:
         try:
-            _watch(tasks, bank, json=json)
+            _watch(tasks, simulations.bank_for(bank, simulate, tasks), json=json)
         except KeyboardInterrupt:  # before it began to watch
             output.say("stopped watching")
         return
@@ -170,11 +170,12 @@ def _watch(tasks: str, bank: str, *, json: bool) -> None:
 
 def show(store: BankStore, *, simulate: bool = False) -> None:
     """Print what a bank's proposals came to."""
+    from valve_plugin.bank.simulation import LABEL, simulated
     from valve_plugin.evolve.savings import saved, total
     from valve_plugin.evolve.summary import rows
 
-    if simulate:
-        output.say("SIMULATION: the scripted model, no real one; its figures show how things work, not how well")
+    if simulate or simulated(store.dir):
+        output.say(LABEL)
     table = [_cells(row) for row in rows(store.entries())]
     if table:
         output.table(["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION"], table, _CAN_WAIT)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from valve_plugin.cli import budget, output
+from valve_plugin.cli import budget, output, simulations
 from valve_plugin.cli.budget import BudgetUsd, MaxHours, MaxRollouts
 from valve_plugin.cli.evolve import facts, show
 from valve_plugin.cli.given import overrides
-from valve_plugin.cli.options import BankDir, Json, examples, open_bank
+from valve_plugin.cli.options import BankDir, Json, examples
 from valve_plugin.cli.session import (
     KeepHistory,
     NewEpoch,
@@ -60,7 +60,7 @@ def gate(
     from valve_plugin.evolve.steps import Steps, waiting
     from valve_plugin.tasks import folder
 
-    store = open_bank(bank)
+    store = simulations.opened(bank, simulate, tasks)
     judged, progress = False, Progress()
     given = overrides(
         set_, workers=workers, unsafe_local=unsafe_local or None, keep_history=keep_history or None,
@@ -70,6 +70,7 @@ def gate(
     settings = store.settings(given)  # what is refused is told also where nothing waits
     if tasks:
         folder.find(tasks)
+    simulations.require_apart(store, store.dir, settings, simulate=simulate)
     if store.local.queue() or (store.panel() and waiting(store)):
         found = tasks_of(store, tasks, settings)
         with (

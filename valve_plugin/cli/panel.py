@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import output, simulations
 from valve_plugin.cli.given import overrides
-from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, open_bank, stdin
+from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, stdin
 from valve_plugin.cli.session import (
     KeepHistory,
     Set,
@@ -104,12 +104,14 @@ def run(
         raise ConfigError("--confirm goes with --proposal: the current bank has nothing to repeat")
     stop_with(parent)
     forks.borrow(fork_server)
-    store = BankStore.open(bank_dir(bank))
+    store = BankStore.open(bank_dir(simulations.bank_for(bank, simulate, tasks)))
     settings = _settings(
         store,
         settings_file,
         overrides(set_, workers=workers, unsafe_local=unsafe_local or None, keep_history=keep_history or None),
     )
+    if settings_file is None:  # else a gate asks, which has made sure of it
+        simulations.require_apart(store, store.dir, settings, simulate=simulate)
     mini_config.require(settings.mini_config)
     taskset = load(tasks_of(store, tasks, settings))
     with ExitStack() as stack:
@@ -142,7 +144,7 @@ def items(
     from valve_plugin.gate.left_out import leave_out
     from valve_plugin.report.items import read_categories
 
-    store = open_bank(bank)
+    store = simulations.opened(bank, simulate, tasks)
     sorting = read_categories(categories, store.bank.items) if categories else {}
     if not show:
         given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from valve_plugin.cli import output, plan_told, ranges, targets
+from valve_plugin.cli import output, plan_told, ranges, simulations, targets
 from valve_plugin.cli.measure import measure as run_gates
 from valve_plugin.cli.measure import show
 from valve_plugin.cli.meter import Slow
-from valve_plugin.cli.options import BankDir, Json, examples, open_bank
+from valve_plugin.cli.options import BankDir, Json, examples
 from valve_plugin.cli.ranges import Variance, theory_errors
 from valve_plugin.cli.session import Set, Simulate, Tasks, UnsafeLocal, Workers
 from valve_plugin.errors import BankNotFoundError, ConfigError
@@ -148,7 +148,7 @@ def plan(
 
     if figure:
         targets.within("--figure", Path(figure))
-    store = _store(bank)
+    store = _store(bank, simulate and bool(measure), tasks)
     if measure:
         run_gates(store, measure, tasks=tasks, workers=workers, set_=set_, simulate=simulate, unsafe_local=unsafe_local)
     known = inputs.recorded(store) if store else None
@@ -171,10 +171,12 @@ def plan(
         gate = _gate(known, rates, terms, seed)
     price = plans.cost(gate, terms.horizon, store.local.attempts() if store else []) if gate else None
     again = known.again if known else None
+    simulation = simulations.told(store.dir, json=json) if store else False
     if figure:
         _draw(figure, rates, gate)
     if json:
-        output.emit_json({"sizing": sizes, "variance_from": why, "gate": gate, "cost": price, "measured": again})
+        facts = {"sizing": sizes, "variance_from": why, "gate": gate, "cost": price, "measured": again}
+        output.emit_json({"simulation": simulation, **facts})
         return
     if gate:
         plan_told.show_gate(gate, price)
@@ -194,12 +196,12 @@ class _Terms(NamedTuple):
     guard: int
 
 
-def _store(bank: str) -> BankStore | None:
+def _store(bank: str, simulate: bool, tasks: str) -> BankStore | None:
     """Return the bank that applies here, if there is one; one that was named must be there."""
     try:
-        return open_bank(bank)
+        return simulations.opened(bank, simulate, tasks)
     except BankNotFoundError:
-        if bank:
+        if bank or simulate:
             raise
         return None
 

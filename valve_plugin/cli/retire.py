@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from valve_plugin.cli import output
+from valve_plugin.cli import output, simulations
 from valve_plugin.cli.given import overrides
-from valve_plugin.cli.options import BankDir, Json, open_bank
+from valve_plugin.cli.options import BankDir, Json
 from valve_plugin.cli.session import NewEpoch, Set, Simulate, Tasks, UnsafeLocal, Workers, running, tasks_of
 
 
@@ -36,7 +36,7 @@ def retire(
     from valve_plugin.evolve.steps import Steps
     from valve_plugin.records import Proposal
 
-    store = open_bank(bank)
+    store = simulations.opened(bank, simulate, tasks)
     find(store.bank, name)  # before anything is asked for or set up
     given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
     found = tasks_of(store, tasks, store.settings(given))

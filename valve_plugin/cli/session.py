@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from valve_plugin.cli import again, completion, output, panel_told
+from valve_plugin.cli import again, completion, output, panel_told, simulations
 from valve_plugin.errors import BankNotFoundError, ConfigError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Tasks = Annotated[
     ),
 ]
 Simulate = Annotated[
-    bool, typer.Option("--simulate", help="Use the scripted model. A SIMULATION: no key, no network, no real model.")
+    bool, typer.Option("--simulate", help="A SIMULATION by the scripted model, without a key; in a bank of its own.")
 ]
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, metavar="N", help="Rollouts run at the same time. Default: 1.")
@@ -137,9 +137,11 @@ def holding(
 
     path = folder.find(tasks)
     taskset = load(path)
+    bank = simulations.bank_for(bank, simulate, tasks)
     given = {**given, "tasks": str(path.resolve())}
     directory = _directory(bank, taskset)
     settings, found = hooked(config.load(directory, given)), _opened(directory)
+    simulations.require_apart(found, directory, settings, simulate=simulate)
     require_able(taskset, settings, simulate=simulate)
     fits(found, settings, taskset)
     store = found or _created(directory, taskset)

@@ -58,10 +58,14 @@ def status(
     if ctx.invoked_subcommand is not None:
         _hand_on(ctx, {name: value for name, value in (("bank", bank), ("json", json)) if value})
         return
+    from valve_plugin.bank.simulation import LABEL
+
     standing = _look(bank)
     if json:
         output.emit_json(standing)
         return
+    if standing["simulation"]:
+        output.say(LABEL, style="bold yellow")
     for label, text in _lines(standing):
         output.say(f"{label:10} {text}")
     output.say(f"{'next':10} {standing['next']['command']}", style="bold")
@@ -112,6 +116,12 @@ def _first(standing: dict[str, Any]) -> tuple[str, str] | None:
     if around.stopped(standing):
         command = standing["run"]["command"] or "valve evolve TASKS"
         return command, "the last run ended before it was done; it goes on where it stopped"
+    if standing["simulation"]:
+        return (
+            "valve bank log",
+            "a simulation learned this bank, so no real run is given anything of it; learn for real in another: "
+            "`valve evolve TASKS --bank DIR`",
+        )
     return None
 
 
@@ -136,7 +146,7 @@ def _go_on(standing: dict[str, Any]) -> tuple[str, str]:
         why = "a run without a gate was interrupted; it goes on where it stopped"
         return typed or "valve evolve TASKS --ungated", why
     why = f"nothing is decided yet about proposal {standing['waiting']}; finished rollouts are kept"
-    return typed or ("valve gate --simulate" if standing["simulated"] else "valve gate"), why
+    return typed or ("valve gate --simulate" if standing["simulation"] else "valve gate"), why
 
 
 def _look(bank: str) -> dict[str, Any]:
@@ -150,9 +160,10 @@ def _look(bank: str) -> dict[str, Any]:
         store = BankStore.open(locate(bank, here.folder, here.name))
         standing |= _present(store) | _whose(store, here) | around.look(store)
     command, why = advise(standing)
+    named = bank or (standing["bank"]["dir"] if standing["simulation"] else "")  # --simulate alone finds another
     if command not in (standing["interrupted"], standing["run"] and standing["run"]["command"]):
         command = around.with_model(command, standing["model"])
-        command = aimed(command, bank) if bank else command
+        command = aimed(command, named) if named else command
     return {**standing, "next": {"command": command, "why": why}}
 
 
@@ -191,7 +202,7 @@ def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
         "queue": 0,
         "quarantine": 0,
         "waiting": "",
-        "simulated": False,
+        "simulation": False,
         "interrupted": "",
         "last_verdict": None,
         "warnings": [],
@@ -200,14 +211,10 @@ def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
 
 
 def _present(store: BankStore) -> dict[str, Any]:
-    from valve_plugin.bank.entries import Proposed
-    from valve_plugin.rollouts.worker import SCRIPTED_MODEL
+    from valve_plugin.bank.simulation import simulated
 
     bank, panel, epoch = store.bank, store.panel(), store.epoch()
     verdict, waiting = outlook(store.entries())
-    model = next(
-        (e.proposal.model for e in store.entries() if isinstance(e, Proposed) and e.proposal.id == waiting), ""
-    )
     return {
         "test_command": store.settings({}).test_command,
         "bank": {
@@ -223,7 +230,7 @@ def _present(store: BankStore) -> dict[str, Any]:
         "queue": len(store.local.queue()),
         "quarantine": len(store.local.quarantine()),
         "waiting": waiting,
-        "simulated": model == SCRIPTED_MODEL,
+        "simulation": simulated(store.dir),
         "interrupted": again.recall(store.local) if waiting else "",
         "last_verdict": verdict and _verdict_facts(verdict),
         "warnings": list(store.warnings),

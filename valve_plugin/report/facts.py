@@ -30,13 +30,6 @@ from valve_plugin.rollouts.worker import SCRIPTED_MODEL
 _PLACE = re.compile(r"line (\d+)")
 
 
-def scripted(store: BankStore) -> bool:
-    """Whether any rollout or extraction on record is of the scripted model, so that its numbers are a SIMULATION."""
-    return SCRIPTED_MODEL in _extractors(store.entries()) or any(
-        a.model == SCRIPTED_MODEL for a in store.local.attempts()
-    )
-
-
 def run_facts(store: BankStore, words: Callable[[Entry], str], label: str = "") -> Run:
     """Return everything a report shows of one bank.
 

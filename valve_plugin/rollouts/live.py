@@ -87,7 +87,7 @@ def start(
 ) -> Run:
     """Compose the context and capture the directory, before the first step."""
     local = LocalStore(local_dir(bank_dir))
-    context, witness = compose(bank_dir, local, retrieve, say)
+    context, witness = compose(bank_dir, local, retrieve, say, model_of(agent))
     place = scratch.private("valve-run-")
     run = Run(
         settings=settings,
@@ -136,6 +136,11 @@ def directory(agent: Any) -> Path | None:
     return Path(getattr(environment.config, "cwd", "") or os.getcwd()).resolve()
 
 
+def model_of(agent: Any) -> str:
+    """Return the name of the agent's model; empty: it has none."""
+    return str(getattr(getattr(getattr(agent, "model", None), "config", None), "model_name", ""))
+
+
 def _capture(agent: Any, scratch: Path, bank_dir: Path) -> Base | None:
     from valve_plugin.bank.checkout import find
 
@@ -168,7 +173,7 @@ def _record(run: Run, agent: Any, result: Mapping[str, Any], error: BaseExceptio
         steps=int(result.get("api_calls", 0)),
         cost_usd=float(result.get("cost", 0.0)),
         seconds=time.monotonic() - run.started,
-        model=str(getattr(getattr(getattr(agent, "model", None), "config", None), "model_name", "")),
+        model=model_of(agent),
     )
     kept = keep(run.local, attempt, trajectory, redactor)
     learn_from(run.bank_dir, run.local, kept, run.settings.learn, run.say)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from valve_plugin.bank import files
 from valve_plugin.bank.local import LocalStore
+from valve_plugin.bank.simulation import withheld
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import decode
 from valve_plugin.errors import BankError, ValveError
@@ -20,14 +21,16 @@ Say = Callable[[str], None]
 
 
 def compose(
-    bank_dir: Path, local: LocalStore, retrieve: Callable[[Bank], Context], say: Say
+    bank_dir: Path, local: LocalStore, retrieve: Callable[[Bank], Context], say: Say, model: str
 ) -> tuple[Context, Witness | None]:
     """Return the context of a run, and the witness of the bank it came from.
 
-    A damaged or unverified bank, or one of a later version, gives the empty context and one line.
+    A damaged or unverified bank, one of a later version, or a simulation's for the run of a real model, gives the empty
+    context and one line.
 
     Args:
         retrieve: the step `valve_retrieve` for this run's task.
+        model: of the run.
     """
     try:
         witness = Witness(local.dir, bank_dir)
@@ -39,6 +42,9 @@ def compose(
         witness.arrive()
         for warning in store.warnings:
             say(warning)
+        if why := withheld(bank_dir, model):
+            say(why)
+            return EMPTY, witness
         context = retrieve(store.bank)
         if context.items:
             local.count_use(context)

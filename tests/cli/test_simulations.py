@@ -1,0 +1,100 @@
+"""A simulation has a bank of its own, everybody who reads it is told, and no real run uses it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.banks import NOISE
+from tests.cli.conftest import Run
+from valve_plugin.bank.entries import Proposed
+from valve_plugin.bank.paths import simulation_dir
+from valve_plugin.bank.store import BankStore
+from valve_plugin.records import Proposal
+from valve_plugin.rollouts.worker import SCRIPTED_MODEL
+from valve_plugin.simulate.examples import example
+
+REAL = ("-c", "model=openai/real")
+READ = (["bank", "list"], ["bank", "log"], ["bank", "show", "dates"], ["bank", "lint"], ["bank", "verify"], ["certify"],
+        ["plan"], [])  # fmt: skip
+PROPOSED = Proposed(proposal=Proposal(task_id="bug-w", items=(NOISE,), model=SCRIPTED_MODEL))
+
+
+@pytest.fixture
+def simulated(bank: BankStore) -> BankStore:
+    """The sample bank, in which a simulation went on."""
+    bank.append(PROPOSED)
+    return bank
+
+
+@pytest.mark.parametrize("command", READ, ids=" ".join)
+def test_who_reads_a_bank_is_told_whether_it_is_a_simulations(command: list[str], bank: BankStore, valve: Run) -> None:
+    for simulation in (False, True):
+        first, _, _ = valve(*command, code=None).partition("\n")
+        assert first.startswith("SIMULATION") == simulation
+        found = valve(*command, "--json", code=None)
+        assert {one["simulation"] for one in (found if isinstance(found, list) else [found])} == {simulation}
+        if not simulation:
+            bank.append(PROPOSED)
+
+
+def test_a_body_alone_stays_as_it_is(simulated: BankStore, valve: Run) -> None:
+    body = valve("bank", "show", "dates", "--raw")
+    assert "SIMULATION" not in body
+    assert "SIMULATION" in valve.err  # type: ignore[attr-defined]
+
+
+def test_context_is_given_to_nobody_who_does_not_ask_for_a_simulations(simulated: BankStore, valve: Run) -> None:
+    asked = ("context", "--task", "Read the callers before changing a signature")
+    for more in ((), ("--json",)):
+        with pytest.raises(ValueError, match="Expecting value") if more else pytest.MonkeyPatch.context():
+            assert valve(*asked, *more, code=2) == ""
+    assert "--simulate prints it" in valve.err  # type: ignore[attr-defined]
+    assert "Read every caller" in valve(*asked, "--simulate", "--bank", str(simulated.dir))
+    assert valve(*asked, "--simulate", "--bank", str(simulated.dir), "--json")["simulation"] is True
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evolve", str(example("funcy"))],
+        ["evolve", str(example("funcy")), "--new-epoch"],
+        ["gate"],
+        ["gate", "--new-epoch"],
+        ["eval", str(example("funcy"))],
+        ["panel", "items", "--tasks", str(example("funcy"))],
+        ["panel", "run", "--current", "--tasks", str(example("funcy"))],
+        ["plan", "--measure", "1", "--tasks", str(example("funcy"))],
+        ["bank", "retire", "dates", "--tasks", str(example("funcy")), "--new-epoch"],
+    ],
+    ids=lambda words: " ".join(word for word in words if "/" not in word),
+)
+def test_neither_goes_on_in_a_bank_of_the_other(command: list[str], bank: BankStore, valve: Run) -> None:
+    here = ("--bank", str(bank.dir))
+    valve(*command, *here, "--simulate", code=2)
+    assert "a simulation's lessons do not belong in it" in valve.err  # type: ignore[attr-defined]
+    bank.append(PROPOSED)
+    for words in ((), here):
+        valve(*command, *words, *REAL, code=2)
+        assert "this bank was learned by a simulation" in valve.err  # type: ignore[attr-defined]
+        assert "--bank DIR`" in valve.err  # type: ignore[attr-defined]
+    bank.refresh()
+    assert list(bank.entries())[-1] == PROPOSED
+
+
+def test_a_repositorys_own_bank_is_not_begun_by_a_simulation(project: Path, valve: Run) -> None:
+    for made in (False, True):
+        if made:
+            valve("init")
+        valve("evolve", str(example("funcy")), "--simulate", "--bank", ".valve", code=2)
+        assert "is the repository's own bank" in valve.err  # type: ignore[attr-defined]
+        assert (project / ".valve").exists() == made
+
+
+def test_without_a_bank_it_is_told_where_the_simulations_is(bank: BankStore, valve: Run) -> None:
+    own = simulation_dir("project")
+    valve("gate", "--simulate", code=2)
+    first, second = valve.err.splitlines()  # type: ignore[attr-defined]
+    assert first == f"SIMULATION, in a bank of its own: {own}; to look at it: valve bank log --bank {own}"
+    assert second == f"valve: {own}: no simulation was begun here; `valve evolve TASKS --simulate` does"
