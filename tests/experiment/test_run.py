@@ -307,11 +307,11 @@ def test_panel_sizes_share_holdout_and_stream_and_the_smaller_is_part_of_the_lar
 def test_sizes_that_do_not_fit_are_answered_in_the_file_s_own_words(calc, tmp_path):
     made = replace(experiment(tmp_path, calc, "valve"), holdout=100)
     with pytest.raises(
-        TaskError, match=r"such as holdout = 5, and no panel above 2, in the experiment's file"
+        TaskError, match=r"such as holdout = 2, and no panel above 7, in the experiment's file"
     ) as caught:
         draw(made, load(calc))
     assert "--" not in str(caught.value)
-    draw(replace(made, holdout=5, panel=2), load(calc))
+    draw(replace(made, holdout=2, panel=7), load(calc))
 
 
 @pytest.mark.heavy

@@ -91,7 +91,8 @@ def _fitting(tasks: int, given: str) -> str:
     if (fit := sizes.fitting(tasks)) is None:
         return ""
     said = given.format(holdout=fit.holdout, panel=fit.panel)
-    return f", or give sizes that fit, such as {said}: {sizes.worth(fit.panel)}"
+    worth = f": {sizes.worth(fit.panel)}" if "--" in given else ""  # an experiment's file has rollouts of its own
+    return f", or give sizes that fit, such as {said}{worth}"
 
 
 def parts(split: Split) -> dict[str, tuple[PanelTask, ...]]:
