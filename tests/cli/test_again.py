@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -46,6 +48,17 @@ def test_no_key_and_no_second_epoch(monkeypatch):
 def test_somebody_elses_program_is_not_called_valve(monkeypatch):
     monkeypatch.setattr("sys.argv", ["/opt/research.py", "evolve"])
     assert again.command(Settings()) == ""
+
+
+def test_a_terminated_run_says_how_to_go_on_and_ends_by_the_signal():
+    code = (
+        "import os, signal, sys, time; from valve_plugin.cli import again; sys.argv = ['valve', 'evolve', 'tasks']\n"
+        "with again.told(), again.told(): os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGTERM
+    how = "to go on, start it again: valve evolve tasks"
+    assert done.stderr == f"valve: terminated; what was acknowledged is kept; {how}\n"
 
 
 def test_it_is_said_once(monkeypatch):

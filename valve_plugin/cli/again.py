@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,6 +14,8 @@ from valve_plugin.errors import InfrastructureError
 from valve_plugin.shell_words import join
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from valve_plugin.bank.local import LocalStore
     from valve_plugin.config import Settings
 
@@ -37,13 +41,36 @@ def told(settings: Settings | None = None) -> Iterator[None]:
         settings: whose keys the command must not show; None where it takes no settings.
     """
     try:
-        yield
+        with _last_line(settings):
+            yield
     except InfrastructureError as e:
         if _START in str(e):
             raise
         raise InfrastructureError(f"{e}; then {_start(settings)}") from e
     except KeyboardInterrupt as e:
         raise KeyboardInterrupt(*(e.args or [f"to go on, {_start(settings)}"])) from e
+
+
+@contextmanager
+def _last_line(settings: Settings | None) -> Iterator[None]:
+    """Let SIGTERM, which ends the process as ever, leave a line first; where nobody else handles it."""
+    owner = os.getpid()
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        if os.getpid() == owner:
+            told = f"valve: terminated; what was acknowledged is kept; to go on, {_start(settings)}\n"
+            os.write(2, told.encode(errors="replace"))  # past what a signal may have interrupted
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def remember(local: LocalStore, settings: Settings) -> None:
