@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from valve_plugin.bank import files, ledger
-from valve_plugin.bank.entries import Baseline, Evaluated, LeftOut, Proposed, Remeasured
+from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.paths import BANK_NAME
 from valve_plugin.bank.store import BankStore
 from valve_plugin.errors import BankError, ConfigError
@@ -14,7 +14,6 @@ from valve_plugin.shell_words import quote
 
 LABEL = "SIMULATION: the scripted model, no real one; its figures show how things work, not how well"
 _MARK = f'"model":"{SCRIPTED_MODEL}"'.encode()
-_RESULTS = (Baseline, Remeasured, LeftOut, Evaluated, Proposed)
 
 
 def recorded(data: bytes) -> bool:
@@ -37,6 +36,13 @@ def simulated(bank_dir: Path) -> bool:
 def took_part(store: BankStore) -> bool:
     """Whether the scripted model proposed anything here, or ran anything that this machine has kept."""
     return simulated(store.dir) or any(a.model == SCRIPTED_MODEL for a in store.local.attempts() if a.source != "live")
+
+
+def _real(store: BankStore) -> bool:
+    """Whether there are items here, or work of a model with a name; what a plugin runs may have none."""
+    proposed = (e.proposal.model for e in store.entries() if isinstance(e, Proposed))
+    ran = (a.model for a in store.local.attempts() if a.source != "live")
+    return bool(store.bank.items) or any(proposed) or any(ran)
 
 
 def withheld(bank_dir: Path, model: str) -> str:
@@ -67,7 +73,7 @@ def require_apart(store: BankStore | None, bank_dir: Path, model: str, checkout:
         return
     if model != SCRIPTED_MODEL:
         return
-    real = store is not None and (store.bank.items or any(isinstance(e, _RESULTS) for e in store.entries()))
+    real = store is not None and _real(store)
     if real or bank_dir.resolve() == (checkout / BANK_NAME).resolve():
         what = "holds what was learned or measured without it" if real else "is the repository's own bank"
         raise ConfigError(
