@@ -26,6 +26,7 @@ from valve_plugin.rollouts.workspace import Workspace
 from valve_plugin.tasks import alike, follow, patience, smith
 from valve_plugin.tasks import generate as generating
 from valve_plugin.tasks.generate import Tried, generate, skip, stable_suite
+from valve_plugin.tasks.issue_text import Issue, Voice
 from valve_plugin.tasks.load import check
 from valve_plugin.tasks.repository import prepare, read
 from valve_plugin.tasks.smith import Candidate, spread
@@ -95,6 +96,60 @@ def test_candidates_become_rows_or_reasons(tmp_path: Path, data_dir: Path, monke
     journal.write_bytes(journal.read_bytes() + b'{"torn')
     again = generate(where, suite, CANDIDATES[:4], sandbox, **options)  # type: ignore[arg-type]
     assert again == (kept, rows)
+
+
+IMPORTING = """\
+from calc.ops import add, clamp
+
+LIMIT = clamp(10, 0, 9)
+
+
+def test_of_a_file():
+    assert add(1, 2) == 3
+"""
+BOXES = """\
+import pathlib
+import tempfile
+
+from calc.ops import clamp
+
+
+class Box:
+    pass
+
+
+def test_box(tmp_path):
+    found = clamp(10, 0, 9)
+    where = pathlib.Path(tempfile.mkdtemp(), "a")
+    assert found == 9, (Box(), str(tmp_path), str(where))
+"""
+
+
+@pytest.mark.timeout(100)
+def test_what_a_text_shows_fails_by_itself_and_is_the_same_each_time(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generating, "MAX_BROKEN_SHARE", 1.0)
+    files = calc.FILES | {"tests/test_im.py": IMPORTING, "tests/test_boxes.py": BOXES}
+    where = prepare(read(calc.write(tmp_path, files=files) / "repository.toml"))
+    sandbox = sandboxes.choose(Settings(unsafe_local=True))
+    importing, box = "tests/test_im.py::test_of_a_file", "tests/test_boxes.py::test_box"
+    crash = candidate("crash", calc.OPS.replace("return high", "raise KeyError(high)"))
+
+    def tried(suite: Sequence[str], bug: Candidate = crash) -> Tried:
+        return generating.try_candidate(where, [*suite, *calc.P2P], bug, sandbox, "x")
+
+    assert tried([importing]).reason == "only breaks the import of a test file"
+    found = tried([importing, box])
+    assert found.row
+    assert found.row.fail_to_pass == (box, importing)
+    assert found.row.problem_statement.startswith("box: KeyError: 9\n")
+    assert "Probably the same cause: `test_of_a_file`." in found.row.problem_statement
+    first, second = (tried([box], candidate("clamp", calc.BUGGY)).row for _ in range(2))
+    assert first == second
+    assert first
+    assert "Box object at 0x…>" in first.problem_statement
+    assert "/tmp…/a" in first.problem_statement
 
 
 class Hurried:
@@ -202,26 +257,37 @@ def test_neither_draws_nor_deadlines_of_hypothesis_vary(tmp_path: Path, data_dir
     assert first["tests/test_drawn.py::test_on_a_busy_machine"] == "passed"
 
 
-def test_a_test_that_varies_leaves_suite_and_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = generating.Row(**{k.lower(): v for k, v in calc.row(FAIL_TO_PASS=("a", "b")).items()})  # type: ignore[arg-type]
-    results = {
-        "one": Tried(candidate=CANDIDATES[0], row=row),
-        "two": Tried(candidate=CANDIDATES[1], flaky=("a",), reason="what it breaks is flaky"),
-        "three": Tried(candidate=CANDIDATES[2], row=row),
-    }
-    tried = iter(results.values())
+def voice(test: str) -> Voice:
+    return Voice(test=test, code=f"def {test}():", title="KeyError: 1", error=("KeyError: 1",))
+
+
+def test_a_test_that_varies_leaves_suite_rows_and_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Issue(version="calc 1", voices=(voice("a"), voice("b")))
+    fields = calc.row(FAIL_TO_PASS=("a", "b"), problem_statement=made.text(("a", "b"), ""))
+    row = generating.Row(**{k.lower(): v for k, v in fields.items()})  # type: ignore[arg-type]
+    silent = Issue(version="calc 1", voices=(voice("a"),))
+    results = [
+        Tried(candidate=CANDIDATES[0], row=row, issue=made),
+        Tried(candidate=CANDIDATES[1], row=row, issue=silent),  # nothing is known of what b says
+        Tried(candidate=CANDIDATES[2], flaky=("a",), reason="what it breaks is flaky"),
+        Tried(candidate=CANDIDATES[3], row=row, issue=made),
+    ]
+    tried = iter(results)
     monkeypatch.setattr(generating, "try_candidate", lambda *_: next(tried))
     suite, rows = generate(
         None,  # type: ignore[arg-type]
         ["a", "b", "c"],
-        CANDIDATES[:3],
+        CANDIDATES[:4],
         None,  # type: ignore[arg-type]
-        wanted=2,
+        wanted=3,
         prefix="x",
         journal=tmp_path / "journal",
     )
     assert suite == ["b", "c"]
     assert [r.fail_to_pass for r in rows] == [("b",), ("b",)]
+    assert all("def b" in r.problem_statement and "`a`" not in r.problem_statement for r in rows)
+    (tmp_path / "journal").write_bytes(b"\n".join(codec.canonical(replace(t, issue=None)) for t in results))
+    assert list(generating._read_journal(tmp_path / "journal")) == [CANDIDATES[2].patch], "rows of old are made again"
 
 
 def rows_of(sets: Sequence[str]) -> list[generating.Row]:
@@ -238,11 +304,34 @@ def test_no_tests_are_taken_again_before_others_were(sets: list[str], wanted: in
     taken = alike.chosen(rows, wanted)
     assert taken == [row for row in rows if row in taken]
     assert len(taken) == min(wanted, len(rows))
-    counts = Counter(alike.tests_of(row) for row in taken)
-    for tests, all_of_them in Counter(map(alike.tests_of, rows)).items():
-        assert counts[tests] == all_of_them or counts[tests] >= max(counts.values()) - 1
+    group = dict(zip(map(id, rows), alike.groups(rows), strict=True))
+    counts = Counter(group[id(row)] for row in taken)
+    for number, all_of_them in Counter(group.values()).items():
+        assert counts[number] == all_of_them or counts[number] >= max(counts.values()) - 1
     if alike.enough(rows, wanted) and len(rows) < 2 * wanted:
         assert set(counts.values()) == {1}
+
+
+@given(st.sets(st.integers(0, 30), min_size=1), st.sets(st.integers(0, 30), min_size=1))
+def test_bugs_with_which_nearly_the_same_tests_fail_are_alike(one: set[int], other: set[int]) -> None:
+    first, second = (replace(rows_of(["a"])[0], fail_to_pass=tuple(map(str, tests))) for tests in (one, other))
+    assert alike.like(first, second) == (len(one & other) / len(one | other) > 0.8) == alike.like(second, first)
+    assert alike.groups([first, second]) == [0, int(not alike.like(first, second))]
+
+
+def test_bugs_in_the_same_lines_are_alike() -> None:
+    changed = [
+        calc.OPS.replace("a + b", "a - b"),
+        calc.OPS.replace("a + b", "b - a"),
+        calc.BUGGY,
+        calc.OPS.replace("a + b", "a - b").replace("return low", "return high"),
+        calc.OPS.replace('"""', '"""\n', 1),
+    ]
+    patches = [calc.change(calc.OPS, source) for source in changed]
+    rows = [replace(row, patch=patch) for row, patch in zip(rows_of("abcde"), patches, strict=True)]
+    assert alike.groups(rows) == [0, 0, 1, 2, 3]
+    elsewhere = replace(rows[1], patch=patches[1].replace("ops.py", "other.py"))
+    assert not alike.like(rows[0], elsewhere)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rollouts import calc
-from valve_plugin.tasks.issue_text import compose, error_lines, leaks
+from valve_plugin.tasks.issue_text import (
+    Issue,
+    Voice,
+    compose,
+    error_lines,
+    headline,
+    heard,
+    leaks,
+    masked,
+    strangers,
+)
 from valve_plugin.tasks.issue_text import test_code as code_of
 
 SOURCE = '''
@@ -31,10 +42,14 @@ E    +  where 0 = clamp(10, 0, 9)
 TEST = "tests/test_ops.py::TestClamp::test_high"
 
 
+def issue(source: str, output: str, others: list[str], test: str = TEST) -> str:
+    """The issue about one test; empty where it shows nothing."""
+    voice = heard(test, source, output)
+    return compose(voice, others, "calc 1") if voice else ""
+
+
 def test_a_whole_issue() -> None:
-    text = compose(
-        TEST, SOURCE, OUTPUT, ["tests/test_ops.py::test_many[a]", "tests/test_ops.py::test_many[b]"], "calc 1"
-    )
+    text = issue(SOURCE, OUTPUT, ["tests/test_ops.py::test_many[a]", "tests/test_ops.py::test_many[b]"])
     assert text == (
         "high: assert 0 == 9\n\n"
         "With calc 1 the following worked; in this checkout it does not.\n\n"
@@ -46,7 +61,7 @@ def test_a_whole_issue() -> None:
 
 
 def test_frames_of_the_source_are_left_out() -> None:
-    text = compose(TEST, SOURCE, OUTPUT, [], "calc 1")
+    text = issue(SOURCE, OUTPUT, [])
     assert "calc/ops.py" not in text
     assert "return low" not in text
     assert leaks(text, calc.change(calc.OPS, calc.BUGGY)) == []
@@ -78,9 +93,103 @@ def test_long_tests_and_errors_are_cut() -> None:
 
 @given(st.text(), st.text(), st.lists(st.text(min_size=1), max_size=3))
 def test_any_text_makes_an_issue(source: str, output: str, others: list[str]) -> None:
-    assert compose("t.py::test_x[a]", source, output, others, "calc 1").endswith("stay as it is.\n")
+    text = issue(source, f"E   ValueError: x\n{output}", others, "t.py::test_x[a]")
+    assert text.endswith("stay as it is.\n")
+    assert all(name in text for name in strangers(text, others, others))
+
+
+@given(st.text())
+def test_what_names_no_error_makes_none(output: str) -> None:
+    assert (issue("", output, []) == "") == (not error_lines(output))
+    assert issue("", "E\nE   \n1 passed", []) == ""
 
 
 def test_a_title_has_single_spaces() -> None:
     name = "tests/test_ops.py::test__rules__std_LT01_[a__b]"
-    assert compose(name, "", "", [], "calc 1").startswith("rules std LT01 (a__b): it fails\n")
+    assert issue("", "E   KeyError: 1", [], name).startswith("rules std LT01 (a__b): KeyError: 1\n")
+
+
+SYNTAX = """\
+E     File "<template>", line 18
+E       yield str(}'foo': 42{)
+E                 ^
+E   SyntaxError: closing parenthesis '}' does not match opening parenthesis '('
+"""
+CHAIN = """\
+tests/test_ops.py:4: in test_high
+    return CACHE[key]
+E   KeyError: 'a'
+
+During handling of the above exception, another exception occurred:
+tests/test_ops.py:6: in test_high
+    clamp()
+E   calc.errors.Missing: no such limit: a
+E   expected one of b, c
+------ Captured stdout call ------
+E   nothing
+"""
+
+
+def test_a_title_is_the_last_exceptions_own_line() -> None:
+    assert headline(SYNTAX) == "SyntaxError: closing parenthesis '}' does not match opening parenthesis '('"
+    assert headline(CHAIN) == "calc.errors.Missing: no such limit: a"
+    assert headline("E   assert 1 == 2\nE   KeyError: 3") == "assert 1 == 2"
+    assert headline("E     just words\nE   more") == "just words"
+    assert error_lines(CHAIN) == ["KeyError: 'a'", "calc.errors.Missing: no such limit: a", "expected one of b, c"]
+
+
+@given(st.integers(14, 60))
+def test_of_a_long_error_the_difference_at_its_end_is_kept(frames: int) -> None:
+    middle = "".join(f"E     frame {n}\nE     ^^^^\n" for n in range(frames))
+    lines = error_lines(f"{CHAIN.partition('------')[0]}\n{middle}E   - expected\nE   + found\n")
+    assert len(lines) == 14
+    assert lines[0] == "calc.errors.Missing: no such limit: a"
+    assert lines[-3:] == [f"  frame {frames - 1}", "- expected", "+ found"]
+    assert "KeyError: 'a'" not in lines
+
+
+addresses = st.integers(16**8, 16**12 - 1).map(hex)
+varying = st.tuples(
+    addresses,
+    st.integers(0, 999).map(lambda n: f"/tmp/pytest-of-me/pytest-{n}/test_x0/a.txt"),
+    st.text("abcdefgh_12345", min_size=8, max_size=8).map(lambda name: f"/tmp/tmp{name}/b"),
+    st.integers(0, 10**9).map(lambda n: f"{n / 10**6:.6f} seconds"),
+    st.integers(0, 10**8).map(lambda n: f"{1_700_000_000 + n}.123456"),
+)
+
+
+@given(varying, varying)
+def test_what_differs_from_run_to_run_is_masked(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+    def told(values: tuple[str, ...]) -> str:
+        at, *rest = values
+        output = "".join(f"E   {word}\n" for word in [f"ValueError: <calc.Box object at {at}>", *rest])
+        return issue(SOURCE, output, [])
+
+    assert told(one) == told(other)
+    assert "ValueError: <calc.Box object at 0x…>" in told(one)
+
+
+@pytest.mark.parametrize("text", ["0x7f", "assert 3.14 == 2.5", "5 s", "0.25 seconds", "0xdeadbeef", "/tmp/a.txt"])
+def test_what_a_test_is_about_is_not_masked(text: str) -> None:
+    assert masked(text) == text
+
+
+VOICES = tuple(
+    Voice(test=f"t.py::test_{n}", code=f"def test_{n}():", title="KeyError: 1", error=("KeyError: 1",)) for n in "abcd"
+)
+
+
+@given(st.sets(st.sampled_from([voice.test for voice in VOICES] + ["t.py::test_e"])))
+def test_an_issue_rests_on_failing_tests_alone(failing: set[str]) -> None:
+    text = Issue(version="calc 1", voices=VOICES).text(sorted(failing), "")
+    assert bool(text) == bool(failing - {"t.py::test_e"})
+    assert strangers(text, sorted(failing), []) == []
+    for test in failing if text else ():
+        assert strangers(text, sorted(failing - {test}), []) == [test.removeprefix("t.py::")]
+
+
+def test_tests_that_an_issue_in_other_words_names() -> None:
+    passing = ["t.py::test_good[1]", "t.py::helper"]
+    text = "It fails:\n\n```python\ndef test_mine():\n    helper()\n```\n\nsee `test_good` and `test_other`."
+    assert strangers(text, ["t.py::test_x"], passing) == ["test_good"]
+    assert strangers(text, ["t.py::test_x", "t.py::test_good[2]"], passing) == []

@@ -76,7 +76,8 @@ def generate(
         str, typer.Option("--issue-model", metavar="MODEL", help="Let this model word the issues. Default: no model.")
     ] = "",
     alike: Annotated[
-        bool, typer.Option("--alike", help="Take bugs as they come, also where the same tests fail with another.")
+        bool,
+        typer.Option("--alike", help="Take bugs as they come, also where nearly the same tests fail with another."),
     ] = False,
     unsafe_local: UnsafeLocal = False,
     json: Json = False,
@@ -85,16 +86,17 @@ def generate(
 
     SWE-smith's procedural modifiers introduce a bug; the repository's own tests, run twice, say what it breaks.
     Candidates that no test notices are dropped, tests that vary are left out, files and kinds of bugs are spread;
-    of bugs with which the same tests fail one is taken, as long as others are found. The same seed gives the same
-    tasks, with any number of workers; stopped and started again, it goes on where it was, and a larger --n adds
-    to them. What a set holds stays, also with a smaller --n; --out DIR makes another. Needs the extra `smith`.
-    Exit code 1 when fewer than --n were found.
+    of bugs in the same lines, or with which nearly the same tests fail, one is taken, as long as others are found.
+    The same seed gives the same tasks, with any number of workers; stopped and started again, it goes on where it
+    was, and a larger --n adds to them. What a set holds stays, also with a smaller --n; --out DIR makes another.
+    Needs the extra `smith`. Exit code 1 when fewer than --n were found.
     """
     from valve_plugin.cli.going_on import GoingOn
     from valve_plugin.cli.meter import Meter
     from valve_plugin.config import Settings
     from valve_plugin.rollouts import sandbox as sandboxes
     from valve_plugin.tasks import folder, make, smith
+    from valve_plugin.tasks.alike import like
     from valve_plugin.tasks.define import read_source
     from valve_plugin.tasks.generate import NOT_REACHED
 
@@ -105,15 +107,15 @@ def generate(
     settings = Settings(unsafe_local=unsafe_local)
     sandbox = sandboxes.choose(settings)
     tried_all: list[Tried] = []
-    seen: set[tuple[str, ...]] = set()
+    seen: list[Row] = []
 
     def told(tried: Tried) -> None:
         tried_all.append(tried)
         if tried.reason == NOT_REACHED:
             return  # nothing was run for it
         said = output.plural(len(tried.row.fail_to_pass), "test fails", "tests fail") if tried.row else tried.reason
-        known = tried.row is not None and tried.row.fail_to_pass in seen and not alike
-        seen.update([tried.row.fail_to_pass] if tried.row else [])
+        known = tried.row is not None and not alike and any(like(tried.row, other) for other in seen)
+        seen.extend([tried.row] if tried.row and not known else [])
         text = f"{tried.candidate.modifier} {tried.candidate.file}: {said}{', as with an earlier bug' if known else ''}"
         meter.tick(text, counts=tried.row is not None and not known, style="green" if tried.row and not known else "")
 
@@ -215,7 +217,7 @@ def _report(directory: Path, tasks: int, wanted: int, tried_all: list[Tried]) ->
     for reason, count in Counter(_kind(t.reason) for t in tried_all if not t.row).most_common():
         output.say(f"{count:4} dropped: {reason}")
     if spare := sum(t.row is not None for t in tried_all) - tasks:
-        output.say(f"{spare:4} left out: the same tests fail with another bug, or they vary")
+        output.say(f"{spare:4} left out: much the same as another bug, or what shows them varies")
     files = len({t.candidate.file for t in tried_all if t.row})
     short = (
         f" ({wanted} wanted, and there are no more candidates; another --seed makes others)" if tasks < wanted else ""

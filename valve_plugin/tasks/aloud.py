@@ -6,13 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from valve_plugin.rollouts import workspace as workspaces
 from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.tasks.git import git
-from valve_plugin.tasks.issue_text import compose, leaks
+from valve_plugin.tasks.issue_text import Issue, heard
 from valve_plugin.tasks.repository import Prepared
 
+NAMES_FIX = "every issue text would name the fix"
+SILENT = "no failing test says by itself what is wrong"
+ONLY_IMPORT = "only breaks the import of a test file"
 _MOST_TEXTS = 5
 # With Hypothesis as in a graded run (`harness.py`), so that a failure can be told again.
 _PYTEST = """import importlib.util, sys, pytest
@@ -24,6 +29,7 @@ if importlib.util.find_spec("_hypothesis_pytestplugin"):
 sys.exit(pytest.main(sys.argv[1:]))"""
 _SHOW = ("-c", _PYTEST, "-q", "--tb=short", "--color=no", "-p", "no:cacheprovider", "-rf")
 _SECTION = re.compile(r"^_{3,} (.+) _{3,}$", re.MULTILINE)
+_NOT_IMPORTED = re.compile(r"^(?:_+ ERROR collecting .* _+|ImportError while loading conftest .*)$", re.MULTILINE)
 _SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)
 
 
@@ -37,7 +43,8 @@ def shown(
     """Return what pytest prints when these tests or files run by themselves; what a limit stopped counts too."""
     with workspaces.at_commit(prepared, bug) as workspace:
         command = [str(prepared.python), *_SHOW, *prepared.repository.pytest_args, *paths]
-        return sandbox.run(command, workspace, limits=limits).output.decode("utf-8", "replace")
+        said = sandbox.run(command, workspace, limits=limits).output.decode("utf-8", "replace")
+        return said.replace(str(workspace.path), "/testbed").replace(str(workspace.tmp), "/tmp")  # noqa: S108
 
 
 def failures(output: str, tests: Sequence[str]) -> dict[str, str]:
@@ -54,24 +61,40 @@ def failures(output: str, tests: Sequence[str]) -> dict[str, str]:
     return {t: text for t, text in found.items() if text and any(x == t or x.startswith(f"{t} - ") for x in failed)}
 
 
-def issue_text(
-    prepared: Prepared, bug: str, patch: str, failing: Sequence[str], sandbox: Sandbox, heard: Mapping[str, str]
-) -> str:
-    """Return an issue from the shortest failing test whose text does not give the fix away; empty: there is none.
+def issue(
+    prepared: Prepared, bug: str, patch: str, failing: Sequence[str], sandbox: Sandbox, told: Mapping[str, str]
+) -> tuple[Issue | None, str]:
+    """Return (what failing tests show without giving the fix away, the shortest first; why there is nothing).
+
+    One that fails since its file cannot be imported shows nothing: what it does by itself still works.
 
     Args:
-        heard: what tests are known to say; the others are run.
+        told: what tests are known to say; of the others, as many are run as one issue needs.
     """
     kind, _, where = prepared.repository.source.partition(":")
-    version = where.replace("==", " ") if kind == "pypi" else "an earlier commit"
-    for test in sorted(failing, key=lambda t: (len(t), t))[:_MOST_TEXTS]:
-        output = heard[test] if test in heard else shown(prepared, bug, [test], sandbox)
-        source = git("cat-file", "blob", f"{bug}:{test.split('::')[0]}", git_dir=prepared.store)
-        others = [other for other in failing if other != test]
-        text = compose(test, source.decode("utf-8", "replace"), output, others, version)
-        if not leaks(text, patch):
-            return text
-    return ""
+    made = Issue(version=where.replace("==", " ") if kind == "pypi" else "an earlier commit", voices=())
+    broken, silent, leaking, runs = set[str](), False, False, 0
+    for test in sorted(failing, key=lambda t: (len(t), t)):
+        path = test.split("::")[0]
+        if len(made.voices) == _MOST_TEXTS or path in broken:
+            continue
+        if test not in told and (made.voices or runs == _MOST_TEXTS):
+            continue
+        runs += test not in told
+        output = told[test] if test in told else shown(prepared, bug, [test], sandbox)
+        if test not in told and _NOT_IMPORTED.search(output):
+            broken.add(path)
+            continue
+        source = git("cat-file", "blob", f"{bug}:{path}", git_dir=prepared.store).decode("utf-8", "replace")
+        if not (voice := heard(test, source, output)):
+            silent = True
+        elif replace(made, voices=(voice,)).text(failing, patch):
+            made = replace(made, voices=(*made.voices, voice))
+        else:
+            leaking = True
+    if made.voices:
+        return made, ""
+    return None, NAMES_FIX if leaking else SILENT if silent else ONLY_IMPORT
 
 
 def _heading(test: str) -> str:

@@ -24,9 +24,10 @@ from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.state import apply, commit_tree
 from valve_plugin.rollouts.testrun import TestRun, run_tests
 from valve_plugin.tasks import alike
-from valve_plugin.tasks.aloud import failures, issue_text, shown
+from valve_plugin.tasks.aloud import failures, issue, shown
 from valve_plugin.tasks.folder import journal as journal_lines
 from valve_plugin.tasks.follow import EndlessError, Following
+from valve_plugin.tasks.issue_text import Issue
 from valve_plugin.tasks.load import Row
 from valve_plugin.tasks.patience import STARVED, WAITS, Patient, StarvedError, limits_of, patience
 from valve_plugin.tasks.repository import Prepared
@@ -52,6 +53,8 @@ class Tried(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     candidate: Candidate
     row: Row | None = None
+    issue: Issue | None = None
+    """What the row's problem statement is made from."""
     flaky: tuple[str, ...] = ()
     """Suite tests that passed in one of its two runs only."""
     reason: str = ""
@@ -119,13 +122,13 @@ def generate(
             return tried
         return known[candidate.patch]
 
-    found, rows = list[Row](), list[Row]()
+    found, rows = list[Tried](), list[Row]()
     flaky: set[str] = set()
     with ThreadPoolExecutor(workers) as pool:
         for tried in _ahead(pool, attempt, ordered, _AHEAD * workers if workers > 1 else 1):
             told(tried)
             flaky.update(tried.flaky)
-            found += [tried.row] if tried.row else []
+            found += [tried] if tried.row else []
             rows = _settled(found, flaky)
             enough = alike.enough(rows, wanted) if distinct else len(rows) >= wanted
             if enough and {row.instance_id for row in rows}.issuperset(held):
@@ -133,10 +136,19 @@ def generate(
     return [test for test in suite if test not in flaky], alike.chosen(rows, wanted, held, distinct=distinct)
 
 
-def _settled(rows: Sequence[Row], flaky: set[str]) -> list[Row]:
-    """Return the rows without tests that vary; one that fails no others is gone."""
-    firm = (replace(row, fail_to_pass=tuple(t for t in row.fail_to_pass if t not in flaky)) for row in rows)
-    return [row for row in firm if row.fail_to_pass]
+def _settled(found: Iterable[Tried], flaky: set[str]) -> list[Row]:
+    """Return the rows without tests that vary, each with a text about what is left.
+
+    One that fails no others, or about whose others there is nothing to say, is gone.
+    """
+    rows = []
+    for tried in found:
+        if (row := tried.row) and not flaky.isdisjoint(row.fail_to_pass):
+            firm = tuple(test for test in row.fail_to_pass if test not in flaky)
+            text = tried.issue.text(firm, row.patch) if tried.issue else ""
+            row = replace(row, fail_to_pass=firm, problem_statement=text) if text else None
+        rows += [row] if row else []
+    return rows
 
 
 def try_candidate(
@@ -183,17 +195,17 @@ def _try(
     flaky = tuple(sorted(varying))
     if trouble or not failing:
         return Tried(candidate=candidate, flaky=flaky, reason=trouble or "what it breaks is flaky")
-    text = issue_text(prepared, bug, candidate.patch, sorted(failing), sandbox, heard)
-    if not text:
-        return Tried(candidate=candidate, flaky=flaky, reason="every issue text would name the fix")
+    made, why = issue(prepared, bug, candidate.patch, sorted(failing), sandbox, heard)
+    if not made:
+        return Tried(candidate=candidate, flaky=flaky, reason=why)
     row = Row(
         instance_id=f"{prefix}.{candidate.modifier}__{candidate.digest}",
         repo=prepared.name,
         patch=candidate.patch,
         fail_to_pass=tuple(sorted(failing)),
-        problem_statement=text,
+        problem_statement=made.text(sorted(failing), candidate.patch),
     )
-    return Tried(candidate=candidate, row=row, flaky=flaky)
+    return Tried(candidate=candidate, row=row, issue=made, flaky=flaky)
 
 
 def _unnoticed(prepared: Prepared, bug: str, sandbox: Sandbox, look: Look) -> bool:
@@ -282,6 +294,7 @@ def _read_journal(path: Path) -> dict[str, Tried]:
     for line in journal_lines(path):
         with suppress(RecordError):  # the last line of a run that was killed may be torn
             tried = codec.decode(line, Tried, where=str(path))
-            if tried.reason != STARVED:  # earlier versions noted it
+            # Earlier versions noted STARVED, and rows without what their text was made from: tried again.
+            if tried.reason != STARVED and not (tried.row and not tried.issue):
                 known[tried.candidate.patch] = tried
     return known

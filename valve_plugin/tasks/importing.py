@@ -19,7 +19,7 @@ from valve_plugin.rollouts.state import state
 from valve_plugin.rollouts.workspace import tree_diff
 from valve_plugin.tasks import history
 from valve_plugin.tasks import image as images
-from valve_plugin.tasks.aloud import issue_text
+from valve_plugin.tasks.aloud import issue
 from valve_plugin.tasks.git import git, read_tree
 from valve_plugin.tasks.load import Row, check_numbered
 from valve_plugin.tasks.repository import Prepared, Repository
@@ -136,10 +136,11 @@ def worded(prepared: Prepared, tasks: dict[int, Task], sandbox: Sandbox) -> tupl
             good[number] = task
             continue
         bug = state(prepared, task).bug
-        if text := issue_text(prepared, bug, task.patch, task.fail_to_pass, sandbox, {}):
-            good[number] = replace(task, problem_statement=text)
+        made, why = issue(prepared, bug, task.patch, task.fail_to_pass, sandbox, {})
+        if made:
+            good[number] = replace(task, problem_statement=made.text(task.fail_to_pass, task.patch))
         else:
-            refusals[number] = f"{task.instance_id}: no problem statement, and one from its tests would name the fix"
+            refusals[number] = f"{task.instance_id}: no problem statement, and none can be made from its tests: {why}"
     return good, refusals
 
 

@@ -21,9 +21,10 @@ from valve_plugin.rollouts.state import State, commit_tree, gold_patch, state
 from valve_plugin.rollouts.testrun import TestRun, run_tests
 from valve_plugin.tasks.follow import Following
 from valve_plugin.tasks.git import git, read_tree
+from valve_plugin.tasks.issue_text import strangers
 from valve_plugin.tasks.repository import Prepared
 
-Kind = Literal["unusable", "gold fails", "empty passes", "flaky", "leak"]
+Kind = Literal["unusable", "gold fails", "empty passes", "flaky", "leak", "issue"]
 _LEAST_LINE = 20  # characters of code from which a line in an issue is no coincidence
 
 
@@ -72,7 +73,7 @@ class Verifier:
             return self._unusable(task, f"its fix {why}")
         fixed = self._run(tree, self._prepared.repository.test_roots, "with the fix")
         broken = self._broken(task, states)
-        findings = [*_with_fix(task, fixed), *_without(task, broken), *self._leaks(task, states, tree)]
+        findings = [*_with_fix(task, fixed), *_without(task, broken), *_text(task), *self._leaks(task, states, tree)]
         return Verified(
             instance_id=task.instance_id,
             gold=sum(not _missing(run, [*task.fail_to_pass, *task.pass_to_pass]) for run in fixed),
@@ -147,6 +148,12 @@ def _with_fix(task: Task, runs: Sequence[TestRun]) -> Iterator[Finding]:
 def _without(task: Task, runs: Sequence[TestRun]) -> Iterator[Finding]:
     wanted = task.fail_to_pass
     yield from _judge(runs, wanted, lambda run: _passing(run, wanted), "empty passes", "passes without the fix")
+
+
+def _text(task: Task) -> Iterator[Finding]:
+    for name in strangers(task.problem_statement, task.fail_to_pass, task.pass_to_pass):
+        message = f"the issue text rests on {name}, which is not in FAIL_TO_PASS; make the set again, or drop the task"
+        yield Finding(kind="issue", message=message)
 
 
 def _judge(
