@@ -84,7 +84,7 @@ class Both:
 
     def run(self, prepared: Prepared, commit: str, sandbox: Sandbox, *more: Any) -> TestRun:
         """Be `generate._run`, but for the first run of a whole suite, which was made already."""
-        return (self.kept.pop(commit, None) if not any(more) else None) or self.whole_run(
+        return (self.kept.pop(commit, None) if not any(more[:2]) else None) or self.whole_run(
             prepared, commit, sandbox, *more
         )
 

@@ -85,3 +85,20 @@ def test_where_nobody_watches_a_silence_is_told_once_a_minute(capsys: pytest.Cap
         "making it", "making it: 1:00 so far", "making it: 2:01 so far", "something else"
     ]  # fmt: skip
     assert output.above is output.nothing
+
+
+def test_a_stage_may_say_how_far_it_is_and_how_often_that_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    now, asked, tried = [0.0], threading.Event(), iter(range(99))
+
+    def clock() -> float:
+        asked.set()
+        return now[0]
+
+    with GoingOn(every=0.01, clock=clock) as going:
+        going.on(lambda: f"{min(next(tried, 9), 9)} tried", 30.0)
+        time.sleep(0.3)
+        for now[0] in (29.0, 31.0, 60.0):
+            asked.clear()
+            time.sleep(0.1)
+            assert asked.wait(5)
+    assert capsys.readouterr().err.splitlines() == ["9 tried: 0:31 so far"]

@@ -126,3 +126,17 @@ def test_what_an_earlier_run_did_says_nothing_about_the_pace(capsys: pytest.Capt
         "[2/5] 0:20  nothing",
         "[3/5] 0:30, 1:00 left  new",
     ]
+
+
+def test_more_than_enough_leaves_no_time(capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter([0.0, 30.0, 60.0, 90.0, 95.0])
+    meter = Meter(1, lambda: next(times))
+    meter.tick("one")
+    meter.tick("nothing", counts=False)
+    meter.tick("one more")
+    assert capsys.readouterr().err.splitlines() == [
+        "[1/1] 0:30, 0:00 left  one",
+        "[1/1] 1:00, 0:00 left  nothing",
+        "[1/1] 1:30  one more",
+    ]
+    assert meter.left() == ""

@@ -23,7 +23,7 @@ from valve_plugin.rollouts.limits import Limits
 from valve_plugin.rollouts.supervise import Completed
 from valve_plugin.rollouts.testrun import TestRun
 from valve_plugin.rollouts.workspace import Workspace
-from valve_plugin.tasks import alike, follow, patience, smith
+from valve_plugin.tasks import alike, cut, follow, patience, smith
 from valve_plugin.tasks import generate as generating
 from valve_plugin.tasks.generate import Tried, generate, skip, stable_suite
 from valve_plugin.tasks.issue_text import Issue, Voice
@@ -69,7 +69,7 @@ CANDIDATES = [
 
 @pytest.mark.timeout(200)
 def test_candidates_become_rows_or_reasons(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generating, "MAX_BROKEN_SHARE", 0.5)
+    monkeypatch.setattr(cut, "MAX_BROKEN_SHARE", 0.5)
     where = prepare(read(calc.write(tmp_path) / "repository.toml"))
     sandbox = sandboxes.choose(Settings(unsafe_local=True))
     suite = stable_suite(where, sandbox)
@@ -129,7 +129,7 @@ def test_box(tmp_path):
 def test_what_a_text_shows_fails_by_itself_and_is_the_same_each_time(
     tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generating, "MAX_BROKEN_SHARE", 1.0)
+    monkeypatch.setattr(cut, "MAX_BROKEN_SHARE", 1.0)
     files = calc.FILES | {"tests/test_im.py": IMPORTING, "tests/test_boxes.py": BOXES}
     where = prepare(read(calc.write(tmp_path, files=files) / "repository.toml"))
     sandbox = sandboxes.choose(Settings(unsafe_local=True))

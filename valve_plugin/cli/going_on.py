@@ -20,7 +20,7 @@ from valve_plugin.cli.meter import minutes
 _EVERY = 1.0
 """Seconds from one drawing of the line to the next; what is over sooner shows none."""
 _SELDOM = 60.0
-"""Seconds of silence after which a line is due that stays."""
+"""Seconds of silence after which a line is due that stays, where a stage does not say otherwise."""
 _CLEAR = "\r\x1b[2K"
 
 
@@ -33,7 +33,8 @@ class GoingOn:
     def __init__(self, every: float = _EVERY, clock: Callable[[], float] = time.monotonic) -> None:
         self._every, self._clock = every, clock
         self._drawn = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._text, self._since, self._said = "", clock(), clock()
+        self._text: Callable[[], str] = str
+        self._since, self._said, self._seldom = clock(), clock(), _SELDOM
         self._shown = False
         self._lock, self._over = threading.RLock(), threading.Event()  # stages are told by workers, too
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -43,10 +44,16 @@ class GoingOn:
         output.note(text)
         self.on(text)
 
-    def on(self, text: str) -> None:
-        """Begin a stage without a line, where lines come by themselves."""
+    def on(self, text: str | Callable[[], str], seldom: float = _SELDOM) -> None:
+        """Begin a stage without a line, where lines come by themselves.
+
+        Args:
+            text: what it is, or what says how far it is; called from another thread.
+            seldom: seconds of silence after which it is told where nobody watches.
+        """
         with self._lock:
-            self._text, self._since = text, self._clock()
+            self._text = text if callable(text) else lambda: text
+            self._since, self._seldom = self._clock(), seldom
 
     def __enter__(self) -> GoingOn:
         output.above = self._hidden
@@ -67,14 +74,14 @@ class GoingOn:
                 self._tell(self._clock())
 
     def _tell(self, now: float) -> None:
-        spent = now - self._since
-        if self._drawn and self._text and spent >= self._every:
+        spent, text = now - self._since, self._text()
+        if self._drawn and text and spent >= self._every:
             width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"{_CLEAR}{f'{minutes(spent)}  {output.one_line(self._text)}'[:width]}")
+            sys.stderr.write(f"{_CLEAR}{f'{minutes(spent)}  {output.one_line(text)}'[:width]}")
             sys.stderr.flush()
             self._shown = True
-        elif self._text and now - self._said >= _SELDOM:
-            output.note(f"{self._text}: {minutes(spent)} so far")
+        elif text and now - self._said >= self._seldom:
+            output.note(f"{text}: {minutes(spent)} so far")
 
     @contextmanager
     def _hidden(self) -> Iterator[None]:

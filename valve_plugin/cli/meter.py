@@ -36,10 +36,16 @@ class Meter:
         if not self._working:
             self._known, self._since = self._done, now
         self._last = now
-        new = self._done - self._known
-        left = f", {minutes((now - self._since) / new * (self._total - self._done))} left" if new else ""
         width = len(str(self._total))
-        return f"[{self._done:{width}}/{self._total}] {minutes(now - self._start)}{left}"
+        return f"[{min(self._done, self._total):{width}}/{self._total}] {minutes(now - self._start)}{self._left(now)}"
+
+    def left(self) -> str:
+        """Return how much longer it takes at the pace so far, behind a comma; empty: nobody knows."""
+        return self._left(self._clock())
+
+    def _left(self, now: float) -> str:
+        new, rest = self._done - self._known, self._total - self._done
+        return f", {minutes((now - self._since) / new * rest)} left" if new and rest >= 0 else ""
 
 
 class Slow:

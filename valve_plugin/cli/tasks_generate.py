@@ -91,14 +91,14 @@ def generate(
     was, and a larger --n adds to them. What a set holds stays, also with a smaller --n; --out DIR makes another.
     Needs the extra `smith`. Exit code 1 when fewer than --n were found.
     """
+    from valve_plugin.cli.candidates_told import CandidatesTold
     from valve_plugin.cli.going_on import GoingOn
     from valve_plugin.cli.meter import Meter
     from valve_plugin.config import Settings
     from valve_plugin.rollouts import sandbox as sandboxes
     from valve_plugin.tasks import folder, make, smith
-    from valve_plugin.tasks.alike import like
     from valve_plugin.tasks.define import read_source
-    from valve_plugin.tasks.generate import NOT_REACHED
+    from valve_plugin.tasks.follow import EVERY
 
     name = repository_name(path, repo)
     directory, command = Path(out) if out else folder.default(name), "valve tasks generate"
@@ -106,19 +106,6 @@ def generate(
     targets.folder("--out", directory)
     settings = Settings(unsafe_local=unsafe_local)
     sandbox = sandboxes.choose(settings)
-    tried_all: list[Tried] = []
-    seen: list[Row] = []
-
-    def told(tried: Tried) -> None:
-        tried_all.append(tried)
-        if tried.reason == NOT_REACHED:
-            return  # nothing was run for it
-        said = output.plural(len(tried.row.fail_to_pass), "test fails", "tests fail") if tried.row else tried.reason
-        known = tried.row is not None and not alike and any(like(tried.row, other) for other in seen)
-        seen.extend([tried.row] if tried.row and not known else [])
-        text = f"{tried.candidate.modifier} {tried.candidate.file}: {said}{', as with an earlier bug' if known else ''}"
-        meter.tick(text, counts=tried.row is not None and not known, style="green" if tried.row and not known else "")
-
     with GoingOn() as going:
         going.on(f"reading the source of {name}")
         files = read_source(path, going)
@@ -128,8 +115,8 @@ def generate(
             directory, name, files, command, sandbox, going,
             python=python, requirements=with_, ignored=ignore, wanted=n, workers=workers, again=again.command(settings),
         )  # fmt: skip
-        going.on("trying candidate bugs")
-        meter, ordered = Meter(n), smith.spread(found, seed)
+        told, ordered = CandidatesTold(n, Meter(n), alike=alike), smith.spread(found, seed)
+        going.on(told.far, EVERY)
         made = make.try_all(
             directory, prepared, ground, ordered, sandbox, wanted=n, workers=workers, told=told, distinct=not alike
         )
@@ -138,10 +125,10 @@ def generate(
         rows = _worded(made.rows, issue_model, directory, going)
     folder.write(directory, prepared.repository, rows, made_by=f"{command} --seed {seed}", suite=made.suite)
     if json:
-        facts = {"repository": name, "path": str(directory), "tasks": len(rows), "wanted": n, "tried": len(tried_all)}
-        output.emit_json({**facts, "yield": _yields(tried_all)})
+        facts = {"repository": name, "path": str(directory), "tasks": len(rows), "wanted": n, "tried": len(told.tried)}
+        output.emit_json({**facts, "yield": _yields(told.tried)})
     else:
-        _report(directory, len(rows), n, tried_all)
+        _report(directory, len(rows), n, told.tried)
         around.note_next(f"valve tasks verify {quote(around.called(directory))}")
     if len(rows) < n:
         raise typer.Exit(output.FINDING)

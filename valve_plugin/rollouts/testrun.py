@@ -43,6 +43,8 @@ class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trouble: str = ""
     """Why the run as a whole cannot be believed; empty: it can."""
     timed_out: bool = False
+    died: int | None = None
+    """Exit code where what it ran ended the process (-n, or 128 + n: signal n); None: it did not."""
 
 
 def run_tests(
@@ -87,7 +89,8 @@ def run_tests(
     report = verdicts.read(done.output, key)
     if not report.started:
         raise InfrastructureError(f"the test harness did not start: {_tail(done)}")
-    return TestRun(tests=report.tests, trouble=_trouble(report, done), timed_out=done.timed_out)
+    died = None if report.ended or report.tampered or done.limit else done.returncode
+    return TestRun(tests=report.tests, trouble=_trouble(report, done), timed_out=done.timed_out, died=died)
 
 
 def _hidden_sources(prepared: Prepared, workspace: Workspace) -> list[str]:

@@ -147,7 +147,7 @@ class Follow:
         if self._began is None:
             self._began = self._said = self._last = now
             self._still, self._slow = Idle(now), Idle(now)
-        self._waited[self._file] = self._waited.get(self._file, 0.0) + now - self._last
+        self._waited[self.file] = self._waited.get(self.file, 0.0) + now - self._last
         self._last = now
         self.read(glance.output, now - self._began)
         if len(self.ends) > before:
@@ -210,13 +210,14 @@ class Follow:
         return f", {minutes(left)} left" if left > 0 else ""
 
     @property
-    def _file(self) -> str:
+    def file(self) -> str:
+        """The file of the test that runs, or that is collected."""
         return self.place.partition("::")[0]
 
     def _files(self) -> list[str]:
         """Return the files it waited in for long, the present one last."""
-        before = [file for file, seconds in self._waited.items() if seconds >= _LONG and file not in ("", self._file)]
-        return [*before[-_MOST_FILES:], *([self._file] if self.place else [])]
+        before = [file for file, seconds in self._waited.items() if seconds >= _LONG and file not in ("", self.file)]
+        return [*before[-_MOST_FILES:], *([self.file] if self.place else [])]
 
     def _where(self) -> str:
         if not self.place:

@@ -23,8 +23,9 @@ from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.state import apply, commit_tree
 from valve_plugin.rollouts.testrun import TestRun, run_tests
-from valve_plugin.tasks import alike
+from valve_plugin.tasks import alike, dying
 from valve_plugin.tasks.aloud import failures, issue, shown
+from valve_plugin.tasks.cut import BrokenError, Cut, reason
 from valve_plugin.tasks.folder import journal as journal_lines
 from valve_plugin.tasks.follow import EndlessError, Following
 from valve_plugin.tasks.issue_text import Issue
@@ -34,11 +35,7 @@ from valve_plugin.tasks.repository import Prepared
 from valve_plugin.tasks.screen import Look
 from valve_plugin.tasks.smith import Candidate
 
-MAX_BROKEN_SHARE = 0.1
-"""Bugs that break more of the suite than this crash on import or nearly: nothing to reason about."""
 NOT_REACHED = "no test reaches it"
-FEW = 10
-"""Never too many in a suite of more than twice as many tests, however small a share that allows."""
 MOST_ALONE = 200
 """Tests that are run again by name; where more fail, the whole suite is."""
 SHORT = 20
@@ -69,14 +66,16 @@ def stable_suite(prepared: Prepared, sandbox: Sandbox, following: Following | No
     """Return the tests that pass in two runs on the untouched source and are not known as flaky, sorted.
 
     Raises:
-        TaskError: no test passes, or a run was cut short, or waits without end.
+        TaskError: no test passes, or a run was cut short, or waits without end; `dying.DiedError` where what it ran
+            ended the process, and it is known which file did.
     """
-    first = following.run("first run") if following else None
-    runs = [_run(prepared, prepared.base, sandbox, tap=first)]
-    second = following.run("second run", first.ends) if following and first else None
-    runs.append(_run(prepared, prepared.base, sandbox, tap=second))
-    if trouble := next((run.trouble for run in runs if run.trouble), ""):
-        raise TaskError(f"{prepared.name}: its own tests do not run through: {trouble}")
+    runs, ends = list[TestRun](), list[float]()
+    for label in ("first run", "second run"):
+        follow = following.run(label, ends) if following else None
+        runs.append(_run(prepared, prepared.base, sandbox, tap=follow))
+        if runs[-1].trouble:
+            raise dying.error(prepared, runs[-1], follow)
+        ends = follow.ends if follow else []
     if not (suite := sorted((_passed(runs[0]) & _passed(runs[1])).difference(prepared.repository.flaky))):
         raise TaskError(f"{prepared.name}: none of its {len(runs[0].tests)} tests passes on the untouched source")
     return suite
@@ -168,6 +167,8 @@ def try_candidate(
         return _try(prepared, suite, candidate, Patient(sandbox), prefix, look)
     except EndlessError:
         return Tried(candidate=candidate, reason=WAITS)
+    except BrokenError as e:
+        return Tried(candidate=candidate, reason=str(e))
     except StarvedError:
         return Tried(candidate=candidate, reason=STARVED)
 
@@ -184,10 +185,11 @@ def _try(
     bug = commit_tree(prepared, tree)
     if look and prepared.repository.cpu_seconds > SHORT and _unnoticed(prepared, bug, sandbox, look):
         return Tried(candidate=candidate, reason="no test that reaches it notices")
-    run = _run(prepared, bug, sandbox)
+    run = _run(prepared, bug, sandbox, (), (), Cut(frozenset(suite), patience()))
     failing = set(suite) - _passing(run)
-    if reason := run.trouble or _too_few_or_many(len(failing), len(suite)):
-        return Tried(candidate=candidate, reason=reason)
+    none = "" if failing else "no test notices it"
+    if why := run.trouble or none or reason(len(failing), len(suite)):
+        return Tried(candidate=candidate, reason=why)
     heard = _fail_again(prepared, bug, sandbox, failing, run)
     varying, trouble = set[str](), ""
     if heard.keys() != failing:
@@ -212,13 +214,6 @@ def _unnoticed(prepared: Prepared, bug: str, sandbox: Sandbox, look: Look) -> bo
     """True when every test of the suite that reaches the bug passes; the first that fails ends the run."""
     run = _run(prepared, bug, sandbox, look.paths, (f"--maxfail={look.known_bad + 1}",))
     return not run.trouble and look.tests <= _passing(run)
-
-
-def _too_few_or_many(failing: int, suite: int) -> str:
-    if not failing:
-        return "no test notices it"
-    most = max(MAX_BROKEN_SHARE * suite, min(FEW, suite / 2))
-    return f"breaks {failing} of {suite} tests" if failing > most else ""
 
 
 def _fail_again(prepared: Prepared, bug: str, sandbox: Sandbox, failing: set[str], first: TestRun) -> dict[str, str]:

@@ -25,7 +25,7 @@ from valve_plugin.rollouts.sandbox import Sandbox
 from valve_plugin.rollouts.slots import slot
 from valve_plugin.rollouts.supervise import Completed
 from valve_plugin.rollouts.workspace import Workspace
-from valve_plugin.tasks import folder, keeping, screen
+from valve_plugin.tasks import dying, folder, keeping, screen
 from valve_plugin.tasks.define import CPU_SECONDS, Say, define
 from valve_plugin.tasks.follow import Following
 from valve_plugin.tasks.generate import Tried, generate, stable_suite
@@ -140,7 +140,8 @@ def survey(
         again: the command as it was typed, where that is known.
 
     Raises:
-        TaskError: its tests do not run through, none passes, or one waits without end.
+        TaskError: its tests do not run through, none passes, or one waits without end. Up to `dying.MOST` files that
+            end the process are left out instead.
     """
     prepared = prepare(repository, say)
     work = out / "work" / "ground.json"
@@ -149,7 +150,28 @@ def survey(
     except (OSError, RecordError, KeyError):
         pass
     say("running its tests twice, and once watching which functions they call")
-    timed, following = Timed(sandbox), Following(say, again=again or command, gives_up=True)
+    while True:
+        try:
+            ground, spent = _ran(prepared, sandbox, Following(say, again=again or command, gives_up=True), workers)
+            break
+        except dying.DiedError as e:
+            repository = dying.without(repository, e, again or command)
+            say(f"{e.file} ends the process ({e.how}): left out; running the others")
+            folder.write_definition(out, repository, command)  # no row can be there yet
+            prepared = prepare(repository, say)
+    say(f"{len(ground.suite)} tests pass in both runs, {spent:.0f} s of CPU time each")
+    if repository.cpu_seconds == CPU_SECONDS:
+        repository = replace(repository, cpu_seconds=max(10, math.ceil(3 * spent) + 5))
+        folder.write_definition(out, repository, command)  # no row can be there yet
+        prepared = prepare(repository, say)
+    work.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(work, codec.canonical(Kept(digest=prepared.digest, ground=ground)))
+    return prepared, ground
+
+
+def _ran(prepared: Prepared, sandbox: Sandbox, following: Following, workers: int) -> tuple[Ground, float]:
+    """Return what two runs and a watched one tell, and the CPU seconds of one."""
+    timed = Timed(sandbox)
     with ThreadPoolExecutor(workers) as pool:
         stable = pool.submit(stable_suite, prepared, timed, following)
         watched = pool.submit(screen.watch, prepared, sandbox, following.run("watched run"))
@@ -159,16 +181,7 @@ def survey(
             following.stopped = True
             watched.cancel()
             raise
-        ground = Ground(suite=tuple(suite), reached=watched.result())
-    spent = max(timed.seconds)
-    say(f"{len(suite)} tests pass in both runs, {spent:.0f} s of CPU time each")
-    if repository.cpu_seconds == CPU_SECONDS:
-        repository = replace(repository, cpu_seconds=max(10, math.ceil(3 * spent) + 5))
-        folder.write_definition(out, repository, command)  # no row can be there yet
-        prepared = prepare(repository, say)
-    work.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(work, codec.canonical(Kept(digest=prepared.digest, ground=ground)))
-    return prepared, ground
+        return Ground(suite=tuple(suite), reached=watched.result()), max(timed.seconds)
 
 
 def try_all(
