@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.rollouts import calc
 from valve_plugin.config import Settings
@@ -40,6 +41,17 @@ def test_files_that_end_the_process_are_left_out_of_the_set(tmp_path: Path, data
     kept = read(out / "repository.toml")
     assert kept == prepared.repository
     assert make.survey(out, kept, "valve tasks generate", sandbox, said.append, again=AGAIN) == (prepared, ground)
+
+
+@pytest.mark.timeout(100)
+def test_a_file_at_the_top_is_left_out_although_it_is_a_test_root(tmp_path: Path, data_dir: Path) -> None:
+    files = {"test_a.py": "import os\n\n\ndef test_it():\n    os.abort()\n", "test_b.py": "def test_it():\n    pass\n"}
+    repository = read(calc.write(tmp_path, files=files) / "repository.toml")
+    repository = replace(repository, test_roots=("test_a.py", "test_b.py"))
+    sandbox = sandboxes.choose(Settings(unsafe_local=True))
+    prepared, ground = make.survey(tmp_path / "out", repository, "x", sandbox, lambda _: None, again=AGAIN)
+    assert (prepared.repository.whole, ground.suite) == (("test_b.py",), ("test_b.py::test_it",))
+    assert replace(prepared.repository, test_roots=("test_a.py",)).whole == ("test_a.py",)  # not all of it
 
 
 def test_more_than_three_are_named_with_the_command_to_repeat(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def _judge(prepared: Prepared, task: Task, tree: str, sandbox: Sandbox) -> Grade
     if (bad := _complaint(run, task.fail_to_pass)) or set(test_files(task.pass_to_pass)) <= set(first):
         bad = bad or _complaint(run, task.pass_to_pass)
     else:
-        run = _run_once(prepared, tree, prepared.repository.test_roots, sandbox)
+        run = _run_once(prepared, tree, prepared.repository.whole, sandbox)
         bad = _complaint(run, [*task.fail_to_pass, *task.pass_to_pass])
     return Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests)
 

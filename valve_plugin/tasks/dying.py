@@ -15,11 +15,10 @@ from valve_plugin.rollouts.testrun import TestRun
 from valve_plugin.shell_words import quote
 from valve_plugin.tasks.follow import Follow
 from valve_plugin.tasks.git import read_tree
-from valve_plugin.tasks.repository import Prepared, Repository
+from valve_plugin.tasks.repository import LEAVES_OUT, Prepared, Repository
 
 MOST = 3
 """Files that are left out unasked; where more end the process it is not the files."""
-_ARGUMENT = "--ignore-glob="  # what users leave out is --ignore, and is told from this when a command is repeated
 
 
 class DiedError(TaskError):
@@ -55,7 +54,7 @@ def without(repository: Repository, died: DiedError, again: str) -> Repository:
     Raises:
         TaskError: that would be one too many, or it was left out already.
     """
-    argument, known = _ARGUMENT + glob.escape(died.file), left_out(repository)
+    argument, known = LEAVES_OUT + glob.escape(died.file), left_out(repository)
     if len(known) >= MOST or argument in repository.pytest_args:
         files = list(dict.fromkeys([*known, died.file]))
         ignore = " ".join(f"--ignore {quote(file)}" for file in files)
@@ -69,7 +68,7 @@ def without(repository: Repository, died: DiedError, again: str) -> Repository:
 
 def left_out(repository: Repository) -> list[str]:
     """Return the files that were left out because they end the process."""
-    found = (word.removeprefix(_ARGUMENT) for word in repository.pytest_args if word.startswith(_ARGUMENT))
+    found = (word.removeprefix(LEAVES_OUT) for word in repository.pytest_args if word.startswith(LEAVES_OUT))
     return [file.replace("[[]", "[").replace("[*]", "*").replace("[?]", "?") for file in found]
 
 

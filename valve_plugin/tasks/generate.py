@@ -252,7 +252,7 @@ def _run(
     options: Sequence[str] = (),
     tap: Tap | None = None,
 ) -> TestRun:
-    roots = prepared.repository.test_roots
+    roots = prepared.repository.whole
     with workspaces.at_commit(prepared, commit) as workspace:
         tap = tap or patience()
         return run_tests(sandbox, workspace, prepared, paths or roots, limits_of(prepared), options, tap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 import sys
 from collections.abc import Callable
@@ -30,6 +31,8 @@ else:  # pragma: no cover
 
 FILE_NAME = "repository.toml"
 BASE_REF = "refs/valve/base"
+LEAVES_OUT = "--ignore-glob="
+"""Of pytest: how files are left out that end the process. What users leave out is `--ignore=`."""
 _MAX_BYTES = 1_000_000
 
 _here: dict[Path, Prepared] = {}
@@ -72,6 +75,15 @@ class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tests known to vary, kept out of the suite when tasks are generated."""
     cpu_seconds: Positive = 120
     """CPU limit of one whole test run."""
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """What a run of the whole suite is given: the test roots, without files that `dying` left out.
+
+        pytest runs a file that it is given by name also where it is told to ignore it.
+        """
+        kept = tuple(r for r in self.test_roots if LEAVES_OUT + glob.escape(r) not in self.pytest_args)
+        return kept or self.test_roots
 
     @property
     def slug(self) -> str:

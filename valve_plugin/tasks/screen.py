@@ -60,7 +60,7 @@ def watch(prepared: Prepared, sandbox: Sandbox, tap: Tap | None = None) -> Reach
         options = ["-q", "--tb=no", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
         plan = {
             "paths": [f"{root}/{r}".removesuffix("/.") for r in repository.source_roots],
-            "arguments": [*options, *repository.pytest_args, "--rootdir", root, *repository.test_roots],
+            "arguments": [*options, *repository.pytest_args, "--rootdir", root, *repository.whole],
             "root": root,
             "result": f"{inside}/reached.json",
             "now": NOW.read_text() if tap else "",

@@ -71,7 +71,7 @@ class Verifier:
         if dropped or tree is None:
             why = f"changes test files: {', '.join(dropped[:3])}" if dropped else "does not apply"
             return self._unusable(task, f"its fix {why}")
-        fixed = self._run(tree, self._prepared.repository.test_roots, "with the fix")
+        fixed = self._run(tree, self._prepared.repository.whole, "with the fix")
         broken = self._broken(task, states)
         findings = [*_with_fix(task, fixed), *_without(task, broken), *_text(task), *self._leaks(task, states, tree)]
         return Verified(
@@ -94,7 +94,7 @@ class Verifier:
         alone = self._run(states.bug_tree, test_files(task.fail_to_pass), "without it")
         if not set.intersection(*(set(_passing(run, task.fail_to_pass)) for run in alone)):
             return alone
-        return self._run(states.bug_tree, self._prepared.repository.test_roots, "without it")
+        return self._run(states.bug_tree, self._prepared.repository.whole, "without it")
 
     def _run(self, tree: str, paths: Sequence[str], label: str) -> list[TestRun]:
         key = digest([tree, *paths])
