@@ -107,7 +107,7 @@ def generate(
         told: called with every result that is taken.
         screen: returns the tests that reach what a candidate changes; None: it may be any.
         distinct: rather take rows whose tests no other row fails (`alike.py`).
-        held: ids of tasks that the set holds already, at most `wanted`: they are found again, and stay.
+        held: ids of tasks that the set holds already, at most `wanted`: they are tried again, and stay if they hold.
     """
     known = _read_journal(journal)
     lock = Lock()
@@ -122,7 +122,7 @@ def generate(
         return known[candidate.patch]
 
     found, rows = list[Tried](), list[Row]()
-    flaky: set[str] = set()
+    flaky, waited = set[str](), set(held)
     with ThreadPoolExecutor(workers) as pool:
         for tried in _ahead(pool, attempt, ordered, _AHEAD * workers if workers > 1 else 1):
             told(tried)
@@ -130,7 +130,8 @@ def generate(
             found += [tried] if tried.row else []
             rows = _settled(found, flaky)
             enough = alike.enough(rows, wanted) if distinct else len(rows) >= wanted
-            if enough and {row.instance_id for row in rows}.issuperset(held):
+            waited.discard(f"{prefix}.{tried.candidate.modifier}__{tried.candidate.digest}")
+            if enough and not waited:
                 break
     return [test for test in suite if test not in flaky], alike.chosen(rows, wanted, held, distinct=distinct)
 
