@@ -59,7 +59,7 @@ def test_what_a_watched_run_leaves_for_us(plant: str, tmp_path: Path, monkeypatc
     place = SimpleNamespace(path=tmp_path, tmp=tmp_path)
     monkeypatch.setattr(workspace, "at_commit", lambda *given: nullcontext(place))
     box = SimpleNamespace(root="", run=lambda *words, **more: PLANTS[plant](tmp_path / "reached.json"))
-    repository = SimpleNamespace(cpu_seconds=1, source_roots=(), pytest_args=(), test_roots=())
+    repository = SimpleNamespace(cpu_seconds=1, source_roots=(), pytest_args=(), whole=())
     prepared = SimpleNamespace(repository=repository, base="", python=Path("python"))
     assert screen.watch(cast(Any, prepared), cast(Any, box)) is None
 
