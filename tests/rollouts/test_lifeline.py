@@ -70,10 +70,13 @@ prepare_metadata_for_build_wheel = build_wheel = tick
 """
 
 
+HEARS = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # also where the tests were begun under nohup
+
+
 def start(code: str, place: Path) -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": f"{place}/tmp", "VALVE_DATA": f"{place}/data"}
     (place / "tmp").mkdir(exist_ok=True)
-    return subprocess.Popen([sys.executable, "-c", code], env=env, cwd=place)
+    return subprocess.Popen([sys.executable, "-c", HEARS + code], env=env, cwd=place)
 
 
 def tree_of(process: subprocess.Popen[bytes], *words: str) -> list[psutil.Process]:
