@@ -10,6 +10,7 @@ from tests.cli.banks import NOISE
 from tests.cli.conftest import Run
 from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.paths import simulation_dir
+from valve_plugin.bank.simulation import withheld
 from valve_plugin.bank.store import BankStore
 from valve_plugin.records import Proposal
 from valve_plugin.rollouts.worker import SCRIPTED_MODEL
@@ -83,13 +84,24 @@ def test_neither_goes_on_in_a_bank_of_the_other(command: list[str], bank: BankSt
     assert list(bank.entries())[-1] == PROPOSED
 
 
-def test_a_repositorys_own_bank_is_not_begun_by_a_simulation(project: Path, valve: Run) -> None:
-    for made in (False, True):
+def test_a_repositorys_own_bank_is_not_begun_by_a_simulation(
+    project: Path, valve: Run, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for made, where in ((False, project), (True, project), (True, elsewhere)):
         if made:
             valve("init")
-        valve("evolve", str(example("funcy")), "--simulate", "--bank", ".valve", code=2)
-        assert "is the repository's own bank" in valve.err  # type: ignore[attr-defined]
+        monkeypatch.chdir(where)
+        valve("evolve", str(example("funcy")), "--simulate", "--bank", str(project / ".valve"), code=2)
+        assert "is a repository's own bank" in valve.err  # type: ignore[attr-defined]
         assert (project / ".valve").exists() == made
+
+
+def test_a_simulations_bank_says_so_before_anything_was_proposed(project: Path, valve: Run) -> None:
+    own = BankStore.create(simulation_dir("project"), "project").dir
+    for command in (["bank", "log"], ["bank", "list"], ["certify"], ["bank", "verify"]):
+        assert valve(*command, "--bank", str(own), code=None).startswith("SIMULATION")
+    assert withheld(own, "openai/real")
 
 
 def test_without_a_bank_it_is_told_where_the_simulations_is(bank: BankStore, valve: Run) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from valve_plugin.bank import files, ledger
 from valve_plugin.bank.entries import Proposed
-from valve_plugin.bank.paths import BANK_NAME
+from valve_plugin.bank.paths import BANK_NAME, simulation_dir
 from valve_plugin.bank.store import BankStore
 from valve_plugin.errors import BankError, ConfigError
 from valve_plugin.rollouts.worker import SCRIPTED_MODEL
@@ -26,7 +26,9 @@ def recorded(data: bytes) -> bool:
 
 
 def simulated(bank_dir: Path) -> bool:
-    """Whether this is a simulation's bank, by its ledger; no bank, or one that cannot be read, is none."""
+    """Whether this is a simulation's bank, by its place or its ledger; no bank, or one that cannot be read, is none."""
+    if bank_dir.resolve().parent == simulation_dir("").parent.resolve():
+        return True
     try:
         return recorded(files.read_limited(bank_dir / ledger.FILE_NAME, ledger.MAX_BYTES, "ledger"))
     except BankError:
@@ -52,13 +54,12 @@ def withheld(bank_dir: Path, model: str) -> str:
     return f"SIMULATION: {bank_dir} was learned by the scripted model, so nothing in it is for {model or 'a real one'}"
 
 
-def require_apart(store: BankStore | None, bank_dir: Path, model: str, checkout: Path, tasks: str = "TASKS") -> None:
+def require_apart(store: BankStore | None, bank_dir: Path, model: str, tasks: str = "TASKS") -> None:
     """Keep what the scripted model does and what real ones do in banks of their own.
 
     Args:
         store: the bank, if there is one.
         model: of the run that wants to go on here.
-        checkout: folder of the repository at hand, whose own bank no simulation may begin.
         tasks: the task set, for the advice.
 
     Raises:
@@ -74,8 +75,8 @@ def require_apart(store: BankStore | None, bank_dir: Path, model: str, checkout:
     if model != SCRIPTED_MODEL:
         return
     real = store is not None and _real(store)
-    if real or bank_dir.resolve() == (checkout / BANK_NAME).resolve():
-        what = "holds what was learned or measured without it" if real else "is the repository's own bank"
+    if real or bank_dir.resolve().name == BANK_NAME:
+        what = "holds what was learned or measured without it" if real else "is a repository's own bank"
         raise ConfigError(
             f"{bank_dir}: {what}, and a simulation's lessons do not belong in it; leave --bank out, and the "
             "simulation has a bank of its own, or name another"

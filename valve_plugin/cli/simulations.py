@@ -59,12 +59,11 @@ def opened(bank: str, simulate: bool, tasks: str = "") -> BankStore:
 def require_apart(store: BankStore | None, directory: Path, settings: Settings, *, simulate: bool) -> None:
     """Refuse a real run on a simulation's bank, and a simulation on a real one (ConfigError)."""
     from valve_plugin.bank import simulation
-    from valve_plugin.bank.checkout import find
     from valve_plugin.rollouts.worker import SCRIPTED_MODEL
 
     model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
     asked = SCRIPTED_MODEL if simulate else model
-    simulation.require_apart(store, directory, asked, find(Path.cwd()).folder, settings.tasks or "TASKS")
+    simulation.require_apart(store, directory, asked, settings.tasks or "TASKS")
 
 
 def told(directory: Path, *, json: bool, data: bool = False) -> bool:
