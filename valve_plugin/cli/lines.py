@@ -79,7 +79,7 @@ _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "confirm_started": lambda data: f"confirm   reached; has to repeat on {plural(data['rollouts'], 'fresh rollout')}",
     "verdict": _verdict_line,
-    "waiting": lambda data: f"waiting   {wait_told(data)}, next in {ceil(data['seconds'])} s",
+    "waiting": lambda data: f"waiting   {wait_told(data)}, next in {max(1, ceil(data['seconds']))} s",
     "paused": lambda data: f"paused    {data['reason']}",
     "taken": lambda data: f"taken     without a gate; now version {data['version']}",
     "stale": lambda data: f"stale     {data['reason']}",
