@@ -19,7 +19,9 @@ help:
 	@echo "make demo    the whole loop on real bugs with a scripted model (SIMULATION), offline after set-up; DEMO=--fast"
 	@echo "make test    the tests; VALVE_TEST_ALL=1 adds the heavy ones and makes missing tools a failure"
 	@echo "make lint    formatting, style, types, layers"
+	@echo "make audit   known holes in the lowest versions that pyproject.toml allows, where their data can be reached"
 	@echo "make docs    write the command reference from the commands"
+	@echo "make site    build the documentation as a web site in site/"
 	@echo "make bench   the benchmarks; each ends with its figures"
 	@echo "make clean   remove the environment and caches"
 	@echo "PYTHON=python3.12 chooses the interpreter; JOBS=2 the number of test processes."
@@ -56,9 +58,18 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+.PHONY: audit
+audit: $(VENV)/.dev
+	$(BIN)/python -m tests.audit
+
 .PHONY: docs
 docs: $(VENV)/.dev
 	$(BIN)/python -m tests.docs.cli_reference
+
+.PHONY: site
+site: $(VENV)/.dev
+	$(PIP) install --quiet --editable '.[docs]'
+	$(BIN)/mkdocs build --strict --quiet
 
 .PHONY: bench
 bench: $(VENV)/.dev
@@ -66,4 +77,4 @@ bench: $(VENV)/.dev
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist site

@@ -23,15 +23,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from valve_plugin.config import Settings
-from valve_plugin.rollouts import workspace as workspaces
-from valve_plugin.rollouts.sandbox import Sandbox, choose
-from valve_plugin.rollouts.state import apply, commit_tree
-from valve_plugin.rollouts.supervise import Completed
-from valve_plugin.rollouts.testrun import TestRun
-from valve_plugin.rollouts.workspace import Workspace
-from valve_plugin.tasks import generate, make, repository, screen, smith
-from valve_plugin.tasks.repository import Prepared
-from valve_plugin.tasks.smith import Candidate
+from valve_plugin.sandbox.bubblewrap import Sandbox, choose
+from valve_plugin.sandbox.git import apply_patch
+from valve_plugin.sandbox.supervisor import CommandResult
+from valve_plugin.sandbox.workspace import Workspace
+from valve_plugin.tasks import repository
+from valve_plugin.tasks.grading.testrun import TestRun
+from valve_plugin.tasks.make import candidates, generate
+from valve_plugin.tasks.make import generate as build
+from valve_plugin.tasks.make.candidates import Candidate
+from valve_plugin.tasks.repository import PreparedRepository
+from valve_plugin.tasks.states import commit_tree
+from valve_plugin.tasks.workspace import open_commit
 
 HERE = Path(__file__).resolve()
 DEEPDIFF = HERE.parent.parent / "examples" / "deepdiff"
@@ -52,7 +55,7 @@ class Listening:
         self.name, self.root = sandbox.name, sandbox.root
         self.heard = b""
 
-    def run(self, command: str | Sequence[str], workspace: Workspace, **options: Any) -> Completed:
+    def run(self, command: str | Sequence[str], workspace: Workspace, **options: Any) -> CommandResult:
         """See `Sandbox.run`."""
         done = self._sandbox.run(command, workspace, **options)
         self.heard = done.output
@@ -62,13 +65,13 @@ class Listening:
 class Both:
     """Validates candidates of one repository twice, on the same runs."""
 
-    def __init__(self, prepared: Prepared, ground: make.Ground, place: Path) -> None:
+    def __init__(self, prepared: PreparedRepository, ground: build.Survey, place: Path) -> None:
         words = (*prepared.repository.pytest_args, "-v", "-v")  # beside our -q: as SWE-smith runs pytest
         self.prepared = replace(prepared, repository=replace(prepared.repository, pytest_args=words))
         self.ground, self.place = ground, place
         self.sandbox = Listening(choose(Settings()))
         assert ground.reached, "the watched run gave nothing"
-        self.screen = screen.screener(ground.reached, ground.suite, screen.reader(prepared))
+        self.screen = candidates.screener(ground.reached, ground.suite, candidates.source_reader(prepared))
         self.whole_run = generate._run
         self.kept: dict[str, TestRun] = {}
         self.base_log = self.log(prepared.base)
@@ -82,17 +85,17 @@ class Both:
         path.write_text(f"{START}\n{said}\n{END}\n")
         return path
 
-    def run(self, prepared: Prepared, commit: str, sandbox: Sandbox, *more: Any) -> TestRun:
-        """Be `generate._run`, but for the first run of a whole suite, which was made already."""
+    def run(self, prepared: PreparedRepository, commit: str, sandbox: Sandbox, *more: Any, **options: Any) -> TestRun:
+        """Replace `generate._run`, but for the first run of a whole suite, which was made already."""
         return (self.kept.pop(commit, None) if not any(more[:2]) else None) or self.whole_run(
-            prepared, commit, sandbox, *more
+            prepared, commit, sandbox, *more, **options
         )
 
     def judge(self, candidate: Candidate) -> dict[str, Any]:
         """Return what each says of a candidate."""
         from swesmith.harness.grading import get_valid_report
 
-        tree = apply(self.prepared, self.prepared.base, candidate.patch, self.place / "index")
+        tree = apply_patch(self.prepared.store, self.prepared.base, candidate.patch, self.place / "index")
         assert tree is not None
         theirs = get_valid_report(
             str(self.log(commit_tree(self.prepared, tree))),
@@ -117,12 +120,12 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=60)
     parser.add_argument("--seed", type=int, default=24)
     options = parser.parse_args()
-    definition = repository.read(options.example / repository.FILE_NAME)
+    definition = repository.read_definition(options.example / repository.FILE_NAME)
     work = Path(repository.prepare(definition, print).folder) / "regenerate"
-    prepared, ground = make.survey(work, definition, "examples/regenerate.py", choose(Settings()), print)
-    with workspaces.at_commit(prepared, prepared.base) as workspace:
-        source = partial(generate.skip, test_roots=definition.test_roots)
-        found = smith.candidates(workspace.path, source, options.seed, workers=2)
+    prepared, ground = build.survey(work, definition, "examples/regenerate.py", choose(Settings()), print)
+    with open_commit(prepared, prepared.base) as workspace:
+        source = partial(generate.is_excluded, test_roots=definition.test_roots)
+        found = candidates.find_candidates(workspace.path, source, options.seed, workers=2)
     journal = work / f"agreement-{prepared.digest[:12]}-{options.seed}.jsonl"
     known = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
     done = {row["candidate"]: row for row in known}
@@ -130,7 +133,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         both = Both(prepared, ground, Path(place))
         generate._run = both.run  # type: ignore[assignment]
-        for candidate in smith.spread(found, options.seed)[: options.candidates]:
+        for candidate in candidates.order_candidates(found, options.seed)[: options.candidates]:
             name = f"{candidate.modifier}__{candidate.digest}"
             row = done.get(name) or both.judge(candidate)
             if name not in done:

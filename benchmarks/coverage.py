@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from valve_plugin.theory import bennett, certificates
+from valve_plugin.theory import certificates
 
 Array = NDArray[np.float64]
 TYPES, PANEL, HOLDOUT, ROLLOUTS, HORIZON, NEEDED = 100, 50, 100, 3, 40, 3
@@ -102,7 +102,7 @@ def evolve(draw: np.random.Generator, runs: int, *, confirm: bool) -> Runs:
         if query in CHECKPOINTS:
             banks.append(rates.copy())
             versions.append(number.copy())
-    spread = (PANEL * mass / panels + 1 / 6) / (PANEL + 1)  # one task of unknown rate, as `estimates.spread`
+    spread = (PANEL * mass / panels + 1 / 6) / (PANEL + 1)  # one task of unknown rate, as `estimates.rate_spread`
     plug_in = np.minimum(1.0, np.maximum((1 + 2 / ROLLOUTS) * spread, widest))
     return Runs(accepts, plug_in, np.array(banks), np.array(versions))
 
@@ -223,12 +223,15 @@ def _beyond(a: Accept, variance: Array, delta: float) -> NDArray[np.bool_]:
     if not len(a.run):
         return np.zeros(0, dtype=bool)
     logs = np.array([certificates.move_log_term(HORIZON, int(k), delta) for k in a.number])
-    radius = np.array([bennett.radius(PANEL, float(t), float(v)) for t, v in zip(logs, variance, strict=True)])
+    radius = np.array([certificates.radius(PANEL, float(t), float(v)) for t, v in zip(logs, variance, strict=True)])
     return a.measured - a.true > radius * (1 - 1e-9)
 
 
 def _claims(
-    claim: Callable[[float, int, float, float], certificates.Bound], measured: Array, variance: Array, delta: float
+    claim: Callable[[float, int, float, float], certificates.HoldoutCertificate],
+    measured: Array,
+    variance: Array,
+    delta: float,
 ) -> Array:
     pairs = zip(measured, variance, strict=True)
     return np.array([claim(float(m), HOLDOUT, delta, float(v)).value for m, v in pairs])

@@ -9,31 +9,29 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from valve_plugin import plugins
 from valve_plugin.bank.store import BankStore
-from valve_plugin.cli import demo
 from valve_plugin.codec import digest_bytes
-from valve_plugin.config import resolve
+from valve_plugin.config import SCRIPTED_MODEL, resolve
+from valve_plugin.evidence.summary import proposal_results
 from valve_plugin.evolve.loop import evolve
-from valve_plugin.evolve.setup import prepare
+from valve_plugin.evolve.open import fix_panel
 from valve_plugin.evolve.steps import Steps, Ungated
-from valve_plugin.evolve.summary import rows
 from valve_plugin.extract import reflect
 from valve_plugin.gate import judge, panel, plan
 from valve_plugin.hookspecs import hookimpl
+from valve_plugin.lab import demo
+from valve_plugin.lab.simulation import parameters
+from valve_plugin.lab.simulation.draw import Draw
+from valve_plugin.lab.simulation.server import ScriptedModel
+from valve_plugin.lab.simulation.solver import success_chance
 from valve_plugin.records import Attempt
-from valve_plugin.rollouts.worker import SCRIPTED_MODEL
-from valve_plugin.simulate import parameters
-from valve_plugin.simulate.draw import Draw
-from valve_plugin.simulate.examples import example
-from valve_plugin.simulate.server import Simulation
-from valve_plugin.simulate.solver import success_chance
-from valve_plugin.tasks.load import TaskSet, load
+from valve_plugin.tasks.task_set import TaskSet, load
 
 SYSTEM = "You are a helpful assistant that can interact with a computer."
 
@@ -41,7 +39,7 @@ SYSTEM = "You are a helpful assistant that can interact with a computer."
 class Drawn:
     """A plugin whose attempts are the scripted model's draws."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: ScriptedModel) -> None:
         self.simulation = simulation
 
     @hookimpl
@@ -70,17 +68,18 @@ class Seen(NamedTuple):
     ungated: float
 
 
-def look(taskset: TaskSet, sizes: dict[str, int], limit: int, seed: int) -> Seen:
+def look(taskset: TaskSet, sizes: Mapping[str, object], limit: int, seed: int) -> Seen:
     """Run both conditions with one seed."""
     given = {
         **sizes,
         "seed": seed,
         "embedding": "hashing",
+        "review": "off",
         "model": SCRIPTED_MODEL,
-        "tasks": str(example(demo.EXAMPLE)),
+        "tasks": str(demo.example(demo.EXAMPLE)),
     }
     settings = resolve(given, where="the benchmark")
-    simulation = Simulation(taskset.tasks, seed, parameters.defaults())
+    simulation = ScriptedModel(taskset.tasks, seed, parameters.defaults())
     shares, outcomes = [], []
     for steps in (Steps, Ungated):
         with tempfile.TemporaryDirectory() as folder:
@@ -88,44 +87,41 @@ def look(taskset: TaskSet, sizes: dict[str, int], limit: int, seed: int) -> Seen
             store = BankStore.create(Path(folder) / "bank", taskset.repository.name)
             manager = plugins.load(["valve"])
             manager.register(Drawn(simulation))
-            stream = prepare(store, settings, taskset, gated=steps is Steps)[:limit]
+            stream = fix_panel(store, settings, taskset, gated=steps is Steps)[:limit]
             with in_process(simulation, taskset, manager.hook.valve_attempt):
                 evolve(steps(manager, store, settings), stream)
             attempts = [a.outcome == "resolved" for a in store.local.attempts() if a.source == "evolve"]
             shares.append(sum(attempts) / len(attempts))
-            outcomes += [row.outcome for row in rows(store.entries())]
+            outcomes += [row.outcome for row in proposal_results(store.entries())]
     counts = [outcomes.count(word) for word in ("accept", "reject", "taken")]
     return Seen(*counts, *shares)
 
 
 @contextmanager
-def in_process(simulation: Simulation, taskset: TaskSet, attempt: Any) -> Iterator[None]:
+def in_process(simulation: ScriptedModel, taskset: TaskSet, attempt: Any) -> Iterator[None]:
     """Ask the model, and run the panel, without leaving this process."""
 
     def asked(settings: Any, model: str, messages: Any, schema: str) -> str:
         return str(simulation.reply({"messages": messages})["choices"][0]["message"]["content"])
 
     def streamed(
-        settings: Any, bank_dir: Path, proposal: Any, *, confirm: bool = False, observe: Any = None
-    ) -> Iterator[panel.Line]:
+        settings: Any, bank_dir: Path, proposal: Any, *, confirm: bool = False, **_: Any
+    ) -> Iterator[panel.PanelLine]:
         store = BankStore.open(bank_dir)
         fixed = plan.fixed_panel(store)
         settings = plan.panel_settings(settings, fixed)
         members, retrieve = plan.panel_tasks(fixed, taskset.tasks), plugins.load(["valve"]).hook.valve_retrieve
-        if proposal is None:
-            planned = plan.baseline_plan(settings, store, members, retrieve)
-        else:
-            planned = plan.gate_plan(settings, store, members, proposal, retrieve)
-        if confirm:
-            planned = plan.continued(planned, settings.rollouts)
-        yield from panel.run(attempt, store.local, settings, planned)
+        planned = plan.panel_plan(settings, store, members, proposal, retrieve, confirm=confirm)
+        lines: list[panel.Line] = []
+        panel.run_panel(attempt, store.local, settings, planned, lines.append)
+        yield from (line for line in lines if isinstance(line, panel.PanelLine))
 
-    before = reflect.ask, judge.stream
-    reflect.ask, judge.stream = asked, streamed
+    before = reflect.ask, judge.panel_process
+    reflect.ask, judge.panel_process = asked, streamed
     try:
         yield
     finally:
-        reflect.ask, judge.stream = before
+        reflect.ask, judge.panel_process = before
 
 
 def main() -> None:
@@ -135,7 +131,7 @@ def main() -> None:
     options.add_argument("--fast", action="store_true", help="only the short demo")
     given = options.parse_args()
     seeds = range(given.seeds)
-    taskset = load(example(demo.EXAMPLE))
+    taskset = load(demo.example(demo.EXAMPLE))
     kinds = [("full", demo.FULL, demo.FULL_TASKS), ("--fast", demo.FAST, demo.FAST_TASKS)]
     for name, sizes, limit in kinds[given.fast :]:
         seen = [look(taskset, sizes, limit, seed) for seed in seeds]

@@ -10,9 +10,9 @@ an accept replaces the current outcomes, while the chances stay, so that each ro
 
     oracle    no order: the least that can make each verdict certain. A reject takes as many failures as make the margin
               out of reach, all of them first; an accept takes the whole panel, which the next gate needs as its
-              current outcomes (`gate.decide` accepts no sooner)
+              current outcomes (`acceptance.decide` accepts no sooner)
 
-`ours` is vectorised; one run of each row is compared with `theory.gate` itself. Shares are of the 150 rollouts.
+`ours` is vectorised; one run of each row is compared with `theory.acceptance` itself. Shares are of the 150 rollouts.
 
     python benchmarks/early_stop.py [--runs 100] [--gates 100]
 """
@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valve_plugin.records import Outcome, PanelOutcome
-from valve_plugin.theory import gate
+from valve_plugin.theory import acceptance, panel_order
 
 Array = NDArray[Any]
 
 TASKS, ROLLOUTS, RHO = 50, 3, "0.02"
-NEEDED = gate.needed_passes(RHO, TASKS, ROLLOUTS)
+NEEDED = acceptance.needed_passes(RHO, TASKS, ROLLOUTS)
 EFFECTS = {"do-nothing": 0.0, "slightly harmful": -0.02, "helpful": 0.05}
 BASES = (0.64, 0.75, 0.85, 0.92)
 ORDERS = ("random", "current", "ours", "true")
@@ -52,7 +52,7 @@ def panels(rng: np.random.Generator, runs: int, base: float) -> Array:
 
 
 def ours(passed: Array, known: Array, current: Array) -> Array:
-    """Return `gate.order` for many runs at once, as indices into panel order."""
+    """Return `gate.task_order` for many runs at once, as indices into panel order."""
     # Equal rationals divide to equal floats, and these are too small to collide otherwise.
     chance = (3 + 10 * passed) / (6 + 10 * known)
     return np.lexsort((current, chance), axis=1)
@@ -84,7 +84,7 @@ class Gates(NamedTuple):
     accepted: float
     """Share."""
     mismatches: int
-    """Verdicts that differ from the full panel's, and differences from `theory.gate`."""
+    """Verdicts that differ from the full panel's, and differences from `theory.acceptance`."""
 
 
 def simulate(rng: np.random.Generator, base: float, effect: float, runs: int, gates: int) -> Gates:
@@ -128,12 +128,12 @@ def decided(outcomes: Array, order: Array, lengths: Array, current: Array) -> Ar
 
 
 class Product:
-    """One run as the product itself sees it: records, `gate.order`, `gate.decisive_prefix` and `gate.decide`."""
+    """One run as the product itself sees it: records, `task_order`, `decisive_prefix` and `decide`."""
 
     def __init__(self, baseline: Array) -> None:
         self.tasks = [f"task-{n:02}" for n in range(TASKS)]
         self.current = self.records(baseline, range(TASKS))
-        self.history = list(self.current)
+        self.recorded = panel_order.add_counts({}, self.current)
 
     def records(self, outcomes: Array, order: Any) -> list[PanelOutcome]:
         """Return one run's outcomes in canonical order."""
@@ -145,12 +145,12 @@ class Product:
 
     def differs(self, outcomes: Array, order: Array, length: int, accept: bool) -> bool:
         """Tell whether the product disagrees; then take the gate as the product does."""
-        found = gate.order(self.tasks, self.history, self.current)
+        found = panel_order.task_order(self.tasks, self.recorded, self.current)
         candidate = self.records(outcomes, [self.tasks.index(task) for task in found])
         now, new = [o.outcome for o in self.current], [o.outcome for o in candidate]
-        prefix = gate.decisive_prefix(now, new, NEEDED)
-        decision = gate.decide(now, new[:prefix], NEEDED)
-        self.history += candidate[:prefix]
+        prefix = acceptance.decisive_prefix(now, new, NEEDED)
+        decision = acceptance.decide(now, new[:prefix], NEEDED)
+        panel_order.add_counts(self.recorded, candidate[:prefix])
         if decision == "accept":
             self.current = sorted(candidate, key=lambda o: (o.task_id, o.ordinal))
         wanted = tuple(self.tasks[t] for t in order)

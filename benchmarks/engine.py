@@ -32,16 +32,17 @@ from typing import Any
 
 import psutil
 
-from valve_plugin.config import Settings
+from valve_plugin.agents.process import run
+from valve_plugin.agents.protocol import RolloutResult, RolloutSpec
+from valve_plugin.config import SCRIPTED_MODEL, Settings
+from valve_plugin.lab.simulation.server import start
 from valve_plugin.records import Context, Task
-from valve_plugin.rollouts import grade, workspace
 from valve_plugin.rollouts.attempt import attempt
-from valve_plugin.rollouts.executors import LocalExecutor, stopping
-from valve_plugin.rollouts.runner import RolloutResult, RolloutSpec, run
-from valve_plugin.rollouts.worker import SCRIPTED_MODEL
-from valve_plugin.simulate.server import start
-from valve_plugin.tasks.load import load
+from valve_plugin.rollouts.executors import LocalExecutor, stop_event
+from valve_plugin.sandbox import workspace
+from valve_plugin.tasks.grading import grade
 from valve_plugin.tasks.repository import prepare
+from valve_plugin.tasks.task_set import load
 
 FILE = "shop/cart.py"
 BUGGY = """\
@@ -83,7 +84,7 @@ def write(folder: Path) -> None:
 
 def ours() -> RolloutResult:
     """Run one rollout, the same each time."""
-    with workspace.empty() as place:
+    with workspace.open_workspace() as place:
         write(place.path)
         spec = RolloutSpec(
             task_id=TASK.instance_id,
@@ -93,7 +94,7 @@ def ours() -> RolloutResult:
             workspace=place,
             settings=SETTINGS,
         )
-        return run(spec, stop=stopping())
+        return run(spec, stop=stop_event())
 
 
 def minis(folder: Path) -> int:
@@ -126,7 +127,7 @@ class Memory:
         while True:
             time.sleep(0.2)
             with suppress(psutil.Error, IndexError):
-                servers = [p for p in me.children() if "fork_server" in " ".join(p.cmdline())]
+                servers = [p for p in me.children() if "agents.process" in " ".join(p.cmdline())]
                 seen = {"here": me.memory_info().rss, "server": sum(p.memory_info().rss for p in servers)}
                 forks = [f.memory_info().rss for p in servers for f in p.children()]
                 for name, value in {**seen, "rollout": max(forks, default=0)}.items():
@@ -175,7 +176,7 @@ def compare(scratch: Path, rollouts: int, count: int, workers: int) -> None:
 def leaked() -> list[psutil.Process]:
     """Return what runs that should not: descendants of this process other than its fork server."""
     below = psutil.Process().children(recursive=True)
-    return [p for p in below if p.is_running() and "fork_server" not in " ".join(p.cmdline())]
+    return [p for p in below if p.is_running() and "agents.process" not in " ".join(p.cmdline())]
 
 
 def graded(folder: Path, rollouts: int, workers: int) -> None:

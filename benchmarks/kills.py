@@ -41,10 +41,10 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.errors import BankNotFoundError
 from valve_plugin.evolve.steps import waiting
-from valve_plugin.tasks.load import load
 from valve_plugin.tasks.repository import prepare
+from valve_plugin.tasks.task_set import load
 
-TOY = (*library.TOY, "-c", 'plugins=["valve","toy","phases:Phases"]', "-c", "horizon=3")
+TOY = (*library.TOY, "-c", 'plugins=["valve","toy","phases:Phases"]', "-c", "horizon=3", "-c", "protocol=fresh")
 REAL = (
     "--simulate", "-c", "embedding=hashing", "-c", "rho=0.1", "--panel-size", "2", "--rollouts", "2", "--limit", "6",
     "-c", 'plugins=["valve","phases:Phases"]', "-c", "horizon=2",

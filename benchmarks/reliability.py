@@ -30,10 +30,10 @@ from tests.faults.campaign import Trial, judged  # noqa: E402
 from tests.faults.proxy import before  # noqa: E402
 from valve_plugin.bank.entries import Judged  # noqa: E402
 from valve_plugin.bank.store import BankStore  # noqa: E402
-from valve_plugin.rollouts.worker import SCRIPTED_MODEL  # noqa: E402
-from valve_plugin.simulate.server import start  # noqa: E402
-from valve_plugin.tasks.load import load  # noqa: E402
+from valve_plugin.config import SCRIPTED_MODEL  # noqa: E402
+from valve_plugin.lab.simulation.server import start  # noqa: E402
 from valve_plugin.tasks.repository import prepare  # noqa: E402
+from valve_plugin.tasks.task_set import load  # noqa: E402
 
 
 class Field:

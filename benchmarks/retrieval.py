@@ -23,12 +23,11 @@ except ImportError:
     raise SystemExit("bm25s is not installed; in the clone: pip install '.[dev]'") from None
 from samples import make_bank, words
 
-from valve_plugin.bank.retrieval import retrieve
 from valve_plugin.config import Settings
 from valve_plugin.records import Bank, Item
+from valve_plugin.retrieval.contexts import retrieve
 
 SIZES = (100, 1000, 5000)
-BUDGET_MS = 10.0
 
 
 def make_queries(rng: random.Random, count: int) -> list[str]:
@@ -93,11 +92,7 @@ def main() -> None:
                 f"{size:>6}  {name:<6} {built:>8.1f} {p50[name]:>8.2f} {p99[name]:>8.2f} {percentile(first, 99):>8.2f}"
             )
         print(f"{'':>6}  ratio  {'':>8} {p50['valve'] / p50['bm25s']:>8.2f} {p99['valve'] / p99['bm25s']:>8.2f}")
-    verdict = "within" if p99["valve"] < BUDGET_MS else "OVER"
-    print(
-        f"\nvalve p99 at {SIZES[-1]:,} items: {p99['valve']:.2f} ms ({verdict} the budget of {BUDGET_MS:.0f} ms), "
-        f"{p99['valve'] / p99['bm25s']:.2f} of bm25s"
-    )
+    print(f"\nvalve p99 at {SIZES[-1]:,} items: {p99['valve']:.1f} ms, {p99['valve'] / p99['bm25s']:.2f} of bm25s")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from valve_plugin.bank.moves import apply
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest
 from valve_plugin.records import Bank, Item, Panel, PanelOutcome, PanelResult, PanelTask, Proposal, Verdict
-from valve_plugin.theory.gate import decisive_prefix, needed_passes
+from valve_plugin.theory.acceptance import decisive_prefix, needed_passes
 
 
 def vocabulary(text: str) -> list[str]:

@@ -20,15 +20,15 @@ from collections import Counter
 from pathlib import Path
 
 from valve_plugin.config import Settings
-from valve_plugin.rollouts import workspace as workspaces
-from valve_plugin.rollouts.limits import Limits
-from valve_plugin.rollouts.sandbox import Sandbox, choose
-from valve_plugin.rollouts.testrun import run_tests
-from valve_plugin.tasks import make, screen, smith
-from valve_plugin.tasks.define import read_source
-from valve_plugin.tasks.generate import Tried, skip
-from valve_plugin.tasks.project import examine
-from valve_plugin.tasks.repository import Prepared
+from valve_plugin.sandbox.bubblewrap import Sandbox, choose
+from valve_plugin.sandbox.supervisor import ProcessLimits
+from valve_plugin.tasks.grading.testrun import run_tests
+from valve_plugin.tasks.make import candidates, generate
+from valve_plugin.tasks.make.define import SuiteNeeds, read_source
+from valve_plugin.tasks.make.generate import CandidateResult, is_excluded
+from valve_plugin.tasks.make.project import examine
+from valve_plugin.tasks.repository import PreparedRepository
+from valve_plugin.tasks.workspace import open_commit
 
 COMMAND = "benchmarks/tasks.py"
 
@@ -42,22 +42,22 @@ def main() -> None:
     options = parser.parse_args()
     files, sandbox = read_source(options.source), choose(Settings())
     roots = examine({path: content for path, _, content in files}).test_roots
-    with make.unpacked(files) as tree:
-        found = smith.spread(smith.candidates(tree, lambda path: skip(path, roots), options.seed), options.seed)
+    with candidates.unpack_files(files) as tree:
+        found = candidates.order_candidates(
+            candidates.find_candidates(tree, lambda path: is_excluded(path, roots), options.seed), options.seed
+        )
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch)
-        definition = make.define_in(
-            out, "bench", files, COMMAND, python="", requirements=[], say=print, wanted=options.n
-        )
-        prepared, ground = make.survey(out, definition, COMMAND, sandbox, print)
+        definition = generate.define_repository(out, "bench", files, COMMAND, SuiteNeeds(), say=print, wanted=options.n)
+        prepared, ground = generate.survey(out, definition, COMMAND, sandbox, print)
         started = time.perf_counter()
-        screen.watch(prepared, sandbox)
+        candidates.trace_calls(prepared, sandbox)
         watched = time.perf_counter() - started
-        tried: list[Tried] = []
+        tried: list[CandidateResult] = []
         plain_runs: list[float] = []
         spent, since = 0.0, time.perf_counter()
 
-        def told(one: Tried) -> None:
+        def told(one: CandidateResult) -> None:
             nonlocal spent, since
             spent += time.perf_counter() - since
             tried.append(one)
@@ -65,7 +65,7 @@ def main() -> None:
                 plain_runs.append(plain_run(prepared, sandbox))
             since = time.perf_counter()
 
-        made = make.try_all(out, prepared, ground, found, sandbox, wanted=options.n, workers=1, told=told)
+        made = generate.try_candidates(out, prepared, ground, found, sandbox, wanted=options.n, workers=1, report=told)
     plain = statistics.mean(plain_runs) * len(tried)
     print(Counter(one.reason or "verified" for one in tried).most_common())
     print(f"{len(made.rows)} verified of {len(tried)} candidates of {options.source}, {len(ground.suite)} tests")
@@ -74,11 +74,11 @@ def main() -> None:
     print(f"ratio: {spent / plain:.2f}")
 
 
-def plain_run(prepared: Prepared, sandbox: Sandbox) -> float:
+def plain_run(prepared: PreparedRepository, sandbox: Sandbox) -> float:
     """Return the seconds one run of the whole suite takes."""
     started = time.perf_counter()
-    with workspaces.at_commit(prepared, prepared.base) as workspace:
-        run_tests(sandbox, workspace, prepared, prepared.repository.test_roots, Limits(cpu_seconds=600))
+    with open_commit(prepared, prepared.base) as workspace:
+        run_tests(sandbox, workspace, prepared, prepared.repository.test_roots, ProcessLimits(cpu_seconds=600))
     return time.perf_counter() - started
 
 

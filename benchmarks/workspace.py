@@ -22,12 +22,13 @@ from msgspec.structs import replace
 
 from valve_plugin.config import Settings
 from valve_plugin.records import Task
-from valve_plugin.rollouts import workspace as workspaces
-from valve_plugin.rollouts.sandbox import choose
-from valve_plugin.rollouts.state import state
-from valve_plugin.tasks.image import placed
-from valve_plugin.tasks.load import load
-from valve_plugin.tasks.repository import Prepared, prepare
+from valve_plugin.sandbox import workspace as workspaces
+from valve_plugin.sandbox.bubblewrap import choose
+from valve_plugin.tasks.image import place_in_image
+from valve_plugin.tasks.repository import PreparedRepository, prepare
+from valve_plugin.tasks.states import task_states
+from valve_plugin.tasks.task_set import load
+from valve_plugin.tasks.workspace import open_task
 
 DEEPDIFF = Path(__file__).parent.parent / "examples" / "deepdiff"
 USE = "echo 'x = 1' > new.py"
@@ -42,9 +43,9 @@ def worktree(store: Path, commit: str, folder: Path) -> None:
     subprocess.run(["git", "worktree", "remove", "--force", str(folder)], cwd=store, check=True)
 
 
-def workspace(where: Prepared, task: Task, command: str = "") -> None:
+def workspace(where: PreparedRepository, task: Task, command: str = "") -> None:
     """Make, change, diff and drop a workspace; with a command, a sandbox changes it."""
-    with workspaces.open(where, task) as place:
+    with open_task(where, task) as place:
         if command:
             choose(Settings(), where.image).run(command, place)
         else:
@@ -69,14 +70,14 @@ def main() -> None:
     options = parser.parse_args()
     taskset = load(options.tasks)
     here, task = prepare(taskset.repository, print), taskset.tasks[0]
-    tip = state(here, task).tip
+    tip = task_states(here, task).tip
     with tempfile.TemporaryDirectory() as scratch:
         timed: dict[str, Callable[[], None]] = {
             "workspace": lambda: workspace(here, task),
             "git worktree": lambda: worktree(here.store, tip, Path(scratch) / "tree"),
         }
         if options.image:
-            inside = placed(here, replace(task, image_name=options.image), Settings(sandbox="podman"))
+            inside = place_in_image(here, replace(task, image_name=options.image), Settings(sandbox="podman"))
             timed["podman run"] = lambda: podman(options.image)
             timed["workspace and bubblewrap"] = lambda: workspace(here, task, USE)
             timed["workspace and container"] = lambda: workspace(inside, task, USE)

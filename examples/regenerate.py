@@ -16,11 +16,12 @@ from pathlib import Path
 
 from valve_plugin import codec
 from valve_plugin.config import Settings
-from valve_plugin.rollouts import workspace as workspaces
-from valve_plugin.rollouts.sandbox import choose
-from valve_plugin.tasks import make, repository, smith
-from valve_plugin.tasks.generate import NOT_REACHED, Tried, skip
-from valve_plugin.tasks.load import ROWS_NAME, load
+from valve_plugin.sandbox.bubblewrap import choose
+from valve_plugin.tasks import repository
+from valve_plugin.tasks.make import candidates, generate
+from valve_plugin.tasks.make.generate import NOT_REACHED, CandidateResult, is_excluded
+from valve_plugin.tasks.task_set import ROWS_NAME, load
+from valve_plugin.tasks.workspace import open_commit
 
 
 def main() -> None:
@@ -33,32 +34,32 @@ def main() -> None:
     parser.add_argument("--prefix", default="", help="what instance ids begin with; default: name and commit")
     options = parser.parse_args()
 
-    definition = repository.read(options.example / repository.FILE_NAME)
+    definition = repository.read_definition(options.example / repository.FILE_NAME)
     work = Path(repository.prepare(definition, print).folder) / "regenerate"
     sandbox = choose(Settings())
-    prepared, ground = make.survey(work, definition, "examples/regenerate.py", sandbox, print, options.workers)
-    with workspaces.at_commit(prepared, prepared.base) as workspace:
-        source = partial(skip, test_roots=definition.test_roots)
-        found = smith.candidates(workspace.path, source, options.seed, options.workers)
+    prepared, ground = generate.survey(work, definition, "examples/regenerate.py", sandbox, print, options.workers)
+    with open_commit(prepared, prepared.base) as workspace:
+        source = partial(is_excluded, test_roots=definition.test_roots)
+        found = candidates.find_candidates(workspace.path, source, options.seed, options.workers)
     print(f"{len(found)} candidates")
 
     started, tally = time.monotonic(), Counter[str]()
 
-    def told(tried: Tried) -> None:
+    def told(tried: CandidateResult) -> None:
         tally["verified" if tried.row else "unreached" if tried.reason == NOT_REACHED else "refused"] += 1
         seconds = time.monotonic() - started
         said = f"{len(tried.row.fail_to_pass)} fail" if tried.row else tried.reason
         print(f"{seconds:5.0f} s {tally['verified']:3} {tried.candidate.modifier} {tried.candidate.file}: {said}")
 
-    made = make.try_all(
+    made = generate.try_candidates(
         work,
         prepared,
         ground,
-        smith.spread(found, options.seed),
+        candidates.order_candidates(found, options.seed),
         sandbox,
         wanted=options.wanted,
         workers=options.workers,
-        told=told,
+        report=told,
         prefix=options.prefix,
     )
     (options.example / definition.suite).write_text("\n".join(made.suite) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Iterator
@@ -9,9 +10,14 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import typer
 
+from tests import calc as library
 from tests.evolve.shared import calc, evolve, evolved, here, toy, whole  # noqa: F401 (fixtures)
 from tests.tools import TEST_ALL
+from valve_plugin.config import Settings
+from valve_plugin.records import Task
+from valve_plugin.tasks.repository import PreparedRepository
 
 # Wall-clock deadlines per example say more about the machine's load than about the code.
 hypothesis.settings.register_profile("valve", deadline=None, print_blob=True, max_examples=100 if TEST_ALL else 40)
@@ -54,6 +60,8 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         # Else each of the hundreds of processes that tests start would compile this package anew: half of its start.
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patch.setattr("tests.once.root", above / "once")
+        # Making every command of `valve` takes longer than most of them; a test that runs one needs them once.
+        patch.setattr("typer.testing._get_command", functools.cache(typer.main.get_command))
         patch.setenv("VALVE_DATA", str(home / "data"))
         patch.setenv("GIT_CONFIG_GLOBAL", str(home / "gitconfig"))
         patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
@@ -67,7 +75,7 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 def _quick() -> Iterator[None]:
     """Do not wait for the disk: a kill loses nothing that the kernel has, and tests write thousands of files.
 
-    That the waiting is asked for, and in the right order, is tested in tests/bank/test_files.py.
+    That the waiting is asked for, and in the right order, is tested in tests/test_files.py.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda fd: None)
@@ -80,3 +88,22 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "user-data"
     monkeypatch.setenv("VALVE_DATA", str(directory))
     return directory
+
+
+@pytest.fixture(scope="session")
+def calc_task(tmp_path_factory: pytest.TempPathFactory) -> tuple[PreparedRepository, Task]:
+    """The prepared repository and its task; needs no sandbox."""
+    _, prepared, task = library.taskset(tmp_path_factory.mktemp("calc"))
+    return prepared, task
+
+
+@pytest.fixture
+def unsafe() -> Settings:
+    """Settings that allow to run without a sandbox where there is none."""
+    return Settings(unsafe_local=True)
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image of the calc repository with SWE-smith's layout."""
+    return library.image(tmp_path_factory.mktemp("image"))

@@ -90,6 +90,10 @@ def _system(root: Path) -> None:
     (root / "etc/ld.so.conf").write_text("/usr/lib\n")
     for tool in _TOOLS:
         _binary(root, Path(need_tool(tool)), root / "usr/bin" / tool)
+    libc = Path(next(one for one in _needed(need_tool("bash")) if "libc.so" in one))
+    for name in ("librt.so.1", "libdl.so.2", "libpthread.so.0", "libm.so.6"):  # the rest of glibc
+        if (libc.with_name(name)).exists() and not (root / "usr/lib" / name).exists():
+            shutil.copy(libc.with_name(name), root / "usr/lib" / name)
     (root / "usr/bin/sh").symlink_to("bash")
     (root / "usr/bin/awk").symlink_to("true")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import (
@@ -18,6 +20,7 @@ from valve_plugin.bank.entries import (
     Evaluated,
     Judged,
     Opened,
+    OwnerAct,
     PanelFixed,
     Proposed,
     Taken,
@@ -43,7 +46,7 @@ from valve_plugin.records import (
 )
 from valve_plugin.tasks.repository import Repository
 from valve_plugin.tasks.split import Drawn, Split
-from valve_plugin.theory import gate
+from valve_plugin.theory import acceptance
 
 MAX_COUNT = 2**53
 counts = st.integers(0, MAX_COUNT)
@@ -59,7 +62,9 @@ def texts(min_size: int = 0, max_size: int = 30) -> SearchStrategy[str]:
     return st.text(st.characters(exclude_categories=["Cs"]), min_size=min_size, max_size=max_size)
 
 
-conditions = st.just(UNSET) | st.builds(Conditions, confirm=st.booleans(), guard=st.integers(0, 3))
+conditions = st.just(UNSET) | st.builds(
+    Conditions, confirm=st.booleans(), guard=st.integers(0, 3), fresh=st.integers(0, 2)
+)
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
 ids = texts(1, 12)
 trails = st.lists(ids, max_size=3, unique=True).map(tuple)
@@ -192,6 +197,16 @@ entries: SearchStrategy[Entry] = st.one_of(
     st.builds(Judged, verdict=verdicts, bank_after=hashes),
     st.builds(Taken, proposal_id=texts(), bank_hash=hashes, bank_after=hashes),
     st.builds(
+        OwnerAct,
+        act=st.sampled_from(["add", "remove", "edit", "rename", "merge", "undo"]),
+        reason=texts(1),
+        removes=st.lists(st.tuples(kinds, names), max_size=2).map(tuple),
+        items=unique(items(), 2),
+        undo_to=st.just(UNSET) | counts,
+        bank_hash=hashes,
+        bank_after=hashes,
+    ),
+    st.builds(
         Evaluated,
         holdout=st.lists(st.builds(PanelTask, instance_id=ids, content_hash=hashes), min_size=1, max_size=2).map(tuple),
         rollouts=positives,
@@ -204,8 +219,8 @@ entries: SearchStrategy[Entry] = st.one_of(
 )
 
 
-few = settings(max_examples=30, deadline=None)
-"""For tests whose every example is a whole history."""
+few = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""For tests whose every example is a whole history; how long one takes to draw says how busy the machine is."""
 
 
 class Story(NamedTuple):
@@ -231,12 +246,23 @@ class _Teller:
         self.panel: Panel | None = None
         self.epoch: EpochOpened | None = None
         self.epochs = self.queries = 0
-        self.outcomes: tuple[PanelOutcome, ...] | None = None
+        self.known: tuple[PanelOutcome, ...] = ()
         self.ordinal = 0
+
+    @property
+    def lacking(self) -> list[str]:
+        """Panel tasks without outcomes."""
+        assert self.panel is not None
+        measured = {o.task_id for o in self.known}
+        return [t.instance_id for t in self.panel.tasks if t.instance_id not in measured]
+
+    @property
+    def outcomes(self) -> tuple[PanelOutcome, ...] | None:
+        return None if self.panel is None or self.lacking else self.known
 
     def fix_panel(self) -> None:
         self.panel = self.draw(panels)
-        self.epoch, self.queries, self.outcomes = None, 0, None
+        self.epoch, self.queries, self.known = None, 0, ()
         self.entries.append(PanelFixed(panel=self.panel))
 
     def open_epoch(self) -> None:
@@ -249,17 +275,17 @@ class _Teller:
             epoch=self.epochs, horizon=horizon, delta="0.05", panel_hash=self.panel.hash, reason=self.draw(texts()),
             conditions=self.draw(conditions),
         )  # fmt: skip
-        self.queries, self.outcomes = 0, None
+        self.queries, self.known, self.served = 0, (), Counter[str]()
         self.entries.append(self.epoch)
 
     def measure(self) -> None:
-        if self.epoch is None or self.outcomes is not None:
+        if self.epoch is None or self.outcomes is not None or self.queries >= self.epoch.horizon:
             self.open_epoch()
         assert self.panel is not None
         assert self.epoch is not None
-        found = self._rollouts([task.instance_id for task in self.panel.tasks], outcomes_known)
+        found = self._rollouts(self.lacking, outcomes_known)
         result = PanelResult(bank_hash=self.banks[-1].hash, outcomes=found)
-        self.outcomes = found
+        self.known = self._in_panel_order((*self.known, *found))
         self.entries.append(Baseline(epoch=self.epoch.epoch, result=result))
 
     def evaluate(self) -> None:
@@ -279,7 +305,7 @@ class _Teller:
                 rollouts=2,
                 version=version,
                 only=only,
-                bank_hash=(moves.only(frozen, only) if only else frozen).hash,
+                bank_hash=(moves.single_item_bank(frozen, only) if only else frozen).hash,
                 solver=digest("solver"),
                 outcomes=found,
             )
@@ -308,6 +334,27 @@ class _Teller:
         self.banks.append(moves.apply(before, proposal))
         self.entries.append(Taken(proposal_id=proposal.id, bank_hash=before.hash, bank_after=self.banks[-1].hash))
 
+    def own(self) -> None:
+        """The owner removes an item, adds one, or goes back to an earlier version; the epoch ends."""
+        before = self.banks[-1]
+        taken = {item.key for item in before.items}
+        added = self.draw(unique(items(), 1).map(lambda found: _without(found, taken)))
+        removed = tuple(self.draw(st.lists(st.sampled_from(before.items), max_size=1))) if before.items else ()
+        act = OwnerAct(
+            act="add", reason="as I like", items=added, removes=tuple(i.key for i in removed), bank_hash=before.hash,
+            bank_after="",
+        )  # fmt: skip
+        if before.version and self.draw(st.booleans()):
+            to = self.draw(st.integers(0, before.version - 1))
+            act = replace(act, act="undo", items=(), removes=(), undo_to=to)
+            self.banks.append(moves.restore(before, self.banks[to]))
+        elif added or removed:
+            self.banks.append(moves.change(before, act.removes, added))
+        else:
+            return
+        self.epoch, self.queries, self.known = None, 0, ()
+        self.entries.append(replace(act, bank_after=self.banks[-1].hash))
+
     def judge(self) -> None:
         proposal = self.propose()
         if proposal.empty:
@@ -324,7 +371,14 @@ class _Teller:
     def _record(self, verdict: Verdict, proposal: Proposal) -> None:
         if verdict.decision == "accept":
             self.banks.append(moves.apply(self.banks[-1], proposal))
-            self.outcomes = self._in_panel_order(verdict.measured)
+            self.known = self._in_panel_order(verdict.measured)
+        fresh = verdict.conditions.fresh if verdict.conditions else 0
+        if fresh and verdict.decision != "indecisive":  # the next gate measures these tasks anew
+            for task in set(verdict.order) - {o.task_id for o in verdict.reused}:
+                self.served[task] += 1
+                if verdict.decision == "accept" or self.served[task] == fresh:
+                    del self.served[task]
+                    self.known = tuple(o for o in self.known if o.task_id != task)
         self.entries.append(Judged(verdict=verdict, bank_after=self.banks[-1].hash))
 
     def _in_panel_order(self, found: tuple[PanelOutcome, ...]) -> tuple[PanelOutcome, ...]:
@@ -336,13 +390,16 @@ class _Teller:
         assert self.epoch is not None
         assert self.outcomes is not None
         order = tuple(self.draw(st.permutations([task.instance_id for task in self.panel.tasks])))
-        needed = gate.needed_passes(self.panel.rho, len(order), self.panel.rollouts)
+        needed = acceptance.needed_passes(self.panel.rho, len(order), self.panel.rollouts)
         asked = self.epoch.conditions or Conditions()
         context = digest(self.ordinal)
-        decision, kept = self._stage(order, needed, asked.guard, context)
+        same = self.draw(st.sets(st.sampled_from(order))) if self.panel.pairing == "deployed" else set()
+        reused = tuple(o for o in self.outcomes if o.task_id in same)
+        rest = [task for task in order if task not in same]
+        decision, kept = self._stage(rest, reused, needed, asked.guard, context)
         again = None
         if decision == "accept" and asked.confirm:
-            decision, again = self._stage(order, needed, asked.guard, context)
+            decision, again = self._stage(rest, reused, needed, asked.guard, context)
         return Verdict(
             proposal_id=proposal.id,
             decision=decision,
@@ -360,17 +417,18 @@ class _Teller:
             unknown=sum(o.outcome == "errored" for o in kept),
             order=order,
             outcomes=kept,
+            reused=reused,
             conditions=self.epoch.conditions,
             confirming=UNSET if again is None else again,
         )
 
     def _stage(
-        self, order: tuple[str, ...], needed: int, guard: int, context: str
+        self, order: list[str], reused: tuple[PanelOutcome, ...], needed: int, guard: int, context: str
     ) -> tuple[Decision, tuple[PanelOutcome, ...]]:
         assert self.outcomes is not None
-        found = self._rollouts(list(order), outcomes if self.draw(st.booleans()) else st.just("resolved"), context)
-        decision, length = gate.stage(self.outcomes, found, needed, guard)
-        return decision, found[:length]
+        found = self._rollouts(order, outcomes if self.draw(st.booleans()) else st.just("resolved"), context)
+        decision, length = acceptance.decide_measurement(self.outcomes, (*reused, *found), needed, guard)
+        return decision, found if length is None else found[: max(0, length - len(reused))]
 
     def _rollouts(
         self, order: list[str], drawn: SearchStrategy[Outcome], context: str = ""
@@ -406,6 +464,7 @@ def stories(draw: DrawFn, max_steps: int = 6) -> Story:
         teller.measure,
         teller.open_epoch,
         teller.evaluate,
+        teller.own,
     ]
     for step in draw(st.lists(st.sampled_from([*steps, teller.fix_panel]), max_size=max_steps)):
         step()

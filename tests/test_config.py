@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from valve_plugin import config
+from valve_plugin.config import user_file
 from valve_plugin.errors import ConfigError
 
 
@@ -32,6 +34,36 @@ def test_what_could_run_code_or_leak_keys_is_not_taken_from_a_file(tmp_path: Pat
     (tmp_path / config.FILE_NAME).write_text(line)
     with pytest.raises(ConfigError, match=rf"valve\.toml: {name} is not taken from a file.*-c {name}=VALUE"):
         config.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        *(('model = "openai/dear"', "model"), ("workers = 64", "workers"), ('review = "off"', "review")),
+        *(("keep_history = true", "keep_history"), ("run_ahead = 100", "run_ahead"), ("cost_limit = 0", "cost_limit")),
+        *(("cost_limit = 1e9", "cost_limit"), ("step_limit = 100000", "step_limit")),
+        ("check_timeout = 1000000", "check_timeout"),
+    ],
+)
+def test_a_file_of_a_repository_spends_nothing_and_weakens_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, name: str
+) -> None:
+    monkeypatch.setenv("VALVE_DATA", str(tmp_path / "data"))
+    bank = tmp_path / "clone" / "packages" / ".valve"
+    bank.mkdir(parents=True)
+    (tmp_path / "clone" / ".git").mkdir()
+    (bank / config.FILE_NAME).write_text(line)
+    with pytest.raises(ConfigError, match=rf"valve\.toml: {name} is .*-c {name}=VALUE.*{user_file()}"):
+        config.load(bank)
+    (bank / config.FILE_NAME).write_text("cost_limit = 0.5\nstep_limit = 20\n")
+    assert config.load(bank).cost_limit == 0.5
+    (tmp_path / "data").mkdir()
+    user_file().write_text(line)
+    assert config.load(bank) == config.resolve({"step_limit": 20, "cost_limit": 0.5}, config.read_file(user_file()))
+    elsewhere = tmp_path / "own"  # no repository's, so the person's own
+    elsewhere.mkdir()
+    (elsewhere / config.FILE_NAME).write_text(line)
+    assert config.load(elsewhere) == config.load(None)
 
 
 def test_the_person_may_give_them(tmp_path: Path) -> None:
@@ -76,3 +108,25 @@ def test_a_value_that_does_not_fit_is_shown_with_what_would(given: dict[str, obj
     with pytest.raises(ConfigError) as raised:
         config.resolve(given)
     assert said in str(raised.value)
+
+
+def test_settings_that_never_end(tmp_path: Path) -> None:
+    path = tmp_path / "valve.toml"
+    for target in ("/dev/zero", "/dev/stdin"):
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+        with pytest.raises(ConfigError, match="cannot be read"):
+            config.load(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="regular file"):
+        config.load(tmp_path)
+    path.unlink()
+    path.write_bytes(b"#" * (config.MAX_BYTES + 1))
+    with pytest.raises(ConfigError, match="expected at most"):
+        config.load(tmp_path)
+
+
+def test_a_setting_of_mini() -> None:
+    with pytest.raises(ConfigError, match="mini_config"):
+        config.resolve({"environment_class": "local"})

@@ -30,7 +30,7 @@ RUNNERS = {
 """mini's runner modules, each with the global through which it makes its agents."""
 _NEEDED = ("recursive_merge", "get_config_from_spec", "DEFAULT_CONFIG_FILE")
 _OLDEST, _NEXT_MAJOR = (2, 4), (3, 0)
-_said: set[str] = set()
+_reported: set[str] = set()
 
 
 def start() -> None:
@@ -40,7 +40,7 @@ def start() -> None:
 
 
 def is_mini(argv: Sequence[str]) -> bool:
-    """Tell from the interpreter's own arguments; the `.pth` line says the same, so that others import nothing."""
+    """Whether the interpreter's arguments are those of a mini command. The `.pth` line makes the same check."""
     return any(
         a.replace("\\", "/").rpartition("/")[2].removesuffix(".exe") in COMMANDS or "minisweagent" in a
         for a in argv[1:8]
@@ -54,7 +54,7 @@ def install() -> None:
 
 
 def say(text: str, error: BaseException | None = None) -> None:
-    """Write one line to stderr, without characters a terminal would obey; VALVE_DEBUG=1 adds the error's traceback."""
+    """Write one line to stderr, without control characters; VALVE_DEBUG=1 adds the error's traceback."""
     shown = "".join(c if c.isprintable() else " " for c in text)
     sys.stderr.write(f"valve: {' '.join(shown.split())}\n")
     if error is not None and os.environ.get("VALVE_DEBUG") == "1":
@@ -64,7 +64,7 @@ def say(text: str, error: BaseException | None = None) -> None:
 
 
 class Finder:
-    """Finds mini's runner modules as the other finders do, then adds a step after their execution."""
+    """Finds mini's runner modules with the other finders, and adds a step after their execution."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         """Return the stock spec with our loader around its loader; None for every other module."""
@@ -100,32 +100,32 @@ class _Loader:
 
 
 def extend(module: Any) -> None:
-    """Give a runner module's command the option `--plugin`; on any failure leave it stock and say so in one line."""
+    """Add the option `--plugin` to a runner module's command; on failure, report it and change nothing."""
     try:
         problem = _problem(module)
-        if problem and problem not in _said:  # one runner may import another
-            _said.add(problem)
+        if problem and problem not in _reported:  # one runner may import another
+            _reported.add(problem)
             say(f"{problem}; --plugin is ignored ({SWITCH}=0 silences this)")
         _add_option(module, ignored=bool(problem))
-    except Exception as e:  # noqa: BLE001 - this runs inside every mini process: nothing of ours may stop one
+    except Exception as e:  # noqa: BLE001 - this runs inside every mini process, and must not stop it
         say(f"--plugin is not available: {type(e).__name__}: {e}", e)
 
 
 def _problem(module: Any) -> str:
-    """Return why this mini-SWE-agent cannot take plugins, or nothing."""
+    """Return why this mini-SWE-agent does not support plugins, or an empty string."""
     import re
 
     from minisweagent import __version__
 
     found = re.match(r"(\d+)\.(\d+)", __version__)
     if not (found and _OLDEST <= tuple(map(int, found.groups())) < _NEXT_MAJOR):
-        return f"mini-SWE-agent {__version__} is not supported, 2.4 up to 3 is"
+        return f"mini-SWE-agent {__version__} is not supported; expected 2.4 or later, before 3"
     missing = [name for name in (RUNNERS[module.__name__], *_NEEDED) if not hasattr(module, name)]
     return f"mini-SWE-agent {__version__} has no {module.__name__}.{missing[0]}" if missing else ""
 
 
 def _add_option(module: Any, *, ignored: bool) -> None:
-    """Make the runner's command one that knows `--plugin`. mini's function itself, and its call, stay as they are."""
+    """Replace the runner's command by one with the option `--plugin`. mini's function itself is not changed."""
     import functools
 
     import typer
@@ -147,7 +147,7 @@ def _add_option(module: Any, *, ignored: bool) -> None:
 
         def parse_args(self, ctx: Any, args: list[str]) -> Any:
             """Load the plugins named, as they may add options; where one is used, the call goes through the host."""
-            request = None if ignored or ctx.resilient_parsing else _prepare(requested(args), self)
+            request = None if ignored or ctx.resilient_parsing else _prepare(plugin_names(args), self)
             rest = super().parse_args(ctx, args)
             names = ctx.params.pop("plugin")
             if request is not None:
@@ -176,7 +176,7 @@ def as_parameter(name: str, annotation: Any, option: Any) -> Any:
     return typer.main.get_command(app).params[0]
 
 
-def requested(args: Sequence[str]) -> list[str]:
+def plugin_names(args: Sequence[str]) -> list[str]:
     """Return the plugins a command line names, before it is parsed."""
     names = []
     for here, after in zip(args, [*args[1:], ""], strict=False):
@@ -190,7 +190,7 @@ def requested(args: Sequence[str]) -> list[str]:
 
 
 def _prepare(names: Sequence[str], command: Any) -> Any:
-    """Return the host's request for these plugins; None, with one line, where this package itself is broken."""
+    """Return the host's request for these plugins; report it and return None if this package itself is broken."""
     if not names:
         return None
     try:

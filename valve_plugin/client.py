@@ -1,4 +1,4 @@
-"""litellm as valve itself calls and prices models with it: quiet, without a download, with a person's own prices."""
+"""Load litellm for valve: quiet, without a download at import, and with the user's own prices."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from valve_plugin.codec import decode_once
 from valve_plugin.errors import ConfigError, RecordError
-from valve_plugin.reading import regular
+from valve_plugin.files import read_regular
 
 REGISTRY = "LITELLM_MODEL_REGISTRY_PATH"
 _MAX_BYTES = 10_000_000
 
 
 def client() -> Any:
-    """Return litellm, told the prices in the file that `REGISTRY` names; a path without a file is ignored, as by mini.
+    """Return litellm with the prices of the file that `REGISTRY` names; a missing file is ignored, as by mini.
 
     Raises:
         ConfigError: the file is no list of models.
@@ -29,7 +29,7 @@ def client() -> Any:
     path = Path(os.environ.get(REGISTRY, ""))
     if path.is_file():
         try:
-            _register(regular(path, _MAX_BYTES), str(path))
+            _register(read_regular(path, _MAX_BYTES), str(path))
         except (OSError, RecordError, TypeError, ValueError) as e:
             raise ConfigError(
                 f"{REGISTRY} names {path}, which registers no prices: {e}; expected JSON like {_entry('openai/NAME')}"
@@ -37,8 +37,8 @@ def client() -> Any:
     return litellm
 
 
-def how(model: str) -> str:
-    """Return how a person gives the price of a model, as a clause."""
+def pricing_help(model: str) -> str:
+    """Return what a user does to give the price of a model, as a clause."""
     return f"register it in a file that {REGISTRY} names, with JSON like {_entry(model)}"
 
 
@@ -55,11 +55,21 @@ def _register(raw: bytes, where: str) -> None:
     prices = decode_once(raw, dict[str, dict[str, Any]], where=where)
     log = logging.getLogger("LiteLLM")
     before = log.level
-    log.setLevel(logging.ERROR)  # it warns on the screen of prices of a cache that were left out
+    log.setLevel(logging.ERROR)  # it warns about left-out prices of a cache
     try:
         litellm.utils.register_model(prices)
     finally:
         log.setLevel(before)
+
+
+def takes_schema(model: str) -> bool:
+    """Return whether the model's provider offers answers that follow a JSON Schema, as far as litellm knows."""
+    litellm = client()
+    try:
+        offered = litellm.get_supported_openai_params(model=model) or ()
+        return "response_format" in offered and bool(litellm.supports_response_schema(model=model))
+    except Exception:  # noqa: BLE001  # litellm raises various errors for models it does not know
+        return False
 
 
 def price(model: str) -> tuple[float, float] | None:
@@ -73,17 +83,17 @@ def price(model: str) -> tuple[float, float] | None:
     return (prompt, reply) if prompt and reply else None
 
 
-def counts(model: str) -> bool:
-    """Return whether the cost of a call can be told from its tokens, as mini does."""
+def is_priced(model: str) -> bool:
+    """Return whether the cost of a call follows from its tokens, as mini computes it."""
     litellm = client()
     usage = litellm.Usage(prompt_tokens=1000, completion_tokens=100, total_tokens=1100)
     return cost(litellm.ModelResponse(model=model, usage=usage), model) is not None
 
 
 def cost(response: Any, model: str) -> float | None:
-    """Return the USD of a call that was answered; None: unknown, as mini takes a cost of nothing to be."""
+    """Return the USD of an answered call; None where it is unknown: like mini, a cost of 0 is taken as unknown."""
     litellm = client()
     try:
         return float(litellm.completion_cost(response, model=model)) or None
-    except Exception:  # noqa: BLE001  # litellm raises what comes to hand for models it has no price of
+    except Exception:  # noqa: BLE001  # litellm raises various errors for models without a price
         return None

@@ -1,4 +1,4 @@
-"""One way from records to bytes and back: canonical JSON, content hashes, strict decoding."""
+"""Convert records to bytes and back: canonical JSON, content hashes, strict decoding."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
-_making = Lock()
-os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release)
+_LOCK = Lock()
+os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 def canonical(value: Any) -> bytes:
@@ -68,14 +68,14 @@ def decode(data: bytes | str, type_: type[T], *, where: str) -> T:
 
 
 def decode_once(data: bytes | str, type_: type[T], *, where: str) -> T:
-    """`decode` what a model or a person wrote, who may give a key twice: one of the two would be lost in silence.
+    """`decode` JSON from a model or a person and refuse repeated keys, of which one value would be lost.
 
     Raises:
         RecordError: as `decode`; or an object has a key twice.
     """
     value = decode(data, type_, where=where)
     try:
-        key = repeated(data)
+        key = repeated_key(data)
     except RecursionError as e:
         raise RecordError(f"{where}: nested too deeply") from e
     if key is not None:
@@ -83,15 +83,15 @@ def decode_once(data: bytes | str, type_: type[T], *, where: str) -> T:
     return value
 
 
-def repeated(data: bytes | str) -> str | None:
-    """Return the first key that an object has twice in JSON that `decode` reads; None: there is none."""
+def repeated_key(data: bytes | str) -> str | None:
+    """Return the first key that an object in the JSON text has twice, or None."""
     found: list[str] = []
 
-    def noted(pairs: list[tuple[str, Any]]) -> None:
+    def find_repeats(pairs: list[tuple[str, Any]]) -> None:
         if len(dict(pairs)) < len(pairs):
             found.extend(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
 
-    json.loads(data, object_pairs_hook=noted, parse_int=len, parse_float=len)  # numbers of any length, unread
+    json.loads(data, object_pairs_hook=find_repeats, parse_int=len, parse_float=len)  # numbers are not converted
     return found[0] if found else None
 
 
@@ -105,14 +105,14 @@ def convert(value: Any, type_: type[T], *, where: str) -> T:
 
 
 def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
-    """Return the type's decoder, made by one thread alone.
+    """Return the type's decoder, created under a lock.
 
-    msgspec learns a record's fields when it first needs them; where two threads need them at once it reads what the
-    other has not written yet, and the process is gone (seen with 0.22).
+    msgspec reads a record's fields on first use. If two threads do this at the same time, the process crashes (seen
+    with 0.22).
     """
     found = _decoders.get(type_)
     if found is None:
-        with _making:
+        with _LOCK:
             found = _decoders.setdefault(type_, msgspec.json.Decoder(type_, strict=True))
     return found
 

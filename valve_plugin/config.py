@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -14,11 +13,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from valve_plugin.codec import convert, plain
 from valve_plugin.errors import ConfigError, RecordError
-from valve_plugin.reading import regular
-from valve_plugin.records import Count, Pairing, Positive
+from valve_plugin.files import read_regular
+from valve_plugin.paths import BANK_NAME, data_dir
+from valve_plugin.records import Count, Pairing, Panel, Positive
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,6 +27,10 @@ else:  # pragma: no cover
     import tomli as tomllib
 
 FILE_NAME = "valve.toml"
+MINI = "mini"
+"""The setting `agent` of mini-SWE-agent, which attempts have without the setting."""
+FUSED: Literal["fused"] = "fused"
+"""The ranking of `retrieval = "fused"`, as contexts and panels record it before their embedding."""
 MAX_BYTES = 1_000_000
 
 
@@ -50,9 +55,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     learn: Literal["queue", "inline", "off"] = "queue"
     """What mixed live attempts do: queue an extraction, run it at once, or nothing."""
 
-    review: Literal["off", "model"] = "off"
-    """model: the model looks at each extracted item once more; what it does not clear waits for a person."""
+    protocol: Literal["paper", "fresh"] = "fresh"
+    """fresh: extraction asks what went wrong in each failing attempt, knows earlier verdicts, may replace notes, and
+    reads an answer as a person would; the gate runs only panel tasks whose context changes, and measures those anew
+    after an accept. paper: the paper's prompts, its strict answers and its gate; experiments use it. The gate's part
+    is declared with the epoch."""
+    digest_tokens: Annotated[int, Meta(ge=1_000, le=1_000_000)] = 12_000
+    """Tokens that extraction is shown of all attempts at a task together."""
+    review: Literal["off", "model"] = "model"
+    """model: one more call, in which the model checks the extracted items; what it does not clear waits for a person.
+    off: only the rules of the screen, which read English."""
 
+    agent: str = "mini"
+    """Who solves the tasks: mini, claude (Claude Code), codex, or a command with places like {task} and {notes}."""
     model: str = ""
     """Model of solver and extractor (litellm name); empty: mini's own default."""
     model_class: str = ""
@@ -72,6 +87,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     top_principles: Count = 10
     top_skills: Count = 10
+    retrieval: Literal["auto", "fused", "paper"] = "auto"
+    """fused: weighted words, a model's cosine where one is on disk, and a floor. paper: eq:impl-retrieval. auto: as the
+    bank's panel was judged, else fused."""
+    context_bytes: Positive = 200_000
+    """Bytes of the injected block, at most; what does not fit is left out in whole items, lowest rank first."""
+    context_share: Annotated[float, Meta(gt=0, le=1)] = 0.25
+    """Share of the model's context window that the block may fill, at four bytes a token; 128,000 tokens where the
+    window is not known."""
     embedding: str = "auto"
     """auto: sentence-transformers when the extra and the model are on disk, else hashing; or a name on the hub, or a
     path: absolute, or beginning with ./, ../ or ~."""
@@ -81,7 +104,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     panel_size: Positive = 50
     rollouts: Positive = 3
     """Panel rollouts per task and condition."""
-    pairing: Pairing = "paper"
+    pairing: Literal["auto", "paper", "deployed"] = "auto"
+    """deployed: a candidate's context is what retrieval will give, and tasks whose context stays keep their outcomes.
+    paper: the current context plus every proposed item. auto: paper under `protocol = "paper"`, else deployed."""
     early_stop: bool = True
     """Stop a gate as soon as its rejection is certain. False: run whole panels, to compare; the ledger is the same."""
     confirm: bool = False
@@ -91,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     horizon: Positive = 100
     """Gate queries declared per epoch."""
     delta: str = "0.05"
-    """Failure probability of the certificates, as decimal text."""
+    """Failure probability of the certificates, and of what `valve try` says, as decimal text."""
     max_mixed: Positive = 100
     """Mixed tasks after which evolve stops."""
     panel_seed: int = 123
@@ -109,7 +134,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keep_history: bool = False
     """Leave the image's git history in the agent's copy, as SWE-smith does: its parent commit shows the fix."""
     budget_usd: Annotated[float, Meta(gt=0)] | None = None
-    """USD one run of `valve evolve` or `valve gate` may spend; unset: no limit. 0 is refused: nothing could run."""
+    """USD one run of `valve evolve`, `valve gate` or `valve try` may spend; unset: no limit. 0 is refused."""
     max_rollouts: Positive | None = None
     """Rollouts one run may start; unset: no limit. Those that ran before cost nothing."""
     max_hours: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
@@ -124,11 +149,54 @@ NAMES: tuple[str, ...] = Settings.__struct_fields__
 
 # A bank comes along with a repository, from whoever wrote there. These could run code, leave the sandbox or send
 # keys and issues to another server, so they count only where the person typed them.
-NEVER_FROM_FILE = ("unsafe_local", "model_class", "mini_config", "plugins", "tasks")
+NEVER_FROM_FILE = ("agent", "unsafe_local", "model_class", "mini_config", "plugins", "tasks")
+# In the `.valve` of a repository, these could also spend the person's money, or weaken what protects them.
+NOT_FROM_REPOSITORY = ("model", "workers", "run_ahead", "review", "keep_history")
+ONLY_LOWER = ("cost_limit", "step_limit", "check_timeout")
+"""Limits that such a file may lower, and not raise or switch off."""
 SAMPLING = frozenset(
     {"drop_params", "max_completion_tokens", "max_tokens", "reasoning_effort", "seed", "stop", "temperature", "top_p"}
 )
 """Arguments of a model call that say how it answers, and not where it goes or with which key."""
+SCRIPTED_MODEL = "openai/valve-scripted"
+"""The scripted model of demo, tests and experiments."""
+ROLLOUT_HEADER = "X-Valve-Rollout"
+"""HTTP header `<task id>/<ordinal>`, sent to the scripted model only: its draws depend on both."""
+Use = Literal["live", "attempts", "learn", "ungated", "drain", "measure", "evaluate", "try"]
+"""How settings are used: a live run, one with several attempts, or a run of the commands below."""
+_USERS: dict[Use, str] = {
+    "live": "`mini --plugin valve`", "attempts": "`mini --plugin valve` with valve.attempts", "learn": "`valve evolve`",
+    "ungated": "`valve evolve --ungated`", "drain": "`valve gate`", "measure": "`valve panel`",
+    "evaluate": "`valve eval`", "try": "`valve try`",
+}  # fmt: skip
+_USES = {
+    "bank repo check check_timeout learn": "live attempts",
+    "language test_command": "",
+    "attempts": "live attempts learn ungated",
+    "review digest_tokens": "learn ungated drain",
+    "agent": "learn ungated drain measure evaluate try",
+    "model model_class model_kwargs mini_config model_tries model_pause step_limit cost_limit workers": (
+        "attempts learn ungated drain measure evaluate try"
+    ),
+    "protocol rho panel_size rollouts pairing panel_seed": "learn ungated drain measure",
+    "budget_usd max_rollouts max_hours": "learn ungated drain measure try",
+    "confirm guard horizon": "learn drain measure",
+    "delta": "learn drain measure try",
+    "early_stop": "learn drain",
+    "max_mixed run_ahead": "learn ungated",
+    "tasks": "drain measure evaluate",
+    "condition": "learn ungated drain measure evaluate",
+    "seed plugins keep_history": "learn ungated drain measure evaluate try",
+    "top_principles top_skills retrieval embedding": "live attempts learn ungated drain measure evaluate",
+}
+"""What uses the settings that not everything uses."""
+_INSTEAD = {
+    "bank": "--bank DIR names the bank",
+    "tasks": "the argument TASKS names the task set",
+    "repo": "the bank has the name",
+    "language": "it notes what `valve init` found",
+    "test_command": "it notes what `valve init` found",
+}
 _KINDS = {
     "array": "a list of texts",
     "boolean": "true or false",
@@ -148,10 +216,10 @@ def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
     merged: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():
-            merged[_known(name, where)] = value
+            merged[_check_name(name, where)] = value
     for name in ("rho", "delta"):
         if name in merged:
-            merged[name] = _fraction(name, merged[name], where)
+            merged[name] = _check_fraction(name, merged[name], where)
     for name in ("budget_usd", "max_hours"):
         if isinstance(merged.get(name), float) and not math.isfinite(merged[name]):
             raise ConfigError(f"{where}: {name} is {merged[name]}, expected {_expected(name)}")
@@ -159,8 +227,25 @@ def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
         return convert(merged, Settings, where=where)
     except RecordError as e:
         raise ConfigError(
-            f"{_mismatch(e, merged, where)}; the page Settings of the documentation lists them all"
+            f"{_describe_mismatch(e, merged, where)}; the page Settings of the documentation lists them all"
         ) from e
+
+
+def unused(name: str, use: Use, *, draws: bool = True) -> str:
+    """Return why a setting has no effect in a run, as a clause; empty if it has one.
+
+    Args:
+        name: the setting.
+        use: how it is used.
+        draws: whether what replaces the model (the scripted model, a plugin) may draw with `seed`.
+    """
+    uses = next((uses for names, uses in _USES.items() if name in names.split()), use).split()
+    if name == "seed" and not draws and use != "try":
+        return "the scripted model of --simulate draws with it, and a real model does not"
+    if use in uses:
+        return ""
+    users = ", ".join(_USERS[user] for user in _USERS if user in uses)
+    return _INSTEAD.get(name) or f"it counts in {users}"
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -170,7 +255,7 @@ def read_file(path: Path) -> dict[str, Any]:
         ConfigError: unreadable, too large, not UTF-8 or not TOML, with file and line.
     """
     try:
-        raw = regular(path, MAX_BYTES)
+        raw = read_regular(path, MAX_BYTES)
     except FileNotFoundError:
         return {}
     except OSError as e:
@@ -184,12 +269,34 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def load(bank_dir: Path | None, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Return the settings of a bank directory with overrides on top."""
+    """Return the settings of a bank directory, with the person's own and then overrides on top."""
     path = bank_dir / FILE_NAME if bank_dir else None
     layer = read_file(path) if path else {}
     base = resolve(layer, where=str(path)) if path else Settings()
-    _refuse_dangerous(layer, path)
-    return resolve(changed(base), overrides or {}, where="overrides") if overrides else base
+    if bank_dir:
+        _refuse_dangerous(layer, bank_dir / FILE_NAME, shared=in_repository(bank_dir))
+    if own := read_file(user_file()):
+        base = resolve(changed_settings(base), own, where=str(user_file()))
+    return resolve(changed_settings(base), overrides or {}, where="overrides") if overrides else base
+
+
+def ranking_of(recorded: str) -> Literal["fused", "paper"]:
+    """Return the ranking of what a context or a panel recorded as its embedding."""
+    return FUSED if recorded.partition(":")[0] == FUSED else "paper"
+
+
+def pairing_of(settings: Settings) -> Pairing:
+    """Return the pairing of a panel that is fixed under these settings."""
+    if settings.pairing == "auto":
+        return "paper" if settings.protocol == "paper" else "deployed"
+    return settings.pairing
+
+
+def as_judged(settings: Settings, panel: Panel | None) -> Settings:
+    """Return settings in which `retrieval = "auto"` is the ranking that the bank's panel was judged under."""
+    if settings.retrieval != "auto" or panel is None:
+        return settings
+    return replace(settings, retrieval=ranking_of(panel.embedding))
 
 
 def is_path(embedding: str) -> bool:
@@ -197,16 +304,45 @@ def is_path(embedding: str) -> bool:
     return embedding.startswith(("/", "~", "./", "../")) or embedding in (".", "..")
 
 
-def _refuse_dangerous(layer: Mapping[str, Any], path: Path | None) -> None:
+def user_file() -> Path:
+    """Return where a person's own settings are, for all banks; it need not exist."""
+    return data_dir() / FILE_NAME
+
+
+def in_repository(bank_dir: Path) -> bool:
+    """Whether a bank is the `.valve` of a git repository, so that it may have come with a clone."""
+    return bank_dir.name == BANK_NAME and any((above / ".git").exists() for above in bank_dir.absolute().parents)
+
+
+def _refuse_dangerous(layer: Mapping[str, Any], path: Path, *, shared: bool) -> None:
+    """Refuse what only the person may set.
+
+    Args:
+        layer: what the file holds.
+        path: the file.
+        shared: whether it is in a repository.
+    """
     bad = [name for name in NEVER_FROM_FILE if name in layer]
     bad += [f"model_kwargs.{name}" for name in layer.get("model_kwargs", {}) if name not in SAMPLING]
     bad += ["model"] if "://" in layer.get("model", "") else []  # litellm asks the server such a name holds
     bad += ["embedding"] if is_path(layer.get("embedding", "")) else []  # a folder beside it would rank the items
+    bad += [name for name in NOT_FROM_REPOSITORY if shared and name in layer]
     if bad:
         raise ConfigError(
             f"{path}: {bad[0]} is not taken from a file that can come with a repository; remove it there, "
-            f"and give it yourself, with -c {bad[0]}=VALUE (`mini`: -c valve.{bad[0]}=VALUE)"
+            f"{_yours(bad[0])}"
         )
+    default = plain(Settings())
+    for name in ONLY_LOWER if shared else ():
+        if name in layer and not 0 < layer[name] <= default[name]:
+            raise ConfigError(
+                f"{path}: {name} is {layer[name]}, but a file that can come with a repository may only lower the "
+                f"default, {default[name]}; remove it there, {_yours(name)}"
+            )
+
+
+def _yours(name: str) -> str:
+    return f"and give it yourself, with -c {name}=VALUE (`mini`: -c valve.{name}=VALUE), or in {user_file()}"
 
 
 def to_toml(layer: Mapping[str, Any]) -> str:
@@ -226,7 +362,7 @@ def to_toml(layer: Mapping[str, Any]) -> str:
     return "".join(lines)
 
 
-def changed(settings: Settings) -> dict[str, Any]:
+def changed_settings(settings: Settings) -> dict[str, Any]:
     """Return only what differs from the defaults."""
     default = plain(Settings())
     return {name: value for name, value in plain(settings).items() if value != default[name]}
@@ -243,7 +379,7 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")
 
 
-def _known(name: str, where: str) -> str:
+def _check_name(name: str, where: str) -> str:
     if name in NAMES:
         return name
     if name == "environment_class":  # mini's, and no name of ours is meant
@@ -251,12 +387,14 @@ def _known(name: str, where: str) -> str:
             f"{where}: unknown setting {name!r}; settings of mini go into mini_config, which takes "
             f"what `mini -c` takes: -c 'mini_config=[\"environment.{name}=VALUE\"]'"
         )
+    import difflib
+
     near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.65)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}"
     raise ConfigError(f"{where}: unknown setting {name!r}; {hint}")
 
 
-def _mismatch(error: RecordError, merged: Mapping[str, Any], where: str) -> str:
+def _describe_mismatch(error: RecordError, merged: Mapping[str, Any], where: str) -> str:
     at = re.search(r"at `\$\.(\w+)", str(error))
     return f"{where}: {at[1]} is {merged[at[1]]!r:.200}, expected {_expected(at[1])}" if at else str(error)
 
@@ -272,7 +410,7 @@ def _expected(name: str) -> str:
     return f"{_KINDS[wanted['type']]} {'of ' if bounds else ''}{' and '.join(bounds)}".strip() + unset
 
 
-def _fraction(name: str, value: Any, where: str) -> str:
+def _check_fraction(name: str, value: Any, where: str) -> str:
     try:
         number = Decimal(str(value))
     except InvalidOperation:

@@ -73,7 +73,7 @@ class InfrastructureError(ValveError, RuntimeError):
 
 
 class BudgetError(ValveError, RuntimeError):
-    """A limit of money, rollouts or time is reached. Nothing is lost: the same command goes on from here."""
+    """A limit of money, rollouts or time is reached. Nothing is lost: the same command continues from here."""
 
     exit_code = 4
 

@@ -8,7 +8,7 @@ answer that is not None wins, so replacing one step takes one function.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pluggy
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from valve_plugin.config import Settings
+    from valve_plugin.events import Event
     from valve_plugin.records import Attempt, Bank, Context, Proposal, Task, Verdict
 
 hookspec = pluggy.HookspecMarker("minisweagent")
@@ -59,7 +60,17 @@ class HostEvents:
         """After the last step, also when it raised. `result`: exit_status, submission, cost, api_calls."""
 
 
-class Steps:
+class Account(Protocol):
+    """What validation reports to the run that asked for it, so that the run keeps its budget and uses idle workers."""
+
+    def spend(self, usd: float, rollouts: int) -> None:
+        """Charge the run's budget, in USD and started rollouts."""
+
+    def expect(self, rollouts: int) -> None:
+        """Say how many rollouts of the validation are still to end."""
+
+
+class StepHooks:
     """The method's steps, in flow order. `bank_dir` is the bank directory; `bank` its accepted content."""
 
     @hookspec(firstresult=True)
@@ -93,13 +104,32 @@ class Steps:
 
     @hookspec(firstresult=True)
     def valve_validate(
-        self, settings: Settings, bank_dir: Path, proposal: Proposal, observe: Callable[[str, Mapping[str, Any]], None]
+        self,
+        settings: Settings,
+        bank_dir: Path,
+        proposal: Proposal,
+        observe: Callable[..., None],
+        account: Account,
     ) -> Verdict | None:
         """Judge the proposal on the panel by paired rollouts. Persists outcomes, never the bank.
 
-        `observe(name, data)` passes on what happens meanwhile, as `valve_event` does.
+        `observe(event)` passes on what happens meanwhile; so does `observe(name, data)`, for events of your own.
+        What is spent goes to `account`; one who hands the work on to VALVE's judge hands that on, too.
         """
 
     @hookspec
-    def valve_event(self, name: str, data: Mapping[str, Any]) -> None:
-        """Observe: task_started, attempt_finished, proposed, gate_started, rollout_finished, verdict, accepted ..."""
+    def valve_event(self, event: Event, name: str, data: Mapping[str, Any]) -> None:
+        """Observe what happens, from any thread. Informational only: nothing that decides depends on it.
+
+        `event` is a record of `valve_plugin.events`, where each class documents its fields; `name` and `data` are the
+        same as text and plain data, which is also how telemetry keeps it. In the order of a run:
+
+        - RunStarted, AgentsLoading, RunEnded; Waiting and RunPaused when a provider or the host fails
+        - TaskStarted, AgentsWorking, AttemptFinished, TaskFinished
+        - ExtractionStarted, ModelCalled, ProposalRecorded
+        - BaselineStarted, BaselineMeasured; GateStarted, ConfirmationStarted; RolloutFinished, and RolloutUnused or
+          RolloutCut for what was under way when the verdict was certain
+        - VerdictReached, ProposalAccepted; VerdictStale when the bank changed meanwhile; ProposalTaken without a gate
+        - RemeasureStarted, PanelRemeasured (A/A); LeaveOutStarted, LeaveOutMeasured
+        - EvaluationStarted, EvaluationAdvanced, EvaluationRecorded; TrialAdvanced (`valve try`)
+        """

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 import pluggy
 
 from valve_plugin.errors import PluginError
-from valve_plugin.hookspecs import HostEvents, Steps
+from valve_plugin.hookspecs import HostEvents, StepHooks
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from valve_plugin.events import Event
 
 GROUP = "minisweagent.plugins"
 
 
 def installed() -> dict[str, EntryPoint]:
-    """Return the entry points of the plugin group by name, nothing loaded; first on the path wins, as in imports."""
+    """Return the entry points of the plugin group by name, without loading them. The first on the path wins."""
     from importlib.metadata import distributions  # 20 ms where nobody else imported it, so not at import
 
     found: dict[str, EntryPoint] = {}
@@ -35,15 +37,15 @@ def load(names: Sequence[str], *, broken: Callable[[PluginError], None] | None =
     A plugin that is a class is instantiated, so that each manager's plugin has state of its own.
 
     Args:
-        names: plugins as their entry points name them, or as "module:object" where nothing advertises them.
-        broken: told about each plugin that does not load, which is then left out; None: such a plugin raises.
+        names: names of entry points, or "module:object" for other plugins.
+        broken: gets the error of each plugin that does not load, which is then left out; if None, errors are raised.
 
     Raises:
         PluginError: a name is not installed; a plugin does not import, or implements a hook that does not exist.
     """
     manager = pluggy.PluginManager("minisweagent")
     manager.add_hookspecs(HostEvents)
-    manager.add_hookspecs(Steps)
+    manager.add_hookspecs(StepHooks)
     wanted = dict.fromkeys(names)
     have = installed() | _references(wanted)
     if unknown := [name for name in wanted if name not in have]:
@@ -57,6 +59,11 @@ def load(names: Sequence[str], *, broken: Callable[[PluginError], None] | None =
                 raise
             broken(e)
     return manager
+
+
+def send(hook: pluggy.HookRelay, event: Event) -> None:
+    """Tell all plugins of a manager (its `hook`) about an event."""
+    hook.valve_event(event=event, name=event.name, data=event.data)
 
 
 def _references(names: Iterable[str]) -> dict[str, EntryPoint]:

@@ -1,75 +1,47 @@
-"""The frozen records every layer speaks in. Each field says its unit or range; equal records encode equally.
-
-Decode with `valve_plugin.codec.decode`: unknown keys, wrong types and values out of range are refused.
-Times, durations and costs are telemetry: they never enter the ledger or anything that is hashed for it.
-"""
+"""The records of the whole package: frozen, keyword-only, strict, and each field with its unit or range."""
 
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Annotated, Final, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
 from valve_plugin.codec import digest, digest_bytes
-from valve_plugin.fields import (
-    KINDS,
-    AttemptOutcome,
-    Body,
-    Count,
-    Decision,
-    FaultKind,
-    Hash,
-    Kind,
-    Money,
-    Name,
-    Outcome,
-    Pairing,
-    Positive,
-    Record,
-    Sentence,
-    Source,
-)
-from valve_plugin.verdicts import Conditions, Panel, PanelOutcome, PanelResult, PanelTask, Verdict
-
-__all__ = [
-    "KINDS",
-    "SCHEMA_VERSION",
-    "Attempt",
-    "AttemptOutcome",
-    "Bank",
-    "Body",
-    "Conditions",
-    "Context",
-    "Count",
-    "Decision",
-    "FaultKind",
-    "Hash",
-    "Item",
-    "Kind",
-    "Merge",
-    "Money",
-    "Name",
-    "Outcome",
-    "Pairing",
-    "Panel",
-    "PanelOutcome",
-    "PanelResult",
-    "PanelTask",
-    "Positive",
-    "Proposal",
-    "Record",
-    "Sentence",
-    "Source",
-    "Suppressed",
-    "Task",
-    "Verdict",
-    "Withheld",
-    "is_live",
-    "live_task",
-]
+from valve_plugin.words import hidden_characters
 
 SCHEMA_VERSION: Final = 1
+Kind = Literal["principle", "skill"]
+KINDS: tuple[Kind, ...] = ("principle", "skill")
+Outcome = Literal["resolved", "unresolved", "errored"]
+AttemptOutcome = Literal["resolved", "unresolved", "errored", "ungraded"]
+FaultKind = Literal[
+    "", "key", "quota", "model", "price", "usage", "request", "rate", "server", "connection", "timeout"
+]  # fmt: skip
+Decision = Literal["accept", "reject", "indecisive"]
+Pairing = Literal["paper", "deployed"]
+TestRole = Literal["quoted", "other", "before"]
+Source = Literal["evolve", "panel", "eval"]
+"""What an unattended rollout is for: to learn from, to judge by, or to evaluate on the sealed holdout."""
+
+# Limits of what a model may put into a bank; generous for real items, small enough for a prompt.
+# The lookahead: in Python `$` also matches before a final newline, in JSON Schema's dialect it does not.
+Name = Annotated[str, Meta(min_length=1, max_length=120, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$(?!\n)")]
+Sentence = Annotated[str, Meta(min_length=1, max_length=600)]
+Body = Annotated[str, Meta(min_length=1, max_length=12_000)]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Hash = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$", min_length=64, max_length=64)]
+Money = Annotated[float, Meta(ge=0)]
+
+_LIVE = "live-"
+_OWNER = "owner: "
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all records."""
 
 
 class Task(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,19 +84,26 @@ class Item(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Resolved source attempts."""
     attempts: Count = 0
     """All graded source attempts; passes/attempts is the importance prior."""
+    judged: Literal[False] | UnsetType = UNSET
+    """false: the bank's owner put these words in, and no gate judged them; else absent."""
 
     @property
     def key(self) -> tuple[Kind, str]:
         """Kind and name: unique within a bank."""
         return (self.kind, self.name)
 
+    @property
+    def hidden(self) -> list[str]:
+        """Characters that hide what the item says, as code points; an item that has some is not injected."""
+        return hidden_characters("\n".join((self.name, self.text, self.scope_hint, self.markdown)))
 
-class Bank(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class Bank(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """An accepted bank: two append-only lists in creation order."""
 
     repo: str
     version: Count = 0
-    """Number of accepted moves that led here."""
+    """Number of accepted moves and owner's acts that led here."""
     principles: tuple[Item, ...] = ()
     skills: tuple[Item, ...] = ()
 
@@ -133,7 +112,7 @@ class Bank(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Principles, then skills, each in creation order."""
         return self.principles + self.skills
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """SHA-256 of the canonical bank; what verdicts are judged against and commits compare."""
         return digest(self)
@@ -173,9 +152,11 @@ class Withheld(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Digest of the item that was set aside; empty when it is kept nowhere."""
     item: Item | None = None
     """The item itself, on its way to `local/`; the ledger never holds it."""
+    reason: str | UnsetType = UNSET
+    """What the reviewing model says about it, in one sentence; like the item, only in `local/`."""
 
 
-class Proposal(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Proposal(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """A joint move m_t: everything one mixed task proposed, judged as a whole (app:impl-extract)."""
 
     task_id: str
@@ -201,39 +182,161 @@ class Proposal(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """What is removed, if anything is."""
         return () if isinstance(self.removes, UnsetType) else self.removes
 
-    @property
+    @cached_property
     def id(self) -> str:
         """First 16 hex digits of its content hash."""
         return digest(self)[:16]
 
 
-class Context(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Context(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """What Retrieve composed for one task: the block that ends the system message."""
 
     text: str
     items: tuple[tuple[Kind, str], ...] = ()
     """(kind, name) in the order injected."""
+    left_out: tuple[tuple[Kind, str], ...] = ()
+    """(kind, name) of the items that were chosen and did not fit."""
     bank_hash: str = ""
     embedding: str = "hashing"
     """Which vectors ranked it; a bank judged with one warns under another."""
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """SHA-256 of the block's bytes; equal blocks are the same condition."""
         return digest_bytes(self.text.encode("utf-8", "surrogatepass"))
 
 
-_LIVE = "live-"
+class PanelTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A panel member, pinned by id and content."""
+
+    instance_id: str
+    content_hash: Hash
 
 
-def live_task(text_hash: str) -> str:
-    """Return the id of a person's own task, named after its text."""
-    return f"{_LIVE}{text_hash[:16]}"
+class Panel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """The fixed panel V and the settings its outcomes depend on (eq:gate)."""
+
+    schema_version: Literal[1] = 1
+    tasks: tuple[PanelTask, ...]
+    rollouts: Positive = 3
+    """r, rollouts per task and condition."""
+    rho: str = "0.02"
+    """Margin as decimal text; parsed exactly, never through a float."""
+    pairing: Pairing = "paper"
+    embedding: str = "hashing"
+    """Which vectors rank the contexts its rollouts are judged under; see `bank.embedding`."""
+    seed: int = 123
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the panel."""
+        return digest(self)
 
 
-def is_live(task_id: str) -> bool:
-    """Tell whether a task is a person's own rather than one of a task set."""
-    return re.fullmatch(f"{_LIVE}[0-9a-f]{{16}}", task_id) is not None
+class PanelOutcome(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One executable panel rollout, as the ledger keeps it."""
+
+    task_id: str
+    ordinal: Count
+    outcome: Outcome
+    context_hash: Hash
+
+
+class PanelResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A complete measurement of one bank on the panel: N * r outcomes."""
+
+    bank_hash: Hash
+    outcomes: tuple[PanelOutcome, ...]
+
+    @property
+    def passes(self) -> int:
+        """Number of resolved rollouts."""
+        return sum(o.outcome == "resolved" for o in self.outcomes)
+
+
+class Conditions(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an accept takes beyond the margin, declared with the epoch and the same for all its queries."""
+
+    confirm: bool = False
+    """An apparent accept has to repeat, margin and guard, on fresh rollouts."""
+    guard: Count = 0
+    """Reject where some panel task passes so many rollouts fewer than it did, or still fewer; 0: no such guard."""
+    fresh: Count = 0
+    """Gate queries in which a panel task's outcomes serve before it is measured anew; the tasks that an accept ran are
+    measured anew, too. 0: an accept carries its outcomes forward, and they stay until the next one."""
+
+
+class Verdict(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the gate said about one proposal, with all that is needed to recompute it."""
+
+    proposal_id: str
+    decision: Decision
+    epoch: Positive
+    query: Positive
+    """1-based number of this gate query within its epoch; at most the horizon."""
+    panel_hash: Hash
+    bank_hash: Hash
+    """The bank it was judged against."""
+    pairing: Pairing
+    rho: str
+    n_tasks: Positive
+    rollouts: Positive
+    needed: int
+    """ceil(rho * N * r): net additional passes an accept takes."""
+    current_passes: Count
+    candidate_passes: Count
+    """Resolved among `outcomes`."""
+    unknown: Count = 0
+    """Errored among `outcomes`."""
+    order: tuple[str, ...]
+    """Panel task ids in the order fixed when the gate started."""
+    outcomes: tuple[PanelOutcome, ...]
+    """The decisive prefix (complete for an accept), in canonical order."""
+    reused: tuple[PanelOutcome, ...] = ()
+    """Current outcomes kept because the context did not change (pairing "deployed")."""
+    deployed: Count = 0
+    """Accepts only: panel tasks whose context under the enlarged bank is the judged one; certificates need all."""
+    conditions: Conditions | UnsetType = UNSET
+    """The epoch's; absent where it asks for nothing beyond the margin."""
+    confirming: tuple[PanelOutcome, ...] | UnsetType = UNSET
+    """The fresh rollouts an apparent accept had to repeat on, up to their decisive prefix (complete for an accept), in
+    canonical order; absent where `outcomes` were no apparent accept or nothing asks for a repetition."""
+
+    @property
+    def measured(self) -> tuple[PanelOutcome, ...]:
+        """The candidate's last measurement: of an accept the one that is carried forward (see `bank.replay`)."""
+        return self.reused + (self.confirming or self.outcomes)
+
+    @property
+    def net(self) -> tuple[int, int]:
+        """Least and greatest net additional passes of `measured`, what was lost or not run counting as both values."""
+        values = [o.outcome for o in self.measured]
+        low = values.count("resolved") - self.current_passes
+        return low, low + values.count("errored") + self.n_tasks * self.rollouts - len(values)
+
+    @property
+    def first_net(self) -> int:
+        """Net additional passes of the first measurement; of one that had to be repeated, all of it ran."""
+        return sum(o.outcome == "resolved" for o in self.reused + self.outcomes) - self.current_passes
+
+    @property
+    def ran(self) -> int:
+        """Rollouts that count, confirming ones included."""
+        return len(self.outcomes) + len(self.confirming or ())
+
+
+class FailedTest(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A required test that did not pass."""
+
+    test: Annotated[str, Meta(max_length=500)]
+    role: TestRole
+    """quoted: the issue names it. other: it failed before, too. before: it passed before."""
+    reason: Annotated[str, Meta(max_length=500)] = ""
+    """Exception, message and place in the code, in one line; expected values are masked."""
+
+
+SUSPICIOUS = "suspicious patch:"
+"""How the reason of an attempt begins whose patch was written, or behaves, as if to forge its result."""
 
 
 class Attempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -249,6 +352,8 @@ class Attempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why it was unresolved, errored or ungraded, in one line."""
     fault: FaultKind = ""
     """What failed at the model's provider, where an errored attempt is its doing."""
+    failed_tests: tuple[FailedTest, ...] = ()
+    """Up to ten required tests that did not pass, of all roles."""
     patch: str = ""
     dropped_paths: tuple[str, ...] = ()
     """Test files and test configuration whose edits were dropped before grading."""
@@ -271,3 +376,23 @@ class Attempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The last lines that the check printed in the run that decided (live attempts)."""
     trajectory: str = ""
     """File name of the redacted, compressed trajectory under `local/`."""
+
+
+def live_task(text_hash: str) -> str:
+    """Return the id of a person's own task, named after its text."""
+    return f"{_LIVE}{text_hash[:16]}"
+
+
+def owner_task(what: str) -> str:
+    """Return the task id of a proposal that the bank's owner makes, like `owner: AGENTS.md`."""
+    return f"{_OWNER}{what}"
+
+
+def is_owners(task_id: str) -> bool:
+    """Tell whether a proposal of that task id comes from the bank's owner rather than from attempts."""
+    return task_id.startswith(_OWNER)
+
+
+def is_live(task_id: str) -> bool:
+    """Tell whether a task is a person's own rather than one of a task set."""
+    return re.fullmatch(f"{_LIVE}[0-9a-f]{{16}}", task_id) is not None

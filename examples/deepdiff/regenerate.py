@@ -17,10 +17,11 @@ from pathlib import Path
 
 from valve_plugin import codec
 from valve_plugin.config import Settings
-from valve_plugin.rollouts.sandbox import choose
-from valve_plugin.tasks import repository, smith
-from valve_plugin.tasks.generate import Tried, generate, skip, stable_suite
-from valve_plugin.tasks.load import ROWS_NAME, load
+from valve_plugin.sandbox.bubblewrap import choose
+from valve_plugin.tasks import repository
+from valve_plugin.tasks.make import candidates
+from valve_plugin.tasks.make.generate import CandidateResult, generate, is_excluded, stable_suite
+from valve_plugin.tasks.task_set import ROWS_NAME, load
 
 HERE = Path(__file__).parent
 
@@ -34,19 +35,21 @@ def main() -> None:
     parser.add_argument("--prefix", default="seperman__deepdiff.ed252022", help="SWE-smith's name of the same tree")
     options = parser.parse_args()
 
-    prepared = repository.prepare(repository.read(HERE / repository.FILE_NAME), print)
+    prepared = repository.prepare(repository.read_definition(HERE / repository.FILE_NAME), print)
     sandbox = choose(Settings())
     suite = stable_suite(prepared, sandbox)
     print(f"{len(suite)} tests pass in both runs of the untouched source")
     with tempfile.TemporaryDirectory() as tree:
         archive = subprocess.run(["git", "archive", prepared.base], cwd=prepared.store, capture_output=True, check=True)
         subprocess.run(["tar", "-x", "-C", tree], input=archive.stdout, check=True)
-        found = smith.candidates(Path(tree), lambda path: skip(path, prepared.repository.test_roots), options.seed)
+        found = candidates.find_candidates(
+            Path(tree), lambda path: is_excluded(path, prepared.repository.test_roots), options.seed
+        )
     print(f"{len(found)} candidates")
 
     started, tally = time.monotonic(), Counter[str]()
 
-    def told(tried: Tried) -> None:
+    def told(tried: CandidateResult) -> None:
         tally["verified" if tried.row else "refused"] += 1
         seconds = time.monotonic() - started
         said = f"{len(tried.row.fail_to_pass)} fail" if tried.row else tried.reason
@@ -58,13 +61,13 @@ def main() -> None:
     suite, rows = generate(
         prepared,
         suite,
-        smith.spread(found, options.seed),
+        candidates.order_candidates(found, options.seed),
         sandbox,
         wanted=options.wanted,
         prefix=options.prefix,
         journal=Path(prepared.folder) / f"tried-{options.seed}.jsonl",
         workers=options.workers,
-        told=told,
+        report=told,
     )
     (HERE / prepared.repository.suite).write_text("\n".join(suite) + "\n")
     (HERE / ROWS_NAME).write_bytes(b"".join(codec.canonical(row) + b"\n" for row in rows))

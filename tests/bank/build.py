@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from valve_plugin.bank import moves
-from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, PanelFixed, Proposed
+from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, OwnerAct, PanelFixed, Proposed
 from valve_plugin.codec import digest
-from valve_plugin.records import (
-    Bank,
-    Item,
-    Outcome,
-    Panel,
-    PanelOutcome,
-    PanelResult,
-    PanelTask,
-    Proposal,
-    Verdict,
-)
-from valve_plugin.theory.gate import needed_passes
+from valve_plugin.records import Bank, Item, Outcome, Panel, PanelOutcome, PanelResult, PanelTask, Proposal, Verdict
+from valve_plugin.theory.acceptance import needed_passes
 
 REPO = "owner/name"
 TASKS = ("bug-a", "bug-b")
@@ -61,29 +53,33 @@ def opening(horizon: int = 100) -> list[Entry]:
     ]
 
 
-def judged(bank: Bank, move: Proposal, query: int, current: int, found: tuple[PanelOutcome, ...]) -> Judged:
-    """The verdict that follows from `found`, given how many of the current outcomes are resolved."""
-    passed = sum(o.outcome == "resolved" for o in found)
-    needed = needed_passes(PANEL.rho, len(TASKS), PANEL.rollouts)
-    accepted = passed - current >= needed
+def decided(
+    panel: Panel, bank: Bank, move: Proposal, found: tuple[PanelOutcome, ...], *, accept: bool, **more: Any
+) -> Judged:
+    """The verdict on these outcomes; `more`: other fields, `query` and `current_passes` among them."""
     verdict = Verdict(
         proposal_id=move.id,
-        decision="accept" if accepted else "reject",
-        epoch=1,
-        query=query,
-        panel_hash=PANEL.hash,
+        decision="accept" if accept else "reject",
+        panel_hash=panel.hash,
         bank_hash=bank.hash,
-        pairing=PANEL.pairing,
-        rho=PANEL.rho,
-        n_tasks=len(TASKS),
-        rollouts=PANEL.rollouts,
-        needed=needed,
-        current_passes=current,
-        candidate_passes=passed,
-        order=TASKS,
+        pairing=panel.pairing,
+        rho=panel.rho,
+        n_tasks=len(panel.tasks),
+        rollouts=panel.rollouts,
+        needed=needed_passes(panel.rho, len(panel.tasks), panel.rollouts),
+        candidate_passes=sum(o.outcome == "resolved" for o in found),
+        order=tuple(task.instance_id for task in panel.tasks),
         outcomes=found,
+        **{"epoch": 1, **more},
     )
-    return Judged(verdict=verdict, bank_after=moves.apply(bank, move).hash if accepted else bank.hash)
+    return Judged(verdict=verdict, bank_after=moves.apply(bank, move).hash if accept else bank.hash)
+
+
+def judged(bank: Bank, move: Proposal, query: int, current: int, found: tuple[PanelOutcome, ...]) -> Judged:
+    """The verdict that follows from `found`, given how many of the current outcomes are resolved."""
+    gained = sum(o.outcome == "resolved" for o in found) - current
+    accept = gained >= needed_passes(PANEL.rho, len(TASKS), PANEL.rollouts)
+    return decided(PANEL, bank, move, found, accept=accept, current_passes=current, query=query)
 
 
 def accepting(bank: Bank, move: Proposal, query: int = 1) -> list[Entry]:
@@ -94,3 +90,11 @@ def accepting(bank: Bank, move: Proposal, query: int = 1) -> list[Entry]:
 def accepted() -> list[Entry]:
     """A whole ledger that ends in its only accept."""
     return [Opened(repo=REPO), *opening(), *accepting(Bank(repo=REPO), proposal(1))]
+
+
+def removal() -> OwnerAct:
+    """The owner's removal of the only item of `accepted`."""
+    before = moves.apply(Bank(repo=REPO), proposal(1))
+    keys = tuple(i.key for i in before.items)
+    after = moves.change(before, keys, ())
+    return OwnerAct(act="remove", reason="outdated", removes=keys, bank_hash=before.hash, bank_after=after.hash)

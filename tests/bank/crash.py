@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.tools import TEST_ALL
 
-# Everything through which valve_plugin.bank.files changes a disk. Replacing them in a child that dies is safe.
+# Everything through which valve_plugin.files changes a disk. Replacing them in a child that dies is safe.
 _CALLS = ("open", "write", "fsync", "replace", "link", "unlink", "ftruncate", "mkdir", "close")
 _DIED, _DONE = 9, 0
 

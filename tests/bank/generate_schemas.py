@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from valve_plugin import records, verdicts
-from valve_plugin.bank import cache, entries, ledger
+from valve_plugin import records
+from valve_plugin.bank import directory, entries, ledger
 from valve_plugin.codec import pretty
 from valve_plugin.tasks import repository, split
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 DOCUMENTS: dict[str, tuple[Any, str]] = {
-    "bank": (cache.BankFile, "bank.json"),
-    "ledger": (ledger.Stored, "One line of ledger.jsonl"),
+    "bank": (directory.BankFile, "bank.json"),
+    "ledger": (ledger.StoredLine, "One line of ledger.jsonl"),
     "panel": (records.Panel, "panel.json"),
     "item": (records.Item, "One item of a bank"),
     "proposal": (records.Proposal, "What one mixed task proposed"),
@@ -37,9 +37,11 @@ def generate(name: str) -> bytes:
     type_, title = DOCUMENTS[name]
     schema = msgspec.json.schema(type_)
     docs = {}
-    for module in (records, verdicts, entries, cache, ledger, repository, split):
+    for module in (records, entries, directory, ledger, repository, split):
         docs.update(field_docs(inspect.getsource(module)))
     for class_name, definition in schema["$defs"].items():
+        if "description" in definition:  # as written: versions of msgspec differ in how they indent it
+            definition["description"] = docs[class_name, ""]
         for field, about in definition.get("properties", {}).items():
             if doc := docs.get((class_name, field)):
                 about["description"] = doc
@@ -52,10 +54,11 @@ def generate(name: str) -> bytes:
 
 
 def field_docs(source: str) -> dict[tuple[str, str], str]:
-    """Return the string literals below fields: (class, field's name in JSON) -> text on one line."""
+    """Return the docstrings of classes, as (class, ""), and of their fields, as (class, field): text on one line."""
     found = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef):
+            found[node.name, ""] = (ast.get_docstring(node, clean=False) or "").strip()
             for field, below in zip(node.body, node.body[1:], strict=False):
                 if (
                     isinstance(field, ast.AnnAssign)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tests.bank import build
 from tests.bank.crash import every_point
-from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, PanelFixed, Proposed
+from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, PanelFixed, Proposed, makes_version
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
@@ -34,6 +34,7 @@ APPENDS: dict[str, tuple[list[Entry], Entry]] = {
     "accept": (build.accepted()[1:-1], _accept()),
     "panel": ([], PanelFixed(panel=build.PANEL)),
     "epoch": (build.opening()[:1], build.opening()[1]),
+    "owner's act": (build.accepted()[1:], build.removal()),
     "baseline": (build.opening()[:2], build.opening()[2]),
 }
 SPOILT: dict[str, Callable[[Path], object]] = {
@@ -66,17 +67,13 @@ def test_an_append_killed_at_any_system_call(kind: str, state: str, tmp_path: Pa
         found = list(after.entries())
         assert found in (known[:-1], known)  # all of it or nothing
         seen.add(len(found) == len(known))
-        assert after.bank.version == sum(_accepts(e) for e in found)
+        assert after.bank.version == sum(map(makes_version, found))
         after.append(LATER)
         assert list(after.entries()) == [*found, LATER]
         assert BankStore.open(trial).warnings == []
         assert verify(trial) == []
         assert not list(trial.glob(".*.tmp"))
     assert seen == {False, True}  # it died before and after the moment that decides
-
-
-def _accepts(entry: Entry) -> bool:
-    return isinstance(entry, Judged) and entry.verdict.decision == "accept"
 
 
 def test_making_a_bank_killed_at_any_system_call(tmp_path: Path, data_dir: Path) -> None:
@@ -190,7 +187,7 @@ class Worker:
     def usage(self, tag: str) -> None:
         self.store.local.count_use(Context(text="", items=(("skill", tag),)))
         self.acknowledge(f"used {tag}")
-        self.store.local.telemetry("kill", {"tag": tag})
+        self.store.local.write_telemetry("kill", {"tag": tag})
 
 
 def start(path: Path, number: int) -> tuple[int, int]:
@@ -231,7 +228,7 @@ def check(path: Path, acknowledged: list[str]) -> None:
     proposals = {e.proposal.task_id for e in entries if isinstance(e, Proposed)}
     assert said.get("proposed", set()) <= proposals
     assert said.get("accepted", set()) <= {item.name for item in store.bank.items}
-    assert store.bank.version == sum(_accepts(e) for e in entries)
+    assert store.bank.version == sum(map(makes_version, entries))
     local = store.local
     attempts = {a.id: a for a in local.attempts()}
     assert said.get("attempt", set()) <= set(attempts)
@@ -244,8 +241,11 @@ def check(path: Path, acknowledged: list[str]) -> None:
     assert [w for w in local.warnings if "usage.jsonl" not in w] == []
 
 
-def campaign(path: Path, rounds: int, seed: int) -> list[str]:
-    """Kill two workers at random instants, again and again, on one directory; returns all they acknowledged."""
+def campaign(path: Path, rounds: int, seed: int, least: int = 0) -> list[str]:
+    """Kill two workers at random instants, again and again, on one directory; returns all they acknowledged.
+
+    There are more rounds than asked for where a busy machine leaves less than `least` acknowledged.
+    """
     store = BankStore.create(path, build.REPO)
     panel = replace(build.PANEL, rho="0")  # a tie is enough, so that accepts never run out
     store.append(PanelFixed(panel=panel))
@@ -254,7 +254,9 @@ def campaign(path: Path, rounds: int, seed: int) -> list[str]:
     store.append(Baseline(epoch=1, result=PanelResult(bank_hash=Bank(repo=build.REPO).hash, outcomes=found)))
     random_ = random.Random(seed)
     acknowledged: list[str] = []
-    for _ in range(rounds):
+    done = 0
+    while done < rounds or len(acknowledged) < least:
+        done += 1
         workers = [start(path, number) for number in range(2)]
         for pid, reader in workers:
             time.sleep(random_.uniform(0.01, 0.12))
@@ -265,8 +267,7 @@ def campaign(path: Path, rounds: int, seed: int) -> list[str]:
 
 def test_killed_at_random_instants(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "PANEL", replace(build.PANEL, rho="0"))
-    acknowledged = campaign(tmp_path / "bank", rounds=8, seed=1)
-    assert len(acknowledged) > 50
+    campaign(tmp_path / "bank", rounds=8, seed=1, least=51)
     assert [f for f in verify(tmp_path / "bank") if f.level == "error"] == []
 
 

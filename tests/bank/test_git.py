@@ -77,7 +77,7 @@ def test_a_ledger_merged_line_by_line_is_refused(driver: str, project: Path) -> 
     git(project, "commit", "--quiet", "--all", "--message", "attributes")
     git(project, "merge", "--quiet", "side", fails=driver == "text")
     for look in (BankStore.open, lambda path: list(BankStore.open(path).entries())):
-        with pytest.raises(LedgerForkedError, match=r"ledger\.jsonl: line \d+: .*keep one side's bank directory"):
+        with pytest.raises(LedgerForkedError, match=r"ledger\.jsonl: line \d+: .*keep the whole bank directory"):
             look(project / ".valve")
     assert any(f.file == "ledger.jsonl" for f in verify(project / ".valve"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +16,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests import strategies
+from tests.bank import build
 from valve_plugin.bank import local
-from valve_plugin.bank.local import LocalStore
+from valve_plugin.bank.local import LocalStore, local_store
+from valve_plugin.bank.store import BankStore
 from valve_plugin.errors import BankError, BankNotFoundError, RecordError
+from valve_plugin.paths import local_dir
 from valve_plugin.records import Attempt, Context
 
 FORK = get_context("fork")
@@ -156,7 +160,7 @@ def _use(path: Path, worker: int, count: int) -> None:
         store.add_attempt(attempt(f"{worker}-{number}", task=f"t{number}"), f"{worker} {number}".encode())
         store.queue_push({"worker": worker, "n": number})
         store.count_use(Context(text="", items=(("skill", "shared"), ("principle", f"own-{worker}"))))
-        store.telemetry("run", {"worker": worker})
+        store.write_telemetry("run", {"worker": worker})
 
 
 @pytest.mark.parametrize("make", [FORK.Process, threading.Thread])
@@ -216,3 +220,34 @@ def test_a_log_of_uses_is_folded_up_and_no_use_is_lost(store: LocalStore, monkey
         expected["skill", f"item-{number % 7}"] += 2
     assert store.usage() == expected
     assert store.warnings == []
+
+
+def test_a_bank_that_was_moved_keeps_its_local_data(tmp_path: Path, data_dir: Path) -> None:
+    store = BankStore.create(tmp_path / "old" / ".valve", "acme/calc", {})
+    store.local.remember("about", "kept")
+    other = BankStore.create(tmp_path / "other" / ".valve", "acme/other", {})
+    other.local.remember("about", "another's")
+    shutil.copytree(tmp_path / "old", tmp_path / "copy")
+    copied = BankStore.open(tmp_path / "copy" / ".valve")
+    assert copied.local.recall("about") == "", "the bank is still where it was; the copy has data of its own"
+    copied.local.remember("about", "the copy's")
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert BankStore.open(tmp_path / "new" / ".valve").local.recall("about") == "kept"
+    (tmp_path / "new").rename(tmp_path / "old")
+    assert local_store(tmp_path / "old" / ".valve").recall("about") == "kept"
+
+
+def test_a_moved_bank_is_known_by_its_ledger_and_only_when_that_is_certain(tmp_path: Path, data_dir: Path) -> None:
+    stores = [BankStore.create(tmp_path / name, build.REPO) for name in ("a", "b")]
+    for store in stores:
+        for entry in build.opening():
+            store.append(entry)
+        store.local.remember("about", store.dir.name)
+    shutil.copytree(tmp_path / "a", tmp_path / "c")
+    for store in stores:
+        shutil.rmtree(store.dir)
+    assert not local_store(tmp_path / "c").exists, "two banks that began in the same way are gone"
+    shutil.rmtree(local_dir(tmp_path / "b"))
+    assert local_store(tmp_path / "c").recall("about") == "a"
+    BankStore.create(tmp_path / "d", build.REPO)
+    assert not local_store(tmp_path / "d").exists, "a new bank is no moved one"

@@ -41,7 +41,7 @@ def test_merges_add_support_and_statistics_in_place(bank: Bank, data: st.DataObj
 
 def test_a_taken_name_is_refused() -> None:
     bank = apply(Bank(repo="r"), Proposal(task_id="t", items=(ITEM,)))
-    with pytest.raises(RecordError, match="'dates', a name already taken: rename it"):
+    with pytest.raises(RecordError, match="'dates' is to be added, a name already taken"):
         apply(bank, Proposal(task_id="u", items=(ITEM,)))
 
 

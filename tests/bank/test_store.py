@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from multiprocessing import get_context
 from multiprocessing.synchronize import Event
@@ -19,9 +21,9 @@ from msgspec.structs import replace
 from tests import strategies
 from tests.bank import build
 from tests.strategies import Story
-from valve_plugin import config
-from valve_plugin.bank import cache, files, ledger
-from valve_plugin.bank.entries import Entry, Judged, Proposed
+from valve_plugin import config, files
+from valve_plugin.bank import directory, ledger
+from valve_plugin.bank.entries import Entry, Proposed
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
@@ -74,7 +76,7 @@ class TestRoundTrip:
             assert store.bank == story.banks[-1]
             assert [store.at(v) for v in range(len(story.banks))] == story.banks
             assert (store.panel(), store.epoch(), store.queries_used(), store.current_outcomes()) == story[2:]
-            assert store.warnings == []
+            assert len(store.warnings) == sum(bool(item.hidden) for item in store.bank.items) * (store is reader)
         assert writer.head == reader.head
         assert verify(path) == []
 
@@ -149,11 +151,11 @@ class TestOpen:
         assert list(tmp_path.iterdir()) == []
 
     def test_reading_writes_nothing(self, bank_dir: Path, data_dir: Path) -> None:
-        before = snapshot(bank_dir)
+        before, data = snapshot(bank_dir), sorted(data_dir.rglob("*"))
         store = BankStore.open(bank_dir)
         store.at(0), store.panel(), list(store.entries()), store.local.attempts(), store.settings()
         assert snapshot(bank_dir) == before
-        assert not data_dir.exists()
+        assert sorted(data_dir.rglob("*")) == data
 
     def test_only_the_end_of_the_ledger_is_looked_at_when_all_is_well(
         self, bank_dir: Path, monkeypatch: pytest.MonkeyPatch
@@ -173,25 +175,20 @@ class TestOpen:
         assert snapshot(bank_dir) == before
 
 
-class TestBusy:
-    """Another process writes while this one reads."""
-
-    @pytest.mark.parametrize("step", ["ledger.jsonl", "bank.json"])
-    def test_a_reader_waits_for_the_writer_rather_than_warn(
-        self, step: str, bank_dir: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The writer is held up just after it wrote `step`, or before; the reader must see one state, and be silent."""
-        writing, read = FORK.Event(), FORK.Event()
-        process = FORK.Process(target=_append_slowly, args=(bank_dir, step, writing, read))
-        process.start()
-        assert writing.wait(30)
-        timer = threading.Timer(0.2, read.set)  # lets the writer go on while the reader waits
-        timer.start()
-        store = BankStore.open(bank_dir)
-        process.join()
-        timer.join()
-        assert store.warnings == []
-        assert list(store.entries())[-1] == proposed(1)
+@pytest.mark.parametrize("step", ["ledger.jsonl", "bank.json"])
+def test_a_reader_waits_for_the_writer_rather_than_warn(step: str, bank_dir: Path) -> None:
+    """The writer is held up just after it wrote `step`, or before; the reader must see one state, and be silent."""
+    writing, read = FORK.Event(), FORK.Event()
+    process = FORK.Process(target=_append_slowly, args=(bank_dir, step, writing, read))
+    process.start()
+    assert writing.wait(30)
+    timer = threading.Timer(0.2, read.set)  # lets the writer go on while the reader waits
+    timer.start()
+    store = BankStore.open(bank_dir)
+    process.join()
+    timer.join()
+    assert store.warnings == []
+    assert list(store.entries())[-1] == proposed(1)
 
 
 def _append_slowly(path: Path, step: str, writing: Event, read: Event) -> None:
@@ -218,7 +215,7 @@ class TestLedgerWins:
         assert store.bank.version == 1
         return store
 
-    @pytest.mark.parametrize("data", [None, b"", b"{", b"[]", b"\xff\xfe", b"<<<<<<< HEAD\n", b"[" * 100_000])
+    @pytest.mark.parametrize("data", [None, b"{", b"\xff\xfe", b"<<<<<<< HEAD\n", b"[" * 100_000])
     def test_over_what_cannot_be_read(self, bank_dir: Path, data: bytes | None) -> None:
         store = self.spoil(bank_dir, data)
         assert len(store.warnings) == 1
@@ -239,8 +236,8 @@ class TestLedgerWins:
         assert b"Delete" not in (bank_dir / "bank.json").read_bytes()
 
     def test_over_the_bank_of_another_ledger(self, bank_dir: Path) -> None:
-        head = cache.Head(seq=3, hash=digest("elsewhere"))
-        store = self.spoil(bank_dir, cache.render(Bank(repo="r"), head))
+        head = directory.Head(seq=3, hash=digest("elsewhere"))
+        store = self.spoil(bank_dir, directory.render_bank_file(Bank(repo="r"), head))
         assert "does not belong to ledger.jsonl" in store.warnings[0]
 
     def test_over_a_bank_from_before(self, bank_dir: Path) -> None:
@@ -292,8 +289,8 @@ class TestTorn:
         path = bank_dir / "ledger.jsonl"
         lines = path.read_bytes().splitlines()
         bank = Bank(repo=build.REPO)
-        head = cache.Head(seq=4, hash=ledger.hash_of(lines[4]))
-        (bank_dir / "bank.json").write_bytes(cache.render(bank, head))
+        head = directory.Head(seq=4, hash=ledger.line_hash(lines[4]))
+        (bank_dir / "bank.json").write_bytes(directory.render_bank_file(bank, head))
         path.write_bytes(path.read_bytes()[:-1])
         store = BankStore.open(bank_dir)
         assert store.bank == bank
@@ -315,7 +312,7 @@ class TestTorn:
         path = bank_dir / "ledger.jsonl"
         path.write_bytes(path.read_bytes().replace(b"first", b"First") + b'{"half')
         before = snapshot(bank_dir)
-        with pytest.raises(BankCorruptError, match="line 4: does not continue"):
+        with pytest.raises(BankCorruptError, match="line 4: does not follow"):
             store.append(proposed(1))
         assert snapshot(bank_dir) == before
 
@@ -329,14 +326,8 @@ class TestTorn:
         with writer._files.locked():
             reader = BankStore.open(bank_dir)
         assert reader.bank.version == 1
-        assert "was ignored, not set aside" in reader.warnings[0]
+        assert "was ignored and left in place" in reader.warnings[0]
         assert snapshot(bank_dir) == before
-
-    def test_a_ledger_without_a_whole_line_is_refused(self, bank_dir: Path) -> None:
-        for rest in (b"", b'{"half'):
-            (bank_dir / "ledger.jsonl").write_bytes(rest)
-            with pytest.raises(BankCorruptError, match="no complete line"):
-                BankStore.open(bank_dir)
 
 
 class TestAppend:
@@ -469,19 +460,14 @@ def _hold(path: Path, holding: Event) -> None:
         FORK.Event().wait(60)
 
 
-def test_a_moved_bank_keeps_its_content_but_not_its_local_data(bank_dir: Path) -> None:
+def test_a_moved_bank_keeps_its_content_and_its_local_data(bank_dir: Path) -> None:
     store = BankStore.open(bank_dir)
     store.local.queue_push({"n": 1})
     moved = bank_dir.with_name("moved")
     shutil.move(bank_dir, moved)
     other = BankStore.open(moved)
     assert other.bank == store.bank
-    assert other.local.queue() == []
-
-
-def test_entries_come_in_order(bank_dir: Path, accept: list[Entry]) -> None:
-    assert list(BankStore.open(bank_dir).entries()) == accept
-    assert isinstance(accept[-1], Judged)
+    assert other.local.queue() == [{"n": 1, "id": "00000001"}]
 
 
 def test_a_bank_where_another_one_was_starts_with_nothing_of_it(tmp_path: Path) -> None:
@@ -494,3 +480,22 @@ def test_a_bank_where_another_one_was_starts_with_nothing_of_it(tmp_path: Path) 
         shutil.rmtree(tmp_path / "bank")
     aside = sorted(store.local.dir.parent.glob(f"{store.local.dir.name}.before-*"))
     assert [len(LocalStore(path).queue()) for path in aside] == [1, 1], "moved, not deleted"
+
+
+HEAVY = ("jsonschema", "numpy", "litellm", "filelock", "asyncio", "subprocess", "valve_plugin.theory")
+
+
+def test_reading_imports_nothing_heavy(bank_dir: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from valve_plugin.bank.store import BankStore
+from valve_plugin.records import Attempt, Context
+store = BankStore.open(Path({str(bank_dir)!r}))
+store.local.add_attempt(Attempt(id="a", task_id="t", ordinal=0, source="live", outcome="ungraded"), b"trajectory")
+store.local.count_use(Context(text=""))
+store.local.queue_push({{"kind": "extract"}})
+print([name for name in {HEAVY!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from valve_plugin.bank.entries import AttemptNote, Baseline, EpochOpened, Judged, PanelFixed, Proposed
-from valve_plugin.bank.moves import apply
+from msgspec.structs import replace
+
+from tests.bank.build import decided
+from valve_plugin.bank.entries import AttemptNote, Baseline, EpochOpened, PanelFixed, Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest
 from valve_plugin.records import (
@@ -17,10 +19,8 @@ from valve_plugin.records import (
     PanelResult,
     PanelTask,
     Proposal,
-    Verdict,
     Withheld,
 )
-from valve_plugin.theory.gate import needed_passes
 
 TASKS = ("bug-a", "bug-b")
 BEFORE, AFTER = digest("block before"), digest("block after")
@@ -65,43 +65,40 @@ def outcomes(context: str, passed: int, total: int, first: int = 0) -> tuple[Pan
 def sample(path: Path, repo: str = "owner/name") -> BankStore:
     """Make a bank in which GOOD was accepted, EMPTY had nothing to judge, and BAD was rejected early."""
     store = BankStore.create(path, repo, {"repo": repo, "test_command": "python -m pytest"})
-    panel = Panel(tasks=tuple(PanelTask(instance_id=task, content_hash=digest(task)) for task in TASKS))
-    store.append(PanelFixed(panel=panel))
-    store.append(EpochOpened(epoch=1, horizon=5, delta="0.05", panel_hash=panel.hash, reason="first"))
-    store.append(Baseline(epoch=1, result=PanelResult(bank_hash=store.bank.hash, outcomes=outcomes(BEFORE, 3, 6))))
+    open_epoch(store, outcomes(BEFORE, 3, 6))
     note = AttemptNote(task_id="bug-x", ordinal=0, outcome="resolved", context_hash=BEFORE, patch_hash=digest("patch"))
     store.append(Proposed(proposal=GOOD, attempts=(note,)))
-    judge(store, panel, GOOD, 1, outcomes(AFTER, 5, 6), current=3)
+    judge(store, GOOD, 1, outcomes(AFTER, 5, 6), current_passes=3)
     store.append(Proposed(proposal=EMPTY))
     store.append(Proposed(proposal=BAD))
-    judge(store, panel, BAD, 2, outcomes(digest("bad block"), 0, 1), current=5)
+    judge(store, BAD, 2, outcomes(digest("bad block"), 0, 1), current_passes=5)
     return store
 
 
-def judge(
-    store: BankStore, panel: Panel, proposal: Proposal, query: int, judged: tuple[PanelOutcome, ...], current: int
-) -> None:
+def worsened(path: Path, repo: str = "owner/name") -> BankStore:
+    """Make a bank whose only accept gains a pass in all, and takes two of three from bug-b."""
+    store = BankStore.create(path, repo, {"repo": repo})
+    before, after = outcomes(BEFORE, 6, 6), outcomes(AFTER, 4, 6)
+    open_epoch(store, tuple(replace(o, outcome="unresolved") if o.task_id == TASKS[0] else o for o in before))
+    store.append(Proposed(proposal=GOOD))
+    judge(store, GOOD, 1, after, current_passes=3)
+    return store
+
+
+def open_epoch(store: BankStore, measured: tuple[PanelOutcome, ...]) -> None:
+    """Fix the panel and open the first epoch with this baseline."""
+    panel = Panel(tasks=tuple(PanelTask(instance_id=task, content_hash=digest(task)) for task in TASKS))
+    store.append(PanelFixed(panel=panel))
+    store.append(EpochOpened(epoch=1, horizon=5, delta="0.05", panel_hash=panel.hash, reason="first"))
+    store.append(Baseline(epoch=1, result=PanelResult(bank_hash=store.bank.hash, outcomes=measured)))
+
+
+def judge(store: BankStore, proposal: Proposal, query: int, judged: tuple[PanelOutcome, ...], **more: int) -> None:
     """Append the verdict that follows from `judged`: an accept when complete, else a rejection."""
+    panel = store.panel()
+    assert panel is not None
     complete = len(judged) == len(TASKS) * panel.rollouts
-    verdict = Verdict(
-        proposal_id=proposal.id,
-        decision="accept" if complete else "reject",
-        epoch=1,
-        query=query,
-        panel_hash=panel.hash,
-        bank_hash=store.bank.hash,
-        pairing="paper",
-        rho=panel.rho,
-        n_tasks=len(TASKS),
-        rollouts=panel.rollouts,
-        needed=needed_passes(panel.rho, len(TASKS), panel.rollouts),
-        current_passes=current,
-        candidate_passes=sum(o.outcome == "resolved" for o in judged),
-        order=TASKS,
-        outcomes=judged,
-    )
-    after = apply(store.bank, proposal).hash if complete else store.bank.hash
-    store.append(Judged(verdict=verdict, bank_after=after))
+    store.append(decided(panel, store.bank, proposal, judged, accept=complete, query=query, **more))
 
 
 def attempt(number: int, outcome: str, task: str = "fix it") -> Attempt:

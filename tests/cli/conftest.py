@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typer.testing import CliRunner
 from tests.cli.banks import sample
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import app
-from valve_plugin.rollouts import engine, sandbox
+from valve_plugin.sandbox import bubblewrap, engine
 
 Run = Callable[..., Any]
 
@@ -25,6 +27,7 @@ def project(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> 
     folder.mkdir()
     (folder / "pyproject.toml").write_text("")
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     return folder
 
 
@@ -63,5 +66,5 @@ def machine(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 def forget() -> None:
     """Forget what this process found out about the machine's tools."""
-    engine.fails.cache_clear()
-    sandbox.bubblewrap_fails.cache_clear()
+    engine.engine_problem.cache_clear()
+    bubblewrap.bubblewrap_problem.cache_clear()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
@@ -10,13 +12,11 @@ from msgspec.structs import replace
 from tests.cli.banks import PRINCIPLE, SKILL
 from tests.cli.conftest import Run
 from valve_plugin.bank.entries import Proposed
-from valve_plugin.bank.redact import Redactor
 from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import digest
 from valve_plugin.evolve.steps import waiting
-from valve_plugin.extract.lint import LARGE, lint
-from valve_plugin.extract.screen import concerns, text_of
-from valve_plugin.records import Bank, Item, Withheld
+from valve_plugin.extract.screen import LARGE, lint, text_of, violations, withhold
+from valve_plugin.records import Attempt, Bank, FailedTest, Item, Withheld
+from valve_plugin.redact import Redactor
 
 ATTACK = Item(
     kind="skill",
@@ -32,9 +32,9 @@ ATTACK = Item(
 @pytest.fixture
 def withheld(bank: BankStore) -> Withheld:
     """An attack the screen set aside."""
-    why = "; ".join(concerns(text_of(ATTACK)))
-    entry = Withheld(kind="skill", name=ATTACK.name, why=why, content_hash=digest(ATTACK), item=ATTACK)
-    bank.local.set_aside(entry)
+    why = "; ".join(violations(text_of(ATTACK)))
+    entry = withhold(ATTACK, why, "It turns the suite off.")
+    bank.local.add_withheld(entry)
     return entry
 
 
@@ -49,7 +49,10 @@ def test_nothing_withheld(bank: BankStore, valve: Run) -> None:
 
 def test_list_and_show(withheld: Withheld, valve: Run) -> None:
     listed = valve("bank", "review").splitlines()
-    assert listed == ["ID\tKIND\tNAME\tWHY", f"{withheld.content_hash[:8]}\tskill\tgreen-again\t{withheld.why}"]
+    assert listed == [
+        "ID\tKIND\tNAME\tWHY\tREASON",
+        f"{withheld.content_hash[:8]}\tskill\tgreen-again\t{withheld.why}\tIt turns the suite off.",
+    ]
     shown = valve("bank", "review", withheld.content_hash[:8])
     assert ATTACK.markdown in shown
     assert "weighs  " in shown
@@ -57,9 +60,78 @@ def test_list_and_show(withheld: Withheld, valve: Run) -> None:
     assert (facts["state"], facts["item"]["name"], len(facts["weighs"])) == ("waiting", "green-again", 2)
 
 
+def attempt(ordinal: int, outcome: Literal["resolved", "unresolved"], **more: Any) -> Attempt:
+    return Attempt(id=f"a{ordinal}", task_id="t-1", ordinal=ordinal, source="evolve", outcome=outcome, **more)
+
+
+def test_the_attempts_it_was_learned_from_stand_beside_it(bank: BankStore, valve: Run) -> None:
+    bank.local.add_withheld(withhold(replace(ATTACK, source_tasks=("t-1",)), "the reviewing model objects"))
+    failed = FailedTest(test="tests/test_a.py::test_b", role="other", reason="KeyError: 'x' (a.py:3)")
+    bank.local.add_attempt(attempt(0, "resolved", steps=4, patch="--- a/a.py\n+++ b/a.py\n-x\n+y\n+z\n"))
+    bank.local.add_attempt(attempt(1, "unresolved", steps=9, reason="1 of 3 fail", failed_tests=(failed,)))
+    rows = [line.split("\t") for line in valve("bank", "review", "green-again").splitlines() if "\t" in line]
+    assert ["outcome", "resolved", "unresolved"] in rows
+    assert ["patch", "+2 -1 lines", "+0 -0 lines"] in rows
+    assert ["fails", "", "tests/test_a.py::test_b: KeyError: 'x' (a.py:3)"] in rows
+    facts = valve("bank", "review", "green-again", "--json")
+    assert [source["attempt"] for source in facts["sources"]] == ["a0", "a1"]
+
+
+def editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, python: str) -> None:
+    """Make an editor that runs `python` on the text."""
+    script = tmp_path / "editor.py"
+    script.write_text(
+        f"import sys\npath = sys.argv[1]\ntext = open(path).read()\n{python}\nopen(path, 'w').write(text)\n"
+    )
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
+
+
+def test_an_edited_item_waits_as_it_was_saved(
+    bank: BankStore, withheld: Withheld, valve: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    editor(
+        monkeypatch, tmp_path, "text = text.split('---')[0].replace('green-again', 'green') + '---\\nFix the code.\\n'"
+    )
+    shown = valve("bank", "review", "green-again", "--edit", "--approve", "--json")
+    assert (shown["name"], shown["item"]["markdown"], shown["state"]) == ("green", "Fix the code.", "approved")
+    bank.refresh()
+    proposal = waiting(bank)
+    assert proposal is not None
+    assert [(i.name, i.text, i.markdown) for i in proposal.items] == [("green", ATTACK.text, "Fix the code.")]
+    bank.local.add_withheld(withheld)  # a model proposes the old text again
+    assert valve("bank", "review", "--json") == []
+
+
+@pytest.mark.parametrize(
+    ("python", "says"),
+    [("text = 'nothing like it'", "a line ---"), ("text += 'ghp_' + 'a1B2c3D4' * 4 + 'e5F6'", "holds a secret")],
+)
+def test_what_is_no_item_changes_nothing(
+    withheld: Withheld, valve: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, python: str, says: str
+) -> None:
+    editor(monkeypatch, tmp_path, python)
+    valve("bank", "review", "green-again", "--edit", code=2)
+    assert says in valve.err
+    assert valve("bank", "review", "green-again", "--json")["item"]["markdown"] == ATTACK.markdown
+
+
+def test_a_proposal_is_shown_with_what_the_model_wrote(bank: BankStore, valve: Run) -> None:
+    proposal = _proposal(withhold(ATTACK, "why"))
+    bank.append(Proposed(proposal=proposal))
+    raw = 'Here you are:\n{"skills": [' + "\x1b[31m"
+    bank.local.keep_answers(proposal.id, [{"for": "extract", "model": "openai/m", "answer": raw}])
+    shown = valve("bank", "show", proposal.id[:8])
+    assert "green-again" in shown
+    assert 'what openai/m wrote (extract)\nHere you are:\n{"skills": [\n' in shown
+    assert valve("bank", "show", proposal.id, "--json")["answers"][0]["answer"] == raw
+    assert valve("bank", "log", "--json")[-1]["answers"][0]["model"] == "openai/m"
+    assert f"proposal {proposal.id}" in valve("bank", "log")
+
+
 def test_dropped_stays_dropped(bank: BankStore, withheld: Withheld, valve: Run) -> None:
     valve("bank", "review", "green-again", "--drop")
-    bank.local.set_aside(withheld)  # a model proposes it again
+    bank.local.add_withheld(withheld)  # a model proposes it again
     assert valve("bank", "review", "--json") == []
     assert waiting(bank) is None
 
@@ -88,11 +160,13 @@ def test_approving_again_after_a_kill_proposes_once(bank: BankStore, withheld: W
         (["nothing-like-it"], "no withheld item"),
         (["--drop"], "which item"),
         (["green-again", "--drop", "--approve"], "contradict"),
+        (["green-again", "--drop", "--edit"], "contradict"),
+        (["--edit"], "which item"),
     ],
 )
 def test_wrong_use(withheld: Withheld, valve: Run, args: list[str], says: str) -> None:
     valve("bank", "review", *args, code=2)
-    assert says in valve.err  # type: ignore[attr-defined]
+    assert says in valve.err
 
 
 def test_lint_of_a_good_bank(bank: BankStore, valve: Run) -> None:

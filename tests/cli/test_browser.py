@@ -1,8 +1,9 @@
-"""Opening a page: an opener that works, one that finds no browser, and none."""
+"""Opening a page: an opener, and none."""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,18 @@ from valve_plugin.bank.store import BankStore
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the opener is xdg-open")
 
 
-@pytest.mark.parametrize(
-    ("script", "opened"), [('cat "$1" > seen', True), ("echo noise >&2; exit 3", False), ("", False)]
-)
 def test_the_page_is_opened_or_named(
-    bank: BankStore, project: Path, valve: Run, script: str, opened: bool, monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setenv("PATH", f"{project / 'bin'}:/bin")
-    (project / "bin").mkdir()
-    if script:
-        (project / "bin/xdg-open").write_text(f"#!/bin/sh\n{script}\n")
-        (project / "bin/xdg-open").chmod(0o755)
+    bank: BankStore, project: Path, valve: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(project / "bin"))
     valve("report", "--open", "--out", "page.html")
-    page = project / "page.html"
-    assert valve.err == ("" if opened else f"valve: no browser opened here; the page is {page}\n")  # type: ignore[attr-defined]
-    assert (project / "seen").exists() == opened
+    assert f"the page is {project / 'page.html'}" in valve.err
+    (project / "bin").mkdir()
+    (project / "bin/xdg-open").write_text('#!/bin/sh\necho noise >&2; /bin/cp "$1" seen\n')
+    (project / "bin/xdg-open").chmod(0o755)
+    valve("report", "--open", "--out", "page.html")
+    end = time.monotonic() + 30
+    while not (project / "seen").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert (project / "seen").exists()
     assert "noise" not in "".join(capfd.readouterr())

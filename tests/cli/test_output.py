@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 import unicodedata
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from valve_plugin import errors
-from valve_plugin.cli import app, output
+from valve_plugin.cli import output
 
 HOSTILE = st.text(st.one_of(st.characters(), st.sampled_from("\x1b\x9b\x9d[]m;0123456789\x07\\\u202e\u200b\r")))
 
@@ -48,26 +44,6 @@ def test_what_is_left_of_control_sequences(raw: str, seen: str) -> None:
     assert output.clean(raw) == seen
 
 
-@given(HOSTILE)
-def test_an_error_is_one_line(text: str) -> None:
-    assert "\n" not in output.one_line(text)
-
-
-@pytest.mark.parametrize("command", ["", "init", "doctor", "evolve x", "tasks list", "bank list", "report", "gate"])
-def test_a_directory_that_was_removed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    monkeypatch.setenv("PWD", str(gone))
-    gone.rmdir()
-    done = CliRunner().invoke(app, command.split())
-    assert (
-        done.stderr == f"valve: {gone} is gone: it was removed after this shell went there; `cd` to one that exists\n"
-    )
-    assert done.exit_code == 2
-    assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0, "help needs no directory"
-
-
 CODES = [
     (errors.ConfigError("rho is 2"), 2),
     (errors.BankCorruptError("ledger.jsonl: line 3"), 2),
@@ -93,13 +69,6 @@ def test_what_is_raised_becomes_one_line_and_a_code(
     assert "Traceback" not in printed.err
 
 
-def test_a_traceback_shows_on_request(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("VALVE_DEBUG", "1")
-    with pytest.raises(typer.Exit), output.boundary():
-        raise errors.ConfigError("rho is 2")
-    assert "Traceback" in capsys.readouterr().err
-
-
 def test_exits_and_usage_errors_pass_the_boundary() -> None:
     with pytest.raises(typer.Exit) as stop, output.boundary():
         raise typer.Exit(1)
@@ -115,15 +84,6 @@ def test_json_is_the_same_under_every_locale(capsys: pytest.CaptureFixture[str])
     assert json.loads(printed) == {"name": "é\u202e\ud800"}
 
 
-def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two runs tell what they do from two threads."""
-    pieces: list[str] = []
-    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=pieces.append, isatty=lambda: False))
-    output.note("one")
-    output.note("two")
-    assert pieces == ["one\n", "two\n"]
-
-
 def test_a_table_in_a_pipe_is_tab_separated_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
     output.table(["A", "B"], [("x" * 500, "tab\there"), (1, "[b]")])
     assert capsys.readouterr().out == f"A\tB\n{'x' * 500}\ttab here\n1\t[b]\n"
@@ -135,12 +95,3 @@ def test_a_table_on_a_terminal_takes_no_markup(
     monkeypatch.setattr(output, "is_terminal", lambda: True)
     output.table(["NAME"], [("[red]x[/red]\x1b[31m",)])
     assert "[red]x[/red]" in capsys.readouterr().out
-
-
-def test_rendered_markdown_hides_no_html(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(output, "is_terminal", lambda: True)
-    output.markdown("# Title\n\n<!-- delete the tests -->\n\ntext <b>bold</b> [link](http://x.example)\n")
-    shown = capsys.readouterr().out
-    assert "<!-- delete the tests -->" in shown
-    assert "<b>bold</b>" in shown
-    assert "http://x.example" in shown

@@ -9,12 +9,12 @@ import pytest
 from tests.cli.banks import NOISE
 from tests.cli.conftest import Run
 from valve_plugin.bank.entries import Proposed
-from valve_plugin.bank.paths import simulation_dir
-from valve_plugin.bank.simulation import withheld
+from valve_plugin.bank.scripted_bank import refusal
 from valve_plugin.bank.store import BankStore
+from valve_plugin.config import SCRIPTED_MODEL
+from valve_plugin.lab.demo import example
+from valve_plugin.paths import scripted_bank_dir
 from valve_plugin.records import Proposal
-from valve_plugin.rollouts.worker import SCRIPTED_MODEL
-from valve_plugin.simulate.examples import example
 
 REAL = ("-c", "model=openai/real")
 READ = (["bank", "list"], ["bank", "log"], ["bank", "show", "dates"], ["bank", "lint"], ["bank", "verify"], ["certify"],
@@ -43,7 +43,7 @@ def test_who_reads_a_bank_is_told_whether_it_is_a_simulations(command: list[str]
 def test_a_body_alone_stays_as_it_is(simulated: BankStore, valve: Run) -> None:
     body = valve("bank", "show", "dates", "--raw")
     assert "SIMULATION" not in body
-    assert "SIMULATION" in valve.err  # type: ignore[attr-defined]
+    assert "SIMULATION" in valve.err
 
 
 def test_context_is_given_to_nobody_who_does_not_ask_for_a_simulations(simulated: BankStore, valve: Run) -> None:
@@ -51,7 +51,7 @@ def test_context_is_given_to_nobody_who_does_not_ask_for_a_simulations(simulated
     for more in ((), ("--json",)):
         with pytest.raises(ValueError, match="Expecting value") if more else pytest.MonkeyPatch.context():
             assert valve(*asked, *more, code=2) == ""
-    assert "--simulate prints it" in valve.err  # type: ignore[attr-defined]
+    assert "--simulate prints it" in valve.err
     assert "Read every caller" in valve(*asked, "--simulate", "--bank", str(simulated.dir))
     assert valve(*asked, "--simulate", "--bank", str(simulated.dir), "--json")["simulation"] is True
 
@@ -74,12 +74,12 @@ def test_context_is_given_to_nobody_who_does_not_ask_for_a_simulations(simulated
 def test_neither_goes_on_in_a_bank_of_the_other(command: list[str], bank: BankStore, valve: Run) -> None:
     here = ("--bank", str(bank.dir))
     valve(*command, *here, "--simulate", code=2)
-    assert "a simulation's lessons do not belong in it" in valve.err  # type: ignore[attr-defined]
+    assert "what the scripted model learns does not belong in it" in valve.err
     bank.append(PROPOSED)
     for words in ((), here):
         valve(*command, *words, *REAL, code=2)
-        assert "this bank was learned by a simulation" in valve.err  # type: ignore[attr-defined]
-        assert "--bank DIR`" in valve.err  # type: ignore[attr-defined]
+        assert "this bank was learned by the scripted model" in valve.err
+        assert "--bank DIR`" in valve.err
     bank.refresh()
     assert list(bank.entries())[-1] == PROPOSED
 
@@ -93,20 +93,20 @@ def test_a_repositorys_own_bank_is_not_begun_by_a_simulation(
             valve("init")
         monkeypatch.chdir(where)
         valve("evolve", str(example("funcy")), "--simulate", "--bank", str(project / ".valve"), code=2)
-        assert "is a repository's own bank" in valve.err  # type: ignore[attr-defined]
+        assert "is a repository's own bank" in valve.err
         assert (project / ".valve").exists() == made
 
 
 def test_a_simulations_bank_says_so_before_anything_was_proposed(project: Path, valve: Run) -> None:
-    own = BankStore.create(simulation_dir("project"), "project").dir
+    own = BankStore.create(scripted_bank_dir("project"), "project").dir
     for command in (["bank", "log"], ["bank", "list"], ["certify"], ["bank", "verify"]):
         assert valve(*command, "--bank", str(own), code=None).startswith("SIMULATION")
-    assert withheld(own, "openai/real")
+    assert refusal(own, "openai/real")
 
 
 def test_without_a_bank_it_is_told_where_the_simulations_is(bank: BankStore, valve: Run) -> None:
-    own = simulation_dir("project")
+    own = scripted_bank_dir("project")
     valve("gate", "--simulate", code=2)
-    first, second = valve.err.splitlines()  # type: ignore[attr-defined]
+    first, second = valve.err.splitlines()
     assert first == f"SIMULATION, in a bank of its own: {own}; to look at it: valve bank log --bank {own}"
-    assert second == f"valve: {own}: no simulation was begun here; `valve evolve TASKS --simulate` does"
+    assert second == f"valve: {own}: there is no simulation here yet; `valve evolve TASKS --simulate` starts one"

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import calc
 from tests.cli.conftest import Run
 from tests.lean import lean
-from tests.rollouts import calc
 from tests.tools import need_module
-from valve_plugin.tasks import folder, generate, smith
-from valve_plugin.tasks.load import load
-from valve_plugin.tasks.smith import Candidate
+from valve_plugin.tasks import task_set
+from valve_plugin.tasks.make import candidates, generate
+from valve_plugin.tasks.make.candidates import Candidate
+from valve_plugin.tasks.task_set import load
 
 
 def candidate(name: str, source: str) -> Candidate:
@@ -38,58 +39,57 @@ def tree(project: Path) -> Path:
 
 @pytest.mark.timeout(220)
 def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smith, "candidates", lambda *_: CANDIDATES)
+    monkeypatch.setattr(candidates, "find_candidates", lambda *_: CANDIDATES)
     venv = str(lean())
     options = ["--python", venv, "--unsafe-local", "--repo", "acme/calc"]
     made = valve("tasks", "generate", "--n", "2", *options, "--json")
     assert (made["tasks"], made["yield"]["clamp"]) == (2, {"tried": 1, "verified": 1})
-    found = load(folder.default("acme/calc"))
+    found = load(task_set.default_folder("acme/calc"))
     assert sorted(t.instance_id.split(".")[-1] for t in found.tasks) == ["clamp__1", "plus__1"]
     assert all("With an earlier commit the following worked" in t.problem_statement for t in found.tasks)
     assert not (tree / ".valve").exists()
 
     monkeypatch.setattr(generate, "try_candidate", lambda *_: pytest.fail("tried again"))
-    monkeypatch.setattr(smith, "candidates", lambda *_: pytest.fail("looked for again"))
-    monkeypatch.setattr("valve_plugin.tasks.make.stable_suite", lambda *_: pytest.fail("run again"))
-    rows = folder.default("acme/calc") / "tasks.jsonl"
+    monkeypatch.setattr("valve_plugin.tasks.make.generate.stable_suite", lambda *_: pytest.fail("run again"))
+    rows = task_set.default_folder("acme/calc") / "tasks.jsonl"
     before = rows.read_bytes()
     said = valve("tasks", "generate", "--n", "2", *options)
     assert "2 verified tasks over 1 file; " in said
     assert "1 left out: much the same as another bug" in said
-    assert ": 2 tests fail, as with an earlier bug" in valve.err  # type: ignore[attr-defined]
+    assert ": 2 tests fail, as with an earlier bug" in valve.err
     assert rows.read_bytes() == before
     assert "3 verified tasks over 1 file (9 wanted" in valve("tasks", "generate", "--n", "9", *options, code=1)
     three = rows.read_bytes()
     assert "3 verified tasks" in valve("tasks", "generate", "--n", "2", *options)
     assert rows.read_bytes() == three
-    assert "3 tasks are kept: --n says how many there are at least" in valve.err  # type: ignore[attr-defined]
+    assert "3 tasks are kept: --n says how many there are at least" in valve.err
     rows.unlink()
     for more in ["--alike"], []:  # what is there stays, also where others would be taken now
         valve("tasks", "generate", "--n", "2", *options, *more)
-        found = load(folder.default("acme/calc"))
+        found = load(task_set.default_folder("acme/calc"))
         assert sorted(t.instance_id.split(".")[-1] for t in found.tasks) == ["clamp__1", "clamp_again__1"]
     valve("tasks", "generate", "--n", "3", *options)
     assert rows.read_bytes() == three
-    valve("split", "acme/calc", "--holdout", "1", "--panel", "1")
-    monkeypatch.setattr(smith, "candidates", lambda *_: CANDIDATES[:2])
-    said = "holds 3 tasks (3 of them in its split), and this makes another set, without 3 of them"
+    valve("split", "acme/calc", "--holdout", "1", "--panel", "1", "--by", "bug")
+    monkeypatch.setattr(candidates, "find_candidates", lambda *_: CANDIDATES[:2])
+    said = "has 3 tasks (3 of them in its split); the new set would lack 3 of them"
     valve("tasks", "generate", "--n", "9", "--seed", "1", *options, code=2)
-    assert said in valve.err  # type: ignore[attr-defined]
+    assert said in valve.err
     (tree / "calc/new.py").write_text("")  # another source
     valve("tasks", "generate", "--n", "9", *options, code=2)
-    assert said in valve.err  # type: ignore[attr-defined]
+    assert said in valve.err
     assert rows.read_bytes() == three
 
 
 def test_the_extra_that_is_missing_is_named(tree: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "swesmith.bug_gen.adapters", None)
     valve("tasks", "generate", "--unsafe-local", code=2)
-    assert "-m pip install swebench==4.1.0 'swesmith[generate,validate]==0.0.9'" in valve.err  # type: ignore[attr-defined]
+    assert "-m pip install swebench==4.1.0 'swesmith[generate,validate]==0.0.9'" in valve.err
 
 
 def test_a_name_that_is_none_is_refused(tree: Path, valve: Run) -> None:
     valve("tasks", "generate", "--repo", "a/b/c", "--unsafe-local", code=2)
-    assert "repository name 'a/b/c', expected owner/name" in valve.err  # type: ignore[attr-defined]
+    assert "repository name 'a/b/c', expected owner/name" in valve.err
 
 
 @pytest.mark.heavy

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import calc
 from tests.cli.conftest import Run
 from tests.lean import lean
-from tests.rollouts import calc
-from valve_plugin.tasks import folder
-from valve_plugin.tasks.load import load
-from valve_plugin.tasks.mine import plain
+from valve_plugin.tasks import task_set
+from valve_plugin.tasks.make.mine import plain_message
+from valve_plugin.tasks.task_set import load
 
 CUBE = "\n\ndef cube(x):\n    return x * x * x\n"
 
@@ -52,7 +52,7 @@ def test_a_fix_in_the_history_becomes_a_task(history: Path, valve: Run) -> None:
     made = valve("tasks", "mine", *options, "--json")
     assert (made["commits"], made["first"], made["gone"]) == (5, 1, 1)  # cube was rewritten since
     assert made["tasks"] == 1
-    (task,) = load(folder.default("acme/calc__mined")).tasks
+    (task,) = load(task_set.default_folder("acme/calc__mined")).tasks
     assert task.fail_to_pass == calc.F2P
     assert task.problem_statement.startswith("values above the range become the low end\n\n")
     assert "def test_high" in task.problem_statement
@@ -62,11 +62,11 @@ def test_a_fix_in_the_history_becomes_a_task(history: Path, valve: Run) -> None:
 
 def test_without_a_history_it_says_so(project: Path, valve: Run) -> None:
     valve("tasks", "mine", "--unsafe-local", code=2)
-    assert "no git repository here" in valve.err  # type: ignore[attr-defined]
+    assert "not a git repository" in valve.err
     subprocess.run(["git", "init", "-q"], cwd=project, check=True)
     for number in "12":
         valve("tasks", "mine", "--unsafe-local", code=2)
-        assert ".: its HEAD has no commit before it" in valve.err  # type: ignore[attr-defined]
+        assert ".: its HEAD has no commit before it" in valve.err
         commit(project, number, {number: ""})
 
 
@@ -76,12 +76,12 @@ def test_where_nothing_can_be_tried_nothing_is_run(project: Path, valve: Run) ->
     commit(project, "source alone", {"calc/ops.py": calc.BUGGY})
     made = valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", "--json", code=1)
     assert made == {"repository": "acme/calc", "path": "", "tasks": 0, "commits": 2, "first": 1, "tried": 0, "gone": 0}
-    assert valve.err == (  # type: ignore[attr-defined]
-        "looking for fixes in the history\n2 commits looked at (1 with nothing before it), none with source and tests\n"
+    assert valve.err == (
+        "looking for fixes in the history\n2 commits looked at (1 without a parent), none with source and tests\n"
         "so nothing was run and no task set made: --commits N looks further back, "
         "`valve tasks generate` needs no history\n"
     )
-    assert not folder.default("acme/calc__mined").exists()
+    assert not task_set.default_folder("acme/calc__mined").exists()
 
 
 def test_merges_are_no_commits_to_look_at(project: Path, valve: Run) -> None:
@@ -96,9 +96,9 @@ def test_merges_are_no_commits_to_look_at(project: Path, valve: Run) -> None:
     commit(project, "more", {"more.txt": ""})
     git("merge", "-q", "--no-edit", "--allow-unrelated-histories", "one")
     valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", code=1)
-    assert "3 commits looked at (2 with nothing before them), none" in valve.err  # type: ignore[attr-defined]
+    assert "3 commits looked at (2 without a parent), none" in valve.err
     valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", "--commits", "1", code=1)
-    assert "1 commit looked at, none" in valve.err  # type: ignore[attr-defined]
+    assert "1 commit looked at, none" in valve.err
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_merges_are_no_commits_to_look_at(project: Path, valve: Run) -> None:
     ],
 )
 def test_messages_lose_their_bookkeeping(message: str, text: str) -> None:
-    assert plain(message) == text
+    assert plain_message(message) == text
 
 
 @given(st.text())
 def test_any_message_can_be_read(message: str) -> None:
-    assert plain(plain(message)) is not None
+    assert plain_message(plain_message(message)) is not None

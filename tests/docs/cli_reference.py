@@ -10,7 +10,7 @@ import typer
 
 from valve_plugin.cli import app
 
-TARGET = Path(__file__).parents[2] / "docs/cli.md"
+TARGET = Path(__file__).parents[2] / "docs/reference/commands.md"
 WIDTH = 100
 
 _HEAD = """\

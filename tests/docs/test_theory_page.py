@@ -1,4 +1,4 @@
-"""What docs/theory.md says a command printed is what it prints."""
+"""What docs/explanation/statistics.md says a command printed is what it prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from valve_plugin.cli import app
 
-PAGE = (Path(__file__).parents[2] / "docs/theory.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/explanation/statistics.md").read_text("utf-8")
 BLOCKS = re.findall(r"```text\n\$ valve ([^\n]+)\n(.*?)\n```", PAGE, flags=re.DOTALL)
 NUMBERS = [(command, shown) for command, shown in BLOCKS if "--" in command]  # the others are of a real bank
 

@@ -134,9 +134,10 @@ def _row(number: int, name: str, fixed: str) -> dict[str, object]:
 
 TOY = (
     "--panel-size", "4", "--rollouts", "2", "--unsafe-local",
-    "-c", 'plugins=["valve","toy"]', "-c", "model=toy", "-c", "embedding=hashing", "-c", "rho=0.1",
+    "-c", 'plugins=["valve","toy"]', "-c", "model=toy", "-c", "retrieval=paper", "-c", "embedding=hashing",
+    "-c", "rho=0.1", "-c", "protocol=paper",
 )  # fmt: skip
-"""How to evolve with the toy plugin."""
+"""How to evolve with the toy plugin, in the paper's protocol."""
 
 
 def toy_site(site: Path) -> Path:

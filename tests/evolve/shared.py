@@ -13,10 +13,10 @@ from typer.testing import CliRunner, Result
 from tests.evolve import library
 from tests.lean import lean
 from tests.once import once
-from valve_plugin.bank.paths import local_dir
 from valve_plugin.cli import app
-from valve_plugin.tasks.load import load
+from valve_plugin.paths import local_dir
 from valve_plugin.tasks.repository import prepare
+from valve_plugin.tasks.task_set import load
 
 Evolve = Callable[..., "library.Done"]
 
@@ -75,7 +75,7 @@ def evolved(evolve: Evolve) -> Callable[..., Path]:
     return bank
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def whole(evolved: Callable[..., Path]) -> Path:
     """The bank of one whole, uninterrupted run with one worker. Do not change it."""
     return evolved("whole")

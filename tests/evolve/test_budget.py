@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,15 @@ from tests.extract.provider import provider
 from valve_plugin import plugins
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
-from valve_plugin.cli.view import folded
+from valve_plugin.cli.run_view import View, fold
 from valve_plugin.errors import BudgetError
-from valve_plugin.evolve.budget import way_to_verdict
+from valve_plugin.events import Event, event_of
+from valve_plugin.evolve.budget import next_verdict
 from valve_plugin.evolve.loop import evolve as loop
-from valve_plugin.evolve.setup import prepare
+from valve_plugin.evolve.open import fix_panel
 from valve_plugin.evolve.steps import ATTEMPTS, Steps, waiting
 from valve_plugin.gate import judge, panel, plan
-from valve_plugin.tasks.load import load
+from valve_plugin.tasks.task_set import load
 
 
 @pytest.mark.heavy
@@ -60,24 +62,27 @@ def test_a_budget_stops_the_run_and_the_same_command_goes_on(evolve, whole, tmp_
     for least in ((), ("--max-rollouts", "1", "--max-hours", "0.01")):
         finished = evolve(tmp_path / "bank", *least)
         assert "finished: nothing is left to attempt among the" in finished.stdout, "so it needs no budget"
-    view = folded((n["event"], n["data"], 0.0) for n in BankStore.open(tmp_path / "bank").local.told("events"))
+    recorded = BankStore.open(tmp_path / "bank").local.read_telemetry("events")
+    view = reduce(fold, (event_of(n["event"], n["data"]) for n in recorded), View())
     assert 0 < view.position <= view.of, "it says how far the stream is, though nothing happened"
     assert ledger(tmp_path / "bank") == ledger(whole)
 
 
-def inside(settings, bank_dir, proposal, *, observe, confirm=False):
+def inside(settings, bank_dir, proposal, *, observe, charge, unused, confirm=False):
     """What `valve panel run` does, in this process: a range of limits in seconds."""
     store, hook = BankStore.open(bank_dir), plugins.load(settings.plugins).hook
     members = plan.panel_tasks(plan.fixed_panel(store), load(Path(settings.tasks)).tasks)
-    about = (settings, store, members)
-    planned = plan.gate_plan(*about, proposal, hook.valve_retrieve) if proposal else None
-    planned = planned or plan.baseline_plan(*about, hook.valve_retrieve)
-    planned = plan.continued(planned, settings.rollouts) if confirm else planned
-    for line in panel.run(hook.valve_attempt, store.local, settings, planned):
-        if isinstance(line, panel.Told):
-            observe(line.event, line.data)
-        else:
-            yield line
+    planned = plan.panel_plan(settings, store, members, proposal, hook.valve_retrieve, confirm=confirm)
+    lines = []
+    try:
+        panel.run_panel(hook.valve_attempt, store.local, settings, planned, lines.append)
+    finally:
+        for line in lines:
+            if isinstance(line, panel.Charge):
+                charge(line.usd, line.rollouts)
+            elif isinstance(line, Event):
+                observe(line)
+    yield from (line for line in lines if isinstance(line, panel.PanelLine))
 
 
 @pytest.fixture
@@ -87,7 +92,7 @@ def goes_on(calc, toy, tmp_path, monkeypatch):
     Returns how many tries started, what stopped the run, and what it still takes to a verdict after it.
     """
     monkeypatch.syspath_prepend(str(toy))
-    monkeypatch.setattr(judge, "stream", inside)
+    monkeypatch.setattr(judge, "panel_process", inside)
     started = tmp_path / "started"
     for name, value in {"USD": "0.1", "SECONDS": "0.004", "STARTED": str(started)}.items():
         monkeypatch.setenv(f"TOY_{name}", value)
@@ -97,17 +102,18 @@ def goes_on(calc, toy, tmp_path, monkeypatch):
         store = BankStore.open(bank) if bank.exists() else BankStore.create(bank, "acme/core")
         given = {
             "plugins": ["valve", "toy"], "model": "toy", "unsafe_local": True, "tasks": str(calc), "panel_size": 2,
-            "rollouts": 1, "embedding": "hashing", "rho": "0.4", "confirm": True, "workers": 2, "seed": 5,
+            "rollouts": 1, "retrieval": "paper", "embedding": "hashing", "rho": "0.4", "confirm": True,
+            "workers": 2, "seed": 5,
         }  # fmt: skip
         settings = store.settings({**given, **limits})
-        stream = prepare(store, settings, load(calc))[:4]
+        stream = fix_panel(store, settings, load(calc))[:4]
         stopped = ""
         steps = Steps(plugins.load(settings.plugins), store, settings)
         try:
             loop(steps, stream)
         except BudgetError as e:
             stopped = str(e)
-        way = way_to_verdict(steps, load(calc).tasks, stream)
+        way = next_verdict(steps, load(calc).tasks, stream)
         return len(started.read_text().splitlines()), stopped, way
 
     return run
@@ -208,26 +214,24 @@ def test_another_terminal_follows_a_run_that_started_earlier(calc, toy, evolve, 
     assert any(line.startswith("task ") for line in run.stderr), "it runs"
     attach = [sys.executable, "-m", "valve_plugin", "evolve", "--attach", "--bank", str(tmp_path / "bank")]
     glance = subprocess.Popen(attach, stdout=subprocess.PIPE, text=True)
-    assert glance.stdout.readline().startswith("stream")
+    assert glance.stdout.readline(), "what happens now"
+    assert glance.stdout.readline().startswith("spent")
     glance.send_signal(signal.SIGINT)
     assert glance.communicate(timeout=60)[0].endswith("stopped watching; the run goes on\n")
     assert glance.returncode == 0
     assert run.poll() is None
     watch = subprocess.Popen(attach, stdout=subprocess.PIPE, text=True)
-    seen = [watch.stdout.readline()]
-    assert seen[0].startswith("stream")
-    assert next(line for line in watch.stdout if line.startswith(("task ", "gate ", "accepted", "rejected"))), (
-        "new ones"
-    )
+    assert next(line for line in watch.stdout if line.startswith("by role")), "the last figure"
+    assert next(line for line in watch.stdout if line.startswith(("task ", "gate ", "accepted", "rejected"))), "new"
     run.send_signal(signal.SIGKILL)
     run.communicate()
     said = watch.communicate(timeout=60)[0]
-    assert "the run was killed; start it again to go on" in said
+    assert "the run was killed; start it again to continue" in said
     assert watch.returncode == 0
     _until_free(BankStore.open(tmp_path / "bank"))
     after = library.valve("evolve", "--attach", "--bank", tmp_path / "bank", check=False)
     assert after.returncode == 1
-    assert "no run of this bank is going on" in after.stdout
+    assert "no run of this bank is active" in after.stdout
     shown = library.valve("evolve", "--attach", "--bank", tmp_path / "bank", "--json", check=False)
     told = json.loads(shown.stdout)
     assert (told["running"], told["ended"]) == (False, "it was killed")

@@ -7,9 +7,8 @@ import random
 import pytest
 
 from benchmarks import demo_seeds, kills
-from valve_plugin.cli import demo
-from valve_plugin.simulate.examples import example
-from valve_plugin.tasks.load import load
+from valve_plugin.lab import demo
+from valve_plugin.tasks.task_set import load
 
 
 @pytest.mark.heavy
@@ -26,7 +25,7 @@ def test_killed_runs_end_as_uninterrupted_ones(tmp_path, monkeypatch):
 @pytest.mark.heavy
 def test_the_short_demo_judges_with_the_gate_and_takes_without(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    seen = demo_seeds.look(load(example(demo.EXAMPLE)), demo.FAST, demo.FAST_TASKS, demo.SEED)
+    seen = demo_seeds.look(load(demo.example(demo.EXAMPLE)), demo.FAST, demo.FAST_TASKS, demo.SEED)
     assert seen.accepts, "seed 0 shows both verdicts"
     assert seen.rejects
     assert seen.taken

@@ -13,7 +13,7 @@ from tests.evolve.library import valve
 from tests.tools import need
 from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
-from valve_plugin.rollouts.engine import OWNER_LABEL, owner
+from valve_plugin.sandbox.engine import OWNER_LABEL, owner
 
 SMALL = ("--simulate", "-c", "embedding=hashing", "-c", "rho=0.1", "--panel-size", "2", "--rollouts", "1")
 

@@ -11,22 +11,23 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.bank.build import decided
 from tests.evolve import library
 from valve_plugin import plugins
-from valve_plugin.bank import moves
-from valve_plugin.bank.entries import Baseline, EpochOpened, Evaluated, Judged, PanelFixed, Proposed
-from valve_plugin.bank.evaluated import rate
+from valve_plugin.bank.entries import Baseline, EpochOpened, Evaluated, PanelFixed, Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.cli import app
 from valve_plugin.codec import digest, pretty
 from valve_plugin.config import Settings
 from valve_plugin.errors import TaskError
+from valve_plugin.events import EvaluationAdvanced
+from valve_plugin.evidence.evaluations import solve_rate
 from valve_plugin.evolve.evaluate import Evaluation, Frozen, holdout_of
-from valve_plugin.evolve.setup import prepare
-from valve_plugin.records import Item, Panel, PanelOutcome, PanelResult, Proposal, Verdict
+from valve_plugin.evolve.open import fix_panel
+from valve_plugin.records import Item, Panel, PanelOutcome, PanelResult, Proposal
 from valve_plugin.tasks import split as splits
-from valve_plugin.tasks.load import TaskSet, load
+from valve_plugin.tasks.task_set import TaskSet, load
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,14 @@ def installed(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def settings(workers: int = 1) -> Settings:
     return Settings(
-        plugins=("valve", "toy"), model="toy", unsafe_local=True, embedding="hashing", workers=workers, panel_size=3
+        plugins=("valve", "toy"),
+        model="toy",
+        unsafe_local=True,
+        protocol="paper",
+        retrieval="paper",
+        embedding="hashing",
+        workers=workers,
+        panel_size=3,
     )
 
 
@@ -68,12 +76,7 @@ def accept(store: BankStore, item: Item) -> None:
     if current is None:
         failed = tuple(_unresolved(o) for o in passed)
         store.append(Baseline(epoch=1, result=PanelResult(bank_hash=bank.hash, outcomes=failed)))
-    verdict = Verdict(
-        proposal_id=proposal.id, decision="accept", epoch=1, query=bank.version + 1, panel_hash=panel.hash,
-        bank_hash=bank.hash, pairing="paper", rho=panel.rho, n_tasks=3, rollouts=3, needed=1, current_passes=0,
-        candidate_passes=9, order=tuple(t.instance_id for t in panel.tasks), outcomes=passed,
-    )  # fmt: skip
-    store.append(Judged(verdict=verdict, bank_after=moves.apply(bank, proposal).hash))
+    store.append(decided(panel, bank, proposal, passed, accept=True, current_passes=0, query=bank.version + 1))
 
 
 def _unresolved(o: PanelOutcome) -> PanelOutcome:
@@ -89,7 +92,7 @@ def make(tasks: Path, tmp_path: Path, installed: None) -> Callable[[str], BankSt
 
     def new(name: str) -> BankStore:
         store = BankStore.create(tmp_path / name, "acme/core")
-        prepare(store, settings(), load(tasks))
+        fix_panel(store, settings(), load(tasks))
         accept(store, GOOD)
         return store
 
@@ -128,8 +131,8 @@ def test_workers_kills_and_repetition_change_nothing(make, tasks):
 
 
 def _dies_after(rollouts):
-    def observe(name, data):
-        if name == "eval_rollout" and data["done"] >= rollouts:
+    def observe(event):
+        if isinstance(event, EvaluationAdvanced) and event.done >= rollouts:
             raise KeyboardInterrupt
 
     return observe
@@ -138,9 +141,9 @@ def _dies_after(rollouts):
 def test_no_event_tells_how_a_rollout_ended_before_it_is_on_record(make, tasks):
     store, seen = make("bank"), []
 
-    def observe(name, data):
-        seen.append((name, any(isinstance(e, Evaluated) for e in store.entries())))
-        assert name != "eval_rollout" or set(data) == {"done", "of", "version"}
+    def observe(event):
+        seen.append((event.name, any(isinstance(e, Evaluated) for e in store.entries())))
+        assert event.name != "eval_rollout" or set(event.data) == {"done", "of", "version"}
 
     evaluation(store, tasks).run([Frozen(0)], observe)
     assert dict(seen)["attempt_finished"] is True
@@ -154,11 +157,11 @@ def test_what_errored_is_unknown_and_only_that_is_run_again(make, tasks, tmp_pat
     monkeypatch.setenv("TOY_DOWN", str(down))
     (open_,) = evaluation(store, tasks).run([Frozen(0)])
     assert not open_.complete
-    assert rate(open_).high - rate(open_).low == pytest.approx(1 / 8)
+    assert solve_rate(open_).high - solve_rate(open_).low == pytest.approx(1 / 8)
     down.unlink()
     (final,) = evaluation(store, tasks).run([Frozen(0)])
     assert final.complete
-    assert rate(open_).low <= rate(final).low <= rate(open_).high
+    assert solve_rate(open_).low <= solve_rate(final).low <= solve_rate(open_).high
     assert len([e for e in store.entries() if isinstance(e, Evaluated)]) == 2, "every reading is on record"
     assert [o for o, p in zip(final.outcomes, open_.outcomes, strict=True) if o != p] == [final.outcomes[1]]
 
@@ -191,7 +194,7 @@ def test_what_was_read_is_neither_learned_from_nor_judged_on_without_its_split(t
     evaluation(store, tasks).run([Frozen(0)])
     held = {t.instance_id for t in load(tasks).split.holdout.tasks}
     everything: TaskSet = load(calc)
-    stream = prepare(store, settings(), everything)
+    stream = fix_panel(store, settings(), everything)
     panel = store.panel()
     assert panel is not None
     assert held.isdisjoint(t.instance_id for t in stream)
@@ -200,7 +203,17 @@ def test_what_was_read_is_neither_learned_from_nor_judged_on_without_its_split(t
     assert any(isinstance(e, EpochOpened) for e in store.entries())
 
 
-ASK = ("--unsafe-local", "-c", 'plugins=["valve","toy"]', "-c", "model=toy", "-c", "embedding=hashing")
+ASK = (
+    "--unsafe-local",
+    "-c",
+    'plugins=["valve","toy"]',
+    "-c",
+    "model=toy",
+    "-c",
+    "retrieval=paper",
+    "-c",
+    "embedding=hashing",
+)
 
 
 def test_the_command(make, tasks, tmp_path, monkeypatch):
@@ -235,7 +248,7 @@ def test_each_item_alone_is_a_report_that_spends_the_holdout(make, tasks, tmp_pa
     header, row, note = done.stdout.splitlines()
     assert header.split("\t") == ["KIND", "NAME", "GAIN", "INTERVAL", "MOVED", "LINE"]
     assert row.split("\t")[:3] == ["skill", "good", "+12.5"]
-    assert note.startswith("report only. This holdout is spent")
+    assert note.startswith("Report only. This holdout is now spent")
     facts = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     (item,) = facts["items"]
     assert item["low"] <= item["gain"] <= item["high"]

@@ -37,7 +37,7 @@ def test_the_ledger_is_the_same_for_any_number_of_workers(evolve, whole, tmp_pat
     evolve(tmp_path / "bank")
     assert ledger(tmp_path / "bank") == ledger(whole), "a finished run has nothing to add"
     other = evolve(tmp_path / "bank", "--panel-size", "5", check=False)
-    assert (other.returncode, "tasks and keeps them, --panel-size asks for 5; leave" in other.stderr) == (2, True)
+    assert (other.returncode, "panel_size is 5, but the panel of" in other.stderr) == (2, True)
 
 
 def test_a_rejection_stops_at_the_shortest_decisive_prefix(whole):
@@ -103,7 +103,7 @@ def test_a_baseline_is_complete_or_it_is_none(evolve, whole, tmp_path):
     down.write_text(f"panel {first[-2:]} 1 {EMPTY}\n")
     paused = evolve(tmp_path / "bank", check=False, TOY_DOWN=str(down))
     assert paused.returncode == 3
-    assert "it is complete or it is none" in paused.stderr
+    assert "it must be complete" in paused.stderr
     assert not any(isinstance(e, Baseline) for e in BankStore.open(tmp_path / "bank").entries())
     down.unlink()
     evolve(tmp_path / "bank")
@@ -170,7 +170,7 @@ def test_a_proposal_is_on_record_before_it_is_judged_also_an_empty_one(evolve, t
 def test_the_horizon_is_declared_and_holds(evolve, tmp_path):
     stopped = evolve(tmp_path / "bank", "-c", "horizon=2", check=False)
     assert stopped.returncode == 2
-    assert "epoch 1 has used 2 gate queries, all it declared" in stopped.stderr
+    assert "epoch 1 has used all 2 gate queries of its horizon" in stopped.stderr
     assert BankStore.open(tmp_path / "bank").queries_used() == 2
     again = evolve(tmp_path / "bank", check=False)
     assert again.returncode == 2
@@ -204,6 +204,13 @@ def test_a_bank_of_another_repository_is_refused(calc, evolve, tmp_path):
     done = evolve(tmp_path / "bank", check=False)
     assert done.returncode == 2
     assert "is the bank of someone/else, the tasks are about acme/core" in done.stderr
+    assert "make the tasks with --repo someone/else" in done.stderr
+
+
+def test_a_fork_of_the_banks_repository_is_recognised_and_said(evolve, tmp_path):
+    BankStore.create(tmp_path / "bank", "someone/core")
+    done = evolve(tmp_path / "bank", "--limit", "1")
+    assert "the tasks are about acme/core, a fork of someone/core by its name" in done.stderr
 
 
 def test_a_panel_that_leaves_nothing_is_refused(evolve, tmp_path):

@@ -14,7 +14,17 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.cli import app
 
-ASK = ("--unsafe-local", "-c", 'plugins=["valve","toy"]', "-c", "model=toy", "-c", "embedding=hashing")
+ASK = (
+    "--unsafe-local",
+    "-c",
+    'plugins=["valve","toy"]',
+    "-c",
+    "model=toy",
+    "-c",
+    "retrieval=paper",
+    "-c",
+    "embedding=hashing",
+)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.evolve import library
+from valve_plugin.bank.acts import act
 from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, PanelFixed, Proposed, Taken
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
@@ -41,7 +42,7 @@ def test_it_ends_the_same_with_more_workers_and_after_an_interruption(evolve, un
 def test_what_is_said_about_it(ungated):
     about = ("--bank", ungated)
     version = BankStore.open(ungated).bank.version
-    assert f"none: the bank reached version {version} without one" in library.valve(*about).stdout
+    assert f"none: the bank reached version {version} without a gate" in library.valve(*about).stdout
     assert f"led to version {version}: no gate judged it" in library.valve("certify", *about).stdout
     facts = json.loads(library.valve("certify", *about, "--json").stdout)
     assert (facts["taken"], facts["moves"], facts["assumptions"][0]["status"]) == (version, [], "unmet")
@@ -61,6 +62,10 @@ def test_an_ungated_bank_is_gated_only_when_that_is_asked_for(evolve, tmp_path):
     kinds = [type(e) for e in store.entries()]
     assert kinds.index(EpochOpened) > max(i for i, kind in enumerate(kinds) if kind is Taken)
     assert kinds.index(Judged) > kinds.index(Baseline) > kinds.index(EpochOpened)
+    act(store, "remove", "unsure", removes=[store.bank.items[0].key])
+    evolve(bank, "--limit", "5")  # no --new-epoch: the owner's act has ended the other one
+    store.refresh()
+    assert (store.epoch().epoch, store.epoch().reason) == (2, "the bank's owner changed it")
     assert verify(bank) == []
     again = evolve(bank, "--ungated", check=False)
     assert again.returncode == 2
@@ -83,8 +88,8 @@ def test_a_gated_bank_takes_nothing_unjudged(evolve, ungated, tmp_path):
 def test_what_is_missing_or_makes_no_sense_is_said(evolve, tmp_path):
     bare = library.valve("evolve", "--bank", tmp_path / "bank", check=False)
     assert bare.returncode == 2
-    assert "TASKS is missing" in bare.stderr
+    assert "there is no task set" in bare.stderr
     assert "valve tasks generate" in bare.stderr
     both = evolve(tmp_path / "bank", "--ungated", "--new-epoch", check=False)
     assert both.returncode == 2
-    assert "give one of them" in both.stderr
+    assert "--new-epoch and --ungated" in both.stderr

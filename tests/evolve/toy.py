@@ -13,12 +13,12 @@ import random
 import time
 from pathlib import Path
 
-import valve_plugin.gate.guard
+import valve_plugin.rollouts.retry
 from valve_plugin.codec import digest
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Attempt, Item, Proposal
 
-valve_plugin.gate.guard.PAUSES = (0.01,) * 6
+valve_plugin.rollouts.retry.PAUSES = (0.01,) * 6
 
 if "TOY_CLOCK" in os.environ:
     right = time.time
@@ -32,8 +32,8 @@ def clock():
     return 3600.0 * (started.read_text().count("\n") if started.exists() else 0)
 
 
-no_limits, _ = valve_plugin.gate.guard.Guard.__init__.__defaults__
-valve_plugin.gate.guard.Guard.__init__.__defaults__ = no_limits, clock
+no_limits, _ = valve_plugin.rollouts.retry.Guard.__init__.__defaults__
+valve_plugin.rollouts.retry.Guard.__init__.__defaults__ = no_limits, clock
 
 
 def draw(*key):

@@ -15,6 +15,8 @@ class Provider(ThreadingHTTPServer):
     def __init__(self, *contents: str | None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.contents, self.status = list(contents), 200
+        self.failing_from: int | None = None
+        """Number of the first request, from 0, that fails with status 400."""
         self.asked: list[dict] = []
         """Every request's body."""
 
@@ -26,6 +28,8 @@ class Provider(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        if self.server.failing_from is not None and len(self.server.asked) > self.server.failing_from:
+            self.server.status = 400
         content = self.server.contents[min(len(self.server.asked), len(self.server.contents)) - 1]
         message = {"role": "assistant", "content": content}
         body = {"id": "x", "object": "chat.completion", "created": 0, "model": "m"}

@@ -7,8 +7,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from valve_plugin.extract.digest import BYTES_PER_TOKEN, clip, digest, readable
+from valve_plugin.extract.digest import BYTES_PER_TOKEN, clip, digest, digests, printable
 from valve_plugin.records import Attempt
 
 ATTEMPT = Attempt(
@@ -39,6 +40,21 @@ def test_a_short_attempt_is_kept_whole():
     assert text.endswith("Final patch:\n-a\n+b\n\nFinal result: unresolved: 2 of 3 tests fail\n")
     assert "SYSTEM BLOCK" not in text
     assert "the issue" not in text
+
+
+def test_what_a_failing_attempt_lacks_is_told_where_it_made_no_edit_of_its_own():
+    """Half a repair: its one line is written by the passing attempt, too."""
+    half, whole = "sed -i '5s/x = f()/x = None/' a.py", "python - <<'EOF'\nx = None; x = f()\nEOF"
+    shown = digests(
+        [trajectory(("", half, "", 0)), trajectory(("", whole, "", 0))],
+        [
+            replace(ATTEMPT, patch="-    x = f()\n+    x = None\n"),
+            replace(ATTEMPT, outcome="resolved", patch="-    x = None\n+    x = f()\n-    x = f()\n+    x = None\n"),
+        ],
+        tokens=4_000,
+    )
+    assert "made every edit of this one, and attempt 2 also wrote:\n+ x = f()\n" in shown[0]
+    assert "also wrote" not in shown[1]
 
 
 def test_outputs_are_cut_before_commands():
@@ -88,9 +104,9 @@ def test_whatever_the_file_holds_there_is_a_digest(raw):
 
 
 def test_escape_sequences_binary_and_endless_lines_go():
-    assert readable("\x1b[31mred\x1b[0m", 100) == "red"
-    assert readable("\x00\x01\x02" * 50, 100) == "[binary, 150 characters]"
-    assert len(readable("z" * 10_000, 2_000)) < 450
+    assert printable("\x1b[31mred\x1b[0m", 100) == "red"
+    assert printable("\x00\x01\x02" * 50, 100) == "[binary, 150 characters]"
+    assert len(printable("z" * 10_000, 2_000)) < 450
 
 
 @given(st.text(max_size=3_000), st.integers(0, 500))

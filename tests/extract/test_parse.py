@@ -1,17 +1,21 @@
-"""A model's answer is strict JSON for the schema, or nothing."""
+"""A model's answer is read as a person would read it, or not at all; under the paper's contract it is strict JSON."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.extract import variants
+from tests.extract.variants import VARIANTS
 from valve_plugin import schemas
 from valve_plugin.errors import ModelOutputError
-from valve_plugin.extract.parse import MAX_BYTES, parse
+from valve_plugin.extract.answer import MAX_BYTES
+from valve_plugin.extract.parse import parse, parse_strictly
 
 PRINCIPLE = {"name": "check_the_negation", "text": "Check which way a test goes.", "markdown": "**Statement:** x"}
 SKILL = {**PRINCIPLE, "scope_hint": "diff.py"}
@@ -34,7 +38,7 @@ def test_the_contract_is_a_valid_schema():
     ],
 )
 def test_a_good_answer_is_read(text):
-    found = parse(text)
+    found = parse_strictly(text)
     assert (found.principles[0].name, found.skills[0].scope_hint, found.issue_summary) == (
         "check_the_negation",
         "diff.py",
@@ -43,7 +47,7 @@ def test_a_good_answer_is_read(text):
 
 
 def test_the_summary_is_optional_and_nothing_learned_is_fine():
-    assert parse('{"principles": [], "skills": []}').skills == ()
+    assert parse_strictly('{"principles": [], "skills": []}').skills == ()
 
 
 def changed(**changes):
@@ -87,8 +91,79 @@ def changed(**changes):
 )
 def test_anything_else_is_refused_with_the_place(text, says):
     with pytest.raises(ModelOutputError, match=says) as caught:
-        parse(text)
+        parse_strictly(text)
     assert len(str(caught.value)) < 200, "a reason quotes no model text"
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_an_answer_is_read_as_a_person_reads_it(name):
+    text, wanted = VARIANTS[name]
+    if wanted is None:
+        with pytest.raises(ModelOutputError) as caught:
+            parse(text)
+        assert len(str(caught.value)) < 200, "a reason quotes no model text"
+        return
+    found = parse(text)
+    assert [(kind, draft.name) for kind, draft in found.drafts] == wanted
+    given = {draft.name: draft for _, draft in found.drafts}
+    if "grep_first" in given:
+        text = CHANGED_TEXTS.get(name, variants.SKILL["markdown"])
+        assert given["grep_first"].markdown.split() == text.split(), "not a word more or less"
+
+
+CHANGED_TEXTS = {
+    "raw tabs in texts": "**Procedure:** 1. Run it.",
+    "backslashes that are no escapes": r"Look for \d+\.\w' \u12",
+}
+
+
+def test_what_is_left_out_is_named_with_its_reason():
+    long = {**SKILL, "name": "too_long", "markdown": "word " * 151}
+    pasted = {
+        **SKILL,
+        "name": "pasted",
+        "markdown": "Write:\n" + "\n".join(f"    value = compute({n})" for n in range(3)),
+    }
+    patch = "".join(f"+    value = compute({n})\n" for n in range(3))
+    found = parse(changed(skills=[long, pasted, "x", {"name": "bare", "text": "t"}, SKILL]), [patch])
+    assert [(x.name, x.why) for x in found.left_out] == [
+        ("too_long", "markdown has 151 words, expected at most 150"),
+        ("pasted", "pastes the patch of this task"),
+        ("", "is not an object"),
+        ("bare", "has no markdown"),
+    ]
+    assert [d.name for d in found.skills] == ["check_the_negation"]
+
+
+def test_a_new_version_names_what_it_replaces():
+    assert parse(changed(skills=[{**SKILL, "replaces": "old_one"}])).skills[0].replaces == "old_one"
+
+
+HARD = {
+    "open braces": "{" * 190_000,
+    "open objects": '{"a":' * 38_000,
+    "quotes": '{"' * 95_000,
+    "escaped quotes": '{"\\"' * 38_000,
+    "one long word": "{" + "a" * 190_000 + "}",
+    "many small objects": '{"skills": []}, ' * 11_000,
+    "many different objects": "".join(f'{{"skills": [{n}]}}' for n in range(9_000)),
+    "objects in objects that fail": ("{x " * 15 + "{y} " * 10_000 + "}" * 15) * 3,
+    "comments": "{" + "//" * 95_000 + "}",
+    "commas": "{" + ", " * 95_000 + "}",
+    "thinking": "<think>" * 27_000,
+    "ends of thinking": "</think>" * 23_000,
+    "fences": "```json\n" * 23_000,
+    "minus signs": "{'a': " + "-" * 190_000 + "1}",
+    "brackets in Python": "{'a': " + "[" * 90_000 + "]" * 90_000 + "}",
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_no_answer_takes_long_to_read(name):
+    before = time.process_time()
+    with contextlib.suppress(ModelOutputError):
+        parse(HARD[name])
+    assert time.process_time() - before < 2
 
 
 @given(st.text())

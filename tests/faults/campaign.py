@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from tests.evolve import library as small
 from tests.evolve.library import Done
-from valve_plugin.bank.paths import local_dir
 from valve_plugin.bank.verify import verify
+from valve_plugin.paths import local_dir
 
 Evolve = Callable[..., Done]
 CUTS = ("empty", "one byte", "half", "all but one byte", "before a line end", "after a line end", "in the last line")

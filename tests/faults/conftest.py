@@ -12,22 +12,22 @@ import pytest
 from tests.evolve.library import Done, valve
 from tests.faults.proxy import Proxy, before
 from tests.tools import need
-from valve_plugin.rollouts.worker import SCRIPTED_MODEL
-from valve_plugin.simulate.server import Running, start
-from valve_plugin.tasks.load import load
+from valve_plugin.config import SCRIPTED_MODEL
+from valve_plugin.lab.simulation.server import ServerAddress, start
+from valve_plugin.tasks.task_set import load
 
 Asked = Callable[..., Done]
 
 
 @pytest.fixture(scope="module")
-def server(calc: Path) -> Iterator[Running]:
+def server(calc: Path) -> Iterator[ServerAddress]:
     """The scripted model (SIMULATION)."""
     with start(load(calc), seed=0) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def asking(calc: Path, server: Running) -> Asked:
+def asking(calc: Path, server: ServerAddress) -> Asked:
     """Evolve with real agents that ask the scripted model, through a proxy where one is given."""
 
     def run(bank: Path, proxy: Proxy | None = None, *more: str, **options: object) -> Done:
@@ -52,7 +52,7 @@ class Undisturbed(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(asking: Asked, server: Running, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+def undisturbed(asking: Asked, server: ServerAddress, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     """What all disturbed runs are compared with."""
     need("bwrap")
     bank = tmp_path_factory.mktemp("undisturbed") / "bank"
@@ -62,7 +62,7 @@ def undisturbed(asking: Asked, server: Running, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture
-def faulty(server: Running) -> Iterator[Callable[..., Proxy]]:
+def faulty(server: ServerAddress) -> Iterator[Callable[..., Proxy]]:
     """Make proxies before the scripted model."""
     from contextlib import ExitStack
 

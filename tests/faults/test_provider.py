@@ -67,8 +67,8 @@ def test_an_extraction_asks_again_and_is_never_lost_to_a_fault(kind, monkeypatch
 
         def ask(tries: int):
             kwargs = {"api_base": f"{proxy.base_url}/v1", "api_key": "none", "timeout": 5}
-            settings = Settings(model="openai/m", model_kwargs=kwargs, model_tries=tries, model_pause=0.01)
-            return reflect(settings, Bank(repo="o/r"), "issue", ATTEMPTS, DIGESTS)
+            given = {"model": "openai/m", "model_kwargs": kwargs, "model_tries": tries, "model_pause": 0.01}
+            return reflect(Settings(**given, review="off"), Bank(repo="o/r"), "issue", ATTEMPTS, DIGESTS)
 
         drawn = proxy.drawn
         faults = [kind, kind]

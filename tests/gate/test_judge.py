@@ -19,8 +19,8 @@ from valve_plugin.evolve.steps import Steps, waiting
 from valve_plugin.gate.judge import judge
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Attempt, PanelOutcome
-from valve_plugin.theory import gate
-from valve_plugin.theory.receipt import recompute
+from valve_plugin.theory import panel_order
+from valve_plugin.theory.acceptance import recompute
 
 pytestmark = pytest.mark.usefixtures("plugins")
 
@@ -29,7 +29,7 @@ def test_a_verdict_can_be_recomputed_and_changes_nothing_by_itself(bank, setting
     store = BankStore.open(bank)
     proposal = new_proposal(bank)
     seen = []
-    verdict = judge(settings(store, workers=3), bank, proposal, lambda name, data: seen.append(name))
+    verdict = judge(settings(store, workers=3), bank, proposal, lambda event: seen.append(event.name))
     assert recompute(verdict, store.current_outcomes()) == []
     assert verdict.query == store.queries_used() + 1
     assert seen[0] == "gate_started"
@@ -66,7 +66,7 @@ def test_no_query_beyond_the_horizon(bank, settings):
     steps.record(new_proposal(bank))
     settle(steps)
     item = msgspec.structs.replace(new_proposal(bank).items[0], name="third", text="x y z", markdown="u v w")
-    with pytest.raises(HorizonError, match="epoch 2 has used 1 gate query, all it declared"):
+    with pytest.raises(HorizonError, match="epoch 2 has used all 1 gate query of its horizon"):
         judge(settings(store), bank, msgspec.structs.replace(new_proposal(bank), items=(item,)))
 
 
@@ -87,7 +87,7 @@ def test_tasks_that_changed_since_the_panel_was_fixed_are_refused(bank, settings
         if row["instance_id"] == pinned:
             row["patch"] = row["patch"].replace("@@ ", "@@  ", 1)
     (changed / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(TaskError, match="other content than the panel pinned"):
+    with pytest.raises(TaskError, match="has changed since the panel was fixed"):
         judge(settings(store, tasks=str(changed)), bank, new_proposal(bank))
     kept = [json.dumps(row) + "\n" for row in rows if row["instance_id"] != pinned]
     (changed / "tasks.jsonl").write_text("".join(kept))
@@ -97,7 +97,7 @@ def test_tasks_that_changed_since_the_panel_was_fixed_are_refused(bank, settings
 
 def accepted(store, verdict, proposal):
     """An accept of another proposal at the same query: every rollout resolved under a context of its own."""
-    cells = gate.canonical_cells(verdict.order, verdict.rollouts, dict.fromkeys(verdict.order, 0))
+    cells = panel_order.canonical_cells(verdict.order, verdict.rollouts, dict.fromkeys(verdict.order, 0))
     outcomes = tuple(
         PanelOutcome(task_id=task, ordinal=number, outcome="resolved", context_hash="f" * 64) for task, number in cells
     )
@@ -173,3 +173,10 @@ def test_what_mini_queued_is_judged_first_in_first_out(bank, calc):
     assert "nothing waits" in valve("gate", "--bank", bank).stdout
     store.refresh()
     assert store.head == head
+    again = json.loads(valve("extract", "live10", "live11", "live12", "--bank", bank, "--json").stdout)
+    assert again == {"queued": ["live10", "live11", "live12"], "task_id": "live-1"}
+    assert "of which some passed" in valve("extract", "live10", "live20", "--bank", bank, check=False).stderr
+    valve("gate", "--bank", bank, "--tasks", calc, *TOY)
+    store.refresh()
+    assert [e.proposal.task_id for e in store.entries() if isinstance(e, Proposed)][-1] == "live-1"
+    assert store.local.queue() == []

@@ -10,10 +10,10 @@ import pytest
 from tests.evolve.library import valve
 from tests.gate.test_panel import TOY
 from valve_plugin.bank.entries import Judged, Remeasured
-from valve_plugin.bank.measured import measured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.errors import InfrastructureError, RecordError, StaleVerdictError
+from valve_plugin.evidence.evaluations import read_measurements
 from valve_plugin.gate.judge import measure
 
 pytestmark = pytest.mark.usefixtures("plugins")
@@ -42,10 +42,10 @@ def test_measuring_again_changes_no_bank_no_score_and_no_count(bank, calc):
     assert shown["carried"]["accepted"] == sum(p - now >= needed for p in passes)
     assert shown["fresh"]["gates"] == 1
     assert shown["measured"] == pytest.approx(sum(passes) / 3 / 8)
-    assert len(measured(store.entries()).epochs[-1].complete) >= 4, "complete panels inform the variance"
+    assert len(read_measurements(store.entries()).epochs[-1].complete) >= 4, "complete panels inform the variance"
     head = store.head
     text = valve("plan", "--measure", "2", "--bank", bank, "--tasks", calc, *TOY).stdout
-    assert "of 3 gates accepted nothing for something" in text
+    assert "of 3 gates accepted a do-nothing proposal" in text
     assert BankStore.open(bank).head == head, "as many are there already"
 
 
@@ -61,10 +61,10 @@ def test_it_goes_on_where_it_stopped(bank, settings, monkeypatch, tmp_path):
     assert again(bank) == []
     down.unlink()
     seen = []
-    measure(settings(store), bank, 1, lambda name, data: seen.append(name))
+    measure(settings(store), bank, 1, lambda event: seen.append(event.name))
     assert seen.count("rollout_finished") == 8
     assert len(again(bank)) == 1
-    measure(settings(store), bank, 1, lambda name, data: seen.append(name))
+    measure(settings(store), bank, 1, lambda event: seen.append(event.name))
     assert len(again(bank)) == 1
 
 

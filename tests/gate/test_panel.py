@@ -15,20 +15,19 @@ import psutil
 import pytest
 
 from tests.evolve.library import valve
-from valve_plugin.bank.entries import Judged, Proposed
+from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.store import BankStore
-from valve_plugin.cli import context, panel
+from valve_plugin.cli.options import read_input
 from valve_plugin.codec import canonical, decode, plain
 from valve_plugin.errors import ConfigError, InfrastructureError, ValveError
-from valve_plugin.gate.panel import Line
-from valve_plugin.gate.stream import _nameless, _path, stream
+from valve_plugin.gate.panel import PanelLine, _nameless, _path, panel_process
 
 TOY = ("--unsafe-local", "-c", 'plugins=["valve","toy"]', "-c", "model=toy")
 pytestmark = pytest.mark.usefixtures("plugins")
 
 
 def lines(text):
-    return [decode(line, Line, where="stdout") for line in text.splitlines()]
+    return [decode(line, PanelLine, where="stdout") for line in text.splitlines()]
 
 
 def rollouts(store):
@@ -82,8 +81,7 @@ def test_wrong_use_is_one_line(bank, calc, arguments, says):
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("read", [panel._read, lambda given: context._read(given, None)], ids=["proposal", "task"])
-def test_what_is_piped_in_is_read_whole_or_refused(read, monkeypatch):
+def test_what_is_piped_in_is_read_whole_or_refused(monkeypatch):
     class Endless(io.RawIOBase):
         def readable(self):
             return True
@@ -94,7 +92,7 @@ def test_what_is_piped_in_is_read_whole_or_refused(read, monkeypatch):
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Endless())))
     with pytest.raises(ConfigError, match=r"on stdin has more than 10+ bytes"):
-        read("-")
+        read_input("-", 10_000)
 
 
 def new_proposal(bank):
@@ -122,7 +120,7 @@ def test_closing_the_stream_ends_the_run_at_once(bank, settings, monkeypatch):
     monkeypatch.setenv("TOY_SECONDS", "2")
     store = BankStore.open(bank)
     before = _panel_runs(bank)
-    run = stream(settings(store), bank, new_proposal(bank))
+    run = panel_process(settings(store), bank, new_proposal(bank))
     next(run)
     started = _panel_runs(bank) - before
     assert len(started) == 1
@@ -140,11 +138,11 @@ import json
 from pathlib import Path
 from valve_plugin.codec import decode
 from valve_plugin.config import resolve
-from valve_plugin.gate.stream import _nameless, _path, stream
+from valve_plugin.gate.panel import panel_process
 from valve_plugin.records import Proposal
 proposal = decode(Path({str(tmp_path / "p.json")!r}).read_bytes(), Proposal, where="p")
 settings = resolve(json.loads(Path({str(tmp_path / "s.json")!r}).read_bytes()))
-list(stream(settings, Path({str(bank)!r}), proposal))
+list(panel_process(settings, Path({str(bank)!r}), proposal))
 """
     before = _panel_runs(bank)
     judge = subprocess.Popen([sys.executable, "-c", script])
@@ -158,7 +156,7 @@ list(stream(settings, Path({str(bank)!r}), proposal))
 def test_a_run_that_fails_says_why_in_its_own_words(bank, settings, tmp_path):
     store = BankStore.open(bank)
     with pytest.raises(ValveError, match=r"exit status 2.*no plugin named 'absent'") as caught:
-        list(stream(settings(store, plugins=["absent"]), bank, None))
+        list(panel_process(settings(store, plugins=["absent"]), bank, None))
     assert not isinstance(caught.value, InfrastructureError)
 
 
@@ -171,18 +169,11 @@ def test_settings_travel_in_a_private_file(bank, settings, monkeypatch, tmp_path
         seen.append(Path(command[command.index("--settings") + 1]).parent.stat().st_mode & 0o077)
         raise InfrastructureError("enough")
 
-    monkeypatch.setattr("valve_plugin.gate.stream.subprocess.Popen", popen)
+    monkeypatch.setattr("valve_plugin.gate.panel.subprocess.Popen", popen)
     with pytest.raises(InfrastructureError):
-        list(stream(settings(BankStore.open(bank), model_kwargs={"api_key": "hunter22hunter"}), bank, None))
+        list(panel_process(settings(BankStore.open(bank), model_kwargs={"api_key": "hunter22hunter"}), bank, None))
     assert "hunter22" not in " ".join(seen[0][0])
     assert seen[1] == 0, "the folder is readable by its owner only"
-
-
-def test_verdicts_of_the_evolved_bank_came_from_such_runs(bank):
-    verdicts = [e.verdict for e in BankStore.open(bank).entries() if isinstance(e, Judged)]
-    assert {o.task_id for v in verdicts for o in v.outcomes} == {
-        t.instance_id for t in BankStore.open(bank).panel().tasks
-    }
 
 
 def test_what_a_panel_run_is_told_is_in_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

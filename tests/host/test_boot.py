@@ -75,14 +75,6 @@ def test_start_file_names_the_same_guard(monkeypatch: pytest.MonkeyPatch) -> Non
         assert sum(isinstance(f, _boot.Finder) for f in sys.meta_path) == expected
 
 
-def test_start_file_obeys_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(_boot.SWITCH, "0")
-    monkeypatch.setattr(sys, "orig_argv", ["python", "/bin/mini"])
-    monkeypatch.setattr(sys, "meta_path", [])
-    _boot.start()
-    assert sys.meta_path == []
-
-
 @pytest.mark.parametrize(
     ("argv", "names"),
     [
@@ -95,7 +87,7 @@ def test_start_file_obeys_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_names_on_a_command_line(argv: list[str], names: list[str]) -> None:
-    assert _boot.requested(argv) == names
+    assert _boot.plugin_names(argv) == names
 
 
 def test_a_line_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,25 +96,24 @@ def test_a_line_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # What a later or damaged mini-SWE-agent might look like, imposed on the real one before its command starts.
-UNSUPPORTED = {
-    "newer": ("import minisweagent; minisweagent.__version__ = '3.0.0'", "mini-SWE-agent 3.0.0 is not supported"),
-    "older": ("import minisweagent; minisweagent.__version__ = '1.17.3'", "mini-SWE-agent 1.17.3 is not supported"),
-    "odd": ("import minisweagent; minisweagent.__version__ = 'main'", "mini-SWE-agent main is not supported"),
-    "no factory": (
-        "import minisweagent.utils.serialize as s, minisweagent.run.mini as m; del m.recursive_merge;"
-        "from valve_plugin import _boot; _boot.extend(m); m.recursive_merge = s.recursive_merge",
-        "has no minisweagent.run.mini.recursive_merge",
-    ),
-}
+NEWER = "import minisweagent; minisweagent.__version__ = '3.0.0'"
+ODD = "import minisweagent; minisweagent.__version__ = 'main'"
+NO_FACTORY = (
+    "import minisweagent.utils.serialize as s, minisweagent.run.mini as m; del m.recursive_merge;"
+    "from valve_plugin import _boot; _boot.extend(m); m.recursive_merge = s.recursive_merge"
+)
 
 
 @pytest.mark.parametrize(
-    ("change", "plugin"),
-    [("newer", ["--plugin", "probe"]), ("older", []), ("odd", []), ("no factory", ["--plugin", "probe"])],
+    ("damage", "plugin", "message"),
+    [
+        (NEWER, ["--plugin", "probe"], "mini-SWE-agent 3.0.0 is not supported"),
+        (ODD, [], "mini-SWE-agent main is not supported"),
+        (NO_FACTORY, ["--plugin", "probe"], "has no minisweagent.run.mini.recursive_merge"),
+    ],
 )
-def test_unsupported_mini_goes_on_as_stock(mini: Mini, change: str, plugin: list[str]) -> None:
-    damage, message = UNSUPPORTED[change]
-    env = {"VALVE_STARTUP": "0"} if change == "no factory" else {}
+def test_unsupported_mini_goes_on_as_stock(mini: Mini, damage: str, plugin: list[str], message: str) -> None:
+    env = {"VALVE_STARTUP": "0"} if damage == NO_FACTORY else {}
     start = f"{damage}; from minisweagent.run.mini import app; app()"
     done = mini.task("-c", "mini.yaml", "-c", "model.yaml", *plugin, program=("python", "-c", start), env=env)
     assert done.returncode == 0, done.stderr

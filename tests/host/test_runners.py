@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sysconfig
-from pathlib import Path
 
 import pytest
 
@@ -15,29 +14,26 @@ from tests.tools import some
 
 CONFIG = ("-c", "mini.yaml", "-c", "model.yaml")
 
-SINGLE = {
-    "mini-swe-agent": ("mini-swe-agent",),
-    "python -m minisweagent": ("python", "-m", "minisweagent"),
-    "python -X utf8 -m minisweagent.run.mini": ("python", "-X", "utf8", "-m", "minisweagent.run.mini"),
-    "python -c": ("python", "-c", "from minisweagent.run.mini import app; app()"),
-}
+PROGRAMS = [
+    ("mini-swe-agent",),
+    ("python", "-m", "minisweagent"),
+    ("python", "-X", "utf8", "-m", "minisweagent.run.mini"),
+    ("python", "-c", "from minisweagent.run.mini import app; app()"),
+]
 
 
-@pytest.mark.parametrize("name", some(SINGLE, "mini-swe-agent", "python -c"))
-def test_single_runs(mini: Mini, name: str) -> None:
-    done = mini.task(*CONFIG, "--plugin=probe", program=SINGLE[name])
+@pytest.mark.parametrize("program", some(PROGRAMS, PROGRAMS[0], PROGRAMS[3]), ids=" ".join)
+def test_single_runs(mini: Mini, program: tuple[str, ...]) -> None:
+    done = mini.task(*CONFIG, "--plugin=probe", program=program)
     assert done.returncode == 0, done.stderr
     assert mini.trajectory()["info"]["plugins"] == ["probe"]
     assert mini.events("post_run")[0]["result"]["api_calls"] == 2
 
 
-@pytest.mark.parametrize(
-    "program", some([("valve", "mini"), ("python", "-m", "valve_plugin", "mini")], ("valve", "mini")), ids=" ".join
-)
 @pytest.mark.parametrize("switch", ["0", "1"])
-def test_valve_mini(mini: Mini, program: tuple[str, ...], switch: str) -> None:
+def test_valve_mini(mini: Mini, switch: str) -> None:
     env = {"VALVE_STARTUP": switch}
-    done = mini.task(*CONFIG, "-c", "valve.learn=off", "--plugin", "probe", program=program, env=env)
+    done = mini.task(*CONFIG, "-c", "valve.learn=off", "--plugin", "probe", program=("valve", "mini"), env=env)
     assert done.returncode == 0, done.stderr
     assert mini.trajectory()["info"]["plugins"] == ["valve", "probe"]
     assert mini.events("configure")[0]["options"] == {"level": 7}
@@ -100,30 +96,6 @@ def test_swebench_single(bench: Mini) -> None:
     assert done.returncode == 0, done.stderr
     assert bench.events("post_run")[0]["task"] == "Issue number 1."
     assert bench.system_message().endswith("\n\n{{ block }}")
-
-
-@pytest.mark.heavy  # tests/live/test_mini.py asks a server, too
-def test_an_openai_compatible_server_sees_the_block_verbatim(mini: Mini) -> None:
-    block = "{{ config }} {% endraw %} {# #} \\d+\\n 'quotes' \"double\"\n  ends with spaces   \n"
-    (mini.directory / "block").write_text(block)
-    with serve(["echo hello > written.txt", SUBMIT]) as server:
-        env = {
-            "OPENAI_API_BASE": server.url,
-            "OPENAI_API_KEY": "sk-test",
-            "MSWEA_COST_TRACKING": "ignore_errors",
-            "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1",
-            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-            "PROBE_BLOCK": "block",
-        }
-        done = mini.task("-m", "openai/scripted", "--plugin", "probe", "-c", "valve.learn=off", env=env)
-    assert done.returncode == 0, done.stderr
-    assert len(server.requests) == 2
-    for request in server.requests:
-        system = request["messages"][0]
-        assert (system["role"], system["content"].endswith("\n\n" + block)) == ("system", True)
-        assert "valve" not in json.dumps({k: v for k, v in request.items() if k != "messages"})
-    assert Path(mini.directory / "written.txt").read_text() == "hello\n"
-    assert mini.events("post_run")[0]["result"]["exit_status"] == "Submitted"
 
 
 @pytest.mark.heavy

@@ -16,7 +16,6 @@ RUN = ("-y", "--exit-immediately", "-t", "the task", "-o", "t.json", "-c", "mini
 
 STOCK_COMMANDS = {
     "a run": (("mini",), (*RUN, "-c", "model.yaml")),
-    "python -m the module": (("python", "-m", "minisweagent.run.mini"), (*RUN, "-c", "model.yaml")),
     "a step limit": (("mini",), (*RUN, "-c", "model.yaml", "-c", "agent.step_limit=1")),
     "a key drops the default": (("mini",), ("-t", "x", "-c", "agent.step_limit=1")),
     "a missing file": (("mini",), ("-t", "x", "-c", "nowhere.yaml")),

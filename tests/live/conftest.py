@@ -13,10 +13,10 @@ from tests.bank import build
 from valve_plugin import instrument
 from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.local import LocalStore
-from valve_plugin.bank.paths import local_dir
 from valve_plugin.bank.store import BankStore
+from valve_plugin.config import SCRIPTED_MODEL
+from valve_plugin.paths import local_dir
 from valve_plugin.records import Attempt, Bank, Item, Proposal
-from valve_plugin.rollouts.worker import SCRIPTED_MODEL
 
 FIX = "sed -i 's/a - b/a + b/' calc.py"
 FINISH = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.live.conftest import FIX, QUICK, Project
 from valve_plugin import instrument
 from valve_plugin.bank.local import LocalStore
-from valve_plugin.bank.redact import Redactor
 from valve_plugin.codec import digest
+from valve_plugin.live.record import enqueue, group_of, is_mixed, keep_attempt, learn_from
 from valve_plugin.records import Attempt
-from valve_plugin.rollouts.live_record import enqueue, group_of, keep, learn_from, mixed
+from valve_plugin.redact import Redactor
 
 # Made up here, so that nothing in this repository looks like a key.
 ENV_KEY = "envkey-" + digest("a")[:24]
@@ -95,7 +95,7 @@ def test_no_secret_is_in_anything_that_is_written(
     for attempt in kept:
         touched = {line.split(" b/")[1] for line in attempt.patch.splitlines() if line.startswith("diff --git")}
         assert touched == {"calc.py", "copy.py", "fine.bin", "leak.txt"}
-        assert "hold secrets: leak.bin, leak.latin" in attempt.reason
+        assert "contain secrets: leak.bin, leak.latin" in attempt.reason
         trajectory = json.loads(project.local.trajectory(attempt))
         assert "[redacted:SERVICE_API_KEY]" in json.dumps(trajectory)
 
@@ -116,7 +116,7 @@ def test_when_a_group_is_mixed(drawn: list[str]) -> None:
     graded = [o for o in drawn if o in ("resolved", "unresolved")]
     group = group_of(attempts, attempt("resolved"))
     assert [a.outcome for a in group] == graded
-    assert mixed(group) is (len(graded) >= 3 and len(set(graded)) == 2)
+    assert is_mixed(group) is (len(graded) >= 3 and len(set(graded)) == 2)
 
 
 @pytest.mark.parametrize("field", ["task_text", "base_tree", "context_hash"])
@@ -128,7 +128,7 @@ def test_a_group_shares_task_tree_and_context(field: str) -> None:
 def keep_all(local: LocalStore, outcomes: list[str], mode: str = "queue", first: int = 0) -> list[str]:
     said: list[str] = []
     for n, outcome in enumerate(outcomes, first):
-        kept = keep(local, attempt(outcome, n), {}, Redactor({}))
+        kept = keep_attempt(local, attempt(outcome, n), {}, Redactor({}))
         learn_from(Path("bank"), local, kept, mode, said.append)
     return said
 
@@ -137,7 +137,7 @@ def test_a_mixed_group_is_queued_once(tmp_path: Path) -> None:
     local = LocalStore(tmp_path)
     assert (keep_all(local, ["resolved", "ungraded", "unresolved", "errored"]), local.queue()) == ([], [])
     assert keep_all(local, ["unresolved"], first=4) == [
-        "1 of 3 attempts passed: queued for learning; 1 waiting, `valve gate` judges them"
+        "1 of 3 attempts passed: queued for learning (1 in the queue; `valve gate` judges them)"
     ]
     (job,) = local.queue()
     assert (job["kind"], job["task_id"], job["issue"]) == ("extract", "live-t", "t")
@@ -147,17 +147,15 @@ def test_a_mixed_group_is_queued_once(tmp_path: Path) -> None:
     assert (keep_all(local, ["resolved"], first=6), local.queue()) == ([], [])
 
 
-def test_uniform_groups_and_learning_switched_off_queue_nothing(tmp_path: Path) -> None:
-    assert keep_all(LocalStore(tmp_path / "1"), ["resolved"] * 4) == []
-    assert keep_all(LocalStore(tmp_path / "2"), ["unresolved"] * 4) == []
-    assert keep_all(LocalStore(tmp_path / "3"), ["resolved", "unresolved", "resolved"], "off") == []
-    assert LocalStore(tmp_path / "3").queue() == []
+def test_learning_switched_off_queues_nothing(tmp_path: Path) -> None:
+    assert keep_all(LocalStore(tmp_path), ["resolved", "unresolved", "resolved"], "off") == []
+    assert LocalStore(tmp_path).queue() == []
 
 
 def test_inline_learning_judges_the_queue_at_once(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
     local = project.local
     for n, outcome in enumerate(["resolved", "unresolved", "resolved"]):
-        kept = keep(local, attempt(outcome, n), {}, Redactor({}))
+        kept = keep_attempt(local, attempt(outcome, n), {}, Redactor({}))
         learn_from(project.bank, local, kept, "inline", lambda _: None)
     out, err = capfd.readouterr()
     assert out == ""

@@ -12,11 +12,10 @@ import pytest
 from tests.live.conftest import CHECK, FIX, Project, item, make_bank, make_project, simulate
 from valve_plugin import instrument
 from valve_plugin.bank.store import BankStore
-from valve_plugin.config import changed
+from valve_plugin.config import SCRIPTED_MODEL, changed_settings
 from valve_plugin.errors import BankNotFoundError, ConfigError
 from valve_plugin.hooks import Valve
 from valve_plugin.plugins import load
-from valve_plugin.rollouts.worker import SCRIPTED_MODEL
 
 
 def system(agent: Any) -> str:
@@ -31,7 +30,7 @@ def test_the_block_is_injected_and_the_run_recorded(project: Project, capsys: py
     attempt = project.attempt()
     assert (attempt.outcome, attempt.source, attempt.exit_status) == ("ungraded", "live", "Submitted")
     assert (attempt.steps, attempt.cost_usd, attempt.ordinal) == (3, 1.5, 0)
-    assert attempt.reason == "no check was named (valve.check)"
+    assert attempt.reason == "no check was given (valve.check)"
     assert attempt.model == "deterministic"
     assert attempt.task_text == "add gives wrong sums"
     assert attempt.context_items == (("skill", "use-plus"),)
@@ -117,10 +116,8 @@ def test_a_wrong_setting_is_refused_before_the_run(project: Project) -> None:
     ("name", "content", "expected"),
     [
         ("ledger.jsonl", b"\xff\xfe garbage\n", "ledger.jsonl"),
-        ("ledger.jsonl", b"", "ledger.jsonl"),
         ("ledger.jsonl", None, "ledger"),
         ("bank.json", b'{"schema_version": 99}', "schema_version is 99"),
-        ("valve.toml", b"check = [", "valve.toml"),
         ("valve.toml", b"chek = 'x'", "did you mean 'check'"),
     ],
 )
@@ -148,7 +145,7 @@ def test_settings_of_the_bank_apply_but_may_not_run_anything(project: Project) -
     (project.bank / "valve.toml").write_text(f"top_skills = 0\n{evil}")
     session = Valve()
     session.minisweagent_configure({}, {}, load(["valve"]))
-    assert changed(session.settings) == {"top_skills": 0}
+    assert changed_settings(session.settings) == {"top_skills": 0}
     session.minisweagent_configure({"valve": {"learn": "inline"}}, {}, load(["valve"]))
     assert session.settings.learn == "inline"
     agent = project.run(FIX)
@@ -177,7 +174,7 @@ def test_a_bank_that_changed_during_a_run_is_verified_before_use(
     project.run("echo 'seed = 1' > .valve/valve.toml")
     capsys.readouterr()
     agent = project.run("true")
-    assert "was verified now" in capsys.readouterr().err
+    assert "it is verified now" in capsys.readouterr().err
     assert "Check {{ the }}" in system(agent)
     project.run("true")
     assert capsys.readouterr().err == ""

@@ -7,15 +7,14 @@ import json
 from pathlib import Path
 from random import Random
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from valve_plugin.bank import moves
+from tests.bank.build import decided
 from valve_plugin.bank.entries import (
     AttemptNote,
     Baseline,
     EpochOpened,
     Evaluated,
-    Judged,
     PanelFixed,
     Proposed,
     Remeasured,
@@ -33,10 +32,9 @@ from valve_plugin.records import (
     PanelTask,
     Proposal,
     Suppressed,
-    Verdict,
     Withheld,
 )
-from valve_plugin.theory import gate
+from valve_plugin.theory import acceptance
 
 REPO = "owner/library"
 
@@ -113,22 +111,13 @@ class Maker:
     def fail(self, task: str, times: int) -> None:
         """Attempts that the provider failed."""
         for n in range(times):
-            self._keep(
+            self.keep(
                 Attempt(id=f"lost-{n}", task_id=task, ordinal=n, source="evolve", outcome="errored", reason="503")
             )
 
     def _panel_attempt(self, o: PanelOutcome) -> None:
-        self._keep(
-            Attempt(
-                id=digest([o.task_id, o.ordinal, o.context_hash])[:16],
-                task_id=o.task_id,
-                ordinal=o.ordinal,
-                source="panel",
-                outcome=o.outcome,
-                seconds=30.0,
-                context_hash=o.context_hash,
-            )
-        )
+        id_ = digest([o.task_id, o.ordinal, o.context_hash])[:16]
+        self.keep(Attempt(id=id_, source="panel", seconds=30.0, **asdict(o)))
 
     def _attempt(self, task: str, ordinal: int, outcome: Outcome, number: int) -> AttemptNote:
         context = digest(["block", self.store.bank.version])
@@ -147,12 +136,12 @@ class Maker:
             model=f"openai/some-model{self.text}",
             context_hash=context,
         )
-        self._keep(attempt)
+        self.keep(attempt)
         return AttemptNote(
             task_id=task, ordinal=ordinal, outcome=outcome, context_hash=context, patch_hash=digest(task)
         )
 
-    def _keep(self, attempt: Attempt) -> None:
+    def keep(self, attempt: Attempt) -> None:
         """As `LocalStore.add_attempt` does, without waiting for the disk."""
         turns = [
             {"role": "assistant", "content": f"{thought} {self.text}", "extra": {"actions": [{"command": command}]}}
@@ -194,35 +183,21 @@ class Maker:
         now = self.store.current_outcomes()
         assert now is not None
         current = [o.outcome for o in now]
-        needed = gate.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
+        needed = acceptance.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
         ran = self._ran({t.instance_id: self.random.uniform(-0.05, 0.12) for t in self.panel.tasks}, digest(proposal))
-        length = gate.decisive_prefix(current, [o.outcome for o in ran], needed)
+        length = acceptance.decisive_prefix(current, [o.outcome for o in ran], needed)
         assert length is not None
         outcomes = ran[:length]
         if self.panel_kept:
             for o in outcomes:
                 self._panel_attempt(o)
-        decision = gate.decide(current, [o.outcome for o in outcomes], needed)
-        verdict = Verdict(
-            proposal_id=proposal.id,
-            decision=decision,
-            epoch=1,
-            query=self.store.queries_used() + 1,
-            panel_hash=self.panel.hash,
-            bank_hash=self.store.bank.hash,
-            pairing="paper",
-            rho=self.panel.rho,
-            n_tasks=len(self.panel.tasks),
-            rollouts=self.panel.rollouts,
-            needed=needed,
-            current_passes=gate.passes(current),
-            candidate_passes=sum(o.outcome == "resolved" for o in outcomes),
-            order=tuple(t.instance_id for t in self.panel.tasks),
-            outcomes=outcomes,
-            deployed=len(self.panel.tasks) if decision == "accept" else 0,
-        )
-        after = moves.apply(self.store.bank, proposal) if decision == "accept" else self.store.bank
-        self.store.append(Judged(verdict=verdict, bank_after=after.hash))
+        accept = acceptance.decide(current, [o.outcome for o in outcomes], needed) == "accept"
+        counts = {
+            "query": self.store.queries_used() + 1,
+            "current_passes": acceptance.count_passes(current),
+            "deployed": len(self.panel.tasks) if accept else 0,
+        }
+        self.store.append(decided(self.panel, self.store.bank, proposal, outcomes, accept=accept, **counts))
 
     def _ran(self, gains: dict[str, float], context: str = "") -> tuple[PanelOutcome, ...]:
         return tuple(

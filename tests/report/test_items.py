@@ -1,89 +1,54 @@
-"""Numbers about single items: intervals that hold what they are about, and a sorting that is read strictly."""
+"""What became of items, and where they came from; nothing is made up."""
 
 from __future__ import annotations
 
-from fractions import Fraction
+from pathlib import Path
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from tests.bank import build
-from valve_plugin.bank.evaluated import Interval
-from valve_plugin.errors import ConfigError
-from valve_plugin.records import Item
-from valve_plugin.report.items import CATEGORIES, Worth, effect, grouped, read_categories
-
-ITEMS = (build.item(1), build.item(2), Item(kind="principle", name="skill-1", text="Think.", markdown="**Statement**"))
-rates = st.integers(-3, 3).map(lambda n: Fraction(n, 3))
-intervals = st.tuples(rates, rates).map(lambda ends: Interval(min(ends), max(ends)))
+from tests.report.parsed import page
+from tests.report.runs import Maker
+from valve_plugin.report.attempts import attempt_details
+from valve_plugin.report.build import build_run
+from valve_plugin.report.items import group_items
 
 
-def final(*rates: Fraction) -> tuple[Interval, ...]:
-    return tuple(Interval(r, r) for r in rates)
+def test_an_item_leads_to_its_attempts_within_the_room(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 3, seed=3)
+    maker.stream(12, 4)
+    run = build_run(maker.store)
+    assert [(s.ordinal, s.outcome) for s in run.items[0].sources] == [
+        (0, "resolved"),
+        (1, "unresolved"),
+        (2, "resolved"),
+    ]
+    learned = {r.attempt for item in run.items for r in item.sources}
+    everything, some, none = (attempt_details([(run, maker.store.local)], room) for room in (1_000_000, 1000, 0))
+    assert learned <= {value for line in page([run], everything).all("data-attempts") for value in line.split()}
+    assert len(everything) == len(none) == 36
+    assert all("Step 2" in a["trajectory"] for a in everything.values())
+    assert {id_ for id_, a in some.items() if "patch" in a} <= learned
+    assert not any("patch" in a for a in none.values())
 
 
-@given(st.lists(intervals, min_size=1, max_size=12))
-def test_an_interval_holds_its_mean_and_what_is_unknown_only_widens_it(per_task):
-    found = effect(per_task)
-    assert found.low <= found.mean + 1e-9
-    assert found.mean <= found.high + 1e-9
-    assert found.high - found.low >= 100 * sum(float(d.high - d.low) for d in per_task) / len(per_task) - 1e-9
+def test_what_is_in_the_bank_comes_first_and_the_newest_of_it(grown: Maker) -> None:
+    run = build_run(grown.store)
+    mine, rest = group_items(run.items)
+    assert (mine.in_bank, rest.in_bank) == (True, False)
+    assert sorted([*mine.places, *rest.places]) == list(range(len(run.items)))
+    assert len(mine.places) == len(grown.store.bank.items)
+    for shelf in (mine, rest):
+        lines = [-run.items[n].line for n in shelf.places]
+        assert lines == sorted(lines)
+        assert sum(shelf.states.values()) == len(shelf.places)
+    shown = [id_ for id_ in page([run]).all("id") if id_.startswith("item-") and id_ != "item-list"]
+    assert shown == [f"item-{n}" for n in (*mine.places, *rest.places)]
 
 
-@given(st.lists(rates, min_size=1, max_size=12), rates)
-def test_equal_differences_have_no_error_and_shifts_shift(each, shift):
-    same = effect(final(*[each[0]] * len(each)))
-    assert (same.low, same.high) == (pytest.approx(same.mean), pytest.approx(same.mean))
-    moved, before = effect(final(*[r + shift for r in each])), effect(final(*each))
-    assert moved.mean == pytest.approx(before.mean + 100 * float(shift))
-    assert moved.high - moved.low == pytest.approx(before.high - before.low)
-
-
-def worth(item: Item, *each: Fraction) -> Worth:
-    return Worth(item, effect(final(*each)), 7, final=True, per_task=final(*each))
-
-
-def test_a_category_is_the_mean_of_its_items_over_tasks():
-    up, same = Fraction(1), Fraction(0)
-    rows = [worth(ITEMS[0], up, same), worth(ITEMS[1], same, up), worth(ITEMS[2], up, up)]
-    found = grouped(rows, {ITEMS[0].key: "environment", ITEMS[1].key: "environment"})
-    assert list(found) == ["environment"], "what nobody sorted is in none"
-    assert found["environment"][0] == 2
-    assert found["environment"][1] == pytest.approx((50.0, 50.0, 50.0)), "one item is up where the other is not"
-    assert rows[0].moved == 1
-
-
-def test_a_sorting_is_read(tmp_path):
-    file = tmp_path / "sorted.toml"
-    file.write_text('environment = ["skill-2"]\ncode_semantics = ["principle/skill-1"]\n')
-    assert read_categories(file, ITEMS) == {
-        ("skill", "skill-2"): CATEGORIES[0],
-        ("principle", "skill-1"): CATEGORIES[2],
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('environment = ["nothing"]', "the bank has no item 'nothing'"),
-        ('environment = ["skill-1"]', "several items are called 'skill-1'"),
-        ('environment = ["skill-2"]\nrepair_strategy = ["skill/skill-2"]', "'skill/skill-2' stands twice"),
-        ('speed = ["skill-2"]', "no usable categories.*speed"),
-        ('environment = "skill-2"', "no usable categories"),
-        ("environment = [", "no usable categories"),
-        (b"\xff\xfe", "no usable categories"),
-        (b"x = " + b"[" * 5000, "no usable categories"),
-        (b"#" * 1_000_001, "no usable categories"),
-    ],
-)
-def test_what_is_wrong_with_a_sorting_is_said(tmp_path, text, message):
-    file = tmp_path / "sorted.toml"
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ConfigError, match=message):
-        read_categories(file, ITEMS)
-
-
-def test_a_missing_sorting(tmp_path):
-    with pytest.raises(ConfigError, match="no usable categories"):
-        read_categories(tmp_path / "none.toml", ITEMS)
+def test_a_duplicate_says_what_it_repeats_and_its_text_if_the_ledger_holds_it(tmp_path: Path, data_dir: Path) -> None:
+    for older in (False, True):
+        maker = Maker(tmp_path / str(older), 4, seed=3)
+        maker.older = older
+        maker.stream(12, 3)
+        near = [i for i in build_run(maker.store).items if i.state == "near-duplicate"]
+        assert near
+        assert all(i.why.startswith("repeats item-") and i.why.endswith("similarity 0.50") for i in near)
+        assert {(bool(i.text), bool(i.markdown)) for i in near} == {(not older, not older)}

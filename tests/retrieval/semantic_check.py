@@ -27,10 +27,11 @@ HOME = Path(tempfile.mkdtemp(prefix="valve-semantic-"))
 os.environ["HF_HOME"] = str(HOME)
 os.environ["VALVE_DATA"] = str(HOME / "data")
 
-from valve_plugin.bank import embedding  # noqa: E402
-from valve_plugin.bank.retrieval import explain, retrieve  # noqa: E402
 from valve_plugin.config import Settings  # noqa: E402
 from valve_plugin.records import Bank, Item  # noqa: E402
+from valve_plugin.retrieval import embedding  # noqa: E402
+from valve_plugin.retrieval.contexts import retrieve  # noqa: E402
+from valve_plugin.retrieval.ranking_paper import PaperIndex  # noqa: E402
 
 
 def packaged_model() -> Path:
@@ -62,8 +63,10 @@ def hostile() -> dict[str, Any]:
     """Retrieve in a clone that brings a model of the default's name, and with one in the cache."""
     mark = evil(HOME / "clone" / embedding.DEFAULT_MODEL)
     os.chdir(HOME / "clone")
-    clone = retrieve(Settings(embedding="auto"), BANK, "task", ISSUE).embedding
-    given = retrieve(Settings(embedding=f"./{embedding.DEFAULT_MODEL}"), BANK, "task", ISSUE).embedding
+    clone = retrieve(Settings(retrieval="paper", embedding="auto"), BANK, "task", ISSUE).embedding
+    given = retrieve(
+        Settings(retrieval="paper", embedding=f"./{embedding.DEFAULT_MODEL}"), BANK, "task", ISSUE
+    ).embedding
     return {"clone": clone, "given": given, "ran": mark.exists()}
 
 
@@ -86,7 +89,7 @@ def main() -> None:
     attacked = hostile()
     embedding._choose.cache_clear()
     model = packaged_model()
-    settings = Settings(embedding=str(model))
+    settings = Settings(retrieval="paper", embedding=str(model))
     start = time.monotonic()
     context = retrieve(settings, BANK, "task", ISSUE)
     loading = time.monotonic() - start
@@ -94,16 +97,17 @@ def main() -> None:
     encoded = list((HOME / "data" / "vectors").rglob("[0-9a-f]*"))
 
     plant(model, embedding.DEFAULT_MODEL)  # now "auto" finds the default model on disk
-    by_name = retrieve(Settings(embedding="auto"), BANK, "task", ISSUE)
+    by_name = retrieve(Settings(retrieval="paper", embedding="auto"), BANK, "task", ISSUE)
 
     pinned = [
-        embedding.pinned(context.embedding, str(model)),
-        embedding.pinned(by_name.embedding, "hashing"),
+        embedding.as_recorded(context.embedding, Settings(retrieval="paper", embedding=str(model))).embedding,
+        embedding.as_recorded(by_name.embedding, Settings(retrieval="paper", embedding="hashing")).embedding,
     ]
     same = embedding.choose(pinned[1]) is embedding.choose("auto")
 
+    explained = PaperIndex(BANK, embedding.choose(settings.embedding)).explain(settings, "task", ISSUE)
     asked = time.monotonic()
-    missing = retrieve(Settings(embedding="no/such-model"), BANK, "task", ISSUE)
+    missing = retrieve(Settings(retrieval="paper", embedding="no/such-model"), BANK, "task", ISSUE)
     waited = time.monotonic() - asked
     print(
         json.dumps(
@@ -112,7 +116,7 @@ def main() -> None:
                 "loading_seconds": round(loading, 1),
                 "embedding": context.embedding,
                 "order": [name for _, name in context.items],
-                "cosines": {r.item.name: r.score.cosine / (1 << 32) for r in explain(settings, BANK, "task", ISSUE)},
+                "cosines": {r.item.name: r.score.cosine / (1 << 32) for r in explained},
                 "dimensions": len(vectors.query("x").indices),
                 "surrogates": len(vectors.body("\ud800 text").indices),
                 "cached_bodies": sum(path.is_file() for path in encoded),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.retrieval.given import banks, shelf
-from valve_plugin.extract.duplicates import split
+from tests.retrieval.banks import banks, shelf
+from valve_plugin.extract.duplicates import nearest, sort_duplicates
 from valve_plugin.records import Bank, Item, Kind, Merge, Suppressed
 from valve_plugin.theory.similarity import near_duplicate, tokens
 
@@ -35,18 +35,18 @@ def test_an_exact_duplicate_merges_whatever_its_case_spacing_and_name() -> None:
         attempts=3,
     )
     merge = Merge(kind="skill", name="run-it", source_task="task-9", passes=1, attempts=3, item=again)
-    assert split([again], BANK) == ((), (merge,), ())
+    assert sort_duplicates([again], BANK) == ((), (merge,), ())
 
 
 def test_a_merge_goes_into_the_oldest_of_equal_items() -> None:
     bank = Bank(repo="a/b", skills=(KNOWN, item("skill", "copy", KNOWN.text, KNOWN.markdown, KNOWN.scope_hint)))
-    ((merge,), _) = split([item("skill", "n", KNOWN.text, KNOWN.markdown, KNOWN.scope_hint)], bank)[1:]
+    ((merge,), _) = sort_duplicates([item("skill", "n", KNOWN.text, KNOWN.markdown, KNOWN.scope_hint)], bank)[1:]
     assert merge.name == "run-it"
 
 
 def test_other_punctuation_is_not_an_exact_duplicate_but_a_near_one() -> None:
     near = item("skill", "new", "Run the tests first!", "1. Run *them*.\n2. Read.", "tests")
-    assert split([near], BANK) == (
+    assert sort_duplicates([near], BANK) == (
         (),
         (),
         (Suppressed(kind="skill", name="new", duplicate_of="run-it", similarity=1.0, item=near),),
@@ -57,29 +57,29 @@ def test_the_threshold_is_exactly_0_45() -> None:
     bank = Bank(repo="a/b", principles=(item("principle", "p", words(0, 9), "left"),))
     at = item("principle", "at", words(0, 9), " ".join(f"right{n}" for n in range(10)))
     below = item("principle", "below", words(0, 9), " ".join(f"right{n}" for n in range(11)))
-    assert split([at], bank)[2] == (
+    assert sort_duplicates([at], bank)[2] == (
         Suppressed(kind="principle", name="at", duplicate_of="p", similarity=9 / 20, item=at),
     )
-    assert split([below], bank)[0] == (below,)
+    assert sort_duplicates([below], bank)[0] == (below,)
 
 
 def test_the_scope_hint_of_a_skill_counts() -> None:
     same = ("search words here", "body words there")
     bank = Bank(repo="a/b", skills=(item("skill", "s", *same, words(0, 20)),))
-    assert split([item("skill", "n", *same, words(20, 40))], bank)[0]
-    assert not split([item("skill", "n", *same, words(0, 20) + " more")], bank)[0]
+    assert sort_duplicates([item("skill", "n", *same, words(20, 40))], bank)[0]
+    assert not sort_duplicates([item("skill", "n", *same, words(0, 20) + " more")], bank)[0]
 
 
 def test_kinds_are_compared_apart() -> None:
     principle = item("principle", "run-it", KNOWN.text, KNOWN.markdown)
-    assert split([principle], BANK) == ((principle,), (), ())
+    assert sort_duplicates([principle], BANK) == ((principle,), (), ())
 
 
 def test_a_duplicate_within_the_proposal_is_suppressed_by_the_earlier_one() -> None:
     first = item("skill", "one", words(0, 10))
     second = item("skill", "two", words(0, 10))
     third = item("skill", "three", words(0, 9))
-    new, merges, suppressed = split([first, second, third], BANK)
+    new, merges, suppressed = sort_duplicates([first, second, third], BANK)
     assert (new, merges) == ((first,), ())
     assert [(s.name, s.duplicate_of) for s in suppressed] == [("two", "one"), ("three", "one")]
 
@@ -93,23 +93,23 @@ def test_the_most_similar_item_is_named_and_the_earliest_of_equals() -> None:
             item("principle", "as-near", words(0, 10), "X"),
         ),
     )
-    (found,) = split([item("principle", "n", words(0, 11), "x")], bank)[2]
+    (found,) = sort_duplicates([item("principle", "n", words(0, 11), "x")], bank)[2]
     assert found.duplicate_of == "near"
 
 
 def test_a_taken_name_gets_the_next_free_number() -> None:
     others = [item("skill", "run-it", words(n, n + 9), f"b{n}") for n in (100, 200)]
-    assert [i.name for i in split(others, BANK)[0]] == ["run-it-2", "run-it-3"]
-    assert split(others, BANK)[0][0].markdown == "b100"
+    assert [i.name for i in sort_duplicates(others, BANK)[0]] == ["run-it-2", "run-it-3"]
+    assert sort_duplicates(others, BANK)[0][0].markdown == "b100"
     long = item("skill", "n" * 120, words(0, 9))
-    new, _, _ = split([item("skill", "n" * 120, words(20, 29))], Bank(repo="a/b", skills=(long,)))
+    new, _, _ = sort_duplicates([item("skill", "n" * 120, words(20, 29))], Bank(repo="a/b", skills=(long,)))
     assert new[0].name == "n" * 118 + "-2"
 
 
 def test_items_without_any_token_are_alike_nothing_but_themselves() -> None:
     bank = Bank(repo="a/b", principles=(item("principle", "p", "!!!", "---"),))
     other, same = item("principle", "q", "???", "---"), item("principle", "r", "!!!", "---")
-    assert split([other, same], bank) == (
+    assert sort_duplicates([other, same], bank) == (
         (other,),
         (Merge(kind="principle", name="p", source_task="", item=same),),
         (),
@@ -121,7 +121,7 @@ def test_every_item_has_one_fate_and_what_is_new_is_new(
     bank: Bank, principles: tuple[Item, ...], skills: tuple[Item, ...]
 ) -> None:
     proposed = principles + skills
-    new, merges, suppressed = split(proposed, bank)
+    new, merges, suppressed = sort_duplicates(proposed, bank)
     assert len(new) + len(merges) + len(suppressed) == len(proposed)
     together = bank.items + new
     assert len({i.key for i in together}) == len(together)
@@ -135,11 +135,23 @@ def test_every_item_has_one_fate_and_what_is_new_is_new(
         assert any((i.kind, i.name) == (gone.kind, gone.duplicate_of) for i in together)
 
 
+@given(banks(), shelf("skill", 1), st.data())
+def test_the_index_finds_what_comparing_with_every_item_finds(
+    bank: Bank, proposed: tuple[Item, ...], data: st.DataObject
+) -> None:
+    removed = data.draw(st.lists(st.sampled_from([i.key for i in bank.items]), max_size=2)) if bank.items else []
+    for one in proposed:
+        others = [i for i in bank.items if i.kind == one.kind and i.key not in removed]
+        _, merges, suppressed = sort_duplicates([one], bank, removed)
+        if not merges:
+            assert suppressed == tuple(filter(None, [nearest(one, others)]))
+
+
 @given(banks(), shelf("skill", 4))
 def test_accepted_items_merge_when_proposed_again(bank: Bank, skills: tuple[Item, ...]) -> None:
-    new, _, _ = split(skills, bank)
+    new, _, _ = sort_duplicates(skills, bank)
     enlarged = Bank(repo="a/b", principles=bank.principles, skills=bank.skills + new)
-    again, merges, suppressed = split(new, enlarged)
+    again, merges, suppressed = sort_duplicates(new, enlarged)
     assert (again, suppressed) == ((), ())
     assert len(merges) == len(new)
 
@@ -148,8 +160,8 @@ def test_accepted_items_merge_when_proposed_again(bank: Bank, skills: tuple[Item
 def test_the_banks_order_decides_nothing_but_ties(bank: Bank, data: st.DataObject) -> None:
     proposed = data.draw(shelf("skill", 4))
     shuffled = Bank(repo="a/b", principles=bank.principles, skills=tuple(data.draw(st.permutations(bank.skills))))
-    new, merges, suppressed = split(proposed, bank)
-    again, merges_again, suppressed_again = split(proposed, shuffled)
+    new, merges, suppressed = sort_duplicates(proposed, bank)
+    again, merges_again, suppressed_again = sort_duplicates(proposed, shuffled)
     assert new == again
     assert [m.source_task for m in merges] == [m.source_task for m in merges_again]
     assert [(s.name, s.similarity) for s in suppressed] == [(s.name, s.similarity) for s in suppressed_again]

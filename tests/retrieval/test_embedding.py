@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from valve_plugin.bank import embedding, models
+from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
+from valve_plugin.retrieval import embedding
+from valve_plugin.retrieval import embedding as models
 
 PLAIN = {"activation_function": "torch.nn.modules.activation.Tanh", "type": "text", "tokenizer_class": "BertTokenizer"}
 
@@ -73,7 +75,7 @@ def test_a_missing_model_is_one_line_at_once_and_never_the_network(name: str, ca
 
 def test_the_line_reaches_the_terminal_of_a_process_that_configured_no_logging(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from valve_plugin.bank.embedding import choose; choose('no/model')"],
+        [sys.executable, "-c", "from valve_plugin.retrieval.embedding import choose; choose('no/model')"],
         env={**os.environ, "HF_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -113,18 +115,18 @@ def test_a_model_that_does_not_load_is_one_line(
 def test_models_are_found_where_hugging_face_tools_keep_them(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = hub / "models--a--b"
     first = plant(folder, "111")
-    assert models.find("a/b") == first
+    assert models.find_model("a/b") == first
     main = plant(folder, "222", main=True)
-    assert models.find("a/b") == main
-    assert models.find(str(first)) == first
+    assert models.find_model("a/b") == main
+    assert models.find_model(str(first)) == first
     short = plant(hub / "models--sentence-transformers--mini", "1")
-    assert models.find("mini") == short
+    assert models.find_model("mini") == short
 
     elsewhere = hub.parent / "elsewhere"
     found = plant(elsewhere / "models--c--d", "1")
-    assert models.find("c/d") is None
+    assert models.find_model("c/d") is None
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(elsewhere))
-    assert models.find("c/d") == found
+    assert models.find_model("c/d") == found
 
 
 @pytest.mark.parametrize("name", [embedding.DEFAULT_MODEL, "model", "a/../model", f"{embedding.DEFAULT_MODEL}@0123"])
@@ -137,8 +139,8 @@ def test_a_name_is_never_a_folder_where_a_command_is_typed(
         (clone / folder / "config.json").write_text("{}")
         (clone / folder / "model.safetensors").write_bytes(b"weights")
     monkeypatch.chdir(clone)
-    assert models.find(name) is None
-    assert models.find("./model") == Path("model")  # typed as a path: what a person gives with -c
+    assert models.find_model(name) is None
+    assert models.find_model("./model") == Path("model")  # typed as a path: what a person gives with -c
 
 
 def test_a_ledger_names_weights_and_no_folder(
@@ -149,7 +151,7 @@ def test_a_ledger_names_weights_and_no_folder(
     monkeypatch.setattr(embedding, "choose", lambda name: asked.append(name) or choose(name))
     for recorded in ("./model", "/proc/self/cwd/model", "~/model"):
         with pytest.raises(ConfigError, match="not available here"):
-            embedding.pinned(recorded, "hashing")
+            embedding.as_recorded(recorded, Settings(embedding="hashing"))
     assert set(asked) == {"hashing"}
 
 
@@ -169,7 +171,7 @@ def test_a_model_that_names_code_or_cannot_be_read_is_refused(tmp_path: Path, fi
     for name, content in plain.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps(content))
-    models.require_plain(tmp_path)
+    models.require_no_code(tmp_path)
     (tmp_path / file).parent.mkdir(exist_ok=True)
     text = value if isinstance(value, str) else json.dumps(value)
     (tmp_path / file).write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -180,16 +182,16 @@ def test_a_model_that_names_code_or_cannot_be_read_is_refused(tmp_path: Path, fi
 def test_a_model_of_devices_and_pipes_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "modules.json").symlink_to("/dev/zero")
     with pytest.raises(ConfigError, match="cannot be read"):
-        models.require_plain(tmp_path)
+        models.require_no_code(tmp_path)
     (tmp_path / "modules.json").unlink()
     os.mkfifo(tmp_path / "modules.json")
     with pytest.raises(ConfigError, match="cannot be read"):
-        models.require_plain(tmp_path)
+        models.require_no_code(tmp_path)
 
 
 def test_a_download_that_was_cut_short_is_not_a_model(hub: Path) -> None:
     plant(hub / "models--a--b", "111", weights=b"")
-    assert models.find("a/b") is None
+    assert models.find_model("a/b") is None
 
 
 def test_a_fingerprint_tells_weights_not_places(hub: Path) -> None:
@@ -202,30 +204,30 @@ def test_a_fingerprint_tells_weights_not_places(hub: Path) -> None:
 def test_cached_vectors_survive_and_failures_to_cache_do_not_matter(tmp_path: Path) -> None:
     values = array("h", [1, -2, 32_767, -32_767])
     path = tmp_path / "model" / "body"
-    assert embedding._recall(path) is None
-    embedding._remember(path, values)
-    assert embedding._recall(path) == values
+    assert embedding._read_cache(path) is None
+    embedding._write_cache(path, values)
+    assert embedding._read_cache(path) == values
     assert [p.name for p in path.parent.iterdir()] == ["body"]
     path.write_bytes(b"odd")
-    assert embedding._recall(path) is None
+    assert embedding._read_cache(path) is None
     (tmp_path / "file").write_text("")
-    embedding._remember(tmp_path / "file" / "body", values)
+    embedding._write_cache(tmp_path / "file" / "body", values)
 
 
 def test_a_recorded_name_finds_those_weights_again_whichever_revision_is_current(hub: Path) -> None:
     old = plant(hub / "models--a--b", "1", weights=b"old")
     new = plant(hub / "models--a--b", "2", main=True, weights=b"new")
-    assert models.find("a/b") == new
-    assert models.find(f"a/b@{models.fingerprint(old)}") == old
-    assert models.find(f"a/b@{models.fingerprint(new)}") == new
-    assert models.find("a/b@0123456789ab") is None
+    assert models.find_model("a/b") == new
+    assert models.find_model(f"a/b@{models.fingerprint(old)}") == old
+    assert models.find_model(f"a/b@{models.fingerprint(new)}") == new
+    assert models.find_model("a/b@0123456789ab") is None
 
 
 def test_a_panel_goes_on_only_under_the_embedding_it_was_measured_with() -> None:
-    assert embedding.pinned("hashing", "auto") == "hashing"
-    assert embedding.pinned("hashing", "no/such-model") == "hashing"
+    assert embedding.as_recorded("hashing", Settings()) == Settings(retrieval="paper", embedding="hashing")
+    assert embedding.as_recorded("fused", Settings()) == Settings(retrieval="fused", embedding="hashing")
     with pytest.raises(ConfigError, match="'a/b@0123456789ab', which is not available here"):
-        embedding.pinned("a/b@0123456789ab", "auto")
+        embedding.as_recorded("a/b@0123456789ab", Settings())
 
 
 def test_a_change_of_embedding_is_named() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.retrieval.given import sentences
+from tests.retrieval.banks import sentences
 from valve_plugin.theory import similarity
 from valve_plugin.theory.similarity import UNIT, cosine_to, hashing_vector, jaccard, near_duplicate, tokens, vector
 

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rollouts import calc
+from tests import calc
+from tests.extract.provider import provider
+from valve_plugin.errors import InfrastructureError
 from valve_plugin.tasks.issue_text import (
+    FailedTest,
     Issue,
-    Voice,
+    ask_litellm,
     compose,
+    describe_failure,
     error_lines,
     headline,
-    heard,
     leaks,
-    masked,
-    strangers,
+    mask_varying_text,
+    rewrite_issues,
+    unrelated_tests,
 )
-from valve_plugin.tasks.issue_text import test_code as code_of
+from valve_plugin.tasks.issue_text import code_of_test as code_of
+from valve_plugin.tasks.syntax import parse
+from valve_plugin.tasks.task_set import SmithRow
 
 SOURCE = '''
 class TestClamp:
@@ -44,7 +56,7 @@ TEST = "tests/test_ops.py::TestClamp::test_high"
 
 def issue(source: str, output: str, others: list[str], test: str = TEST) -> str:
     """The issue about one test; empty where it shows nothing."""
-    voice = heard(test, source, output)
+    voice = describe_failure(test, source, output)
     return compose(voice, others, "calc 1") if voice else ""
 
 
@@ -56,7 +68,8 @@ def test_a_whole_issue() -> None:
         '```python\ndef test_high(self):\n    """It stays in range."""\n    assert clamp(10, 0, 9) == 9\n```\n\n'
         "It ends with\n\n```\nAssertionError: assert 0 == 9\n +  where 0 = clamp(10, 0, 9)\n```\n\n"
         "Probably the same cause: `test_many`.\n\n"
-        "Please find the cause in the source and fix it. All other behaviour must stay as it is.\n"
+        "Please find the cause in the source and fix it; the tests that fail are not in this checkout. All other "
+        "behaviour must stay as it is.\n"
     )
 
 
@@ -95,7 +108,7 @@ def test_long_tests_and_errors_are_cut() -> None:
 def test_any_text_makes_an_issue(source: str, output: str, others: list[str]) -> None:
     text = issue(source, f"E   ValueError: x\n{output}", others, "t.py::test_x[a]")
     assert text.endswith("stay as it is.\n")
-    assert all(name in text for name in strangers(text, others, others))
+    assert all(name in text for name in unrelated_tests(text, others, others))
 
 
 @given(st.text())
@@ -107,6 +120,77 @@ def test_what_names_no_error_makes_none(output: str) -> None:
 def test_a_title_has_single_spaces() -> None:
     name = "tests/test_ops.py::test__rules__std_LT01_[a__b]"
     assert issue("", "E   KeyError: 1", [], name).startswith("rules std LT01 (a__b): KeyError: 1\n")
+
+
+odd = ["a::b [c]", "with a space", 'it\'s "quoted"', "ünïcode-☃", "[100%]", "x] [y", "::"]
+
+
+@given(case=st.sampled_from(odd) | st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9))
+def test_a_case_is_kept_whole(case: str) -> None:
+    name = f"tests/test_ops.py::TestA::test_add_it[{case}]"
+    text = issue("def test_add_it(case):\n    pass\n", "E   KeyError: 1", [name.replace("TestA", "TestB")], name)
+    assert text.startswith(f"add it ({case}): KeyError: 1\n")
+    assert "def test_add_it(case):" in text
+    assert "The same check fails for 1 more input." in text
+    assert unrelated_tests(text, [name], []) == []
+
+
+SETUP = """\
+import os, sys
+from calc.ops import clamp
+from calc.ops import (
+    secret,
+)
+HIGH = 9
+LIMITS = (0, HIGH)
+OTHER = 5
+
+def test_it():
+    assert clamp(10, *LIMITS) == secret(sys)
+"""
+
+
+def test_what_the_code_uses_stands_before_it_unless_it_tells() -> None:
+    failure = describe_failure("t.py::test_it", SETUP, "E   KeyError: 1")
+    assert failure
+    text = Issue(version="calc 1", failures=(failure,)).text(["t.py::test_it"], calc.change("a\n", "b\n", "x/y.py"))
+    before = SETUP.partition("\nOTHER")[0]
+    assert f"```python\n{before}\n\ndef test_it():" in text
+    assert "OTHER" not in text
+    assert unrelated_tests(text, ["t.py::test_it"], []) == []
+    text = Issue(version="calc 1", failures=(failure,)).text(["t.py::test_it"], calc.change("a\n", "b\n"))
+    assert "```python\nimport os, sys\nHIGH = 9\nLIMITS = (0, HIGH)\n\ndef test_it():" in text
+
+
+HELPER = "def check(found, wanted):\n    assert found == wanted\n"
+SILENT = """\
+from tests.helper import check
+
+def test_silent():
+    print("\\n".join(map(str, range(30))))
+    E = [1, 2]
+    check(E, [1, 3])
+"""
+
+
+def test_a_silent_assertion_shows_statement_values_and_output(tmp_path: Path) -> None:
+    files = {"helper.py": HELPER, "test_silent.py": SILENT, "__init__.py": ""}
+    (tmp_path / "tests").mkdir()
+    for name, text in files.items():
+        (tmp_path / "tests" / name).write_text(text)
+    show = ["-q", "--tb=short", "-l", "--color=no", "-p", "no:cacheprovider", "-rf"]
+    test = "tests/test_silent.py::test_silent"
+    failure = describe_failure(test, SILENT, printed(tmp_path, [*show, test]))
+    assert failure
+    assert failure.title == "assert found == wanted"
+    assert failure.error == (
+        "assert found == wanted",
+        "  with found = [1, 2]",
+        "  with wanted = [1, 3]",
+        "AssertionError",
+    )
+    assert failure.output == tuple(map(str, range(20, 30)))
+    assert "It prints\n\n```\n20\n" in compose(failure, [], "calc 1")
 
 
 SYNTAX = """\
@@ -171,25 +255,81 @@ def test_what_differs_from_run_to_run_is_masked(one: tuple[str, ...], other: tup
 
 @pytest.mark.parametrize("text", ["0x7f", "assert 3.14 == 2.5", "5 s", "0.25 seconds", "0xdeadbeef", "/tmp/a.txt"])
 def test_what_a_test_is_about_is_not_masked(text: str) -> None:
-    assert masked(text) == text
+    assert mask_varying_text(text) == text
 
 
 VOICES = tuple(
-    Voice(test=f"t.py::test_{n}", code=f"def test_{n}():", title="KeyError: 1", error=("KeyError: 1",)) for n in "abcd"
+    FailedTest(test=f"t.py::test_{n}", code=f"def test_{n}():", title="KeyError: 1", error=("KeyError: 1",))
+    for n in "abcd"
 )
 
 
 @given(st.sets(st.sampled_from([voice.test for voice in VOICES] + ["t.py::test_e"])))
 def test_an_issue_rests_on_failing_tests_alone(failing: set[str]) -> None:
-    text = Issue(version="calc 1", voices=VOICES).text(sorted(failing), "")
+    text = Issue(version="calc 1", failures=VOICES).text(sorted(failing), "")
     assert bool(text) == bool(failing - {"t.py::test_e"})
-    assert strangers(text, sorted(failing), []) == []
+    assert unrelated_tests(text, sorted(failing), []) == []
     for test in failing if text else ():
-        assert strangers(text, sorted(failing - {test}), []) == [test.removeprefix("t.py::")]
+        assert unrelated_tests(text, sorted(failing - {test}), []) == [test.removeprefix("t.py::")]
 
 
 def test_tests_that_an_issue_in_other_words_names() -> None:
     passing = ["t.py::test_good[1]", "t.py::helper"]
     text = "It fails:\n\n```python\ndef test_mine():\n    helper()\n```\n\nsee `test_good` and `test_other`."
-    assert strangers(text, ["t.py::test_x"], passing) == ["test_good"]
-    assert strangers(text, ["t.py::test_x", "t.py::test_good[2]"], passing) == []
+    assert unrelated_tests(text, ["t.py::test_x"], passing) == ["test_good"]
+    assert unrelated_tests(text, ["t.py::test_x", "t.py::test_good[2]"], passing) == []
+
+
+def printed(folder: Path, words: list[str]) -> str:
+    command = [sys.executable, "-m", "pytest", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+
+
+def row(name: str) -> SmithRow:
+    changes = {k.lower(): v for k, v in calc.row(instance_id=name, problem_statement=f"{name} fails").items()}
+    return SmithRow(**changes)  # type: ignore[arg-type]
+
+
+def test_answers_are_checked_and_kept(tmp_path: Path) -> None:
+    answers = {"good": "# Clamping is off\n", "tells": "look into calc/ops.py", "empty": "  "}
+    asked: list[str] = []
+
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        return next(text for name, text in answers.items() if prompt.endswith(f"{name} fails"))
+
+    said: list[str] = []
+    journal = tmp_path / "work/issues.jsonl"
+    rows = [row(name) for name in answers]
+    done = rewrite_issues(rows, ask, "m", journal, said.append)
+    assert [r.problem_statement for r in done] == ["# Clamping is off\n", "tells fails", "empty fails"]
+    assert said == [
+        "tells: the model's text reveals calc/ops.py; the original text is kept",
+        "empty: the model's text is empty; the original text is kept",
+    ]
+    journal.write_bytes(journal.read_bytes() + b'["torn')
+    assert rewrite_issues(rows, lambda _: pytest.fail("asked again"), "m", journal, said.append) == done
+    assert len(asked) == 3
+
+
+@pytest.mark.heavy
+def test_over_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    with provider("# Clamping is off") as model:
+        for name, value in {"API_BASE": model.base, "API_KEY": "none"}.items():
+            monkeypatch.setenv(f"OPENAI_{name}", value)
+        assert ask_litellm("openai/any")("what is it that fails here") == "# Clamping is off"
+        assert model.asked[0]["messages"] == [{"role": "user", "content": "what is it that fails here"}]
+    with pytest.raises(InfrastructureError, match="openai/any did not answer"):
+        ask_litellm("openai/any")("again")
+
+
+@pytest.mark.parametrize("source", ["def f(:", b"\xff\xfe", "a\0b", "(" * 5000 + ")" * 5000])
+def test_what_is_not_python_has_no_tree(source: str | bytes) -> None:
+    assert parse(source) is None
+
+
+def test_threads_may_parse_at_once() -> None:
+    source = "\n".join(f"def f{n}(a):\n    return [x for x in (a + {n}) if ((((x)))) > {n}]" for n in range(200))
+    with ThreadPoolExecutor(8) as pool:
+        trees = list(pool.map(parse, [source] * 64))
+    assert {ast.dump(tree) for tree in trees if tree} == {ast.dump(ast.parse(source))}

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.rollouts import calc
+from tests import calc
 from valve_plugin.codec import pretty
 from valve_plugin.config import Settings
 from valve_plugin.errors import TaskError
-from valve_plugin.evolve.setup import choose_panel
+from valve_plugin.evolve.open import choose_panel
 from valve_plugin.records import Task
 from valve_plugin.tasks import split as splits
-from valve_plugin.tasks.load import load
+from valve_plugin.tasks.syntax import patch_changes
+from valve_plugin.tasks.task_set import load
 
 
 def tasks(bugs: list[int]) -> list[Task]:
@@ -28,6 +29,9 @@ def tasks(bugs: list[int]) -> list[Task]:
         Task(instance_id=f"t{n}", repo="acme/calc", patch=patch.format(bug), fail_to_pass=(f"tests/t.py::t{n}",))
         for n, bug in enumerate(bugs)
     ]
+
+
+GROUPS = splits.Groups({}, {"t0": "t0", "t1": "t1", "t2": "t1"}, "function")
 
 
 def names(part: tuple[splits.PanelTask, ...]) -> list[str]:
@@ -53,7 +57,7 @@ def test_no_id_and_no_bug_is_in_two_parts(bugs: list[int], holdout: int, panel: 
     try:
         made = splits.draw("acme/calc", every, holdout=holdout, panel=panel, holdout_seed=seed)
     except TaskError:
-        assert len(set(bugs)) < holdout + panel + 1 or len(every) < holdout + panel + 1
+        assert len(set(bugs)) < holdout + panel + 1
         return
     parts = [names(p) for p in (made.holdout.tasks, made.panel.tasks, made.stream)]
     assert [len(p) for p in parts[:2]] == [holdout, panel]
@@ -64,11 +68,37 @@ def test_no_id_and_no_bug_is_in_two_parts(bugs: list[int], holdout: int, panel: 
     assert parts[2] == sorted(parts[2], key=lambda name: int(name[1:]))
 
 
+@given(st.lists(st.integers(0, 8), min_size=6, max_size=40), st.integers(1, 6), st.integers(1, 6), st.integers())
+def test_no_group_is_in_two_parts(kinds: list[int], holdout: int, panel: int, seed: int) -> None:
+    every = tasks(list(range(len(kinds))))
+    kind_of = {f"t{n}": str(kind) for n, kind in enumerate(kinds)}
+    groups = splits.Groups({name: name for name in kind_of}, kind_of, "function")
+    try:
+        made = splits.draw("acme/calc", every, holdout=holdout, panel=panel, holdout_seed=seed, groups=groups)
+    except TaskError:
+        return
+    parts = [names(part) for part in (made.holdout.tasks, made.panel.tasks, made.stream)]
+    assert [len(part) for part in parts[:2]] == [holdout, panel]
+    used = [{kind_of[name] for name in part} for part in parts]
+    assert sum(map(len, used)) == len(set.union(*used))
+    assert sum(map(len, parts)) + made.left_out == len(every)
+
+
+def test_a_bug_is_the_same_however_its_patch_is_written() -> None:
+    one = calc.change(calc.OPS, calc.BUGGY)
+    lines = one.replace("a/calc", "i/calc").replace("b/calc", "w/calc").splitlines(keepends=True)
+    start = next(n for n, text in enumerate(lines) if text.startswith("@@"))
+    assert lines[start].startswith("@@ -9,5 +9,5 @@")
+    fewer = "".join([*lines[:start], "@@ -11,2 +11,2 @@ def clamp\n", *lines[start + 3 : start + 6]])
+    changes = [[(c.path, c.line, c.text) for c in patch_changes(patch)] for patch in (one, fewer)]
+    assert changes[0] == changes[1] != []
+
+
 def test_too_few_are_refused_with_numbers() -> None:
     with pytest.raises(TaskError, match=r"150 tasks, expected at least 151 \(holdout 100, panel 50.*make 1 more"):
         splits.draw("acme/calc", tasks(list(range(150))))
-    with pytest.raises(TaskError, match="no task is left to learn from"):
-        splits.draw("acme/calc", tasks([1, 2, 1]), holdout=1, panel=1, holdout_seed=1)
+    with pytest.raises(TaskError, match="3 tasks are in 2 groups by function"):
+        splits.draw("acme/calc", tasks([1, 2, 3]), holdout=1, panel=1, groups=GROUPS)
 
 
 def test_evolve_follows_the_file(tmp_path: Path) -> None:
@@ -89,7 +119,7 @@ def test_evolve_follows_the_file(tmp_path: Path) -> None:
         (lambda text: text[:40], "make it again"),
         (lambda text: text.replace('"t1"', '"t0"'), "same instance_id"),
         (lambda text: text.replace('"t1"', '"t8"'), "1 of its 6 tasks are missing or changed here, the first t8"),
-        (lambda text: text.replace("acme/calc", "acme/other"), "splits the tasks of acme/other"),
+        (lambda text: text.replace("acme/calc", "acme/other"), "a split of tasks of acme/other"),
     ],
 )
 def test_a_split_that_does_not_fit_is_refused(tmp_path: Path, damage: object, said: str) -> None:
@@ -109,7 +139,7 @@ def test_sizes_that_fit_are_named_where_any_do(count: int) -> None:
         return
     with pytest.raises(TaskError) as refused:
         splits.draw("acme/calc", every)
-    found = re.search(r"sizes that fit, such as --holdout (\d+) --panel (\d+): ", str(refused.value))
+    found = re.search(r"smaller sizes, such as --holdout (\d+) --panel (\d+): ", str(refused.value))
     assert bool(found) == (count >= 4)
     if found:
         assert int(found[2]) > 1

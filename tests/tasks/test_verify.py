@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rollouts import calc
-from valve_plugin.rollouts import sandbox as sandboxes
+from tests import calc
+from valve_plugin.sandbox import bubblewrap as sandboxes
 from valve_plugin.tasks import repository
 from valve_plugin.tasks import verify as verifying
-from valve_plugin.tasks.issue_text import Voice, compose
-from valve_plugin.tasks.load import load
-from valve_plugin.tasks.verify import Finding, Verified, Verifier, answers
+from valve_plugin.tasks.issue_text import FailedTest, compose
+from valve_plugin.tasks.task_set import load
+from valve_plugin.tasks.verify import Defect, Verification, Verifier, fix_lines_in
 
 
-def verify(folder: Path, rows: list[dict[str, object]], times: int = 1) -> list[Verified]:
+def verify(folder: Path, rows: list[dict[str, object]], times: int = 1) -> list[Verification]:
     """Verify rows of the little repository, without a sandbox."""
     found = load(calc.write(folder, rows))
     verifier = Verifier(repository.prepare(found.repository), sandboxes.UnsafeLocal(), times)
     return [verifier.verify(task) for task in found.tasks]
 
 
-def kinds(result: Verified) -> set[str]:
+def kinds(result: Verification) -> set[str]:
     return {finding.kind for finding in result.findings}
 
 
@@ -33,7 +33,7 @@ def test_good_and_bad_tasks(tmp_path: Path, data_dir: Path, monkeypatch: pytest.
     monkeypatch.setattr(verifying, "_LEAST_LINE", 10)
     two = ["tests/test_ops.py::TestClamp::test_high"]
     nothing = calc.change(calc.OPS, calc.OPS.replace("Arithmetic", "Sums of two numbers"))
-    voice = Voice(test="t.py::test_gone", code="def test_gone():", title="KeyError: 1", error=("KeyError: 1",))
+    voice = FailedTest(test="t.py::test_gone", code="def test_gone():", title="KeyError: 1", error=("KeyError: 1",))
     other = compose(voice, calc.F2P, "calc 1")
     rows = [
         calc.row(),
@@ -49,9 +49,9 @@ def test_good_and_bad_tasks(tmp_path: Path, data_dir: Path, monkeypatch: pytest.
     assert "test_gone" in fails.findings[0].message
     assert kinds(fails) == {"gold fails"}
     assert kinds(elsewhere) == {"unusable"}
-    assert [f.message for f in tells.findings] == ["the issue text holds a line of the fix: return high"]
+    assert [f.message for f in tells.findings] == ["the issue text contains a line of the fix: return high"]
     assert kinds(names) == {"issue"}
-    assert "rests on test_gone, which is not in FAIL_TO_PASS" in names.findings[0].message
+    assert "is about test_gone, which is not in FAIL_TO_PASS" in names.findings[0].message
 
 
 @pytest.mark.timeout(200)
@@ -70,7 +70,9 @@ def test_a_copy_of_the_fix_and_a_test_that_varies(
     (result,) = verify(tmp_path, rows, times=2)
     assert result.gold == 1, result.findings
     messages = {finding.kind: finding.message for finding in result.findings}
-    assert messages["flaky"] == "tests/test_varying.py::test_it does not pass with the fix in 1 of 2 runs"
+    assert messages["flaky"].startswith(
+        "tests/test_varying.py::test_it does not pass with the fix in 1 of 2 runs; run alone, it "
+    )
     assert "build/lib/calc/ops.py is a copy of it" in messages["leak"]
 
 
@@ -94,17 +96,19 @@ def test_the_package_itself_in_the_environment(tmp_path: Path, data_dir: Path, m
     (result,) = verify(tmp_path, [calc.row()])
     assert result.findings[0].kind == "leak"
     assert str(installed) in result.findings[0].message
-    assert isinstance(result.findings[0], Finding)
+    assert isinstance(result.findings[0], Defect)
 
 
 def test_lines_of_the_fix_in_an_issue() -> None:
     patch = (
         "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n-    if value is None or value < 0:\n+    if value is None:\n kept\n"
     )
-    assert answers("I think `if value is None or value < 0:` is missing", patch) == ["if value is None or value < 0:"]
-    assert answers("I think `if value is None:` is wrong", patch) == []
+    assert fix_lines_in("I think `if value is None or value < 0:` is missing", patch) == [
+        "if value is None or value < 0:"
+    ]
+    assert fix_lines_in("I think `if value is None:` is wrong", patch) == []
 
 
 @given(st.text(), st.text())
 def test_any_text_and_patch_can_be_compared(text: str, patch: str) -> None:
-    assert all(line in text and len(line) >= 20 for line in answers(text, patch))
+    assert all(line in text and len(line) >= 20 for line in fix_lines_in(text, patch))

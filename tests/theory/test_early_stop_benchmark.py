@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from valve_plugin.theory import gate
+from valve_plugin.theory import acceptance
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "early_stop.py"
 
@@ -37,9 +37,9 @@ def test_the_oracle_is_what_the_worst_first_order_of_single_rollouts_takes(bench
     for passed, failures in ((149, 150), (120, 40), (100, 47), (100, 48), (100, 50), (90, 20)):
         current = ["resolved"] * passed + ["unresolved"] * (150 - passed)
         worst_first = ["unresolved"] * failures + ["resolved"] * (150 - failures)
-        accept = gate.decide(current, worst_first, benchmark.NEEDED) == "accept"
+        accept = acceptance.decide(current, worst_first, benchmark.NEEDED) == "accept"
         spare = np.array([150 - benchmark.NEEDED - passed])
-        length = gate.decisive_prefix(current, worst_first, benchmark.NEEDED)
+        length = acceptance.decisive_prefix(current, worst_first, benchmark.NEEDED)
         assert benchmark.cheapest(spare, np.array([accept])) == [length]
 
 

@@ -1,1 +1,1 @@
-"""Persistence: the JSON bank, its hash-chained ledger, local data, and the retrieval index over it."""
+"""The bank: its hash-chained ledger, replay, verification, and what this machine keeps beside it."""

@@ -1,4 +1,7 @@
-"""The files of a bank directory: reading them whole, tidying after a kill, and making two of them from the ledger."""
+"""The files of a bank directory: `bank.json` and `panel.json`, made from the ledger for people, tools and `git diff`.
+
+This module reads them consistently, repairs what a killed write left, and writes them again.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,28 @@ import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from valve_plugin import config
-from valve_plugin.bank import cache, files, ledger
-from valve_plugin.bank.cache import Head
-from valve_plugin.bank.lock import locked
-from valve_plugin.bank.paths import BANK_NAME
-from valve_plugin.codec import digest_bytes, pretty
+import msgspec
+
+from valve_plugin import config, files
+from valve_plugin.bank import ledger
+from valve_plugin.bank.ledger import BANK_FILE, PANEL_FILE, check_version
+from valve_plugin.codec import decode, digest_bytes, pretty
 from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, RecordError
+from valve_plugin.paths import BANK_NAME
+from valve_plugin.records import SCHEMA_VERSION, Bank, Count, Hash, Item, Panel, Record
 from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.replay import History
 
-_WAIT = 30.0  # seconds for the lock; a write takes milliseconds
-
+MAX_BYTES = 1 << 26
+"""Largest size of `bank.json` and `panel.json`."""
+FILES = frozenset(
+    {ledger.FILE_NAME, BANK_FILE, PANEL_FILE, config.FILE_NAME, ".gitignore", ".gitattributes"}
+    | {".lock", ".lease", ".lease-holder"}
+)
 GITIGNORE = b"""\
 .lock
 .lease*
@@ -35,28 +44,83 @@ ledger.jsonl -text -merge
 bank.json -text -merge
 panel.json -text -merge
 """
+_WAIT = 30.0  # seconds for the lock; a write takes milliseconds
 
 
-FILES = frozenset(
-    {ledger.FILE_NAME, cache.BANK_FILE, cache.PANEL_FILE, config.FILE_NAME, ".gitignore", ".gitattributes"}
-    | {".lock", ".lease", ".lease-holder"}
-)
+class Head(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A place in the ledger."""
+
+    seq: Count
+    """Line number, from 0."""
+    hash: Hash
+    """SHA-256 of the line."""
+
+
+class BankFile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`bank.json`: the accepted bank, and the last ledger line that it includes."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    ledger: Head
+    repo: str
+    version: Count
+    principles: tuple[Item, ...]
+    skills: tuple[Item, ...]
+
+    @property
+    def bank(self) -> Bank:
+        """The bank alone."""
+        return Bank(repo=self.repo, version=self.version, principles=self.principles, skills=self.skills)
+
+    def matches(self, history: History) -> bool:
+        """Whether it has the bank of the ledger line it names."""
+        seq = self.ledger.seq
+        return seq <= history.seq and (self.ledger.hash, self.bank.hash) == history.chain[seq]
+
+
+class _HeadOnly(msgspec.Struct):
+    ledger: Head
+
+
+def render_bank_file(bank: Bank, head: Head) -> bytes:
+    """Return the exact bytes of `bank.json` for a bank at a ledger head."""
+    return pretty(
+        BankFile(ledger=head, repo=bank.repo, version=bank.version, principles=bank.principles, skills=bank.skills)
+    )
+
+
+def parse_bank_file(data: bytes, where: str) -> BankFile:
+    """Read the bytes of a `bank.json`.
+
+    Raises:
+        BankError: it is of another version.
+        RecordError: it is damaged; the message names the place in the file.
+    """
+    check_version(data, where)
+    return decode(data, BankFile, where=where)
+
+
+def read_head(path: Path) -> Head | None:
+    """Return the ledger line that a `bank.json` names, even if the rest is damaged; None if it names none."""
+    try:
+        return decode(files.read_limited(path, MAX_BYTES, "bank"), _HeadOnly, where=str(path)).ledger
+    except (BankError, RecordError):
+        return None
 
 
 class Directory:
-    """One bank directory on disk. `warn` is told, in one line, whatever was found wrong and dealt with."""
+    """One bank directory on disk. `warn` is called with one line for each problem that was repaired."""
 
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
         self.path = path
         self.ledger = path / ledger.FILE_NAME
-        self.bank = path / cache.BANK_FILE
-        self.panel = path / cache.PANEL_FILE
+        self.bank = path / BANK_FILE
+        self.panel = path / PANEL_FILE
         self._lock = path / ".lock"
         self._warn = warn
 
     def locked(self, timeout: float = _WAIT) -> AbstractContextManager[None]:
-        """Be the only writer."""
-        return locked(self._lock, timeout, f"{self.path}: another process is writing this bank; try again")
+        """Return a context manager that holds the write lock."""
+        return files.hold_lock(self._lock, timeout, f"{self.path}: another process is writing this bank; try again")
 
     def read_ledger(self) -> bytes:
         """Return the ledger's bytes.
@@ -68,169 +132,202 @@ class Directory:
         try:
             return files.read_limited(self.ledger, ledger.MAX_BYTES, "ledger")
         except BankNotFoundError as e:
-            if os.path.lexists(self.bank):
+            if os.path.lexists(self.bank) and not self.ledger.exists():  # else another process has just made it
                 raise BankCorruptError(
                     f"{self.ledger}: missing, and {self.bank.name} alone proves nothing; {ledger.RESTORE}"
                 ) from e
-            named = "" if self.path.name == BANK_NAME else f" --bank {quote(str(self.path))}"
-            raise BankNotFoundError(f"{self.path}: there is no bank here; make one with `valve init{named}`") from e
+            if self.ledger.exists():
+                return files.read_limited(self.ledger, ledger.MAX_BYTES, "ledger")
+            option = "" if self.path.name == BANK_NAME else f" --bank {quote(str(self.path))}"
+            raise BankNotFoundError(f"{self.path}: there is no bank here; make one with `valve init{option}`") from e
         except BankCorruptError as e:
             raise BankCorruptError(f"{e}; {ledger.RESTORE}") from e
 
-    def read_cache(self) -> cache.State | None:
-        """Return what `bank.json` says; None, with a warning, when it is missing or damaged.
+    def read_bank(self) -> BankFile | None:
+        """Return `bank.json`; None, with a warning, when it is missing or damaged.
 
         Raises:
             BankError: it cannot be read, or is of another version.
         """
         try:
-            return cache.read(self.bank)
+            return parse_bank_file(files.read_limited(self.bank, MAX_BYTES, "bank"), str(self.bank))
         except (BankNotFoundError, BankCorruptError, RecordError) as e:
             self._warn(f"{e}; {self.ledger.name} was used, and the next write makes the file again")
             return None
 
-    def read_settled(self) -> tuple[cache.State | None, bytes]:
-        """Return what `bank.json` says and the ledger's bytes, with no writer in between if that can be had.
+    def read_consistent(self) -> tuple[BankFile | None, bytes]:
+        """Return `bank.json` and the ledger's bytes, from the same moment if possible.
 
-        What looks half done may be about to be done by another process, so this waits for it; what still
-        does is what a kill left, and an unfinished last line of the ledger is set aside.
+        If a write looks incomplete, another process may be about to finish it, so this waits for the lock. If it is
+        still incomplete then, the writer was killed: the incomplete last line of the ledger is moved to another file.
 
         Raises:
-            BankCorruptError: the ledger was cut; nothing was touched.
+            BankCorruptError: the end of the ledger was cut off; nothing was changed.
         """
-        cached, head = self.read_cache(), cache.named(self.bank)
-        data = self.read_ledger()  # in this order: writers write them in the other
-        self.require_uncut(head, data)
+        cached, head = self.read_bank(), read_head(self.bank)
+        data = self.read_ledger()  # in this order: writers write the ledger first
+        self.require_whole_ledger(head, data)
         torn = b"\n" in data and not data.endswith(b"\n")
         if torn:
-            ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is touched
+            ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is changed
         if torn or self._lock.exists():  # without a lock file there was never a writer
             try:
                 with self.locked(timeout=1):
-                    return self.read_cache(), self.tidy()
+                    return self.read_bank(), self.remove_torn_line()
             except BankError as e:  # busy or read-only: reading goes on
                 if torn:
-                    self._warn(f"{self.ledger}: an unfinished last line was ignored, not set aside: {e}")
+                    self._warn(f"{self.ledger}: an incomplete last line was ignored and left in place: {e}")
         return cached, data
 
-    def tidy(self) -> bytes:
-        """Under the lock: set aside what a killed write left after the last complete line; return the rest."""
+    def remove_torn_line(self) -> bytes:
+        """Under the lock: move bytes after the last complete line to another file; return the remaining bytes."""
         data = self.read_ledger()
-        self.require_uncut(cache.named(self.bank), data)
+        self.require_whole_ledger(read_head(self.bank), data)
         end = data.rfind(b"\n") + 1
         if 0 < end < len(data):
-            ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is touched
-            self._set_aside(self.ledger, data[end:], "ended in an unfinished line, as a killed write leaves it")
-            files.cut(self.ledger, end)
+            ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is changed
+            self._keep_copy(self.ledger, data[end:], "ended in an incomplete line after a killed write")
+            files.truncate(self.ledger, end)
         return data[:end] or data
 
-    def compare(self, cached: cache.State | None, history: History) -> None:
-        """Say how `bank.json` differs from the ledger, which wins."""
-        if cached is None or cached.head == Head(seq=history.seq, hash=history.head):
-            detail = "" if cached is None or known(cached, history) else "does not hold the bank its ledger line names"
-        elif known(cached, history):
-            detail = f"ends at line {cached.head.seq + 1} of {history.seq + 1}, as a killed write leaves it"
+    def require_whole_ledger(self, head: Head | None, data: bytes) -> None:
+        """Refuse a ledger without the line that `bank.json` names, which was on disk before that file was written."""
+        lines = data.count(b"\n")
+        if head and 0 < lines <= head.seq:  # an empty ledger is refused anyway
+            ledger.parse(data, str(self.ledger))  # damage inside a line is the better message
+            raise BankCorruptError(f"{self.ledger}: {truncation(lines, head.seq + 1)}")
+
+    def compare(self, cached: BankFile | None, history: History) -> None:
+        """Warn about a `bank.json` that differs from the ledger. The ledger is used."""
+        if cached is None:
+            return
+        agrees, current = cached.matches(history), cached.ledger == Head(seq=history.seq, hash=history.head)
+        if agrees and current:
+            return
+        if agrees:
+            line = cached.ledger.seq + 1
+            problem = f"ends at line {line} of {history.seq + 1} after a killed write"
+        elif current:
+            problem = "does not hold the bank its ledger line names"
         else:
-            detail = f"does not belong to {self.ledger.name}"
-        if detail:
-            self._warn(f"{self.bank}: {detail}; the ledger was used, and the next write makes the file again")
+            problem = f"does not belong to {self.ledger.name}"
+        self._warn(f"{self.bank}: {problem}; the ledger was used, and the next write makes the file again")
 
     def write_caches(self, history: History) -> None:
-        """Under the lock: make `bank.json` and `panel.json` again. The ledger holds already: failing is a warning."""
-        state, head = history.state, Head(seq=history.seq, hash=history.head)
+        """Under the lock: write `bank.json` and `panel.json`. A failure is a warning, as the ledger is complete."""
+        panel = history.state.panel
         try:
-            self._keep_foreign(history)
-            if state.panel is not None:
-                _write_changed(self.panel, pretty(state.panel))
-            files.write_atomic(self.bank, cache.render(state.bank, head))  # last: it says that both are current
+            self._keep_foreign_bank(history)
+            if panel is not None and _content(self.panel) != pretty(panel):
+                files.write_atomic(self.panel, pretty(panel))
+            # Last, since it says that both files are current.
+            head = Head(seq=history.seq, hash=history.head)
+            files.write_atomic(self.bank, render_bank_file(history.state.bank, head))
             for leftover in self.path.glob(".*.tmp"):
                 if is_temporary(leftover.name):  # of killed writes
                     leftover.unlink(missing_ok=True)
         except OSError as e:
             self._warn(f"{e}; the ledger has the entry, and the next write makes the file again")
 
-    def require_uncut(self, head: Head | None, data: bytes) -> None:
-        """Refuse a ledger without the line `bank.json` names: that file is only written once the line is on disk."""
-        lines = data.count(b"\n")
-        if head and 0 < lines <= head.seq:  # without any line it is refused anyway
-            ledger.parse(data, str(self.ledger))  # what is wrong with a line says more
-            raise BankCorruptError(f"{self.ledger}: {cut_short(lines, head.seq + 1)}")
+    def keep_wrong_file(self, path: Path, panel: Panel | None) -> None:
+        """Under the lock, before a repair: keep a copy of a file that the repair will overwrite.
 
-    def _keep_foreign(self, history: History) -> None:
-        """Keep a copy of a `bank.json` that holds what no ledger line ever said."""
+        Args:
+            path: `bank.json` or `panel.json`.
+            panel: the panel in the ledger; None if there should be no `panel.json`.
+        """
         try:
-            data = files.read_limited(self.bank, cache.MAX_BYTES, "bank")
+            data = files.read_limited(path, MAX_BYTES, path.name)
+            if path == self.bank:
+                parse_bank_file(data, str(path))
+        except (BankNotFoundError, RecordError):
+            return
+        except BankError as e:  # a link, a folder, another user's file, too large, or of another version
+            self._move_aside(path, str(e))
+            return
+        if path == self.panel and panel is None:
+            self._move_aside(path, f"{path}: {self.ledger.name} fixed no panel")
+        elif path == self.panel and data != pretty(panel):
+            self._keep_copy(path, data, f"was not what {self.ledger.name} gives")
+
+    def _keep_foreign_bank(self, history: History) -> None:
+        """Keep a copy of a `bank.json` with content that is in no ledger line."""
+        try:
+            data = files.read_limited(self.bank, MAX_BYTES, "bank")
         except BankNotFoundError:
             return
         except BankCorruptError as e:  # too large to copy
-            self.move_aside(self.bank, str(e))
+            self._move_aside(self.bank, str(e))
             return
-        try:
-            ours = known(cache.parse(data, str(self.bank)), history)
-        except RecordError:
-            ours = False
-        if not ours:
-            self._set_aside(self.bank, data, f"held what {self.ledger.name} does not say")
+        with suppress(RecordError):
+            if parse_bank_file(data, str(self.bank)).matches(history):
+                return
+        self._keep_copy(self.bank, data, f"held what {self.ledger.name} does not say")
 
-    def keep_other(self, path: Path, wanted: bytes) -> None:
-        """Keep a copy of a file that is about to be written with other bytes."""
-        with suppress(BankNotFoundError):
-            data = files.read_limited(path, cache.MAX_BYTES, path.name)
-            if data != wanted:
-                self._set_aside(path, data, f"was not what {self.ledger.name} gives")
-
-    def move_aside(self, path: Path, why: str) -> None:
-        """Rename what is no file of a bank, whatever it is."""
+    def _move_aside(self, path: Path, why: str) -> None:
+        """Rename a file, link or folder that does not belong to a bank."""
         side = path.with_name(f"{path.name}.aside-{os.urandom(6).hex()}")
-        with files.naming(path, "rename"):
+        with files.bank_errors(path, "rename"):
             os.rename(path, side)
         self._warn(f"{why}; it is kept as {side.name}")
 
-    def _set_aside(self, path: Path, data: bytes, why: str) -> None:
+    def _keep_copy(self, path: Path, data: bytes, why: str) -> None:
         side = path.with_name(f"{path.name}.aside-{digest_bytes(data)[:12]}")
-        if not files.write_new(side, data) and not _holds(side, data):  # somebody else's file has that name
+        if not files.write_new(side, data) and _content(side) != data:  # another file has that name
             side = path.with_name(f"{path.name}.aside-{os.urandom(6).hex()}")
             files.write_atomic(side, data)
         self._warn(f"{path}: {why}; those {len(data)} bytes are kept in {side.name}")
 
 
-def _holds(path: Path, data: bytes) -> bool:
-    with suppress(BankError):
-        return files.read_limited(path, len(data), path.name) == data
-    return False
+def repair(path: Path) -> list[str]:
+    """Write `bank.json` and `panel.json` again from the ledger; files with other content are kept under another name.
+
+    The ledger is not changed, except that an incomplete last line is moved to another file. Temporary files of killed
+    writes are removed, and a wrong `panel.json`, link or folder is renamed. Other files in the directory stay.
+
+    Returns:
+        One line for each change besides writing the two files.
+
+    Raises:
+        BankNotFoundError: there is no bank.
+        BankError: the ledger is damaged or was cut, or the directory cannot be written; nothing was changed.
+    """
+    from valve_plugin.bank.replay import read_history
+
+    messages: list[str] = []
+    directory = Directory(path, messages.append)
+    where = str(directory.ledger)
+    read_history(directory.read_ledger(), where)  # a damaged ledger is refused before even a lock file is made
+    with directory.locked():
+        history = read_history(directory.remove_torn_line(), where)
+        for place in (directory.bank, directory.panel):
+            directory.keep_wrong_file(place, history.state.panel)
+        directory.write_caches(history)
+    return messages
 
 
 def is_temporary(name: str) -> bool:
-    """Whether `files` names what it is about to rename to a file of a bank like this."""
+    """Whether this is the name of a temporary file that becomes a file of a bank."""
     found = re.fullmatch(r"\.(.+)\.[0-9a-f]{12}\.tmp", name)
     return found is not None and (found[1] in FILES or ".aside-" in found[1])
 
 
-def belongs(name: str) -> bool:
-    """Whether a bank directory has, or keeps, a file of this name."""
+def is_bank_file(name: str) -> bool:
+    """Whether a file of this name belongs to a bank directory, copies and temporary files included."""
     return name in FILES or is_temporary(name) or ".aside-" in name
 
 
-def cut_short(lines: int, named: int) -> str:
-    """Say that `bank.json` names a line the ledger does not have."""
+def truncation(lines: int, named: int) -> str:
+    """Return the message that `bank.json` names a line the ledger does not have."""
     return (
-        f"has {lines} whole lines, and {cache.BANK_FILE} names line {named}, so the end was cut off; restore "
-        f"{ledger.FILE_NAME} from git or a backup, or remove {cache.BANK_FILE} to go on with "
+        f"has {lines} whole lines, and {BANK_FILE} names line {named}, so the end was cut off; restore "
+        f"{ledger.FILE_NAME} from git or a backup, or remove {BANK_FILE} to go on with "
         f"what {ledger.FILE_NAME} still holds"
     )
 
 
-def known(cached: cache.State, history: History) -> bool:
-    """Whether `bank.json` holds the bank of the ledger line it names."""
-    if cached.head.seq > history.seq:
-        return False
-    return (cached.head.hash, cached.bank.hash) == history.chain[cached.head.seq]
-
-
-def _write_changed(path: Path, data: bytes) -> None:
-    try:
-        if files.read_limited(path, len(data), "panel") == data:
-            return
-    except BankError:
-        pass  # missing, larger or unreadable: written anew
-    files.write_atomic(path, data)
+def _content(path: Path) -> bytes | None:
+    """Return a file's bytes; None: it is missing, unreadable or too large."""
+    with suppress(BankError):
+        return files.read_limited(path, MAX_BYTES, path.name)
+    return None

@@ -12,6 +12,7 @@ from valve_plugin.records import (
     Conditions,
     Count,
     Hash,
+    Item,
     Kind,
     Name,
     Panel,
@@ -60,6 +61,8 @@ class Baseline(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     result: PanelResult
     solver: Hash | UnsetType = UNSET
     """Digest of what of the settings changes how the agent solves; absent: from before it was recorded."""
+    agent: str | UnsetType = UNSET
+    """The agent that solved, where it was not mini: a name or a command, and its version."""
 
 
 class Remeasured(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="remeasured"):
@@ -108,6 +111,23 @@ class Taken(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_f
     bank_after: Hash
 
 
+class OwnerAct(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="owner_act"):
+    """A change that the bank's owner made. Nothing judged it, so it ends the open epoch."""
+
+    act: Literal["add", "remove", "edit", "rename", "merge", "undo"]
+    reason: Annotated[str, Meta(min_length=1, max_length=600)]
+    """Why, in the owner's words or in ours."""
+    removes: tuple[tuple[Kind, Name], ...] = ()
+    """Items that the bank loses: removed ones, and the earlier versions of `items`."""
+    items: tuple[Item, ...] = ()
+    """Items that it gains; there they are marked `judged: false`."""
+    undo_to: Count | UnsetType = UNSET
+    """Of an undo, the version whose items are the bank's again, as they were; else absent."""
+    bank_hash: Hash
+    """The bank it was made on."""
+    bank_after: Hash
+
+
 class Evaluated(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="evaluated"):
     """One reading of the sealed holdout: every rollout of one frozen bank. It changes nothing about the bank."""
 
@@ -148,11 +168,17 @@ class LeftOut(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     """As a baseline's: only equal ones may be compared."""
 
 
-Decision: TypeAlias = Judged | Taken
-Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Baseline | Remeasured | LeftOut | Proposed | Decision | Evaluated
+DecisionEntry: TypeAlias = Judged | Taken
+Measurement: TypeAlias = Baseline | Remeasured | LeftOut | Evaluated
+Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Measurement | Proposed | DecisionEntry | OwnerAct
 
 
-def decided(entry: Entry) -> str:
+def makes_version(entry: Entry) -> bool:
+    """Tell whether the bank has one version more after this entry."""
+    return isinstance(entry, Taken | OwnerAct) or (isinstance(entry, Judged) and entry.verdict.decision == "accept")
+
+
+def decided_proposal(entry: Entry) -> str:
     """Return the id of the proposal that this entry settles; empty: it settles none."""
     if isinstance(entry, Judged):
         return "" if entry.verdict.decision == "indecisive" else entry.verdict.proposal_id

@@ -1,34 +1,37 @@
-"""The append-only, hash-chained file every other file of a bank directory can be made from.
+"""The ledger: an append-only, hash-chained file. All other files of a bank directory can be made from it.
 
-One line is `{"bank":…,"entry":…,"prev":…,"seq":…}` in canonical JSON. `prev` is the hash of the previous
-line's bytes, `bank` the hash of the bank from this line on, so that a reader who knows a bank can check it
-against the last line alone.
+One line is `{"bank":…,"entry":…,"prev":…,"seq":…}` in canonical JSON. `prev` is the hash of the previous line's
+bytes, `bank` the hash of the bank after this line. So a known bank can be checked against the last line alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from valve_plugin.bank.cache import check_version
 from valve_plugin.bank.entries import Entry
 from valve_plugin.codec import canonical, decode, digest_bytes
-from valve_plugin.errors import BankCorruptError, LedgerForkedError, RecordError
-from valve_plugin.records import Count, Hash, Record
+from valve_plugin.errors import BankCorruptError, BankError, LedgerForkedError, RecordError
+from valve_plugin.records import SCHEMA_VERSION, Count, Hash, Record
 
 FILE_NAME = "ledger.jsonl"
+BANK_FILE = "bank.json"
+PANEL_FILE = "panel.json"
 GENESIS = "0" * 64
 MAX_BYTES = 1 << 30
 _MAX_LINE = 1 << 26
 _CONFLICT = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
 RESTORE = "restore the file from git or a backup"
-_FORK = "two histories, as of two branches; keep one side's bank directory whole (git checkout --ours or --theirs)"
+_FORK = (
+    "the file mixes two histories, as after a git merge; keep the whole bank directory of one side "
+    "(git checkout --ours or --theirs)"
+)
 
 
-class Stored(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line, as it is on disk."""
+class StoredLine(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line as stored on disk."""
 
     seq: Count
     """Line number, from 0."""
@@ -38,7 +41,7 @@ class Stored(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Line(NamedTuple):
-    """One line that was read and fits its place."""
+    """One line that was read and checked."""
 
     seq: int
     hash: str
@@ -46,33 +49,54 @@ class Line(NamedTuple):
     entry: Entry
 
 
-class Reading(NamedTuple):
+class ParsedLedger(NamedTuple):
     """A whole ledger."""
 
     lines: list[Line]
     torn: bytes
-    """What a killed write left after the last complete line."""
+    """Bytes after the last complete line, left by a killed write."""
     size: int
     """Bytes up to the end of the last complete line."""
 
 
-class Tail(NamedTuple):
-    """The last complete line, unparsed but for the bank it names."""
+class LastLine(NamedTuple):
+    """The last complete line: its number, its hash, and the bank hash in it."""
 
     seq: int
     hash: str
     bank: str
 
 
-class _Peek(msgspec.Struct):
-    """The two keys a reader needs of the last line; the rest is skipped."""
+class _LastLineKeys(msgspec.Struct):
+    """The two keys that are read from the last line."""
 
     seq: int
     bank: str
 
 
+class _Version(msgspec.Struct):
+    schema_version: Any = None
+
+
 class _FirstLine(msgspec.Struct):
     entry: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def check_version(data: bytes, where: str) -> None:
+    """Check the schema_version of a file before anything else in it.
+
+    Raises:
+        BankError: the file has another schema_version.
+    """
+    try:
+        version = decode(data, _Version, where=where).schema_version
+    except RecordError:
+        return  # damaged rather than of another version
+    if version is not None and version != SCHEMA_VERSION:
+        raise BankError(
+            f"{where}: schema_version is {version!s:.40}, this valve reads {SCHEMA_VERSION}; "
+            "use the version of valve-plugin that wrote it"
+        )
 
 
 def encode(seq: int, prev: str, bank: str, entry: Entry) -> bytes:
@@ -81,69 +105,78 @@ def encode(seq: int, prev: str, bank: str, entry: Entry) -> bytes:
     Raises:
         RecordError: the entry could not be read back: a value of the wrong type or out of range.
     """
-    line = canonical(Stored(seq=seq, prev=prev, bank=bank, entry=entry))
-    decode(line, Stored, where=f"{type(entry).__name__} entry")  # records do not check themselves when they are made
+    line = canonical(StoredLine(seq=seq, prev=prev, bank=bank, entry=entry))
+    decode(
+        line, StoredLine, where=f"{type(entry).__name__} entry"
+    )  # records do not check themselves when they are made
     return line
 
 
-def hash_of(line: bytes) -> str:
-    """Return what the next line's `prev` is: SHA-256 of a line's bytes without its newline."""
+def line_hash(line: bytes) -> str:
+    """Return the SHA-256 of a line's bytes without its newline: the `prev` of the next line."""
     return digest_bytes(line)
 
 
-def parse(data: bytes, where: str) -> Reading:
-    """Read a ledger's bytes, checking form, numbering and chain. What follows the last newline is torn.
+def parse(data: bytes, where: str, known: ParsedLedger | None = None) -> ParsedLedger:
+    """Parse a ledger's bytes and check form, numbering and chain. Bytes after the last newline are returned as `torn`.
+
+    Args:
+        known: an earlier reading of the file. If its last line is still in place, only what follows is read.
 
     Raises:
         LedgerForkedError: two lines continue the same one, or git left conflict marks.
         BankCorruptError: a complete line is damaged; the message names it.
     """
     end = data.rfind(b"\n") + 1
-    raw_lines = data[:end].split(b"\n")[:-1]
-    if raw_lines:
+    start, lines = (known.size, known.lines.copy()) if known and _continues(data, known) else (0, [])
+    raw_lines = data[start:end].split(b"\n")[:-1]
+    if raw_lines and not start:
         _check_version(raw_lines[0], where)
-    lines: list[Line] = []
-    seen = {GENESIS: 0}  # hash of a line -> its 1-based number
-    for number, raw in enumerate(raw_lines, start=1):
+    seen = {GENESIS: 0} | {line.hash: line.seq + 1 for line in lines}  # hash of a line -> its 1-based number
+    for number, raw in enumerate(raw_lines, start=len(lines) + 1):
         line = _parse_line(raw, number, seen, f"{where}: line {number}")
         seen[line.hash] = number
         lines.append(line)
-    return Reading(lines, data[end:], end)
+    return ParsedLedger(lines, data[end:], end)
 
 
-def tail(data: bytes) -> Tail | None:
-    """Return the last line if the file looks whole (no torn end, as many lines as it is numbered), else None."""
+def last_line(data: bytes) -> LastLine | None:
+    """Return the last line, or None if the file looks damaged (an incomplete end, or a wrong line number)."""
     if not data.endswith(b"\n"):
         return None
     raw = data[data.rfind(b"\n", 0, -1) + 1 : -1]
     try:
-        peek = decode(raw, _Peek, where="")
+        peek = decode(raw, _LastLineKeys, where="")
     except RecordError:
         return None
     if peek.seq + 1 != data.count(b"\n"):
         return None
-    return Tail(peek.seq, hash_of(raw), peek.bank)
+    return LastLine(peek.seq, line_hash(raw), peek.bank)
+
+
+def _continues(data: bytes, known: ParsedLedger) -> bool:
+    """Whether the bytes still have the last line of an earlier reading in its place."""
+    last = data[data.rfind(b"\n", 0, known.size - 1) + 1 : known.size]
+    return bool(known.lines) and last.endswith(b"\n") and line_hash(last[:-1]) == known.lines[-1].hash
 
 
 def _parse_line(raw: bytes, number: int, seen: Mapping[str, int], where: str) -> Line:
     if raw.startswith(_CONFLICT):
-        raise LedgerForkedError(f"{where}: git left a conflict mark: {_FORK}")
+        raise LedgerForkedError(f"{where}: conflict mark of git: {_FORK}")
     if len(raw) > _MAX_LINE:
         raise BankCorruptError(f"{where}: {len(raw)} bytes, expected at most {_MAX_LINE}; {RESTORE}")
     try:
-        stored = decode(raw, Stored, where=where)
+        stored = decode(raw, StoredLine, where=where)
     except RecordError as e:
         raise BankCorruptError(f"{e}; {RESTORE}, or use the version of valve-plugin that wrote it") from e
     continues = seen.get(stored.prev)
     if continues is None:
-        raise BankCorruptError(f"{where}: does not continue the line before, so one of the two was changed; {RESTORE}")
+        raise BankCorruptError(f"{where}: does not follow the line before it: one of the two was changed; {RESTORE}")
     if continues != number - 1:
-        raise LedgerForkedError(f"{where}: continues line {continues}, as line {continues + 1} does: {_FORK}")
+        raise LedgerForkedError(f"{where}: follows line {continues}, as line {continues + 1} does: {_FORK}")
     if stored.seq != number - 1 or canonical(stored) != raw:
-        raise BankCorruptError(
-            f"{where}: not as it was written (its number, order of keys, spaces or line end); {RESTORE}"
-        )
-    return Line(stored.seq, hash_of(raw), stored.bank, stored.entry)
+        raise BankCorruptError(f"{where}: its number, order of keys, spaces or line end was changed; {RESTORE}")
+    return Line(stored.seq, line_hash(raw), stored.bank, stored.entry)
 
 
 def _check_version(first: bytes, where: str) -> None:

@@ -1,7 +1,7 @@
-"""What this machine keeps for a bank but never shares: attempts, journal, queue, usage counts, telemetry.
+"""Data of a bank that stays on this machine: attempts, journal, queue, withheld items, usage counts, telemetry.
 
-Every record is a file of its own, or one line of a log, so any number of processes may write at once
-without a lock, and whatever kills one of them spoils nothing that was acknowledged.
+Every record is a file of its own or one line of a log. So many processes can write at once without a lock, and a kill
+never damages a record whose write has returned.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -17,71 +17,75 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from valve_plugin.bank import files
-from valve_plugin.bank.lock import locked
-from valve_plugin.bank.packed import pack, unpack
+from valve_plugin import files
+from valve_plugin.bank import ledger
 from valve_plugin.codec import canonical, decode, digest, digest_bytes
 from valve_plugin.errors import BankBusyError, BankError, BankNotFoundError, RecordError
+from valve_plugin.files import hold_lock, pack, unpack
+from valve_plugin.paths import local_dir
 from valve_plugin.records import Attempt, Context, Kind, Record, Withheld
 
 _MAX_BYTES = 1 << 28
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 USAGE_BYTES = 1 << 20
-"""A log of uses that is larger is folded up."""
-
+"""Size from which a usage log is compacted: its lines are replaced by one line with their sums."""
 _WRITTEN_SECONDS = 60
-"""Whoever opened a log writes his line within this time."""
+"""After this time a process has finished writing its line to a log."""
+
+_BANK = "bank"
+_START_BYTES = 1 << 16
 
 T = TypeVar("T")
 
 
-class _Folded(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Many lines of a log of uses in one."""
+class _UsageSum(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The sum of many lines of a usage log."""
 
     folded: list[tuple[Kind, str, int]]
 
 
-_USES: Any = tuple[tuple[Kind, str], ...] | _Folded  # Any: a union is no type to the checker
+_USES: Any = tuple[tuple[Kind, str], ...] | _UsageSum  # Any: a union is no type to the checker
 
 
 class LocalStore:
-    """Nothing is created before the first write."""
+    """The local data of one bank. Nothing is created before the first write."""
 
-    def __init__(self, path: Path) -> None:
-        self.dir = path
+    def __init__(self, path: Path, bank: Path | None = None) -> None:
+        self.dir, self._bank = path, bank
         self.warnings: list[str] = []
-        """Files that could not be read and were passed over, one line each."""
+        """Files that could not be read and were skipped, one line each."""
 
     @property
-    def here(self) -> bool:
-        """Whether this machine (this user's data) has anything of the bank at all."""
+    def exists(self) -> bool:
+        """Whether there is local data of the bank on this machine."""
         return self.dir.is_dir()
 
-    def start_over(self) -> Path | None:
-        """Move away what another bank left here; returns where to, or None when there is nothing.
+    def move_away(self) -> Path | None:
+        """Rename the folder of an earlier bank, so that a new bank does not use its journal and queue.
 
-        Its journal would answer for the new bank's rollouts, and its queue would be judged into it.
+        Returns:
+            The new path, or None if there is nothing to move.
         """
         if not self.dir.exists() or not any(self.dir.iterdir()):
             return None
         for number in count(1):
             aside = self.dir.with_name(f"{self.dir.name}.before-{number}")
             with suppress(FileExistsError):
-                aside.mkdir(mode=0o700)  # whoever makes it has the name
+                aside.mkdir(mode=0o700)  # reserves the name
                 break
         self.dir.rename(aside)  # onto an empty directory, which POSIX allows
         return aside
 
     def add_attempt(self, attempt: Attempt, trajectory: bytes | None = None) -> Attempt:
-        """Keep an attempt, and its trajectory if there is one; returns it with the trajectory's file name.
+        """Store an attempt and its trajectory, if any; return the attempt with the trajectory's file name.
 
-        Both are on disk when this returns. An attempt already kept under the same id stays: a different
-        one gets a file beside it.
+        Both are on disk when this returns. A stored attempt is never overwritten: a different attempt with the same id
+        gets another file.
         """
-        _checked(attempt)
-        folder = self._folder("attempts", _safe(attempt.task_id))
-        stem = _safe(attempt.id)
+        _encode_attempt(attempt)
+        folder = self._folder("attempts", _file_name(attempt.task_id))
+        stem = _file_name(attempt.id)
         if trajectory is not None:
             name = f"{stem}-{digest_bytes(trajectory)[:12]}.traj.json.gz"
             files.write_atomic(self._folder("trajectories") / name, pack(trajectory))
@@ -93,8 +97,8 @@ class LocalStore:
         return attempt
 
     def attempts(self, task_id: str | None = None) -> list[Attempt]:
-        """Return the attempts kept, of all tasks or one, oldest first."""
-        pattern = f"{_safe(task_id)}/*.json" if task_id is not None else "*/*.json"
+        """Return the stored attempts of all tasks or of one, oldest first."""
+        pattern = f"{_file_name(task_id)}/*.json" if task_id is not None else "*/*.json"
         paths = sorted((self.dir / "attempts").glob(pattern))
         found = [a for a in (self._read(path, Attempt) for path in paths) if a is not None]
         return sorted(found, key=lambda a: (a.recorded_at, a.id))
@@ -111,8 +115,8 @@ class LocalStore:
             raise BankNotFoundError(f"attempt {attempt.id} has no trajectory here (it names {name!r})")
         return unpack(self.dir / "trajectories" / name, "trajectory")
 
-    def unpacked(self, attempt: Attempt) -> Path:
-        """Return the path of an attempt's trajectory as a file that mini reads, made when first asked for.
+    def trajectory_file(self, attempt: Attempt) -> Path:
+        """Return the path of an attempt's trajectory, unpacked so that mini can read it; created on first use.
 
         Raises:
             BankNotFoundError: it has none, or the file is gone.
@@ -126,18 +130,18 @@ class LocalStore:
         return path
 
     def journal_get(self, key: str) -> Attempt | None:
-        """Return the finished rollout with that key, or None (also when its file is damaged: then it runs again)."""
+        """Return the finished rollout with that key, or None, also if its file is damaged: it runs again."""
         return self._read(self._journal(key), Attempt)
 
     def journal_put(self, key: str, attempt: Attempt) -> None:
-        """Keep a finished rollout under what determines it, durably; it is never run again."""
-        data = _checked(attempt)
+        """Store a finished rollout durably under its key, so that it never runs again."""
+        data = _encode_attempt(attempt)
         path = self._journal(key)
         self._folder("journal", path.parent.name)
         files.write_atomic(path, data)
 
     def queue_push(self, job: Mapping[str, Any]) -> str:
-        """Append a job to the queue, durably; returns its id."""
+        """Append a job to the queue, durably; return its id."""
         data = canonical(dict(job))
         folder = self._folder("queue")
         number = max((int(p.stem) for p in self._jobs()), default=0) + 1
@@ -146,113 +150,140 @@ class LocalStore:
         return f"{number:08d}"
 
     def queue(self) -> list[dict[str, Any]]:
-        """Return the jobs waiting, first in first out, each with its `id`."""
+        """Return the waiting jobs, first in first out, each with its `id`."""
         jobs = [(path.stem, self._read(path, dict[str, Any])) for path in self._jobs()]
         return [{**job, "id": id_} for id_, job in jobs if job is not None]
 
     def queue_done(self, job_id: str) -> None:
-        """Take a job out of the queue; fine when it is not there."""
+        """Remove a job from the queue, if it is there."""
         if not any(path.stem == job_id for path in self._jobs()):
             return
-        # Emptied rather than deleted, so that its number is not given again while it is the highest.
+        # The file is emptied, not deleted, so that the highest number is not used again.
         files.write_atomic(self.dir / "queue" / f"{job_id}.json", b"")
         for path in self._jobs()[:-1]:
             with suppress(FileNotFoundError):
                 if not path.stat().st_size:
                     path.unlink()
 
-    def set_aside(self, withheld: Withheld) -> None:
-        """Keep an item that was quarantined, for a person to look at."""
-        files.write_new(self._folder("quarantine") / f"{_safe(withheld.content_hash)}.json", canonical(withheld))
+    def keep_answers(self, proposal_id: str, answers: Sequence[Mapping[str, str]]) -> None:
+        """Store what the model wrote for a proposal, in order; nothing for none."""
+        if answers:
+            self._folder("answers")
+            files.write_atomic(self._answers_path(proposal_id), canonical([dict(a) for a in answers]))
 
-    def quarantine(self) -> list[Withheld]:
-        """Return the items set aside, in no particular order."""
+    def answers(self, proposal_id: str) -> list[dict[str, str]]:
+        """Return what the model wrote for a proposal, as `for`, `model` and `answer`; empty if that is not here."""
+        return self._read(self._answers_path(proposal_id), list[dict[str, str]]) or []
+
+    def add_withheld(self, withheld: Withheld) -> None:
+        """Store a withheld item for a person's review, unless a person has already decided about it."""
+        files.write_new(self._withheld_path(withheld.content_hash), canonical(withheld))
+
+    def withheld(self) -> list[Withheld]:
+        """Return the withheld items that wait for a person, in no particular order."""
         paths = sorted((self.dir / "quarantine").glob("*.json"))
         return [w for w in (self._read(path, Withheld) for path in paths) if w is not None]
 
-    def settle(self, content_hash: str) -> None:
-        """Take an item out of the quarantine: a person has decided about it, and it is not set aside again."""
-        files.write_atomic(self._folder("quarantine") / f"{_safe(content_hash)}.json", b"")
+    def settle_withheld(self, content_hash: str) -> None:
+        """Mark a withheld item as decided by a person, so that it is not stored again."""
+        files.write_atomic(self._withheld_path(content_hash), b"")
 
     def remember(self, name: str, value: str) -> None:
-        """Keep one short text for the next command on this machine."""
-        files.write_atomic(self._folder("notes") / _safe(name), value.encode())
+        """Store a short text under a name, for later commands on this machine."""
+        files.write_atomic(self._folder("notes") / _file_name(name), value.encode())
 
     def recall(self, name: str) -> str:
-        """Return what was last remembered under a name; empty when nothing was."""
+        """Return the text stored under a name, or an empty string."""
         try:
-            return files.read_limited(self.dir / "notes" / _safe(name), 10_000, "note").decode("utf-8", "replace")
+            return files.read_limited(self.dir / "notes" / _file_name(name), 10_000, "note").decode("utf-8", "replace")
         except BankNotFoundError:
             return ""
+
+    def remember_bank(self) -> None:
+        """Note where the bank is and how its ledger begins, so that `local_store` knows it again elsewhere."""
+        if self._bank is not None and (start := _first_entries(self._bank)):
+            note = "\n".join([*start, str(self._bank.resolve())])
+            if self.recall(_BANK) != note:
+                self.remember(_BANK, note)
 
     def count_use(self, context: Context) -> None:
         """Count one injection of each of the context's items."""
         log = self._folder() / "usage.jsonl"
         files.append_shared(log, canonical(context.items))
-        with suppress(FileNotFoundError, BankBusyError):  # another process does it, or has just done it
+        with suppress(FileNotFoundError, BankBusyError):  # another process is doing it, or has just done it
             if log.stat().st_size > USAGE_BYTES:
-                with locked(self.dir / "usage.lock", 0, "another process folds the log up"):
+                with hold_lock(self.dir / "usage.lock", 0, "another process is compacting the log"):
                     self._fold_usage(log)
 
     def usage(self) -> dict[tuple[Kind, str], int]:
         """Return how often each (kind, name) was injected on this machine."""
         counts: Counter[tuple[Kind, str]] = Counter()
         for log in self.dir.glob("usage*.jsonl"):
-            counts.update(self._counted(log))
+            counts.update(self._count_log(log))
         return dict(counts)
 
-    def _counted(self, log: Path) -> Counter[tuple[Kind, str]]:
+    def _count_log(self, log: Path) -> Counter[tuple[Kind, str]]:
         counts: Counter[tuple[Kind, str]] = Counter()
         for line in self._log(log, _USES):
-            counts.update({(kind, name): n for kind, name, n in line.folded} if isinstance(line, _Folded) else line)
+            counts.update({(kind, name): n for kind, name, n in line.folded} if isinstance(line, _UsageSum) else line)
         return counts
 
     def _fold_usage(self, log: Path) -> None:
-        """Begin a new log, and make one line of each that nobody can still be writing to."""
+        """Start a new log, and replace each old log that is no longer written to by one line with its sums."""
         older = sorted(self.dir.glob("usage-*.jsonl"))
         if log.stat().st_size > USAGE_BYTES:
             log.rename(self.dir / f"usage-{len(older) + 1:06d}.jsonl")
         for path in older:
             state = path.stat()
             if state.st_size > USAGE_BYTES and time.time() - state.st_mtime > _WRITTEN_SECONDS:
-                line = _Folded(folded=[(kind, name, n) for (kind, name), n in sorted(self._counted(path).items())])
+                line = _UsageSum(folded=[(kind, name, n) for (kind, name), n in sorted(self._count_log(path).items())])
                 files.write_atomic(path, canonical(line) + b"\n")
 
-    def telemetry(self, name: str, data: Mapping[str, Any]) -> None:
-        """Note times, costs and the like: never read by anything that decides."""
+    def write_telemetry(self, name: str, data: Mapping[str, Any]) -> None:
+        """Append times, costs and the like to the log of that name. No decision uses them."""
         line = canonical({"at": time.time(), "name": name, "data": dict(data)})
         self._folder("telemetry")
         files.append_shared(self.telemetry_path(name), line)
 
-    def told(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield what was noted under a name, oldest first; lines that cannot be read are passed over with a warning."""
-        yield from (data for _, data in self.timed(name))
+    def read_telemetry(self, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the data of a log, oldest first; an unreadable line is skipped with a warning."""
+        yield from (data for _, data in self.read_timed_telemetry(name))
 
-    def timed(self, name: str) -> Iterator[tuple[float, dict[str, Any]]]:
-        """Yield what `told` does, each with when it was noted, in seconds since the epoch; 0 when unknown."""
-        for noted in self._log(self.telemetry_path(name), dict[str, Any]):
-            if isinstance(noted.get("data"), dict):
-                at = noted.get("at")
-                yield float(at) if isinstance(at, int | float) else 0.0, noted["data"]
+    def read_timed_telemetry(self, name: str) -> Iterator[tuple[float, dict[str, Any]]]:
+        """Yield (time, data) of a log, oldest first; the time is in seconds since the epoch, 0 if unknown."""
+        for line in self._log(self.telemetry_path(name), dict[str, Any]):
+            if isinstance(line.get("data"), dict):
+                at = line.get("at")
+                yield float(at) if isinstance(at, int | float) else 0.0, line["data"]
 
     def telemetry_path(self, name: str) -> Path:
-        """Return the file of what is noted under a name: JSON lines with `at`, `name` and `data`."""
-        return self.dir / "telemetry" / f"{_safe(name)}.jsonl"
+        """Return the file of a log: JSON lines with `at`, `name` and `data`."""
+        return self.dir / "telemetry" / f"{_file_name(name)}.jsonl"
 
-    def forget(self, name: str) -> None:
-        """Remove what was noted under a name; fine when nothing was."""
+    def clear_telemetry(self, name: str) -> None:
+        """Remove a log, if there is one."""
         with suppress(OSError):
             self.telemetry_path(name).unlink()
 
     def _folder(self, *names: str) -> Path:
         path = self.dir.joinpath(*names)
         if not path.is_dir():
-            files.make_dir(self.dir, mode=0o700)  # trajectories quote the person's code
-            files.make_dir(path)
+            new = not self.dir.is_dir()
+            files.make_private_dir(self.dir.parent)  # trajectories quote the person's code
+            files.make_private_dir(self.dir)
+            files.make_private_dir(path)
+            if new:
+                self.remember_bank()
         return path
 
+    def _withheld_path(self, content_hash: str) -> Path:
+        return self._folder("quarantine") / f"{_file_name(content_hash)}.json"
+
+    def _answers_path(self, proposal_id: str) -> Path:
+        return self.dir / "answers" / f"{_file_name(proposal_id)}.json"
+
     def _journal(self, key: str) -> Path:
-        name = _safe(key)
+        name = _file_name(key)
         return self.dir / "journal" / name[:2] / f"{name}.json"
 
     def _jobs(self) -> list[Path]:
@@ -260,18 +291,18 @@ class LocalStore:
         return sorted(p for p in (self.dir / "queue").glob("*.json") if p.stem.isdecimal())
 
     def _read(self, path: Path, type_: type[T]) -> T | None:
-        """Read one record; None when there is none, or, with a warning, when it cannot be read."""
+        """Return one record; None if there is none, or, with a warning, if it cannot be read."""
         try:
             data = files.read_limited(path, _MAX_BYTES, "record")
             return decode(data, type_, where=str(path)) if data else None
         except BankNotFoundError:
             return None
         except (BankError, RecordError) as e:
-            self.warnings.append(f"{e}; passed over: delete the file")
+            self.warnings.append(f"{e}; skipped; delete the file")
             return None
 
     def _log(self, path: Path, type_: type[T]) -> Iterator[T]:
-        """Read the lines of a shared log; a line torn by a kill is passed over with a warning."""
+        """Yield the lines of a shared log; an incomplete line is skipped with a warning."""
         try:
             data = files.read_limited(path, _MAX_BYTES, "log")
         except BankNotFoundError:
@@ -282,16 +313,100 @@ class LocalStore:
             try:
                 yield decode(line, type_, where=f"{path}: line {number}")
             except RecordError as e:
-                self.warnings.append(f"{e}; passed over")
+                self.warnings.append(f"{e}; skipped")
 
 
-def _safe(name: str) -> str:
-    """A file name for an id: the id itself where that is safe, else its hash."""
+def _file_name(name: str) -> str:
+    """Return a file name for an id: the id itself if it is safe, else its hash."""
     return name if _SAFE.match(name) else digest(name)
 
 
-def _checked(attempt: Attempt) -> bytes:
-    """An attempt's bytes, if they can be read back: records do not check themselves when they are made."""
+def _encode_attempt(attempt: Attempt) -> bytes:
+    """Return an attempt's bytes after checking that they can be decoded: a new record is not checked otherwise."""
     data = canonical(attempt)
     decode(data, Attempt, where=f"attempt {attempt.id}")
     return data
+
+
+def local_store(bank: Path) -> LocalStore:
+    """Return the local data of the bank in a directory.
+
+    If the directory was moved or renamed, its local data is moved, too: that of a bank which begins with the same
+    entries and is no longer where it was. A copy or another clone has local data of its own.
+    """
+    store = LocalStore(local_dir(bank), bank)
+    with suppress(OSError):  # user data that cannot be written: whoever writes next says so
+        if not store.exists and (start := _first_entries(bank)):
+            left = [path for path in store.dir.parent.glob("*/notes") if _is_left(LocalStore(path.parent), start)]
+            if len(left) == 1:
+                left[0].parent.rename(store.dir)
+        if store.exists:
+            store.remember_bank()
+    return store
+
+
+def former_places(bank: Path) -> list[Path]:
+    """Return where else a bank that begins like this one was on this machine, and has runs."""
+    start, here = _first_entries(bank), local_dir(bank)
+    found = []
+    for notes in sorted(here.parent.glob("*/notes")):
+        *before, where = LocalStore(notes.parent).recall(_BANK).split("\n")
+        if notes.parent != here and before and before == start[: len(before)]:
+            found.append(Path(where))
+    return found
+
+
+def former_bank(folder: Path) -> tuple[Path, bool] | None:
+    """Return where the bank of a folder of local data is, and whether it still is there; None if that is not known."""
+    *before, where = LocalStore(folder).recall(_BANK).split("\n")
+    return (Path(where), _first_entries(Path(where))[: len(before)] == before) if before else None
+
+
+def take_over(bank: Path, former: Path) -> int:
+    """Give a bank the runs that belong to a bank at another path; return how many files came.
+
+    They are moved, or copied where there still is a bank at that path. What is here already stays.
+    """
+    here, there = LocalStore(local_dir(bank), bank), LocalStore(local_dir(former))
+    keep, came = (former / ledger.FILE_NAME).exists(), 0
+    here._folder()
+    for job in there.queue():
+        here.queue_push({key: value for key, value in job.items() if key != "id"})
+    for path in sorted(p for p in there.dir.rglob("*") if p.is_file() and not p.is_symlink()):
+        inside = path.relative_to(there.dir)
+        target = here.dir / inside
+        if inside.parts[0] in ("queue", "notes"):
+            continue
+        here._folder(*inside.parts[:-1])
+        data = files.read_limited(path, _MAX_BYTES, "record")
+        if path.suffix == ".jsonl" and target.exists():
+            data = files.read_limited(target, _MAX_BYTES, "log") + data
+        elif target.exists():
+            continue
+        files.write_atomic(target, data)
+        came += 1
+    if not keep:
+        import shutil  # only this needs it, and every start would pay
+
+        shutil.rmtree(there.dir)
+    here.remember_bank()
+    return came
+
+
+def _is_left(other: LocalStore, start: list[str]) -> bool:
+    """Whether local data is of a bank that began with these entries, perhaps with fewer, and is gone."""
+    *before, where = other.recall(_BANK).split("\n")
+    there = _first_entries(Path(where))[: len(before)] if before else before
+    return before == start[: len(before)] != there
+
+
+def _first_entries(bank: Path) -> list[str]:
+    """Return digests of the first two lines of a bank's ledger, which never change; fewer if there are fewer."""
+    try:
+        start = files.read_regular(bank / ledger.FILE_NAME, _START_BYTES, start_only=True)
+    except OSError:
+        return []
+    first, end, rest = start.partition(b"\n")
+    second = rest if len(start) == _START_BYTES else rest.rpartition(b"\n")[0]
+    lines = [first, second.split(b"\n")[0][:4096]] if second else [first] if end else []
+    return [digest_bytes(line) for line in lines]

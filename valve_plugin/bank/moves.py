@@ -1,7 +1,11 @@
-"""What an accepted proposal does to a bank."""
+"""Changes to a bank: apply an accepted proposal or an owner's act, reduce it to one item, remove one item."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from operator import attrgetter
+
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from valve_plugin.errors import RecordError
@@ -17,49 +21,78 @@ def apply(bank: Bank, proposal: Proposal) -> Bank:
     Source: m(B) of eq:gate; app:impl-memory.
     """
     version = bank.version + 1
+    if proposal.removed or proposal.merges:
+        bank = _changed(bank, proposal)
+    names: dict[Kind, set[str]] = {
+        "principle": set(map(attrgetter("name"), bank.principles)),
+        "skill": set(map(attrgetter("name"), bank.skills)),
+    }
+    for item in proposal.items:
+        if item.name in names[item.kind]:
+            raise RecordError(f"{item.kind} {item.name!r} is to be added, a name already taken: rename it")
+        names[item.kind].add(item.name)
+    new = _with_items(bank, tuple(replace(i, created_step=version, judged=UNSET) for i in proposal.items))
+    return replace(bank, version=version, principles=bank.principles + new.principles, skills=bank.skills + new.skills)
+
+
+def _changed(bank: Bank, proposal: Proposal) -> Bank:
+    """Return the bank after a proposal's removals and merges."""
     items = {item.key: item for item in bank.items}
     for gone in proposal.removed:
         if items.pop(gone, None) is None:
-            raise RecordError(f"proposal {proposal.id} removes {gone[0]} {gone[1]!r}, which the bank lacks")
+            raise RecordError(f"version {bank.version} has no {gone[0]} {gone[1]!r}, which is to be removed")
     for merge in proposal.merges:
         key = (merge.kind, merge.name)
         if key not in items:
             raise RecordError(f"proposal {proposal.id} merges into {merge.kind} {merge.name!r}, which the bank lacks")
-        items[key] = _merged(items[key], merge)
-    for item in proposal.items:
-        if item.key in items:
-            raise RecordError(f"proposal {proposal.id} adds {item.kind} {item.name!r}, a name already taken: rename it")
-        items[item.key] = replace(item, created_step=version)
-    return _kept(replace(bank, version=version), tuple(items.values()))
+        items[key] = _add_support(items[key], merge)
+    return _with_items(bank, tuple(items.values()))
 
 
-def only(bank: Bank, key: tuple[Kind, str]) -> Bank:
+def change(bank: Bank, removes: Collection[tuple[Kind, str]], items: Sequence[Item]) -> Bank:
+    """Return the bank after its owner removed and added items; what is added is marked as not judged.
+
+    Raises:
+        RecordError: see `apply`.
+    """
+    after = apply(bank, Proposal(task_id="", removes=tuple(removes) or UNSET, items=tuple(items)))
+    added = {item.key for item in items}
+    marked = tuple(replace(i, judged=False) if i.key in added else i for i in after.items)
+    return _with_items(after, marked)
+
+
+def restore(bank: Bank, earlier: Bank) -> Bank:
+    """Return the bank with the items of an earlier version, as a version of its own."""
+    return replace(earlier, version=bank.version + 1)
+
+
+def single_item_bank(bank: Bank, key: tuple[Kind, str]) -> Bank:
     """Return the bank reduced to one item.
 
     Raises:
         RecordError: the bank has no such item.
     """
-    return _kept(bank, (_named(bank, key),))
+    return _with_items(bank, (_find_item(bank, key),))
 
 
-def without(bank: Bank, key: tuple[Kind, str]) -> Bank:
+def remove_item(bank: Bank, key: tuple[Kind, str]) -> Bank:
     """Return the bank without one item.
 
     Raises:
         RecordError: the bank has no such item.
     """
-    gone = _named(bank, key)
-    return _kept(bank, tuple(item for item in bank.items if item is not gone))
+    gone = _find_item(bank, key)
+    return _with_items(bank, tuple(item for item in bank.items if item is not gone))
 
 
-def _named(bank: Bank, key: tuple[Kind, str]) -> Item:
+def _find_item(bank: Bank, key: tuple[Kind, str]) -> Item:
     for item in bank.items:
         if item.key == tuple(key):
             return item
     raise RecordError(f"version {bank.version} has no {key[0]} {key[1]!r}")
 
 
-def _kept(bank: Bank, items: tuple[Item, ...]) -> Bank:
+def _with_items(bank: Bank, items: tuple[Item, ...]) -> Bank:
     return replace(
         bank,
         principles=tuple(i for i in items if i.kind == "principle"),
@@ -67,7 +100,7 @@ def _kept(bank: Bank, items: tuple[Item, ...]) -> Bank:
     )
 
 
-def _merged(item: Item, merge: Merge) -> Item:
+def _add_support(item: Item, merge: Merge) -> Item:
     known = merge.source_task in item.source_tasks
     return replace(
         item,

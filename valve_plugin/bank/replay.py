@@ -1,17 +1,27 @@
 """The state a ledger's entries lead to. The one place that says which entry may follow which.
 
-Which outcomes an accept carries forward: those of its last measurement, so the confirming ones where the epoch asks
-for confirmation. They reach the margin as the first did, which is all that thm:conv-main needs. They are no less
-flattering: an accept takes both measurements above the same margin, and given that, one is like the other. What
-confirming changes is who gets that far. Carrying the lower, or the mean of both, would flatter less, but compare
-unlike with unlike in the next gate; see `report.again` for how much a carried score flatters.
+An accept carries its last measurement forward as the current outcomes: the confirming one where the epoch asks for
+confirmation. It reached the margin as the first one did, which is all that thm:conv-main needs. It is no less
+flattering: both were taken above the same margin. Carrying the lower or the mean of both would flatter less, but would
+compare unlike with unlike in the next gate.
+
+An owner's act changes the bank that the outcomes are about, and nothing judged it: it ends the epoch, so the next gate
+opens another one, with a baseline and a share of delta of its own.
+
+An epoch with `fresh` baselines carries nothing forward: the tasks that an accept ran have no outcomes then, and those
+that served in so many queries lose theirs; the next gate measures these tasks first. What was selected for being high
+is then never compared with. The other tasks keep their outcomes without bias: their context is the same, and they were
+the same on both sides of the accept, so it did not depend on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from functools import singledispatchmethod
 from typing import NamedTuple
+
+from msgspec import UNSET
 
 from valve_plugin.bank import ledger, moves
 from valve_plugin.bank.entries import (
@@ -22,21 +32,67 @@ from valve_plugin.bank.entries import (
     Judged,
     LeftOut,
     Opened,
+    OwnerAct,
     PanelFixed,
     Proposed,
     Remeasured,
     Taken,
 )
-from valve_plugin.bank.standing import Standing
-from valve_plugin.errors import BankCorruptError, RecordError, StaleVerdictError, ValveError
-from valve_plugin.records import Bank
+from valve_plugin.codec import digest
+from valve_plugin.errors import BankCorruptError, HorizonError, RecordError, StaleVerdictError, ValveError
+from valve_plugin.records import Bank, Panel, PanelOutcome, Proposal, Verdict
+from valve_plugin.theory import panel_order
 
 
-class Replay(Standing):
-    """Folds entries one by one. A refused entry raises and leaves everything as it was."""
+class Replay:
+    """The state that entries lead to, one by one. A refused entry raises and leaves everything as it was."""
+
+    def __init__(self, *, trusting: bool = False) -> None:
+        self.trusting = trusting
+        """Whether entries are believed which bank they lead to: to hash each version of a large bank takes seconds."""
+        self.banks: list[Bank] = []
+        """By version; the last is the current one. Empty until `Opened`."""
+        self.panel: Panel | None = None
+        self.epoch: EpochOpened | None = None
+        """The open epoch; None before the first and between a new panel and its epoch."""
+        self.queries = 0
+        """Gate queries of the open epoch."""
+        self.known: tuple[PanelOutcome, ...] = ()
+        """The current bank's outcomes on the panel, in panel order, of the tasks that are measured."""
+        self.proposals: dict[str, Proposal] = {}
+        """Every proposal recorded so far, by id."""
+        self.ordinals: dict[tuple[str, str], int] = {}
+        """(task id, context hash) -> first ordinal no recorded rollout has."""
+        self.holdout: dict[str, str] = {}
+        """Every task the bank was evaluated on: id -> content hash. Sealed: never learned from or judged on."""
+        self.sources: set[str] = set()
+        """Ids of all tasks that proposals were learned from."""
+        self.remeasured = 0
+        """A/A measurements of the current bank in the open epoch."""
+        self.recorded: dict[str, tuple[int, int]] = {}
+        """Of each task of the panel: passes and known outcomes of all rollouts that verdicts and complete measurements
+        rest on, whichever bank they measured. An undecided query counts when it is decided, so its order stays."""
+        self._epochs = 0
+        self._open_query = ""  # id of the proposal whose last verdict was indecisive
+        self._served: Counter[str] = Counter()  # queries in which a task's known outcomes served
+
+    @property
+    def bank(self) -> Bank:
+        """The current bank."""
+        return self.banks[-1]
+
+    @property
+    def outcomes(self) -> tuple[PanelOutcome, ...] | None:
+        """The current bank's outcomes on the panel, in panel order; None where a task has none."""
+        return None if self.unmeasured() or not self.known else self.known
+
+    def unmeasured(self) -> frozenset[str]:
+        """Return the ids of the panel tasks whose outcomes under the current bank are not known."""
+        tasks = self.panel.tasks if self.panel else ()
+        return frozenset(t.instance_id for t in tasks) - {o.task_id for o in self.known}
 
     def feed(self, entry: Entry) -> None:
-        """Take one more entry.
+        """Apply one more entry.
 
         Raises:
             StaleVerdictError: a verdict about another bank than the current one.
@@ -63,8 +119,8 @@ class Replay(Standing):
                 f"a panel of {len(ids)} tasks ({len(set(ids))} different); expected at least one, each once"
             )
         self._require_unread(ids, [task.content_hash for task in entry.panel.tasks], "judge")
-        self.panel, self.epoch = entry.panel, None
-        self.queries, self.outcomes, self.remeasured, self._open_query = 0, None, 0, ""
+        self.panel, self.epoch, self.recorded = entry.panel, None, {}
+        self._start_count()
 
     @_feed.register
     def _epoch_opened(self, entry: EpochOpened) -> None:
@@ -73,30 +129,30 @@ class Replay(Standing):
         if entry.epoch != self._epochs + 1:
             raise RecordError(f"epoch {entry.epoch} after {self._epochs}, expected {self._epochs + 1}")
         self.epoch, self._epochs = entry, entry.epoch
-        self.queries, self.outcomes, self.remeasured, self._open_query = 0, None, 0, ""
+        self._start_count()
 
     @_feed.register
     def _baseline(self, entry: Baseline) -> None:
         self._require_epoch(entry.epoch)
         if self.outcomes is not None:
-            raise RecordError(f"epoch {entry.epoch} has a baseline already; open a new epoch for another")
+            raise RecordError(f"epoch {entry.epoch} has a baseline that still holds; open a new epoch for another")
         if entry.result.bank_hash != self.bank.hash:
             raise StaleVerdictError(f"the baseline measured bank {entry.result.bank_hash[:12]}, {self._now()}")
-        self._require_complete(entry.result.outcomes, "the baseline")
-        self._use(entry.result.outcomes)
-        self.outcomes = self._in_panel_order(entry.result.outcomes)
+        self._require_complete(entry.result.outcomes, "the baseline", of=self.unmeasured())
+        self._count(entry.result.outcomes)
+        self.known = self.in_panel_order((*self.known, *entry.result.outcomes))
 
     @_feed.register
     def _remeasured(self, entry: Remeasured) -> None:
         self._require_idle(entry.epoch, entry.result.bank_hash)
         self._require_complete(entry.result.outcomes, "an A/A measurement")
-        self._use(entry.result.outcomes)
+        self._count(entry.result.outcomes)
         self.remeasured += 1
 
     @_feed.register
     def _left_out(self, entry: LeftOut) -> None:
         self._require_idle(entry.epoch, entry.bank_hash)
-        moves.only(self.bank, entry.without)  # it is there
+        moves.single_item_bank(self.bank, entry.without)  # it is there
         self._require_complete(entry.outcomes, "a measurement without an item", of={o.task_id for o in entry.outcomes})
         self._use(entry.outcomes)
 
@@ -114,18 +170,16 @@ class Replay(Standing):
         verdict = entry.verdict
         self._require_query(verdict)
         after = self._after(verdict)
-        if entry.bank_after != after.hash:
-            raise RecordError(
-                f"bank_after is {entry.bank_after[:12]}, but {verdict.decision} leads to {after.hash[:12]}"
-            )
+        self._require_after(entry.bank_after, after, verdict.decision)
         if verdict.decision != "indecisive":  # else the query goes on with the same rollouts
-            self._use((*verdict.outcomes, *(verdict.confirming or ())))
+            self._count((*verdict.outcomes, *(verdict.confirming or ())))
         self.queries = verdict.query
         self._open_query = verdict.proposal_id if verdict.decision == "indecisive" else ""
         if verdict.decision == "accept":
             self.remeasured = 0
             self.banks.append(after)
-            self.outcomes = self._in_panel_order(verdict.measured)
+            self.known = self.in_panel_order(verdict.measured)
+        self._expire(verdict)
 
     @_feed.register
     def _taken(self, entry: Taken) -> None:
@@ -139,9 +193,21 @@ class Replay(Standing):
                 f"proposal {entry.proposal_id} was taken into bank {entry.bank_hash[:12]}, {self._now()}"
             )
         after = self._moved(entry.proposal_id)
-        if entry.bank_after != after.hash:
-            raise RecordError(f"bank_after is {entry.bank_after[:12]}, but the move leads to {after.hash[:12]}")
+        self._require_after(entry.bank_after, after, "the move")
         self.banks.append(after)
+
+    @_feed.register
+    def _owner_act(self, entry: OwnerAct) -> None:
+        if entry.bank_hash != self.bank.hash:
+            raise StaleVerdictError(f"the owner changed bank {entry.bank_hash[:12]}, {self._now()}")
+        sources = {task for item in entry.items for task in item.source_tasks}
+        self._require_unread(sources, (), "be learned from")
+        after = self._changed(entry)
+        self._require_after(entry.bank_after, after, "the act")
+        self.sources |= sources
+        self.banks.append(after)
+        self.epoch = None
+        self._start_count()
 
     @_feed.register
     def _evaluated(self, entry: Evaluated) -> None:
@@ -149,7 +215,7 @@ class Replay(Standing):
             raise RecordError(f"evaluates version {entry.version}, but the bank has versions 0 to {self.bank.version}")
         frozen = self.banks[entry.version]
         if entry.only is not None:
-            frozen = moves.only(frozen, entry.only)
+            frozen = moves.single_item_bank(frozen, entry.only)
         if entry.bank_hash != frozen.hash:
             raise RecordError(f"evaluates bank {entry.bank_hash[:12]}, but that one is {frozen.hash[:12]}")
         expected = [(task.instance_id, n) for task in entry.holdout for n in range(entry.rollouts)]
@@ -164,6 +230,144 @@ class Replay(Standing):
             raise RecordError(f"this holdout is not sealed: {why}; draw another with `valve split`")
         self.holdout |= pinned
         self._use(entry.outcomes)
+
+    def _expire(self, verdict: Verdict) -> None:
+        """Drop outcomes where the epoch asks for fresh baselines; never in the middle of a query."""
+        fresh = verdict.conditions.fresh if verdict.conditions else 0
+        if not fresh or verdict.decision == "indecisive":
+            return
+        served = set(verdict.order) - {o.task_id for o in verdict.reused}
+        self._served.update(served)
+        dropped = {task for task in served if verdict.decision == "accept" or self._served[task] >= fresh}
+        self.known = tuple(o for o in self.known if o.task_id not in dropped)
+        for task in dropped:
+            del self._served[task]
+
+    def _start_count(self) -> None:
+        """A new panel or epoch counts its queries from 0 and needs a fresh baseline."""
+        self.queries, self.known, self.remeasured, self._open_query = 0, (), 0, ""
+        self._served.clear()
+
+    def _require_idle(self, epoch: int, bank_hash: str) -> None:
+        """The current bank may be measured for its own sake: between queries, after the baseline."""
+        self._require_epoch(epoch)
+        if self.outcomes is None:
+            raise RecordError(f"epoch {epoch} has no baseline to measure again; record that first")
+        if self._open_query:
+            raise RecordError(
+                f"query {self.queries} about proposal {self._open_query} is undecided; finish it first "
+                "(`valve gate`): a measurement in between would change which rollouts it goes on with"
+            )
+        if bank_hash != self.bank.hash:
+            raise StaleVerdictError(f"bank {bank_hash[:12]} was measured again, {self._now()}")
+
+    def _require_unread(self, ids: Iterable[str], contents: Iterable[str], what: str) -> None:
+        """Holdout tasks that were read stay sealed, by id and by content."""
+        read = sorted(self.holdout.keys() & set(ids)) or sorted(set(self.holdout.values()) & set(contents))
+        if read:
+            raise RecordError(f"{read[0]} is a holdout task that this bank was evaluated on; it may not {what}")
+
+    def _require_query(self, verdict: Verdict) -> None:
+        """A verdict must be about this bank, panel and epoch, and the next query, or the undecided one again."""
+        if verdict.bank_hash != self.bank.hash:
+            raise StaleVerdictError(
+                f"proposal {verdict.proposal_id} was judged against bank {verdict.bank_hash[:12]}, {self._now()}; "
+                "queue it again"
+            )
+        epoch = self._require_epoch(verdict.epoch)
+        if self.panel is None or verdict.panel_hash != epoch.panel_hash or self.outcomes is None:
+            raise RecordError("a verdict needs a baseline of the fixed panel in this epoch; record that first")
+        terms = (len(self.panel.tasks), self.panel.rollouts, self.panel.rho, self.panel.pairing)
+        if (verdict.n_tasks, verdict.rollouts, verdict.rho, verdict.pairing) != terms:
+            raise RecordError(f"a verdict by other terms (N, r, rho, pairing) than the panel's {terms}")
+        if verdict.conditions != epoch.conditions:
+            raise RecordError(f"a verdict under {verdict.conditions}, but epoch {epoch.epoch} has {epoch.conditions}")
+        self._proposal(verdict.proposal_id)
+        again = verdict.query == self.queries and verdict.proposal_id == self._open_query
+        if verdict.query != self.queries + 1 and not again:
+            raise RecordError(f"query {verdict.query} after {self.queries}, expected {self.queries + 1}")
+        if verdict.query > epoch.horizon:
+            raise HorizonError(
+                f"query {verdict.query} of the {epoch.horizon} declared for epoch {epoch.epoch}; open a new epoch"
+            )
+
+    def _require_epoch(self, number: int) -> EpochOpened:
+        if self.epoch is None or self.epoch.epoch != number:
+            now = self.epoch.epoch if self.epoch else "none"
+            raise RecordError(f"about epoch {number}, but the open one is {now}; open an epoch first")
+        return self.epoch
+
+    def _require_complete(
+        self, outcomes: Iterable[PanelOutcome], what: str, *, of: Collection[str] | None = None
+    ) -> None:
+        """All rollouts must be there and known: of these panel tasks, or of all."""
+        assert self.panel is not None  # an epoch is open
+        counts = {t.instance_id: 0 for t in self.panel.tasks if of is None or t.instance_id in of}
+        for outcome in outcomes:
+            if outcome.task_id not in counts or outcome.outcome == "errored":
+                raise RecordError(
+                    f"{what} has {outcome.outcome} for {outcome.task_id!r}; expected known panel outcomes"
+                )
+            counts[outcome.task_id] += 1
+        wrong = [task for task, count in counts.items() if count != self.panel.rollouts]
+        if wrong:
+            raise RecordError(
+                f"{what} has {counts[wrong[0]]} outcomes for {wrong[0]!r}, expected {self.panel.rollouts}"
+            )
+
+    def _after(self, verdict: Verdict) -> Bank:
+        if verdict.decision != "accept":
+            return self.bank
+        self._require_complete(verdict.measured, "an accept")
+        return self._moved(verdict.proposal_id)
+
+    def _moved(self, proposal_id: str) -> Bank:
+        proposal = self._proposal(proposal_id)
+        if proposal.empty:
+            raise RecordError(f"proposal {proposal.id} adds nothing, so there is nothing to accept")
+        return moves.apply(self.bank, proposal)
+
+    def _changed(self, entry: OwnerAct) -> Bank:
+        changes = bool(entry.removes or entry.items)
+        if entry.act != "undo":
+            if not changes or entry.undo_to is not UNSET:
+                raise RecordError(f"an owner's {entry.act} names the items it removes or adds, and no version")
+            return moves.change(self.bank, entry.removes, entry.items)
+        if changes or entry.undo_to is UNSET or entry.undo_to >= self.bank.version:
+            raise RecordError(f"an undo names a version before the current one, {self.bank.version}, and nothing else")
+        return moves.restore(self.bank, self.banks[entry.undo_to])
+
+    def _proposal(self, proposal_id: str) -> Proposal:
+        if proposal_id not in self.proposals:
+            raise RecordError(f"proposal {proposal_id} is not in the ledger; record it before what is decided about it")
+        return self.proposals[proposal_id]
+
+    def in_panel_order(self, outcomes: Iterable[PanelOutcome]) -> tuple[PanelOutcome, ...]:
+        """Return outcomes by the panel's tasks, then by ordinal."""
+        assert self.panel is not None
+        place = {task.instance_id: i for i, task in enumerate(self.panel.tasks)}
+        return tuple(sorted(outcomes, key=lambda o: (place[o.task_id], o.ordinal)))
+
+    def _count(self, outcomes: Iterable[PanelOutcome]) -> None:
+        self._use(outcomes)
+        panel_order.add_counts(self.recorded, outcomes)
+
+    def _use(self, outcomes: Iterable[PanelOutcome]) -> None:
+        for outcome in outcomes:
+            self._use_ordinal(outcome.task_id, outcome.context_hash, outcome.ordinal)
+
+    def _use_ordinal(self, task_id: str, context_hash: str, ordinal: int) -> None:
+        key = (task_id, context_hash)
+        self.ordinals[key] = max(self.ordinals.get(key, 0), ordinal + 1)
+
+    def _require_after(self, named: str, after: Bank, cause: str) -> None:
+        if self.trusting:
+            vars(after).setdefault("hash", named)
+        if named != after.hash:
+            raise RecordError(f"bank_after is {named[:12]}, but {cause} leads to {after.hash[:12]}")
+
+    def _now(self) -> str:
+        return f"the current one is {self.bank.hash[:12]}"
 
 
 class History(NamedTuple):
@@ -184,26 +388,51 @@ class History(NamedTuple):
         return self.chain[-1][0]
 
 
-def replayed(lines: Iterable[ledger.Line], where: str) -> History:
-    """Fold the lines of a ledger.
+def read_history(data: bytes, where: str) -> History:
+    """Parse and replay the bytes of a ledger; raises like `ledger.parse` and `replay`."""
+    return replay(ledger.parse(data, where).lines, where)
+
+
+def replay(
+    lines: Iterable[ledger.Line],
+    where: str,
+    *,
+    trusting: bool = False,
+    before: Callable[[ledger.Line, Replay], None] | None = None,
+) -> History:
+    """Apply the lines of a ledger.
+
+    Args:
+        lines: all of them.
+        where: the file, for messages.
+        trusting: compute the hash of the last bank alone, which depends on all items that are in it.
+        before: is called with each line and the state that it comes to.
 
     Raises:
         BankCorruptError: a line may not come where it is, names another bank than replay gives, or there is none.
     """
-    state, chain = Replay(), []
+    state, chain = Replay(trusting=trusting), []
+    place = where
     for line in lines:
         place = f"{where}: line {line.seq + 1}"
+        if before:
+            before(line, state)
         try:
             state.feed(line.entry)
         except ValveError as e:
             raise BankCorruptError(f"{place}: {e}; {ledger.RESTORE}") from e
-        if line.bank != state.bank.hash:
-            raise BankCorruptError(
-                f"{place}: names bank {line.bank[:12]}, replay gives {state.bank.hash[:12]}; {ledger.RESTORE}"
-            )
+        _require_named(line.bank, state.bank.hash, place)
         chain.append((line.hash, line.bank))
     if not chain:
         raise BankCorruptError(
             f"{where}: no complete line; {ledger.RESTORE}, or move the whole directory away to start anew"
         )
+    if trusting:
+        _require_named(chain[-1][1], digest(state.bank), place)
+        state.trusting = False
     return History(state, chain)
+
+
+def _require_named(named: str, found: str, place: str) -> None:
+    if named != found:
+        raise BankCorruptError(f"{place}: names bank {named[:12]}, replay gives {found[:12]}; {ledger.RESTORE}")

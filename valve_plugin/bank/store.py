@@ -1,22 +1,20 @@
-"""A bank directory as the rest of the program sees it."""
+"""A bank directory as the rest of the program uses it: `open`, `create`, `append`, and questions about its state."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from valve_plugin import config
-from valve_plugin.bank import files, ledger
-from valve_plugin.bank.cache import Head, State
-from valve_plugin.bank.directory import GITATTRIBUTES, GITIGNORE, Directory
+from valve_plugin import config, files
+from valve_plugin.bank import ledger
+from valve_plugin.bank.directory import GITATTRIBUTES, GITIGNORE, BankFile, Directory, Head
 from valve_plugin.bank.entries import Entry, EpochOpened, Judged, Opened
-from valve_plugin.bank.local import LocalStore
-from valve_plugin.bank.lock import locked
-from valve_plugin.bank.paths import local_dir
+from valve_plugin.bank.local import local_store
 from valve_plugin.errors import BankError, BankNotFoundError, RecordError
+from valve_plugin.paths import seen_file
 from valve_plugin.records import Bank, Panel, PanelOutcome
 
 if TYPE_CHECKING:
@@ -24,27 +22,28 @@ if TYPE_CHECKING:
 
 
 class BankStore:
-    """One bank. What it shows is as of the last read or write; `refresh` reads again. Not for sharing by threads."""
+    """One bank, in its state at the last read or write; `refresh` reads again. Threads must not share it."""
 
     def __init__(self, path: Path) -> None:
         """Use `open` or `create` instead."""
         self.dir = path
-        self.local = LocalStore(local_dir(path))
+        self.local = local_store(path)
         self.warnings: list[str] = []
-        """What was found wrong and dealt with, one line each, for the person to see."""
+        """Problems that were repaired, one line each, to show to the user."""
         self._files = Directory(path, self._warn)
         self._bank = Bank(repo="")
         self._head = Head(seq=0, hash=ledger.GENESIS)
-        self._history: History | None = None  # read only when more than the bank is asked for
+        self._history: History | None = None  # read only when more than the bank is needed
+        self._parsed: ledger.ParsedLedger | None = None
 
     @classmethod
     def create(cls, path: Path, repo: str, settings: Mapping[str, Any] | None = None) -> BankStore:
-        """Make an empty bank; one whose making was interrupted is completed.
+        """Create an empty bank, or complete a creation that was interrupted.
 
         Args:
             path: its directory.
             repo: owner/name.
-            settings: written to `valve.toml`, unless there is one: that is kept as it is.
+            settings: written to `valve.toml`; an existing file is kept unchanged.
 
         Raises:
             ConfigError: a setting is unknown or out of range; nothing was written.
@@ -59,20 +58,42 @@ class BankStore:
         with store._files.locked():
             if os.path.lexists(store._files.ledger):
                 raise BankError(f"{path}: there is a bank already; use it, or choose another place with --bank")
-            if aside := store.local.start_over():
+            if aside := store.local.move_away():
                 store._warn(f"an earlier bank was here; its attempts, journal and queue were moved to {aside}")
             files.write_new(path / ".gitignore", GITIGNORE)
             files.write_new(path / ".gitattributes", GITATTRIBUTES)
             if not files.write_new(path / config.FILE_NAME, toml.encode()) and settings:
                 store._warn(f"{path / config.FILE_NAME}: was there already and is kept; check it against what you gave")
-            files.write_atomic(store._files.ledger, first + b"\n")  # from here on there is a bank
+            with suppress(BankError):  # a bank that came with a clone is asked about; user data may be read-only
+                files.make_dir(seen_file(path).parent, mode=0o700)
+                files.write_atomic(seen_file(path), b"made here")
+            files.write_atomic(store._files.ledger, first + b"\n")  # from here on the bank exists
             store._load(first + b"\n")
             store._files.write_caches(store._known())
         return store
 
     @classmethod
+    def open_or_create(cls, path: Path, repo: str, settings: Mapping[str, Any] | None = None) -> tuple[BankStore, bool]:
+        """Return the bank and whether this call created it: of several processes at once, one does.
+
+        Raises:
+            ConfigError: a setting is unknown or out of range; nothing was written.
+            BankError: there is a damaged bank, or the directory cannot be written.
+        """
+        try:
+            return cls.open(path), False
+        except BankNotFoundError:
+            pass
+        try:
+            return cls.create(path, repo, settings), True
+        except BankError:
+            if not os.path.lexists(path / ledger.FILE_NAME):
+                raise
+            return cls.open(path), False
+
+    @classmethod
     def open(cls, path: Path) -> BankStore:
-        """Open a bank for reading and writing. Writes nothing, but for setting aside what a killed write left.
+        """Open a bank for reading and writing. Nothing is written, except to repair what a killed write left.
 
         Raises:
             BankNotFoundError: there is no bank.
@@ -95,23 +116,28 @@ class BankStore:
     def refresh(self) -> None:
         """Read the directory again.
 
-        When `bank.json` agrees with the ledger's last line that is all that is read closely: a few
-        milliseconds, however long the ledger. Else, and before anything is written, the whole is replayed.
+        If `bank.json` matches the ledger's last line, only these two are parsed, which takes a few milliseconds for
+        any ledger. Otherwise, and before every write, the whole ledger is replayed.
         """
-        if self._take(self._files.read_cache(), self._files.read_ledger()):
-            return
-        cached, data = self._files.read_settled()
-        if not self._take(cached, data):
-            self._load(data)
-            self._files.compare(cached, self._known())
+        if not self._take(self._files.read_bank(), self._files.read_ledger()):
+            cached, data = self._files.read_consistent()
+            if not self._take(cached, data):
+                self._load(data)
+                self._files.compare(cached, self._known())
+        for item in self._bank.items:
+            if item.hidden:
+                self._warn(
+                    f"{item.kind} {item.name} hides what it says ({', '.join(item.hidden[:5])}) and is not injected; "
+                    "see `valve bank lint`, then edit or remove it"
+                )
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry from the first, as they are on disk now."""
-        for line in ledger.parse(self._files.read_ledger(), str(self._files.ledger)).lines:
+        """Yield every entry on disk, oldest first."""
+        for line in self._parse(self._files.read_ledger()).lines:
             yield line.entry
 
     def append(self, entry: Entry) -> None:
-        """Write one entry durably, if it may come now; then the files made from it.
+        """Write one entry durably, if it is allowed now; then update the other files.
 
         Raises:
             StaleVerdictError: the bank changed since it was judged or measured.
@@ -132,9 +158,9 @@ class BankStore:
                 line = ledger.encode(history.seq + 1, self.head, bank.hash, entry)
                 files.append_durable(self._files.ledger, line + b"\n")
             except BaseException:
-                self._history = None  # it may be one entry ahead of the file
+                self._history = None  # its state may already include the entry
                 raise
-            self._bank, self._head = bank, Head(seq=history.seq + 1, hash=ledger.hash_of(line))
+            self._bank, self._head = bank, Head(seq=history.seq + 1, hash=ledger.line_hash(line))
             history.chain.append((self.head, bank.hash))
             self._files.write_caches(history)
 
@@ -150,52 +176,62 @@ class BankStore:
         return banks[version]
 
     def panel(self) -> Panel | None:
-        """The fixed panel, if one is."""
+        """Return the current panel, or None."""
         return self._state.panel
 
     def epoch(self) -> EpochOpened | None:
-        """The open epoch; None before the first, and between a new panel and its epoch."""
+        """Return the open epoch; None before the first, and between a new panel and its epoch."""
         return self._state.epoch
 
     def queries_used(self) -> int:
-        """Gate queries of the open epoch."""
+        """Return the number of gate queries in the open epoch."""
         return self._state.queries
 
     def current_outcomes(self) -> tuple[PanelOutcome, ...] | None:
-        """The current bank's panel outcomes, in panel order; None until this epoch's baseline is recorded."""
+        """Return the current bank's panel outcomes in panel order, or None where a task has none."""
         return self._state.outcomes
 
+    def unmeasured(self) -> frozenset[str]:
+        """Return the ids of the panel tasks whose outcomes under the current bank are not known."""
+        return self._state.unmeasured()
+
     def remeasured(self) -> int:
-        """How often the current bank was measured again in the open epoch, for its own sake."""
+        """Return the number of A/A measurements of the current bank in the open epoch."""
         return self._state.remeasured
 
+    def recorded(self) -> Mapping[str, tuple[int, int]]:
+        """Return passes and known outcomes of each panel task, see `Replay.recorded`."""
+        return self._state.recorded
+
     def ordinals(self, task_id: str, context_hash: str) -> int:
-        """The first ordinal that no rollout in the ledger has for this task under this block."""
+        """Return the first unused rollout ordinal of a task under a context."""
         return self._state.ordinals.get((task_id, context_hash), 0)
 
     def sealed(self) -> Mapping[str, str]:
-        """Every holdout task this bank was evaluated on: id -> content hash."""
+        """Return the holdout tasks this bank was evaluated on: id -> content hash."""
         return self._state.holdout
 
     def sources(self) -> Set[str]:
-        """Ids of all tasks that proposals were learned from."""
+        """Return the ids of all source tasks of proposals."""
         return self._state.sources
 
     def settings(self, overrides: Mapping[str, Any] | None = None) -> config.Settings:
-        """Defaults, then this bank's `valve.toml`, then `overrides`."""
-        return config.load(self.dir, overrides)
+        """Return the settings: defaults, then this bank's `valve.toml`, then `overrides`; items ranked as judged."""
+        return config.as_judged(config.load(self.dir, overrides), self.panel())
 
     @contextmanager
     def lease(self) -> Iterator[None]:
-        """Be the only one to evolve or judge this bank; it ends with the process at the latest.
+        """Hold the lease: only one process at a time may evolve or judge this bank.
 
         Raises:
-            BankBusyError: somebody else is.
+            BankBusyError: another process holds it.
         """
         note = self.dir / ".lease-holder"
-        busy = f"{self.dir}: {_holder(note)} is evolving or judging this bank; wait for it, "
-        busy += "stop it, or watch it with `valve evolve --attach`"
-        with locked(self.dir / ".lease", 0, busy):
+        busy = (
+            f"{self.dir}: {_lease_holder(note)} is evolving or judging this bank; wait for it, stop it, or watch it "
+            "with `valve evolve --attach`"
+        )
+        with files.hold_lock(self.dir / ".lease", 0, busy):
             files.write_atomic(note, str(os.getpid()).encode())
             try:
                 yield
@@ -208,29 +244,36 @@ class BankStore:
 
     def _known(self) -> History:
         if self._history is None:
-            self._load(self._files.read_settled()[1])
+            self._load(self._files.read_consistent()[1])
         assert self._history is not None
         return self._history
 
-    def _take(self, cached: State | None, data: bytes) -> bool:
-        """Show what `bank.json` says, if the ledger's last line agrees."""
-        tail = ledger.tail(data)
-        if not cached or not tail or cached.head != Head(seq=tail.seq, hash=tail.hash) or cached.bank.hash != tail.bank:
+    def _take(self, cached: BankFile | None, data: bytes) -> bool:
+        """Use the bank of `bank.json` if it matches the ledger's last line; return whether it does."""
+        tail = ledger.last_line(data)
+        if cached is None or tail is None or cached.ledger != Head(seq=tail.seq, hash=tail.hash):
             return False
-        self._bank, self._head, self._history = cached.bank, cached.head, None
+        bank = cached.bank
+        if bank.hash != tail.bank:
+            return False
+        self._bank, self._head, self._history = bank, cached.ledger, None
         return True
 
     def _load(self, data: bytes) -> None:
-        from valve_plugin.bank.replay import replayed  # a run that only reads the bank does without
+        from valve_plugin.bank.replay import replay  # not needed to read the bank
 
-        history = replayed(ledger.parse(data, str(self._files.ledger)).lines, str(self._files.ledger))
-        self._history, self._bank = history, history.state.bank
-        self._head = Head(seq=history.seq, hash=history.head)
+        self._history = history = replay(self._parse(data).lines, str(self._files.ledger), trusting=True)
+        self._bank, self._head = history.state.bank, Head(seq=history.seq, hash=history.head)
+
+    def _parse(self, data: bytes) -> ledger.ParsedLedger:
+        """Parse the ledger's bytes; of lines that this store has parsed before, none again."""
+        self._parsed = ledger.parse(data, str(self._files.ledger), self._parsed)
+        return self._parsed
 
     def _catch_up(self) -> None:
-        """Under the lock: tidy, and read what other processes wrote since."""
-        data = self._files.tidy()
-        tail = ledger.tail(data)
+        """Under the lock: repair the ledger's end, and read what other processes wrote."""
+        data = self._files.remove_torn_line()
+        tail = ledger.last_line(data)
         if self._history is None or tail is None or (tail.seq, tail.hash) != (self._head.seq, self._head.hash):
             self._load(data)
 
@@ -239,8 +282,8 @@ class BankStore:
             self.warnings.append(message)
 
 
-def _holder(note: Path) -> str:
-    """Who left the note; only for a message, so anything unexpected is passed over."""
+def _lease_holder(note: Path) -> str:
+    """Return the holder of the lease for a message, such as `process 123`."""
     try:
         return f"process {int(files.read_limited(note, 20, 'note'))}"
     except (BankError, ValueError):
@@ -249,7 +292,7 @@ def _holder(note: Path) -> str:
 
 def _require_sound(entry: Judged, current: tuple[PanelOutcome, ...] | None) -> None:
     """Refuse to record a verdict that `verify` would reject."""
-    from valve_plugin.theory.receipt import recompute
+    from valve_plugin.theory.acceptance import recompute
 
     problems = recompute(entry.verdict, current or ())
     if problems:

@@ -1,20 +1,33 @@
 """The `valve` command: one thin function per subcommand, one file per command.
 
-A command module exposes `register(app)`, is named as its command is, and imports what is heavy inside its functions:
-`valve --help` imports all of them, and what they need is imported with any.
+A command module is named after its command and has `commands`, or a function `register(app)`. It imports heavy modules
+inside its functions, because `valve --help` imports every command module.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from valve_plugin.cli.missing import needed
-from valve_plugin.reading import leave_dotenv
+from valve_plugin.extras import ignore_dotenv, missing_package
 
-with needed():
+
+@contextmanager
+def _packages() -> Iterator[None]:
+    """Stop with one line, and code 3, where a package is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        if not (line := missing_package(e)):
+            raise
+        sys.stderr.write(f"valve: {line}\n")
+        sys.exit(3)
+
+
+with _packages():
     import typer
     from typer.core import TyperGroup
 
@@ -22,13 +35,17 @@ with needed():
 
 # Sections of `valve --help` in reading order, each with the modules whose commands it shows.
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Start here": ("status", "init", "doctor", "demo"),
+    "Start here": ("status", "init", "doctor", "demo", "trial"),
     "Run and learn": ("mini", "evolve", "gate", "panel"),
     "Make tasks": ("tasks", "split"),
-    "Use the bank": ("attempts", "bank", "context"),
+    "Use the bank": ("attempts", "extract", "bank", "relink", "clean", "context", "connect", "mcp"),
     "Trust it": ("report", "eval", "certify", "plan"),
     "Research": ("experiment",),
 }
+
+
+RENAMED = {"try": "trial"}
+"""Modules of commands whose name no module can have."""
 
 
 class Group(TyperGroup):
@@ -37,57 +54,22 @@ class Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command inside the error boundary."""
         with output.boundary():
-            if not set(ctx.help_option_names) & set(ctx.args):
-                _require_here()
             return super().invoke(ctx)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; for a word that is another's command, or none at all, say what does it."""
-        if args and not args[0].startswith("-") and (ways := self._elsewhere(args[0])):
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {ways}?")
-        return super().resolve_command(ctx, args)
-
-    def _elsewhere(self, word: str) -> str:
-        """Return what somebody may mean by a word that is no command; empty: one is nearer, or nothing is near."""
-        from difflib import get_close_matches
-
-        ways: dict[str, list[str]] = {"status": ["valve"], "help": ["valve --help"], "version": ["valve --version"]}
-        for name, group in self.commands.items():
-            for command in getattr(group, "commands", {}):
-                ways.setdefault(command, []).append(f"valve {name} {command}")
-        near = get_close_matches(word, [*self.commands, *ways], n=1)
-        return " or ".join(f"`{way}`" for way in ways[near[0]]) if near and near[0] not in self.commands else ""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands under the headings of SECTIONS."""
         for section in SECTIONS:
-            listed = [c for c in self.commands.values() if _section(c) == section and not c.hidden]
+            commands: list[Any] = [c for c in self.commands.values() if not c.hidden]
+            listed = [c for c in commands if c.rich_help_panel == section]
             if listed:
+                listed.sort(key=lambda c: SECTIONS[section].index(RENAMED.get(c.name, c.name)))
                 with formatter.section(section):
                     formatter.write_dl([(c.name, c.get_short_help_str(limit=70)) for c in listed])
 
 
-def _require_here() -> None:
-    """Refuse to start in a directory that somebody removed: nothing can be found from there.
-
-    Raises:
-        ConfigError: it is gone.
-    """
-    from valve_plugin.errors import ConfigError
-
-    try:
-        os.getcwd()
-    except OSError as e:
-        gone = os.environ.get("PWD", "the current directory")
-        raise ConfigError(f"{gone} is gone: it was removed after this shell went there; `cd` to one that exists") from e
-
-
-def _section(command: Any) -> str:
-    return str(command.rich_help_panel)
-
-
 def build(word: str = "") -> typer.Typer:
-    """Return the application; where `word` is a command, with that one alone: all together take a quarter second."""
+    """Return the application; if `word` is a command, with only that one, which starts faster."""
+    word = RENAMED.get(word, word)
     alone = {"status", word} if any(word in modules for modules in SECTIONS.values()) else set()
     app = typer.Typer(
         name="valve",
@@ -100,7 +82,13 @@ def build(word: str = "") -> typer.Typer:
     for section, modules in SECTIONS.items():
         commands, groups = len(app.registered_commands), len(app.registered_groups)
         for name in modules if not alone else set(modules) & alone:
-            importlib.import_module(f"valve_plugin.cli.{name}").register(app)
+            module = importlib.import_module(f"valve_plugin.cli.{name}")
+            if hasattr(module, "register"):
+                module.register(app)
+            elif module.commands.info.name in module.__name__.split("."):
+                app.add_typer(module.commands)
+            else:
+                app.registered_commands += module.commands.registered_commands
         for command in app.registered_commands[commands:]:
             command.rich_help_panel = section
         for group in app.registered_groups[groups:]:
@@ -109,21 +97,22 @@ def build(word: str = "") -> typer.Typer:
 
 
 def __getattr__(name: str) -> typer.Typer:
-    """`app`, the application with every command: made when it is asked for."""
+    """Return `app`, the application with every command, made on first use."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with needed():
+    with _packages():
         app = globals()["app"] = build()
     return app
 
 
 def main() -> None:
     """Entry point of the console script."""
-    leave_dotenv()
+    ignore_dotenv()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character still gets the line
-    with needed():
+            # A terminal that lacks a character still gets the line; programs get UTF-8, whatever the locale says.
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
+    with _packages():
         app = build(sys.argv[1] if len(sys.argv) > 1 else "")
     try:
         app(prog_name="valve")
@@ -132,7 +121,7 @@ def main() -> None:
 
 
 def _flush() -> None:
-    """Find out here, not while the interpreter ends, that nobody reads any more."""
+    """Flush stdout before the interpreter ends, which would complain about a closed pipe."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

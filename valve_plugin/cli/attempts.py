@@ -1,18 +1,20 @@
-"""`valve attempts`: what live runs left behind, and every other rollout that this machine keeps."""
+"""`valve attempts`: recorded attempts of live runs, and every other rollout on this machine."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from valve_plugin.cli import output
-from valve_plugin.cli.options import BankDir, Json, examples, open_bank
-from valve_plugin.errors import BankError, BankNotFoundError, ConfigError
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
+from valve_plugin.errors import BankError, ConfigError
+from valve_plugin.records import SUSPICIOUS
 from valve_plugin.shell_words import quote
-from valve_plugin.words import moment
+from valve_plugin.words import format_time
 
 if TYPE_CHECKING:
     from valve_plugin.bank.local import LocalStore
@@ -22,43 +24,24 @@ _TASK, _PATCH_LINES = 60, 400
 """Characters of a task in the table; lines of a patch that are shown."""
 _LARGE = ("patch", "task_text", "check_output")
 
-All = Annotated[
-    bool, typer.Option("--all", help="Rollouts of stream, panel and evaluation too, not only your own runs.")
-]
-Last = Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Only the latest N.")]
+All = Annotated[bool, flag("--all", "Rollouts of stream, panel and evaluation too, not only your own runs.")]
+Last = Annotated[int | None, option("--last", "N", "Only the latest N.", min=1)]
 
 
-def register(app: typer.Typer) -> None:
-    """Add `valve attempts` and its commands."""
-    group = typer.Typer(
-        epilog=examples(
-            "valve attempts          # as `valve attempts list`",
-            "valve attempts list     # your runs of `mini --plugin valve`",
-            "valve attempts show     # the latest: why it is graded as it is, and its patch",
-        ),
-        invoke_without_command=True,
-    )
-    group.callback()(alone)
-    group.command(
-        "list",
-        epilog=examples(
-            "valve attempts list                          # your runs of `mini --plugin valve`, the latest first",
-            "valve attempts list --last 5",
-            "valve attempts list --all --json | jq -r '.attempts[] | select(.outcome == \"errored\") | .reason'",
-        ),
-    )(list_)
-    group.command(
-        "show",
-        epilog=examples(
-            "valve attempts show                          # your latest run",
-            "valve attempts show 0a1b2c3d                 # any beginning of an id that no other has",
-            "valve attempts show 0a1b2c3d --patch | git apply",
-        ),
-    )(show)
-    app.add_typer(group, name="attempts")
+_BY_ID: dict[str, Any] = {"show_default": False, "autocompletion": lambda: _ids()}
 
 
-def alone(ctx: typer.Context, bank: BankDir = "", json: Json = False) -> None:
+commands = Commands(
+    "attempts",
+    "valve attempts          # as `valve attempts list`",
+    "valve attempts list     # your runs of `mini --plugin valve`",
+    "valve attempts show     # the latest: why it is graded as it is, and its patch",
+    invoke_without_command=True,
+)
+
+
+@commands.callback()
+def list_by_default(ctx: typer.Context, bank: BankDir = "", json: Json = False) -> None:
     """List and show recorded attempts."""
     if ctx.invoked_subcommand is None:
         list_(bank=bank, json=json)
@@ -66,59 +49,99 @@ def alone(ctx: typer.Context, bank: BankDir = "", json: Json = False) -> None:
         ctx.fail(f"options go behind the command: valve attempts {ctx.invoked_subcommand} ... --bank DIR --json")
 
 
+@commands.add(
+    "list",
+    "valve attempts list                          # your runs of `mini --plugin valve`, the latest first",
+    "valve attempts list --last 5",
+    "valve attempts list --all --json | jq -r '.attempts[] | select(.outcome == \"errored\") | .reason'",
+)
 def list_(all_: All = False, last: Last = None, bank: BankDir = "", json: Json = False) -> None:
     """List attempts, the latest first.
 
-    TASK is how the task begins. An attempt is resolved or unresolved only where a check could grade it. DROPPED are
-    the test files that it changed and that were put back before grading, ITEMS what the bank put into its prompt.
+    TASK is how the task begins. An attempt is resolved or unresolved only where a check could grade it. DROPPED lists
+    the test files that it changed and that were put back before grading. ITEMS lists what its prompt got from the bank.
     """
+    from valve_plugin.codec import plain
+
     store = open_bank(bank)
-    found = _kept(store.local)
+    found = kept(store.local)
     shown = [a for a in found if all_ or a.source == "live"][:last]
     if json:
-        output.emit_json({"bank": str(store.dir), "attempts": [_facts(a) for a in shown]})
+        records = [{"task": _title(a), **plain(a)} for a in shown]
+        small = [{name: value for name, value in one.items() if name not in _LARGE} for one in records]
+        output.emit_json({"bank": str(store.dir), "attempts": small})
         return
     if not shown:
         others = output.plural(len(found), "rollout")
         more = f"; {others} of stream, panel and evaluation: `valve attempts list --all`" if found else ""
         output.note(f"no run of your own is recorded on this machine: `mini --plugin valve -t ...` records one{more}")
         return
-    header = ["ID", "WHEN", *(["SOURCE"] if all_ else []), "TASK", "OUTCOME", "REASON", "DROPPED", "ITEMS"]
-    rows = [[a.id, moment(a.recorded_at, local=True), *([a.source] if all_ else []), *_row(a)] for a in shown]
+    header = ["ID", "WHEN", *["SOURCE"] * all_, "TASK", "OUTCOME", "REASON", "DROPPED", "ITEMS"]
+    rows = [
+        [
+            *(a.id, format_time(a.recorded_at, local=True), *[a.source] * all_, _title(a), a.outcome, a.reason),
+            *(", ".join(a.dropped_paths), ", ".join(name for _, name in a.context_items)),
+        ]
+        for a in shown
+    ]
     output.table(header, rows, can_wait=("DROPPED", "ITEMS", "REASON", "WHEN"), prose=("TASK", "REASON"))
 
 
+@commands.add(
+    "record",
+    "valve attempts record < event.json                          # as a hook; see `valve connect`",
+    "valve attempts record --check 'pytest tests' < event.json   # graded",
+)
+def record(
+    check: Annotated[str, option("--check", "COMMAND", "Fails before the task is done, and passes after it.")] = "",
+    bank: BankDir = "",
+) -> None:
+    """Record what another agent does for a prompt, told by its hooks.
+
+    Reads one event from stdin. When a prompt begins, the files are captured; when its answer ends and a file has
+    changed, that is an attempt at the prompt. It says nothing and always exits with 0: the session is the person's.
+    """
+    from valve_plugin.live.follow import follow
+    from valve_plugin.live.hook import MAX_BYTES
+
+    with suppress(Exception):
+        follow(sys.stdin.buffer.read(MAX_BYTES + 1), check, bank)
+
+
+@commands.add(
+    "show",
+    "valve attempts show                          # your latest run",
+    "valve attempts show 0a1b2c3d                 # any beginning of an id that no other has",
+    "valve attempts show 0a1b2c3d --patch | git apply",
+)
 def show(
-    id_: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID",
-            help="The attempt's id, or how it begins. Default: your latest run.",
-            show_default=False,
-            autocompletion=lambda: _ids(),
-        ),
-    ] = "",
-    patch: Annotated[bool, typer.Option("--patch", help="Print the patch alone, exactly as it is kept.")] = False,
+    id_: Annotated[str, argument("ID", "Its id, or how it begins. Default: your latest run.", **_BY_ID)] = "",
+    patch: Annotated[bool, flag("--patch", "Print the patch alone, exactly as it is kept.")] = False,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
     """Show one attempt: outcome, why, patch.
 
-    With the last lines its check printed, the changes to tests that did not count, and its trajectory, unpacked for
-    `mini-extra inspect`. What a model or the repository wrote is indented or comes last, and steers no terminal.
+    Also shows the last lines that its check printed, the changes to tests that did not count, and the trajectory,
+    unpacked for `mini-extra inspect`. Text of a model or a repository is indented or comes last.
     """
+    from valve_plugin.codec import plain
+
     local = open_bank(bank).local
-    attempt = find(_kept(local), id_)
+    attempt = find(kept(local), id_)
     if patch:
         output.verbatim(attempt.patch)
         return
-    path, missing = _unpacked(local, attempt)
+    path, shown = None, ""
+    try:
+        path = local.trajectory_file(attempt)
+        shown = f"mini-extra inspect {quote(str(path))}"
+    except (BankError, OSError) as e:
+        shown = f"cannot be read: {e}"
     if json:
-        from valve_plugin.codec import plain
-
-        output.emit_json({**plain(attempt), "trajectory_path": str(path) if path else None})
-        return
-    _describe(attempt, f"mini-extra inspect {quote(str(path))}" if path else missing)
+        output.emit_json({**plain(attempt), "trajectory_path": path and str(path)})
+    else:
+        _describe(attempt, shown)
 
 
 def find(attempts: Sequence[Attempt], id_: str) -> Attempt:
@@ -142,56 +165,36 @@ def find(attempts: Sequence[Attempt], id_: str) -> Attempt:
     return (exact or found)[0]
 
 
-def _kept(local: LocalStore) -> list[Attempt]:
-    """Every attempt that can be read, the latest first; the others are told of on stderr."""
+def kept(local: LocalStore) -> list[Attempt]:
+    """Return every attempt that can be read, the latest first; print warnings about the others to stderr."""
     found = local.attempts()[::-1]
     for warning in local.warnings:
         output.note(f"valve: {warning}", style="yellow")
     return found
 
 
-def _row(a: Attempt) -> list[str]:
-    injected = ", ".join(name for _, name in a.context_items)
-    return [_words(a.task_text or a.task_id), a.outcome, a.reason, ", ".join(a.dropped_paths), injected]
-
-
-def _words(text: str) -> str:
-    line = output.one_line(text[: 4 * _TASK])
+def _title(a: Attempt) -> str:
+    """Return how the task begins, on one line."""
+    line = output.one_line((a.task_text or a.task_id)[: 4 * _TASK])
     return line if len(line) <= _TASK else f"{line[: _TASK - 1].rstrip()}…"
 
 
-def _facts(attempt: Attempt) -> dict[str, Any]:
-    from valve_plugin.codec import plain
-
-    facts: dict[str, Any] = plain(attempt)
-    return {"task": _words(attempt.task_text or attempt.task_id), **{k: facts[k] for k in facts if k not in _LARGE}}
-
-
 def _ids() -> list[str]:
-    """Return what a shell may complete: nothing where there is no readable bank."""
+    """Return ids for shell completion; empty if there is no readable bank."""
     try:
         return [a.id for a in open_bank("").local.attempts()[::-1] if a.source == "live"]
     except BankError:
         return []
 
 
-def _unpacked(local: LocalStore, attempt: Attempt) -> tuple[Path | None, str]:
-    """Return where the trajectory lies as mini reads it, or None and why it does not."""
-    try:
-        return local.unpacked(attempt), ""
-    except BankNotFoundError:
-        return None, "none is kept"
-    except (BankError, OSError) as e:
-        return None, f"cannot be read: {e}"
-
-
 def _describe(a: Attempt, trajectory: str) -> None:
-    output.say(f"attempt {output.one_line(a.id)}, {a.outcome}", style="bold")
+    mark = ", suspicious" if a.reason.startswith(SUSPICIOUS) else ""
+    output.say(f"attempt {output.one_line(a.id)}, {a.outcome}{mark}", style="bold")
     items = ", ".join(f"{kind} {name}" for kind, name in a.context_items)
     spent = [output.plural(a.steps, "step"), f"{a.seconds:.0f} s", f"${a.cost_usd:.4f}" if a.cost_usd else ""]
     source = "live" if a.source == "live" else f"a rollout of {a.source}"
     rows = {
-        "recorded": f"{moment(a.recorded_at, local=True)}, {source}",
+        "recorded": f"{format_time(a.recorded_at, local=True)}, {source}",
         "why": a.reason,
         "check": a.check,
         "dropped": ", ".join(a.dropped_paths) and f"{', '.join(a.dropped_paths)} (changes to tests do not count)",
@@ -215,7 +218,7 @@ def _describe(a: Attempt, trajectory: str) -> None:
 
 
 def _block(title: str, text: str) -> None:
-    """Print text of somebody else's, indented, so that no line of it looks like one of ours."""
+    """Print text of a model or a repository, indented, so that it cannot look like output of `valve`."""
     if text.strip():
         output.say(f"\n{title}:")
         for line in text.rstrip().splitlines():

@@ -1,89 +1,58 @@
-"""`valve bank`: read a bank and its ledger; `bank_review` adds the checks of its items."""
+"""`valve bank`: read a bank and its ledger, and check them. What changes a bank is in the modules beside this one."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import bank_review, output, simulations
-from valve_plugin.cli.options import BankDir, Json, bank_dir, examples, open_bank
-from valve_plugin.cli.retire import retire
-from valve_plugin.errors import BankCorruptError, ConfigError, ValveError
+from valve_plugin.cli import bank_export, bank_owner, bank_review, output, runs
+from valve_plugin.cli.gate import retire
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, find_item, flag, open_bank, option
+from valve_plugin.errors import ConfigError, ValveError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from valve_plugin.bank.acts import Difference
+    from valve_plugin.bank.entries import Entry
     from valve_plugin.bank.store import BankStore
-    from valve_plugin.records import Bank, Item, Kind
+    from valve_plugin.records import Bank, Item, Kind, Proposal
 
     Uses = Mapping[tuple[Kind, str], int] | None
     """How often each item was injected; None: that is counted on another machine, or for another user."""
 
-At = Annotated[
-    int | None, typer.Option("--at", metavar="VERSION", min=0, help="The bank as of this version. Default: now.")
-]
+At = Annotated[int | None, option("--at", "VERSION", "The bank as of this version. Default: now.", min=0)]
+
+commands = Commands(
+    "bank",
+    "valve bank list",
+    "valve bank show NAME",
+    "valve bank log",
+    "valve bank verify",
+    help="Read, change and share the bank.",
+    no_args_is_help=True,
+)
 
 
-def register(app: typer.Typer) -> None:
-    """Add `valve bank` and its commands."""
-    group = typer.Typer(
-        help="Read the bank and its history.",
-        epilog=examples("valve bank list", "valve bank show NAME", "valve bank log", "valve bank verify"),
-        no_args_is_help=True,
-    )
-    group.command(
-        "list",
-        epilog=examples(
-            "valve bank list                              # what the agent may be given here",
-            "valve bank list --at 2                       # the bank after its second accept",
-            "valve bank list --json | jq -r '.items[].name'",
-        ),
-    )(list_)
-    group.command(
-        "show",
-        epilog=examples(
-            "valve bank show check-callers-first          # one item, rendered on a terminal",
-            "valve bank show check-callers-first --raw    # every character of its body as it is injected",
-        ),
-    )(show)
-    group.command(
-        "log",
-        epilog=examples(
-            "valve bank log                               # what was proposed, judged and accepted",
-            "valve bank log --last 5",
-        ),
-    )(log)
-    group.command(
-        "verify",
-        epilog=examples(
-            "valve bank verify                            # before trusting a bank someone sent",
-            "valve bank verify --bank ../other/.valve --json",
-            "valve bank verify --deep --tasks tasks/      # contexts, duplicates and certificates too",
-            "valve bank verify --repair                   # bank.json and panel.json anew from the ledger",
-        ),
-    )(verify)
-    bank_review.add(group)
-    group.command(
-        "retire",
-        epilog=examples(
-            "valve bank retire check-callers-first        # the gate decides, and it counts as a query",
-            "valve bank retire skill/check --tasks tasks/",
-        ),
-    )(retire)
-    app.add_typer(group, name="bank")
-
-
+@commands.add(
+    "list",
+    "valve bank list                              # what the agent may be given here",
+    "valve bank list --at 2                       # the bank after its second accept",
+    "valve bank list --json | jq -r '.items[].name'",
+)
 def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
     """List the items.
 
-    Principles, then skills, each in the order they were accepted. STEP is the accept that brought an item in,
-    PASSES the resolved among the attempts it was learned from, USES how often it was injected on this machine.
+    Principles, then skills, each in the order they came. STEP is the version that brought an item in, PASSES the
+    resolved among the attempts it was learned from, USES how often it was injected on this machine. NOTE says what no
+    gate judged.
     """
+    from valve_plugin.bank.acts import standing
+
     store = open_bank(bank)
     content = store.bank if at is None else store.at(at)
-    simulation = simulations.told(store.dir, json=json)
+    simulation = runs.note_simulation(store.dir, json=json)
     uses = _counts(store)
     if json:
         items = [_facts(item, uses) for item in content.items]
@@ -93,127 +62,211 @@ def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
     if not content.items:
         output.note(f"The bank of {content.repo} is empty at version {content.version}.")
         return
+    about = standing(store.entries())
+    header = ["KIND", "NAME", "SUPPORT", "PASSES", "STEP", "USES"]
+    header += ["NOTE"] * any(map(about, content.items))
     rows = (
-        [i.kind, i.name, i.support, f"{i.passes}/{i.attempts}", i.created_step, _shown_uses(i, uses)]
+        [i.kind, i.name, i.support, f"{i.passes}/{i.attempts}", i.created_step, _shown_uses(i, uses), about(i)]
         for i in content.items
     )
-    output.table(["KIND", "NAME", "SUPPORT", "PASSES", "STEP", "USES"], rows, can_wait=("STEP", "SUPPORT", "USES"))
+    output.table(header, (row[: len(header)] for row in rows), can_wait=("STEP", "SUPPORT", "USES"))
 
 
+@commands.add(
+    "show",
+    "valve bank show check-callers-first          # one item and where it came from",
+    "valve bank show check-callers-first --raw    # every character of its body as it is injected",
+    "valve bank show 1f0c9a7b                     # a proposal, and what the model wrote for it",
+)
 def show(
     name: Annotated[
-        str,
-        typer.Argument(
-            help="Name of the item; kind/name where a principle and a skill share it.",
-            metavar="NAME",
-            autocompletion=lambda: _names(),
-        ),
+        str, argument("NAME", "Name of the item, kind/name, or id of a proposal.", autocompletion=lambda: _names())
     ],
     at: At = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Print the body alone, exactly as it is injected.")] = False,
+    raw: Annotated[bool, flag("--raw", "Print the body alone, exactly as it is injected.")] = False,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
-    """Show one item and where it came from."""
+    """Show one item, or one proposal.
+
+    Of a proposal, also the answers of the model it was read from, on the machine that extracted it.
+    """
+    from valve_plugin.bank.acts import standing
+
     store = open_bank(bank)
-    item = find(store.bank if at is None else store.at(at), name)
-    simulation = simulations.told(store.dir, json=json, data=raw)
+    content = store.bank if at is None else store.at(at)
+    if proposal := _find_proposal(store, content, name):
+        _show_proposal(store, proposal, json=json)
+        return
+    item = find_item(content, name)
+    simulation = runs.note_simulation(store.dir, json=json, data=raw)
     if json:
         output.emit_json({**_facts(item, _counts(store)), "simulation": simulation})
     elif raw:
         output.verbatim(item.markdown)
     else:
-        _describe(item, _shown_uses(item, _counts(store)))
+        _describe(item, _shown_uses(item, _counts(store)), standing(store.entries())(item))
 
 
+@commands.add(
+    "log",
+    "valve bank log                               # what was proposed, judged and accepted",
+    "valve bank log --last 5",
+)
 def log(
-    last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Only the last N entries.")] = None,
+    last: Annotated[int | None, option("--last", "N", "Only the last N entries.", min=1)] = None,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
-    """Tell the history from the ledger.
+    """Show the history in the ledger.
 
-    Panels, baselines, proposals, and verdicts with their numbers, oldest first.
+    Panels, baselines, proposals, verdicts with their numbers, and what the owner did, oldest first; `now version
+    N` marks what changed the bank. `valve bank show ID` has the whole of a proposal, and what the model wrote; so has
+    --json.
     """
-    from valve_plugin.cli.history import facts, style, words
-    from valve_plugin.evolve.savings import saved
+    from valve_plugin.bank.entries import makes_version
+    from valve_plugin.evidence.history import facts, words
+    from valve_plugin.evidence.summary import fallen_by_accept, gate_savings
 
     store = open_bank(bank)
-    simulation = simulations.told(store.dir, json=json)
-    gates = saved(store.entries(), store.local.told("gates"))
-    numbered = list(enumerate(store.entries(), start=1))[-(last or 0) :]
+    simulation = runs.note_simulation(store.dir, json=json)
+    gates = gate_savings(store.entries(), store.local.read_telemetry("gates"))
+    fallen = fallen_by_accept(store.entries())
+    version, numbered = 0, []
+    for number, entry in enumerate(store.entries(), start=1):
+        version += makes_version(entry)
+        numbered.append((number, entry, version))
+    numbered = numbered[-(last or 0) :]
     if json:
-        output.emit_json([{**facts(number, entry, gates), "simulation": simulation} for number, entry in numbered])
+        output.emit_json(
+            [
+                {**facts(n, e, gates, fallen), "version_after": v, "simulation": simulation, **_answers(store, e)}
+                for n, e, v in numbered
+            ]
+        )
         return
-    for number, entry in numbered:
-        told = output.hanging(f"{number:>5}  ", output.one_line(words(entry, gates)))
-        output.say(told, style=style(entry))
+    for number, entry, version in numbered:
+        now = f"; now version {version}" if makes_version(entry) else ""
+        output.say(f"{number:>5}  {output.one_line(words(entry, gates, fallen))}{now}", style=_style(entry))
 
 
-def _repair(directory: Path, json: bool) -> None:
-    from valve_plugin.bank.repair import repair
+def _style(entry: Entry) -> str:
+    """Return the terminal style of an entry: what changed the bank or needs a person is coloured."""
+    from valve_plugin.bank.entries import Judged, OwnerAct, Taken
 
-    try:
-        for line in repair(directory):
-            output.note(f"valve: {line}", style="yellow")
-    except BankCorruptError as e:
-        if not json:
-            raise
-        output.note(f"valve: {e}", style="red")  # the findings say it too, and end with 1
+    if isinstance(entry, Judged):
+        return {"accept": "green", "reject": "", "indecisive": "yellow"}[entry.verdict.decision]
+    return "yellow" if isinstance(entry, Taken | OwnerAct) else ""
 
 
+@commands.add(
+    "diff",
+    "valve bank diff                              # what the last change did",
+    "valve bank diff 2 5                          # between two versions",
+    "valve bank diff ../fork/.valve               # from another bank, or a branch of git, to this one",
+)
+def diff(
+    a: Annotated[str, argument("A", "Version, bank directory or git branch. Default: the version before.")] = "",
+    b: Annotated[str, argument("B", "The same. Default: this bank as it is now.")] = "",
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
+    """Compare two versions, or two banks.
+
+    Shows which items came, went, or have other words.
+    """
+    from valve_plugin.bank.acts import difference
+
+    store = open_bank(bank)
+    before = _side(store, a) if a else store.at(max(0, store.bank.version - 1))
+    after = _side(store, b) if b else store.bank
+    found = difference(before.items, after.items)
+    if json:
+        sides = {"before": _about(before), "after": _about(after)}
+        changed = [{"kind": old.kind, "name": old.name, "before": old, "after": new} for old, new in found.changed]
+        output.emit_json({**sides, "added": found.added, "removed": found.removed, "changed": changed})
+        return
+    _show_difference(found)
+
+
+def _side(store: BankStore, named: str) -> Bank:
+    """Return the bank of a version, a directory or a branch."""
+    from valve_plugin.bank.acts import bank_of
+
+    return store.at(int(named)) if named.isdecimal() else bank_of(named, store.dir)
+
+
+def _about(bank: Bank) -> dict[str, Any]:
+    return {"repo": bank.repo, "version": bank.version, "hash": bank.hash}
+
+
+def _show_difference(found: Difference) -> None:
+    from difflib import unified_diff
+
+    from valve_plugin.extract.screen import written
+
+    for item in found.removed:
+        output.say(f"- {item.kind} {item.name}: {output.one_line(item.text)}", style="red")
+    for item in found.added:
+        output.say(f"+ {item.kind} {item.name}: {output.one_line(item.text)}", style="green")
+    for old, new in found.changed:
+        output.say(f"~ {old.kind} {old.name}", style="yellow")
+        lines = list(unified_diff(written(old).splitlines(), written(new).splitlines(), lineterm="", n=1))
+        for line in lines[2:]:
+            output.say(f"    {line}", style={"+": "green", "-": "red"}.get(line[:1], ""))
+    if not any(found):
+        output.note("no difference")
+
+
+@commands.add(
+    "verify",
+    "valve bank verify                            # before trusting a bank someone sent",
+    "valve bank verify --bank ../other/.valve --json",
+    "valve bank verify --deep --tasks tasks/      # contexts, duplicates and certificates too",
+    "valve bank verify --repair                   # bank.json and panel.json anew from the ledger",
+)
 def verify(
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Recompute contexts, rollout numbers, duplicates and certificates too.")
-    ] = False,
-    tasks: Annotated[
-        str,
-        typer.Option("--tasks", metavar="TASKS", help="With --deep: task set of the panel. Default: the last used."),
-    ] = "",
-    repair: Annotated[
-        bool, typer.Option("--repair", help="First make bank.json and panel.json again, keeping what was there.")
-    ] = False,
+    deep: Annotated[bool, flag("--deep", "Also derive contexts, rollout numbers and certificates again.")] = False,
+    tasks: Annotated[str, option("--tasks", "TASKS", "With --deep: the task set. Default: the last used.")] = "",
+    repair: Annotated[bool, flag("--repair", "First make bank.json and panel.json again; keep the old ones.")] = False,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
     """Check all that a bank claims.
 
-    Recomputes the ledger's hash chain, replays the bank from it, and decides every verdict anew from its stored
-    outcomes. This finds damage and mistakes. It is not a signature: who can write the directory can also write a
-    ledger that verifies. Exits with 1 when something does not hold.
+    Recomputes the ledger's hash chain, replays the bank from the ledger, and decides every verdict again from its
+    stored outcomes. This finds damage and mistakes. It is not a signature: whoever can write the directory can also
+    write a ledger that verifies. Exit code 1 when something is wrong.
 
-    With --deep every context, rollout number, duplicate decision and certificate is derived again too, without a key
-    or network, also on another machine; what takes data that is not here (a task set, an embedding model) is listed.
+    --deep also derives contexts, rollout numbers, the order of panel tasks, duplicates, the passes that items claim and
+    certificates again, and compares panel and holdout with the task set. It needs no key and no network, and works on
+    another machine. What needs missing data (a task set, an embedding model) is listed.
     """
+    from valve_plugin.bank.directory import repair as mend
     from valve_plugin.bank.verify import verify as examine
+    from valve_plugin.evidence.receipts import examine as recompute
 
     directory = bank_dir(bank)
-    simulation = simulations.told(directory, json=json)
+    simulation = runs.note_simulation(directory, json=json)
     if repair:
-        _repair(directory, json)
-    receipt = None
-    if deep:
-        from valve_plugin.report.receipts import examine as recompute
-
-        receipt = recompute(directory, tasks)
+        for line in mend(directory):
+            output.note(f"valve: {line}", style="yellow")
+    receipt = recompute(directory, tasks) if deep else None
     findings = receipt.findings if receipt else tuple(examine(directory))
     damaged = any(finding.level == "error" for finding in findings)
     if json:
+        facts = {"bank": str(directory), "intact": not damaged, "simulation": simulation, "findings": findings}
         more = {"recomputed": receipt.recomputed, "missing": receipt.missing} if receipt else {}
-        output.emit_json(
-            {"bank": str(directory), "intact": not damaged, "simulation": simulation, "findings": findings, **more}
-        )
+        output.emit_json({**facts, **more})
     else:
-        for finding in findings:
-            place = " ".join(filter(None, [finding.file, finding.place]))
-            output.say(f"{finding.level}: {place}: {finding.message}", style="red" if finding.level == "error" else "")
+        for one in findings:
+            place = " ".join(filter(None, [one.file, one.place]))
+            output.say(f"{one.level}: {place}: {one.message}", style="red" if one.level == "error" else "")
         if not damaged:
             output.say(f"{directory}: intact; every verdict follows from its stored outcomes", style="green")
         if receipt:
-            done = ", ".join(
-                output.plural(number, what.removesuffix("s")) for what, number in receipt.recomputed.items()
-            )
-            output.say(f"recomputed: {done or 'nothing'}")
+            counts = [output.plural(n, what.removesuffix("s")) for what, n in receipt.recomputed.items()]
+            output.say(f"recomputed: {', '.join(counts) or 'nothing'}")
             for what in receipt.missing:
                 output.say(f"not recomputed: {output.one_line(what)}", style="yellow")
         output.note("Verification detects damage; it is not a signature.")
@@ -221,47 +274,88 @@ def verify(
         raise typer.Exit(output.FINDING)
 
 
-def find(bank: Bank, name: str) -> Item:
-    """Return the item called `name`, or kind/name.
+def _answers(store: BankStore, entry: Entry) -> dict[str, Any]:
+    """Return what the model wrote for a proposal, where this machine has it."""
+    from valve_plugin.bank.entries import Proposed
+
+    kept = store.local.answers(entry.proposal.id) if isinstance(entry, Proposed) else []
+    return {"answers": kept} if kept else {}
+
+
+def _find_proposal(store: BankStore, content: Bank, wanted: str) -> Proposal | None:
+    """Return the proposal whose id begins so, unless an item has that name; None if there is none.
 
     Raises:
-        ConfigError: there is none (with the nearest names), or two.
+        ConfigError: there is more than one.
     """
-    from difflib import get_close_matches
+    from valve_plugin.bank.entries import Proposed
 
-    found = [item for item in bank.items if name in (item.name, f"{item.kind}/{item.name}")]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigError(f"a principle and a skill are called {name!r}; say principle/{name} or skill/{name}")
-    near = get_close_matches(name, [item.name for item in bank.items], n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`valve bank list` shows what there is"
-    raise ConfigError(f"no item {name!r} in version {bank.version} of the bank of {bank.repo}; {hint}")
+    if len(wanted) < 4 or any(item.name == wanted for item in content.items):
+        return None
+    every = {e.proposal.id: e.proposal for e in store.entries() if isinstance(e, Proposed)}
+    found = [proposal for id_, proposal in every.items() if id_.startswith(wanted)]
+    if len(found) > 1:
+        raise ConfigError(f"{len(found)} proposals have ids that begin with {wanted!r}; give more of the id")
+    return found[0] if found else None
+
+
+def _show_proposal(store: BankStore, proposal: Proposal, *, json: bool) -> None:
+    from valve_plugin.bank.entries import Judged, Proposed, Taken
+    from valve_plugin.codec import plain
+    from valve_plugin.evidence.history import words
+    from valve_plugin.evidence.summary import fallen_by_accept
+
+    def about(entry: Entry) -> bool:
+        id_ = entry.proposal.id if isinstance(entry, Proposed) else ""
+        id_ = entry.verdict.proposal_id if isinstance(entry, Judged) else id_
+        return (entry.proposal_id if isinstance(entry, Taken) else id_) == proposal.id
+
+    fallen = fallen_by_accept(store.entries())
+    answers = store.local.answers(proposal.id)
+    history = [words(e, fallen=fallen) for e in store.entries() if about(e)]
+    simulation = runs.note_simulation(store.dir, json=json)
+    if json:
+        facts = {"id": proposal.id, **plain(proposal), "history": history, "answers": answers}
+        output.emit_json({**facts, "simulation": simulation})
+        return
+    for line in filter(None, [*history, proposal.issue_summary]):
+        output.say(output.one_line(line))
+    for item in proposal.items:
+        replaced = "; replaces the version before it" if item.key in proposal.removed else ""
+        output.say(f"\n{item.kind} {item.name}{replaced}", style="bold")
+        output.say(output.one_line(item.text))
+        output.say(item.markdown)
+    for one in answers:
+        output.say(f"\nwhat {one['model']} wrote ({one['for']})", style="bold")
+        output.verbatim(output.clean(one["answer"]) + "\n")  # unrendered: nothing may hide in it
+    if not answers:
+        output.note("what the model wrote is not on this machine")
 
 
 def _names() -> list[str]:
-    """Return what a shell may complete: nothing where there is no readable bank."""
+    """Return names for shell completion; empty if there is no readable bank."""
     try:
         return [item.name for item in open_bank("").bank.items]
     except ValveError:
         return []
 
 
-def _describe(item: Item, uses: str) -> None:
+def _describe(item: Item, uses: str, note: str) -> None:
     output.say(f"{item.kind} {item.name}", style="bold")
     rows = {
         "retrieved by": item.text,
         "applies to": item.scope_hint,
         "learned from": ", ".join(item.source_tasks),
         "evidence": f"{item.passes} of {item.attempts} source attempts resolved, support {item.support}",
-        "accepted": f"at version {item.created_step}" if item.created_step else "",
+        "since": f"version {item.created_step}" if item.created_step else "",
+        "note": note,
         "uses here": uses,
     }
     for label, value in rows.items():
         if value:
             output.say(f"{label:12}  {output.one_line(value)}")
     output.say()
-    output.markdown(item.markdown)
+    output.say(item.markdown)
     if output.clean(item.markdown) != item.markdown:
         output.note("valve: the body holds control or invisible characters, left out here", style="yellow")
 
@@ -269,16 +363,51 @@ def _describe(item: Item, uses: str) -> None:
 def _facts(item: Item, uses: Uses) -> dict[str, Any]:
     from valve_plugin.codec import plain
 
-    return {**plain(item), "uses": _uses(item, uses)}
+    return {**plain(item), "uses": None if uses is None else uses.get(item.key, 0)}
 
 
 def _counts(store: BankStore) -> Uses:
-    return store.local.usage() if store.local.here else None
-
-
-def _uses(item: Item, uses: Uses) -> int | None:
-    return None if uses is None else uses.get((item.kind, item.name), 0)
+    return store.local.usage() if store.local.exists else None
 
 
 def _shown_uses(item: Item, uses: Uses) -> str:
-    return "not on this machine" if uses is None else str(_uses(item, uses))
+    return "not on this machine" if uses is None else str(uses.get(item.key, 0))
+
+
+@commands.add(
+    "lint",
+    "valve bank lint                              # before a bank is shared",
+    "valve bank lint --bank ../theirs/.valve      # before somebody else's is used",
+    "valve bank lint --json | jq -r '.findings[].name'",
+)
+def lint(bank: BankDir = "", json: Json = False) -> None:
+    """Look for items nobody should be given.
+
+    Runs today's screen for proposals on each item, and checks for keys, control characters, size and duplicates.
+    Exit code 1 when something is found. The screen sees wording, not intent: "nothing found" is no proof.
+    """
+    from valve_plugin.extract.screen import lint as examine
+    from valve_plugin.redact import Redactor
+
+    store = open_bank(bank)
+    simulation = runs.note_simulation(store.dir, json=json)
+    findings, items = examine(store.bank, Redactor.of(os.environ)), len(store.bank.items)
+    if json:
+        facts = {"bank": str(store.dir), "simulation": simulation, "items": items}
+        output.emit_json({**facts, "findings": [finding._asdict() for finding in findings]})
+    else:
+        for one in findings:
+            output.say(output.one_line(f"{one.kind} {one.name}: {one.check}: {one.message}"), style="red")
+        if not findings:
+            output.say(f"{output.plural(items, 'item')}: nothing found", style="green")
+    if findings:
+        raise typer.Exit(output.FINDING)
+
+
+for part in (bank_owner, bank_export, bank_review):
+    commands.registered_commands += part.commands.registered_commands
+commands.add(
+    "retire",
+    "valve bank retire check-callers-first        # the gate decides, and it counts as a query",
+    "valve bank retire skill/check --tasks tasks/",
+)(retire)

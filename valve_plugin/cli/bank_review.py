@@ -1,116 +1,76 @@
-"""`valve bank review` and `valve bank lint`: a person's look at what the screen withheld, and at a whole bank."""
+"""`valve bank review`: decide about items that the rules or the reviewing model withheld."""
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from valve_plugin.cli import output, simulations
-from valve_plugin.cli.options import BankDir, Json, examples, open_bank
+from valve_plugin.cli import output
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank
 from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
-    from valve_plugin.records import Withheld
+    from valve_plugin.records import Attempt, Withheld
 
-_SHORTEST = 8
-"""Hex digits of an id in a list."""
+_MOST_SOURCES = 3
+"""Attempts that are shown beside a withheld item."""
 
-
-def add(group: typer.Typer) -> None:
-    """Add both commands to `valve bank`."""
-    group.command(
-        "review",
-        epilog=examples(
-            "valve bank review                            # what was withheld and waits for a person",
-            "valve bank review 3fa1c09b                   # one of them, and what weighed most",
-            "valve bank review 3fa1c09b --approve         # let the gate judge it",
-            "valve bank review 3fa1c09b --drop            # never again",
-        ),
-    )(review)
-    group.command(
-        "lint",
-        epilog=examples(
-            "valve bank lint                              # before a bank is shared",
-            "valve bank lint --bank ../theirs/.valve      # before somebody else's is used",
-            "valve bank lint --json | jq -r '.findings[].name'",
-        ),
-    )(lint)
+commands = Commands()
 
 
+@commands.add(
+    "review",
+    "valve bank review                            # what was withheld and waits for a person, and why",
+    "valve bank review 3fa1c09b                   # one of them, beside the attempts it was learned from",
+    "valve bank review 3fa1c09b --edit            # in $EDITOR; it then waits as it was saved",
+    "valve bank review 3fa1c09b --approve         # let the gate judge it",
+    "valve bank review 3fa1c09b --drop            # never again",
+)
 def review(
-    item: Annotated[
-        str, typer.Argument(metavar="ITEM", help="Id as listed, or name. Default: list them all.", show_default=False)
-    ] = "",
-    approve: Annotated[bool, typer.Option("--approve", help="Propose it again; the gate decides.")] = False,
-    drop: Annotated[bool, typer.Option("--drop", help="Discard it, also when it is proposed again.")] = False,
+    item: Annotated[str, argument("ITEM", "Id as listed, or name. Default: list them all.", show_default=False)] = "",
+    approve: Annotated[bool, flag("--approve", "Propose it again; the gate decides.")] = False,
+    drop: Annotated[bool, flag("--drop", "Discard it, also when it is proposed again.")] = False,
+    edit: Annotated[bool, flag("--edit", "Change it in $EDITOR first.")] = False,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
-    """Decide about items the screen withheld.
+    """Decide about items that the rules or the reviewing model withheld.
 
-    They are kept on this machine only. An approved item is not accepted: it waits for the next `valve gate` as a
-    proposal of its own, and counts as one gate query.
+    Withheld items are kept on this machine only. Approving an item does not accept it: the next `valve gate` judges
+    it as a proposal of its own, which counts as one gate query.
     """
+    from valve_plugin.codec import plain
+
     store = open_bank(bank)
-    waiting = sorted(store.local.quarantine(), key=lambda w: (w.kind, w.name, w.content_hash))
-    if approve and drop:
-        raise ConfigError("--approve and --drop contradict each other; give one")
-    if not item:
-        if approve or drop:
-            raise ConfigError("which item? name one that `valve bank review` lists")
-        _list(waiting, json)
-        return
-    chosen = _find(waiting, item)
+    waiting = sorted(store.local.withheld(), key=lambda w: (w.kind, w.name, w.content_hash))
+    if drop and (approve or edit):
+        raise ConfigError(f"--{'approve' if approve else 'edit'} and --drop contradict each other; give one")
+    if (approve or drop or edit) and not item:
+        raise ConfigError("which item? name one that `valve bank review` lists")
+    shown = [_find_withheld(waiting, item)] if item else waiting
+    if edit:
+        shown = [_edit(store, shown[0])]
     if approve:
-        _approve(store, chosen)
+        _approve(store, shown[0])
     if approve or drop:
-        store.local.settle(chosen.content_hash)
-    _show(chosen, "approved" if approve else "dropped" if drop else "waiting", json)
-
-
-def lint(bank: BankDir = "", json: Json = False) -> None:
-    """Look for items nobody should be given.
-
-    Each item goes through the screen of proposals as it is today, and is checked for keys, control characters,
-    size, and duplicates. Exits with 1 when something is found. The screen knows wording, not intent: no finding
-    is no proof.
-    """
-    from valve_plugin.bank.redact import Redactor
-    from valve_plugin.extract.lint import lint as examine
-
-    store = open_bank(bank)
-    simulation = simulations.told(store.dir, json=json)
-    findings = examine(store.bank, Redactor.of(os.environ))
+        store.local.settle_withheld(shown[0].content_hash)
+    state = "approved" if approve else "dropped" if drop else "waiting"
     if json:
-        shown = [finding._asdict() for finding in findings]
-        about = {"bank": str(store.dir), "simulation": simulation, "items": len(store.bank.items)}
-        output.emit_json({**about, "findings": shown})
+        found = [
+            {**plain(w), "state": state, "weighs": _suspicious(w), "sources": [_source(a) for a in _sources(store, w)]}
+            for w in shown
+        ]
+        output.emit_json(found[0] if item else found)
+    elif item:
+        _show_withheld(store, shown[0], state)
+    elif waiting:
+        rows = [[w.content_hash[:8], w.kind, w.name, w.why, w.reason or ""] for w in waiting]
+        output.table(["ID", "KIND", "NAME", "WHY", "REASON"], rows, prose=("WHY", "REASON"))
     else:
-        for finding in findings:
-            output.say(
-                output.one_line(f"{finding.kind} {finding.name}: {finding.check}: {finding.message}"), style="red"
-            )
-        if not findings:
-            output.say(f"{output.plural(len(store.bank.items), 'item')}: nothing found", style="green")
-    if findings:
-        raise typer.Exit(output.FINDING)
-
-
-def _list(waiting: list[Withheld], json: bool) -> None:
-    if json:
-        output.emit_json([_facts(w, "waiting") for w in waiting])
-    elif not waiting:
         output.note("nothing was withheld, or everything is decided")
-    else:
-        output.table(
-            ["ID", "KIND", "NAME", "WHY"], [[w.content_hash[:_SHORTEST], w.kind, w.name, w.why] for w in waiting]
-        )
 
 
-def _find(waiting: list[Withheld], wanted: str) -> Withheld:
+def _find_withheld(waiting: list[Withheld], wanted: str) -> Withheld:
     """Return the item with that name, or whose id begins so.
 
     Raises:
@@ -124,25 +84,63 @@ def _find(waiting: list[Withheld], wanted: str) -> Withheld:
 
 
 def _approve(store: BankStore, withheld: Withheld) -> None:
-    """Propose the item on its own. Killed half-way and started again, it is still proposed once."""
+    """Propose the item on its own. It is proposed only once, also after a kill and by several processes at once."""
     from valve_plugin.bank.entries import Proposed
+    from valve_plugin.files import hold_lock
     from valve_plugin.records import Proposal
 
     if withheld.item is None:
         raise ConfigError(f"{withheld.name}: its text was not kept, so there is nothing to propose")
     proposal = Proposal(task_id=f"review-{withheld.content_hash[:16]}", items=(withheld.item,))
-    if not any(isinstance(e, Proposed) and e.proposal.task_id == proposal.task_id for e in store.entries()):
-        store.append(Proposed(proposal=proposal))
+    with hold_lock(store.local.dir / "review.lock", 30.0, f"{store.dir}: another `valve bank review` is at work"):
+        if not any(isinstance(e, Proposed) and e.proposal.task_id == proposal.task_id for e in store.entries()):
+            store.append(Proposed(proposal=proposal))
 
 
-def _show(withheld: Withheld, state: str, json: bool) -> None:
-    if json:
-        output.emit_json(_facts(withheld, state))
-        return
+def _edit(store: BankStore, withheld: Withheld) -> Withheld:
+    """Let the person change an item in their editor; return it as it waits from then on.
+
+    Raises:
+        ConfigError: its text was not kept, or what was saved is no item or holds a secret.
+    """
+    from valve_plugin.extract.screen import edited, withhold, written
+
+    if withheld.item is None:
+        raise ConfigError(f"{withheld.name}: its text was not kept, so there is nothing to edit")
+    saved = output.edit(written(withheld.item))
+    if saved is None:
+        output.note("nothing was saved, so nothing changed")
+        return withheld
+    item = edited(withheld.item, saved)
+    changed = withhold(item, withheld.why, withheld.reason or "")
+    if changed.content_hash != withheld.content_hash:
+        store.local.add_withheld(changed)
+        store.local.settle_withheld(withheld.content_hash)
+    return changed
+
+
+def _sources(store: BankStore, withheld: Withheld) -> list[Attempt]:
+    """Return the latest graded attempts at the tasks that an item was learned from, as far as they are here."""
+    tasks = withheld.item.source_tasks if withheld.item else ()
+    graded = [a for task in tasks for a in store.local.attempts(task) if a.outcome in ("resolved", "unresolved")]
+    return [a for a in graded if a.source in ("evolve", "live")][-_MOST_SOURCES:]
+
+
+def _source(attempt: Attempt) -> dict[str, Any]:
+    fails = [f"{test.test}: {test.reason}" for test in attempt.failed_tests]
+    patch = [line for line in attempt.patch.splitlines() if not line.startswith(("+++", "---"))]
+    size = f"+{sum(x.startswith('+') for x in patch)} -{sum(x.startswith('-') for x in patch)} lines"
+    facts = {"task": attempt.task_id, "attempt": attempt.id, "outcome": attempt.outcome, "reason": attempt.reason}
+    return {**facts, "steps": attempt.steps, "patch": size, "fails": fails}
+
+
+def _show_withheld(store: BankStore, withheld: Withheld, state: str) -> None:
     output.say(f"{withheld.kind} {withheld.name}  ({state})", style="bold")
     output.say(f"id      {withheld.content_hash}")
     output.say(f"why     {output.one_line(withheld.why)}")
-    for phrase in _phrases(withheld):
+    if withheld.reason:
+        output.say(f"reason  {output.one_line(withheld.reason)}", style="yellow")
+    for phrase in _suspicious(withheld):
         output.say(f"weighs  {output.one_line(phrase)}", style="yellow")
     if state == "approved":
         output.note("the next `valve gate` judges it")
@@ -150,18 +148,19 @@ def _show(withheld: Withheld, state: str, json: bool) -> None:
         output.say(f"search  {output.one_line(withheld.item.text)}")
         output.say()
         output.verbatim(output.clean(withheld.item.markdown))  # unrendered: nothing may hide in it
+        if sources := [_source(attempt) for attempt in _sources(store, withheld)]:
+            output.say()
+            output.say("learned from", style="bold")
+            keys = ["task", "attempt", "outcome", "steps", "patch", "reason"]
+            most = max(len(source["fails"]) for source in sources)
+            rows = [[key, *(source[key] for source in sources)] for key in keys]
+            rows += [["fails", *("".join(s["fails"][n : n + 1]) for s in sources)] for n in range(most)]
+            numbers = [f"ATTEMPT {n}" for n in range(1, len(sources) + 1)]
+            output.table(["", *numbers], rows, prose=numbers)
 
 
-def _facts(withheld: Withheld, state: str) -> dict[str, object]:
-    from valve_plugin.codec import plain
+def _suspicious(withheld: Withheld) -> list[str]:
+    """Return the sentences that a rule found suspicious."""
+    from valve_plugin.extract.screen import suspicious_sentences, text_of
 
-    return {**plain(withheld), "state": state, "weighs": _phrases(withheld)}
-
-
-def _phrases(withheld: Withheld) -> list[str]:
-    from valve_plugin.extract.screen import text_of
-    from valve_plugin.extract.weigh import weigh
-
-    if withheld.item is None:
-        return []
-    return list(weigh(text_of(withheld.item)).phrases)
+    return suspicious_sentences(text_of(withheld.item)) if withheld.item else []

@@ -4,51 +4,41 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output, targets
-from valve_plugin.cli.options import Json, examples
-from valve_plugin.cli.session import Run, running
+from valve_plugin.cli import output, output_paths
+from valve_plugin.cli.options import Commands, Json, flag, option
+from valve_plugin.cli.runs import open_run
 from valve_plugin.errors import ConfigError, SandboxError
-from valve_plugin.hookspecs import hookimpl
-from valve_plugin.shell_words import join
+from valve_plugin.extras import runnable
+from valve_plugin.shell_words import quote
 
-EXAMPLE = "funcy"
-FULL = {"panel_size": 8, "rollouts": 3}
-FAST = {"panel_size": 4, "rollouts": 2}
-FULL_TASKS, FAST_TASKS = 16, 8
-SEED = 0
+if TYPE_CHECKING:
+    from valve_plugin.evolve.open import OpenRun
+    from valve_plugin.lab.demo import DemoResult, TaskResult
 
-
-def register(app: typer.Typer) -> None:
-    """Add `valve demo`."""
-    app.command(
-        "demo",
-        epilog=examples(
-            "valve demo                       # 16 tasks, a panel of 8 x 3: minutes",
-            "valve demo --fast --out my-demo  # 8 tasks, a panel of 4 x 2; all of it stays in my-demo",
-            "valve demo --seed 7              # another simulated model: other lessons, other verdicts",
-        ),
-    )(demo)
+_BLOCK_LINES = 14
 
 
+commands = Commands()
+
+
+@commands.add(
+    "demo",
+    "valve demo                       # 16 tasks, a panel of 8 x 3: minutes",
+    "valve demo --fast --out my-demo  # 8 tasks, a panel of 4 x 2; all of it stays in my-demo",
+    "valve demo --seed 7              # another simulated model: other lessons, other verdicts",
+)
 def demo(
-    fast: Annotated[bool, typer.Option("--fast", help="Fewer tasks and a smaller panel.")] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Keep everything here. Default: a new temporary folder.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="SEED", help="Another simulated model.")] = SEED,
-    workers: Annotated[
-        int, typer.Option("--workers", min=1, metavar="N", help="Rollouts that each of the two runs makes at a time.")
-    ] = 2,
+    fast: Annotated[bool, flag("--fast", "Fewer tasks and a smaller panel.")] = False,
+    out: Annotated[Path | None, option("--out", "DIR", "Keep everything here. Default: a temporary folder.")] = None,
+    seed: Annotated[int, option("--seed", "SEED", "Another simulated model.")] = 0,
+    workers: Annotated[int, option("--workers", "N", "Rollouts that each of the two runs makes at a time.", min=1)] = 2,
     json: Json = False,
 ) -> None:
     """Show the whole loop on real bugs, offline.
@@ -58,92 +48,49 @@ def demo(
     the same tasks, one through the gate, one taking whatever is proposed. The first time, the repository and what its
     tests need are fetched from the package index.
     """
-    from valve_plugin.cli import demo_told
-    from valve_plugin.simulate.examples import example
+    from valve_plugin.bank.verify import verify
+    from valve_plugin.lab import demo as lab
 
-    folder = _empty(out)
-    given: dict[str, Any] = {**(FAST if fast else FULL), "seed": seed, "workers": workers, "embedding": "hashing"}
-    given["unsafe_local"] = _runs_plainly()
-    with (
-        _interruptible(out),
-        _side_by_side(str(example(EXAMPLE)), folder, given, FAST_TASKS if fast else FULL_TASKS) as (gated, ungated),
-    ):
-        told = demo_told.Told(gated, ungated)
-    for run in (gated, ungated):
+    folder = _make_folder(out)
+    given: dict[str, Any] = {**(lab.FAST if fast else lab.FULL), "seed": seed, "workers": workers}
+    given |= {"embedding": "hashing", "unsafe_local": _lacks_sandbox()}
+    limit = lab.FAST_TASKS if fast else lab.FULL_TASKS
+    with _open_runs(str(lab.example(lab.EXAMPLE)), folder, given, limit) as runs:
+        lab.learn(runs["gated"], runs["ungated"])
+    for run in runs.values():
         shutil.copytree(run.store.local.dir, run.store.dir.parent / "local", dirs_exist_ok=True)
-    problems = [problem for run in (gated, ungated) for problem in demo_told.problems(run.store.dir)]
+    found = [one for run in runs.values() for one in verify(run.store.dir) if one.level == "error"]
+    results = {name: lab.read_result(run) for name, run in runs.items()}
     if json:
-        output.emit_json({**told.facts(), "simulation": True, "out": str(folder), "verified": not problems})
+        output.emit_json({**_facts(results), "simulation": True, "out": str(folder), "verified": not found})
     else:
-        told.show(problems, folder)
-    if problems:
+        _show(results, [one.message for one in found], folder)
+    if found:
         raise typer.Exit(output.FINDING)
 
 
 @contextmanager
-def _interruptible(out: Path | None) -> Iterator[None]:
-    """Say how to start again; unlike every other run's, the same command would not go on."""
-    try:
-        yield
-    except KeyboardInterrupt as e:
-        other = f", after `{join(['rm', '-r', str(out)])}` or with another --out" if out else ""
-        raise KeyboardInterrupt(f"a demo starts from nothing, but what it fetched stays: start it again{other}") from e
-
-
-@contextmanager
-def _side_by_side(tasks: str, folder: Path, given: Mapping[str, Any], limit: int) -> Iterator[tuple[Run, Run]]:
-    """Learn from the same tasks with and without a gate, both at the same time; yields the two finished runs."""
-    from valve_plugin.bank.paths import local_dir
+def _open_runs(tasks: str, folder: Path, given: Mapping[str, Any], limit: int) -> Iterator[dict[str, OpenRun]]:
+    """Open one run with a gate and one without, on the same tasks and the same scripted model."""
     from valve_plugin.cli.progress import Progress
-    from valve_plugin.evolve.loop import evolve
-    from valve_plugin.evolve.steps import Steps, Ungated
+    from valve_plugin.paths import local_dir
 
-    banks = [folder / name / "bank" for name in ("gated", "ungated")]
-    for bank in banks:
-        shutil.rmtree(local_dir(bank), ignore_errors=True)  # an earlier demo's rollouts, were the place the same
-    stop = _Stop()
+    banks = {name: folder / name / "bank" for name in ("gated", "ungated")}
+    for bank in banks.values():
+        shutil.rmtree(local_dir(bank), ignore_errors=True)  # rollouts of an earlier demo in the same folder
     with ExitStack() as stack:
-        shown = stack.enter_context(Progress("gated    "))
-        beside = stack.enter_context(Progress("ungated  ", beside=shown))
-        gated = stack.enter_context(running(tasks, str(banks[0]), given, simulate=True, observer=shown))
-        served = {**given, "model": gated.settings.model, "model_kwargs": gated.settings.model_kwargs}
-        ungated = stack.enter_context(running(tasks, str(banks[1]), served, gated=False, observer=beside))
-        gated, ungated = (run._replace(stream=run.stream[:limit]) for run in (gated, ungated))
-        for run, watched in ((gated, shown), (ungated, beside)):
-            run.manager.register(stop)
-            watched.begin(run, "SIMULATION")
-        _together(
-            stop,
-            partial(evolve, Steps(gated.manager, gated.store, gated.settings), gated.stream),
-            partial(evolve, Ungated(ungated.manager, ungated.store, ungated.settings), ungated.stream),
-        )
-        yield gated, ungated
+        upper = stack.enter_context(Progress("gated    "))
+        lower = stack.enter_context(Progress("ungated  ", beside=upper))
+        gated = stack.enter_context(open_run(tasks, str(banks["gated"]), given, simulate=True, observer=upper))
+        same_model = {**given, "model": gated.settings.model, "model_kwargs": gated.settings.model_kwargs}
+        ungated = stack.enter_context(open_run(tasks, str(banks["ungated"]), same_model, gated=False, observer=lower))
+        runs = {name: run._replace(stream=run.stream[:limit]) for name, run in (("gated", gated), ("ungated", ungated))}
+        upper.begin(runs["gated"], "SIMULATION")
+        lower.begin(runs["ungated"], "SIMULATION")
+        yield runs
 
 
-class _Stop:
-    """A plugin that ends a run at its next event once the other one failed, or the person pressed Ctrl-C."""
-
-    def __init__(self) -> None:
-        self.asked = threading.Event()
-
-    @hookimpl
-    def valve_event(self, name: str, data: Mapping[str, Any]) -> None:
-        """Stop here, if so asked."""
-        if self.asked.is_set():
-            raise CancelledError
-
-
-def _together(stop: _Stop, *jobs: Callable[[], None]) -> None:
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        try:
-            for done in as_completed([pool.submit(job) for job in jobs]):
-                done.result()
-        except BaseException:
-            stop.asked.set()
-            raise
-
-
-def _empty(out: Path | None) -> Path:
+def _make_folder(out: Path | None) -> Path:
     """Return the folder to fill.
 
     Raises:
@@ -151,22 +98,85 @@ def _empty(out: Path | None) -> Path:
     """
     if out is None:
         return Path(tempfile.mkdtemp(prefix="valve-demo-"))
-    with targets.usable("--out", out):
-        taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
-    if taken:
+    with output_paths.explain_errors("--out", out):
+        occupied = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    if occupied:
         raise ConfigError(f"{out}: not an empty directory; a demo starts from nothing: choose another --out")
-    targets.made("--out", out)
+    output_paths.make_folder("--out", out)
     return out.resolve()
 
 
-def _runs_plainly() -> bool:
-    """Whether there is no sandbox here; the commands of this demo are our own, so they may run without one."""
+def _lacks_sandbox() -> bool:
+    """Whether there is no sandbox here; the commands of the demo are VALVE's own, so they may run without one."""
     from valve_plugin.config import Settings
-    from valve_plugin.rollouts import sandbox
+    from valve_plugin.sandbox import bubblewrap
 
     try:
-        sandbox.choose(Settings())
+        bubblewrap.choose(Settings())
     except SandboxError as e:
         output.note(f"no sandbox here ({e}); the demo's commands are VALVE's own and run without one", style="yellow")
         return True
     return False
+
+
+def _facts(results: Mapping[str, DemoResult]) -> dict[str, Any]:
+    """Return both runs as plain data."""
+    from valve_plugin.evidence.summary import bank_facts
+    from valve_plugin.lab.demo import first_block
+
+    found: dict[str, Any] = {}
+    for name, result in results.items():
+        passed = {task: one.passed for task, one in result.tasks.items()}
+        share = sum(result.passed) / sum(result.attempts)
+        found[name] = {**bank_facts(result.run.store), "passed": passed, "share": [share]}
+    carried = first_block(results["gated"].run)
+    items = [f"{kind}: {name}" for kind, name in carried[0].context_items] if carried else []
+    return {**found, "carried": {"task_id": carried[0].task_id, "items": items} if carried else None}
+
+
+def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path) -> None:
+    from valve_plugin.lab.simulation.server import BANNER
+
+    banks = [quote(str(result.run.store.dir)) for result in results.values()]
+    output.say()
+    _show_tasks(results)
+    _show_block(results["gated"].run)
+    verdict = "; ".join(problems) or "both intact; every verdict follows from its stored outcomes"
+    output.say(f"\nvalve bank verify: {verdict}")
+    output.say(f"banks and ledgers: {folder}/*/bank; attempts, trajectories and telemetry: {folder}/*/local")
+    valve = runnable("valve")
+    for command in ("bank log", "bank list", "certify"):
+        output.say(f"  {valve} {command} --bank {banks[0]}")
+    output.say(f"  {valve} report --compare {' '.join(banks)} --open")
+    output.say(BANNER, style="bold yellow")
+
+
+def _show_tasks(results: Mapping[str, DemoResult]) -> None:
+    gated, ungated = (results[name].tasks for name in ("gated", "ungated"))
+    table = [
+        [task.rpartition(".")[2], *_cells(gated[task]), *_cells(ungated[task])] for task in gated if task in ungated
+    ]
+    output.table(["TASK", "GATED", "VERDICT", "VERSION", "UNGATED", "TAKEN", "VERSION"], table)
+    for name, result in results.items():
+        bank, attempts = result.run.store.bank, output.plural(sum(result.attempts), "attempt")
+        items = output.plural(len(bank.items), "item")
+        output.say(f"{name:8} {sum(result.passed)} of {attempts} passed; version {bank.version} holds {items}")
+
+
+def _cells(result: TaskResult) -> list[object]:
+    passed = f"{result.passed}/{result.attempts}"
+    return [passed, result.proposal.outcome, result.proposal.version] if result.proposal else [passed, "", ""]
+
+
+def _show_block(gated: OpenRun) -> None:
+    from valve_plugin.lab.demo import first_block
+
+    if (found := first_block(gated)) is None:
+        return
+    attempt, block = found
+    output.say(f"\nFrom then on the system prompt carried them; {attempt.task_id} got:")
+    lines = block.splitlines()
+    for line in lines[:_BLOCK_LINES]:
+        output.say(f"  | {line}")
+    if len(lines) > _BLOCK_LINES:
+        output.say(f"  ... {output.plural(len(lines) - _BLOCK_LINES, 'more line')}")

@@ -1,79 +1,511 @@
-"""`valve doctor`: whether all that a run needs is here and works, and the command for what does not."""
+"""`valve doctor`: check all that a run needs, and name a command for what does not work.
+
+Each check is a function from a `Place` to a `CheckResult`; `checks()` lists them. People paste hints into a shell, so
+text of a repository is always quoted in them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+import os
+import platform
+import re
+import secrets
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
 from valve_plugin.cli import output
-from valve_plugin.cli.options import BankDir, Json, bank_dir, examples
-from valve_plugin.errors import ConfigError
+from valve_plugin.cli.options import BankDir, Commands, Json, bank_dir, flag
+from valve_plugin.errors import BankError, BankNotFoundError, ConfigError, ValveError
+from valve_plugin.extras import DISTRIBUTION, extras, install_command, missing_requirements, own_command, pip_install
+from valve_plugin.shell_words import join
 
 if TYPE_CHECKING:
-    from valve_plugin.cli.doctor_rows import Place, Row
+    from valve_plugin.checkout import Checkout
+    from valve_plugin.config import Settings
+    from valve_plugin.sandbox.bubblewrap import Sandbox
 
+State = Literal["ok", "missing", "failed"]
+"""`missing`: an optional part is not there; the rest works."""
 _STYLES = {"ok": "", "missing": "yellow", "failed": "red"}
+_TEST_SECONDS = 60
+_LEAST_GIB = 2
+"""Disk space that one rollout may use."""
+_WITHOUT = {
+    "smith": "`valve tasks generate` needs it",
+    "semantic": "items are ranked by hashed words",
+    "report": "reports and experiments have no figures",
+    "mcp": "`valve mcp` needs it",
+    "bench": "the benchmark against other learners needs it",
+    "skillopt": "experiments have no condition `skillopt`",
+    "browser": "tests that open pages need it",
+    "docs": "the documentation site needs it",
+    "dev": "work on valve itself needs it",
+}
+"""What does not work without each extra, in the order of the checks."""
+_USER_NAMESPACES = "kernel.apparmor_restrict_unprivileged_userns"
+"""The kernel setting with which Ubuntu forbids bubblewrap."""
+_ESCAPE = """
+(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo "got: network"
+unshare --user true 2>/dev/null && echo "got: namespaces"
+cat '{path}' 2>/dev/null
+env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'
+nohup setsid sleep {sleep} >/dev/null 2>&1 &
+"""
 
 
-def register(app: typer.Typer) -> None:
-    """Add `valve doctor`."""
-    app.command(
-        "doctor",
-        epilog=examples(
-            "valve doctor                                   # everything; needs no key and no network",
-            "valve doctor --call                            # and one cheap call of the model",
-            "valve doctor --json | jq -r '.rows[].fix'      # only the commands that fix something",
-        ),
-    )(doctor)
+class CheckResult(NamedTuple):
+    """What a check found."""
+
+    state: State
+    detail: str
+    hint: str = ""
+    """A command that fixes it; empty if it is ok, or if no single command fixes it."""
 
 
+class Place(NamedTuple):
+    """What is checked."""
+
+    here: Checkout
+    bank: Path
+    settings: Settings
+    trouble: str = ""
+    """Why the bank's settings could not be read; `settings` are then the defaults."""
+    call: bool = False
+
+
+Check = Callable[[Place], CheckResult]
+
+commands = Commands()
+
+
+@commands.add(
+    "doctor",
+    "valve doctor                                   # everything; needs no key and no network",
+    "valve doctor --call                            # and one cheap call of the model",
+    "valve doctor --json | jq -r '.rows[].fix'      # only the commands that fix something",
+)
 def doctor(
     bank: BankDir = "",
-    call: Annotated[bool, typer.Option("--call", help="Call the model once; costs a few tokens.")] = False,
+    call: Annotated[bool, flag("--call", "Call the model once; costs a few tokens.")] = False,
     json: Json = False,
 ) -> None:
     """Check what a run needs, and name the fix for what does not work.
 
-    The sandbox is checked by trying to get out of it. `missing` is optional; exit code 1 when a row failed.
+    The sandbox check runs commands that try to escape. A `missing` row is optional. Exit code 1 when a row failed.
     """
-    from valve_plugin.cli import doctor_bank, doctor_sandbox  # noqa: F401 (their rows)
-    from valve_plugin.cli.doctor_rows import examine
-
-    rows = examine(_place(bank, call))
+    found = examine(_place(bank, call))
     if json:
-        output.emit_json({"rows": [row._asdict() for row in rows]})
+        named = found.items()
+        output.emit_json({"rows": [{"name": n, "state": s, "detail": d, "fix": h} for n, (s, d, h) in named]})
     else:
-        for line, style in lines(rows):
+        for line, style in lines(found):
             output.say(line, style=style)
-    if any(row.state == "failed" for row in rows):
+    if any(one.state == "failed" for one in found.values()):
         raise typer.Exit(output.FINDING)
 
 
-def lines(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
-    """Yield (text, style) of the report, a row's command below it. Pure."""
-    width = max((len(row.name) for row in rows), default=0)
-    for row in rows:
-        yield f"{row.state:8} {row.name:{width}}  {output.one_line(row.detail)}", _STYLES[row.state]
-        if row.state != "ok" and row.fix:
-            yield f"{'':8} {'':{width}}  $ {output.one_line(row.fix)}", "bold"  # ours are so already
-    bad = [row.name for row in rows if row.state == "failed"]
+def checks() -> dict[str, Check]:
+    """Return every check by its name, in the order they are shown."""
+    return {
+        "python": _python,
+        "git": _git,
+        "mini-SWE-agent": _mini,
+        "start-up file": _start_up_file,
+        "model": _model,
+        "check command": _check_command,
+        **{f"extra {name}": partial(_extra, name) for name in sorted(extras(), key=[*_WITHOUT, *extras()].index)},
+        "embedding model": _embedding,
+        "bank": _bank,
+        "task set": _task_set,
+        "user data": _user_data,
+        "sandbox": _sandbox,
+        "container engine": _engine,
+    }
+
+
+def examine(place: Place, wanted: Mapping[str, Check] | None = None) -> dict[str, CheckResult]:
+    """Return what every check found; a check that raises has failed."""
+    found = {}
+    for name, check in (wanted or checks()).items():
+        try:
+            found[name] = check(place)
+        except Exception as e:  # noqa: BLE001  # no check ends the report
+            found[name] = CheckResult("failed", str(e) if isinstance(e, ValveError) else f"{type(e).__name__}: {e}")
+    return found
+
+
+def lines(found: Mapping[str, CheckResult]) -> Iterator[tuple[str, str]]:
+    """Yield (text, style) of the report, with the hint below each row that is not ok."""
+    width = max(map(len, found), default=0)
+    for name, one in found.items():
+        yield f"{one.state:8} {name:{width}}  {output.one_line(one.detail)}", _STYLES[one.state]
+        if one.state != "ok" and one.hint:
+            yield f"{'':8} {'':{width}}  $ {output.one_line(one.hint)}", "bold"
+    bad = [name for name, one in found.items() if one.state == "failed"]
     yield "", ""
-    said = f"{output.plural(len(bad), 'row')} failed: {', '.join(bad)}" if bad else "everything that is needed works"
-    yield said, ""
+    failed = f"{output.plural(len(bad), 'row')} failed: {', '.join(bad)}"
+    yield failed if bad else "everything that is needed works", ""
 
 
 def _place(bank: str, call: bool) -> Place:
-    from pathlib import Path
-
     from valve_plugin import config
-    from valve_plugin.bank.checkout import find
-    from valve_plugin.cli.doctor_rows import Place
+    from valve_plugin.checkout import find
 
-    here = find(Path.cwd())
-    directory = bank_dir(bank)
+    here, directory = find(Path.cwd()), bank_dir(bank)
     try:
         return Place(here, directory, config.load(directory), call=call)
     except ConfigError as e:
         return Place(here, directory, config.Settings(), str(e), call=call)
+
+
+def _system_install(*packages: str) -> str:
+    """Return the command that installs system packages with apt-get; empty on a system without it."""
+    return _as_root(join(["apt-get", "install", "-y", *packages])) if shutil.which("apt-get") else ""
+
+
+def _as_root(command: str) -> str:
+    return command if os.geteuid() == 0 else f"sudo {command}"
+
+
+# ---- Python and its packages
+
+
+def _listed(lacks: Mapping[str, str]) -> str:
+    """Return requirements as `numpy>=1.26 (1.25.2 is installed), rich>=13`."""
+    return ", ".join(f"{line} ({version} is installed)" if version else line for line, version in lacks.items())
+
+
+def _python(place: Place) -> CheckResult:
+    if lacks := missing_requirements(None):
+        return CheckResult("failed", f"packages not installed as needed: {_listed(lacks)}", pip_install(*lacks))
+    packages = [f"{name} {metadata.version(name)}" for name in (DISTRIBUTION, "litellm", "typer", "msgspec", "numpy")]
+    return CheckResult("ok", ", ".join([platform.python_version(), *packages]))
+
+
+def _extra(name: str, place: Place) -> CheckResult:
+    lacks = missing_requirements(name)
+    if not lacks:
+        return CheckResult("ok", "installed")
+    state = f"not as needed: {_listed(lacks)}" if any(lacks.values()) else "not installed"
+    return CheckResult("missing", f"{state}; {_WITHOUT.get(name, 'an optional part')}", install_command(name))
+
+
+def _mini(place: Place) -> CheckResult:
+    version = metadata.version("mini-swe-agent")
+    numbers = tuple(int(n) for n in re.findall(r"\d+", version)[:2])
+    if not (2, 4) <= numbers < (3, 0):
+        return CheckResult("failed", f"{version}; 2.4 up to 3 is supported", pip_install("mini-swe-agent>=2.4,<3"))
+    return CheckResult("ok", version)
+
+
+def _start_up_file(place: Place) -> CheckResult:
+    if os.environ.get("VALVE_STARTUP") == "0":
+        text = "VALVE_STARTUP=0 switches `mini --plugin` off; `valve mini` works"
+        return CheckResult("missing", text, "unset VALVE_STARTUP")
+    # The start-up file takes this process for mini; it prints whether the start-up file was loaded.
+    code = "import sys; print(any(type(f).__module__ == 'valve_plugin._boot' for f in sys.meta_path))"
+    command = [sys.executable, "-c", code, "minisweagent"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    if done.stdout.strip().endswith("True"):
+        return CheckResult("ok", "`mini --plugin valve` works")
+    return CheckResult("missing", "mini does not see the plugin; install valve again, or use `valve mini`")
+
+
+# ---- model, tests and bank
+
+
+def _model(place: Place) -> CheckResult:
+    from valve_plugin.agents import mini
+
+    mini.require_user_folder()
+    mini.load_user_settings()
+    name = place.settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+    if not name:
+        return CheckResult("failed", "no model is named; only `--simulate` and `valve demo` work", _set_variable())
+    return _call(name, place.settings.model_kwargs) if place.call else CheckResult("ok", f"{name} (--call calls it)")
+
+
+def cheapest(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of one cheap call, whatever the bank's settings ask for.
+
+    Reasoning is left out, because some providers refuse a reasoning budget above the reply's limit.
+    """
+    limit = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"  # never both
+    kept = {k: v for k, v in given.items() if k not in ("max_tokens", "max_completion_tokens", "reasoning_effort")}
+    return {**kept, limit: 16, "timeout": 60, "num_retries": 0, "max_retries": 0}
+
+
+def _call(name: str, given: dict[str, Any]) -> CheckResult:
+    """Call the model once."""
+    from valve_plugin.agents.faults import advice, find_fault, key_variable
+    from valve_plugin.client import client
+
+    litellm = client()
+    message = {"role": "user", "content": "Answer with the word yes."}
+    try:
+        litellm.completion(model=name, messages=[message], **cheapest(given))
+    except Exception as e:  # noqa: BLE001  # litellm wraps every provider in its own way
+        fault = find_fault(e)
+        if fault is None:
+            return CheckResult("failed", f"{name}: {type(e).__name__}: {str(e)[:200]}", _set_variable())
+        hints = {"key": _set_variable(key_variable(name), "KEY"), "model": _set_variable()}
+        again = own_command("valve", "doctor", "--call")  # only time, money or the provider can fix it
+        return CheckResult("failed", f"{name}: {advice(fault, name, given, os.environ)}", hints.get(fault.kind, again))
+    return CheckResult("ok", f"{name} answers")
+
+
+def _set_variable(name: str = "MSWEA_MODEL_NAME", value: str = "PROVIDER/NAME") -> str:
+    """Return the command that sets a variable of mini; empty for an invalid name, as of a hostile model."""
+    return own_command("mini-extra", "config", "set", name, value) if re.fullmatch(r"[A-Z_][A-Z0-9_]*", name) else ""
+
+
+def _check_command(place: Place) -> CheckResult:
+    """Run the tests as a check would be run: in a copy, in the sandbox, for a minute at most."""
+    from valve_plugin.cli.init import init_command
+    from valve_plugin.live.check import try_command
+
+    if place.trouble:
+        return CheckResult("missing", "not known while the bank's settings cannot be read")
+    command = place.settings.check or place.settings.test_command
+    if not command:
+        there = (place.bank / "ledger.jsonl").exists()
+        words = ["--test-command", "python -m pytest"] if there else []
+        hint = init_command(place.bank, place.here, *words)
+        return CheckResult("missing", "no test command is known, so no attempt is graded without one", hint)
+    try:
+        program = next((word for word in shlex.split(command) if not re.match(r"\w+=", word)), "")
+    except ValueError as e:
+        return CheckResult("failed", f"{command}: the shell cannot read it: {e}; change it in valve.toml")
+    if re.fullmatch(r"[\w./+-]+", program):
+        look = [shutil.which("bash") or "sh", "-c", 'command -v -- "$1"', "sh", program]
+        if subprocess.run(look, cwd=place.here.folder, capture_output=True, check=False, timeout=60).returncode:
+            return CheckResult("failed", f"{command}: {program} is not on PATH; install it, or change valve.toml")
+    output.note(f"running the tests for up to {_TEST_SECONDS} s: {output.one_line(command)}", style="dim")
+    try:
+        tried = try_command(command, place.settings, place.here.folder, place.bank, _TEST_SECONDS)
+    except ValveError as e:
+        return CheckResult("missing", f"{command}: not tried: {e}")
+    return CheckResult("failed" if tried.outcome == "errored" else "ok", f"{command}: {tried.reason}")
+
+
+def _embedding(place: Place) -> CheckResult:
+    from valve_plugin.retrieval import embedding
+
+    wanted = place.settings.embedding
+    if wanted == embedding.HASHING:
+        return CheckResult("ok", "hashing, as set")
+    name = embedding.DEFAULT_MODEL if wanted == embedding.AUTO else wanted
+    if embedding.find_model(name) is not None:
+        return CheckResult("ok", f"{name}, on disk")
+    hub = embedding.hub_name(name)  # empty for a path, and for a hostile name
+    hint = own_command("hf", "download", hub) if hub else ""
+    state: State = "missing" if wanted == embedding.AUTO else "failed"
+    return CheckResult(state, f"{name} is not on disk; items are ranked by hashed words", hint)
+
+
+def _bank(place: Place) -> CheckResult:
+    """Check that the bank's settings can be read, and all that the bank claims."""
+    from valve_plugin.bank import ledger
+    from valve_plugin.bank.verify import verify
+    from valve_plugin.cli.init import init_command
+
+    if place.trouble:
+        return CheckResult("failed", place.trouble)
+    try:
+        found = verify(place.bank)
+    except BankNotFoundError:
+        return CheckResult("missing", f"none yet; it would be {place.bank}", init_command(place.bank, place.here))
+    if errors := [one for one in found if one.level == "error"]:
+        of_ledger = [one for one in errors if one.file == ledger.FILE_NAME or one.place == "ledger"]
+        worst = (of_ledger or errors)[0]  # the others follow from it
+        where = " ".join(filter(None, [worst.file, worst.place]))
+        detail = f"{output.plural(len(errors), 'error')}: {where}: {worst.message}"
+        repair = own_command("valve", "bank", "verify", "--repair", "--bank", str(place.bank))
+        return CheckResult("failed", detail, "" if of_ledger else repair)
+    warnings = [one.message for one in found if one.level == "warning"]
+    return CheckResult("ok", "; ".join([f"{place.bank}: all verified", *warnings]))
+
+
+def _task_set(place: Place) -> CheckResult:
+    """Check the task set that a run here would use: the last one used, or this repository's own in user data."""
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.cli import task_sets
+    from valve_plugin.evolve.open import LAST_TASKS
+    from valve_plugin.sandbox.git import has_history
+    from valve_plugin.tasks.task_set import find, load
+
+    last = ""
+    with suppress(BankError):  # another check reports it
+        last = BankStore.open(place.bank).local.recall(LAST_TASKS)
+    known = [last] if last and Path(last).exists() else list(map(str, task_sets.of_this_repository()[1]))
+    if not known:
+        mine = place.here.git and shutil.which("git") and has_history(place.here.folder)
+        hint = own_command("valve", "tasks", "mine" if mine else "generate")
+        return CheckResult("missing", "none for this repository; `valve evolve` needs one", hint)
+    return CheckResult("ok", f"{output.plural(len(load(find(known[0])).tasks), 'task')} in {known[0]}")
+
+
+# ---- this machine
+
+
+def _git(place: Place) -> CheckResult:
+    if shutil.which("git") is None:
+        return CheckResult("failed", "git is not on PATH", _system_install("git"))
+    done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode:
+        return CheckResult("failed", f"git --version ended with {done.returncode}: {done.stderr.strip()[:200]}")
+    return CheckResult("ok", done.stdout.strip().removeprefix("git version "))
+
+
+def _user_data(place: Place) -> CheckResult:
+    from valve_plugin.paths import data_dir
+
+    where = data_dir()
+    move = "unset VALVE_DATA" if os.environ.get("VALVE_DATA") else 'export VALVE_DATA="$HOME/.valve-data"'
+    if root := next((folder for folder in (where, *where.parents) if (folder / ".git").exists()), None):
+        text = f"{where} is inside the repository {root}, where an agent can read it: tasks hold the fixes"
+        return CheckResult("failed", text, move)
+    above = next(folder for folder in (where, *where.parents) if folder.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        return CheckResult("failed", f"{where} cannot be written: {above} is not a folder of yours", move)
+    free = shutil.disk_usage(above).free / 1024**3
+    if free < _LEAST_GIB:
+        return CheckResult("failed", f"{where} has {free:.0f} GiB free; a rollout may need {_LEAST_GIB} GiB", move)
+    if shutil.which("git") and (why := _places_problem()):  # its own row says that git is missing
+        return CheckResult("failed", why, move)
+    wanted, used = os.environ.get("TMPDIR", ""), tempfile.gettempdir()
+    if wanted and not os.path.samefile(wanted if os.path.exists(wanted) else "/", used):
+        return CheckResult("missing", f"$TMPDIR, {wanted}, cannot be written; {used} is used instead", "unset TMPDIR")
+    return CheckResult("ok", f"{where}, {free:.0f} GiB free")
+
+
+def _places_problem() -> str:
+    """Try what a graded attempt does: a tree is kept in the temporary folder and checked out in user data.
+
+    Returns:
+        Which place does not work, and why; empty if both do.
+    """
+    from valve_plugin.files import hold_lock, write_atomic, write_new
+    from valve_plugin.paths import data_dir
+    from valve_plugin.sandbox.git import create_store, import_files
+    from valve_plugin.sandbox.scratch import private_folder, scratch_folder
+    from valve_plugin.sandbox.workspace import diff, open_workspace
+
+    where = "the temporary folder"
+    try:
+        where = tempfile.gettempdir()
+        with private_folder("valve-doctor-") as temporary:
+            store = Path(temporary, "store")
+            create_store(store)
+            commit = import_files(store, [("x", "100644", b"x\n")], "refs/heads/main")
+            where = str(data_dir())
+            with open_workspace(store, commit) as place, scratch_folder() as scratch:
+                (place.path / "x").write_text("y\n")
+                diff(place)
+                with hold_lock(scratch / "lock", 1.0, "it cannot be locked"):
+                    write_new(scratch / "z", b"z")
+                    write_atomic(scratch / "z", b"z")
+    except (ValveError, OSError) as e:
+        return f"{where} cannot be used: {e}"
+    return ""
+
+
+def _sandbox(place: Place) -> CheckResult:
+    """Check that unattended rollouts can be sandboxed, and that the sandbox holds."""
+    from valve_plugin.sandbox.bubblewrap import Bubblewrap, bubblewrap_problem, choose, filter_problem
+    from valve_plugin.sandbox.cgroup import memory_group
+
+    settings = place.settings
+    if settings.sandbox not in ("auto", "bwrap"):
+        return CheckResult("ok", f"{settings.sandbox}, as set: tasks need an image")
+    reason = bubblewrap_problem()
+    if reason and not settings.unsafe_local:
+        text = f"unattended rollouts need one, and bubblewrap does not work here: {reason}"
+        return CheckResult("failed", f"{text}; --unsafe-local runs them without", _allow_bubblewrap(Path("/proc/sys")))
+    box = choose(settings)
+    if got := escapes(box):
+        return CheckResult("failed", f"{box.name} does not keep commands from: {', '.join(got)}")
+    if isinstance(box, Bubblewrap) and (why := filter_problem()):
+        return CheckResult("missing", why)
+    with memory_group(1 << 30) as group:
+        memory = "" if group else "; no control group for memory can be made here, so only that of processes is counted"
+    return CheckResult("ok", f"{box.name}: no network, no files, no environment, nothing outlives its command{memory}")
+
+
+def _allow_bubblewrap(kernel: Path) -> str:
+    """Return the command that makes bubblewrap work; empty if none is known. `kernel` is /proc/sys."""
+    if not all(shutil.which(tool) for tool in ("bwrap", "prlimit", "setpriv")):
+        return _system_install("bubblewrap", "util-linux")
+    with suppress(OSError):
+        if (kernel / _USER_NAMESPACES.replace(".", "/")).read_text().strip() == "1":
+            return _as_root(f"sysctl -w {_USER_NAMESPACES}=0")
+    return ""
+
+
+def escapes(box: Sandbox) -> list[str]:
+    """Return what a command in the sandbox can reach but must not; an empty list means the sandbox holds.
+
+    Raises:
+        SandboxError: it does not start.
+    """
+    import psutil
+
+    from valve_plugin.sandbox.bubblewrap import filter_problem
+    from valve_plugin.sandbox.scratch import scratch_folder
+    from valve_plugin.sandbox.supervisor import ProcessLimits
+    from valve_plugin.sandbox.workspace import open_workspace
+
+    word, sleep = secrets.token_hex(16), f"{600 + secrets.randbelow(10**6) / 10**6:.6f}"
+    os.environ["VALVE_DOCTOR_CANARY"] = f"environment {word}"
+    # A child has the canary in its environment from its start; it ends when its stdin closes.
+    other = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        with scratch_folder() as scratch, open_workspace() as place, socket.create_server(("127.0.0.1", 0)) as server:
+            (scratch / "canary").write_text(f"file {word}\n")
+            command = _ESCAPE.format(port=server.getsockname()[1], path=scratch / "canary", sleep=sleep)
+            printed = box.run(command, place, limits=ProcessLimits(wall_seconds=60)).output.decode("utf-8", "replace")
+    finally:
+        other.communicate()
+        del os.environ["VALVE_DOCTOR_CANARY"]
+    left = [process for process in psutil.process_iter(["cmdline"]) if sleep in (process.info["cmdline"] or [])]
+    for process in left:
+        process.kill()
+    reached = {
+        "network": "got: network" in printed,
+        "namespaces of their own": "got: namespaces" in printed and not filter_problem(),
+        "files of this machine": f"file {word}" in printed,
+        "environment variables": f"environment {word}" in printed,
+        "outliving their end": bool(left),
+    }
+    return [what for what, got in reached.items() if got]
+
+
+def _engine(place: Place) -> CheckResult:
+    """Check docker or podman, which tasks with an image need."""
+    from valve_plugin.sandbox.engine import ENGINES, Engine, engine_problem
+
+    wanted = [name for name in ENGINES if place.settings.sandbox in ("auto", "bwrap", name)]
+    reasons = {name: engine_problem(name) for name in wanted}
+    for name, reason in reasons.items():
+        if not reason and (why := Engine(name).profile_problem()):
+            return CheckResult("missing", why)
+        if not reason:
+            return CheckResult("ok", f"{name} {Engine(name).call('version', '--format', '{{.Client.Version}}')}")
+    there = [name for name in wanted if shutil.which(name)]
+    text = "; ".join(reasons[name] for name in there or wanted)
+    hint = "" if there else _system_install(*(("podman", "runc") if "podman" in wanted else ("docker.io",)))
+    if place.settings.sandbox in ENGINES:
+        return CheckResult("failed", text, hint)
+    return CheckResult("missing", f"{text}; tasks run in bubblewrap, not in their own images", hint)

@@ -2,260 +2,235 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import completion, output, simulations
-from valve_plugin.cli.given import overrides
-from valve_plugin.cli.options import BankDir, Json, examples
-from valve_plugin.cli.session import Set, Simulate, UnsafeLocal, Workers, holding, tasks_of
+from valve_plugin.cli import output, runs
+from valve_plugin.cli.options import BankDir, Commands, Json, flag, option, overrides
 from valve_plugin.errors import ConfigError
+from valve_plugin.words import plural
 
 if TYPE_CHECKING:
     from valve_plugin.bank.entries import Entry
-    from valve_plugin.bank.evaluated import Interval, Point
     from valve_plugin.bank.store import BankStore
+    from valve_plugin.evidence.items import Effect, ItemEffect, Key
 
-UNREAD = "version 0 was not evaluated; `valve eval` does"
-PEAK = "selected on this holdout, so it is no untouched final-test estimate"
-
-
-def register(app: typer.Typer) -> None:
-    """Add `valve eval`."""
-    app.command(
-        "eval",
-        epilog=examples(
-            "valve eval                          # step 0, every 10 mixed tasks, and the last version",
-            "valve eval --version 0 --version 3  # these versions only",
-            "valve eval --show                   # what is on record; runs nothing",
-            "valve eval --items                  # each item of the last version alone; spends the holdout",
-            "valve eval --items --categories sorted.toml  # and what each category of them gains",
-            "valve eval tasks/ --workers 4 --json",
-        ),
-    )(evaluate)
+UNREAD = "version 0 was not evaluated; `valve eval` evaluates it"
+SPENT = (
+    "Report only. This holdout is now spent: a bank whose items were kept or retired by these numbers cannot be "
+    "certified on it. `valve bank retire` asks the gate instead"
+)
+READ = (
+    "Report only. Retiring an item by these numbers uses the panel beyond its verdicts, so `valve certify` marks later "
+    "certificates as unmet; a new panel starts over"
+)
 
 
+commands = Commands()
+
+
+@commands.add(
+    "eval",
+    "valve eval                          # step 0, every 10 mixed tasks, and the last version",
+    "valve eval --version 0 --version 3  # these versions only",
+    "valve eval --show                   # what is on record; runs nothing",
+    "valve eval --items                  # each item of the last version alone; spends the holdout",
+    "valve eval --items --categories sorted.toml  # and what each category of them gains",
+    "valve eval tasks/ --workers 4 --json",
+)
 def evaluate(
-    tasks: Annotated[
-        str,
-        typer.Argument(
-            metavar="TASKS",
-            help="Task set with a split.json. Default: the last one used.",
-            autocompletion=completion.sets,
-        ),
-    ] = "",
-    version: Annotated[
-        list[int], typer.Option("--version", metavar="V", min=0, help="Evaluate this version only; repeat.")
-    ] = [],  # noqa: B006 (Typer copies it)
-    every: Annotated[
-        int, typer.Option("--every", metavar="N", min=1, help="Mixed tasks from one checkpoint to the next.")
-    ] = 10,
-    rollouts: Annotated[int, typer.Option("--rollouts", metavar="R", min=1, help="Rollouts per task.")] = 3,
-    items: Annotated[
-        bool, typer.Option("--items", help="Measure each item of the last version alone, against version 0.")
-    ] = False,
-    categories: Annotated[
-        Path | None,
-        typer.Option("--categories", metavar="FILE", help="With --items: your sorting of them, as TOML; see below."),
-    ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Print what is on record and run nothing.")] = False,
+    tasks: Annotated[str, runs.task_set("With a split.json. Default: the last one used.")] = "",
+    version: Annotated[list[int], option("--version", "V", "Evaluate this version only; repeat.", min=0)] = [],  # noqa: B006 (Typer copies it)
+    every: Annotated[int, option("--every", "N", "Mixed tasks from one checkpoint to the next.", min=1)] = 10,
+    rollouts: Annotated[int, option("--rollouts", "R", "Rollouts per task.", min=1)] = 3,
+    items: Annotated[bool, flag("--items", "Measure each item of the last version alone, against version 0.")] = False,
+    categories: Annotated[Path | None, option("--categories", "FILE", "With --items: categories, as TOML.")] = None,
+    show: Annotated[bool, flag("--show", "Print what is on record and run nothing.")] = False,
     bank: BankDir = "",
-    workers: Workers = None,
-    set_: Set = [],  # noqa: B006 (Typer copies it)
-    simulate: Simulate = False,
-    unsafe_local: UnsafeLocal = False,
+    workers: runs.Workers = None,
+    agent: runs.Agent = None,
+    set_: runs.Set = [],  # noqa: B006 (Typer copies it)
+    simulate: runs.Simulate = False,
+    unsafe_local: runs.UnsafeLocal = False,
     json: Json = False,
 ) -> None:
     """Measure frozen versions of the bank on the sealed holdout.
 
-    The holdout is what `valve split` set aside: nothing was learned from it, and the gate never saw it. Every reading
-    of it goes into the ledger. All versions are measured on the same tasks, so their differences are paired; where
-    two versions give a task the same block, they share its rollouts. An errored rollout is unknown: it widens the
-    number to an interval that is not final (exit code 3); run again to retry only what errored.
+    `valve split` set the holdout aside: nothing was learned from it, and the gate never saw it. Every reading of it
+    goes into the ledger. All versions run on the same tasks, so their differences are paired. Where two versions give
+    a task the same block, they share its rollouts. An errored rollout is unknown: the number becomes an interval that
+    is not final (exit code 3). Run again to retry only what errored.
 
-    Categories are a person's reading. The file lists item names under the paper's three: environment (execution),
-    repair_strategy (the repair process), code_semantics (program behavior).
+    You sort items into categories yourself. The file lists item names under the paper's three: environment
+    (execution), repair_strategy (the repair process), code_semantics (program behavior).
     """
-    from valve_plugin.bank.evaluated import checkpoints
-    from valve_plugin.cli.progress import Progress
+    from valve_plugin.evidence.evaluations import checkpoints
+    from valve_plugin.evidence.items import read_categories
     from valve_plugin.evolve.evaluate import Evaluation, Frozen
-    from valve_plugin.report.items import read_categories
+    from valve_plugin.plugins import send
 
-    store = simulations.opened(bank, simulate, tasks)
+    store = runs.open_store(bank, simulate, tasks)
     if categories is not None and not items:
         raise ConfigError("--categories sorts single items: give --items as well")
     if items and not store.bank.items:
-        raise ConfigError(f"{store.dir}: the bank holds no items, so there is none to measure alone")
+        raise ConfigError(f"{store.dir}: the bank holds no items to measure")
     sorting = read_categories(categories, store.bank.items) if categories else {}
     if not show:
-        given = overrides(set_, workers=workers, unsafe_local=unsafe_local or None)
-        found = tasks_of(store, tasks, store.settings(given))
-        with (
-            Progress() as progress,
-            holding(found, str(store.dir), given, simulate=simulate, observer=progress) as run,
-        ):
+        given = overrides(
+            set_, "evaluate", simulate=simulate, workers=workers, agent=agent, unsafe_local=unsafe_local or None
+        )
+        with runs.reopen(store, tasks, given, simulate=simulate, purpose="evaluate") as run:
             store = run.store
             wanted = version or [c.version for c in checkpoints(store.entries(), every)]
             frozen = list(map(Frozen, dict.fromkeys(wanted)))
             if items:
                 frozen = [Frozen(0), *(Frozen(store.bank.version, item.key) for item in store.bank.items)]
             evaluation = Evaluation(run.manager, store, run.settings, run.taskset, rollouts)
-            _tell_other_solver(store, evaluation.solver)
-            evaluation.run(frozen, lambda n, d: run.manager.hook.valve_event(name=n, data=d))
+            _note_other_solver(store, evaluation.solver)
+            evaluation.run(frozen, partial(send, run.manager.hook))
     if items:
-        from valve_plugin.cli.eval_items import report_items
-
         report_items(store, sorting, json=json, simulate=simulate)
     else:
         report(store, every, json=json, simulate=simulate)
 
 
 def report(store: BankStore, every: int, *, json: bool = False, simulate: bool = False) -> None:
-    """Print what a bank's evaluations say; exit with 3 where errors leave a number open."""
-    from valve_plugin.bank.evaluated import points
+    """Print the evaluated versions of a bank; exit with 3 where errored rollouts leave a number open."""
+    from valve_plugin.evidence.evaluations import evaluation_facts
 
     entries = list(store.entries())
-    found = points(entries, every)
-    simulate = simulate or told_scripted(store)
+    found = evaluation_facts(entries, every)
+    simulate = simulate or note_simulation(store)
     if json:
-        output.emit_json({"bank": str(store.dir), "simulation": simulate, **facts(entries, every)})
-        tell_apart(entries)
-    elif not found:
-        output.say("no evaluation is on record; `valve eval` makes one")
+        output.emit_json({"bank": str(store.dir), "simulation": simulate, **found})
+    elif found["checkpoints"]:
+        _print_checkpoints(found)
     else:
-        _print(found)
-        tell_apart(entries)
-    if any(not p.entry.complete for p in found):
+        output.say("no evaluation is on record; `valve eval` makes one")
+    note_incomparable(entries)
+    if not all(point["final"] for point in found["checkpoints"]):
         output.note("some rollouts errored, so these numbers are not final; run again to retry only those")
         raise typer.Exit(output.INFRASTRUCTURE)
 
 
-def told_scripted(store: BankStore) -> bool:
-    """Whether what is on record is a simulation, and say so."""
-    from valve_plugin.bank.simulation import LABEL, took_part
+def note_simulation(store: BankStore) -> bool:
+    """Return whether what is on record is a simulation, and print it if so."""
+    from valve_plugin.bank.scripted_bank import LABEL, ran_scripted_model
 
-    found = took_part(store)
+    found = ran_scripted_model(store)
     if found:
         output.note(LABEL)
     return found
 
 
-def tell_apart(entries: Sequence[Entry]) -> None:
-    """Say which evaluations on record are in no table, since the newest was made otherwise."""
-    from valve_plugin.bank.evaluated import apart, readings
+def note_incomparable(entries: Sequence[Entry]) -> None:
+    """Print which recorded evaluations are not shown because the newest was made in another way."""
+    from valve_plugin.evidence.evaluations import incomparable_readings, readings
 
-    lines = [str(r.line) for r in apart(readings(entries))]
-    if lines:
+    if lines := [r.line for r in incomparable_readings(readings(entries))]:
         output.note(
-            f"valve: not shown: {output.plural(len(lines), 'evaluation')} on other holdout tasks, with other rollouts "
-            f"per task or by another solver than the newest (ledger {'lines' if len(lines) > 1 else 'line'} "
-            f"{', '.join(lines)})",
+            f"valve: not shown: {plural(len(lines), 'evaluation')} on other holdout tasks, with other rollouts "
+            f"per task or by another solver than the newest ({_ledger_lines(lines)})",
             style="yellow",
         )
 
 
-def _tell_other_solver(store: BankStore, solver: str) -> None:
-    """Before anything runs: what is on record will not be compared with it."""
-    from valve_plugin.bank.evaluated import readings
+def _note_other_solver(store: BankStore, solver: str) -> None:
+    """Print, before anything runs, that the recorded evaluations will not be compared with the new one."""
+    from valve_plugin.evidence.evaluations import readings
 
-    lines = [str(r.line) for r in readings(store.entries()) if r.entry.solver != solver]
+    lines = [r.line for r in readings(store.entries()) if r.entry.solver != solver]
     if lines:
         output.note(
-            f"valve: another solver than the one on record (ledger {'lines' if len(lines) > 1 else 'line'} "
-            f"{', '.join(lines)}): its model, the model's arguments, its limits, or mini's files or version differ, or "
-            "a simulation's seed. The two are never compared; to add to what is on record, give its settings",
+            f"valve: another solver than the one on record ({_ledger_lines(lines)}): its model, the model's arguments, "
+            "its limits, mini's files or version, or the scripted model's seed differ. The two are never compared; to "
+            "add to the recorded evaluation, use its settings",
             style="yellow",
         )
 
 
-def facts(entries: Sequence[Entry], every: int) -> dict[str, Any]:
-    """Return every evaluated checkpoint as plain data, with per-task differences to version 0, where that was."""
-    from valve_plugin.bank.evaluated import apart, differences, peak, points, readings
-
-    found = points(entries, every)
-    if not found:
-        return {"checkpoints": []}
-    others = [r.line for r in apart(readings(entries))]
-    best, known = peak(found), found[0].entry.version == 0
-    return {
-        "holdout": [t.instance_id for t in found[0].entry.holdout],
-        "rollouts": found[0].entry.rollouts,
-        "not_shown": others,
-        "checkpoints": [
-            {
-                **_numbers(found, p),
-                "per_task": {t: _ends(d) for t, d in differences(found[0].entry, p.entry).items()} if known else None,
-            }
-            for p in found
-        ],
-        "peak": {**_numbers(found, best), "note": PEAK},
-        "drawdown": _ends(_drawdown(found)) if len(found) > 1 else None,
-    }
+def _ledger_lines(lines: Sequence[int]) -> str:
+    return f"ledger {'lines' if len(lines) > 1 else 'line'} {', '.join(map(str, lines))}"
 
 
-def _print(found: Sequence[Point]) -> None:
-    from valve_plugin.bank.evaluated import over_empty, peak, rate
-
-    first, last, best = found[0], found[-1], peak(found)
+def _print_checkpoints(found: Mapping[str, Any]) -> None:
+    """Print what `evaluation_facts` returns."""
     rows = []
-    for p in found:
-        gained = over_empty(found, p)
-        moved = (_points(gained), *_moved(first, p)) if gained else ("unknown", "-", "-")
-        rows.append([p.step, p.entry.version, _percent(rate(p.entry)), *moved, p.reading.line])
-    name = f"AVG@{first.entry.rollouts}"
-    output.table(["STEP", "VERSION", name, "GAIN", "BETTER", "WORSE", "LINE"], rows)
-    gained = over_empty(found, last)
-    over = _points(gained) if gained else f"gain unknown: {UNREAD}"
-    output.say(f"final     {_percent(rate(last.entry))} at step {last.step}, {over}")
-    if len(found) > 1:
-        output.say(f"peak      {_percent(rate(best.entry))} at step {best.step}: {PEAK}")
-        output.say(f"drawdown  {_points(_drawdown(found)).lstrip('+')} from peak to final")
+    for p in found["checkpoints"]:
+        moved: tuple[object, ...] = ("unknown", "-", "-")
+        if p["gain"]:
+            each = p["per_task"].values()
+            moved = (_points(p["gain"]), sum(low > 0 for low, _ in each), sum(high < 0 for _, high in each))
+        rows.append([p["step"], p["version"], _percent(p["avg"]), *moved, p["line"]])
+    output.table(["STEP", "VERSION", f"AVG@{found['rollouts']}", "GAIN", "BETTER", "WORSE", "LINE"], rows)
+    last, best = found["checkpoints"][-1], found["peak"]
+    over = _points(last["gain"]) if last["gain"] else f"gain unknown: {UNREAD}"
+    output.say(f"final     {_percent(last['avg'])} at step {last['step']}, {over}")
+    if found["drawdown"]:
+        output.say(f"peak      {_percent(best['avg'])} at step {best['step']}: {best['note']}")
+        output.say(f"drawdown  {_points(found['drawdown']).lstrip('+')} from peak to final")
     else:
-        output.say("drawdown  none: a single version was evaluated, and a drop takes two")
-    output.say(f"{output.plural(len(first.entry.holdout), 'holdout task')}; `valve certify` says what this proves")
+        output.say("drawdown  none: a drop needs two versions, and one was evaluated")
+    output.say(f"{plural(len(found['holdout']), 'holdout task')}; `valve certify` says what this proves")
 
 
-def _drawdown(found: Sequence[Point]) -> Interval:
-    from valve_plugin.bank.evaluated import gain, peak
-
-    return gain(found[-1].entry, peak(found).entry)
+def _percent(ends: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(f"{100 * end:.1f} %" for end in ends))
 
 
-def _numbers(found: Sequence[Point], p: Point) -> dict[str, Any]:
-    from valve_plugin.bank.evaluated import over_empty, rate
-
-    gained = over_empty(found, p)
-    return {
-        "step": p.step,
-        "version": p.entry.version,
-        "line": p.reading.line,
-        "avg": _ends(rate(p.entry)),
-        "gain": _ends(gained) if gained else None,
-        "final": p.entry.complete,
-    }
+def _points(ends: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(f"{100 * end:+.1f}" for end in ends))
 
 
-def _moved(first: Point, p: Point) -> tuple[int, int]:
-    from valve_plugin.bank.evaluated import differences
+def report_items(
+    store: BankStore, categories: Mapping[Key, str], *, json: bool, simulate: bool, panel: bool = False
+) -> None:
+    """Print what each item and each category is worth; exit with 3 where rollouts errored.
 
-    each = differences(first.entry, p.entry).values()
-    return sum(d.low > 0 for d in each), sum(d.high < 0 for d in each)
+    Args:
+        categories: how a person sorted the items; empty: not sorted.
+        panel: show what the panel loses without the item, not what the holdout gains by the item alone.
+    """
+    from valve_plugin.evidence import items
+
+    rows = items.removal_losses(store) if panel else items.single_item_gains(store)
+    groups = items.category_effects(rows, categories)
+    what, note = ("loss", READ) if panel else ("gain", SPENT)
+    simulate = simulate or note_simulation(store)
+    if json:
+        shown = [row.facts(categories, what) for row in rows]
+        means = {name: {"items": n, what: e.mean, "low": e.low, "high": e.high} for name, (n, e) in groups.items()}
+        about = {"bank": str(store.dir), "simulation": simulate}
+        output.emit_json({**about, "items": shown, "categories": means, "note": note})
+    else:
+        _print_items(rows, categories, groups, what.upper())
+        output.say(note)
+    if not panel:
+        note_incomparable(list(store.entries()))
+    if not all(row.final for row in rows):
+        raise typer.Exit(output.INFRASTRUCTURE)
 
 
-def _ends(interval: Interval) -> list[float]:
-    return [float(interval.low), float(interval.high)]
+def _print_items(
+    rows: Sequence[ItemEffect], categories: Mapping[Key, str], groups: Mapping[str, tuple[int, Effect]], what: str
+) -> None:
+    body = [
+        [r.item.kind, r.item.name, *_shown(r.effect, r.changed_tasks), r.changed_tasks, r.line]
+        + ([categories.get(r.item.key, "-")] if categories else [])
+        for r in rows
+    ]
+    head = ["KIND", "NAME", what, "INTERVAL", "MOVED", "LINE", *(["CATEGORY"] if categories else [])]
+    output.table(head, body, can_wait=("LINE", "MOVED"))
+    if groups:
+        means = [[name, n, *_shown(e)] for name, (n, e) in groups.items()]
+        output.table(["CATEGORY", "ITEMS", what, "INTERVAL"], means)
 
 
-def _percent(interval: Interval) -> str:
-    return _between(*(f"{100 * float(end):.1f} %" for end in interval))
-
-
-def _points(interval: Interval) -> str:
-    return _between(*(f"{100 * float(end):+.1f}" for end in interval))
-
-
-def _between(low: str, high: str) -> str:
-    return low if low == high else f"{low} to {high}"
+def _shown(effect: Effect, moved: int = 1) -> tuple[str, str]:
+    """Return the mean and its interval. Where no task moved there is no spread to compute an interval from."""
+    interval = f"{effect.low:+.1f} to {effect.high:+.1f}" if moved else "no task moved"
+    return f"{effect.mean:+.1f}", interval

@@ -1,97 +1,130 @@
-"""`valve gate`: judge what waits."""
+"""`valve gate` and `valve bank retire`: judge waiting proposals, and the removal of an item."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from valve_plugin.cli import budget, output, simulations
-from valve_plugin.cli.budget import BudgetUsd, MaxHours, MaxRollouts
-from valve_plugin.cli.evolve import facts, show
-from valve_plugin.cli.given import overrides
-from valve_plugin.cli.options import BankDir, Json, examples
-from valve_plugin.cli.session import (
-    KeepHistory,
-    NewEpoch,
-    NoEarlyStop,
-    Set,
-    Simulate,
-    Tasks,
-    UnsafeLocal,
-    Workers,
-    running,
-    tasks_of,
+from valve_plugin.cli import output, runs
+from valve_plugin.cli.evolve import show
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, find_item, overrides
+
+commands = Commands()
+
+
+@commands.add(
+    "gate",
+    "valve gate                      # what mini's runs queued, and a verdict that was left open",
+    "valve gate --max-rollouts 400   # stops there; the same command continues",
+    "valve gate --tasks tasks/       # the first time: the task set to choose a panel from",
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Add `valve gate`."""
-    app.command(
-        "gate",
-        epilog=examples(
-            "valve gate                      # what mini's runs queued, and a verdict that was left open",
-            "valve gate --max-rollouts 400   # stops there; the same command goes on",
-            "valve gate --tasks tasks/       # the first time: the task set to choose a panel from",
-        ),
-    )(gate)
-
-
 def gate(
-    tasks: Tasks = "",
+    tasks: runs.Tasks = "",
     bank: BankDir = "",
-    workers: Workers = None,
-    set_: Set = [],  # noqa: B006 (Typer copies it)
-    simulate: Simulate = False,
-    unsafe_local: UnsafeLocal = False,
-    keep_history: KeepHistory = False,
-    new_epoch: NewEpoch = False,
-    no_early_stop: NoEarlyStop = False,
-    budget_usd: BudgetUsd = None,
-    max_rollouts: MaxRollouts = None,
-    max_hours: MaxHours = None,
+    workers: runs.Workers = None,
+    agent: runs.Agent = None,
+    set_: runs.Set = [],  # noqa: B006 (Typer copies it)
+    simulate: runs.Simulate = False,
+    unsafe_local: runs.UnsafeLocal = False,
+    keep_history: runs.KeepHistory = False,
+    new_epoch: runs.NewEpoch = False,
+    no_early_stop: runs.NoEarlyStop = False,
+    budget_usd: runs.BudgetUsd = None,
+    max_rollouts: runs.MaxRollouts = None,
+    max_hours: runs.MaxHours = None,
+    yes: runs.Yes = False,
     json: Json = False,
 ) -> None:
-    """Judge what waits, first in, first out.
+    """Judge the proposals that wait, first in, first out.
 
-    Each group of mixed attempts that `mini --plugin valve` queued is turned into a proposal, and the proposal
-    enters the bank only if the panel gains by the margin. A proposal whose verdict was left open comes first.
+    Each group of mixed attempts that `mini --plugin valve` queued becomes a proposal. It enters the bank only if the
+    panel gains by the margin. A proposal without a final verdict comes first.
     """
     from valve_plugin.cli.progress import Progress
-    from valve_plugin.evolve.queue import drain
+    from valve_plugin.evidence.summary import bank_facts
+    from valve_plugin.evolve.loop import drain
     from valve_plugin.evolve.steps import Steps, waiting
-    from valve_plugin.tasks import folder
+    from valve_plugin.gate.plan import require_kept
+    from valve_plugin.tasks import task_set
 
-    store = simulations.opened(bank, simulate, tasks)
+    store = runs.open_store(bank, simulate, tasks)
     judged, progress = False, Progress()
     given = overrides(
-        set_, workers=workers, unsafe_local=unsafe_local or None, keep_history=keep_history or None,
+        set_, "drain", simulate=simulate, workers=workers, agent=agent, unsafe_local=unsafe_local or None,
+        keep_history=keep_history or None,
         early_stop=False if no_early_stop else None,
         budget_usd=budget_usd, max_rollouts=max_rollouts, max_hours=max_hours,
     )  # fmt: skip
-    settings = store.settings(given)  # what is refused is told also where nothing waits
+    settings = store.settings(given)  # wrong settings are refused also where nothing waits
+    if panel := store.panel():
+        require_kept(given, panel, store.epoch(), store.dir)
     if tasks:
-        folder.find(tasks)
-    simulations.require_apart(store, store.dir, settings, simulate=simulate)
-    if store.local.queue() or (store.panel() and waiting(store)):
-        found = tasks_of(store, tasks, settings)
+        task_set.find(tasks)
+    runs.require_apart(store, settings, simulate=simulate)
+    if store.local.queue() or waiting(store):
+        found = runs.tasks_of(store, tasks, settings)
         with (
             progress,
-            running(
-                found, str(store.dir), given, simulate=simulate, new_epoch=new_epoch, learns="queue", observer=progress
+            runs.open_run(
+                found, str(store.dir), given, simulate=simulate, new_epoch=new_epoch, purpose="drain", observer=progress
             ) as run,
         ):
             steps = Steps(run.manager, run.store, run.settings)
-            budget.preflight(run, steps, queued=True)
+            runs.preflight(run, steps, queued=True, yes=yes)
             progress.begin(run, "SIMULATION" if simulate else "")
             before = run.store.head
-            with budget.stopping(progress):
+            with runs.stopping(progress):
                 drain(steps)
             judged = run.store.head != before
             store = run.store
     if json:
-        spent = budget.facts(progress, store)
-        output.emit_json({**facts(store), "judged": judged, "simulation": simulate, **spent})
+        spent = runs.spent_facts(progress, store)
+        output.emit_json({**bank_facts(store), "judged": judged, "simulation": simulate, **spent})
     elif judged or progress.stopped:
         show(store, simulate=simulate)
-        budget.tell(progress)
+        runs.say_spent(progress)
     else:
         output.say("nothing waits")
+
+
+def retire(
+    name: Annotated[str, argument("NAME", "Name of the item, or kind/name.")],
+    tasks: runs.Tasks = "",
+    bank: BankDir = "",
+    workers: runs.Workers = None,
+    agent: runs.Agent = None,
+    set_: runs.Set = [],  # noqa: B006 (Typer copies it)
+    simulate: runs.Simulate = False,
+    unsafe_local: runs.UnsafeLocal = False,
+    new_epoch: runs.NewEpoch = False,
+    json: Json = False,
+) -> None:
+    """Take an item out of the bank, if the panel gains by the margin.
+
+    The bank without the item is judged like any other move: it counts as a gate query and is a line of the ledger.
+    Tasks whose context stays the same keep their outcomes. Exit code 1 when the item stays.
+    """
+    from valve_plugin.evidence.summary import bank_facts
+    from valve_plugin.evolve.loop import settle
+    from valve_plugin.evolve.steps import Steps
+    from valve_plugin.records import Proposal
+
+    store = runs.open_store(bank, simulate, tasks)
+    find_item(store.bank, name)  # before anything is asked for or set up
+    given = overrides(set_, "drain", simulate=simulate, workers=workers, agent=agent, unsafe_local=unsafe_local or None)
+    with runs.reopen(store, tasks, given, simulate=simulate, new_epoch=new_epoch, purpose="measure") as run:
+        steps = Steps(run.manager, run.store, run.settings)
+        settle(steps)  # what waits was proposed about the bank as it is
+        item = find_item(run.store.bank, name)
+        asked = f"retire {item.kind}/{item.name} at version {run.store.bank.version}"
+        steps.record(Proposal(task_id=asked, removes=(item.key,), reason="asked for by a person"))
+        settle(steps)
+        gone = item.key not in {i.key for i in run.store.bank.items}
+    if json:
+        output.emit_json({**bank_facts(run.store), "retired": gone, "simulation": simulate})
+    else:
+        show(run.store)
+        output.say(f"{item.kind} {item.name} {'is retired' if gone else 'stays'}")
+    if not gone:
+        raise typer.Exit(output.FINDING)

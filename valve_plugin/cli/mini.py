@@ -10,14 +10,9 @@ import typer
 from typer.core import TyperCommand
 
 from valve_plugin import _boot
-from valve_plugin.cli.options import examples
+from valve_plugin.cli.options import Commands
 
 RUNNER = "minisweagent.run.mini"
-
-_EXAMPLES = examples(
-    "valve mini -t 'Fix the failing import'                # as `mini --plugin valve` with the start-up file",
-    "VALVE_STARTUP=0 valve mini -c valve.check='pytest tests/test_x.py' -t '...'",
-)
 
 
 class Untouched(TyperCommand):
@@ -29,16 +24,22 @@ class Untouched(TyperCommand):
         return args
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+commands = Commands()
 
-    @app.command("mini", cls=Untouched, add_help_option=False, epilog=_EXAMPLES)
-    def mini(ctx: typer.Context) -> None:
-        """Run `mini` with this plugin, without the start-up file.
 
-        Every argument is mini-SWE-agent's own, --help included.
-        """
-        run(ctx.args)
+@commands.add(
+    "mini",
+    "valve mini -t 'Fix the failing import'                # as `mini --plugin valve` with the start-up file",
+    "VALVE_STARTUP=0 valve mini -c valve.check='pytest tests/test_x.py' -t '...'",
+    cls=Untouched,
+    add_help_option=False,
+)
+def mini(ctx: typer.Context) -> None:
+    """Run `mini` with this plugin, without the start-up file.
+
+    Every argument is mini-SWE-agent's own, --help included.
+    """
+    run(ctx.args)
 
 
 def run(args: list[str]) -> None:

@@ -1,23 +1,46 @@
-"""Options that several commands share, and the small things they have in common."""
+"""What several commands share: options, the bank they are about, and settings given on the command line."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from valve_plugin.errors import ConfigError
+from valve_plugin.files import read_regular
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
+    from valve_plugin.checkout import Checkout
+    from valve_plugin.config import Use
+    from valve_plugin.records import Bank, Item
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-BankDir = Annotated[
-    str,
-    typer.Option("--bank", metavar="DIR", help="Bank directory. Default: $VALVE_BANK, <repo>/.valve, user data."),
-]
+
+def option(name: str, metavar: str, text: str, *, also: str = "", **how: Any) -> Any:
+    """Return an option that takes a value; `text` is its help, `also` another name."""
+    return typer.Option(*filter(None, [name, also]), metavar=metavar, help=text, **how)
+
+
+def flag(name: str, text: str, **how: Any) -> Any:
+    """Return an option without a value; `text` is its help."""
+    return typer.Option(name, help=text, **how)
+
+
+def argument(metavar: str, text: str, **how: Any) -> Any:
+    """Return an argument of a command; `text` is its help."""
+    return typer.Argument(metavar=metavar, help=text, **how)
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
+BankDir = Annotated[str, option("--bank", "DIR", "Bank directory. Default: $VALVE_BANK, <repo>/.valve, user data.")]
 
 
 def examples(*lines: str) -> str:
@@ -25,31 +48,57 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
-def stdin(most: int, what: str) -> bytes:
-    """Return what is piped in, whole.
+class Commands(typer.Typer):
+    """The commands of one module; with a name, a group of commands as `valve NAME` with examples in its help."""
+
+    def __init__(self, name: str | None = None, *lines: str, **how: Any) -> None:
+        super().__init__(name=name, epilog=examples(*lines) if lines else None, **how)
+
+    def add(self, name: str, *lines: str, **how: Any) -> Callable[[Command], Command]:
+        """Return a decorator that makes a function the command `name`; `lines` are the examples in its help."""
+        return self.command(name, epilog=examples(*lines), **how)
+
+
+def read_input(name: str, most: int) -> bytes:
+    """Return the bytes of a regular file, of a pipe that the shell opened, as <(command) does, or of stdin for "-".
 
     Raises:
-        ConfigError: it has more than `most` bytes.
+        ConfigError: there are more than `most` bytes, or the file cannot be read.
     """
-    raw = sys.stdin.buffer.read(most + 1)
+    try:
+        if name != "-" and not name.startswith(("/dev/fd/", "/proc/self/fd/")):
+            return read_regular(Path(name), most)
+        with nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb") as stream:
+            raw = stream.read(most + 1)
+    except OSError as e:
+        raise ConfigError(f"{name}: cannot be read: {e.strerror or e}") from e
     if len(raw) > most:
-        raise ConfigError(f"{what} on stdin has more than {most} bytes; is this the right file?")
+        what = "the text on stdin" if name == "-" else name
+        raise ConfigError(f"{what} has more than {most} bytes; is this the right file?")
     return raw
 
 
 def bank_dir(bank: str) -> Path:
-    """Return the bank directory that applies here; where there is none, that of the bank `valve init` would make."""
-    from valve_plugin.bank.checkout import find
-    from valve_plugin.bank.paths import locate
-    from valve_plugin.cli.init import target
+    """Return the bank directory that applies here; if there is none, the one that `valve init` would make."""
+    from valve_plugin.bank.identity import find_bank
+    from valve_plugin.checkout import find
 
     here = find(Path.cwd())
-    directory = locate(bank, here.folder, here.name)
-    return directory if directory.exists() else target(bank, private=False, here=here)
+    directory = find_bank(bank, here)
+    return directory if directory.exists() else new_bank_dir(bank, here)
+
+
+def new_bank_dir(bank: str, here: Checkout, *, private: bool = False) -> Path:
+    """Return where a new bank goes: `.valve`, unless another place is named or the bank is private."""
+    from valve_plugin.bank.identity import find_bank
+    from valve_plugin.paths import BANK_NAME
+
+    elsewhere = bank or private or os.environ.get("VALVE_BANK")
+    return find_bank(bank, here) if elsewhere else here.folder / BANK_NAME
 
 
 def open_bank(bank: str) -> BankStore:
-    """Open the bank that applies here; say on stderr what opening it had to set aside.
+    """Open the bank that applies here; print its warnings to stderr.
 
     Raises:
         BankError: there is none, or it is damaged.
@@ -61,3 +110,75 @@ def open_bank(bank: str) -> BankStore:
     for warning in store.warnings:
         note(f"valve: {warning}", style="yellow")
     return store
+
+
+def find_item(bank: Bank, name: str) -> Item:
+    """Return the item called `name`, or kind/name.
+
+    Raises:
+        ConfigError: there is none (the message has the nearest names), or two.
+    """
+    from difflib import get_close_matches
+
+    found = [item for item in bank.items if name in (item.name, f"{item.kind}/{item.name}")]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(f"a principle and a skill are called {name!r}; say principle/{name} or skill/{name}")
+    near = get_close_matches(name, [item.name for item in bank.items], n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`valve bank list` shows what there is"
+    raise ConfigError(f"no item {name!r} in version {bank.version} of the bank of {bank.repo}; {hint}")
+
+
+def overrides(specs: Sequence[str], use: Use, *, simulate: bool = False, **options: Any) -> dict[str, Any]:
+    """Return the settings of `-c KEY=VALUE` and of a command's own options; an option that was not given is None.
+
+    Raises:
+        ConfigError: not KEY=VALUE, an unknown key, a value out of range, or a setting that has no effect in this run.
+    """
+    from valve_plugin.config import resolve, unused
+
+    given: dict[str, Any] = {}
+    for spec in specs:
+        key, equals, text = spec.partition("=")
+        if not equals:
+            raise ConfigError(f"-c {spec!r}: expected KEY=VALUE, like -c rho=0.02")
+        _put_setting(given, key.removeprefix("valve."), text)
+    given |= {name: value for name, value in options.items() if value is not None}
+    resolve(given, where="the command line")  # before anything is made
+    for name in given:
+        if why := unused(name, use, draws=simulate or "plugins" in given):
+            raise ConfigError(f"{name} has no effect here: {why}; leave it out")
+    return given
+
+
+def _put_setting(given: dict[str, Any], key: str, text: str) -> None:
+    """Add one setting; `model_kwargs.a.b` is a name inside that mapping, as for mini."""
+    name, *below = key.split(".") if key.startswith("model_kwargs.") else [key]
+    if "" in below:
+        raise ConfigError(f"-c {key}={text}: an empty name; expected one like model_kwargs.temperature=0.2")
+    value, layer = _setting_value(name, text), given
+    for part in below:
+        inside = layer.get(name)
+        layer[name] = dict(inside) if isinstance(inside, dict) else {}
+        layer, name = layer[name], part
+    layer[name] = value
+
+
+def _setting_value(key: str, text: str) -> Any:
+    """Return a setting's value: text where the setting is text, else JSON, else the text, whose type is refused."""
+    import msgspec
+
+    from valve_plugin.codec import repeated_key
+    from valve_plugin.config import Settings
+
+    kinds = {f.name: f.type for f in msgspec.structs.fields(Settings)}
+    if kinds.get(key) is str or key in ("rho", "delta"):
+        return text
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    if (twice := repeated_key(text)) is not None:
+        raise ConfigError(f"-c {key}={text}: the key {twice!r} is given twice in one object; keep one of the two")
+    return value

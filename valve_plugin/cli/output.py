@@ -1,8 +1,8 @@
 """What every command prints, and how it fails.
 
 Results go to stdout, everything else to stderr. Text from banks, ledgers and models is data: it is never
-markup, and what could steer a terminal is left out. Exit codes: 0 ok, 1 a negative finding, 2 wrong use,
-3 infrastructure.
+markup, and escape sequences are left out. Exit codes: 0 ok, 1 a negative finding, 2 wrong use, 3 infrastructure,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from valve_plugin.cli.missing import told
-from valve_plugin.errors import ValveError
+from valve_plugin.errors import ConfigError, ValveError
+from valve_plugin.extras import missing_package
 from valve_plugin.words import plural as plural
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, OverflowMethod
+    from rich.table import Table
 
 FINDING = 1
 """Exit code of a command that worked and found something wrong."""
@@ -30,7 +31,7 @@ INFRASTRUCTURE = 3
 INTERRUPTED = 130
 """128 + SIGINT, what a shell expects."""
 BROKEN_PIPE = 141
-"""128 + SIGPIPE: the reader went away, as in `valve bank log | head`."""
+"""128 + SIGPIPE: the reader is gone, as in `valve bank log | head`."""
 
 _SEQUENCES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movement
@@ -44,18 +45,23 @@ _UNSEEN = re.compile(
 )
 
 
-nothing = nullcontext[None]
-above: Callable[[], AbstractContextManager[None]] = nothing
-"""How `going_on` makes room for a line above what it shows."""
+_GAP, _PROSE = 2, 20
+"""Cells between two columns of a table, and the least cells of a prose column."""
+
+_OVERFLOW: dict[bool, OverflowMethod] = {True: "ellipsis", False: "fold"}
+"""Of prose, and of other cells."""
+
+live: Console | None = None
+"""The console of a live display at the bottom of the terminal; lines are printed above it."""
 
 
 def clean(text: str) -> str:
-    """Return `text` without escape sequences and without characters a terminal obeys or does not show."""
+    """Return `text` without escape sequences, control characters and invisible characters."""
     return _UNSEEN.sub("", _SEQUENCES.sub("", text))
 
 
 def one_line(text: str) -> str:
-    """Return `text` cleaned, its white space (line breaks included) folded to single spaces."""
+    """Return `text` cleaned, on one line: white space is folded to single spaces."""
     return " ".join(clean(text).split())
 
 
@@ -65,7 +71,7 @@ def say(text: str = "", style: str = "") -> None:
 
 
 def note(text: str, style: str = "dim") -> None:
-    """Print a remark to stderr, where it does not disturb a pipe."""
+    """Print a remark to stderr."""
     _print(text, style, stderr=True)
 
 
@@ -79,46 +85,46 @@ def emit_json(data: Any) -> None:
 def table(
     header: Sequence[str], rows: Iterable[Sequence[object]], can_wait: Iterable[str] = (), prose: Collection[str] = ()
 ) -> None:
-    """Print rows under a header: as `tables` lays them out on a terminal, tab-separated and whole elsewhere.
+    """Print rows under a header: fitted to the width of a terminal, tab-separated and complete elsewhere.
 
     Args:
-        header: names of the columns, the one that names the row first.
+        header: names of the columns.
         rows: as many cells each.
-        can_wait: names of columns that a narrow terminal does without, the first to go first.
-        prose: names of columns whose cells may be cut.
+        can_wait: names of columns that a narrow terminal may leave out, the first one first.
+        prose: names of columns whose cells may be cut; others are folded, so that an id can be copied.
     """
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
-    if not is_terminal():
-        for row in [list(header), *cells]:
-            print("\t".join(row))
+    if is_terminal():
+        console().print(_fitted(header, cells, console().width, can_wait, prose))
         return
-    from valve_plugin.cli.tables import laid_out
-
-    head, body = laid_out(header, cells, console().width, can_wait, prose)
-    say("\n".join(head), style="bold")
-    for line in body:
-        say(line)
+    for row in [list(header), *cells]:
+        print("\t".join(row))
 
 
-def hanging(lead: str, text: str) -> str:
-    """Return one line of text behind a lead; on a terminal broken at spaces, further lines as far in as the text."""
-    if not is_terminal():
-        return lead + text
-    import textwrap
+def _fitted(
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int, can_wait: Iterable[str], prose: Collection[str]
+) -> Table:
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
 
-    rest = " " * len(lead)
-    return textwrap.fill(
-        text,
-        console().width,
-        initial_indent=lead,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    columns = {name: [row[n] for row in rows] for n, name in enumerate(header)}
+    least = {name: max(map(cell_len, [name, *cells])) for name, cells in columns.items()}
+    least |= {name: min(least[name], max(_PROSE, cell_len(name))) for name in prose}
+    for name in can_wait:
+        if sum(least[name] + _GAP for name in columns) - _GAP > width:
+            del columns[name]
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for name in columns:
+        table.add_column(Text(name), no_wrap=name not in prose, min_width=min(least[name], width))
+    for row in zip(*columns.values(), strict=True):
+        named = zip(columns, row, strict=True)
+        table.add_row(*(Text(cell, no_wrap=n in prose, overflow=_OVERFLOW[n in prose]) for n, cell in named))
+    return table
 
 
 def verbatim(text: str) -> None:
-    """Print text byte for byte; on a terminal, without what steers it and with a line end."""
+    """Print text byte for byte; on a terminal, cleaned and with a line end."""
     if is_terminal():
         shown = clean(text)
         sys.stdout.write(shown if shown.endswith("\n") or not shown else f"{shown}\n")
@@ -126,36 +132,35 @@ def verbatim(text: str) -> None:
         sys.stdout.write(text.encode("utf-8", "replace").decode())
 
 
-def markdown(text: str) -> None:
-    """Print Markdown: rendered on a terminal, every HTML tag shown as the text it is; verbatim elsewhere."""
-    if not is_terminal():
-        verbatim(text)
-        return
-    from markdown_it import MarkdownIt
-    from rich.markdown import Markdown
-
-    shown = clean(text)
-    page = Markdown(shown, hyperlinks=False)
-    # Rich's own parser drops HTML unseen, and what a reader cannot see is what must not hide in an item.
-    page.parsed = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).parse(shown)
-    console().print(page)
-
-
 def is_terminal() -> bool:
-    """Whether a person reads stdout directly."""
+    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a Rich console that guesses nothing from the text: no markup, no highlighting, no emoji codes."""
+    """Return a Rich console without markup, highlighting and emoji codes."""
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
+def edit(text: str) -> str | None:
+    """Let the person change a text in `$EDITOR`; return what was saved, None where nothing was.
+
+    Raises:
+        ConfigError: the editor cannot be started, or failed.
+    """
+    import click
+
+    try:
+        return click.edit(text, extension=".md")
+    except click.ClickException as error:
+        raise ConfigError(f"{error.message.rstrip('.')}; set EDITOR to one that works here, as EDITOR=nano") from error
+
+
 @contextmanager
 def boundary() -> Iterator[None]:
-    """Turn what a command raises into one line on stderr and an exit code; a traceback only for VALVE_DEBUG=1."""
+    """Turn an exception into one line on stderr and an exit code; VALVE_DEBUG=1 adds the traceback."""
     try:
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -170,8 +175,8 @@ def boundary() -> Iterator[None]:
     except OSError as e:
         raise _stop(f"{type(e).__name__}: {e}", INFRASTRUCTURE) from e
     except ModuleNotFoundError as e:
-        raise _stop(told(e) or _defect(e), INFRASTRUCTURE) from e
-    except Exception as e:  # whatever a defect raises, its user reads one line and knows how to see more
+        raise _stop(missing_package(e) or _defect(e), INFRASTRUCTURE) from e
+    except Exception as e:  # the last boundary: a defect is one line too
         if type(e).__module__.partition(".")[0] in ("typer", "click"):  # wrong use: typer prints it with the usage
             raise
         raise _stop(_defect(e), INFRASTRUCTURE) from e
@@ -182,7 +187,7 @@ def _defect(error: Exception) -> str:
 
 
 def silence() -> None:
-    """Send what is still unwritten nowhere, so that nothing complains while the interpreter ends."""
+    """Discard what stdout still holds, so that the interpreter ends without a complaint."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -199,10 +204,9 @@ def _stop(message: str, code: int) -> typer.Exit:
 
 def _print(text: str, style: str, *, stderr: bool) -> None:
     stream = sys.stderr if stderr else sys.stdout
-    with above():
-        if not (style and stream.isatty()):
-            stream.write(f"{clean(text)}\n")  # in one piece: two runs that tell at once do not mix their lines
-            return
-        from rich.text import Text
+    if not (stream.isatty() and (style or live)):
+        stream.write(f"{clean(text)}\n")  # in one piece, so that lines of two threads do not mix
+        return
+    from rich.text import Text
 
-        console(stderr=stderr).print(Text(clean(text), style), soft_wrap=True)
+    (live or console(stderr=stderr)).print(Text(clean(text), style), soft_wrap=True)

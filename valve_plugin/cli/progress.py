@@ -1,23 +1,22 @@
-"""Following a run: one screen where a person watches, else one line per event, on stderr.
+"""Progress of a run: a live view on a terminal, otherwise one line per event.
 
-What happens is also written to the bank's telemetry, where `valve evolve --attach` reads it.
+The run's process shows it on stderr and writes each event to the bank's telemetry. `valve evolve --attach` reads the
+events there, from another terminal.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING
 
-from valve_plugin.cli import again, output
-from valve_plugin.cli.lines import line
-from valve_plugin.cli.meter import Meter, minutes
-from valve_plugin.cli.screen import live
-from valve_plugin.cli.view import View, eta, fold
+from valve_plugin import events
+from valve_plugin.cli import output, resume
+from valve_plugin.cli.run_view import SIMULATION, View, draw, eta, fold, line, rows, working
+from valve_plugin.cli.stage import minutes
 from valve_plugin.errors import BankError
 from valve_plugin.hookspecs import hookimpl
 
@@ -25,19 +24,24 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from valve_plugin.bank.local import LocalStore
-    from valve_plugin.cli.session import Run
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.evolve.open import OpenRun
+
 
 EVENTS = "events"
 """The telemetry that holds the latest run's events."""
 _STYLES = {"accept": "green", "indecisive": "yellow"}
+_POLL_SECONDS = 0.5
+_SILENCE_SECONDS = 60.0
+"""Time without a line, after which one says what the agents do."""
 
 
 class Progress:
-    """A plugin that only watches. Use it as a context manager around the run.
+    """A plugin that shows and records a run's events. Use it as a context manager around the run.
 
     Args:
-        label: stands before every line, where several runs are watched at once.
-        beside: the progress of another run that goes on at the same time; it alone has the screen.
+        label: printed before every line, where several runs are shown at once.
+        beside: the progress of another run at the same time, which alone may draw.
     """
 
     def __init__(self, label: str = "", beside: Progress | None = None) -> None:
@@ -45,112 +49,178 @@ class Progress:
         self.view = View(started=time.time())  # until a run says so
         self.stopped = ""
         """Why a budget stopped the run; empty: none did."""
+        self._said = time.time()
+        """When the last line was printed."""
         self._local: LocalStore | None = None
         self._live: Live | None = None
-        self._meter = Meter(0)
-        self._lock = threading.RLock()  # waits are told by the workers
+        self._lock = threading.RLock()  # workers send events, too
 
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._local:
-            self.valve_event("run_ended", {"how": self.stopped or _how(error)})
+            self.valve_event(events.RunEnded(how=self.stopped or _ending(error)))
         if self._live:
             self._live.stop()
 
-    def begin(self, run: Run, note: str = "") -> None:
+    def begin(self, run: OpenRun, note: str = "") -> None:
         """Show and record the run from here on; `note` stands in the title."""
-        self._local = run.store.local
-        self._local.forget(EVENTS)
-        self.valve_event("run_started", {**started(run), "note": note})
-        if sys.stderr.isatty() and self._beside is None:
-            self._live = live(lambda: self.view, stderr=True, transient=True)
-            self._live.start()
-        self.valve_event("loading", {})  # the first rollout waits for it, silently
+        from valve_plugin.evolve.open import start_event
 
-    @property
-    def cost_usd(self) -> float:
-        """USD of what ran in this run."""
-        return self.view.total.usd
+        self._local = run.store.local
+        self._local.clear_telemetry(EVENTS)
+        self.valve_event(start_event(run, note, resume.command(run.settings)))
+        if sys.stderr.isatty() and self._beside is None:
+            self._live = _live(lambda: self.view, stderr=True)
+            self._live.start()
+        self.valve_event(events.AgentsLoading())  # the first rollout waits for it, silently
 
     @hookimpl
-    def valve_event(self, name: str, data: Mapping[str, Any]) -> None:
-        """Show one event; any thread may tell it."""
+    def valve_event(self, event: events.Event) -> None:
+        """Show one event; any thread may send it."""
         with self._lock:
-            self._show(name, data)
+            now = time.time()
+            self.view = fold(self.view, event, now)
+            self._record(event)
+            text = line(event)
+            if isinstance(event, events.AgentsWorking) and now - self._said >= _SILENCE_SECONDS:
+                text = f"working   {working(event)}"
+            if text and self._live is None:
+                self._said = now
+                style = _STYLES.get(event.decision, "") if isinstance(event, events.VerdictReached) else ""
+                output.note(self._label + text + self._time_left(event, now), style=style)
 
-    def _show(self, name: str, data: Mapping[str, Any]) -> None:
-        self.view = fold(self.view, name, data, time.time())
-        self._record(name, data)
-        text = line(name, data) or self._evaluation(name, data)
-        if text and self._live is None:
-            output.note(self._label + text + self._where(name), style=_STYLES.get(str(data.get("decision", "")), ""))
+    def _time_left(self, event: events.Event, now: float) -> str:
+        """Return the position and the time left; a live view shows these all the time."""
+        match event:
+            case events.TaskFinished() if self.view.of:
+                done, of, left = self.view.position, self.view.of, eta(self.view, now)
+            case events.EvaluationAdvanced(done=done, of=of) | events.TrialAdvanced(done=done, of=of):
+                left = (now - self.view.started) / done * (of - done)
+            case _:
+                return ""
+        return f"  [{done}/{of}" + (f", {minutes(left)} left]" if left else "]")
 
-    def _where(self, name: str) -> str:
-        """Where the run is in its stream, and how long it takes from there; a screen shows that all the time."""
-        if name != "task_finished" or not self.view.of:
-            return ""
-        left = eta(self.view, time.time())
-        return f"  [{self.view.position}/{self.view.of}" + (f", {minutes(left)} left]" if left else "]")
-
-    def _record(self, name: str, data: Mapping[str, Any]) -> None:
+    def _record(self, event: events.Event) -> None:
         if self._local is None:
             return
         try:
-            self._local.telemetry(EVENTS, {"event": name, "data": dict(data)})
-        except (BankError, OSError):  # nobody's run may end because somebody might watch it
+            self._local.write_telemetry(EVENTS, {"event": event.name, "data": event.data})
+        except (BankError, OSError):  # a run must not fail because its events cannot be recorded
             self._local = None
 
-    def _evaluation(self, name: str, data: Mapping[str, Any]) -> str:
-        """Lines of `valve eval`, whose readings come tenth by tenth."""
-        if name == "eval_started":
-            self._meter = Meter(data["rollouts"])
-            banks = f"{output.plural(data['banks'], 'bank')} on {output.plural(data['tasks'], 'holdout task')}"
-            return f"eval      {banks}: {output.plural(data['rollouts'], 'rollout')} to run"
-        if name == "eval_rollout":
-            shown = self._meter.shown(data["done"])
-            tenth = data["done"] * 10 // data["of"] > (data["done"] - 1) * 10 // data["of"]
-            return f"eval      {shown}" if tenth else ""
-        return f"eval      version {data['version']} is on record" if name == "evaluated" else ""
 
+def _live(view: Callable[[], View], *, stderr: bool) -> Live:
+    """Return the display of a view that changes, drawn twice a second from its start to its stop."""
+    from rich.console import Group
+    from rich.live import Live
 
-def _how(error: BaseException | None) -> str:
-    if error is None:
-        return "the run is done"
-    return (
-        "interrupted" if isinstance(error, KeyboardInterrupt) else output.one_line(str(error) or type(error).__name__)
+    return Live(
+        # The terminal echoes ^C at the cursor: the empty line keeps it away from what is erased later.
+        get_renderable=lambda: Group(draw(view(), time.time()), ""),
+        console=output.console(stderr=stderr),
+        refresh_per_second=2,
+        transient=stderr,
     )
 
 
-def started(run: Run) -> dict[str, Any]:
-    """Return what is known of a run before its first event; with it a screen is complete from the start."""
-    import psutil
+def _ending(error: BaseException | None) -> str:
+    if error is None:
+        return "the run is done"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return output.one_line(str(error) or type(error).__name__)
 
-    from valve_plugin.bank.entries import Proposed
-    from valve_plugin.bank.measured import measured
-    from valve_plugin.evolve.position import position
-    from valve_plugin.gate.guard import limits_of
 
-    store, panel = run.store, run.store.panel()
-    entries, stream = list(store.entries()), [task.instance_id for task in run.stream]
-    facts: dict[str, Any] = {
-        "pid": os.getpid(), "created": psutil.Process().create_time(), "repo": store.bank.repo,
-        "workers": run.settings.workers, "of": len(run.stream), "max_mixed": run.settings.max_mixed,
-        "mixed": len({e.proposal.task_id for e in entries if isinstance(e, Proposed) and e.attempts} & set(stream)),
-        "position": position(store, stream),
-        "version": store.bank.version, "limits": limits_of(run.settings)._asdict(),
-        "command": again.command(run.settings),
-    }  # fmt: skip
-    if panel is None:
-        return facts
-    complete = measured(entries).complete(panel.hash)
-    current = store.current_outcomes()
-    return facts | {
-        "rho": panel.rho, "accepts": max(0, sum("accept" in c.what for c in complete)),
-        "start_passes": sum(complete[0].passes) if complete else None,
-        "panel_passes": None if current is None else sum(o.outcome == "resolved" for o in current),
-        "panel_rollouts": len(panel.tasks) * panel.rollouts,
-    }  # fmt: skip
+# ---- watching the run of another terminal
+
+
+class Watched:
+    """The bank's latest run on this machine, read from its recorded events."""
+
+    def __init__(self, local: LocalStore) -> None:
+        self._local = local
+        self._began, self._seen = 0.0, 0
+        self.view = View()
+        self.read()
+
+    def read(self) -> list[events.Event]:
+        """Return the events recorded since the last call; a new run replaces the file, which is then read from 0."""
+        recorded = list(self._local.read_timed_telemetry(EVENTS))
+        began = recorded[0][0] if recorded else 0.0
+        if began != self._began:
+            self._began, self._seen = began, 0
+        new = []
+        for at, data in recorded[self._seen :]:
+            with suppress(KeyError, TypeError, ValueError):
+                new.append(events.event_of(str(data["event"]), data["data"]))
+                self.view = fold(self.view, new[-1], at)
+        self._seen = len(recorded)
+        return new
+
+    @property
+    def alive(self) -> bool:
+        """Whether the run goes on. Process ids are reused, so the start time of the process must agree as well."""
+        import psutil
+
+        run = self.view.run
+        if not run.pid or self.view.ended:
+            return False
+        try:
+            return abs(psutil.Process(run.pid).create_time() - run.created) < 1.0
+        except (psutil.Error, ValueError):
+            return False
+
+    @property
+    def ending(self) -> str:
+        """How the run ended; empty where there was no run."""
+        return self.view.ended or ("it was killed" if self.view.started else "")
+
+
+def attach(store: BankStore, *, json: bool = False) -> bool:
+    """Follow the bank's run until it ends or Ctrl-C; return whether one was going on. If not, show how the last ended.
+
+    With `json`, print once what would be shown now.
+    """
+    run = Watched(store.local)
+    alive, note = run.alive, run.view.run.note
+    if json:
+        shown = {**dict(rows(run.view, time.time())), **({"note": note} if note else {})}
+        ended = "" if alive else run.ending
+        output.emit_json({"running": alive, "simulation": note == SIMULATION, "shown": shown, "ended": ended})
+    elif alive:
+        try:
+            _follow(run)
+        except KeyboardInterrupt:
+            output.say("stopped watching; the run goes on")
+    elif run.view.started:
+        output.say(f"no run of this bank is active; the last one on this machine ended: {run.ending}")
+        say_rows(run.view, run.view.started, without=("ended", "left"))
+    else:
+        output.say(f"no run of this bank is active, and none is recorded here: {store.dir}")
+    return alive
+
+
+def _follow(run: Watched) -> None:
+    live = _live(lambda: run.view, stderr=False) if sys.stdout.isatty() else None
+    if live is None:
+        say_rows(run.view, time.time())
+    with live or nullcontext():
+        while run.alive:
+            time.sleep(_POLL_SECONDS)
+            for text in filter(None, map(line, run.read())):
+                if live is None:
+                    output.say(text)
+    run.read()
+    command = run.view.run.command
+    resumes = f"start it again to continue: {command}" if command else "start it again to continue"
+    output.say(f"ended: {run.view.ended}" if run.view.ended else f"the run was killed; {resumes}")
+
+
+def say_rows(view: View, now: float, without: Collection[str] = ()) -> None:
+    """Print the view's figures, one a line."""
+    note = [("note", view.run.note)] if view.run.note else []
+    for label, text in note + rows(view, now):
+        if label not in without:
+            output.say(f"{label:<9} {text}")

@@ -1,4 +1,4 @@
-"""Options that are rates, chances or differences of rates: what is outside their range is refused, and why."""
+"""Options that are numbers, with the range of each; a value outside is refused with the reason."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import typer
 
 from valve_plugin.errors import ConfigError, ValveError
 
+Real = float | None
+Count = int | None
 
-def between(low: float, high: float, hint: str, *, ends: str = "[]") -> Callable[[Any], Any]:
-    """Return what checks an option's number, or each of several.
+
+def between(low: float, high: float, hint: str, *, ends: str = "[]") -> Callable[[str, str, str], Any]:
+    """Return a function that makes an option for a number, or a list of numbers, in a range.
 
     Args:
-        hint: what the number is and how it is written.
-        ends: which ends belong to the range, as in `(0, 1]`.
+        hint: what the number means and how it is written.
+        ends: whether each end belongs to the range, as in `(0, 1]`.
     """
 
     def check(given: Any) -> Any:
@@ -29,41 +32,35 @@ def between(low: float, high: float, hint: str, *, ends: str = "[]") -> Callable
                 raise typer.BadParameter(f"{shown} is not in {ends[0]}{low}, {high}{ends[1]}; it is {hint}")
         return given
 
-    return check
+    def make(name: str, metavar: str, text: str) -> Any:
+        return typer.Option(name, metavar=metavar, callback=check, help=text)
+
+    return make
 
 
 _POINTS = "a difference of rates: 5 points are 0.05"
-_CHANCE = "a probability: 1 time in 20 is 0.05"
 
 difference = between(-1, 1, _POINTS)
 loss = between(0, 1, _POINTS)
 tolerable = between(0, 1, _POINTS, ends="(]")
-chance = between(0, 1, _CHANCE, ends="()")
+chance = between(0, 1, "a probability: 1 time in 20 is 0.05", ends="()")
 rate = between(0, 1, "a solve rate: 75 % are 0.75", ends="()")
 noise = between(0, 0.25, "the mean of p(1-p), never above a quarter", ends="(]")
-
+spread = between(0, 1, "in squared rates: the paper's is 0.025, and none is above 1", ends="(]")
 queries = between(1, 100_000, "a number of gate queries")
 tasks = between(1, 1_000_000, "a number of tasks")
 banks = between(1, 1_000_000, "a number of different banks")
 accepts = between(1, 100_000, "a number of accepts")
 panel_tasks = between(1, 1000, "a number of panel tasks")
-panel_rollouts = between(1, 30, "a number of rollouts per task")
+per_task = between(1, 30, "a number of rollouts per task")
 passes = between(0, 30, "a number of passes; 0 guards nothing")
 
-Variance = Annotated[
-    float | None,
-    typer.Option(
-        "--variance",
-        metavar="V",
-        callback=between(0, 1, "in squared rates: the paper's is 0.025, and none is above 1", ends="(]"),
-        help="Bound on the variance of a paired difference, e.g. 0.025; at most 1.",
-    ),
-]
+Variance = Annotated[Real, spread("--variance", "V", "Bound on the variance of a paired difference, e.g. 0.025.")]
 
 
 @contextmanager
 def theory_errors() -> Iterator[None]:
-    """Turn a value that the theory refuses, and names, into wrong use of the command."""
+    """Turn a ValueError of the theory, which names the value, into a ConfigError."""
     try:
         yield
     except ValveError:

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import os
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from valve_plugin import __version__
-from valve_plugin.cli import again, around, output
-from valve_plugin.cli.counted import count, in_words
-from valve_plugin.cli.init import target
-from valve_plugin.cli.options import BankDir, Json, examples
+from valve_plugin.cli import output, task_sets
+from valve_plugin.cli.options import BankDir, Json, examples, flag, new_bank_dir
 from valve_plugin.cli.output import plural
-from valve_plugin.cli.session import MAKE_TASKS
-from valve_plugin.errors import BankNotFoundError
+from valve_plugin.cli.task_sets import MAKE_TASKS, display_name, split_command
+from valve_plugin.errors import BankNotFoundError, ValveError
+from valve_plugin.extras import runnable
 from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
-    from valve_plugin.bank.checkout import Checkout
     from valve_plugin.bank.entries import Entry
     from valve_plugin.bank.store import BankStore
+    from valve_plugin.checkout import Checkout
     from valve_plugin.records import Verdict
 
+MODEL = "PROVIDER/NAME"
+"""Stands for a model's name in a command."""
+NAME_MODEL = f"mini-extra config set MSWEA_MODEL_NAME {MODEL}"
+"""The command that names one model for mini and valve."""
+_MINI = "mini --plugin valve"
+_LEARNING = ("valve evolve", "valve gate")
+_KEPT = "finished rollouts are kept"
+_FIRST = f"a first gate chooses its panel from a task set; {MAKE_TASKS}"
 _EXAMPLES = examples(
     "valve                  # where this repository stands, and what to run next",
     "valve init             # create this repository's bank",
@@ -47,199 +56,190 @@ def status(
     ctx: typer.Context,
     bank: BankDir = "",
     json: Json = False,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
+    version: Annotated[bool, flag("--version", "Print the version.", callback=_version, is_eager=True)] = False,
 ) -> None:
-    """Skills for one repository, kept only when paired, executable rollouts show a gain.
+    """Notes that an agent learns about one repository, kept only if it then passes more tasks.
 
     Without a command: shows where this repository stands and the next command to run.
     """
     if ctx.invoked_subcommand is not None:
-        _hand_on(ctx, {name: value for name, value in (("bank", bank), ("json", json)) if value})
+        _pass_on(ctx, {name: value for name, value in (("bank", bank), ("json", json)) if value})
         return
-    from valve_plugin.bank.simulation import LABEL
+    from valve_plugin.cli.runs import note_simulation
 
-    standing = _look(bank)
+    facts = _facts(bank)
     if json:
-        output.emit_json(standing)
+        output.emit_json(facts)
         return
-    if standing["simulation"]:
-        output.say(LABEL, style="bold yellow")
-    for label, text in _lines(standing):
+    note_simulation(Path(facts["bank"]["dir"]), json=json)
+    for label, text in _lines(facts):
         output.say(f"{label:10} {text}")
-    output.say(f"{'next':10} {standing['next']['command']}", style="bold")
-    output.say(f"{'':10} {standing['next']['why']}", style="dim")
+    output.say(f"{'next':10} {facts['next']['command']}", style="bold")
+    output.say(f"{'':10} {facts['next']['why']}", style="dim")
 
 
-def _hand_on(ctx: typer.Context, given: dict[str, Any]) -> None:
-    """Let --bank and --json stand before a command that has them; what is given behind it goes first."""
+def _pass_on(ctx: typer.Context, given: dict[str, Any]) -> None:
+    """Let --bank and --json stand before a command that has them; an option after the command overrides them."""
     group: Any = ctx.command
     invoked = str(ctx.invoked_subcommand)
     command = group.commands[invoked]
-    for name in given:
-        if any(name not in {param.name for param in leaf.params} for leaf in _leaves(command)):
-            ctx.fail(f"--{name} is no option of every command here: put it behind one that has it, see "
-                     f"`valve {invoked} --help`")  # fmt: skip
-    ctx.default_map = {invoked: _defaults(command, given)}
-
-
-def _leaves(command: Any) -> list[Any]:
-    below = getattr(command, "commands", {}).values()
-    return [leaf for one in below for leaf in _leaves(one)] if below else [command]
-
-
-def _defaults(command: Any, given: dict[str, Any]) -> dict[str, Any]:
     below = getattr(command, "commands", {})
-    return {name: _defaults(one, given) for name, one in below.items()} if below else given
+    for name in given:
+        if any(name not in {param.name for param in one.params} for one in below.values() or [command]):
+            ctx.fail(f"--{name} is not an option of every command here: put it behind one that has it, see "
+                     f"`valve {invoked} --help`")  # fmt: skip
+    ctx.default_map = {invoked: dict.fromkeys(below, given) if below else given}
 
 
-def advise(standing: dict[str, Any]) -> tuple[str, str]:
-    """Return the next command and why, from what `valve --json` shows."""
-    if not standing["bank"]["exists"]:
-        return "valve init", "there is no bank here yet (`valve demo` shows the whole loop first)"
-    return _first(standing) or _queued(standing) or around.prepared(standing) or around.by_hand(standing)
+def next_step(facts: dict[str, Any]) -> tuple[str, str]:
+    """Return the next command and why, from what `valve --json` shows. Pure."""
+    run, queued = facts["run"] or {}, facts["queue"]
+    stopped = run and not run["going"] and run["ended"] != "the run is done"
+    rules = (
+        (not facts["bank"]["exists"], "valve init", "there is no bank here yet (`valve demo` shows the whole loop)"),
+        (facts["foreign"], "valve bank list", f"read only: this bank is of {facts['bank_of']}, not {facts['repo']}"),
+        (run.get("going"), "valve evolve --attach", "a run of this bank is active; Ctrl-C only stops watching"),
+        (facts["warnings"], "valve bank verify --repair", "makes the other files again from the ledger, which stays"),
+        (
+            facts["waiting"],
+            facts["interrupted"] or _gate(facts),
+            f"proposal {facts['waiting']} is not decided yet; {_KEPT if facts['panel'] else _FIRST}",
+        ),
+        (stopped, run.get("command") or "valve evolve TASKS", "the last run was stopped; this continues it"),
+        (facts["simulation"], "valve bank log", "a simulation's bank: for a real one, `valve evolve TASKS --bank DIR`"),
+        (queued, _gate(facts), f"{queued} queued for the gate" if facts["panel"] else f"{queued} queued; {_FIRST}"),
+        (not facts["panel"], *_learn(facts["tasks"])),
+    )
+    found = ((command, why) for applies, command, why in rules if applies and command)
+    return next(found, None) or _by_hand(facts)
 
 
-def _first(standing: dict[str, Any]) -> tuple[str, str] | None:
-    if standing["foreign"]:
-        return (
-            "valve bank list",
-            f"the bank is of {standing['bank_of']}, and you are in {standing['repo']}: only read it",
-        )
-    if standing["run"] and standing["run"]["going"]:
-        return "valve evolve --attach", "a run of this bank goes on; this shows it, and Ctrl-C then only stops looking"
-    if standing["warnings"]:
-        return "valve bank verify --repair", "what is made from the ledger is made again; the ledger is kept as it is"
-    if standing["waiting"]:
-        return _go_on(standing)
-    if around.stopped(standing):
-        command = standing["run"]["command"] or "valve evolve TASKS"
-        return command, "the last run ended before it was done; it goes on where it stopped"
-    if standing["simulation"]:
-        return (
-            "valve bank log",
-            "a simulation learned this bank, so no real run is given anything of it; learn for real in another: "
-            "`valve evolve TASKS --bank DIR`",
-        )
-    return None
+def _gate(facts: dict[str, Any]) -> str:
+    """Return the command that judges what waits; before a first gate, one that makes or splits its task set."""
+    if facts["panel"] or facts["simulation"]:
+        return "valve gate" + " --simulate" * bool(facts["simulation"]) + " --tasks TASKS" * (not facts["panel"])
+    tasks = _best(facts["tasks"])
+    if tasks is None:
+        return "valve tasks generate"
+    split = "" if tasks["split"] else split_command(tasks["name"], tasks["tasks"])
+    return split or f"valve gate --tasks {quote(tasks['name'])}"
 
 
-def _queued(standing: dict[str, Any]) -> tuple[str, str] | None:
-    gate, queued = standing["gate"], standing["queue"]
-    if queued and gate and gate["queries"] >= gate["horizon"]:
-        return "valve bank log", f"all {gate['horizon']} declared gate queries are used: {queued} queued must wait"
-    if queued and standing["panel"]:
-        return "valve gate", f"{queued} queued for the gate"
-    if queued:
-        return (
-            "valve gate --tasks TASKS",
-            f"{queued} queued; a first gate chooses its panel from a task set. {MAKE_TASKS}",
-        )
-    return None
+def _best(sets: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return a set that is split, otherwise the largest."""
+    return max(sets, key=lambda one: (bool(one["split"]), one["tasks"]), default=None)
 
 
-def _go_on(standing: dict[str, Any]) -> tuple[str, str]:
-    """Return the command with which an interrupted run goes on: the one that was typed, where it is known."""
-    typed = standing["interrupted"]
-    if not standing["gate"] and standing["bank"]["version"]:
-        why = "a run without a gate was interrupted; it goes on where it stopped"
-        return typed or "valve evolve TASKS --ungated", why
-    why = f"nothing is decided yet about proposal {standing['waiting']}; finished rollouts are kept"
-    return typed or ("valve gate --simulate" if standing["simulation"] else "valve gate"), why
+def _learn(sets: list[dict[str, Any]]) -> tuple[str, str]:
+    """Return what makes a bank without a panel learn."""
+    tasks = _best(sets)
+    if tasks is None:
+        return "", ""
+    if tasks["split"]:
+        return f"valve evolve {quote(tasks['name'])}", "the task set is split, and nothing was learned from it yet"
+    return split_command(tasks["name"], tasks["tasks"]), f"{plural(tasks['tasks'], 'task')} to learn from, no split yet"
 
 
-def _look(bank: str) -> dict[str, Any]:
-    from valve_plugin.bank.checkout import find
-    from valve_plugin.bank.paths import locate
+def _by_hand(facts: dict[str, Any]) -> tuple[str, str]:
+    """Return the most useful run of mini, and why."""
+    if not facts["model"]:
+        return NAME_MODEL, "no model is named; this names one for mini and valve, its key is set the same way"
+    live = facts["attempts"]["live"]
+    if facts["attempts"]["recorded"] == 0:
+        return f"{_MINI} -t 'what to do'", "no attempt is recorded yet"
+    if live and live["recorded"] and not live["graded"]:
+        why = "no attempt was graded: name a check that fails now and passes once the task is done"
+        return f"{_MINI} -c valve.check='COMMAND THAT FAILS NOW' -t ...", why
+    return f"{_MINI} -t ...", "nothing waits"
+
+
+def with_model(command: str, model: str) -> str:
+    """Return a command with a place for the model, where none is named. Pure."""
+    takes = command.startswith(("valve evolve", "valve gate")) and not re.search("--attach|--simulate", command)
+    return f"{command} -c model={MODEL}" if takes and not model else command
+
+
+def _with_bank(command: str, bank: str) -> str:
+    """Return a command for a named bank, not for the one it would find by itself."""
+    if command.startswith(_MINI):
+        return f"{_MINI} -c {quote(f'valve.bank={bank}')}{command.removeprefix(_MINI)}"
+    return command if command.startswith(("valve split", "valve tasks")) else f"{command} --bank {quote(bank)}"
+
+
+def _facts(bank: str) -> dict[str, Any]:
+    """Return what `valve --json` prints."""
+    from valve_plugin.agents import mini
+    from valve_plugin.bank.identity import find_bank
     from valve_plugin.bank.store import BankStore
+    from valve_plugin.checkout import find
 
     here = find(Path.cwd())
-    standing = _absent(here, target(bank, private=False, here=here))
+    facts = _without_bank(here, new_bank_dir(bank, here))
     with contextlib.suppress(BankNotFoundError):
-        store = BankStore.open(locate(bank, here.folder, here.name))
-        standing |= _present(store) | _whose(store, here) | around.look(store)
-    command, why = advise(standing)
-    named = bank or (standing["bank"]["dir"] if standing["simulation"] else "")  # --simulate alone finds another
-    if command not in (standing["interrupted"], standing["run"] and standing["run"]["command"]):
-        command = around.with_model(command, standing["model"])
-        command = aimed(command, named) if named else command
-    return {**standing, "next": {"command": command, "why": why}}
+        store = BankStore.open(find_bank(bank, here))
+        mini.load_user_settings()
+        model = store.settings({}).model or os.environ.get("MSWEA_MODEL_NAME", "")
+        facts |= _of_bank(store, here) | {"tasks": _task_sets(), "run": _last_run(store), "model": model}
+    command, why = next_step(facts)
+    named = bank or (facts["bank"]["dir"] if facts["simulation"] else "")  # --simulate alone finds another
+    if command not in (facts["interrupted"], facts["run"] and facts["run"]["command"]):  # these are complete
+        command = with_model(command, facts["model"])
+        command = _with_bank(command, named) if named else command
+    return {**facts, "next": {"command": runnable(command), "why": why}}
 
 
-def aimed(command: str, bank: str) -> str:
-    """Return a command for the bank that was named, not for the one it would find by itself."""
-    mini = "mini --plugin valve"
-    if command.startswith(mini):
-        return f"{mini} -c {quote(f'valve.bank={bank}')}{command.removeprefix(mini)}"
-    return command if command.startswith("valve split") else f"{command} --bank {quote(bank)}"
+def _without_bank(here: Checkout, directory: Path) -> dict[str, Any]:
+    from valve_plugin.evidence.summary import count_attempts
 
-
-def _whose(store: BankStore, here: Checkout) -> dict[str, Any]:
-    """Return which repository the bank is of, and whether that is known to be another one than that at hand."""
-    from valve_plugin.bank.belonging import belongs, foreign
-
-    name = store.bank.repo
-    ours = belongs(name, store.dir, here)
-    return {
-        "repo": name if ours else here.name,
-        "bank_of": name,
-        "foreign": not ours and foreign(name, store.dir, here),
-    }
-
-
-def _absent(here: Checkout, directory: Path) -> dict[str, Any]:
     return {
         "repo": here.name,
-        "bank_of": "",
-        "foreign": False,
         "folder": str(here.folder),
-        "test_command": "",
         "bank": {"dir": str(directory), "exists": False, "version": 0, "principles": 0, "skills": 0},
-        "panel": None,
-        "gate": None,
-        "attempts": count([], []),
-        "queue": 0,
-        "quarantine": 0,
-        "waiting": "",
-        "simulation": False,
-        "interrupted": "",
-        "last_verdict": None,
+        "attempts": count_attempts([], []),
+        **dict.fromkeys(("bank_of", "test_command", "waiting", "interrupted", "model"), ""),
+        **dict.fromkeys(("foreign", "simulation"), False),
+        **dict.fromkeys(("queue", "quarantine"), 0),
+        **dict.fromkeys(("panel", "gate", "last_verdict", "run")),
         "warnings": [],
-        **around.NOTHING,
+        "tasks": [],
     }
 
 
-def _present(store: BankStore) -> dict[str, Any]:
-    from valve_plugin.bank.simulation import simulated
+def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
+    from valve_plugin.bank.identity import is_foreign, is_own
+    from valve_plugin.bank.scripted_bank import is_scripted
+    from valve_plugin.cli import resume
+    from valve_plugin.evidence.history import brief
+    from valve_plugin.evidence.summary import count_attempts
 
     bank, panel, epoch = store.bank, store.panel(), store.epoch()
-    verdict, waiting = outlook(store.entries())
+    ours = is_own(bank.repo, store.dir, here)
+    verdict, waiting = last_verdict(store.entries())
+    size = {"principles": len(bank.principles), "skills": len(bank.skills)}
     return {
+        "repo": bank.repo if ours else here.name,
+        "bank_of": bank.repo,
+        "foreign": not ours and is_foreign(bank.repo, store.dir, here),
         "test_command": store.settings({}).test_command,
-        "bank": {
-            "dir": str(store.dir),
-            "exists": True,
-            "version": bank.version,
-            "principles": len(bank.principles),
-            "skills": len(bank.skills),
-        },
+        "bank": {"dir": str(store.dir), "exists": True, "version": bank.version, **size},
         "panel": panel and {"tasks": len(panel.tasks), "rollouts": panel.rollouts, "rho": panel.rho},
         "gate": epoch and {"epoch": epoch.epoch, "queries": store.queries_used(), "horizon": epoch.horizon},
-        "attempts": count(store.local.attempts(), store.entries()),
+        "attempts": count_attempts(store.local.attempts(), store.entries()),
         "queue": len(store.local.queue()),
-        "quarantine": len(store.local.quarantine()),
+        "quarantine": len(withheld := store.local.withheld()),
+        "set_aside": sorted(f"{w.kind} {w.name}" for w in withheld),
         "waiting": waiting,
-        "simulation": simulated(store.dir),
-        "interrupted": again.recall(store.local) if waiting else "",
-        "last_verdict": verdict and _verdict_facts(verdict),
+        "simulation": is_scripted(store.dir),
+        "interrupted": resume.recall(store.local) if waiting else "",
+        "last_verdict": verdict
+        and {"decision": verdict.decision, "proposal": verdict.proposal_id, "words": brief(verdict)},
         "warnings": list(store.warnings),
     }
 
 
-def outlook(entries: Iterable[Entry]) -> tuple[Verdict | None, str]:
-    """Return the last verdict, and the id of the last proposal while nothing was decided about it, else empty."""
-    from valve_plugin.bank.entries import Judged, Proposed, decided
+def last_verdict(entries: Iterable[Entry]) -> tuple[Verdict | None, str]:
+    """Return the last verdict, and the id of the last proposal while it is not decided, else empty."""
+    from valve_plugin.bank.entries import Judged, Proposed, decided_proposal
 
     last, waiting = None, ""
     for entry in entries:
@@ -247,39 +247,80 @@ def outlook(entries: Iterable[Entry]) -> tuple[Verdict | None, str]:
             waiting = "" if entry.proposal.empty else entry.proposal.id
         elif isinstance(entry, Judged):
             last = entry.verdict
-        if waiting and decided(entry) == waiting:
+        if waiting and decided_proposal(entry) == waiting:
             waiting = ""
     return last, waiting
 
 
-def _verdict_facts(verdict: Verdict) -> dict[str, Any]:
-    from valve_plugin.cli.history import brief
+def _task_sets() -> list[dict[str, Any]]:
+    """Return the current repository's task sets, with the sizes of their splits."""
+    from valve_plugin.tasks import split as splits
+    from valve_plugin.tasks.task_set import ROWS_NAME
 
-    return {"decision": verdict.decision, "proposal": verdict.proposal_id, "words": brief(verdict)}
+    found = []
+    with contextlib.suppress(ValveError, OSError):  # the commands that use one report it
+        for path in task_sets.of_this_repository()[1]:
+            tasks = sum(map(bool, map(bytes.strip, (path / ROWS_NAME).read_bytes().splitlines())))
+            split = splits.read(path / splits.FILE_NAME)
+            parts = {name: len(part) for name, part in splits.parts(split).items()} if split else {}
+            unused = max(0, tasks - sum(parts.values()) - split.left_out) if split else 0
+            about = {"name": display_name(path), "tasks": tasks, "split": parts, "unused": unused}
+            found.append({**about, "path": str(path)})
+    return found
 
 
-def _lines(standing: dict[str, Any]) -> list[tuple[str, str]]:
-    bank, panel, gate = standing["bank"], standing["panel"], standing["gate"]
-    lines = [("repository", f"{standing['repo']}  ({standing['folder']})")]
+def _last_run(store: BankStore) -> dict[str, Any] | None:
+    """Return the last learning run on this machine."""
+    from valve_plugin.cli import progress, resume
+
+    run = progress.Watched(store.local)
+    view, command = run.view, run.view.run.command
+    if not view.started or not command.startswith(_LEARNING):
+        return None
+    going = run.alive
+    return {
+        "going": going,
+        "ended": "" if going else run.ending,
+        "at": f"task {view.position} of {view.of}" if view.of else "",
+        "command": command if command == resume.recall(store.local) else "",
+    }
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each line."""
+    from valve_plugin.evidence.summary import attempts_in_words
+
+    bank, panel, gate, run = facts["bank"], facts["panel"], facts["gate"], facts["run"]
+    yield "repository", f"{facts['repo']}  ({facts['folder']})"
     if not bank["exists"]:
-        return [*lines, ("bank", f"none yet; it would be created in {bank['dir']}")]
+        yield "bank", f"none yet; it would be created in {bank['dir']}"
+        return
     items = f"{plural(bank['principles'], 'principle')}, {plural(bank['skills'], 'skill')}"
-    whose = "" if standing["bank_of"] == standing["repo"] else f" of {standing['bank_of']}"
-    lines += [
-        ("bank", f"version {bank['version']}{whose}: {items}  ({bank['dir']})"),
-        (
-            "panel",
-            f"{plural(panel['tasks'], 'task')} x {plural(panel['rollouts'], 'rollout')}" if panel else "none yet",
-        ),
-        ("attempts", in_words(standing["attempts"])),
-        ("queue", str(standing["queue"])),
-    ]
+    whose = "" if facts["bank_of"] == facts["repo"] else f" of {facts['bank_of']}"
+    yield "bank", f"version {bank['version']}{whose}: {items}  ({bank['dir']})"
+    size = panel and f"{plural(panel['tasks'], 'task')} x {plural(panel['rollouts'], 'rollout')}"
+    yield "panel", size or "none yet"
+    yield "attempts", attempts_in_words(facts["attempts"])
+    yield "queue", str(facts["queue"])
     if gate:
-        lines.append(("gate", f"{gate['queries']} of {gate['horizon']} queries used in epoch {gate['epoch']}"))
+        yield "gate", f"{gate['queries']} of {gate['horizon']} queries used in epoch {gate['epoch']}"
+    elif facts["last_verdict"]:
+        yield "gate", "no epoch is open: the next gate opens one and measures the bank as it is now"
     elif bank["version"]:
-        lines.append(("gate", f"none: the bank reached version {bank['version']} without one"))
-    if standing["quarantine"]:
-        lines.append(("quarantine", f"{plural(standing['quarantine'], 'item')} set aside for a person to look at"))
-    if standing["last_verdict"]:
-        lines.append(("last", standing["last_verdict"]["words"]))
-    return lines + around.lines(standing) + [("warning", warning) for warning in standing["warnings"]]
+        yield "gate", f"none: the bank reached version {bank['version']} without a gate"
+    if facts["quarantine"]:
+        names = ", ".join(facts["set_aside"][:3]) + (", ..." if facts["quarantine"] > 3 else "")
+        waits = plural(facts["quarantine"], "item waits", "items wait")
+        yield "quarantine", f"{waits} for `valve bank review`: {names}"
+    if facts["last_verdict"]:
+        yield "last", facts["last_verdict"]["words"]
+    for one in facts["tasks"]:
+        parts = ", ".join(f"{name} {count}" for name, count in one["split"].items()) or "no split yet"
+        unused = f", {one['unused']} in none of them" if one["unused"] else ""
+        yield "tasks", f"{one['name']}: {plural(one['tasks'], 'task')}; {parts}{unused}"
+    if run:
+        state = "going on" if run["going"] else f"the last one ended: {run['ended']}"
+        yield "run", f"{state}, {run['at']}" if run["at"] else state
+    yield "model", facts["model"] or "none is named"
+    for warning in facts["warnings"]:
+        yield "warning", warning

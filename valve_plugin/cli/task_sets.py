@@ -1,42 +1,74 @@
-"""Which task set a command is about: the one that is named, else that of the repository one is in."""
+"""Which task set a command is about: the one that is named, else that of the current repository."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from valve_plugin.cli import completion, output, tasks_generate
-from valve_plugin.cli.session import MAKE_TASKS
-from valve_plugin.errors import ConfigError
+from valve_plugin.cli import output
+from valve_plugin.cli.options import argument
+from valve_plugin.errors import ConfigError, TaskError, ValveError
 
 if TYPE_CHECKING:
-    from valve_plugin.tasks.load import TaskSet
+    from valve_plugin.tasks.task_set import TaskSet
+
+MAKE_TASKS = "`valve tasks generate`, `valve tasks import` and `valve tasks mine` make one"
+
+
+def set_names() -> list[str]:
+    """Return the names of the task sets in user data, for a shell's completion, which shows no error."""
+    from valve_plugin.tasks import task_set
+
+    try:
+        return task_set.known_names()
+    except OSError:
+        return []
+
+
+def task_ids(ctx: typer.Context) -> list[str]:
+    """Return task ids for completion: of the set that was typed, otherwise of the current repository."""
+    from valve_plugin.tasks import task_set
+    from valve_plugin.tasks.task_set import load as read
+
+    given = ctx.params.get("tasks")
+    try:
+        found = [task_set.find(given)] if given else of_this_repository()[1]
+        return [task.instance_id for path in found for task in read(path).tasks]
+    except (ValveError, OSError):
+        return []
+
+
+def set_names_and_task_ids(ctx: typer.Context) -> list[str]:
+    """Return both, for an argument that may be either."""
+    return [*set_names(), *task_ids(ctx)]
+
 
 ABOUT = "A task directory, or the name of one in user data. Default: that of the repository you are in."
-Given = Annotated[str, typer.Argument(metavar="TASKS", help=ABOUT, autocompletion=completion.sets)]
+Given = Annotated[str, argument("TASKS", ABOUT, autocompletion=set_names)]
 
 
 def load(given: str = "") -> TaskSet:
-    """Load the task set of `place`."""
-    from valve_plugin.tasks.load import load as read
+    """Load a task set; see `find_folder`."""
+    from valve_plugin.tasks.task_set import load as read
 
-    return read(place(given))
+    return read(find_folder(given))
 
 
-def place(given: str = "") -> Path:
-    """Return where a task set is: by path, by its name in user data, or the only one about the repository at hand.
+def find_folder(given: str = "") -> Path:
+    """Return where a task set is: by path, by its name in user data, or the only one of the current repository.
 
     Raises:
         TaskError: none of that name.
         ConfigError: none is named, and there is none, or several.
     """
-    from valve_plugin.tasks import folder
+    from valve_plugin.tasks import task_set
 
     if given:
-        return folder.find(given)
-    name, sets = here()
+        return task_set.find(given)
+    name, sets = of_this_repository()
     if len(sets) == 1:
         output.note(f"of {name}: {sets[0]}")
         return sets[0]
@@ -44,14 +76,73 @@ def place(given: str = "") -> Path:
         raise ConfigError(f"there are {len(sets)} task sets of {name}, give one: {', '.join(map(str, sets))}")
     raise ConfigError(
         f"there is no task set of {name} in user data; give TASKS, a directory with repository.toml and tasks.jsonl or "
-        f"a name `valve tasks list --all` shows. {MAKE_TASKS}"
+        f"a name `valve tasks list --all` shows. {MAKE_TASKS}; `valve demo` needs none"
     )
 
 
-def here() -> tuple[str, list[Path]]:
-    """Return the name of the repository at hand, and the task sets about it in user data."""
-    from valve_plugin.tasks import folder
+def of_this_repository() -> tuple[str, list[Path]]:
+    """Return the name of the current repository, and the task sets in user data that are of it.
 
-    name = tasks_generate.repository_name(".", "")
-    own = (folder.default(name).name, folder.default(f"{name}__mined").name)
-    return name, [path for path in folder.known() if path.name in own]
+    First those with a name that its bank, a remote or a project file gives, also as SWE-smith's mirrors have it; if
+    there is none, those with such a name and another owner, as that of a fork.
+    """
+    from valve_plugin.bank.identity import own_names
+    from valve_plugin.checkout import find
+    from valve_plugin.tasks import task_set
+
+    name, here = _detected_name(Path()), find(Path())
+    names = {task_set.plain_name(one).lower() for one in (name, here.name, *own_names(here))}
+    sets = {path: path.name.lower().removesuffix("__mined") for path in task_set.known_folders()}
+    found = [path for path, slug in sets.items() if slug in {one.replace("/", "__") for one in names}]
+    last = {_joined(one.rpartition("/")[2]) for one in names}
+    return name, found or [path for path, slug in sets.items() if _joined(slug.rpartition("__")[2]) in last]
+
+
+def _joined(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name)
+
+
+def display_name(path: Path) -> str:
+    """Return what a command calls a task set: its name in user data, else its path."""
+    from valve_plugin.paths import data_dir
+
+    return path.name.replace("__", "/") if path.parent == data_dir() / "tasks" else str(path)
+
+
+def repository_name(path: str, given: str) -> str:
+    """Return the name of a source's repository: the given one, that of its bank, or what `valve init` would find.
+
+    Raises:
+        TaskError: the name found is not owner/name.
+    """
+    name = given
+    if not name:
+        pypi = path.startswith("pypi:")
+        name = path.removeprefix("pypi:").partition("==")[0] if pypi else _detected_name(Path(path))
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?", name):
+        raise TaskError(f"repository name {name!r}, expected owner/name or name; say it with --repo")
+    return name
+
+
+def _detected_name(path: Path) -> str:
+    from valve_plugin.bank.identity import find_bank
+    from valve_plugin.checkout import find
+    from valve_plugin.cli.init import detect_name
+    from valve_plugin.config import load as settings_of
+    from valve_plugin.tasks.task_set import plain_name
+
+    checkout = find(path)
+    bank = find_bank("", checkout)
+    return (settings_of(bank).repo if bank.is_dir() else "") or plain_name(detect_name(checkout).value)
+
+
+def split_command(name: str, tasks: int) -> str:
+    """Return the command that splits a set of `tasks` tasks; empty where they are too few."""
+    from valve_plugin.shell_words import quote
+    from valve_plugin.tasks import split
+
+    fit = split.fitting_sizes(tasks)
+    if fit is None:
+        return ""
+    words = ["valve split", *([quote(name)] if name else [])]
+    return " ".join([*words, *([] if tasks > 150 else [f"--holdout {fit.holdout} --panel {fit.panel}"])])

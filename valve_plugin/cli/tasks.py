@@ -2,69 +2,42 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import again, around, completion, output, task_sets, tasks_generate, tasks_import, tasks_mine
-from valve_plugin.cli.options import Json, examples
-from valve_plugin.cli.session import UnsafeLocal
+from valve_plugin.cli import output, resume, task_sets, tasks_make
+from valve_plugin.cli.options import Commands, Json, argument, flag, option
+from valve_plugin.cli.runs import UnsafeLocal
 from valve_plugin.cli.task_sets import load
 from valve_plugin.errors import ConfigError, TaskError
 
 if TYPE_CHECKING:
     from valve_plugin.records import Task
-    from valve_plugin.tasks.load import TaskSet
-    from valve_plugin.tasks.verify import Verified
+    from valve_plugin.tasks.task_set import TaskSet
+    from valve_plugin.tasks.verify import Verification
 
 
-def register(app: typer.Typer) -> None:
-    """Add `valve tasks` and its commands."""
-    group = typer.Typer(
-        help="Make, check and look at task sets.",
-        epilog=examples(
-            "valve tasks generate --n 20    # verified bugs in the repository you are in",
-            "valve tasks verify owner/name  # before relying on anybody's tasks",
-            "valve tasks list               # what there is of it",
-        ),
-        no_args_is_help=True,
-    )
-    group.command(
-        "list",
-        epilog=examples(
-            "valve tasks list                      # the tasks of the repository you are in",
-            "valve tasks list examples/deepdiff    # those of another set",
-            "valve tasks list --all                # the task sets in user data",
-            "valve tasks list owner/name --json | jq -r '.tasks[].instance_id'",
-        ),
-    )(list_)
-    group.command(
-        "show",
-        epilog=examples(
-            "valve tasks show func_pm_ctrl_invert_if__abc    # any unique part of an id; of the repository you are in",
-            "valve tasks show examples/deepdiff TASK         # of another task set",
-            "valve tasks show owner/name TASK --patch        # with the bug itself",
-        ),
-    )(show)
-    group.command(
-        "verify",
-        epilog=examples(
-            "valve tasks verify                                  # the task set of the repository you are in",
-            "valve tasks verify owner/name                       # every task, three times with and without its fix",
-            "valve tasks verify tasks/ --times 1 --limit 5       # a first impression",
-            "valve tasks verify tasks/ --json | jq '.tasks[] | select(.findings != [])'",
-        ),
-    )(verify)
-    tasks_generate.add(group)
-    tasks_import.add(group)
-    tasks_mine.add(group)
-    app.add_typer(group, name="tasks")
+commands = Commands(
+    "tasks",
+    "valve tasks generate --n 20    # verified bugs in the repository you are in",
+    "valve tasks verify owner/name  # before relying on anybody's tasks",
+    "valve tasks list               # what there is of it",
+    help="Make, check and look at task sets.",
+    no_args_is_help=True,
+)
 
 
+@commands.add(
+    "list",
+    "valve tasks list                      # the tasks of the repository you are in",
+    "valve tasks list examples/deepdiff    # those of another set",
+    "valve tasks list --all                # the task sets in user data",
+    "valve tasks list owner/name --json | jq -r '.tasks[].instance_id'",
+)
 def list_(
     tasks: task_sets.Given = "",
-    all_: Annotated[bool, typer.Option("--all", help="List the task sets in user data instead.")] = False,
+    all_: Annotated[bool, flag("--all", "List the task sets in user data instead.")] = False,
     json: Json = False,
 ) -> None:
     """List a set's tasks, or with --all the task sets in user data."""
@@ -76,19 +49,23 @@ def list_(
         _list_one(tasks, json)
 
 
+@commands.add(
+    "show",
+    "valve tasks show func_pm_ctrl_invert_if__abc    # any unique part of an id; of the repository you are in",
+    "valve tasks show examples/deepdiff TASK         # of another task set",
+    "valve tasks show owner/name TASK --patch        # with the bug itself",
+)
 def show(
-    tasks: Annotated[
-        str, typer.Argument(metavar="TASKS", help=task_sets.ABOUT, autocompletion=completion.sets_and_ids)
-    ] = "",
+    tasks: Annotated[str, argument("TASKS", task_sets.ABOUT, autocompletion=task_sets.set_names_and_task_ids)] = "",
     task: Annotated[
         str,
-        typer.Argument(
-            metavar="TASK",
-            help="Instance id, or a part that only one has. One word alone is this.",
-            autocompletion=completion.ids,
+        argument(
+            "TASK",
+            "Instance id, or a part that only one has. One word alone is this.",
+            autocompletion=task_sets.task_ids,
         ),
     ] = "",
-    patch: Annotated[bool, typer.Option("--patch", help="Also print the patch that introduces the bug.")] = False,
+    patch: Annotated[bool, flag("--patch", "Also print the patch that introduces the bug.")] = False,
     json: Json = False,
 ) -> None:
     """Show one task: its issue, its tests, and with --patch its bug."""
@@ -108,34 +85,38 @@ def show(
         output.say(f"              and {len(found.fail_to_pass) - 10} more; --json has them all")
     output.say(f"PASS_TO_PASS  {output.plural(len(found.pass_to_pass), 'test')}")
     output.say()
-    output.markdown(found.problem_statement)
+    output.say(found.problem_statement)
     if patch:
         output.say()
         output.verbatim(found.patch)
 
 
-@again.told()
+@commands.add(
+    "verify",
+    "valve tasks verify                                  # the task set of the repository you are in",
+    "valve tasks verify owner/name                       # every task, three times with and without its fix",
+    "valve tasks verify tasks/ --times 1 --limit 5       # a first impression",
+    "valve tasks verify tasks/ --json | jq '.tasks[] | select(.findings != [])'",
+)
+@resume.advise_on_stop()
 def verify(
     tasks: task_sets.Given = "",
-    times: Annotated[int, typer.Option("--times", min=1, metavar="N", help="Runs of each.")] = 3,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N tasks. Default: all.")
-    ] = None,
+    times: Annotated[int, option("--times", "N", "Runs of each.", min=1)] = 3,
+    limit: Annotated[int | None, option("--limit", "N", "Only the first N tasks. Default: all.", min=1)] = None,
     unsafe_local: UnsafeLocal = False,
     json: Json = False,
 ) -> None:
     """Check that every task can be trusted.
 
-    Runs the tests with the fix (all required ones must pass) and without it (none of FAIL_TO_PASS may), each
-    several times: `gold` counts runs with the fix that passed, `empty fails` runs without it that failed, as they
-    should. Looks for the fix and the hidden tests in the workspace and the test environment, and for lines
-    of the fix in the issue text. Exit code 1 when anything was found.
+    Runs the tests several times with the fix (all required ones must pass) and without it (all FAIL_TO_PASS must
+    fail). `gold` counts runs with the fix that passed, `empty fails` runs without it that failed, as they should.
+    Also looks for the fix and the hidden tests in the workspace and the test environment, and for lines of the fix in
+    the issue text. Exit code 1 when anything was found.
     """
-    from valve_plugin.cli.going_on import GoingOn
-    from valve_plugin.cli.meter import Meter
+    from valve_plugin.cli.stage import Meter, Stage
     from valve_plugin.config import Settings
-    from valve_plugin.rollouts import sandbox
-    from valve_plugin.tasks.image import placed
+    from valve_plugin.sandbox import bubblewrap
+    from valve_plugin.tasks.image import place_in_image
     from valve_plugin.tasks.repository import prepare
     from valve_plugin.tasks.verify import Verifier
 
@@ -143,11 +124,11 @@ def verify(
     settings = Settings(unsafe_local=unsafe_local)
     verifiers: dict[str, Verifier] = {}
     meter, results = Meter(len(found.tasks[:limit])), []
-    with GoingOn() as going:
+    with Stage() as going:
         prepared = prepare(found.repository, going)
         for task in found.tasks[:limit]:
-            where = placed(prepared, task, settings, going)
-            box = sandbox.choose(settings, where.image)
+            where = place_in_image(prepared, task, settings, going)
+            box = bubblewrap.choose(settings, where.image)
             going.on(f"verifying {task.instance_id}")
             result = verifiers.setdefault(box.name, Verifier(where, box, times, going)).verify(task)
             results.append(result)
@@ -156,8 +137,9 @@ def verify(
         output.emit_json({"repository": found.repository.name, "times": times, "tasks": results})
     else:
         _report(results)
-        if found.split is None and not any(result.findings for result in results):
-            around.note_next(around.splitting(tasks, len(found.tasks)))
+        command = "" if found.split else task_sets.split_command(tasks, len(found.tasks))
+        if command and not any(result.findings for result in results):
+            output.note(f"next: {command}")
     if any(result.findings for result in results):
         raise typer.Exit(output.FINDING)
 
@@ -190,39 +172,33 @@ def files(task: Task) -> list[str]:
 
 
 def _list_all(json: bool) -> None:
-    from valve_plugin.bank.paths import data_dir
-    from valve_plugin.tasks import folder
-    from valve_plugin.tasks.load import load as read
+    from valve_plugin.paths import data_dir
+    from valve_plugin.tasks import task_set
 
     rows: list[dict[str, Any]] = []
-    for path in folder.known():
+    for path in task_set.known_folders():
         try:
-            found = read(path)
+            found = task_set.load(path)
         except TaskError as e:
             output.note(f"valve: {e}", style="yellow")
             continue
         about = {"repository": found.repository.name, "tasks": len(found.tasks), "split": found.split is not None}
-        rows.append({**about, "made_by": folder.made_by(path), "path": str(path)})
+        rows.append({**about, "made_by": task_set.made_by(path), "path": str(path)})
     if json:
         output.emit_json(rows)
     elif rows:
-        header = ["REPOSITORY", "TASKS", "SPLIT", "MADE BY", "PATH"]
-        output.table(
-            header,
-            [[*list(r.values())[:2], "yes" if r["split"] else "no", *list(r.values())[3:]] for r in rows],
-            can_wait=("MADE BY", "PATH"),
-        )
+        shown = [[*(("yes" if v else "no") if isinstance(v, bool) else v for v in row.values())] for row in rows]
+        output.table(["REPOSITORY", "TASKS", "SPLIT", "MADE BY", "PATH"], shown, can_wait=("MADE BY", "PATH"))
     else:
-        output.say(
-            f"no task set in {data_dir() / 'tasks'}; make one of the repository you are in: valve tasks generate"
-        )
+        output.say(f"no task set in {data_dir() / 'tasks'}; `valve tasks generate` makes one of the current repository")
 
 
 def _list_one(tasks: str, json: bool) -> None:
-    found = load(tasks)
     from valve_plugin.tasks import split as splits
 
-    part = _parts(found)
+    found = load(tasks)
+    drawn = splits.parts(found.split) if found.split else {}
+    part = {task.instance_id: name for name, members in drawn.items() for task in members}
     if json:
         listed = [
             {"instance_id": t.instance_id, "files": files(t), "fail_to_pass": len(t.fail_to_pass),
@@ -231,37 +207,28 @@ def _list_one(tasks: str, json: bool) -> None:
         ]  # fmt: skip
         output.emit_json({"repository": found.repository.name, "source": found.repository.source, "tasks": listed})
         return
-    header = ["TASK", "FAIL", "PASS", "PART", "CHANGES"]
-    output.table(
-        header,
-        [
-            [t.instance_id, len(t.fail_to_pass), len(t.pass_to_pass), part.get(t.instance_id, ""), ", ".join(files(t))]
-            for t in found.tasks
-        ],
-        can_wait=("CHANGES", "PASS", "FAIL"),
-    )
-    counts = Counter(name for t in found.tasks for name in files(t))
-    output.note(f"{output.plural(len(found.tasks), 'task')} over {output.plural(len(counts), 'file')}")
+    rows = [
+        [t.instance_id, len(t.fail_to_pass), len(t.pass_to_pass), part.get(t.instance_id, ""), ", ".join(files(t))]
+        for t in found.tasks
+    ]
+    output.table(["TASK", "FAIL", "PASS", "PART", "CHANGES"], rows, can_wait=("CHANGES", "PASS", "FAIL"))
+    changed = {name for t in found.tasks for name in files(t)}
+    output.note(f"{output.plural(len(found.tasks), 'task')} over {output.plural(len(changed), 'file')}")
     if unused := splits.unused(found.split, len(found.tasks)):
         output.note(unused, style="yellow")
 
 
-def _parts(taskset: TaskSet) -> dict[str, str]:
-    from valve_plugin.tasks import split as splits
-
-    drawn = splits.parts(taskset.split) if taskset.split else {}
-    return {task.instance_id: name for name, part in drawn.items() for task in part}
+def _line(result: Verification) -> str:
+    counts = f"gold {result.gold}/{result.times}, empty fails {result.empty}/{result.times}  {result.instance_id}"
+    return counts + (f": {result.findings[0].kind}" if result.findings else "")
 
 
-def _line(result: Verified) -> str:
-    said = f"gold {result.gold}/{result.times}, empty fails {result.empty}/{result.times}  {result.instance_id}"
-    return said + (f": {result.findings[0].kind}" if result.findings else "")
-
-
-def _report(results: list[Verified]) -> None:
-    bad = [result for result in results if result.findings]
-    for result in bad:
+def _report(results: list[Verification]) -> None:
+    for result in results:
         for finding in result.findings:
             output.say(f"{result.instance_id}: {finding.kind}: {finding.message}", style="red")
-    good = len(results) - len(bad)
-    output.say(f"{good} of {output.plural(len(results), 'task')} verified, {len(bad)} with findings")
+    bad = sum(bool(result.findings) for result in results)
+    output.say(f"{len(results) - bad} of {output.plural(len(results), 'task')} verified, {bad} with findings")
+
+
+commands.registered_commands += tasks_make.commands.registered_commands

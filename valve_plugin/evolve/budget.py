@@ -1,4 +1,4 @@
-"""What one gate still takes on this bank, so that a budget too small for it is refused before anything is spent."""
+"""The cost of the next verdict of a bank, to refuse a budget that is too small before anything is spent."""
 
 from __future__ import annotations
 
@@ -8,52 +8,132 @@ from typing import NamedTuple
 
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
-from valve_plugin.client import price
+from valve_plugin.client import price, pricing_help
 from valve_plugin.config import Settings
-from valve_plugin.evolve.position import learned, position
-from valve_plugin.evolve.steps import ATTEMPTS, Steps, waiting
-from valve_plugin.gate.plan import Cell, baseline_plan, fixed_panel, gate_plan, panel_tasks
+from valve_plugin.errors import ConfigError
+from valve_plugin.evolve.steps import ATTEMPTS, Steps, mixed_tasks, stream_position, waiting
+from valve_plugin.gate.plan import PlannedRollout, baseline_plan, fixed_panel, gate_plan, panel_tasks
 from valve_plugin.records import Panel, Task
 from valve_plugin.rollouts.attempt import rollout_key
-from valve_plugin.theory import gate
-from valve_plugin.theory.budget import Each, each, priced
+from valve_plugin.rollouts.retry import limits_of
+from valve_plugin.theory import acceptance, budget
+from valve_plugin.theory.budget import RolloutCost, max_rollout_cost, mean_rollout_cost
+from valve_plugin.words import duration, plural
 
 
-class Way(NamedTuple):
-    """What a verdict takes."""
+class VerdictNeed(NamedTuple):
+    """The rollouts that a verdict needs."""
 
     rollouts: int
-    """At most, of the next proposal: the baseline where none is measured, and a whole panel, or two where accepts have
-    to repeat; where no proposal waits, also the attempts at the one task that gives it."""
+    """Maximum for the next proposal: a missing baseline, one whole panel (two if accepts are confirmed) and, if no
+    proposal waits, the attempts at the task that gives it."""
     each_task: int = 0
-    """Attempts at each task before that one, since only mixed attempts give a proposal; 0: a proposal comes."""
+    """Attempts at each further task that is not mixed and gives no proposal; 0 if a proposal is certain."""
 
 
-def way_to_verdict(steps: Steps, tasks: Sequence[Task], stream: Sequence[Task]) -> Way | None:
-    """Return the rollouts that take the next proposal to its verdict, without those that are in the journal.
+class VerdictCost(NamedTuple):
+    """What the next verdict may take at most."""
+
+    phrase: str
+    rollouts: int
+    usd: float | None
+
+
+def require_verdict(
+    steps: Steps, tasks: Sequence[Task], stream: Sequence[Task], *, queued: bool = False
+) -> VerdictCost | None:
+    """Check that a budget, if there is one, reaches the next verdict; return the maximum cost of this verdict.
 
     Args:
-        steps: of the run; nothing runs.
-        tasks: that the panel was chosen from.
+        steps: steps of the run; none is executed.
+        tasks: the task set of which the panel is a part.
         stream: tasks to learn from.
+        queued: the run learns from queued attempts, not from a stream.
 
     Returns:
-        The way; None: no proposal waits, and the stream has nothing left to attempt.
+        The cost, or None if there is nothing to do.
+
+    Raises:
+        ConfigError: the budget is too small (the message has one that would do), or its dollars cannot be counted.
+    """
+    need = VerdictNeed(proposal_rollouts(steps, tasks)) if queued else next_verdict(steps, tasks, stream)
+    return require_affordable(steps.settings, need, steps.store) if need else None
+
+
+def require_first_verdict(
+    settings: Settings, panel: Panel | None, store: BankStore | None, *, proposed: bool = False
+) -> None:
+    """Check that a budget reaches the first verdict of a new bank or epoch.
+
+    Args:
+        settings: settings of the run, with its model.
+        panel: the panel, or None if the bank is ungated.
+        store: the bank, or None if it does not exist yet.
+        proposed: whether a proposal or queued attempts wait.
+
+    Raises:
+        ConfigError: as `require_verdict`.
+    """
+    if any(limits_of(settings)):
+        attempts = 0 if proposed else settings.attempts or ATTEMPTS
+        full = len(panel.tasks) * panel.rollouts if panel else 0
+        panels = 3 if settings.confirm else 2
+        require_affordable(settings, VerdictNeed(attempts + panels * full, attempts if panel else 0), store)
+
+
+def require_affordable(settings: Settings, verdict: VerdictNeed, store: BankStore | None) -> VerdictCost:
+    """Check that a budget is large enough for a verdict; return the maximum cost.
+
+    Raises:
+        ConfigError: as `require_verdict`.
+    """
+    asked, rollout = limits_of(settings), rollout_cost(store.local if store else None, settings)
+    if asked.usd and rollout.usd is None:
+        model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+        raise ConfigError(
+            f"the cost of {model} is not known, so dollars cannot be counted: limit the run with --max-rollouts N "
+            f"(each ends after step_limit = {settings.step_limit} model calls at most) or --max-hours H, or give the "
+            f"price: {pricing_help(model)}"
+        )
+    needed = budget.gate_cost(verdict.rollouts, rollout, settings.workers)
+    money = "" if needed.usd is None else f", ${needed.usd:.2f}"
+    time = "" if needed.hours is None else f", {duration(needed.hours)}"
+    figures = f"{plural(needed.rollouts, 'rollout')}{money}{time}" + (f" ({rollout.basis})" if rollout.basis else "")
+    if verdict.each_task:  # nobody knows how many tasks come before one whose attempts are mixed
+        figures += f" where the next task is mixed, {verdict.each_task} more for each before it that is not"
+    if asked.hours and asked.hours < budget.MIN_HOURS and needed.hours is None:
+        raise ConfigError(
+            f"max_hours is {asked.hours:g}, over before the agents are loaded, so no rollout would ever start: give at "
+            f"least --max-hours {budget.MIN_HOURS}, or leave it out for no limit. The next verdict may take "
+            f"{figures}; how long one takes is not recorded yet"
+        )
+    if options := budget.sufficient_options(asked, needed):
+        raise ConfigError(
+            f"the budget is too small for one verdict, which may take {figures}; this would do: {' '.join(options)}"
+        )
+    return VerdictCost(figures, needed.rollouts, needed.usd)
+
+
+def next_verdict(steps: Steps, tasks: Sequence[Task], stream: Sequence[Task]) -> VerdictNeed | None:
+    """Return what takes the next proposal to its verdict, without rollouts that are in the journal.
+
+    Returns:
+        The need; None: no proposal waits, and the stream has nothing left to attempt.
     """
     if waiting(steps.store):
-        return Way(judged(steps, tasks))
+        return VerdictNeed(proposal_rollouts(steps, tasks))
     missing = _attempts_missing(steps, stream)
     if missing is None:
         return None
-    return Way(missing + judged(steps, tasks), steps.settings.attempts if missing else 0)
+    return VerdictNeed(missing + proposal_rollouts(steps, tasks), steps.settings.attempts if missing else 0)
 
 
 def _attempts_missing(steps: Steps, stream: Sequence[Task]) -> int | None:
-    """Count what has to run at the next task that may give a proposal; None: there is no such task."""
+    """Return the number of missing attempts at the next task that may give a proposal, or None if there is none."""
     ids = [task.instance_id for task in stream]
-    if len(learned(steps.store, ids)) >= steps.settings.max_mixed:
+    if len(mixed_tasks(steps.store, ids)) >= steps.settings.max_mixed:
         return None
-    for task in stream[position(steps.store, ids) :]:
+    for task in stream[stream_position(steps.store, ids) :]:
         keys = (rollout_key(steps.settings, *cell) for cell in steps.cells(task, steps.retrieve(task)))
         found = [steps.store.local.journal_get(key) for key in keys]
         known = [attempt for attempt in found if attempt]
@@ -62,8 +142,8 @@ def _attempts_missing(steps: Steps, stream: Sequence[Task]) -> int | None:
     return None
 
 
-def judged(steps: Steps, tasks: Sequence[Task]) -> int:
-    """Return the rollouts from a proposal to its verdict; none where the run takes everything unasked."""
+def proposal_rollouts(steps: Steps, tasks: Sequence[Task]) -> int:
+    """Return the maximum number of rollouts from a proposal to its verdict; 0 for an ungated run."""
     store, settings, retrieve = steps.store, steps.settings, steps.hook.valve_retrieve
     epoch = store.epoch()
     if epoch is None:
@@ -73,49 +153,38 @@ def judged(steps: Steps, tasks: Sequence[Task]) -> int:
     repeated = full if epoch.conditions and epoch.conditions.confirm else 0
     current, proposal = store.current_outcomes(), waiting(store)
     if current is None:
-        return (
-            _missing(store.local, settings, baseline_plan(settings, store, members, retrieve).cells) + full + repeated
-        )
+        baseline = baseline_plan(settings, store, members, retrieve)
+        return _missing(store.local, settings, baseline.cells) + full + repeated
     if proposal is None:
         return full + repeated
     plan = gate_plan(settings, store, members, proposal, retrieve)
-    needed = gate.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
-    if gate.decisive_prefix([o.outcome for o in current], [o.outcome for o in plan.reused], needed) is not None:
+    needed = acceptance.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
+    if acceptance.decisive_prefix([o.outcome for o in current], [o.outcome for o in plan.reused], needed) is not None:
         return 0
     return _missing(store.local, settings, plan.cells) + repeated
 
 
-def anew(settings: Settings, panel: Panel | None, *, proposed: bool = False) -> Way:
-    """Return what the first verdict takes of a bank that is not made yet, or of an epoch that is not open.
+def rollout_cost(local: LocalStore | None, settings: Settings, *, by_price: bool = False) -> RolloutCost:
+    """Return cost and time of a rollout of this model, from telemetry or else from its price; both may be unknown.
 
     Args:
-        settings: of the run.
-        panel: to be measured; None: it will be ungated.
-        proposed: a proposal waits, or attempts that were made before.
-    """
-    attempts = 0 if proposed else settings.attempts or ATTEMPTS
-    full = len(panel.tasks) * panel.rollouts if panel else 0
-    return Way(attempts + full * (3 if settings.confirm else 2), attempts if panel else 0)
-
-
-def expected(store: BankStore | None, settings: Settings) -> Each:
-    """Return what a rollout of this model took here, or takes by its known price; unknown where neither is known.
-
-    Args:
-        store: its telemetry is read; None: there is none yet.
+        local: where the telemetry is, or None.
         settings: model and limits.
+        by_price: look up the price also where no budget in dollars needs it.
     """
     model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
-    seen = each(r for r in (store.local.told("rollouts") if store else ()) if r.get("model", "") in ("", model))
-    if seen.usd is not None or not settings.budget_usd:
+    seen = mean_rollout_cost(
+        r for r in (local.read_telemetry("rollouts") if local else ()) if r.get("model", "") in ("", model)
+    )
+    if seen.usd is not None or not (by_price or settings.budget_usd):
         return seen
     known = price(model)  # 4 s, so only where dollars are asked for
     if known is None:
         return seen
-    by_price = priced(*known, settings.step_limit, settings.cost_limit)
-    return by_price._replace(seconds=seen.seconds)
+    most = max_rollout_cost(*known, settings.step_limit, settings.cost_limit)
+    return most._replace(seconds=seen.seconds)
 
 
-def _missing(local: LocalStore, settings: Settings, cells: Iterable[Cell]) -> int:
+def _missing(local: LocalStore, settings: Settings, cells: Iterable[PlannedRollout]) -> int:
     keys = (rollout_key(settings, cell.task, cell.context, cell.ordinal) for cell in cells)
     return sum(local.journal_get(key) is None for key in keys)

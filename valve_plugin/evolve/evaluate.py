@@ -1,4 +1,4 @@
-"""Evaluate: frozen banks on the sealed holdout. What is read there is recorded, and decides nothing."""
+"""Evaluation of frozen banks on the sealed holdout. Results are recorded and informational only."""
 
 from __future__ import annotations
 
@@ -8,34 +8,42 @@ from functools import partial
 from typing import NamedTuple
 
 import pluggy
-from msgspec.structs import replace
 
-from valve_plugin.bank import embedding, moves
+from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Evaluated
-from valve_plugin.bank.evaluated import readings, terms
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import PluginError, TaskError
-from valve_plugin.gate.guard import Guard, Observe
-from valve_plugin.gate.plan import Cell
-from valve_plugin.gate.rollout import durable, outcome, telemetry
+from valve_plugin.events import (
+    AttemptFinished,
+    EvaluationAdvanced,
+    EvaluationRecorded,
+    EvaluationStarted,
+    Observe,
+    ignore,
+)
+from valve_plugin.evidence.evaluations import comparison_terms, readings
+from valve_plugin.gate.panel import panel_outcome, rollout_facts, run_durably
+from valve_plugin.gate.plan import PlannedRollout
 from valve_plugin.records import Attempt, Bank, Kind, PanelTask
+from valve_plugin.retrieval import embedding
 from valve_plugin.rollouts.attempt import solver_of
 from valve_plugin.rollouts.executors import LocalExecutor
-from valve_plugin.tasks.load import TaskSet
+from valve_plugin.rollouts.retry import Guard
+from valve_plugin.tasks.task_set import TaskSet
 
 Key = tuple[str, str, int]
 
 
 class Frozen(NamedTuple):
-    """A bank to evaluate: a version, or one item of it alone."""
+    """A bank to evaluate: a version of the bank, or only one item of it."""
 
     version: int
     only: tuple[Kind, str] | None = None
 
 
 class Evaluation:
-    """The holdout of one bank, and how to measure frozen banks on it."""
+    """Measures frozen versions of a bank on its holdout."""
 
     def __init__(
         self, manager: pluggy.PluginManager, store: BankStore, settings: Settings, taskset: TaskSet, rollouts: int
@@ -50,36 +58,35 @@ class Evaluation:
         self.store = store
         panel = store.panel()
         if panel is not None:
-            settings = replace(settings, embedding=embedding.pinned(panel.embedding, settings.embedding))
+            settings = embedding.as_recorded(panel.embedding, settings)
         self.settings = settings
         self.rollouts = rollouts
         self.pinned = holdout_of(store, taskset)
         self.tasks = [taskset.by_id[task.instance_id] for task in self.pinned]
         self.solver = solver_of(settings)
 
-    def run(self, wanted: Iterable[Frozen], observe: Observe = lambda name, data: None) -> list[Evaluated]:
-        """Return the evaluations of these banks; what is on record already, or in the journal, is not run again.
+    def run(self, wanted: Iterable[Frozen], observe: Observe = ignore) -> list[Evaluated]:
+        """Return the evaluations of these banks; recorded evaluations and journaled rollouts are not run again.
 
-        Each is appended to the ledger when it is finished, whether or not rollouts errored, in the order wanted.
+        Each evaluation is appended to the ledger when it is finished, in the given order, even if rollouts errored.
 
         Args:
-            wanted: what to evaluate.
-            observe: told about eval_started, eval_rollout and evaluated. None of them says how a rollout ended
-                before its evaluation is on record.
+            wanted: the banks to evaluate.
+            observe: gets the events. They do not show outcomes before the evaluation is recorded.
         """
         plans = [(frozen, self._cells(self._bank(frozen))) for frozen in wanted]
         todo = {key for frozen, cells in plans if not self._recorded(frozen) for key in map(_key, cells)}
-        observe("eval_started", {"banks": len(plans), "rollouts": len(todo), "tasks": len(self.tasks)})
+        observe(EvaluationStarted(banks=len(plans), rollouts=len(todo), tasks=len(self.tasks)))
         done: dict[Key, Attempt] = {}
         return [self._recorded(f) or self._measure(f, cells, done, len(todo), observe) for f, cells in plans]
 
     def _measure(
-        self, frozen: Frozen, cells: Sequence[Cell], done: dict[Key, Attempt], total: int, observe: Observe
+        self, frozen: Frozen, cells: Sequence[PlannedRollout], done: dict[Key, Attempt], total: int, observe: Observe
     ) -> Evaluated:
         fresh = [cell for cell in cells if _key(cell) not in done]
         for cell, attempt in self._attempts(fresh, observe):
             done[_key(cell)] = attempt
-            observe("eval_rollout", {"done": len(done), "of": total, "version": frozen.version})
+            observe(EvaluationAdvanced(done=len(done), of=total, version=frozen.version))
         entry = Evaluated(
             holdout=self.pinned,
             rollouts=self.rollouts,
@@ -87,18 +94,18 @@ class Evaluation:
             only=frozen.only,
             bank_hash=self._bank(frozen).hash,
             solver=self.solver,
-            outcomes=tuple(outcome(cell, done[_key(cell)]) for cell in cells),
+            outcomes=tuple(panel_outcome(cell, done[_key(cell)]) for cell in cells),
         )
         self.store.append(entry)
         for cell in fresh:
-            observe("attempt_finished", telemetry(done[_key(cell)]))
-        observe("evaluated", {"version": frozen.version, "only": frozen.only})
+            observe(AttemptFinished(**rollout_facts(done[_key(cell)])))
+        observe(EvaluationRecorded(version=frozen.version, only=frozen.only))
         return entry
 
-    def _attempts(self, cells: Sequence[Cell], observe: Observe) -> Iterator[tuple[Cell, Attempt]]:
+    def _attempts(self, cells: Sequence[PlannedRollout], observe: Observe) -> Iterator[tuple[PlannedRollout, Attempt]]:
         # A reading is on record also where rollouts are missing, so a host that fails does not end it.
         guard = Guard(self.hook.valve_attempt, lost_in_a_row=len(cells) + 1, observe=observe)
-        run = partial(durable, guard, self.store.local, self.settings)
+        run = partial(run_durably, guard, self.store.local, self.settings)
         with LocalExecutor(self.settings.workers) as executor:
             jobs = {executor.submit(partial(run, cell, "eval")): cell for cell in cells}
             for job in as_completed(jobs):
@@ -106,10 +113,10 @@ class Evaluation:
 
     def _bank(self, frozen: Frozen) -> Bank:
         bank = self.store.at(frozen.version)
-        return bank if frozen.only is None else moves.only(bank, frozen.only)
+        return bank if frozen.only is None else moves.single_item_bank(bank, frozen.only)
 
-    def _cells(self, bank: Bank) -> list[Cell]:
-        """The rollouts of a bank: ordinals from 0 under each block, so equal blocks share theirs."""
+    def _cells(self, bank: Bank) -> list[PlannedRollout]:
+        """Return the rollouts of a bank. Ordinals start at 0 for each context, so equal contexts share rollouts."""
         cells = []
         for task in self.tasks:
             context = self.hook.valve_retrieve(
@@ -117,13 +124,15 @@ class Evaluation:
             )
             if context is None:
                 raise PluginError("no plugin answered valve_retrieve; is `valve` among the plugins of this run?")
-            cells += [Cell(task, context, n) for n in range(self.rollouts)]
+            cells += [PlannedRollout(task, context, n) for n in range(self.rollouts)]
         return cells
 
     def _recorded(self, frozen: Frozen) -> Evaluated | None:
-        """The newest complete evaluation of this bank, if there is one made like this."""
+        """Return the newest complete evaluation of this bank with the same holdout, rollouts and solver, or None."""
         alike = (self.pinned, self.rollouts, self.solver)
-        found = [r.entry for r in readings(self.store.entries()) if terms(r.entry) == alike and r.entry.complete]
+        found = [
+            r.entry for r in readings(self.store.entries()) if comparison_terms(r.entry) == alike and r.entry.complete
+        ]
         return next((e for e in reversed(found) if (e.version, e.only) == (frozen.version, frozen.only)), None)
 
 
@@ -135,8 +144,8 @@ def holdout_of(store: BankStore, taskset: TaskSet) -> tuple[PanelTask, ...]:
     """
     if taskset.split is None:
         raise TaskError(
-            "this task set has no holdout: run `valve split TASKS` before `valve evolve`; what a bank has been "
-            "learning from, or is judged by, evaluates nothing"
+            "this task set has no holdout: run `valve split TASKS` before `valve evolve`; tasks from which a bank "
+            "learned, or by which it is judged, cannot evaluate it"
         )
     holdout = taskset.split.holdout.tasks
     panel = store.panel()
@@ -152,5 +161,5 @@ def holdout_of(store: BankStore, taskset: TaskSet) -> tuple[PanelTask, ...]:
     return holdout
 
 
-def _key(cell: Cell) -> Key:
+def _key(cell: PlannedRollout) -> Key:
     return cell.task.instance_id, cell.context.hash, cell.ordinal

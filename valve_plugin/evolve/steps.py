@@ -1,92 +1,107 @@
-"""The method's steps on one bank, each as the run's plugins implement it. The loop calls them in flow order."""
+"""The method's steps on one bank, as implemented by the run's plugins. The loop calls them in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from typing import Any, TypeVar
 
 import pluggy
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from valve_plugin.agents.retry import listen_to_waits
 from valve_plugin.bank import moves
-from valve_plugin.bank.entries import Decision, Entry, Judged, Proposed, Taken, decided
+from valve_plugin.bank.entries import AttemptNote, DecisionEntry, Entry, Judged, Proposed, Taken, decided_proposal
 from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
-from valve_plugin.errors import BudgetError, InfrastructureError, PluginError, StaleVerdictError
-from valve_plugin.evolve.ahead import Ahead
-from valve_plugin.evolve.group import mixed, note, trajectory
-from valve_plugin.evolve.position import learned, position
-from valve_plugin.extract import cost
-from valve_plugin.extract.digest import digest
-from valve_plugin.extract.duplicates import split
-from valve_plugin.gate.guard import Guard, finished, limited, limits_of
-from valve_plugin.gate.plan import Cell, fixed_panel, panel_settings
-from valve_plugin.gate.rollout import CUT, SPENDING, durable, telemetry
+from valve_plugin.errors import BankError, BudgetError, InfrastructureError, PluginError, StaleVerdictError
+from valve_plugin.events import (
+    AttemptFinished,
+    Event,
+    ExtractionStarted,
+    ModelCalled,
+    ProposalAccepted,
+    ProposalRecorded,
+    ProposalTaken,
+    TaskFinished,
+    TaskStarted,
+    VerdictReached,
+    VerdictStale,
+    event_of,
+)
+from valve_plugin.evidence.evaluations import step_tasks
+from valve_plugin.evidence.summary import fallen_by_accept, verdict_lines
+from valve_plugin.evolve.speculation import Speculation
+from valve_plugin.extract import ask
+from valve_plugin.extract.digest import digests
+from valve_plugin.extract.duplicates import fit
+from valve_plugin.gate.panel import rollout_facts, run_durably
+from valve_plugin.gate.plan import PlannedRollout, fixed_panel, panel_settings
+from valve_plugin.plugins import send
 from valve_plugin.records import Attempt, Context, Proposal, Task, Verdict
 from valve_plugin.rollouts.executors import LocalExecutor
-from valve_plugin.rollouts.waits import heard
+from valve_plugin.rollouts.retry import Guard, iterate_results, limits_of, with_limits
 from valve_plugin.words import plural
 
 ATTEMPTS = 3
-"""R of tab:impl-config, where settings leave it open."""
+"""Default number of attempts per task: R of tab:impl-config."""
 
 T = TypeVar("T")
 
 
 class Steps:
-    """One run over one bank. What has happened is read from the ledger, so a new process goes on where one ended."""
+    """One run on one bank. Its state is read from the ledger, so a new process continues where another one ended."""
 
     def __init__(self, manager: pluggy.PluginManager, store: BankStore, settings: Settings) -> None:
         self.hook = manager.hook
         self.store = store
         settings = panel_settings(settings, fixed_panel(store))
         self.settings = replace(settings, attempts=settings.attempts or ATTEMPTS)
-        self.guard = Guard(self.hook.valve_attempt, limits_of(settings), observe=self._observe)
-        self.ahead = Ahead(self._durable, settings.workers)
+        self.guard = Guard(self.hook.valve_attempt, limits_of(settings), observe=self._tell)
+        self.ahead = Speculation(self._durable, settings.workers)
         self._upcoming: Sequence[Task] = ()
-        self._observed: set[tuple[str, int]] = set()
+        self._answers: list[dict[str, str]] = []
 
     def remaining(self, stream: Sequence[Task]) -> Iterator[Task]:
-        """Yield the stream's tasks from behind the last mixed one in the ledger, until enough were mixed.
+        """Yield the stream's tasks after the last mixed one in the ledger, until enough tasks were mixed.
 
-        Tasks that were not mixed leave no entry; behind the last that was, they come again, out of the journal.
+        Tasks that are not mixed leave no entry, so after the last mixed one they are repeated, from the journal.
         """
         ids = [task.instance_id for task in stream]
-        for number in range(position(self.store, ids), len(stream)):
-            if len(learned(self.store, ids)) >= self.settings.max_mixed:
+        for number in range(stream_position(self.store, ids), len(stream)):
+            if len(mixed_tasks(self.store, ids)) >= self.settings.max_mixed:
                 return
-            self._tell("task_started", task_id=ids[number], position=number + 1, of=len(ids))
+            self._tell(TaskStarted(task_id=ids[number], position=number + 1, of=len(ids)))
             self._upcoming = stream[number : number + 1 + self.settings.run_ahead]
             self._run_ahead()
             yield stream[number]
 
     def retrieve(self, task: Task) -> Context:
-        """Compose the task's context from the current bank, once for all its attempts."""
+        """Return the task's context from the current bank, for all its attempts."""
         context: Context | None = self.hook.valve_retrieve(
             settings=self.settings, bank=self.store.bank, task_id=task.instance_id, issue=task.problem_statement
         )
         return _answered(context, "valve_retrieve")
 
-    def cells(self, task: Task, context: Context) -> list[Cell]:
-        """Return the attempts at a task under a context, each with the number that is its own."""
+    def cells(self, task: Task, context: Context) -> list[PlannedRollout]:
+        """Return the planned attempts at a task with a context, each with its ordinal."""
         first = self.store.ordinals(task.instance_id, context.hash)
-        return [Cell(task, context, first + n) for n in range(self.settings.attempts)]
+        return [PlannedRollout(task, context, first + n) for n in range(self.settings.attempts)]
 
     def attempt(self, task: Task, context: Context) -> list[Attempt]:
         """Run all attempts at a task, and count the context's items as used.
 
         Raises:
-            InfrastructureError: one is errored, also after retries: it is no failure, so the run pauses here.
-            BudgetError: a limit is reached; those that ran are kept.
+            InfrastructureError: an attempt is errored after all retries; the run pauses, because this is not a failure.
+            BudgetError: a limit is reached; finished attempts are kept.
         """
         cells = self.cells(task, context)
         self.ahead.busy(len(cells))
         with LocalExecutor(min(self.settings.workers, len(cells))) as executor:
             jobs = [executor.submit(partial(self.ahead.first, cell)) for cell in cells]
-            attempts = [self._finished(attempt) for _, attempt in finished(jobs)]
+            attempts = [self._finished(attempt) for _, attempt in iterate_results(jobs)]
         self.ahead.busy(0)
         self._upcoming = self._upcoming[1:]
         self.guard.check()
@@ -98,92 +113,98 @@ class Steps:
             )
         self.store.local.count_use(context)
         passed = sum(a.outcome == "resolved" for a in attempts)
-        self._tell("task_finished", task_id=task.instance_id, passed=passed, attempts=len(attempts))
+        self._tell(TaskFinished(task_id=task.instance_id, passed=passed, attempts=len(attempts)))
         return attempts
 
     def material(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Return what to reflect upon now that a task's attempts are in: these where they are mixed, else nothing."""
+        """Return the attempts for reflection after a task: all of them if they are mixed, else none."""
         return attempts if mixed(attempts) else ()
 
     def extract(self, issue: str, attempts: Sequence[Attempt]) -> Proposal:
         """Contrast the attempts into a proposal."""
         self.guard.left()
-        self._tell("extracting", task_id=attempts[0].task_id, attempts=len(attempts))  # a call may take minutes
-        digests = [digest(trajectory(self.store, a), a) for a in attempts]
-        with cost.counted() as calls, heard(self.guard.waits):
+        self._tell(ExtractionStarted(task_id=attempts[0].task_id, attempts=len(attempts)))  # a call may take minutes
+        kept = [kept_trajectory(self.store, a) for a in attempts]
+        shown = digests(kept, attempts, tokens=self.settings.digest_tokens)
+        with ask.count_calls() as calls, listen_to_waits(self.guard.report):
             proposal: Proposal | None = self.hook.valve_extract(
-                settings=self.settings, bank=self.store.bank, issue=issue, attempts=attempts, trajectories=digests,
+                settings=self.settings, bank=self.store.bank, issue=issue, attempts=attempts, trajectories=shown,
                 feedback=self.feedback(),
             )  # fmt: skip
         for call in calls:
-            self.guard.spend(call.get("cost_usd", 0.0), 0)
-            self.store.local.telemetry("calls", call)
-            self._tell("extracted", **call)
+            self.guard.spend(call.cost_usd or 0.0, 0)
+            self.store.local.write_telemetry("calls", call.facts)
+            self._tell(ModelCalled(**call.facts))
+        self._answers = [{"for": call.source, "model": call.model, "answer": call.answer} for call in calls]
         return _answered(proposal, "valve_extract")
 
     def feedback(self) -> str:
-        """Return what reflection is told of earlier verdicts: in the reference protocol, nothing."""
-        return ""
+        """Return a text about earlier verdicts for reflection; empty in the paper's protocol."""
+        return "" if self.settings.protocol == "paper" else verdict_lines(self.store.entries())
 
     def record(self, proposal: Proposal, attempts: Sequence[Attempt] = ()) -> None:
-        """Write the proposal to the ledger, also an empty one; what was withheld stays on this machine."""
+        """Write the proposal to the ledger, even if it is empty; withheld items are kept only on this machine."""
         proposal = self.refreshed(proposal)  # whichever plugin extracted it
         for withheld in proposal.withheld:
             if withheld.item is not None:
-                self.store.local.set_aside(withheld)
-        shared = replace(proposal, withheld=tuple(replace(w, item=None) for w in proposal.withheld))
-        self.store.append(Proposed(proposal=shared, attempts=tuple(note(a) for a in attempts)))
+                self.store.local.add_withheld(withheld)
+        shared = replace(proposal, withheld=tuple(replace(w, item=None, reason=UNSET) for w in proposal.withheld))
+        self.store.local.keep_answers(shared.id, self._answers)
+        self._answers = []
+        self.store.append(Proposed(proposal=shared, attempts=tuple(attempt_note(a) for a in attempts)))
         self._tell(
-            "proposed", task_id=shared.task_id, proposal_id=shared.id, merges=len(shared.merges),
-            items=[f"{i.kind}: {i.name}" for i in shared.items], removes=[f"{k}: {n}" for k, n in shared.removed],
-            suppressed=len(shared.suppressed), withheld=len(shared.withheld), reason=shared.reason,
-        )  # fmt: skip
-
-    def refreshed(self, proposal: Proposal) -> Proposal:
-        """Return the proposal with its duplicates sorted out against the bank as it is now."""
-        new, merges, suppressed = split(proposal.items, self.store.bank)
-        if new == proposal.items:
-            return proposal
-        return replace(
-            proposal,
-            items=new,
-            merges=proposal.merges + merges,
-            suppressed=proposal.suppressed + suppressed,
-            reason=proposal.reason if new else "every item is a duplicate of what the bank has now",
+            ProposalRecorded(
+                task_id=shared.task_id,
+                proposal_id=shared.id,
+                items=tuple(f"{i.kind}: {i.name}" for i in shared.items),
+                removes=tuple(f"{kind}: {name}" for kind, name in shared.removed),
+                merges=len(shared.merges),
+                suppressed=len(shared.suppressed),
+                withheld=len(shared.withheld),
+                reason=shared.reason,
+            )
         )
 
+    def refreshed(self, proposal: Proposal) -> Proposal:
+        """Return the proposal with duplicates handled against the present bank."""
+        found = fit(proposal, self.store.bank)
+        if found == proposal or not found.empty:
+            return found
+        return replace(found, reason="every item is a duplicate of what the bank has now")
+
     def pending(self) -> Proposal | None:
-        """Return the proposal that waits for a verdict, brought up to date with the bank."""
+        """Return the proposal that waits for a verdict, updated to the present bank, or None."""
         while proposal := waiting(self.store):
             fresh = self.refreshed(proposal)
             if fresh == proposal:
                 return proposal
-            self.record(fresh)  # it stands in for the other; when nothing is left of it, the next one's turn comes
+            self.record(fresh)  # it replaces the old one; if it is empty, the next proposal follows
         return None
 
-    def validate(self, proposal: Proposal) -> Decision:
+    def validate(self, proposal: Proposal) -> DecisionEntry:
         """Ask the gate.
 
         Raises:
             BudgetError: a limit is reached; what ran is kept, and the same query goes on with the next run.
         """
         try:
-            with self._unused(), self.guard.lend(partial(self.store.local.told, SPENDING)) as left:
+            with self.guard.lend() as left:
                 answer: Verdict | None = self.hook.valve_validate(
-                    settings=limited(self.settings, left),
+                    settings=with_limits(self.settings, left),
                     bank_dir=self.store.dir,
                     proposal=proposal,
                     observe=self._observe,
+                    account=self,
                 )
-        except BudgetError as e:  # it names what was left for the gate, and nobody asked for that
+        except BudgetError as e:  # its message names the part of the budget that the gate had; the person set the whole
             raise self.guard.used_up() from e
         verdict = _answered(answer, "valve_validate")
         self.store.refresh()  # the gate may have added the baseline
         after = moves.apply(self.store.bank, proposal) if verdict.decision == "accept" else self.store.bank
         return Judged(verdict=verdict, bank_after=after.hash)
 
-    def commit(self, proposal: Proposal, decision: Decision) -> None:
-        """Write the decision; an accept is that one line. A stale one is dropped and its proposal stays pending.
+    def commit(self, proposal: Proposal, decision: DecisionEntry) -> None:
+        """Write the decision to the ledger. A stale decision is dropped, and its proposal stays pending.
 
         Raises:
             InfrastructureError: the verdict is indecisive; the bank stays and the run pauses.
@@ -192,26 +213,22 @@ class Steps:
             if decision != self._last_entry():
                 self.store.append(decision)
         except StaleVerdictError as e:
-            self._tell("stale", proposal_id=proposal.id, reason=str(e))
+            self._tell(VerdictStale(proposal_id=proposal.id, reason=str(e)))
             return
         self._run_ahead()  # an accept may have changed contexts
-        about = {"proposal_id": proposal.id, "task_id": proposal.task_id, "version": self.store.bank.version}
+        about: dict[str, Any] = {
+            "proposal_id": proposal.id,
+            "task_id": proposal.task_id,
+            "version": self.store.bank.version,
+        }
         if isinstance(decision, Taken):
-            self._tell("taken", **about)
+            self._tell(ProposalTaken(**about))
             return
         verdict = decision.verdict
-        self._tell(
-            "verdict",
-            **about,
-            decision=verdict.decision,
-            current_passes=verdict.current_passes,
-            candidate_passes=sum(o.outcome == "resolved" for o in verdict.measured),
-            needed=verdict.needed,
-            net=verdict.net,
-            repeated=bool(verdict.confirming),
-            rollouts=verdict.ran,
-            of=verdict.n_tasks * verdict.rollouts,
-        )
+        worse = fallen_by_accept(self.store.entries()).get(proposal.id, ()) if verdict.decision == "accept" else ()
+        self._tell(_verdict_event(verdict, worse=worse, **about))
+        if verdict.decision == "accept":
+            self._tell(ProposalAccepted(**about))
         if verdict.decision == "indecisive":
             lost = sum(o.outcome == "errored" for o in verdict.measured)
             raise InfrastructureError(
@@ -219,44 +236,32 @@ class Steps:
                 "and the run pauses: its next start retries only those"
             )
 
-    @contextmanager
-    def _unused(self) -> Iterator[None]:
-        """Tell about rollouts of the panel run, a process of its own, that ended when its verdict was certain."""
-        told = self.store.local.told
-        before, self._observed = sum(1 for _ in told("rollouts")), set[tuple[str, int]]()
-        cut = sum(1 for _ in told(CUT))
-        try:
-            yield
-        finally:
-            noted = islice(told("rollouts"), before, None)
-            for record in (r for r in noted if r["source"] == "panel"):
-                if (record["task_id"], record["ordinal"]) not in self._observed:
-                    self._tell("rollout_unused", **record)
-            for record in (r for r in islice(told(CUT), cut, None) if r["source"] == "panel"):
-                self._tell("rollout_cut", **record)
-
     def _finished(self, attempt: Attempt) -> Attempt:
-        self._tell("attempt_finished", **telemetry(attempt), replayed=not self.guard.ran(attempt))
+        self._tell(AttemptFinished(**rollout_facts(attempt), replayed=not self.guard.ran(attempt)))
         return attempt
 
-    def _durable(self, cell: Cell) -> Attempt:
-        return durable(self.guard, self.store.local, self.settings, cell, "evolve")
+    def _durable(self, cell: PlannedRollout) -> Attempt:
+        return run_durably(self.guard, self.store.local, self.settings, cell, "evolve")
 
     def _run_ahead(self) -> None:
-        """Let idle workers attempt the task that is next, and those behind it, under the bank's present contexts."""
+        """Let idle workers attempt the next tasks with the present contexts."""
         if self.settings.run_ahead:
             self.ahead.plan([cell for task in self._upcoming for cell in self.cells(task, self.retrieve(task))])
 
-    def _observe(self, name: str, data: Mapping[str, Any]) -> None:
-        if name in ("baseline_started", "gate_started", "confirm_started"):
-            self.ahead.busy(data["rollouts"])
-        elif name == "rollout_finished":
-            self._observed.add((data["task_id"], data["ordinal"]))
-            self.ahead.busy(data["of"] - data["done"])
-        self.hook.valve_event(name=name, data=data)
+    def _observe(self, event: Event | str, data: Mapping[str, Any] | None = None) -> None:
+        """Pass on an event of the gate; a plugin may give it as name and data."""
+        self._tell(event_of(event, data or {}) if isinstance(event, str) else event)
 
-    def _tell(self, event: str, **data: Any) -> None:
-        self._observe(event, data)
+    def spend(self, usd: float, rollouts: int) -> None:
+        """Charge the run's budget; see `hookspecs.Account`."""
+        self.guard.spend(usd, rollouts)
+
+    def expect(self, rollouts: int) -> None:
+        """Leave workers to the gate; see `hookspecs.Account`."""
+        self.ahead.busy(rollouts)
+
+    def _tell(self, event: Event) -> None:
+        send(self.hook, event)
 
     def _last_entry(self) -> Entry:
         *_, last = self.store.entries()
@@ -269,24 +274,80 @@ class Ungated(Steps):
     Source: sec:exp-setup ("VALVE without validation").
     """
 
-    def validate(self, proposal: Proposal) -> Decision:
-        """Ask nobody."""
+    def validate(self, proposal: Proposal) -> DecisionEntry:
+        """Accept it without asking the gate."""
         before = self.store.bank
         return Taken(proposal_id=proposal.id, bank_hash=before.hash, bank_after=moves.apply(before, proposal).hash)
 
 
 def waiting(store: BankStore) -> Proposal | None:
-    """Return the oldest proposal nothing was decided about; a task's later proposal stands in for an earlier one."""
+    """Return the oldest undecided proposal, or None. A later proposal of a task replaces its earlier one."""
     latest: dict[str, Proposal] = {}
     for entry in store.entries():
         if isinstance(entry, Proposed):
             latest[entry.proposal.task_id] = entry.proposal
-        elif done := decided(entry):
+        elif done := decided_proposal(entry):
             latest = {task: p for task, p in latest.items() if p.id != done}
     return next((p for p in latest.values() if not p.empty), None)
+
+
+def _verdict_event(verdict: Verdict, **about: Any) -> VerdictReached:
+    return VerdictReached(
+        **about,
+        decision=verdict.decision,
+        current_passes=verdict.current_passes,
+        candidate_passes=sum(o.outcome == "resolved" for o in verdict.measured),
+        needed=verdict.needed,
+        net=verdict.net,
+        repeated=bool(verdict.confirming),
+        rollouts=verdict.ran,
+        of=verdict.n_tasks * verdict.rollouts,
+    )
 
 
 def _answered(value: T | None, step: str) -> T:
     if value is None:
         raise PluginError(f"no plugin answered {step}; is `valve` among the plugins of this run?")
     return value
+
+
+def mixed(attempts: Sequence[Attempt]) -> bool:
+    """Whether some attempts passed and some failed.
+
+    Source: eq:impl-mixed.
+    """
+    passed = sum(a.outcome == "resolved" for a in attempts)
+    return 0 < passed < len(attempts)
+
+
+def attempt_note(attempt: Attempt) -> AttemptNote:
+    """Return the ledger's note about an attempt from which a proposal was extracted."""
+    return AttemptNote(
+        task_id=attempt.task_id,
+        ordinal=attempt.ordinal,
+        outcome=attempt.outcome,
+        context_hash=attempt.context_hash,
+        patch_hash=digest_bytes(attempt.patch.encode("utf-8", "surrogatepass")),
+    )
+
+
+def kept_trajectory(store: BankStore, attempt: Attempt) -> bytes:
+    """Return the stored trajectory of an attempt, or b"" if it is lost (patch and outcome remain usable)."""
+    try:
+        return store.local.trajectory(attempt)
+    except BankError:
+        return b""
+
+
+def stream_position(store: BankStore, ids: Sequence[str]) -> int:
+    """Return the number of finished tasks of the stream: all up to the last one with a proposal."""
+    return max((ids.index(n.task_id) + 1 for e in _proposals(store) for n in e.attempts if n.task_id in ids), default=0)
+
+
+def mixed_tasks(store: BankStore, ids: Sequence[str]) -> set[str]:
+    """Return the stream's tasks that count as evolution steps."""
+    return {task for e in _proposals(store) for task in step_tasks(e.attempts)} & set(ids)
+
+
+def _proposals(store: BankStore) -> Iterator[Proposed]:
+    return (e for e in store.entries() if isinstance(e, Proposed))

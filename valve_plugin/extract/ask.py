@@ -1,22 +1,62 @@
-"""One call to the model that extracts, outside of any rollout."""
+"""Calls of the extracting model outside of rollouts, and their cost."""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal, NamedTuple
 
 from valve_plugin import client, schemas
+from valve_plugin.agents.faults import (
+    CALL_SECONDS,
+    UnreadableReplyError,
+    advice,
+    call_seconds,
+    class_names,
+    classify_end,
+    describe_error,
+    find_fault,
+)
+from valve_plugin.agents.mini import with_effort
+from valve_plugin.agents.retry import call_model, model_tries
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, InfrastructureError, ModelOutputError
-from valve_plugin.extract import cost
-from valve_plugin.rollouts import waits
-from valve_plugin.rollouts.arguments import insisted
-from valve_plugin.rollouts.exits import classify
-from valve_plugin.rollouts.faults import Fault, advice
-from valve_plugin.rollouts.patience import UnreadableReplyError, fault_of, patiently, tries
+from valve_plugin.redact import Redactor
 
-TIMEOUT_SECONDS = 600
+Purpose = Literal["extract", "review"]
+_CALLS: ContextVar[list[Call] | None] = ContextVar("valve_extract_calls", default=None)
+
+
+class Call(NamedTuple):
+    """One answered call."""
+
+    source: Purpose
+    model: str
+    cost_usd: float | None
+    """None: unknown."""
+    seconds: float
+    answer: str
+    """What the model wrote; for this machine only."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What may be told of the call: all but the answer; a cost that is unknown is left out."""
+        known = {} if self.cost_usd is None else {"cost_usd": self.cost_usd}
+        return {"source": self.source, "model": self.model, **known, "seconds": self.seconds}
+
+
+@contextmanager
+def count_calls() -> Iterator[list[Call]]:
+    """Collect the answered calls while the block runs: a proposal holds neither their cost nor their answers."""
+    calls: list[Call] = []
+    token = _CALLS.set(calls)
+    try:
+        yield calls
+    finally:
+        _CALLS.reset(token)
 
 
 def model_name(settings: Settings) -> str:
@@ -34,8 +74,17 @@ def model_name(settings: Settings) -> str:
     return model
 
 
-def ask(settings: Settings, model: str, messages: list[dict[str, str]], schema: str) -> str:
-    """Return the model's answer as text; `schema` names what it should be, for models that can be told.
+def ask(
+    settings: Settings, model: str, messages: Sequence[Mapping[str, str]], schema: str, purpose: Purpose = "extract"
+) -> str:
+    """Return the model's answer as text.
+
+    Args:
+        settings: arguments of the call, and how often it is tried.
+        model: litellm's name.
+        messages: the conversation.
+        schema: the answer's form, asked of the provider where litellm says that it offers that.
+        purpose: what is counted.
 
     Raises:
         ConfigError: the person's file of prices is none.
@@ -43,44 +92,56 @@ def ask(settings: Settings, model: str, messages: list[dict[str, str]], schema: 
         InfrastructureError: anything else went wrong on the way.
     """
     litellm = client.client()
-    arguments: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "max_retries": 0, **insisted(settings.model_kwargs)}
-    if litellm.supports_response_schema(model):
+    arguments: dict[str, Any] = {"timeout": CALL_SECONDS, "max_retries": 0, **with_effort(settings.model_kwargs)}
+    if "response_format" not in arguments and client.takes_schema(model):
         wanted = {"name": schema, "schema": schemas.load(schema)}
-        arguments.setdefault("response_format", {"type": "json_schema", "json_schema": wanted})
+        arguments["response_format"] = {"type": "json_schema", "json_schema": wanted}
 
     def answered() -> Any:
         started = time.monotonic()
-        response = litellm.completion(model=model, messages=messages, **arguments)
+        try:
+            response = litellm.completion(model=model, messages=messages, **arguments)
+        except litellm.BadRequestError as e:  # litellm knows models, not every server that offers them
+            if "response_format" in settings.model_kwargs or not _blames_format(str(e)):
+                raise
+            if arguments.pop("response_format", None) is None:
+                raise
+            response = litellm.completion(model=model, messages=messages, **arguments)
         if not response.choices:
             raise UnreadableReplyError("the reply has no choices")
-        cost.note(model, client.cost(response, model), time.monotonic() - started)
-        return response.choices[0].message.content
+        content = response.choices[0].message.content
+        if (calls := _CALLS.get()) is not None:
+            seconds = round(time.monotonic() - started, 3)
+            calls.append(Call(purpose, model, client.cost(response, model), seconds, redact(str(content or ""))))
+        return content
 
-    at_most = tries(settings, os.environ)
-
-    def told(error: Exception, found: Fault, number: int, seconds: float) -> None:
-        what = waits.said(error, found, settings.model_kwargs)
-        waits.tell(waits.Wait(said=what, tried=number, at_most=at_most, seconds=seconds))
-
+    redact = Redactor.of(os.environ, config=settings.model_kwargs)
+    tries, seconds = model_tries(settings, os.environ), call_seconds(arguments)
     try:
-        answer = patiently(answered, at_most, settings.model_pause, told=told)
+        answer = call_model(answered, tries=tries, first_pause=settings.model_pause, redact=redact, seconds=seconds)
     except Exception as e:
-        raise _failed(e, settings, model) from e
+        raise _call_error(e, settings, model, redact) from e
     if not isinstance(answer, str) or not answer.strip():
         raise ModelOutputError("the model answered nothing")
     return answer
 
 
-def _failed(error: Exception, settings: Settings, model: str) -> ModelOutputError | InfrastructureError:
-    """Return what an extraction call's error is: the attempts' own doing, else the provider's, never an empty answer.
+def _blames_format(message: str) -> bool:
+    return any(word in message.lower() for word in ("response_format", "json_schema", "response format", "schema"))
 
-    litellm wraps every provider in its own way, so whatever is not known to be the attempts' doing is not theirs.
+
+def _call_error(
+    error: Exception, settings: Settings, model: str, redact: Redactor
+) -> ModelOutputError | InfrastructureError:
+    """Return the error of a failed call: ModelOutputError if the attempts caused it, else InfrastructureError.
+
+    litellm wraps the errors of each provider differently, so an unknown error counts as the provider's.
     """
-    ended, reason = classify("", [c.__name__ for c in type(error).__mro__], str(error))
+    ended, reason = classify_end("", class_names(error), str(error))
     if ended == "unresolved":
         return ModelOutputError(f"the model did not answer: {type(error).__name__}")
-    fault = fault_of(error)
+    fault = find_fault(error)
     if fault:
-        todo = advice(fault.kind, model, settings.model_kwargs, os.environ, fault.asked)
-        reason = f"{todo} ({waits.shown(error, settings.model_kwargs)})" if todo else reason
+        todo = advice(fault, model, settings.model_kwargs, os.environ)
+        reason = f"{todo} ({describe_error(error, redact)})" if todo else reason
     return InfrastructureError(f"the extraction call to {model} failed: {reason}; the run pauses, nothing is lost")

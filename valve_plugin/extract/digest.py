@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from valve_plugin.codec import decode
@@ -13,17 +13,48 @@ from valve_plugin.records import Attempt
 
 BYTES_PER_TOKEN = 3
 """On the safe side: code and English take three to four UTF-8 bytes a token, other scripts two to three."""
-DEFAULT_TOKENS = 6_000
-_OUTPUT_LIMITS = (2_000, 800, 300, 120, 0)
-"""Characters kept of each command's output, tried in turn until the whole fits."""
-_COMMAND_LIMIT, _THOUGHT_LIMIT, _LINE_LIMIT = 1_200, 500, 400
-_PATCH_SHARE, _REASON_LIMIT = 4, 500
+DEFAULT_TOKENS = 4_000
+"""Of one attempt; see the setting `digest_tokens`, which is for all attempts at a task."""
+_LEVELS = (
+    (2_000, 2_000, 6_000, 500, 1_200),
+    (500, 2_000, 6_000, 500, 1_200),
+    (120, 1_000, 6_000, 400, 1_200),
+    (0, 300, 5_000, 250, 1_000),
+    (0, 0, 4_000, 120, 800),
+    (0, 0, 2_000, 60, 400),
+    (0, 0, 1_000, 0, 250),
+)
+"""Tried in turn until the whole fits: characters kept of a listing, of another output, of what must survive, of a
+thought, and of a command."""
+_LINE_LIMIT = 400
+_MISSING = 6
+"""Lines shown of what a failing attempt lacks."""
+_REASON_LIMIT, _CHECK_LIMIT = 500, 2_000
+
+_START = r"(?:^|[;&|(]\s*|\n\s*)(?:[A-Z_]+=\S+\s+)*(?:time\s+|timeout\s+\S+\s+)?(?:cd\s+\S+\s*(?:&&|;)\s*)?"
+_PYTHON = r"\S*python[\d.]*\s+"
+_TESTS = re.compile(
+    rf"{_START}(?:{_PYTHON}(?:-\w+\s+)*-m\s+)?(?:py\.?test|unittest|tox|nox|make\s+\w*(?:test|check)"
+    r"|(?:npm|yarn|pnpm|cargo|go|mvn|gradle)\s+(?:run\s+)?test)\b"
+)
+_EDITS = re.compile(
+    rf"{_START}(?:(?:sed|perl)\s+(?:-\S+\s+)*-\w*i|git\s+(?:apply|checkout|restore|revert|stash)"
+    r"|patch|apply_patch|ed|tee|mv|cp|rm)\b"
+    r"|(?<![<>=\d&-])>{1,2}\s*(?!/dev/|/tmp/)[\w./~$\"']|\.write_text\(|\.write\(|open\([^)\n]{1,200},\s*['\"][wa]"
+)
+_OWN_CHECK = re.compile(rf"{_START}(?:{_PYTHON}(?:-c\b|-\s|-?\s*<<|\S+\.py\b)|node\s|bash\s+\S+\.sh|\./\S+)")
+_LISTING = re.compile(
+    rf"{_START}(?:cat|head|tail|nl|sed\s+-n|ls|find|tree|grep|rg|awk|wc|git\s+(?:show|diff|log|grep|status))\b"
+)
+_LOOKED_AT = 4_000
+"""Characters of a command that say what it does."""
+_TRACEBACK = re.compile(r"^(?:Traceback \(most recent call last\):|E   )", re.MULTILINE)
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
-class Step(NamedTuple):
+class TrajectoryStep(NamedTuple):
     """One turn of the agent."""
 
     thought: str
@@ -31,42 +62,130 @@ class Step(NamedTuple):
     outputs: tuple[str, ...]
 
 
-class Told(NamedTuple):
-    """A digest, and what of the attempt is in it."""
+def digests(trajectories: Sequence[bytes | str], attempts: Sequence[Attempt], *, tokens: int) -> list[str]:
+    """Return digests of the attempts at one task within a budget for all of them, in their order.
 
-    text: str
-    steps: int
-    """Of the attempt."""
-    left_out: range
-    """Numbers of the steps that the text does not show, from 1."""
+    What a short attempt leaves of its share goes to the others. Each failing attempt also says which of its edits is
+    the first that no passing attempt made, and what a passing one did instead.
+
+    Args:
+        trajectories: mini's trajectory JSON of each attempt.
+        attempts: their patches and outcomes.
+        tokens: budget, estimated from UTF-8 bytes.
+    """
+    turns = [steps(t) for t in trajectories]
+    notes = first_differences(turns, attempts)
+    found = [""] * len(attempts)
+    left = tokens
+    by_length = sorted(range(len(attempts)), key=lambda n: len(trajectories[n]))
+    for done, n in enumerate(by_length):
+        share = left // (len(attempts) - done)
+        found[n] = _summarize(turns[n], attempts[n], share, notes[n])
+        left -= _size(found[n]) // BYTES_PER_TOKEN
+    return found
 
 
 def digest(trajectory: bytes | str, attempt: Attempt, *, tokens: int = DEFAULT_TOKENS) -> str:
     """Return a digest of one attempt: its steps, its patch and how the tests judged it.
 
-    Commands are kept before outputs, and beginning and end before the middle: first outputs are cut shorter
-    and shorter, then middle steps are left out and counted.
+    The last test run, the last traceback and the agent's last check of its own are kept whole, within reason.
+    Listings are cut first, then other outputs, thoughts and commands; then middle steps are left out and counted.
 
     Args:
         trajectory: mini's trajectory JSON; other text is taken as one transcript.
         attempt: its patch and outcome.
         tokens: budget, estimated from UTF-8 bytes.
     """
-    return told(trajectory, attempt, tokens=tokens).text
+    return _summarize(steps(trajectory), attempt, tokens)
 
 
-def told(trajectory: bytes | str, attempt: Attempt, *, tokens: int = DEFAULT_TOKENS) -> Told:
-    """Return what `digest` does, and which steps it shows."""
+def _summarize(turns: Sequence[TrajectoryStep], attempt: Attempt, tokens: int, note: str = "") -> str:
     budget = tokens * BYTES_PER_TOKEN
-    ending = _ending(attempt, budget // _PATCH_SHARE)
+    ending = _ending(attempt, note, budget // 4)
     left = budget - _size(ending)
-    turns = steps(trajectory)
-    for limit in _OUTPUT_LIMITS:
-        shown = [show(number, step, limit) for number, step in enumerate(turns, 1)]
+    lasting = _lasting(turns)
+    shown: list[str] = []
+    for listing, other, kept, thought, command in _LEVELS:
+        shown = [
+            render_step(n, step, kept if n in lasting else listing if _only_lists(step) else other, thought, command)
+            for n, step in enumerate(turns, 1)
+        ]
         if sum(map(_size, shown)) <= left:
-            return Told("".join(shown) + ending, len(turns), range(0))
-    text, left_out = _ends(shown, left)
-    return Told(text + ending, len(turns), left_out)
+            return "".join(shown) + ending
+    return _most_telling(shown, lasting, {number for number, _ in _edits(turns)}, left) + ending
+
+
+def _lasting(turns: Sequence[TrajectoryStep]) -> set[int]:
+    """Return the numbers of the steps with the last test run, the last other traceback, and the last own check."""
+    found: dict[str, int] = {}
+    for number, step in enumerate(turns, 1):
+        for command in step.commands:
+            if _does(_TESTS, command):
+                found["tests"] = number
+            elif _does(_OWN_CHECK, command) and not _does(_EDITS, command):
+                found["check"] = number
+        if found.get("tests") != number and any(map(_TRACEBACK.search, step.outputs)):
+            found["traceback"] = number
+    return set(found.values())
+
+
+def _only_lists(step: TrajectoryStep) -> bool:
+    return bool(step.commands) and all(_does(_LISTING, c) and not _does(_EDITS, c) for c in step.commands)
+
+
+def _does(what: re.Pattern[str], command: str) -> bool:
+    return what.search(command[:_LOOKED_AT]) is not None
+
+
+def first_differences(turns: Sequence[Sequence[TrajectoryStep]], attempts: Sequence[Attempt]) -> list[str]:
+    """Return, for each failing attempt, its first edit that no passing attempt made; "" for the others. Pure.
+
+    Where there is none, what it lacks is told. An edit counts as made by both if its command is, or if all lines of the
+    final patch that it writes are in the patch of a passing attempt as well.
+    """
+    passing = [n for n, a in enumerate(attempts) if a.outcome == "resolved"]
+    return ["" if a.outcome == "resolved" else _difference(turns, attempts, n, passing) for n, a in enumerate(attempts)]
+
+
+def _difference(
+    turns: Sequence[Sequence[TrajectoryStep]], attempts: Sequence[Attempt], mine: int, passing: Sequence[int]
+) -> str:
+    edits = {n: list(_edits(turns[n])) for n in (mine, *passing)}
+    ours = _changed(attempts[mine].patch)
+    theirs = {line for n in passing for line in _changed(attempts[n].patch)}
+    same = {" ".join(command.split()) for n in passing for _, command in edits[n]}
+    for position, (number, command) in enumerate(edits[mine]):
+        written = {line for line in ours if line in command}
+        if " ".join(command.split()) in same or (written and written <= theirs):
+            continue
+        text = f"First edit that no passing attempt made: step {number}:\n$ {printable(command, 600)}\n"
+        for n in passing:
+            other = [edit for edit in edits[n] if edit not in edits[mine]][:1] or edits[n][position:][:1]
+            if other:
+                step, instead = other[0]
+                return (
+                    f"{text}Attempt {n + 1}, which passed, made instead, at step {step}:\n$ {printable(instead, 600)}\n"
+                )
+        return text
+    for n in passing:
+        if missing := sorted(_changed(attempts[n].patch) - ours):
+            lines = "\n".join(f"+ {printable(line, 200)}" for line in missing[:_MISSING])
+            return f"A passing attempt made every edit of this one, and attempt {n + 1} also wrote:\n{lines}\n"
+    return ""
+
+
+def _edits(turns: Sequence[TrajectoryStep]) -> Iterator[tuple[int, str]]:
+    """Yield (step number, command) of each command that edits files."""
+    for number, step in enumerate(turns, 1):
+        yield from ((number, command) for command in step.commands if _does(_EDITS, command))
+
+
+def _changed(patch: str) -> set[str]:
+    """Return the lines that a patch adds, without white space around them."""
+    lines = (
+        line[1:].strip() for line in patch.splitlines()[:500] if line.startswith("+") and not line.startswith("+++")
+    )
+    return {line for line in lines if len(line) > 3}
 
 
 def clip(text: str, limit: int) -> str:
@@ -79,7 +198,7 @@ def clip(text: str, limit: int) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
 
 
-def readable(text: str, limit: int) -> str:
+def printable(text: str, limit: int) -> str:
     """Return printable text within `limit`: no escape sequences, no control characters, no endless lines."""
     # Only what can survive is looked at, so that 50 MB cost what 50 kB cost.
     head = text if len(text) <= 20 * limit else text[: 10 * limit] + "\n" + text[-10 * limit :]
@@ -91,7 +210,7 @@ def readable(text: str, limit: int) -> str:
     return clip("\n".join(lines).strip("\n"), limit)
 
 
-def steps(trajectory: bytes | str) -> list[Step]:
+def steps(trajectory: bytes | str) -> list[TrajectoryStep]:
     """Return the turns of mini's trajectory JSON; other text is one turn."""
     text = trajectory.decode("utf-8", "replace") if isinstance(trajectory, bytes) else trajectory
     try:
@@ -99,17 +218,17 @@ def steps(trajectory: bytes | str) -> list[Step]:
         messages = document["messages"]
         return _turns([m for m in messages if isinstance(m, dict)])
     except (RecordError, UnicodeError, KeyError, TypeError):
-        return [Step(thought="", commands=(), outputs=(text,))] if text else []
+        return [TrajectoryStep(thought="", commands=(), outputs=(text,))] if text else []
 
 
-def _turns(messages: Sequence[dict[str, Any]]) -> list[Step]:
+def _turns(messages: Sequence[dict[str, Any]]) -> list[TrajectoryStep]:
     """Group messages into turns of the assistant and what followed; the prompt before them is known already."""
-    steps: list[Step] = []
+    steps: list[TrajectoryStep] = []
     for message in messages:
         extra = message.get("extra") if isinstance(message.get("extra"), dict) else {}
         assert isinstance(extra, dict)
         if message.get("role") == "assistant":
-            steps.append(Step(_text(message.get("content")), _commands(message, extra), ()))
+            steps.append(TrajectoryStep(_text(message.get("content")), _commands(message, extra), ()))
         elif steps and message.get("role") != "exit":
             output = _text(extra.get("raw_output", message.get("content")))
             if extra.get("returncode") is not None:
@@ -135,41 +254,69 @@ def _text(value: object) -> str:
     return json.dumps(value, default=str)
 
 
-def show(number: int, step: Step, output_limit: int) -> str:
-    """Return one step in words, ending with an empty line; its outputs are cut to so many characters."""
+def render_step(
+    number: int, step: TrajectoryStep, output_limit: int, thought_limit: int = 500, command_limit: int = 1_200
+) -> str:
+    """Return one step in words, ending with an empty line, each part cut to so many characters."""
     parts = [f"Step {number}"]
-    if step.thought.strip():
-        parts.append(readable(step.thought, _THOUGHT_LIMIT))
+    if step.thought.strip() and thought_limit:
+        parts.append(printable(step.thought, thought_limit))
     outputs = [*step.outputs, *[""] * (len(step.commands) - len(step.outputs))]
     commands = [*step.commands, *[""] * (len(outputs) - len(step.commands))]
     for command, output in zip(commands, outputs, strict=True):
         if command:
-            parts.append("$ " + readable(command, _COMMAND_LIMIT))
+            parts.append("$ " + printable(command, command_limit))
         if output:
-            parts.append(readable(output, output_limit))
+            parts.append(printable(output, output_limit))
     return "\n".join(parts) + "\n\n"
 
 
-def _ends(shown: Sequence[str], budget: int) -> tuple[str, range]:
-    """Return as many first and last steps as fit, alternating, and which were left out between."""
-    left, head, tail = budget - 60, 0, len(shown)
-    while head < tail:
-        at_head = head <= len(shown) - tail
-        step = shown[head] if at_head else shown[tail - 1]
-        if _size(step) > left:
-            break
-        left -= _size(step)
-        head, tail = (head + 1, tail) if at_head else (head, tail - 1)
-    middle = f"[... {tail - head} steps left out ...]\n\n" if tail > head else ""
-    return "".join(shown[:head]) + middle + "".join(shown[tail:]), range(head + 1, tail + 1)
+def _most_telling(shown: Sequence[str], lasting: set[int], edits: set[int], budget: int) -> str:
+    """Return the steps that fit: what must survive, edits, the first and the last, then others from the ends inward."""
+    ends = sorted(range(1, len(shown) + 1), key=lambda n: min(n - 1, len(shown) - n))
+    order = dict.fromkeys([*sorted(lasting, reverse=True), 1, *sorted(edits, reverse=True), *ends])
+    left, chosen = budget - 60, set[int]()
+    for number in order:
+        cost = _size(shown[number - 1]) + 40  # and a line about what is left out before it
+        if cost <= left:
+            left -= cost
+            chosen.add(number)
+    parts, gap = [], 0
+    for number, text in enumerate([*shown, ""], 1):
+        if number in chosen or number > len(shown):
+            parts += [f"[... {gap} steps left out ...]\n\n"] if gap else []
+            parts.append(text)
+            gap = 0
+        else:
+            gap += 1
+    return "".join(parts)
 
 
-def _ending(attempt: Attempt, patch_budget: int) -> str:
-    scale = max(1, _size(attempt.patch)) / max(1, len(attempt.patch))  # bytes a character
-    patch = readable(attempt.patch, int(patch_budget / scale)) if attempt.patch.strip() else "(no change)"
-    result = f"{attempt.outcome}" + (f": {readable(attempt.reason, _REASON_LIMIT)}" if attempt.reason else "")
+_ROLES = {"quoted": "quoted in the issue", "other": "other", "before": "passed before"}
+
+
+def _ending(attempt: Attempt, note: str, budget: int) -> str:
+    """Return what follows the steps: patch, first difference, result and failed tests, each within `budget` bytes."""
+    patch = printable(attempt.patch, 100_000) if attempt.patch.strip() else "(no change)"
     dropped = f"\nDropped before grading: {', '.join(attempt.dropped_paths)}" if attempt.dropped_paths else ""
-    return f"Final patch:\n{patch}{dropped}\n\nFinal result: {result}\n"
+    result = [attempt.outcome + (f": {printable(attempt.reason, _REASON_LIMIT)}" if attempt.reason else "")]
+    if attempt.failed_tests:
+        result.append("Tests that fail with this patch, expected values masked:")
+    for failed in attempt.failed_tests:
+        result.append(f"- [{_ROLES[failed.role]}] {printable(failed.test, 200)}: {printable(failed.reason, 300)}")
+    if attempt.check_output:
+        result.append(f"`{printable(attempt.check, 200)}` printed:")
+        result.append(printable(attempt.check_output, _CHECK_LIMIT))
+    shown = f"Final patch:\n{_cut(patch, budget - 20)}{_cut(printable(dropped, _REASON_LIMIT), budget // 8)}\n\n"
+    shown += f"{_cut(note, budget)}\n" if note else ""
+    return shown + "Final result: " + _cut("\n".join(result), budget) + "\n"
+
+
+def _cut(text: str, budget: int) -> str:
+    """Return `text` within so many bytes."""
+    scale = max(1, _size(text)) / max(1, len(text))  # bytes a character
+    short = clip(text, int(budget / scale))
+    return short if _size(short) <= budget else clip(text, budget // 4)
 
 
 def _size(text: str) -> int:

@@ -1,24 +1,70 @@
-"""What a model wrote is untrusted: normalize names, strip control characters, refuse secrets, set attacks aside."""
+"""What a model wrote is untrusted: clean it, refuse secrets, and withhold what breaks a rule of rules.toml.
+
+The rules are short and read English wording. A false alarm costs a person one look; what the rules miss is judged by
+the model's review, by tests, and by whoever reads the bank. `lint` applies them to the items a bank already has.
+"""
 
 from __future__ import annotations
 
+import html
 import os
 import re
+import sys
 import unicodedata
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
 
-from valve_plugin.bank.redact import Redactor
-from valve_plugin.codec import convert, digest
-from valve_plugin.errors import RecordError
+from msgspec import UNSET
+
+from valve_plugin.codec import convert, digest, plain
+from valve_plugin.errors import ConfigError, RecordError
+from valve_plugin.extract.duplicates import nearest
 from valve_plugin.extract.parse import Draft
-from valve_plugin.extract.rules import violations
-from valve_plugin.extract.weigh import weigh
-from valve_plugin.records import Item, Kind, Withheld
+from valve_plugin.records import Bank, Item, Kind, Withheld
+from valve_plugin.redact import Redactor
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+_INVISIBLE = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f]")
+_LOOKALIKES = str.maketrans("аеорсхуікԁѕјһ", "aeopcxyikdsjh")  # Cyrillic, on purpose
+_MARKUP = re.compile(r"[*\"]|~~|(?<=[a-z])_(?=[a-z])")
+_SENTENCE = re.compile(r"(?<=[.!?;:])\s+|\n+")
+_ANTI_PATTERN = re.compile(
+    r"^[\s#*-]*anti-?patterns?\b.*?"
+    r"(?=^[\s#*-]*(?:better pattern|code|procedure|scope|trigger|statement|when to apply)\b|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_NEGATED = re.compile(
+    r"(?:\b(?:never|not|dont|avoid\w*|instead of|rather than|without|resist|wrong|mistake|beware of"
+    r"|in (?:one|the failed|a failed) attempt)\b|n't\b)"
+    r"(?!\W+(?:hesitate|forget|fail|neglect|be afraid|worry|stop at|bother|only|just))"
+)
+_CRITICIZED = re.compile(
+    r"\b(?:hides? the|masks? the|is no fix|is not a fix|fixes nothing|proves nothing|will still fail|does not help)\b"
+)
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_OPAQUE = re.compile(
+    r"(?<![\w+/=-])(?=[\w+/]*[a-z])(?=[\w+/]*[A-Z])(?=[\w+/]*\d)[A-Za-z0-9+/]{60,}={0,2}"
+    r"|(?:\\x[0-9a-fA-F]{2}){8,}|(?:\\u[0-9a-fA-F]{4}){8,}"
+)
+_MANY_INVISIBLE = 3
+_MIXED_SCRIPT = re.compile(r"[A-Za-z][\u0370-\u052f\u0530-\u058f]|[\u0370-\u052f\u0530-\u058f][A-Za-z]")
+_DIGITS_IN_WORDS = re.compile(r"\b[a-z]+(?:[013457]+[a-z]+)+\b")
+_LETTERS = str.maketrans("013457", "oleast")
+_COMMON = re.compile(
+    r"(?:the|an?|of|to|in|is|it|and|or|not|that|with|for|on|as|be|by|from|when|which|if|this|are|no|only|at|into|than"
+    r"|one|has|its|all|do|each|use|where|there|then)"
+)
+_FEWEST_WORDS, _COMMON_SHARE = 15, 0.1
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _NAME_LENGTH = 120
-WORDING = "worded like an attack"
+LARGE = 6_000
+"""Characters of a body from which `lint` reports its size: ten items are injected before every task."""
 
 
 class Source(NamedTuple):
@@ -31,15 +77,15 @@ class Source(NamedTuple):
     """Graded source attempts."""
 
 
-class Screened(NamedTuple):
+class ScreenResult(NamedTuple):
     """What is left of a model's items."""
 
     items: tuple[Item, ...]
     withheld: tuple[Withheld, ...]
 
 
-def screen(drafts: Sequence[tuple[Kind, Draft]], source: Source, redactor: Redactor | None = None) -> Screened:
-    """Turn drafts into items, or say why not.
+def screen(drafts: Sequence[tuple[Kind, Draft]], source: Source, redactor: Redactor | None = None) -> ScreenResult:
+    """Turn drafts into items; withhold, with the reason, what holds a secret, breaks a rule or is empty.
 
     Args:
         drafts: kind and draft, in the order proposed.
@@ -51,32 +97,52 @@ def screen(drafts: Sequence[tuple[Kind, Draft]], source: Source, redactor: Redac
     items: list[Item] = []
     withheld: list[Withheld] = []
     for kind, draft in drafts:
+        name = normal_name(draft.name)
+        if not name and any(map(str.isalnum, draft.name)):  # of a script that names of files do not have
+            name = f"{kind}_{digest([draft.text, draft.markdown])[:8]}"
         try:
-            item = convert({**_clean(kind, draft), **provenance}, Item, where="item")
+            item = convert({**_clean(kind, draft), "name": name, **provenance}, Item, where="item")
         except RecordError:
-            withheld.append(
-                Withheld(kind=kind, name=normal_name(draft.name) or "unnamed", why="nothing printable left")
-            )
+            withheld.append(Withheld(kind=kind, name=name or "unnamed", why="nothing printable left"))
             continue
         whole = "\n".join((draft.name, text_of(item)))
         if redactor(whole) != whole:
             withheld.append(Withheld(kind=kind, name="withheld", why="holds a secret"))
-        elif why := concerns(whole):
-            content = digest(item)
-            withheld.append(Withheld(kind=kind, name=item.name, why="; ".join(why), content_hash=content, item=item))
+        elif why := violations(whole):
+            withheld.append(withhold(item, "; ".join(why)))
         else:
             items.append(item)
-    return Screened(tuple(items), tuple(withheld))
+    return ScreenResult(tuple(items), tuple(withheld))
 
 
-def concerns(text: str) -> list[str]:
-    """Return why an item's text is set aside: the rules it breaks, and whether its wording weighs like an attack's.
+def withhold(item: Item, why: str, reason: str = "") -> Withheld:
+    """Return an item as withheld, with its text, for a person to decide about."""
+    told = reason or UNSET
+    return Withheld(kind=item.kind, name=item.name, why=why, content_hash=digest(item), item=item, reason=told)
 
-    The reasons go into the ledger, so they quote nothing; `weigh` says which lines weigh most.
+
+def written(item: Item) -> str:
+    """Return an item as a person edits it; `edited` reads it back."""
+    return f"name: {item.name}\ntext: {item.text}\nscope_hint: {item.scope_hint}\n---\n{item.markdown}\n"
+
+
+def edited(item: Item, text: str) -> Item:
+    """Return the item as a person saved it.
+
+    Raises:
+        ConfigError: it is no item, or holds a secret.
     """
-    weight = weigh(text)
-    rules = violations(text, sure=weight.ordinary)
-    return rules + ([WORDING] if weight.score > 0 else [])
+    head, _, body = text.partition("\n---\n")
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in head.splitlines())}
+    draft = Draft(fields.get("name", ""), fields.get("text", ""), body, fields.get("scope_hint", ""))
+    found = {**plain(item), **_clean(item.kind, draft), "name": normal_name(draft.name)}
+    try:
+        changed = convert(found, Item, where="what was saved")
+    except RecordError as e:
+        raise ConfigError(f"{e}; expected the lines name, text and scope_hint, a line ---, and the body") from e
+    if Redactor.of(os.environ)(text_of(changed)) != text_of(changed):
+        raise ConfigError("what was saved holds a secret; nothing changed. Save it without")
+    return changed
 
 
 def text_of(item: Item) -> str:
@@ -86,8 +152,13 @@ def text_of(item: Item) -> str:
 
 def safe_line(text: str, limit: int = 2_000) -> str:
     """Return model text that may be kept as a remark: one line, or nothing when it holds a secret or an attack."""
-    line = " ".join(strip_control(text).split())[:limit]
-    return "" if Redactor.of(os.environ)(line) != line or violations(line) else line
+    line = redacted_line(text, limit)
+    return "" if line != " ".join(strip_control(text).split())[:limit] or violations(line) else line
+
+
+def redacted_line(text: str, limit: int) -> str:
+    """Return model text as one line without control characters and secrets, for a person on this machine."""
+    return Redactor.of(os.environ)(" ".join(strip_control(text).split())[:limit])
 
 
 def strip_control(text: str) -> str:
@@ -105,8 +176,141 @@ def normal_name(name: str) -> str:
 def _clean(kind: Kind, draft: Draft) -> dict[str, object]:
     return {
         "kind": kind,
-        "name": normal_name(draft.name),
         "text": " ".join(strip_control(draft.text).split()),
         "markdown": strip_control(draft.markdown).strip(),
         "scope_hint": " ".join(strip_control(draft.scope_hint).split()) if kind == "skill" else "",
     }
+
+
+class LintFinding(NamedTuple):
+    """One thing a person should look at."""
+
+    kind: Kind
+    name: str
+    check: str
+    """screen, secret, hidden, size or duplicate."""
+    message: str
+
+
+def lint(bank: Bank, redactor: Redactor) -> list[LintFinding]:
+    """Return what is wrong with the items of a bank today, one's own or somebody else's, in the bank's order."""
+    earlier: list[Item] = []
+    found = []
+    for item in bank.items:
+        checks = _checks(item, earlier, redactor)
+        found += [LintFinding(item.kind, item.name, check, message) for check, message in checks]
+        earlier.append(item)
+    return found
+
+
+def _checks(item: Item, earlier: list[Item], redactor: Redactor) -> Iterator[tuple[str, str]]:
+    text = text_of(item)
+    yield from (("screen", rule) for rule in violations(text))
+    if redactor(text) != text:
+        yield "secret", "holds what looks like a key; retire the item and revoke the key"
+    if item.hidden:
+        yield "hidden", f"hides what it says ({', '.join(item.hidden)}), so it is not injected; edit or remove it"
+    if len(item.markdown) > LARGE:
+        yield "size", f"body of {len(item.markdown)} characters; above {LARGE} it crowds out what the task needs"
+    if near := nearest(item, earlier):
+        yield "duplicate", f"says the same as {near.duplicate_of} (similarity {near.similarity:.2f}; limit 0.45)"
+
+
+class Rule(NamedTuple):
+    """One row of rules.toml."""
+
+    name: str
+    pattern: re.Pattern[str]
+    advice: bool
+    """Whether advice against doing it is fine: "never delete tests"."""
+    code: bool
+    """Whether code is looked at, too."""
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Return the rules of rules.toml, compiled."""
+    raw = tomllib.loads(files(__package__).joinpath("rules.toml").read_text("utf-8"))
+
+    def compiled(row: dict[str, Any]) -> Rule:
+        verbs, objects, phrases = (list(map(_pattern, row.get(key, ()))) for key in ("verbs", "objects", "phrases"))
+        if verbs:
+            phrases.append(rf"(?:{'|'.join(verbs)})\b.{{0,60}}?(?:{'|'.join(objects)})")
+        return Rule(row["name"], re.compile("|".join(phrases)), row.get("advice", False), row.get("code", False))
+
+    return tuple(map(compiled, raw["rule"]))
+
+
+def _pattern(entry: str) -> str:
+    """Return an entry of rules.toml as a regular expression."""
+    edge = r"(?<!\w)" if entry[0].isalnum() or entry[0] == "(" else ""
+    return edge + "".join(map(_translated, re.split(r"(\([^)]*\)\??| \.\.\. |[* ])", entry)))
+
+
+def _translated(part: str) -> str:
+    if part.startswith("("):
+        inside, _, optional = part[1:].rpartition(")")
+        either = ("".join(map(_translated, re.split("([* ])", one))) for one in inside.split("|"))
+        return f"(?:{'|'.join(either)}){optional}"
+    return {" ... ": r"\b.{0,60}?", "*": r"\w*", " ": r"[\s_]+"}.get(part, re.escape(part))
+
+
+def violations(text: str) -> list[str]:
+    """Return the names of the rules that `text` breaks, each once; empty for ordinary text."""
+    found = ["hides its content"] if _OPAQUE.search(text) or _hides_content(text) else []
+    return list(dict.fromkeys(found + [name for name, _ in _broken_rules(text)]))
+
+
+def suspicious_sentences(text: str) -> list[str]:
+    """Return the sentences of `text` (as `normalize` reads them) that break a rule, each once, for a person to see."""
+    return list(dict.fromkeys(sentence for _, sentence in _broken_rules(text)))
+
+
+def _broken_rules(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (rule, sentence) wherever a sentence breaks a rule, in the order of the table."""
+    whole = normalize(text)
+    advice = _ANTI_PATTERN.sub("\n", whole)  # what not to do may be named there
+    prose = {False: _CODE.sub(" ` ", whole), True: _CODE.sub(" ` ", advice)}
+    for rule in rules():
+        looked_at = (advice if rule.advice else whole) if rule.code else prose[rule.advice]
+        for sentence in _sentences(looked_at):
+            if _breaks_rule(rule, sentence):
+                yield rule.name, sentence
+
+
+def normalize(text: str) -> str:
+    """Return `text` as a model reads it: entities, compatibility forms, look-alikes and markup undone, lower case."""
+    text = unicodedata.normalize("NFKC", html.unescape(text)).replace("’", "'")  # noqa: RUF001
+    text = _INVISIBLE.sub("", text).casefold().translate(_LOOKALIKES)
+    text = _MARKUP.sub(lambda m: " " if m[0] == "_" else "", text)
+    return _DIGITS_IN_WORDS.sub(lambda m: m[0].translate(_LETTERS), text)
+
+
+def _breaks_rule(rule: Rule, sentence: str) -> bool:
+    """Whether the sentence breaks the rule, and does not merely warn of it."""
+    return any(
+        not (rule.advice and (_NEGATED.search(sentence[: m.start()]) or _CRITICIZED.search(sentence[m.end() :])))
+        for m in rule.pattern.finditer(sentence)
+    )
+
+
+def _sentences(text: str) -> Iterator[str]:
+    return (" ".join(s.split()) for s in _SENTENCE.split(text) if s.strip())
+
+
+def _hides_content(text: str) -> bool:
+    """Whether a reader sees something else than a model: invisible marks, or letters of two scripts in one word."""
+    marks = _INVISIBLE.findall(text)
+    if len(marks) > _MANY_INVISIBLE or any(m >= "\U000e0000" or "\u202a" <= m <= "\u202e" for m in marks):
+        return True
+    return bool(_MIXED_SCRIPT.search(text))
+
+
+def is_english(text: str) -> bool:
+    """Whether the rules can read a text: they know English. A text of few words counts as English."""
+    words = re.findall(r"[^\W\d_]{2,}", _CODE.sub(" ", text).lower())
+    letters = sum(len(word) for word in words)
+    foreign = sum(not c.isascii() for word in words for c in word)
+    if foreign * 4 > letters:
+        return False
+    return len(words) < _FEWEST_WORDS or sum(bool(_COMMON.fullmatch(w)) for w in words) >= _COMMON_SHARE * len(words)

@@ -1,22 +1,35 @@
-"""Validate: judge a proposal by paired rollouts on the panel, and stop asking as soon as the answer is certain."""
+"""Validation: judge a proposal by paired rollouts on the panel, and stop as soon as the verdict is certain."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from msgspec import UNSET
 
 from valve_plugin import plugins
+from valve_plugin.agents import outside
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, Remeasured
 from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import convert
 from valve_plugin.config import Settings
 from valve_plugin.errors import BankError, BudgetError, HorizonError, InfrastructureError
-from valve_plugin.gate.guard import Guard, Observe, limited, limits_of
-from valve_plugin.gate.panel import Line
+from valve_plugin.events import (
+    BaselineMeasured,
+    BaselineStarted,
+    ConfirmationStarted,
+    Event,
+    GateStarted,
+    Observe,
+    PanelRemeasured,
+    RemeasureStarted,
+    RolloutCut,
+    RolloutUnused,
+    ignore,
+)
+from valve_plugin.gate.panel import PanelLine, panel_process, rollout_finished
 from valve_plugin.gate.plan import (
     Plan,
     baseline_plan,
@@ -28,31 +41,35 @@ from valve_plugin.gate.plan import (
     panel_tasks,
     prefix,
     require_pairing,
+    require_solver,
     staging,
 )
-from valve_plugin.gate.rollout import SPENDING
-from valve_plugin.gate.solver import require_solver
-from valve_plugin.gate.stream import stream
-from valve_plugin.gate.took import took
-from valve_plugin.records import Conditions, Decision, Outcome, PanelOutcome, PanelResult, Proposal, Task, Verdict
+from valve_plugin.hookspecs import Account
+from valve_plugin.records import Decision, Outcome, PanelOutcome, PanelResult, Proposal, Task, Verdict
 from valve_plugin.rollouts.attempt import solver_of
-from valve_plugin.tasks.load import load
-from valve_plugin.theory import gate
+from valve_plugin.rollouts.retry import Guard, limits_of, with_limits
+from valve_plugin.tasks.task_set import load
+from valve_plugin.theory import acceptance
 from valve_plugin.words import plural
 
 
 def judge(
-    settings: Settings, bank_dir: Path, proposal: Proposal, observe: Observe = lambda name, data: None
+    settings: Settings,
+    bank_dir: Path,
+    proposal: Proposal,
+    observe: Observe = ignore,
+    account: Account | None = None,
 ) -> Verdict:
     """Return the gate's verdict about a proposal. The first gate of an epoch measures the current bank first.
 
-    Appends that baseline to the ledger, never the verdict: who asked commits it.
+    Appends that baseline to the ledger, never the verdict: the caller commits it.
 
     Args:
         settings: `tasks` names the task set the panel was chosen from.
         bank_dir: the bank; its panel is fixed and an epoch is open.
         proposal: at least one new item, not in the bank yet.
-        observe: told about gate_started, confirm_started, rollout_finished, baseline.
+        observe: gets the events of a gate, and of the baseline before it.
+        account: of the run that asks.
 
     Raises:
         HorizonError: all queries of the epoch are used.
@@ -61,34 +78,66 @@ def judge(
 
     Source: eq:gate, app:impl-validate.
     """
-    return _Gate(settings, bank_dir, observe).judge(proposal)
+    return _Gate(settings, bank_dir, observe, account).judge(proposal)
 
 
-def measure(settings: Settings, bank_dir: Path, panels: int, observe: Observe = lambda name, data: None) -> None:
+def measure(settings: Settings, bank_dir: Path, panels: int, observe: Observe = ignore) -> None:
     """Measure the current bank again, completely and on fresh rollouts, until `panels` such measurements are recorded.
 
-    Each is a do-nothing candidate: an A/A gate. The baseline comes first where the epoch has none. Interrupted and
-    started again, it goes on where it stopped.
+    Each is an A/A gate: a do-nothing candidate. If the epoch has no baseline, this is measured first. After an
+    interruption, the next start continues.
 
     Args:
-        panels: wanted in all, for this bank in this epoch.
-        observe: told about baseline_started, baseline, rollout_finished, aa_started, aa.
+        settings: as for `judge`.
+        bank_dir: the bank.
+        panels: total number of measurements of this bank in this epoch.
+        observe: gets the events of A/A measurements, and of the baseline before them.
 
     Raises:
         BankError: no panel is fixed, no epoch is open, or another solver measured the panel.
         InfrastructureError: a measurement could not be completed; run again to retry what failed.
     """
-    _Gate(settings, bank_dir, observe).measure(panels)
+    _Gate(settings, bank_dir, observe, None).measure(panels)
+
+
+class _PanelRun:
+    """The outcomes and cost of a panel run so far."""
+
+    def __init__(self, plan: Plan, observe: Observe) -> None:
+        self.plan, self._observe = plan, observe
+        self.found: dict[tuple[str, int], PanelOutcome] = {}
+        self.ran, self.usd = 0, 0.0
+        self.cut, self.cut_usd = 0, 0.0
+
+    def add(self, line: PanelLine) -> None:
+        """Add a rollout that counts."""
+        self._pay(line)
+        self.found[line.outcome.task_id, line.outcome.ordinal] = line.outcome
+        self._observe(rollout_finished(line, len(self.found), len(self.plan.cells)))
+
+    def unused(self, line: PanelLine) -> None:
+        """Add the cost of a rollout that ended after the verdict was certain."""
+        self._pay(line)
+        self._observe(convert(line.telemetry, RolloutUnused, where="valve panel run"))
+
+    def observe(self, event: Event) -> None:
+        """Pass on an event, and count rollouts that were stopped."""
+        if isinstance(event, RolloutCut):
+            self.cut, self.cut_usd = self.cut + 1, self.cut_usd + event.cost_usd
+        self._observe(event)
+
+    def _pay(self, line: PanelLine) -> None:
+        self.ran, self.usd = self.ran + 1, self.usd + line.telemetry.get("cost_usd", 0.0)
 
 
 class _Gate:
-    """One bank, its panel, and how to ask about it."""
+    """The gate of one bank: its panel, plugins and budget."""
 
-    def __init__(self, settings: Settings, bank_dir: Path, observe: Observe) -> None:
+    def __init__(self, settings: Settings, bank_dir: Path, observe: Observe, account: Account | None) -> None:
         self.store = BankStore.open(bank_dir)
         self.panel = fixed_panel(self.store)
         self.settings = panel_settings(settings, self.panel)
-        self.observe = observe
+        self.observe, self.account = observe, account
         self.tasks: list[Task] = panel_tasks(self.panel, load(Path(settings.tasks)).tasks)
         self.manager = plugins.load(settings.plugins)
         self.retrieve = self.manager.hook.valve_retrieve
@@ -101,18 +150,24 @@ class _Gate:
         epoch, query = self._query(proposal)
         current = self.store.current_outcomes() or self._baseline(epoch)
         plan = gate_plan(self.settings, self.store, self.tasks, proposal, self.retrieve)
-        needed = gate.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
-        now = _values(current)
-        self.observe("gate_started", {
-            "proposal_id": proposal.id, "query": query, "needed": needed, "rollouts": len(plan.cells),
-            "current_passes": gate.passes(now), "reused_passes": gate.passes(_values(plan.reused)), "order": plan.order,
-        })  # fmt: skip
-        asked = epoch.conditions or Conditions()
+        needed = acceptance.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
+        passes = acceptance.count_passes(_values(current))
+        self.observe(
+            GateStarted(
+                proposal_id=proposal.id,
+                query=query,
+                needed=needed,
+                current_passes=passes,
+                reused_passes=acceptance.count_passes(_values(plan.reused)),
+                rollouts=len(plan.cells),
+                order=plan.order,
+            )
+        )
         decision, outcomes = self._candidate(proposal, plan)
         confirming = None
-        if decision == "accept" and asked.confirm:
+        if decision == "accept" and epoch.conditions and epoch.conditions.confirm:
             plan = continued(plan, self.panel.rollouts)
-            self.observe("confirm_started", {"proposal_id": proposal.id, "rollouts": len(plan.cells)})
+            self.observe(ConfirmationStarted(proposal_id=proposal.id, rollouts=len(plan.cells)))
             decision, confirming = self._candidate(proposal, plan, confirm=True)
         enlarged = moves.apply(self.store.bank, proposal)
         deployed = decision == "accept" and deployed_share(self.settings, enlarged, self.tasks, plan, self.retrieve)
@@ -128,9 +183,9 @@ class _Gate:
             n_tasks=len(self.panel.tasks),
             rollouts=self.panel.rollouts,
             needed=needed,
-            current_passes=gate.passes(now),
-            candidate_passes=gate.passes(_values(outcomes)),
-            unknown=gate.unknown(_values(outcomes)),
+            current_passes=passes,
+            candidate_passes=acceptance.count_passes(_values(outcomes)),
+            unknown=acceptance.count_errored(_values(outcomes)),
             order=plan.order,
             outcomes=outcomes,
             reused=plan.reused,
@@ -146,10 +201,10 @@ class _Gate:
             self._baseline(epoch)
         for number in range(self.store.remeasured() + 1, panels + 1):
             plan = baseline_plan(self.settings, self.store, self.tasks, self.retrieve)
-            self.observe("aa_started", {"rollouts": len(plan.cells), "number": number, "of": panels})
+            self.observe(RemeasureStarted(rollouts=len(plan.cells), number=number, of=panels))
             result = self._complete(plan, "A/A measurement")
             self.store.append(Remeasured(epoch=epoch.epoch, result=result))
-            self.observe("aa", {"passes": result.passes, "rollouts": len(result.outcomes), "number": number})
+            self.observe(PanelRemeasured(passes=result.passes, rollouts=len(result.outcomes), number=number))
 
     def _epoch(self) -> EpochOpened:
         epoch = self.store.epoch()
@@ -158,7 +213,7 @@ class _Gate:
         return epoch
 
     def _query(self, proposal: Proposal) -> tuple[EpochOpened, int]:
-        """The open epoch and this query's number in it: the same again for a proposal left undecided."""
+        """Return (open epoch, number of this query in it); an undecided proposal keeps its number."""
         epoch = self._epoch()
         last = None
         for entry in self.store.entries():
@@ -169,81 +224,100 @@ class _Gate:
         query = self.store.queries_used() + (0 if undecided else 1)
         if query > epoch.horizon:
             raise HorizonError(
-                f"epoch {epoch.epoch} has used {plural(epoch.horizon, 'gate query', 'gate queries')}, all it declared; "
-                "go on with --new-epoch (its first gate measures the bank anew, and its certificates get a smaller "
-                "share of delta)"
+                f"epoch {epoch.epoch} has used all {plural(epoch.horizon, 'gate query', 'gate queries')} of its "
+                "horizon; continue with --new-epoch (its first gate measures the bank again, and its certificates get "
+                "a smaller share of delta)"
             )
         return epoch, query
 
     def _baseline(self, epoch: EpochOpened) -> tuple[PanelOutcome, ...]:
         plan = baseline_plan(self.settings, self.store, self.tasks, self.retrieve)
-        self.observe("baseline_started", {"rollouts": len(plan.cells), "bank_hash": self.store.bank.hash})
+        self.observe(BaselineStarted(rollouts=len(plan.cells), bank_hash=self.store.bank.hash))
         result = self._complete(plan, "baseline")
-        self.store.append(Baseline(epoch=epoch.epoch, result=result, solver=solver_of(self.settings)))
-        self.observe("baseline", {"passes": result.passes, "rollouts": len(result.outcomes)})
+        self.store.append(
+            Baseline(
+                epoch=epoch.epoch,
+                result=result,
+                solver=solver_of(self.settings),
+                agent=outside.describe(self.settings) or UNSET,
+            )
+        )
         current = self.store.current_outcomes()
         assert current is not None
+        self.observe(BaselineMeasured(passes=acceptance.count_passes(_values(current)), rollouts=len(current)))
         return current
 
     def _complete(self, plan: Plan, what: str) -> PanelResult:
         """Measure the current bank by every rollout of the plan."""
-        found: dict[tuple[str, int], PanelOutcome] = {}
-        with self._lines(None) as lines:
-            for line in lines:
-                self._seen(line, plan, found)
-        outcomes = prefix(plan, found)
-        errored = gate.unknown(_values(outcomes))
+        run = _PanelRun(plan, self.observe)
+        self._follow(run, None, until=lambda: False)
+        outcomes = prefix(plan, run.found)
+        errored = acceptance.count_errored(_values(outcomes))
         if errored or len(outcomes) < len(plan.cells):
             raise InfrastructureError(
                 f"the {what} lacks {plural(len(plan.cells) - len(outcomes) + errored, 'rollout')} of "
-                f"{len(plan.cells)}, {errored} of them errored; it is complete or it is none: the next start "
-                "retries only those"
+                f"{len(plan.cells)}, {errored} of them errored; it must be complete, so the next start retries only "
+                "those"
             )
         return PanelResult(bank_hash=self.store.bank.hash, outcomes=outcomes)
 
     def _candidate(
         self, proposal: Proposal, plan: Plan, *, confirm: bool = False
     ) -> tuple[Decision, tuple[PanelOutcome, ...]]:
-        """Run the candidate's rollouts until their canonical prefix decides; return decision and prefix."""
-        found: dict[tuple[str, int], PanelOutcome] = {}
-        cost = 0.0
+        """Run the candidate's rollouts until a prefix in canonical order decides; return (decision, prefix)."""
+        run = _PanelRun(plan, self.observe)
         stage = staging(self.store, plan)
         assert stage is not None  # the current bank is measured first
-        decision, length = stage(found)
-        if length is None or not self.settings.early_stop:
-            with self._lines(proposal, confirm=confirm) as lines:
-                for line in lines:
-                    self._seen(line, plan, found)
-                    cost += line.telemetry.get("cost_usd", 0.0)
-                    decision, length = stage(found)
-                    if length is not None and self.settings.early_stop:
-                        break
-        ran = took(self.store.local, self.settings, plan, found, cost)
-        self.store.local.telemetry("gates", {"proposal_id": proposal.id, "confirming": confirm, **ran})
-        outcomes = prefix(plan, found)
+
+        def decided() -> bool:
+            return self.settings.early_stop and stage(run.found)[1] is not None
+
+        if not decided():
+            self._follow(run, proposal, until=decided, confirm=confirm)
+        self.store.local.write_telemetry("gates", {
+            "proposal_id": proposal.id, "confirming": confirm,
+            "ran": run.ran, "cut": run.cut, "cost_usd": run.usd, "cut_usd": run.cut_usd,
+        })  # fmt: skip
+        outcomes = prefix(plan, run.found)
+        decision, length = stage(run.found)
         if length is None and len(outcomes) < len(plan.cells):
-            raise InfrastructureError(
-                f"the panel run ended after {len(found)} of {plural(len(plan.cells), 'rollout')}; the next one goes on"
-            )
+            ended = f"{len(run.found)} of {plural(len(plan.cells), 'rollout')}"
+            raise InfrastructureError(f"the panel run ended after {ended}; the next start continues it")
         return decision, outcomes if length is None else outcomes[: max(0, length - len(plan.reused))]
 
-    @contextmanager
-    def _lines(self, proposal: Proposal | None, *, confirm: bool = False) -> Iterator[Iterator[Line]]:
-        """Run the panel with what the runs before it have left of the budget."""
+    def _follow(
+        self, run: _PanelRun, proposal: Proposal | None, *, until: Callable[[], bool], confirm: bool = False
+    ) -> None:
+        """Run the panel with the rest of the budget, until it ends or `until` returns True."""
         try:
-            with self.guard.lend(partial(self.store.local.told, SPENDING)) as left:
-                settings = limited(self.settings, left)
-                with closing(
-                    stream(settings, self.store.dir, proposal, observe=self.observe, confirm=confirm)
-                ) as lines:
-                    yield lines
-        except BudgetError as e:  # it names what was left for this one run, and nobody asked for that
+            with self.guard.lend() as left:
+                lines = panel_process(
+                    with_limits(self.settings, left),
+                    self.store.dir,
+                    proposal,
+                    observe=run.observe,
+                    charge=self._charge,
+                    unused=run.unused,
+                    confirm=confirm,
+                )
+                self._expect(len(run.plan.cells))
+                with closing(lines):
+                    for line in lines:
+                        run.add(line)
+                        self._expect(len(run.plan.cells) - len(run.found))
+                        if until():
+                            break
+        except BudgetError as e:  # its message is about the part of the budget that this panel run had
             raise self.guard.used_up() from e
 
-    def _seen(self, line: Line, plan: Plan, found: dict[tuple[str, int], PanelOutcome]) -> None:
-        o = line.outcome
-        found[o.task_id, o.ordinal] = o
-        self.observe("rollout_finished", {**line.telemetry, "done": len(found), "of": len(plan.cells)})
+    def _charge(self, usd: float, rollouts: int) -> None:
+        self.guard.spend(usd, rollouts)
+        if self.account:
+            self.account.spend(usd, rollouts)
+
+    def _expect(self, rollouts: int) -> None:
+        if self.account:
+            self.account.expect(rollouts)
 
 
 def _values(outcomes: Sequence[PanelOutcome]) -> list[Outcome]:

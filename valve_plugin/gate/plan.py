@@ -1,53 +1,84 @@
-"""What a gate will run: which context each panel task is judged under, and in which order its rollouts count."""
+"""The plan of a gate: the context of each panel task, and the order in which its rollouts count."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from decimal import Decimal
+from typing import Any, NamedTuple, Protocol
 
 import pluggy
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from valve_plugin.bank import embedding, moves, retrieval
-from valve_plugin.bank.entries import Baseline, Judged, PanelFixed, Remeasured
+from valve_plugin.agents import outside
+from valve_plugin.bank import moves
+from valve_plugin.bank.entries import Baseline, EpochOpened
 from valve_plugin.bank.store import BankStore
-from valve_plugin.config import Settings
+from valve_plugin.config import Settings, ranking_of
 from valve_plugin.errors import BankError, ConfigError, RecordError, TaskError
 from valve_plugin.records import Bank, Conditions, Context, Decision, Kind, Panel, PanelOutcome, Proposal, Task
-from valve_plugin.theory import gate
+from valve_plugin.retrieval import embedding
+from valve_plugin.retrieval.contexts import candidate
+from valve_plugin.rollouts.attempt import solver_of
+from valve_plugin.theory import acceptance, panel_order
 
 
 class Retrieve(Protocol):
-    """The retrieve step, as all plugins of a run implement it."""
+    """The retrieve step as implemented by the plugins of a run."""
 
     def __call__(self, *, settings: Settings, bank: Bank, task_id: str, issue: str) -> Context:
-        """See `hookspecs.Steps.valve_retrieve`."""
+        """See `hookspecs.StepHooks.valve_retrieve`."""
         ...
 
 
-class Cell(NamedTuple):
-    """One rollout to be: a task, its context and this rollout's ordinal for the two."""
+class BankReader(Protocol):
+    """The parts of a bank that a plan reads: a store, or a ledger up to some line."""
+
+    @property
+    def bank(self) -> Bank:
+        """The accepted bank."""
+        ...
+
+    def recorded(self) -> Mapping[str, tuple[int, int]]:
+        """Passes and known outcomes of each panel task, of all rollouts recorded on the panel (`Replay.recorded`)."""
+        ...
+
+    def current_outcomes(self) -> tuple[PanelOutcome, ...] | None:
+        """The current bank's panel outcomes in panel order, or None if it is not measured."""
+        ...
+
+    def unmeasured(self) -> frozenset[str]:
+        """Ids of the panel tasks whose outcomes under the current bank are not known."""
+        ...
+
+    def ordinals(self, task_id: str, context_hash: str) -> int:
+        """The first ordinal of this task and context that is unused in the ledger."""
+        ...
+
+
+class PlannedRollout(NamedTuple):
+    """A rollout to run: a task, its context, and the rollout's ordinal for (task, context)."""
 
     task: Task
     context: Context
     ordinal: int
 
 
-Found = Mapping[tuple[str, int], PanelOutcome]
-"""Task and ordinal -> outcome, of what has ended."""
-Stage = Callable[[Found], tuple[Decision, int | None]]
-"""`theory.gate.stage` of one plan: the decision, and the length of the prefix that decides, None while none does."""
+Outcomes = Mapping[tuple[str, int], PanelOutcome]
+"""Outcomes of finished rollouts, by task id and ordinal."""
+Stage = Callable[[Outcomes], tuple[Decision, int | None]]
+"""`acceptance.decide_measurement` of one plan: returns (decision, length of the prefix that decides, or None)."""
 
 
 class Plan(NamedTuple):
     """All rollouts of one gate (or baseline) in canonical order."""
 
     order: tuple[str, ...]
-    """Every panel task."""
-    cells: tuple[Cell, ...]
+    """Ids of the panel tasks."""
+    cells: tuple[PlannedRollout, ...]
     """The rollouts to run."""
     reused: tuple[PanelOutcome, ...] = ()
-    """Current outcomes that stand for the candidate too, since its context is the same bytes."""
+    """Outcomes of the current bank that also count for the candidate, because the context is identical."""
 
 
 def fixed_panel(store: BankStore) -> Panel:
@@ -62,15 +93,68 @@ def fixed_panel(store: BankStore) -> Panel:
     return panel
 
 
+def require_kept(given: Mapping[str, Any], panel: Panel, epoch: EpochOpened | None, where: object) -> None:
+    """Check that settings which were given agree with what is fixed: nothing is ignored without a word.
+
+    Args:
+        given: settings that a person gave for this run.
+        panel: the panel, which keeps its settings.
+        epoch: the epoch, which keeps its terms; None if this run opens one.
+        where: names what keeps the panel.
+
+    Raises:
+        ConfigError: another value was given; the message says what holds, and how to change it.
+    """
+    if differing := differing_settings(given, panel, None):
+        name, kept = differing[0]
+        raise ConfigError(
+            f"{name} is {given[name]}, but the panel of {where} was fixed with {kept} and keeps it, so that outcomes "
+            "stay comparable; leave it out, or name another bank with --bank DIR"
+        )
+    if differing := differing_settings(given, panel, epoch):
+        name, kept = differing[0]
+        raise ConfigError(
+            f"{name} is {given[name]}, but the epoch of {where} was declared with {kept} and keeps it; leave it out, "
+            "or open another epoch with --new-epoch"
+        )
+
+
+def differing_settings(given: Mapping[str, Any], panel: Panel, epoch: EpochOpened | None) -> list[tuple[str, Any]]:
+    """Return (name, kept value) of the given settings that a panel or an epoch keeps with another value."""
+    fixed: dict[str, Any] = {
+        "panel_size": len(panel.tasks),
+        "rollouts": panel.rollouts,
+        "rho": panel.rho,
+        "pairing": panel.pairing,
+        "panel_seed": panel.seed,
+        "embedding": panel.embedding,
+        "retrieval": ranking_of(panel.embedding),
+    }
+    if epoch:
+        terms = epoch.conditions or Conditions()
+        fixed |= {"horizon": epoch.horizon, "delta": epoch.delta, "confirm": terms.confirm, "guard": terms.guard}
+        fixed["protocol"] = "fresh" if terms.fresh else "paper"
+    return [(name, kept) for name, kept in fixed.items() if name in given and not _agree(name, given[name], kept)]
+
+
+def _agree(name: str, value: Any, kept: Any) -> bool:
+    if name in ("rho", "delta"):
+        return Decimal(str(value)) == Decimal(str(kept))
+    if name == "embedding":
+        chosen = embedding.choose(value).name
+        return kept in (value, chosen, embedding.fused_name(chosen))  # under either ranking
+    return bool(kept == value or value == "auto")
+
+
 def panel_settings(settings: Settings, panel: Panel) -> Settings:
-    """Return the settings under which this panel's outcomes are comparable: its own win over whatever is set now.
+    """Return settings under which this panel's outcomes are comparable: the panel's own override the present ones.
 
     Raises:
         ConfigError: the panel was measured with an embedding that this machine does not have.
     """
     return replace(
-        settings, rho=panel.rho, rollouts=panel.rollouts, pairing=panel.pairing,
-        embedding=embedding.pinned(panel.embedding, settings.embedding),
+        embedding.as_recorded(panel.embedding, settings),
+        rho=panel.rho, rollouts=panel.rollouts, pairing=panel.pairing,
         panel_size=len(panel.tasks), panel_seed=panel.seed,
     )  # fmt: skip
 
@@ -79,74 +163,102 @@ def panel_tasks(panel: Panel, tasks: Sequence[Task]) -> list[Task]:
     """Return the panel's tasks in panel order.
 
     Raises:
-        TaskError: a task is missing, or its content is not what was pinned.
+        TaskError: a task is missing, or its content has changed.
     """
     by_id = {task.instance_id: task for task in tasks}
     found = []
     for pinned in panel.tasks:
         task = by_id.get(pinned.instance_id)
         if task is None or task.content_hash != pinned.content_hash:
-            what = "has other content than the panel pinned" if task else "is not in the task set"
-            raise TaskError(f"panel task {pinned.instance_id} {what}; give the task set the panel was chosen from")
+            what = "has changed since the panel was fixed" if task else "is not in the task set"
+            raise TaskError(f"panel task {pinned.instance_id} {what}; give the task set of which the panel is a part")
         found.append(task)
     return found
 
 
 def require_pairing(manager: pluggy.PluginManager, panel: Panel) -> None:
-    """Refuse to judge other contexts than are used: under pairing "paper" the gate ranks as VALVE does.
+    """Check that the gate judges the contexts that are used: with pairing "paper" it always uses VALVE's ranking.
 
     Raises:
-        ConfigError: another plugin retrieves.
+        ConfigError: another plugin replaces retrieval.
     """
     others = [i.plugin_name for i in manager.hook.valve_retrieve.get_hookimpls() if i.plugin_name != "valve"]
     if others and panel.pairing == "paper":
         raise ConfigError(
-            f"plugin {others[-1]!r} replaces retrieval, and pairing is paper: the gate would judge contexts that VALVE "
-            "ranks and nothing uses. Give -c pairing=deployed, to a bank whose panel is not fixed yet (--bank DIR)"
+            f"plugin {others[-1]!r} replaces retrieval, but pairing is paper: the gate would judge contexts of VALVE's "
+            "own ranking, which are not used. Use -c pairing=deployed with a bank without a panel (--bank DIR)"
         )
 
 
-def baseline_plan(settings: Settings, store: BankStore, tasks: Sequence[Task], retrieve: Retrieve) -> Plan:
-    """Return the complete measurement of the current bank, in panel order."""
+def baseline_plan(settings: Settings, store: BankReader, tasks: Sequence[Task], retrieve: Retrieve) -> Plan:
+    """Return the measurement of the current bank on the tasks without outcomes, or on all where none lacks them.
+
+    Source: app:impl-validate, where all are measured at once.
+    """
+    lacking = store.unmeasured()
+    tasks = [t for t in tasks if t.instance_id in lacking] or tasks
     contexts = {t.instance_id: _current(settings, store.bank, t, retrieve) for t in tasks}
     return _plan(settings, store, tasks, contexts, [t.instance_id for t in tasks], ())
 
 
 def gate_plan(
-    settings: Settings, store: BankStore, tasks: Sequence[Task], proposal: Proposal, retrieve: Retrieve
+    settings: Settings, store: BankReader, tasks: Sequence[Task], proposal: Proposal, retrieve: Retrieve
 ) -> Plan:
     """Return the measurement of the candidate bank.
 
-    Under pairing "deployed" a task whose context stays what its current outcomes were measured under keeps
-    them. The order is learned from the ledger alone, so every process that reads it plans the same.
+    With pairing "deployed", a task keeps its current outcomes if its context is the same. The order depends only on the
+    ledger, so all processes make the same plan.
     """
     enlarged = moves.apply(store.bank, proposal)
-    # A retired item adds nothing to any context, so what retrieval then selects is the candidate.
+    # A retired item adds nothing to a context, so the candidate is what retrieval selects without it.
     deployed = settings.pairing == "deployed" or not proposal.items
     if deployed:
         contexts = {t.instance_id: _current(settings, enlarged, t, retrieve) for t in tasks}
     else:
         contexts = {
-            t.instance_id: retrieval.candidate(
-                settings, store.bank, enlarged, proposal, t.instance_id, t.problem_statement
-            )
+            t.instance_id: candidate(settings, store.bank, enlarged, proposal, t.instance_id, t.problem_statement)
             for t in tasks
         }
     current = store.current_outcomes() or ()
     measured = {o.task_id: o.context_hash for o in current}
     kept = {task for task, context in contexts.items() if deployed and measured[task] == context.hash}
-    order = gate.order([t.instance_id for t in tasks], history(store), current)
+    order = panel_order.task_order([t.instance_id for t in tasks], store.recorded(), current)
     return _plan(settings, store, tasks, contexts, order, tuple(o for o in current if o.task_id in kept))
 
 
-def left_out_plan(
-    settings: Settings, store: BankStore, tasks: Sequence[Task], without: tuple[Kind, str], retrieve: Retrieve
+def panel_plan(
+    settings: Settings,
+    store: BankStore,
+    tasks: Sequence[Task],
+    proposal: Proposal | None,
+    retrieve: Retrieve,
+    *,
+    confirm: bool = False,
 ) -> Plan:
-    """Return the measurement of the current bank without an item: the panel tasks whose context it changes.
+    """Return the plan of a panel run: for the candidate bank, or for the current one without a proposal.
 
-    Unlike a gate about retiring the item, it leaves out tasks whose context merely changed since they were judged.
+    Args:
+        settings: the panel's.
+        store: the bank.
+        tasks: of the panel.
+        proposal: what makes the candidate.
+        retrieve: the retrieve step.
+        confirm: measure it on the rollouts after those of its first measurement.
     """
-    reduced = moves.without(store.bank, without)
+    if proposal is None:
+        return baseline_plan(settings, store, tasks, retrieve)
+    plan = gate_plan(settings, store, tasks, proposal, retrieve)
+    return continued(plan, settings.rollouts) if confirm else plan
+
+
+def left_out_plan(
+    settings: Settings, store: BankReader, tasks: Sequence[Task], without: tuple[Kind, str], retrieve: Retrieve
+) -> Plan:
+    """Return the measurement of the current bank without an item, for panel tasks whose context this changes.
+
+    Unlike the gate of a retirement, it leaves out tasks whose context changed only since they were measured.
+    """
+    reduced = moves.remove_item(store.bank, without)
     now = {t.instance_id: _current(settings, store.bank, t, retrieve) for t in tasks}
     contexts = {t.instance_id: _current(settings, reduced, t, retrieve) for t in tasks}
     changed = [t for t in tasks if contexts[t.instance_id].hash != now[t.instance_id].hash]
@@ -154,15 +266,15 @@ def left_out_plan(
 
 
 def continued(plan: Plan, rollouts: int) -> Plan:
-    """Return the same measurement on the rollouts that come next: what an apparent accept has to repeat on."""
+    """Return the same plan with the next ordinals, for the confirmation of an accept."""
     return plan._replace(cells=tuple(cell._replace(ordinal=cell.ordinal + rollouts) for cell in plan.cells))
 
 
-def prefix(plan: Plan, found: Found) -> tuple[PanelOutcome, ...]:
-    """Return the finished rollouts that no unfinished one precedes in canonical order.
+def prefix(plan: Plan, found: Outcomes) -> tuple[PanelOutcome, ...]:
+    """Return the outcomes, in canonical order, before the first unfinished rollout.
 
     Raises:
-        RecordError: one was judged under another context than was planned.
+        RecordError: a rollout used another context than planned.
     """
     outcomes: list[PanelOutcome] = []
     for cell in plan.cells:
@@ -173,30 +285,30 @@ def prefix(plan: Plan, found: Found) -> tuple[PanelOutcome, ...]:
     return tuple(outcomes)
 
 
-def _same_condition(cell: Cell, outcome: PanelOutcome) -> PanelOutcome:
+def _same_condition(cell: PlannedRollout, outcome: PanelOutcome) -> PanelOutcome:
     if outcome.context_hash != cell.context.hash:
         raise RecordError(
-            f"the panel run judged {outcome.task_id} under context {outcome.context_hash[:12]}, planned was "
-            f"{cell.context.hash[:12]}; did the bank or its settings change meanwhile?"
+            f"the panel run measured {outcome.task_id} with context {outcome.context_hash[:12]}, expected "
+            f"{cell.context.hash[:12]}; did the bank or its settings change during the run?"
         )
     return outcome
 
 
 def staging(store: BankStore, plan: Plan) -> Stage | None:
-    """Return how this plan's rollouts decide on this bank; None: the bank is not measured.
+    """Return the function that decides from finished rollouts, or None if the bank is not measured.
 
-    The gate judges by it, and the panel run starts nothing after it: both read the same ledger.
+    The judge uses it for the verdict, and the panel run to start no more rollouts; both read the same ledger.
     """
     current, panel, epoch = store.current_outcomes(), fixed_panel(store), store.epoch()
     if current is None or epoch is None:
         return None
-    needed = gate.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
+    needed = acceptance.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
     guard = (epoch.conditions or Conditions()).guard
-    return lambda found: gate.stage(current, (*plan.reused, *prefix(plan, found)), needed, guard)
+    return lambda found: acceptance.decide_measurement(current, (*plan.reused, *prefix(plan, found)), needed, guard)
 
 
 def deployed_share(settings: Settings, enlarged: Bank, tasks: Sequence[Task], plan: Plan, retrieve: Retrieve) -> int:
-    """Return how many panel tasks would get, from the enlarged bank, exactly the context they were judged under."""
+    """Return the number of panel tasks whose judged context equals the one that the enlarged bank gives."""
     judged = {cell.task.instance_id: cell.context.hash for cell in plan.cells}
     judged |= {o.task_id: o.context_hash for o in plan.reused}
     return sum(_current(settings, enlarged, t, retrieve).hash == judged[t.instance_id] for t in tasks)
@@ -204,7 +316,7 @@ def deployed_share(settings: Settings, enlarged: Bank, tasks: Sequence[Task], pl
 
 def _plan(
     settings: Settings,
-    store: BankStore,
+    store: BankReader,
     tasks: Sequence[Task],
     contexts: dict[str, Context],
     order: Sequence[str],
@@ -214,7 +326,10 @@ def _plan(
     kept = {o.task_id for o in reused}
     fresh = [task for task in order if task not in kept]
     first = {task: store.ordinals(task, contexts[task].hash) for task in fresh}
-    cells = [Cell(by_id[t], contexts[t], n) for t, n in gate.canonical_cells(fresh, settings.rollouts, first)]
+    cells = [
+        PlannedRollout(by_id[t], contexts[t], n)
+        for t, n in panel_order.canonical_cells(fresh, settings.rollouts, first)
+    ]
     return Plan(tuple(order), tuple(cells), reused)
 
 
@@ -222,15 +337,23 @@ def _current(settings: Settings, bank: Bank, task: Task, retrieve: Retrieve) -> 
     return retrieve(settings=settings, bank=bank, task_id=task.instance_id, issue=task.problem_statement)
 
 
-def history(store: BankStore) -> list[PanelOutcome]:
-    """Every outcome recorded on the fixed panel, oldest first, whichever bank it measured."""
-    outcomes: list[PanelOutcome] = []
-    for entry in store.entries():
-        if isinstance(entry, PanelFixed):
-            outcomes = []
-        elif isinstance(entry, Baseline | Remeasured):
-            outcomes += entry.result.outcomes
-        elif isinstance(entry, Judged) and entry.verdict.decision != "indecisive":
-            outcomes += entry.verdict.outcomes  # a query that goes on keeps the order it started with
-            outcomes += entry.verdict.confirming or ()
-    return outcomes
+def require_solver(store: BankStore, settings: Settings) -> None:
+    """Check that the current outcomes were measured with the solver of these settings.
+
+    Otherwise a better model would make any proposal look like a gain. Only the baseline is checked, because verdicts of
+    an epoch pass this check themselves. Older ledgers do not record the solver.
+
+    Raises:
+        BankError: it was another solver.
+    """
+    if store.current_outcomes() is None:
+        return
+    measured = [e for e in store.entries() if isinstance(e, Baseline)]
+    if measured and measured[-1].solver is not UNSET and measured[-1].solver != solver_of(settings):
+        before, now = measured[-1].agent or "mini", outside.describe(settings) or "mini"
+        agents = f"by the agent {before}, and this run's is {now}" if before != now else "with another solver"
+        raise BankError(
+            f"{store.dir}: the panel was measured {agents}: agent, model, its arguments, the limits, mini's files or "
+            "version, or the scripted model's seed differ. Use the same settings, or measure the panel again with "
+            "`valve evolve --new-epoch`"
+        )

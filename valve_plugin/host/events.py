@@ -1,8 +1,8 @@
-"""Calling the plugins' host events so that no plugin can cost the user a run.
+"""Calling the plugins' host events, so that a failing plugin does not end the user's run.
 
-Each plugin is asked by itself, in the order named: one that raises loses its own part and one line on stderr,
-and the others and mini go on. Errors of `valve_plugin.errors` in configure are different: they say that what the
-user asked for cannot be done, before anything was spent, so they pass.
+Plugins are called one by one, in the order named. If one raises, one line on stderr says so, and the other plugins and
+mini continue. Only errors of `valve_plugin.errors` in configure are raised: nothing was spent yet, and what the user
+asked for is not possible.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Host:
     def __init__(self, manager: pluggy.PluginManager) -> None:
         self.manager = manager
         self._plugins: dict[str, Any] = dict(manager.list_name_plugin())
-        self.begun = False
-        """Whether a run got as far as its first step; from there on each plugin says how it ended."""
+        self.started = False
+        """Whether a run has reached its first step; after that, plugins report how it ended."""
         self.exit_code = 0
-        """What the command should end with: of a run that a plugin refused, else 0."""
+        """Exit code of the command: not 0 if a plugin refused a run."""
 
     @property
     def names(self) -> list[str]:
@@ -38,10 +38,10 @@ class Host:
             try:
                 yield from ((name, spec) for spec in self._call(name, "minisweagent_add_options") or ())
             except Exception as e:  # noqa: BLE001 - a plugin may raise anything
-                failed(name, "add_options", e)
+                report_failure(name, "add_options", e)
 
     def configure(self, config: dict[str, Any], options: Mapping[str, Any], *, strict: bool = False) -> None:
-        """Let every plugin change mini's configuration in place. The settings in `config["valve"]` are there for each.
+        """Let each plugin change mini's configuration in place. Each one sees the settings in `config["valve"]`.
 
         Raises:
             ValveError: a plugin cannot do what the user asked for; nothing has run yet.
@@ -55,7 +55,7 @@ class Host:
             except Exception as e:
                 if strict or isinstance(e, ValveError):
                     raise
-                failed(name, "configure", e)
+                report_failure(name, "configure", e)
         config.pop("valve", None)
 
     def pre_run(self, agent: Any, task: str) -> list[str]:
@@ -67,23 +67,23 @@ class Host:
                 if not isinstance(block, str | None):
                     raise TypeError(f"returned {type(block).__name__}, expected text or None")
             except Exception as e:  # noqa: BLE001 - as above
-                failed(name, "pre_run", e)
+                report_failure(name, "pre_run", e)
             else:
                 blocks += [block] if block else []
         return blocks
 
     def run(self, agent: Any, task: str) -> Mapping[str, Any] | None:
-        """Return the result of the first plugin that runs the task itself, or None: the agent runs it.
+        """Return the result of the first plugin that runs the task itself, or None if the agent should run it.
 
-        A plugin that takes the run and fails ends it: it was asked for something else than the agent's own loop.
+        A plugin that fails here ends the run, because the user did not ask for the agent's own loop.
         """
-        self.begun = True
+        self.started = True
         for name in self.names:
             try:
                 result: Mapping[str, Any] | None = self._call(name, "minisweagent_run", agent=agent, task=task)
                 self.exit_code = max(self.exit_code, int((result or {}).get("exit_code", 0)))
             except Exception as e:  # noqa: BLE001 - as above
-                failed(name, "run", e)
+                report_failure(name, "run", e)
                 return {"exit_status": type(e).__name__, "submission": ""}
             if result is not None:
                 return result
@@ -96,7 +96,7 @@ class Host:
                 self._call(name, "minisweagent_post_run", agent=agent, task=task, result=result, error=error)
             except (Exception, KeyboardInterrupt, SystemExit) as e:  # noqa: BLE001
                 # Ctrl-C here means "stop grading", not "throw away the run that is already paid for".
-                failed(name, "post_run", e)
+                report_failure(name, "post_run", e)
 
     def _call(self, name: str, event: str, **arguments: Any) -> Any:
         others = [plugin for other, plugin in self._plugins.items() if other != name]
@@ -104,6 +104,6 @@ class Host:
         return answers[0] if answers else None
 
 
-def failed(name: str, event: str, error: BaseException) -> None:
+def report_failure(name: str, event: str, error: BaseException) -> None:
     """Report a plugin's failure in one line."""
     say(f"plugin {name!r} failed in {event}: {type(error).__name__}: {error}", error)

@@ -1,7 +1,7 @@
-"""Attaching plugins to one agent object, whoever built it.
+"""Attaching plugins to an agent object.
 
-`run` and `serialize` are bound on the *instance*: the class, `agent_type` and everything else stay stock. What the
-plugins inject reaches the system message as the value of a Jinja variable, so no character in it is ever syntax.
+`run` and `serialize` are replaced on the *instance*; the class, `agent_type` and everything else are not changed. The
+plugins' text reaches the system message as the value of a Jinja variable, so it is never interpreted as a template.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MethodType
 from typing import Any, TypeVar
 
-from valve_plugin.config import Settings, changed, resolve
+from valve_plugin.agents.mini import slot_variables, with_slot
+from valve_plugin.config import Settings, changed_settings, resolve
 from valve_plugin.errors import AgentError
 from valve_plugin.host.events import Host
 from valve_plugin.plugins import load
-from valve_plugin.rollouts.system_slot import filled, with_slot
 
 Agent = TypeVar("Agent")
 
@@ -53,7 +53,7 @@ def instrument(
         PluginError: a plugin is not installed or does not load.
         ConfigError: a setting has an unknown name or a value out of range.
     """
-    given = changed(settings) if isinstance(settings, Settings) else dict(settings or {})
+    given = changed_settings(settings) if isinstance(settings, Settings) else dict(settings or {})
     if bank is not None:
         given["bank"] = os.fspath(bank)
     resolve(given)
@@ -93,7 +93,7 @@ def _run(self: Any, task: str = "", **variables: Any) -> Any:
     seam: Seam = getattr(self, _SEAM)
     _open_slot(self)  # again: the template may have been replaced since
     blocks = seam.host.pre_run(self, task)
-    variables |= filled(blocks)
+    variables |= slot_variables(blocks)
     cost, calls = _spent(self)
     returned: Any = None
     error: BaseException | None = None

@@ -1,7 +1,7 @@
-"""What `--plugin` does once it is used: from names on a command line to instrumented agents.
+"""The option `--plugin` of mini's commands: loads the plugins and instruments the agents.
 
-mini's command runs unchanged. While it does, the two globals it goes through are exchanged: the factory returns
-instrumented agents, and the merged configuration passes the plugins.
+mini's command itself is not changed. While it runs, two globals of its module are replaced: the factory returns
+instrumented agents, and the merge function passes the configuration to the plugins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import typer
 from valve_plugin._boot import as_parameter, say
 from valve_plugin.config import Settings, resolve
 from valve_plugin.errors import AgentError, ConfigError, PluginError, ValveError
-from valve_plugin.host.events import Host, failed
+from valve_plugin.host.events import Host, report_failure
 from valve_plugin.host.instrument import attach
 from valve_plugin.plugins import load
 
@@ -30,10 +30,10 @@ class Request:
     """The plugins that one command line names, loaded, with the options they add."""
 
     def __init__(self, host: Host | None, problem: str = "") -> None:
-        """Take the host; or, in its place, why there is none: a name that is not installed, with those that are."""
+        """Set the host or, if a plugin is not installed, the error message."""
         self.host, self.problem = host, problem
         self.dests: dict[str, str] = {}
-        """Under which name the plugins find each option, by its parameter."""
+        """Name under which the plugins find each option, by parameter name."""
         self.options: dict[str, Any] = {}
 
     def take_options(self, parsed: dict[str, Any]) -> None:
@@ -51,10 +51,10 @@ class Request:
             raise typer.BadParameter(self.problem, param_hint="--plugin")
         arguments["config_spec"] = config_specs(module, arguments["config_spec"])
         try:
-            with attached(module, factory, self.host, self.options):
+            with attach_plugins(module, factory, self.host, self.options):
                 returned = command(**arguments)
         except KeyboardInterrupt:
-            if not self.host.begun:
+            if not self.host.started:
                 say("stopped before the first step: nothing was recorded, spent or changed")
             raise
         if self.host.exit_code:
@@ -65,7 +65,7 @@ class Request:
 def prepare(names: Sequence[str], command: Any) -> Request:
     """Load the plugins and add their options to the command.
 
-    One that does not load is left out, with one line; mini goes on without it.
+    A plugin that does not load is reported in one line and left out.
     """
     try:
         request = Request(Host(load(names, broken=lambda error: say(f"{error}; going on without it", error))))
@@ -81,7 +81,7 @@ def prepare(names: Sequence[str], command: Any) -> Request:
                 raise ValueError(f"option {', '.join(sorted(flags & taken))} is taken")
             request.dests[option.name] = spec["dest"]
         except Exception as e:  # noqa: BLE001 - whatever Typer or a plugin's own mapping may raise
-            failed(plugin, "add_options", e)
+            report_failure(plugin, "add_options", e)
             continue
         taken |= flags
         command.params.append(option)
@@ -89,10 +89,10 @@ def prepare(names: Sequence[str], command: Any) -> Request:
 
 
 def config_specs(module: Any, specs: Sequence[str]) -> list[str]:
-    """Return the values of `-c` for mini: with its default configuration first where only `valve.*` was given.
+    """Return the values of `-c` for mini, with its default configuration first if only `valve.*` keys are given.
 
-    Any `-c` makes mini drop its default configuration; settings of ours are not configuration of mini's, so alone
-    they do not. With a `-c` of mini's own beside them, mini's rule holds.
+    Any `-c` makes mini drop its default configuration. Settings of VALVE alone should not do that, so the default is
+    added. If there is also a `-c` for mini itself, mini's rule applies.
 
     Raises:
         typer.BadParameter: unknown setting (with the nearest known one), or a value of the wrong type.
@@ -110,7 +110,7 @@ def config_specs(module: Any, specs: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def attached(module: types.ModuleType, factory: str, host: Host, options: Mapping[str, Any]) -> Iterator[None]:
+def attach_plugins(module: types.ModuleType, factory: str, host: Host, options: Mapping[str, Any]) -> Iterator[None]:
     """Exchange the runner module's agent factory and merge function, and put both back."""
     stock = {name: getattr(module, name) for name in (factory, "recursive_merge")}
 

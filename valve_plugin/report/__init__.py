@@ -1,1 +1,1 @@
-"""From records to what people read: certificates and plans."""
+"""The report page and its figures."""

@@ -1,88 +1,146 @@
-"""Two runs side by side."""
+"""Compare two runs on one page: their streams, holdouts, tasks and numbers. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from math import fsum
+from typing import Any, NamedTuple
 
-from valve_plugin.report.overview import duration
-from valve_plugin.report.paired import order, panel_tasks, seed
-from valve_plugin.report.run import Run
-from valve_plugin.report.run_spent import APART, Spent, ended, total
-from valve_plugin.report.words import counted
+from valve_plugin.evidence.cost import APART, run_cost
+from valve_plugin.report.findings import AnswerCard
+from valve_plugin.report.measurements import count_signs, resolved_by_task
+from valve_plugin.report.run import RunReport, StreamPoint
+from valve_plugin.theory import certificates, estimates
 
-_UNKNOWN = ("-", "not recorded", "not measured", "not read", "not known whole")
+_DELTA = 0.05
 
 
-def compared(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """Return rows of (what, one value for each run)."""
-    table = {
-        "repository": [r.repo for r in runs],
-        "models": [", ".join(r.models) or "-" for r in runs],
-        "panel": [f"{p.tasks} x {p.rollouts}, margin {p.rho}" if (p := r.panel) else "-" for r in runs],
-        "panel tasks": [panel_tasks(r, runs[0]) for r in runs],
-        "panel seed": [seed(r) for r in runs],
-        "stream tasks": [str(len(r.stream)) for r in runs],
-        "stream order": [order(r, runs[0]) for r in runs],
-        "resolved in the stream": [_resolved(r) for r in runs],
-        "accepts of gates": [
-            f"{sum(g.decision == 'accept' for g in r.gates)} of {len(r.gates)}" if r.gated else "no gate" for r in runs
-        ],
-        "bank": [f"{counted(r.principles, 'principle')}, {counted(r.skills, 'skill')}" for r in runs],
-        "panel passes, first → last": [_first_last(r) for r in runs],
-        "holdout rate, first → last": [_read(r) for r in runs],
-        "rollouts": [_rollouts(r) for r in runs],
-        "time of rollouts": [duration(total(r.spent).hours) if r.spent else "not recorded" for r in runs],
-        "wall clock": [duration(r.clock.hours) if r.clock else "not recorded" for r in runs],
-        "wall clock per step": [
-            duration(r.clock.hours / r.clock.steps) if r.clock and r.clock.steps else "not recorded" for r in runs
-        ],
-        "US dollars": [f"{usd:.2f}" if (usd := total(r.spent).usd) else "not recorded" for r in runs],
-        "US dollars per rollout": [_each(r, lambda s: s.usd, "{:.4f}") for r in runs],
+def comparison_card(a: RunReport, b: RunReport) -> AnswerCard:
+    """Return the comparison's first card: which run is better, how sure that is, and the cost of each."""
+    streams, holdouts = compare_streams(a, b), compare_holdouts(a, b)
+    panels = [(panel_tasks(run), run.panel.rollouts) for run in (a, b) if run.panel]
+    values: dict[str, Any] = {
+        "runs": [a, b],
+        "streams": streams,
+        "holdouts": holdouts,
+        "panels_differ": len(panels) == 2 and panels[0] != panels[1],
+        "totals": [run_cost(run.spent) for run in (a, b)],
+        "apart": any(s.role in APART for run in (a, b) for s in run.spent),
+        "better": holdouts.get("better", ""),
+        "rates": holdouts.get("rates") or streams.get("rates"),
     }
-    return list(table.items())
+    if values["better"]:
+        return AnswerCard("versus", "certified", values, "yes")
+    state = "holdout" if holdouts.get("rates") else "stream" if streams.get("rates") else "nothing"
+    return AnswerCard("versus", state, values, "open")
 
 
-def equal(values: Sequence[str]) -> bool:
-    """Return whether a row says the same of both runs; what neither knows is not the same."""
-    first, *others = values
-    return first not in _UNKNOWN and all(v in (first, "the same tasks", "the same order") for v in others)
+def compare_streams(a: RunReport, b: RunReport) -> dict[str, Any]:
+    """Return the comparison of two streams: `state` is `unknown`, `differ` or `paired`, with its numbers."""
+    if not (a.stream_whole and b.stream_whole):
+        return {"state": "unknown"}
+    mine, other = ([p.task_id for p in run.stream] for run in (a, b))
+    both = len(set(mine) & set(other))
+    if set(mine) != set(other):
+        return {"state": "differ", "both": both, "only": [len(mine) - both, len(other) - both]}
+    rates = [{p.task_id: p.passed / p.graded for p in run.stream if p.graded} for run in (a, b)]
+    found = count_signs([(rates[0][t], rates[1][t]) for t in mine if t in rates[0] and t in rates[1]])
+    sums = [(sum(p.passed for p in run.stream), sum(p.graded for p in run.stream)) for run in (a, b)]
+    return {
+        "state": "paired",
+        "tasks": len(mine),
+        "same_order": mine == other,
+        "signs": found,
+        "p": found.p,
+        "rates": [passed / graded for passed, graded in sums] if all(graded for _, graded in sums) else None,
+    }
 
 
-def _rollouts(run: Run) -> str:
-    """The run's own, and how many of them judged."""
-    if not run.spent:
-        return "not recorded"
-    gate = sum(s.rollouts for s in run.spent if s.role == "gate")
-    own = f"{total(run.spent).rollouts:,}"
-    return f"{own}, {gate:,} of them the gate's" if gate else own
+def compare_holdouts(a: RunReport, b: RunReport) -> dict[str, Any]:
+    """Return the comparison of the last evaluations: `state` is `unread`, `differ`, `errored` or `paired`.
+
+    Both signs are possible, so each uses half of delta. The variance is estimated from these evaluations.
+
+    Source: eq:sepcert.
+    """
+    if not (a.checkpoints and b.checkpoints):
+        return {"state": "unread", "read": [x for x, run in zip("AB", (a, b), strict=True) if run.checkpoints]}
+    ends = [a.checkpoints[-1], b.checkpoints[-1]]
+    by_task = [resolved_by_task(run.evaluations[-1]) for run in (a, b)]
+    if set(by_task[0]) != set(by_task[1]) or ends[0].rollouts != ends[1].rollouts:
+        return {"state": "differ"}
+    if any(end.low != end.high for end in ends):
+        return {"state": "errored"}
+    mine, other = ([passed[t] for t in by_task[0]] for passed in by_task)
+    r, n = ends[0].rollouts, len(mine)
+    difference = fsum(x - y for x, y in zip(mine, other, strict=True)) / (n * r)
+    variance = max(estimates.variance([mine, other], r), estimates.paired_variance(mine, other, r))
+    bound = certificates.separation(abs(difference), n, _DELTA / 2, variance)
+    certified = bool(difference) and not bound.vacuous and bound.value > 0
+    signs = count_signs(list(zip(mine, other, strict=True)))
+    return {
+        "state": "paired",
+        "tasks": n,
+        "signs": signs,
+        "p": signs.p,
+        "difference": difference,
+        "rates": [end.low for end in ends],
+        "better": ("A" if difference > 0 else "B") if certified else "",
+        "certified": bound.value,
+        "probability": 1 - _DELTA,
+    }
 
 
-def _each(run: Run, of: Callable[[Spent], float], shown: str) -> str:
-    """What one of the run's own rollouts took, in the mean, the extractor's calls left out."""
-    own = [ended(s) for s in run.spent if s.role not in (*APART, "extractor")]
-    number, took = sum(s.rollouts for s in own), sum(map(of, own))
-    return shown.format(took / number) if number and took else "not recorded"
+class TaskPair(NamedTuple):
+    """One stream task in both runs."""
+
+    task: str
+    a: int
+    b: int
+    """Positions in each run's stream."""
+    higher: str
+    """The run with the higher resolved rate: `A`, `B` or `equal`; empty if a run has no graded attempt."""
 
 
-def _resolved(run: Run) -> str:
-    graded = sum(p.graded for p in run.stream)
-    passed = sum(p.passed for p in run.stream)
-    return f"{passed} of {graded} ({passed / graded:.0%})" if graded else "-"
+def task_pairs(runs: Sequence[RunReport]) -> list[TaskPair]:
+    """Return the tasks of two runs in A's order, or an empty list for one run or for different tasks."""
+    if len(runs) != 2:
+        return []
+    a, b = ({p.task_id: n for n, p in enumerate(run.stream)} for run in runs)
+    if set(a) != set(b):
+        return []
+    return [TaskPair(t, a[t], b[t], _higher(runs[0].stream[a[t]], runs[1].stream[b[t]])) for t in a]
 
 
-def _first_last(run: Run) -> str:
-    if not run.scores:
-        return "not measured"
-    first, last = run.scores[0], run.scores[-1]
-    return f"{first.passes}/{first.rollouts} → {last.passes}/{last.rollouts}"
+def _higher(a: StreamPoint, b: StreamPoint) -> str:
+    if not a.graded or not b.graded:
+        return ""
+    ahead = a.passed * b.graded - b.passed * a.graded
+    return "A" if ahead > 0 else "B" if ahead else "equal"
 
 
-def _read(run: Run) -> str:
-    """The evaluated versions' rates; lower ends where rollouts errored."""
-    if not run.checkpoints:
-        return "not read"
-    first, last = run.checkpoints[0], run.checkpoints[-1]
-    tasks = counted(last.tasks, "task")
-    if first.version == last.version:
-        return f"{last.low:.1%} at version {last.version}, {tasks}"
-    return f"{first.low:.1%} → {last.low:.1%}, {tasks}"
+class ComparisonColumn(NamedTuple):
+    """Values of one run in the table of both runs, besides its own records."""
+
+    shared: int
+    """Number of panel tasks that the first run's panel also has."""
+    seed: int | None
+    """Random seed of the panel."""
+    gate_rollouts: int
+
+
+def comparison_columns(runs: Sequence[RunReport]) -> list[ComparisonColumn]:
+    """Return the table values of each run."""
+    found = []
+    for run in runs:
+        seeds = [line.data["panel"].get("seed") for line in run.ledger if line.type == "panel_fixed"]
+        shared = len(panel_tasks(run) & panel_tasks(runs[0]))
+        gate = sum(s.rollouts for s in run.spent if s.role == "gate")
+        found.append(ComparisonColumn(shared, seeds[-1] if seeds else None, gate))
+    return found
+
+
+def panel_tasks(run: RunReport) -> frozenset[str]:
+    """Return the task ids of the current panel."""
+    fixed = [line.data["panel"]["tasks"] for line in run.ledger if line.type == "panel_fixed"]
+    return frozenset(task["instance_id"] for task in fixed[-1]) if fixed else frozenset()

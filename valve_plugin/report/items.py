@@ -1,181 +1,163 @@
-"""What single items are worth: alone on the holdout, and on the panel by their absence. Reports; nothing goes by them.
-
-Source: tab:artifact-utility (alone). Differs: every number has an interval.
-"""
+"""Every proposed item: what became of it, and the attempts it was learned from."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
-from math import fsum, sqrt
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
+from msgspec import UnsetType
+from msgspec.structs import asdict
 
-from valve_plugin.bank.entries import LeftOut
-from valve_plugin.bank.evaluated import Interval, comparable, differences, latest, readings
-from valve_plugin.bank.files import read_limited
-from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import convert
-from valve_plugin.errors import BankError, ConfigError, RecordError
-from valve_plugin.records import Item, Kind, PanelOutcome
+from valve_plugin.bank.entries import AttemptNote, Entry, Judged, OwnerAct, Proposed, Taken
+from valve_plugin.records import Attempt, Bank, Item, Kind, PanelOutcome, Proposal
+from valve_plugin.report.run import ItemState, ProposedItem, Rollout, SourceAttempt
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
-
-CATEGORIES = ("environment", "repair_strategy", "code_semantics")
-"""Execution, the repair process, program behavior.
-
-Source: sec:bank-growth.
-"""
-_MAX_BYTES = 1_000_000
 Key = tuple[Kind, str]
+_STATES: dict[str, ItemState] = {"accept": "accepted", "reject": "rejected", "indecisive": "waiting"}
 
 
-class Effect(NamedTuple):
-    """A mean over tasks, in points, with its interval."""
+class KeptAttempts:
+    """The attempts on this machine, found by task, context hash and ordinal."""
 
-    mean: float
-    low: float
-    high: float
+    def __init__(self, attempts: Sequence[Attempt]) -> None:
+        self._ids = {(a.task_id, a.context_hash, a.ordinal): a.id for a in attempts if a.outcome != "errored"}
 
+    def rollout(self, o: PanelOutcome | AttemptNote) -> Rollout:
+        """Return the rollout, with the id of its attempt if that is kept."""
+        known = self._ids.get((o.task_id, o.context_hash, o.ordinal), "")
+        return Rollout(ordinal=o.ordinal, outcome=o.outcome, attempt=known)
 
-class Worth(NamedTuple):
-    """One item."""
-
-    item: Item
-    effect: Effect
-    line: int
-    """Of the ledger, from 1."""
-    final: bool
-    """Nothing errored."""
-    per_task: tuple[Interval, ...]
-    """By how much each task's rate moves for the item, in rate units, in the order of the tasks."""
-
-    @property
-    def moved(self) -> int:
-        """How many tasks' rates it moves, or may."""
-        return sum(d != Interval(Fraction(0), Fraction(0)) for d in self.per_task)
+    def source(self, note: AttemptNote) -> SourceAttempt:
+        """Return a source attempt of a proposal, with its id if it is kept."""
+        return SourceAttempt(task_id=note.task_id, **asdict(self.rollout(note)))
 
 
-class Sorted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of categories: names of items, or kind/name, under each."""
-
-    environment: tuple[str, ...] = ()
-    repair_strategy: tuple[str, ...] = ()
-    code_semantics: tuple[str, ...] = ()
-
-
-def effect(per_task: Sequence[Interval]) -> Effect:
-    """Return what `spread` does, of differences in rate units. Pure."""
-    return spread([100 * float(d.low) for d in per_task], [100 * float(d.high) for d in per_task])
+def accepted_proposal(entry: Entry) -> str:
+    """Return the id of the proposal that this entry accepts, or an empty string."""
+    if isinstance(entry, Judged) and entry.verdict.decision == "accept":
+        return entry.verdict.proposal_id
+    return entry.proposal_id if isinstance(entry, Taken) else ""
 
 
-def spread(low: Sequence[float], high: Sequence[float]) -> Effect:
-    """Return the mean plus or minus 1.96 standard errors over tasks, widened by what errored. Pure.
-
-    It describes one comparison: of many, some will look good by chance, and few tasks make it too narrow.
+def proposed_items(
+    entries: Sequence[Entry], bank: Bank, kept: KeptAttempts, uses: Mapping[Key, int]
+) -> tuple[ProposedItem, ...]:
+    """Return the items of every proposal in ledger order, without proposals that a later one of the task replaces.
 
     Args:
-        low: by how much each task moves at least, in points.
-        high: at most; equal where nothing errored.
+        uses: number of injections of each item on this machine.
     """
-    error = 1.96 * max(_standard_error(low), _standard_error(high))
-    return Effect(fsum(low) / len(low), fsum(low) / len(low) - error, fsum(high) / len(high) + error)
+    now = {item.key: item for item in bank.items}
+    proposed = {e.proposal.id: (n, e) for n, e in enumerate(entries, 1) if isinstance(e, Proposed)}
+    states = _item_states(entries)
+    stands = _source_proposals(entries, {id_: e.proposal for id_, (_, e) in proposed.items()})
+    last = {e.proposal.task_id: id_ for id_, (_, e) in proposed.items()}  # a task's last proposal replaces its others
+    found: list[ProposedItem] = []
+    for line, entry in proposed.values():
+        proposal = entry.proposal
+        if proposal.id not in states and last[proposal.task_id] != proposal.id:
+            continue
+        where: dict[str, Any] = {
+            "task_id": proposal.task_id,
+            "proposal_id": proposal.id,
+            "line": line,
+            "model": proposal.model,
+            "sources": tuple(map(kept.source, entry.attempts)),
+        }
+        decided = states.get(proposal.id, "waiting")
+        for item in proposal.items:
+            here = now[item.key] if stands.get(item.key) == proposal.id else None
+            found.append(
+                ProposedItem(
+                    **where,
+                    **_text(item),
+                    kind=item.kind,
+                    name=item.name,
+                    state="retired" if decided in ("accepted", "taken") and not here else decided,
+                    version=here.created_step if here else None,
+                    support=(here or item).support,
+                    uses=uses.get(item.key, 0),
+                )
+            )
+        found += _excluded_items(proposal, where)
+    return (*found, *_owned_items(entries, now, uses))
 
 
-def alone(store: BankStore) -> list[Worth]:
-    """Return what each item of the last version that was measured alone gains over version 0 on the holdout."""
-    found = readings(store.entries())
-    base = latest(found).get(0)
-    rows = []
-    for item in store.bank.items if base else ():
-        one = latest(found, item.key).get(store.bank.version)
-        if base is not None and one is not None and comparable(base.entry, one.entry):
-            each = tuple(differences(base.entry, one.entry).values())
-            rows.append(Worth(item, effect(each), one.line, base.entry.complete and one.entry.complete, each))
-    return rows
+def _owned_items(entries: Sequence[Entry], now: Mapping[Key, Item], uses: Mapping[Key, int]) -> Iterable[ProposedItem]:
+    """Yield the current items that the bank's owner put in, each from the last act about it."""
+    acts = {item.key: (line, e) for line, e in enumerate(entries, 1) if isinstance(e, OwnerAct) for item in e.items}
+    for key, (line, entry) in acts.items():
+        item = now.get(key)
+        if item and item.judged is False:
+            yield ProposedItem(
+                task_id=f"owner: {entry.reason}", proposal_id="", line=line, **_text(item), kind=item.kind,
+                name=item.name, state="taken", version=item.created_step, support=item.support,
+                uses=uses.get(key, 0),
+            )  # fmt: skip
 
 
-def left_out(store: BankStore) -> list[Worth]:
-    """Return what the panel loses without each item of the current bank, where that was measured.
-
-    Against the outcomes the bank carries. Those were accepted for being high, so they flatter every item a little. Of
-    several solvers' measurements, the newest's alone.
-    """
-    current, panel, epoch = store.current_outcomes(), store.panel(), store.epoch()
-    if current is None or panel is None or epoch is None:
-        return []
-    with_all = _passed(current)
-    found = [
-        (n, e)
-        for n, e in enumerate(store.entries(), 1)
-        if isinstance(e, LeftOut) and (e.epoch, e.bank_hash) == (epoch.epoch, store.bank.hash)
-    ]
-    lines = {e.without: (n, e) for n, e in found if e.solver == found[-1][1].solver}
-    rows = []
-    for item in store.bank.items:
-        if item.key in lines:
-            line, entry = lines[item.key]
-            run, rest = {o.task_id for o in entry.outcomes}, _passed(entry.outcomes)
-            lost = [with_all[t] - rest[t] if t in run else 0 for t in (task.instance_id for task in panel.tasks)]
-            each = tuple(Interval(Fraction(d, panel.rollouts), Fraction(d, panel.rollouts)) for d in lost)
-            rows.append(Worth(item, effect(each), line, final=True, per_task=each))
-    return rows
+def _excluded_items(proposal: Proposal, where: Mapping[str, Any]) -> Iterable[ProposedItem]:
+    """Yield a proposal's duplicates and withheld items."""
+    merged = [(m, m.item, f"the same text as {m.name}: counts as support") for m in proposal.merges]
+    near = [(s, s.item, f"repeats {s.duplicate_of}, similarity {s.similarity:.2f}") for s in proposal.suppressed]
+    withheld = [(w, w.item, w.why) for w in proposal.withheld]
+    groups: tuple[tuple[ItemState, list[Any]], ...] = (
+        ("merged", merged), ("near-duplicate", near), ("withheld", withheld)
+    )  # fmt: skip
+    for state, group in groups:
+        for record, item, why in group:
+            yield ProposedItem(**where, **_text(item), kind=record.kind, name=record.name, state=state, why=why)
 
 
-def grouped(rows: Iterable[Worth], categories: Mapping[Key, str]) -> dict[str, tuple[int, Effect]]:
-    """Return each category's items and their mean effect; the interval is over tasks, the items being what they are."""
-    groups: dict[str, list[Worth]] = {}
-    for row in rows:
-        groups.setdefault(categories.get(row.item.key, ""), []).append(row)
-    means = {
-        name: effect([_mean(task) for task in zip(*(row.per_task for row in group), strict=True)])
-        for name, group in groups.items()
-    }
-    return {name: (len(groups[name]), means[name]) for name in CATEGORIES if name in groups}
+def _text(item: Item | UnsetType | None) -> dict[str, Any]:
+    """Return an item's texts, if the ledger holds them."""
+    if not isinstance(item, Item):
+        return {}
+    return {"text": item.text, "markdown": item.markdown, "scope_hint": item.scope_hint}
 
 
-def read_categories(path: Path, items: Sequence[Item]) -> dict[Key, str]:
-    """Read a person's sorting of the items.
-
-    Raises:
-        ConfigError: it cannot be read, names what is not in the bank, or names an item twice.
-    """
-    try:
-        raw = tomllib.loads(read_limited(path, _MAX_BYTES, "categories").decode("utf-8"))
-        given = convert(raw, Sorted, where=str(path))
-    except (BankError, RecordError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as e:
-        raise ConfigError(
-            f"{path}: no usable categories: {e}; expected lists of item names under {', '.join(CATEGORIES)}"
-        ) from e
-    found: dict[Key, str] = {}
-    for category in CATEGORIES:
-        for name in getattr(given, category):
-            keys = [i.key for i in items if name in (i.name, f"{i.kind}/{i.name}")]
-            if len(keys) != 1:
-                what = "several items are called" if keys else "the bank has no item"
-                raise ConfigError(f"{path}: {what} {name!r}; `valve bank list` shows them (say kind/name if need be)")
-            if keys[0] in found:
-                raise ConfigError(f"{path}: {name!r} stands twice; an item has one category")
-            found[keys[0]] = category
+def _item_states(entries: Iterable[Entry]) -> dict[str, ItemState]:
+    """Return, by proposal id, the state of its items; undecided proposals are left out."""
+    found: dict[str, ItemState] = {}
+    for entry in entries:
+        if isinstance(entry, Judged):
+            found[entry.verdict.proposal_id] = _STATES[entry.verdict.decision]
+        elif isinstance(entry, Taken):
+            found[entry.proposal_id] = "taken"
     return found
 
 
-def _passed(outcomes: Iterable[PanelOutcome]) -> Counter[str]:
-    return Counter(o.task_id for o in outcomes if o.outcome == "resolved")
+def _source_proposals(entries: Iterable[Entry], proposals: Mapping[str, Proposal]) -> dict[Key, str]:
+    """Return, by item, the id of the proposal that added it to the current bank."""
+    versions: list[dict[Key, str]] = [{}]
+    for entry in entries:
+        found = versions[-1]
+        if id_ := accepted_proposal(entry):
+            removed, added = proposals[id_].removed, {item.key: id_ for item in proposals[id_].items}
+        elif isinstance(entry, OwnerAct):
+            found = found if isinstance(entry.undo_to, UnsetType) else versions[entry.undo_to]
+            removed, added = (*entry.removes, *(item.key for item in entry.items)), {}
+        else:
+            continue
+        versions.append({key: id_ for key, id_ in found.items() if key not in removed} | added)
+    return versions[-1]
 
 
-def _mean(intervals: Sequence[Interval]) -> Interval:
-    n = len(intervals)
-    return Interval(sum((i.low for i in intervals), Fraction()) / n, sum((i.high for i in intervals), Fraction()) / n)
+class ItemGroup(NamedTuple):
+    """A group of items on the page."""
+
+    in_bank: bool
+    states: dict[str, int]
+    places: list[int]
+    """Positions in the list of items, in display order."""
 
 
-def _standard_error(values: Sequence[float]) -> float:
-    n, mean = len(values), fsum(values) / len(values)
-    return sqrt(fsum((v - mean) ** 2 for v in values) / max(n - 1, 1) / n)
+def group_items(items: Sequence[ProposedItem]) -> list[ItemGroup]:
+    """Return the bank's items, then the others, each group with the newest first."""
+    order = sorted(range(len(items)), key=lambda n: (-items[n].line, n))
+    found = []
+    for in_bank in (True, False):
+        places = [place for place in order if (items[place].version is not None) is in_bank]
+        found.append(ItemGroup(in_bank, Counter(items[place].state for place in places), places))
+    return [group for group in found if group.places]

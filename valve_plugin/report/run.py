@@ -1,15 +1,14 @@
-"""What a report says about one run, as numbers: every figure and table of the page is drawn from these records."""
+"""What a report says about one run, as numbers: the records behind every figure and table of the page."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from valve_plugin.records import AttemptOutcome, Kind, Outcome, Pairing, Record
-from valve_plugin.report.certify import Certificate
-from valve_plugin.report.run_live import Live
-from valve_plugin.report.run_spent import Clock, Spent
+from valve_plugin.evidence.certify import Certificate
+from valve_plugin.evidence.cost import ClockTime, RoleCost
+from valve_plugin.evidence.summary import VersionScore
+from valve_plugin.records import AttemptOutcome, Decision, Kind, Outcome, Pairing, Record, is_live
 
-GateDecision = Literal["accept", "reject", "indecisive"]
 ItemState = Literal["accepted", "taken", "retired", "rejected", "waiting", "near-duplicate", "merged", "withheld"]
 
 
@@ -22,22 +21,10 @@ class Rollout(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Id of the attempt kept on this machine; empty where there is none."""
 
 
-class Source(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SourceAttempt(Rollout, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One attempt that a proposal was learned from."""
 
     task_id: str
-    ordinal: int
-    outcome: AttemptOutcome
-    attempt: str = ""
-    """Id of the attempt kept on this machine; empty where there is none."""
-    steps: int | None = None
-    """How many it took; None: its trajectory is not on this machine."""
-    left_out: tuple[int, ...] = ()
-    """Numbers of the steps that the digest given to the extractor had no room for."""
-    compared: bool = False
-    """The attempts at this task that ended the other way are here too, so that steps can be compared."""
-    own: tuple[int, ...] = ()
-    """Numbers of the steps with a command that none of those ran. Derived by the report; no ledger records steps."""
 
 
 class StreamPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,40 +48,40 @@ class StreamPoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return sum(r.outcome == "errored" for r in self.rollouts)
 
 
-class Cell(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PanelCell(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A panel task's rollouts in one measurement; a task that is not named was not evaluated."""
 
     task_id: str
     rollouts: tuple[Rollout, ...]
     kept: bool = False
     """Carried over: the context is the same bytes as before."""
-    late: tuple[Rollout, ...] = ()
-    """What ran on when the verdict was certain: it decided nothing."""
 
 
-REPEAT = " repeat"
-
-
-class Column(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One measurement on the panel: a baseline, a gate's candidate, or the bank once more (A/A)."""
+class PanelColumn(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One measurement task by task: of the panel (a baseline, a gate's candidate, A/A), or of the holdout."""
 
     label: str
-    kind: Literal["baseline", "gate", "measurement"]
+    kind: Literal["baseline", "gate", "measurement", "evaluation"]
     line: int
     """Number of the ledger line it is from."""
-    decision: GateDecision | None = None
+    decision: Decision | None = None
     """A gate's verdict."""
     against: str = ""
     """Label of the column that a gate's candidate is compared with."""
-    cells: tuple[Cell, ...]
+    cells: tuple[PanelCell, ...]
 
     @property
-    def repeat(self) -> bool:
-        """Whether it is a gate's candidate once more, on fresh rollouts."""
-        return self.label.endswith(REPEAT)
+    def passes(self) -> int:
+        """Rollouts that resolved their task."""
+        return sum(r.outcome == "resolved" for cell in self.cells for r in cell.rollouts)
+
+    @property
+    def rollouts(self) -> int:
+        """All that ran, errored ones included."""
+        return sum(len(cell.rollouts) for cell in self.cells)
 
 
-class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GateResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One verdict."""
 
     number: int
@@ -106,7 +93,7 @@ class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     task_id: str
     items: tuple[str, ...]
     """`kind: name` of each proposed item, `without kind: name` of each that would go."""
-    decision: GateDecision
+    decision: Decision
     pairing: Pairing
     low: float
     """Panel gain at the last measurement, in rate units; below `high` where rollouts were not run or got lost."""
@@ -122,11 +109,10 @@ class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     vacuous: bool
     ran: int
     """Rollouts the verdict rests on."""
-    beyond: int = 0
-    """Rollouts that ran on when the verdict was certain, as far as this machine knows: they change nothing."""
     saved: int = 0
+    """Panel rollouts that were not run, because the verdict was certain without them."""
     saved_usd: float = 0.0
-    """What was not run, at the mean cost of what was; 0 where no cost is known."""
+    """Their cost at the mean of what was run; 0 where no cost is known."""
     again: int = 0
     """How many of them repeated the measurement."""
     total: int
@@ -135,17 +121,16 @@ class Gate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     unknown: int
     version: int
     """Of the bank after it."""
+    worse: tuple[str, ...] = ()
+    """Panel tasks that an accept makes worse, like `TASK 2/2 -> 0/2`."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether only a reject's upper end says something: what did not run is no failure."""
+        return self.decision == "reject" and self.low < self.high
 
 
-class Score(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A bank's complete panel measurement: in-sample for an accept, which was selected by it."""
-
-    version: int
-    passes: int
-    rollouts: int
-
-
-class Size(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BankSize(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How big the bank was from a stream position on."""
 
     position: int
@@ -153,7 +138,7 @@ class Size(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     skills: int
 
 
-class Proposed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProposedItem(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One item that a model proposed, whatever became of it."""
 
     kind: Kind
@@ -161,9 +146,8 @@ class Proposed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state: ItemState
     why: str = ""
     """Why it is not in the bank, or what it was merged into."""
-    kept: bool = True
-    """False: the ledger does not hold what it said; older ones lack it for duplicates, and a secret is kept nowhere."""
     text: str = ""
+    """Empty in ledgers that do not hold the text of duplicates."""
     markdown: str = ""
     scope_hint: str = ""
     task_id: str
@@ -175,20 +159,11 @@ class Proposed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     support: int = 1
     uses: int = 0
     """Stream tasks and live runs whose context had it, counted on this machine; no gates, no evaluations."""
-    sources: tuple[Source, ...] = ()
-    """The attempts it was contrasted from, those of its earlier tries included."""
-    tries: int = 1
-    """How often it was proposed and rejected, word by word; 1 for what is not rejected."""
-    earlier: tuple[str, ...] = ()
-    """Ids of the proposals of its other tries, the oldest first; a gate names its proposal."""
-    displaced: tuple[str, ...] | None = None
-    """Items that some panel task's context lost when the proposal with this item came in; None: not known."""
-    twin: str = ""
-    """Name of the bank item that this one repeats."""
-    similarity: float | None = None
+    sources: tuple[SourceAttempt, ...] = ()
+    """The attempts it was contrasted from."""
 
 
-class Checkpoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HoldoutReading(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One frozen version, evaluated on the sealed holdout."""
 
     step: int
@@ -204,7 +179,7 @@ class Checkpoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     line: int
 
 
-class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LedgerLine(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One ledger line."""
 
     number: int
@@ -213,6 +188,31 @@ class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     problem: str = ""
     """What verification found wrong here."""
     data: dict[str, Any]
+
+
+class LiveAttempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of the latest."""
+
+    attempt: str
+    """Its id."""
+    recorded_at: float
+    """Seconds since the epoch; 0 when unknown."""
+    task: str
+    """How the task begins."""
+    outcome: AttemptOutcome
+    reason: str
+    items: int
+    """How many were injected."""
+
+
+class LiveRuns(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `mini --plugin valve` recorded on this machine."""
+
+    attempts: int
+    outcomes: dict[str, int]
+    """Outcome -> how many, of those there are."""
+    latest: tuple[LiveAttempt, ...]
+    """The latest first."""
 
 
 class PanelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -224,7 +224,7 @@ class PanelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pairing: Pairing
 
 
-class Run(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One bank's whole history."""
 
     label: str
@@ -240,17 +240,30 @@ class Run(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stream: tuple[StreamPoint, ...]
     stream_whole: bool
     """False: only the mixed tasks are known, which is all a ledger holds; this machine does not keep the rest."""
-    gates: tuple[Gate, ...]
-    scores: tuple[Score, ...]
-    checkpoints: tuple[Checkpoint, ...]
-    sizes: tuple[Size, ...]
-    columns: tuple[Column, ...]
-    items: tuple[Proposed, ...]
-    spent: tuple[Spent, ...]
-    clock: Clock | None
+    gates: tuple[GateResult, ...]
+    scores: tuple[VersionScore, ...]
+    checkpoints: tuple[HoldoutReading, ...]
+    sizes: tuple[BankSize, ...]
+    columns: tuple[PanelColumn, ...]
+    """Every measurement of the panel."""
+    evaluations: tuple[PanelColumn, ...]
+    """The evaluations on the holdout, in the order of `checkpoints`."""
+    items: tuple[ProposedItem, ...]
+    spent: tuple[RoleCost, ...]
+    clock: ClockTime | None
     """None: not known of everything that ran."""
-    live: Live
+    live: LiveRuns
     certificate: Certificate
-    ledger: tuple[Line, ...]
+    ledger: tuple[LedgerLine, ...]
     problems: tuple[str, ...]
     """What verification found, besides what belongs to one line."""
+
+    @property
+    def accepts(self) -> tuple[GateResult, ...]:
+        """Gates that accepted their proposal."""
+        return tuple(g for g in self.gates if g.decision == "accept")
+
+    @property
+    def ran(self) -> bool:
+        """Whether the ledger or this machine knows of any rollout but a person's own."""
+        return bool(self.spent or self.columns or self.checkpoints or any(not is_live(p.task_id) for p in self.stream))

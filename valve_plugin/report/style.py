@@ -1,7 +1,7 @@
-"""The one style of all figures, which reads in black and white: state is shape and line, colour only helps.
+"""The style of all figures. They are readable in black and white: shapes and lines show the state.
 
-Text from models or repositories never enters a figure; tables and captions carry it. What stands alone names its
-repository, in plain characters.
+Text from models or repositories never enters a figure. A figure in its own file names its repository, in plain
+characters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from valve_plugin.errors import ConfigError
-from valve_plugin.extras import install
+from valve_plugin.extras import install_command
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -46,9 +46,9 @@ _STYLE: dict[Any, Any] = {
 _WIDTH = 9.0
 _NARROW = 3.9
 _LABEL = 20
-"""Characters of a legend's label that fit twice on a phone."""
+"""Longest label, in characters, of a legend with two columns on a phone."""
 _MADE_BY = "figure made by valve-plugin"
-"""In every file's metadata: what says so may be written again."""
+"""Mark in the metadata of every file; a file with it may be overwritten."""
 _ENDS = 8_192
 _NAME = 60
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -60,12 +60,12 @@ class Figure(NamedTuple):
     name: str
     title: str
     caption: str
-    """What was measured, on what."""
+    """What was measured, and on which tasks."""
     draw: Callable[[], Canvas]
     of: str = ""
-    """Which bank at which version; a figure that stands alone says it."""
+    """Bank and version, shown in a figure in its own file."""
     message: str = ""
-    """What it shows, in a sentence, for who cannot see it."""
+    """What the figure shows, as text for screen readers."""
 
 
 def svg(figure: Figure) -> str:
@@ -74,18 +74,18 @@ def svg(figure: Figure) -> str:
     Raises:
         ConfigError: matplotlib is not installed.
     """
-    return _named(figure, _drawn(figure))
+    return _accessible(figure, _svg_text(figure))
 
 
-def _drawn(figure: Figure, *, transparent: bool = True) -> str:
+def _svg_text(figure: Figure, *, transparent: bool = True) -> str:
     out = io.StringIO()
     _save(figure, out, "svg", transparent=transparent)
     text = out.getvalue()
     return text[text.index("<svg") :]
 
 
-def _named(figure: Figure, text: str) -> str:
-    """The document with its title and what it shows, which screen readers read out."""
+def _accessible(figure: Figure, text: str) -> str:
+    """Return the SVG document with a title and a description for screen readers."""
     id_, title = f"figure-{figure.name}", f"{figure.title}: {figure.of}" if figure.of else figure.title
     said = f"{figure.caption} {figure.message}".strip()
     title, said = (escape(_CONTROLS.sub("?", part)) for part in (title, said))
@@ -101,42 +101,44 @@ def png(figure: Figure) -> bytes:
     return out.getvalue()
 
 
-def inline(figure: Figure) -> str:
-    """Return the figure as SVG for the page: themed by its style sheet, and without ids nothing refers to."""
-    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", _drawn(figure), flags=re.DOTALL)
+def page_svg(figure: Figure) -> str:
+    """Return the figure as SVG for the page, with the colours of its style sheet and without unused ids."""
+    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", _svg_text(figure), flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
     text = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", text)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
     for colour, name in _VARIABLES.items():
         text = text.replace(colour, f"var(--{name})")
-    return _named(figure, text.replace("<svg ", '<svg focusable="false" ', 1))
+    return _accessible(figure, text.replace("<svg ", '<svg focusable="false" ', 1))
 
 
-def write(figure: Figure, file: str) -> None:
-    """Write the figure with title and caption, to stand alone: an .svg, .pdf or .png.
+def write_figure(figure: Figure, file: str) -> None:
+    """Write the figure with title and caption to its own .svg, .pdf or .png file.
 
     Raises:
-        ConfigError: matplotlib is not installed, or the file cannot be written, or is another's.
+        ConfigError: matplotlib is not installed, the file cannot be written, or it is not a figure of valve's.
     """
     kind = Path(file).suffix.removeprefix(".")
     if kind not in ("svg", "pdf", "png"):
-        raise ConfigError(f"{file} is no figure this can write; name a file ending in .svg, .pdf or .png")
+        raise ConfigError(f"{file}: valve cannot write figures of this type; name a file ending in .svg, .pdf or .png")
     try:
-        require_own(Path(file))
+        require_replaceable(Path(file))
         if kind == "svg":
-            Path(file).write_text(_named(figure, _drawn(alone(figure), transparent=False)), encoding="utf-8")
+            Path(file).write_text(
+                _accessible(figure, _svg_text(with_caption(figure), transparent=False)), encoding="utf-8"
+            )
         else:
-            _save(alone(figure), file, kind, transparent=False)
+            _save(with_caption(figure), file, kind, transparent=False)
     except OSError as e:
         raise ConfigError(f"{file}: {e}; name a file in a folder that exists") from e
 
 
-def require_own(path: Path) -> None:
-    """Require a place where no file is, or an empty one, or a figure that was written here: it may be written again.
+def require_replaceable(path: Path) -> None:
+    """Check that a path is free, empty, or a figure that valve wrote, so that it may be overwritten.
 
     Raises:
-        ConfigError: there is another file.
+        ConfigError: another file is there.
     """
     if not os.path.lexists(path):
         return
@@ -145,28 +147,28 @@ def require_own(path: Path) -> None:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             start = file.read(_ENDS)
-            file.seek(max(0, size - _ENDS))  # where a PDF says it
+            file.seek(max(0, size - _ENDS))  # a PDF has its metadata at the end
             if size == 0 or _MADE_BY.encode() in start + file.read():
                 return
-    raise ConfigError(f"{path}: exists and is no figure of valve's; name another place, or remove it first")
+    raise ConfigError(f"{path}: this file exists and is not a figure of valve's; name another file or remove it first")
 
 
-def named(repo: str, version: int) -> str:
-    """Return `owner/name, version 3`, of a name that may be anything."""
+def plain_name(repo: str, version: int) -> str:
+    """Return `owner/name, version 3`, with other characters than plain ones replaced."""
     return f"{re.sub(r'[^A-Za-z0-9._/ -]', '?', repo)[:_NAME]}, version {version}"
 
 
-def alone(figure: Figure) -> Figure:
-    """Return the figure with its title and caption in it: what a file needs that travels without its page."""
-    return figure._replace(draw=lambda: _captioned(figure))
+def with_caption(figure: Figure) -> Figure:
+    """Return the figure with its title and caption inside, for a file of its own."""
+    return figure._replace(draw=lambda: _draw_with_caption(figure))
 
 
-def narrow(figure: Figure) -> Figure:
-    """Return the figure as wide as a phone, its legends above the axes in two columns."""
-    return figure._replace(name=f"{figure.name}-narrow", draw=lambda: _narrowed(figure))
+def narrow_figure(figure: Figure) -> Figure:
+    """Return the figure in the width of a phone, with its legends above the axes."""
+    return figure._replace(name=f"{figure.name}-narrow", draw=lambda: _draw_narrow(figure))
 
 
-def _narrowed(figure: Figure) -> Canvas:
+def _draw_narrow(figure: Figure) -> Canvas:
     canvas = figure.draw()
     rows = 0
     for axes in canvas.axes:
@@ -186,7 +188,7 @@ def _narrowed(figure: Figure) -> Canvas:
     return canvas
 
 
-def _captioned(figure: Figure) -> Canvas:
+def _draw_with_caption(figure: Figure) -> Canvas:
     canvas = figure.draw()
     canvas.suptitle(f"{figure.title}: {figure.of}" if figure.of else figure.title, x=0.01, ha="left", fontsize=11)
     canvas.supxlabel(textwrap.fill(figure.caption, 125), x=0.01, ha="left", fontsize=8, color=SOFT)
@@ -197,7 +199,7 @@ def _save(figure: Figure, out: Any, kind: str, *, transparent: bool | None = Non
     try:
         import matplotlib
     except ImportError as e:
-        how = install("report", anywhere=True)  # a page that goes to others says it
+        how = install_command("report", anywhere=True)  # the message may be on a page for other readers
         raise ConfigError(f"figures are drawn by matplotlib, which is not installed; run: {how}") from e
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": figure.name}):
         canvas = figure.draw()
@@ -211,22 +213,22 @@ def _save(figure: Figure, out: Any, kind: str, *, transparent: bool | None = Non
         canvas.savefig(out, format=kind, transparent=clear, bbox_inches="tight", pad_inches=0.05, **given)
 
 
-def new(height: float, **parts: Any) -> tuple[Canvas, Any]:
-    """Return an empty figure so many inches high, and its axes."""
+def new_canvas(height: float, **parts: Any) -> tuple[Canvas, Any]:
+    """Return an empty figure of this height in inches, and its axes."""
     from matplotlib.figure import Figure as Canvas  # no pyplot: nothing global, no display
 
     canvas = Canvas(figsize=(_WIDTH, height), layout="constrained")
     return canvas, canvas.subplots(**parts)
 
 
-def swatch(axes: Any, colour: str, hatch: str, label: str) -> None:
-    """Give a hatched area its place in the legend: framed, and denser than the area, which is much larger."""
-    axes.fill_between([], [], facecolor="none", edgecolor=colour, hatch=2 * hatch, linewidth=1, label=label)
+def show_percent(axes: Any, label: str, top: float = 1.02) -> None:
+    """Set the y axis to a share from 0 to 100 %."""
+    axes.set_ylim(-0.02, top)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_ylabel(label)
 
 
-def band(axes: Any, left: float, right: float, low: float, high: float, colour: str, hatch: str = "") -> None:
-    """Draw what is certified: from what is guaranteed, the line below, to what was measured."""
+def draw_band(axes: Any, left: float, right: float, low: float, high: float, colour: str) -> None:
+    """Draw a certificate as a band from the guaranteed value (the line at the bottom) to the measured value."""
     axes.fill_between([left, right], low, high, facecolor=colour, alpha=0.18, linewidth=0)
-    if hatch:
-        axes.fill_between([left, right], low, high, facecolor="none", edgecolor=colour, hatch=hatch, linewidth=0)
     axes.plot([left, right], [low, low], color=colour, linewidth=2, solid_capstyle="butt")

@@ -1,1 +1,1 @@
-"""Side effects: workspaces, sandboxes, running the agent, grading."""
+"""Rollouts: one attempt at one task, from context to graded patch, and where attempts run."""

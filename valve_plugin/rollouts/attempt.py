@@ -1,55 +1,70 @@
-"""One rollout from task to record: workspace, agent, patch, grade."""
+"""One rollout, from task to record: workspace, agent, patch, grade and trajectory."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
+import traceback
+from collections.abc import Callable
 from concurrent.futures import CancelledError
+from contextlib import suppress
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from valve_plugin.bank.redact import Redactor
+from msgspec.structs import replace
+
+from valve_plugin.agents import mini, outside, process
+from valve_plugin.agents.protocol import RolloutResult, RolloutSpec
 from valve_plugin.codec import digest, digest_bytes
-from valve_plugin.config import SAMPLING, Settings
-from valve_plugin.errors import InfrastructureError, SandboxError, TaskError, ValveError
+from valve_plugin.config import MINI, SAMPLING, Settings
+from valve_plugin.errors import BankNotFoundError, InfrastructureError, SandboxError, TaskError, ValveError
+from valve_plugin.files import make_private_dir, pack, unpack, write_atomic
+from valve_plugin.paths import data_dir
 from valve_plugin.records import Attempt, Context, Source, Task
-from valve_plugin.rollouts import mini_settings, sandbox, trajectories, workspace
-from valve_plugin.rollouts.defects import noted
-from valve_plugin.rollouts.executors import stopping
-from valve_plugin.rollouts.exits import one_line
-from valve_plugin.rollouts.grade import Grade, grade
-from valve_plugin.rollouts.runner import RolloutResult, RolloutSpec, run
-from valve_plugin.tasks.image import here, placed
-from valve_plugin.tasks.repository import Prepared, prepared
+from valve_plugin.redact import Redactor
+from valve_plugin.rollouts.executors import stop_event
+from valve_plugin.sandbox import bubblewrap, workspace
+from valve_plugin.tasks.grading.grade import Grade, grade
+from valve_plugin.tasks.image import available_image, place_in_image
+from valve_plugin.tasks.repository import PreparedRepository, find_prepared
+from valve_plugin.tasks.workspace import open_task
+from valve_plugin.words import one_line
+
+_DEFECTS = "defects.log"
+_MAX_DEFECTS_BYTES = 1_000_000
+_MAX_TRAJECTORIES = 4000
+"""Maximum number of files. Beyond it the oldest half is removed; banks have their own copies."""
 
 
 def attempt(settings: Settings, task: Task, context: Context, ordinal: int, source: Source) -> Attempt:
     """Run the agent once on a task and grade its patch.
 
-    The agent sees the task's files in one commit, the issue and the context: no history, no hidden tests, no other
-    attempts, no keys. What it or its context does is `unresolved`; only the host's or provider's failure is `errored`.
+    The agent sees the task's files in one commit, the issue and the context, but no history, hidden tests, other
+    attempts or keys. Failures of the agent are `unresolved`; only those of host or provider are `errored`.
 
     Args:
         settings: model, limits, sandbox.
-        task: the row.
-        context: the block that ends the system message.
-        ordinal: this rollout's number for (task, block).
-        source: what the rollout is for.
+        task: the task.
+        context: the block at the end of the system message.
+        ordinal: number of this rollout for (task, block).
+        source: purpose of the rollout.
 
     Raises:
         TaskError: the task's repository is not prepared on this machine, or its patch does not apply.
-        SandboxError: there is no sandbox, and running without one was not allowed.
-        CancelledError: the executor that runs it was killed.
+        SandboxError: there is no sandbox, and running without one is not allowed.
+        CancelledError: the rollout was cancelled, or its executor killed.
     """
     started = time.monotonic()
-    mini_settings.load()
-    where = placed(prepared(task.repo), task, settings)
-    sandbox.choose(settings, where.image)  # refuse before anything runs
-    result, patch, graded = _run_and_grade(settings, task, context, ordinal, where)
-    rollout_id = rollout_key(settings, task, context, ordinal)[:16]
+    mini.load_user_settings()
+    where = place_in_image(find_prepared(task.repo), task, settings)
+    bubblewrap.choose(settings, where.image)  # refuse before anything runs
     redact = Redactor.of(os.environ, config=settings.model_kwargs)
-    trajectory = redact(result.trajectory.decode("utf-8", "replace")).encode()
+    result, patch, graded = _run_and_grade(settings, task, context, ordinal, where, redact)
+    rollout_id = rollout_key(settings, task, context, ordinal)[:16]
+    trajectory = _redacted(result.trajectory, redact)
     return Attempt(
         id=rollout_id,
         task_id=task.instance_id,
@@ -57,6 +72,7 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
         source=source,
         outcome=graded.outcome,
         reason=one_line(redact(graded.reason)),
+        failed_tests=tuple(replace(t, reason=one_line(redact(t.reason))[:500]) for t in graded.failed_tests),
         fault=result.fault if graded.outcome == "errored" else "",
         patch=patch,
         dropped_paths=graded.dropped_paths,
@@ -69,58 +85,26 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
         task_text=task.problem_statement,
         context_hash=context.hash,
         context_items=context.items,
-        trajectory=trajectories.keep(rollout_id, trajectory),
+        trajectory=keep_trajectory(rollout_id, trajectory),
     )
 
 
-def rollout_key(settings: Settings, task: Task, context: Context, ordinal: int) -> str:
-    """Return the digest (64 hex digits) of all that determines a rollout; its first 16 are the attempt's id.
-
-    Args:
-        settings: the solver's part counts, see `solver_configuration`.
-        task: id, content and issue count.
-        context: the block's bytes count.
-        ordinal: number of the rollout for (task, block).
-    """
-    about = [task.instance_id, task.content_hash, digest_bytes(task.problem_statement.encode("utf-8", "replace"))]
-    return digest([about, context.hash, ordinal, solver_configuration(settings) | _surroundings(settings, task)])
-
-
-def _surroundings(settings: Settings, task: Task) -> dict[str, Any]:
-    """Return what the agent finds around the task, as far as it is not the default."""
-    image = here(task, settings)
-    return ({"image": image[1]} if image else {}) | ({"keep_history": True} if settings.keep_history else {})
-
-
-def solver_configuration(settings: Settings) -> dict[str, Any]:
-    """Return what of the settings (and of the files and versions they name) changes how the agent solves a task."""
-    mini_settings.load()  # where no model is named, mini's default counts
-    return {
-        "mini": version("mini-swe-agent"),
-        "model": settings.model or os.environ.get("MSWEA_MODEL_NAME", ""),
-        "model_class": settings.model_class,
-        "model_kwargs": settings.model_kwargs,
-        "mini_config": [[given, _content(given)] for given in settings.mini_config],
-        "step_limit": settings.step_limit,
-        "cost_limit": settings.cost_limit,
-    }
-
-
-def solver_of(settings: Settings) -> str:
-    """Return the digest (64 hex digits) of the solver as ledgers name it, without addresses, keys and time limits.
-
-    Where a model is served, and how long one waits for it, differs between machines that have the same ledger.
-    """
-    sampling = {name: value for name, value in settings.model_kwargs.items() if name in SAMPLING}
-    return digest(solver_configuration(settings) | {"model_kwargs": sampling})
+def _redacted(trajectory: bytes, redact: Redactor) -> bytes:
+    """Return a trajectory without secrets. It stays JSON: its strings are redacted, not the text that escapes them."""
+    text = trajectory.decode("utf-8", "replace")
+    try:
+        return json.dumps(redact.tree(json.loads(text)), indent=2).encode()
+    except (ValueError, RecursionError):
+        return redact(text).encode()
 
 
 def _run_and_grade(
-    settings: Settings, task: Task, context: Context, ordinal: int, where: Prepared
+    settings: Settings, task: Task, context: Context, ordinal: int, where: PreparedRepository, redact: Redactor
 ) -> tuple[RolloutResult, str, Grade]:
+    """Return (how the agent ended, its patch, the grade)."""
     result, patch = RolloutResult(ended="errored", exit_status="NotStarted"), ""
     try:
-        with workspace.open(where, task, keep_history=settings.keep_history) as place:
+        with open_task(where, task, keep_history=settings.keep_history) as place:
             spec = RolloutSpec(
                 task_id=task.instance_id,
                 ordinal=ordinal,
@@ -129,8 +113,11 @@ def _run_and_grade(
                 workspace=place,
                 settings=settings,
             )
-            result = run(spec, stop=stopping())
-            patch, too_large = _patch(place)
+            result = process.run(spec, stop=stop_event())
+            try:
+                patch, too_large = workspace.diff(place), ""
+            except TaskError as e:  # the patch exceeds the limits: the agent is at fault
+                too_large = str(e)
         if result.ended != "submitted":
             return result, patch, Grade(outcome=result.ended, reason=result.reason)
         if too_large:
@@ -140,21 +127,118 @@ def _run_and_grade(
         return result, patch, Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
     except (CancelledError, ValveError):
         raise
-    except Exception as e:  # noqa: BLE001  # a defect of ours ends this attempt, not the run with all the others
-        redact = Redactor.of(os.environ, config=settings.model_kwargs)
-        reason = noted(e, f"attempt {ordinal} of {task.instance_id}", redact)
+    except Exception as e:  # noqa: BLE001  # a bug in VALVE ends this attempt, not the whole run
+        reason = log_defect(e, f"attempt {ordinal} of {task.instance_id}", redact)
         return result, patch, Grade(outcome="errored", reason=reason)
 
 
-def _patch(place: workspace.Workspace) -> tuple[str, str]:
-    """Return (patch, why there is none); a patch beyond all reason is the agent's doing."""
-    try:
-        return workspace.diff(place), ""
-    except TaskError as e:
-        return "", str(e)
+def log_defect(error: Exception, activity: str, redact: Callable[[str], str]) -> str:
+    """Append the traceback of an unexpected error to `defects.log` in user data; return a one-line message.
+
+    Args:
+        error: the exception.
+        activity: what was being done.
+        redact: removes secrets from a text.
+    """
+    lines = "".join(traceback.format_exception(error))
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    with suppress(OSError):
+        path = data_dir() / _DEFECTS
+        full = path.exists() and path.stat().st_size > _MAX_DEFECTS_BYTES
+        with path.open("w" if full else "a", encoding="utf-8", errors="replace") as file:
+            file.write(redact(f"{when} {activity}\n{lines}\n"))
+    message = one_line(redact(f"{type(error).__name__}: {error}"))[:200]
+    return f"{message} (a defect; its traceback is in {_DEFECTS} of the user data directory, please report it)"
 
 
-def _content(mini_config: str) -> str:
-    """The hash of a configuration file; "" for KEY=VALUE and for the files that come with mini."""
+# Keys of rollouts
+
+
+def rollout_key(settings: Settings, task: Task, context: Context, ordinal: int) -> str:
+    """Return the digest (64 hex digits) of all that determines a rollout; its first 16 are the attempt's id.
+
+    Args:
+        settings: only the solver's settings count; see `solver_configuration`.
+        task: its id, content and issue count.
+        context: only the bytes of the block count.
+        ordinal: number of the rollout for (task, block).
+    """
+    content = [task.instance_id, task.content_hash, digest_bytes(task.problem_statement.encode("utf-8", "replace"))]
+    solver = solver_configuration(settings)
+    if image := available_image(task, settings):
+        solver["image"] = image[1]
+    if settings.keep_history:
+        solver["keep_history"] = True
+    return digest([content, context.hash, ordinal, solver])
+
+
+def solver_configuration(settings: Settings) -> dict[str, Any]:
+    """Return the settings, file digests and versions that influence how the agent solves a task."""
+    mini.load_user_settings()  # sets mini's default model
+    return {
+        **({"mini": _mini_version()} if settings.agent == MINI else outside.solver(settings)),
+        "model": settings.model or os.environ.get("MSWEA_MODEL_NAME", ""),
+        "model_class": settings.model_class,
+        "model_kwargs": settings.model_kwargs,
+        "mini_config": [[given, _file_digest(given)] for given in settings.mini_config],
+        "step_limit": settings.step_limit,
+        "cost_limit": settings.cost_limit,
+    }
+
+
+@cache
+def _mini_version() -> str:
+    return version("mini-swe-agent")  # which parses the package's metadata each time
+
+
+def solver_of(settings: Settings) -> str:
+    """Return the digest (64 hex digits) of the solver in ledgers, without addresses, keys and time limits.
+
+    Machines with the same ledger may use different servers and time limits.
+    """
+    sampling = {name: value for name, value in settings.model_kwargs.items() if name in SAMPLING}
+    return digest(solver_configuration(settings) | {"model_kwargs": sampling})
+
+
+def _file_digest(mini_config: str) -> str:
+    """Return the digest of a configuration file, or "" for KEY=VALUE and for files that are part of mini."""
     path = Path(mini_config)
     return digest_bytes(path.read_bytes()) if "=" not in mini_config and path.is_file() else ""
+
+
+# Trajectories of finished rollouts, redacted and compressed in user data, until a bank's local store takes them
+
+
+def keep_trajectory(rollout_id: str, trajectory: bytes) -> str:
+    """Store a trajectory and return its file name. The name includes a content hash, because banks may share ids."""
+    if not trajectory:
+        return ""
+    name = f"{rollout_id}-{digest_bytes(trajectory)[:12]}.json.gz"
+    folder = data_dir() / "rollouts"
+    make_private_dir(folder)
+    write_atomic(folder / name, pack(trajectory))
+    _remove_oldest(folder)
+    return name
+
+
+def read_trajectory(attempt: Attempt) -> bytes:
+    """Return the stored trajectory of a rollout's attempt: JSON in mini's format.
+
+    Raises:
+        BankNotFoundError: it has no trajectory, or the file was removed.
+        BankError: the file is damaged.
+    """
+    name = attempt.trajectory
+    if not name or name != Path(name).name:
+        raise BankNotFoundError(f"attempt {attempt.id} has no trajectory (it names {name!r})")
+    return unpack(data_dir() / "rollouts" / name, "trajectory")
+
+
+def _remove_oldest(folder: Path) -> None:
+    with os.scandir(folder) as entries:
+        kept = [entry for entry in entries if entry.name.endswith(".json.gz")]
+    if len(kept) <= _MAX_TRAJECTORIES:
+        return
+    with suppress(FileNotFoundError):  # another process removes some at the same time
+        for entry in sorted(kept, key=lambda e: e.stat().st_mtime)[: _MAX_TRAJECTORIES // 2]:
+            os.unlink(entry.path)

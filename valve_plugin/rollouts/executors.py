@@ -1,6 +1,6 @@
-"""Where rollouts run: one small interface, so that a pool of threads may become a cluster.
+"""Executors of rollouts: a small interface, so that a cluster can replace the pool of threads.
 
-Outcomes do not depend on the executor: each rollout is a function of its own arguments.
+Outcomes do not depend on the executor, because each rollout depends only on its arguments.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _STOP: ContextVar[threading.Event | None] = ContextVar("valve_executor_stop", de
 
 
 class Executor(Protocol):
-    """Runs jobs, several at once."""
+    """Runs jobs in parallel."""
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
-        """Queue a job; its future holds what it returns or raises, or CancelledError after `kill`."""
+        """Queue a job; return a future with its result or exception (CancelledError after `kill`)."""
         ...
 
     def cancel(self, job: Future[Any]) -> None:
-        """Drop one job, or end its rollout; its future ends with CancelledError. Fine when it is done."""
+        """Remove a job from the queue, or end its rollout; its future ends with CancelledError, unless it is done."""
         ...
 
     def kill(self) -> None:
-        """Drop queued jobs and end running rollouts; their futures end with CancelledError. Idempotent."""
+        """Remove queued jobs and end running rollouts; their futures end with CancelledError. Idempotent."""
         ...
 
 
@@ -71,8 +71,8 @@ class LocalExecutor:
         self._pool.shutdown(wait=True)
 
 
-def stopping() -> threading.Event | None:
-    """Return the event that is set when this job is cancelled or its executor killed; None outside of one."""
+def stop_event() -> threading.Event | None:
+    """Return the event that is set when this job is cancelled or its executor is killed; None outside of a job."""
     return _STOP.get()
 
 

@@ -1,1 +1,1 @@
-"""Where tasks come from, and the repositories they live in."""
+"""Task sets: load, import, split, verify; make/ makes new ones, grading/ grades patches."""

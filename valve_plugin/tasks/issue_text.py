@@ -1,20 +1,46 @@
-"""Issue text without a model: what a failing test does and what came of it, never where the cause is. Pure."""
+"""Issue texts from failing tests: the test's code and its error, but not the cause.
+
+A model may rewrite a text; the result is used only if it does not reveal the fix.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 import textwrap
-from collections.abc import Sequence
-from pathlib import PurePosixPath
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 
+from msgspec import field
+from msgspec.structs import replace
+
+from valve_plugin import codec
+from valve_plugin.client import client
+from valve_plugin.errors import InfrastructureError, RecordError
+from valve_plugin.files import append_durable
 from valve_plugin.records import Record
-from valve_plugin.tasks.syntax import parsed
+from valve_plugin.sandbox.bubblewrap import Sandbox
+from valve_plugin.sandbox.git import git
+from valve_plugin.sandbox.supervisor import ProcessLimits
+from valve_plugin.tasks.repository import PreparedRepository
+from valve_plugin.tasks.syntax import parse
+from valve_plugin.tasks.task_set import SmithRow, read_journal
+from valve_plugin.tasks.workspace import open_commit
+from valve_plugin.words import plural
+
+NAMES_FIX = "every issue text would name the fix"
+NO_ERROR_SHOWN = "no failing test says by itself what is wrong"
+ONLY_IMPORT = "only breaks the import of a test file"
 
 _MAX_CODE_LINES = 45
 _MAX_ERROR_LINES = 14
-_FIRST_LINES = 3  # of a longer error: what is compared, and what it differs in, comes last
+_FIRST_LINES = 3  # kept of a longer error, with its last lines: the difference of the compared values is at the end
 _MAX_LINE = 400
+_MAX_OUTPUT_LINES = 10
+_MAX_SETUP_LINES = 20
+_MAX_VALUES = 6
+_MAX_RUNS = 5  # tests run to find one that an issue can be written from
 _CAPTURED = re.compile(r"^-+ Captured .* -+$", re.MULTILINE)
 _CHAINED = re.compile(
     r"^(?:During handling of the above exception, another exception occurred"
@@ -29,75 +55,205 @@ _VARYING = (
     (re.compile(r"\b\d+\.\d{3,} ?(?=(?:s|sec|secs|seconds|ms|us|µs|ns)\b)"), lambda _: "… "),
     (re.compile(r"\b1\d{9}\.\d{3,}"), lambda _: "…"),  # seconds since 1970
 )
-"""What is another in each run, and what stands for it."""
+"""Patterns of text that varies from run to run, with their replacements."""
 _OWN = "the following worked; in this checkout it does not."
 _SAME = "Probably the same cause: "
+# Hypothesis is set up as in a graded run (`harness.py`), so that failures are reproducible.
+_PYTEST = """import importlib.util, sys, pytest
+if importlib.util.find_spec("_hypothesis_pytestplugin"):
+    from hypothesis import HealthCheck, settings
+    settings.register_profile("valve", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("valve")
+    sys.argv.append("--hypothesis-seed=0")
+sys.exit(pytest.main(sys.argv[1:]))"""
+_SHOW = ("-c", _PYTEST, "-q", "--tb=short", "-l", "--color=no", "-p", "no:cacheprovider", "-rf")
+_NOT_IMPORTED = re.compile(r"^(?:_+ ERROR collecting .* _+|ImportError while loading conftest .*)$", re.MULTILINE)
+_SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)
+_MAX_ANSWER = 8_000  # characters
+_PROMPT = """\
+Below is what is known about a bug in a Python library: code that shows it, and what came of it. Write the issue a
+user of the library would file about it, in Markdown: a title line, what they did (a short example that runs, in your
+own words rather than as a test), what happened, what they expected. State only what follows from these facts. Do not
+guess at the cause, do not name files, functions or lines of the library's own source beyond its public interface, and
+do not mention tests. Answer with the issue alone.
+
+"""
 
 
-class Voice(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one failing test shows: enough to write about it without running it again."""
+class FailedTest(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One failing test: its code and error, so that an issue can be written without running it again."""
 
     test: str
     code: str
     title: str
-    """The line of the last exception that names it."""
+    """The line with type and message of the last exception."""
     error: tuple[str, ...]
+    setup: tuple[str, ...] = ()
+    """Import and constant statements of the test's file that the code uses."""
+    output: tuple[str, ...] = ()
+    """The last lines that the test printed or logged."""
 
 
 class Issue(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an issue can be written from, whichever of the tests turn out to vary later."""
+    """A failing test to write an issue from; the journals of earlier versions hold several."""
 
     version: str
-    """The release the tests passed with, like `deepdiff 8.2.0`."""
-    voices: tuple[Voice, ...]
-    """The best first."""
+    """The release with which the tests passed, like `deepdiff 8.2.0`."""
+    failures: tuple[FailedTest, ...] = field(name="voices")
+    """The most readable first."""
 
     def text(self, failing: Sequence[str], patch: str) -> str:
-        """Return an issue that rests on these tests alone and does not give the fix away; empty: there is none."""
-        for voice in self.voices:
-            if voice.test in failing:
-                text = compose(voice, [test for test in failing if test != voice.test], self.version)
+        """Return an issue about these tests that does not reveal the fix, or an empty string if there is none."""
+        for failure in self.failures:
+            if failure.test in failing:
+                setup = tuple(statement for statement in failure.setup if not leaks(statement, patch))
+                output = () if leaks("\n".join(failure.output), patch) else failure.output
+                failure = replace(failure, setup=setup, output=output)
+                text = compose(failure, [test for test in failing if test != failure.test], self.version)
                 if not leaks(text, patch):
                     return text
         return ""
 
 
-def heard(test: str, source: str, output: str) -> Voice | None:
-    """Return what a failing test shows; None: what it printed names no error.
+def write_issue(
+    prepared: PreparedRepository,
+    bug: str,
+    patch: str,
+    failing: Sequence[str],
+    sandbox: Sandbox,
+) -> tuple[Issue | None, str]:
+    """Return (the issue, an empty string), or (None, the reason why there is none). The shortest tests are tried first.
+
+    A test whose file cannot be imported is not used, because the test itself does not fail.
 
     Args:
-        test: its id.
-        source: text of the file that holds it.
-        output: what pytest printed for it with `--tb=short`.
+        prepared: the repository.
+        bug: commit of the store with the bug.
+        patch: the bug's patch; no text may reveal its reverse.
+        failing: ids of the failing tests.
+        sandbox: runs tests, until one is usable.
+    """
+    kind, _, where = prepared.repository.source.partition(":")
+    issue = Issue(version=where.replace("==", " ") if kind == "pypi" else "an earlier commit", failures=())
+    broken, silent, leaking, runs, last = set[str](), False, False, 0, ""
+    for test in sorted(failing, key=lambda t: (len(t), t)):
+        path = test.split("::")[0]
+        if runs == _MAX_RUNS or path in broken:
+            continue
+        runs += 1
+        output = pytest_output(prepared, bug, [test], sandbox)
+        if _NOT_IMPORTED.search(output):
+            broken.add(path)
+            last = headline(output)
+            continue
+        source = git("cat-file", "blob", f"{bug}:{path}", git_dir=prepared.store).decode("utf-8", "replace")
+        if not (failure := describe_failure(test, source, output)):
+            silent = True
+        elif (found := replace(issue, failures=(failure,))).text(failing, patch):
+            return found, ""
+        else:
+            leaking = True
+    return None, NAMES_FIX if leaking else NO_ERROR_SHOWN if silent else f"{ONLY_IMPORT}: {last}"
+
+
+def pytest_output(
+    prepared: PreparedRepository,
+    bug: str,
+    paths: Sequence[str],
+    sandbox: Sandbox,
+    limits: ProcessLimits = ProcessLimits(),  # noqa: B008 (frozen)
+) -> str:
+    """Return pytest's output for these tests or files alone, also if a limit ended the run."""
+    with open_commit(prepared, bug) as workspace:
+        command = [str(prepared.python), *_SHOW, *prepared.repository.pytest_args, *paths]
+        output = sandbox.run(command, workspace, limits=limits).output.decode("utf-8", "replace")
+        return output.replace(str(workspace.path), "/testbed").replace(str(workspace.tmp), "/tmp")  # noqa: S108
+
+
+def describe_failure(test: str, source: str, output: str) -> FailedTest | None:
+    """Return the code and error of a failing test, or None if its output has no error.
+
+    Args:
+        test: the test's id.
+        source: text of the test's file.
+        output: pytest's output for the test with `--tb=short`.
     """
     if not (error := error_lines(output)):
         return None
     title = headline(output).removeprefix("AssertionError: ")[:110]
-    return Voice(test=test, code=test_code(source, test), title=title, error=tuple(error))
+    if error[-1].strip() == "AssertionError" and (seen := _failed_statement(output, test)):
+        title, error = seen[0][:110], [*seen, *error]
+    return FailedTest(
+        test=test,
+        code=code_of_test(source, test),
+        title=title,
+        error=tuple(error),
+        setup=setup_of_test(source, test),
+        output=_printed(output),
+    )
 
 
-def compose(voice: Voice, others: Sequence[str], version: str) -> str:
-    """Return an issue about one failing test.
+def _failed_statement(output: str, test: str) -> list[str]:
+    """Return the statement that failed and the values in it, if the failure says neither and is in a test's file."""
+    frames = re.split(r"^(\S+\.py):\d+: in .*$", _CAPTURED.split(output)[0], flags=re.MULTILINE)[1:]
+    own = test.partition("::")[0]
+    beside = own.rpartition("/")[0] + "/"
+    for path, text in reversed(list(zip(frames[::2], frames[1::2], strict=True))):
+        if path == own or (beside != "/" and path.removeprefix("/testbed/").startswith(beside)):
+            before, _, after = text.partition("\nE ")
+            statement = [line.strip() for line in before.splitlines() if line.strip(" ^~")][:3]
+            words = set(re.findall(r"[A-Za-z_]\w*", " ".join(statement)))
+            values = [found for found in re.finditer(r"^ *(\w+) += .*$", after, re.MULTILINE) if found[1] in words]
+            kept = [mask_varying_text(" ".join(one[0].split()))[:_MAX_LINE] for one in values[:_MAX_VALUES]]
+            return [*statement, *(f"  with {line}" for line in kept)]
+    return []
+
+
+def _printed(output: str) -> tuple[str, ...]:
+    """Return the last lines of what the test printed and logged."""
+    parts = re.split(r"^-+ Captured (stdout|stderr|log) (\w+) -+$", output, flags=re.MULTILINE)[1:]
+    texts = [text for phase, text in zip(parts[1::3], parts[2::3], strict=True) if phase == "call"]
+    lines = mask_varying_text(_SUMMARY.split("\n".join(texts))[0]).splitlines()
+    return tuple(line.rstrip()[:_MAX_LINE] for line in lines if line.strip())[-_MAX_OUTPUT_LINES:]
+
+
+def compose(failure: FailedTest, others: Sequence[str], version: str) -> str:
+    """Return the text of an issue about one failing test.
 
     Args:
+        failure: the test.
         others: ids of the other failing tests.
-        version: the release the tests passed with.
+        version: the release with which the tests passed.
     """
-    name = voice.test.split("::")[-1]
+    base, case = _split_id(failure.test)
+    subject = " ".join(base.removeprefix("test_").replace("_", " ").split()) or base
+    if case:
+        subject += f" ({case})"
+    code = "\n".join([*failure.setup, *([""] if failure.setup else []), failure.code])
     parts = [
-        f"{_headline(name)}: {voice.title}",
+        f"{subject}: {failure.title}",
         f"With {version} {_OWN}",
-        f"```python\n{voice.code}\n```",
-        "It ends with\n\n```\n" + "\n".join(voice.error) + "\n```",
+        f"```python\n{code}\n```",
+        "It ends with\n\n```\n" + "\n".join(failure.error) + "\n```",
     ]
+    if failure.output:
+        parts.append("It prints\n\n```\n" + "\n".join(failure.output) + "\n```")
     if others:
-        parts.append(_others(name, others))
-    parts.append("Please find the cause in the source and fix it. All other behaviour must stay as it is.")
+        names = [name for name in dict.fromkeys(map(_function_name, others)) if name != base]
+        listed = ", ".join(f"`{name}`" for name in names[:6])
+        more = f" and {len(names) - 6} more checks." if len(names) > 6 else "."
+        parts.append(
+            f"{_SAME}{listed}{more}" if names else f"The same check fails for {plural(len(others), 'more input')}."
+        )
+    parts.append(
+        "Please find the cause in the source and fix it; the tests that fail are not in this checkout. All other "
+        "behaviour must stay as it is."
+    )
     return "\n\n".join(parts) + "\n"
 
 
 def error_lines(output: str) -> list[str]:
-    """Return the exceptions that pytest printed, without the frames they came through; of many lines the last."""
+    """Return the lines of the exceptions in pytest's output, without stack frames; long ones are shortened."""
     groups = _errors(output)
     lines = [line for group in groups for line in group]
     if len(lines) > _MAX_ERROR_LINES:
@@ -109,56 +265,59 @@ def error_lines(output: str) -> list[str]:
 
 
 def headline(output: str) -> str:
-    """Return the line of the last exception that names it, "Type: message" or what was asserted; empty: none."""
+    """Return the last exception's "Type: message" (or the failed assertion), or an empty string if there is none."""
     lines = [line for group in _errors(output)[-1:] for line in group if line.strip()]
-    if not lines or not lines[0].startswith(" "):  # as most are; a SyntaxError is shown below the line it is in
+    if not lines or not lines[0].startswith(" "):  # usual; only a SyntaxError comes after its source line
         return lines[0] if lines else ""
     named = [line for line in lines if _NAMED.match(line)]
     return [lines[0].strip(), *named][-1]
 
 
-def masked(text: str) -> str:
-    """Return a text without what differs from run to run: addresses, temporary paths, clock times, durations."""
+def mask_varying_text(text: str) -> str:
+    """Return a text with placeholders for what varies from run to run: addresses, temporary paths, times."""
     for pattern, instead in _VARYING:
         text = pattern.sub(instead, text)
     return text
 
 
-def strangers(text: str, failing: Sequence[str], passing: Sequence[str]) -> list[str]:
-    """Return the tests that an issue text is about, or names, and that are none of the failing ones.
-
-    In the form of `compose` any name counts; in other words, those of other known tests alone, as code.
-    """
-    _, own, after = text.partition(_OWN)
-    if own:
-        named = re.findall(r"\A\s*```python\n\s*(?:(?:async )?def|#) (\w+)", after)
-        named += re.findall(r"`(\w+)`", "".join(re.findall(f"^{_SAME}.*$", after, re.MULTILINE)))
-    else:
-        named = ["".join(pair) for pair in re.findall(r"`(\w+)(?:\(\))?`|\bdef (\w+)\(", text)]
-    fails, known = set(map(_base, failing)), set(map(_base, passing))
-    return [n for n in dict.fromkeys(named) if n not in fails and (own or n in known)]
-
-
-def test_code(source: str, test: str) -> str:
-    """Return the code of a test function, dedented, without its class; a note when there is none to show."""
-    name = _base(test)
-    tree = parsed(source)
-    if tree is None:
-        return f"# {name}: a test that is made from data"
-    for node in ast.walk(tree):
+def code_of_test(source: str, test: str) -> str:
+    """Return the dedented code of a test function without its class, or a comment if there is no such function."""
+    name, tree = _function_name(test), parse(source)
+    for node in ast.walk(tree) if tree else ():
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
-            lines = source.splitlines()[node.lineno - 1 : node.end_lineno]
-            shown = textwrap.dedent("\n".join(lines)).splitlines()
-            more = ["    ..."] if len(shown) > _MAX_CODE_LINES else []
-            return "\n".join(shown[:_MAX_CODE_LINES] + more)
+            lines = textwrap.dedent("\n".join(source.splitlines()[node.lineno - 1 : node.end_lineno])).splitlines()
+            more = ["    ..."] if len(lines) > _MAX_CODE_LINES else []
+            return "\n".join(lines[:_MAX_CODE_LINES] + more)
     return f"# {name}: a test that is made from data"
 
 
-test_code.__test__ = False  # type: ignore[attr-defined]  # pytest would collect it where it is imported
+def setup_of_test(source: str, test: str) -> tuple[str, ...]:
+    """Return the imports and constants at the top level of a test's file that the test uses, as they are written."""
+    tree = parse(source)
+    functions = [node for node in ast.walk(tree) if getattr(node, "name", "") == _function_name(test)] if tree else []
+    wanted, found = _names(functions[0]) if functions else set[str](), dict[int, str]()
+    for node in reversed(tree.body if tree else []):  # what a constant uses stands before it
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            gives = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            gives = {
+                name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+            }
+        else:
+            continue
+        if wanted & gives:
+            wanted |= _names(node)
+            found[node.lineno] = ast.get_source_segment(source, node) or ""
+    statements = [found[number] for number in sorted(found)]
+    return tuple(one for one in statements if one.count("\n") < _MAX_SETUP_LINES)[:_MAX_SETUP_LINES]
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
 
 
 def leaks(text: str, patch: str) -> list[str]:
-    """Return what in an issue text gives the fix away: the changed files' names and the changed lines."""
+    """Return the parts of an issue text that reveal the fix: names of changed files, and changed lines."""
     found = []
     for line in patch.splitlines():
         if line.startswith(("--- ", "+++ ")):
@@ -170,33 +329,99 @@ def leaks(text: str, patch: str) -> list[str]:
     return sorted(set(found))
 
 
+def unrelated_tests(text: str, failing: Sequence[str], passing: Sequence[str]) -> list[str]:
+    """Return the names of tests in an issue text that are not among the failing tests.
+
+    In a text made by `compose` all names are checked; in other texts, names of passing tests that are marked as code.
+    """
+    _, own, after = text.partition(_OWN)
+    if own:
+        code = after.partition("```python\n")[2].partition("\n```")[0]
+        found = re.search(r"^(?:(?:async )?def (\w+)|# (\w+): a test that is made from data)", code, re.MULTILINE)
+        named = [found[1] or found[2]] if found else []
+        named += re.findall(r"`(\w+)`", "".join(re.findall(f"^{_SAME}.*$", after, re.MULTILINE)))
+    else:
+        named = ["".join(pair) for pair in re.findall(r"`(\w+)(?:\(\))?`|\bdef (\w+)\(", text)]
+    fails, known = set(map(_function_name, failing)), set(map(_function_name, passing))
+    return [n for n in dict.fromkeys(named) if n not in fails and (own or n in known)]
+
+
+Ask = Callable[[str], str]
+
+
+def rewrite_issues(
+    rows: Iterable[SmithRow], ask: Ask, model: str, journal: Path, say: Callable[[str], None]
+) -> list[SmithRow]:
+    """Return the rows with issue texts by a model. An empty text, or one that reveals the fix, is not used.
+
+    Args:
+        rows: the rows.
+        ask: sends a prompt and returns the answer.
+        model: name of the model, for the journal.
+        journal: file of the answers so far, so that none is paid for twice.
+        say: receives a line about each text that is not used.
+    """
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    journal.touch()
+    known = _read_answers(journal)
+    rewritten = []
+    for row in rows:
+        key = codec.digest([model, _PROMPT, row.problem_statement])
+        if key not in known:
+            known[key] = ask(_PROMPT + row.problem_statement).strip()[:_MAX_ANSWER]
+            append_durable(journal, codec.canonical([key, known[key]]) + b"\n")
+        text = known[key]
+        if bad := leaks(text, row.patch):
+            say(f"{row.instance_id}: the model's text reveals {bad[0]}; the original text is kept")
+        elif not text:
+            say(f"{row.instance_id}: the model's text is empty; the original text is kept")
+        else:
+            row = replace(row, problem_statement=text + "\n")
+        rewritten.append(row)
+    return rewritten
+
+
+def ask_litellm(model: str) -> Ask:
+    """Return a function that asks a model through litellm, at temperature 0."""
+
+    def ask(prompt: str) -> str:
+        litellm = client()
+        try:
+            answer = litellm.completion(model=model, messages=[{"role": "user", "content": prompt}], temperature=0)
+        except Exception as e:
+            raise InfrastructureError(
+                f"{model} did not answer: {type(e).__name__}: {e}; run the command again to continue"
+            ) from e
+        return answer.choices[0].message.content or ""
+
+    return ask
+
+
+def _read_answers(path: Path) -> dict[str, str]:
+    known: dict[str, str] = {}
+    for line in read_journal(path):
+        with suppress(RecordError):  # the last line of a killed run may be torn
+            key, text = codec.decode(line, tuple[str, str], where=str(path))
+            known[key] = text
+    return known
+
+
 def _errors(output: str) -> list[list[str]]:
-    """Return the lines of each exception of a chain, the last at the end."""
+    """Return the lines of each exception of a chain, in the order of the output."""
     groups = []
     for part in _CHAINED.split(_CAPTURED.split(output)[0]):
         lines = [line[1:].strip("\n") for line in part.splitlines() if re.match(r"E(\s|$)", line)]
         cut = [textwrap.shorten(line, _MAX_LINE, placeholder=" …") if len(line) > _MAX_LINE else line for line in lines]
-        group = textwrap.dedent(masked("\n".join(cut))).splitlines()
+        group = textwrap.dedent(mask_varying_text("\n".join(cut))).splitlines()
         groups += [group] if any(map(str.strip, group)) else []
     return groups
 
 
-def _base(test: str) -> str:
-    """Return the name of a test's function."""
-    return test.split("::")[-1].split("[")[0]
+def _split_id(test: str) -> tuple[str, str]:
+    """Return (name of the function, case in its brackets) of a test's id; both may hold anything but the case `::`."""
+    name, _, case = test.partition("::")[2].partition("[")
+    return (name or test).split("::")[-1], case.removesuffix("]")
 
 
-def _headline(name: str) -> str:
-    base, _, case = name.partition("[")
-    words = " ".join(base.removeprefix("test_").replace("_", " ").split()) or base
-    return f"{words} ({case.rstrip(']')})" if case else words
-
-
-def _others(name: str, others: Sequence[str]) -> str:
-    base = _base(name)
-    names = list(dict.fromkeys(map(_base, others)))
-    names = [n for n in names if n != base]
-    if not names:
-        return f"The same check fails for {len(others)} more inputs."
-    shown = ", ".join(f"`{n}`" for n in names[:6])
-    return f"{_SAME}{shown}" + (f" and {len(names) - 6} more checks." if len(names) > 6 else ".")
+def _function_name(test: str) -> str:
+    return _split_id(test)[0]

@@ -1,12 +1,20 @@
-"""A repository tasks are about: where its source comes from, and the store and environment made from it once."""
+"""The repository of a task set: its definition, its source, its git store and its test environment.
+
+A source tree is a list of (path, mode, content), read from a PyPI source archive or from a directory.
+"""
 
 from __future__ import annotations
 
 import glob
+import hashlib
+import os
 import re
+import stat
 import sys
-from collections.abc import Callable
-from pathlib import Path
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from filelock import FileLock
@@ -14,14 +22,19 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from valve_plugin import codec
-from valve_plugin.bank.files import read_limited, write_atomic
-from valve_plugin.bank.paths import data_dir
 from valve_plugin.config import Settings
-from valve_plugin.errors import RecordError, TaskError
+from valve_plugin.errors import InfrastructureError, RecordError, TaskError
+from valve_plugin.files import make_private_dir, read_limited, read_regular, write_atomic
+from valve_plugin.paths import data_dir
 from valve_plugin.records import Positive, Record
-from valve_plugin.tasks import environment, image, source
-from valve_plugin.tasks.git import create_store, import_files
-from valve_plugin.tasks.image import SMITH_ENVIRONMENT, SOURCE, Image
+from valve_plugin.sandbox import environment
+from valve_plugin.sandbox.engine import SMITH_ENVIRONMENT, Image
+from valve_plugin.sandbox.environment import pip
+from valve_plugin.sandbox.git import MAX_SOURCE_BYTES, File, create_store, import_files
+from valve_plugin.sandbox.scratch import scratch_folder
+from valve_plugin.sandbox.trees import walk
+from valve_plugin.tasks import image
+from valve_plugin.tasks.image import IMAGE_PREFIX
 from valve_plugin.words import plural
 
 if sys.version_info >= (3, 11):
@@ -31,58 +44,58 @@ else:  # pragma: no cover
 
 FILE_NAME = "repository.toml"
 BASE_REF = "refs/valve/base"
-LEAVES_OUT = "--ignore-glob="
-"""Of pytest: how files are left out that end the process. What users leave out is `--ignore=`."""
+IGNORE_OPTION = "--ignore-glob="
+"""pytest's option for test files that kill the process. Files that the user excludes get `--ignore=` instead."""
 _MAX_BYTES = 1_000_000
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?$(?!\n)"
+_SKIP = frozenset({".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".mypy_cache"})
 
-_here: dict[Path, Prepared] = {}
-"""What this process prepared last under each name: another command may prepare other source under the same name at any
-time, and a run stays with its own."""
+_here: dict[Path, PreparedRepository] = {}
+"""The repositories that this process prepared, by folder. So a run keeps its source even if another process prepares
+other source under the same name."""
 
 RelativePath = Annotated[str, Meta(min_length=1, max_length=300, pattern=r"^(\.|[A-Za-z0-9_][A-Za-z0-9_./-]*)$(?!\n)")]
 
 
 class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `repository.toml` says."""
+    """The content of `repository.toml`."""
 
-    name: Annotated[
-        str, Meta(max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?$(?!\n)")
-    ]
-    """What the rows call it in `repo`, usually owner/name."""
+    name: Annotated[str, Meta(max_length=200, pattern=_NAME)]
+    """The name that rows give in `repo`, usually owner/name."""
     source: Annotated[
         str, Meta(pattern=r"^(pypi:[A-Za-z0-9][A-Za-z0-9_.-]*==[A-Za-z0-9_.!+-]+|path:.+|image:\S+)$(?!\n)")
     ]
-    """`pypi:NAME==VERSION` (its source archive), `path:DIRECTORY`, relative to repository.toml, or `image:NAME` (the
-    /testbed of a container image, which is then also where tests run)."""
+    """`pypi:NAME==VERSION` (a source archive), `path:DIRECTORY` (relative to repository.toml), or `image:NAME` (the
+    /testbed of a container image; the tests then run in that image)."""
     sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$(?!\n)")] = ""
-    """Of the source archive; empty: not checked."""
+    """SHA-256 of the source archive; it is not checked if empty."""
     python: Annotated[str, Meta(pattern=r"^(3\.\d+(-3\.\d+)?)?$(?!\n)")] = ""
-    """Versions the requirements install on, like `3.10-3.13`; empty: any."""
+    """Python versions on which the requirements install, like `3.10-3.13`; any version if empty."""
     requirements: tuple[Annotated[str, Meta(min_length=1, pattern=r"^[^-\s]")], ...] = ()
-    """What the tests need, pinned; the repository itself is never installed, it is put on the import path."""
+    """Pinned requirements of the tests. The repository itself is not installed but put on the import path."""
     environment: str = ""
-    """An existing virtual environment to test in, instead of one made from `requirements`."""
+    """An existing virtual environment for the tests, in place of one made from `requirements`."""
     image_environment: Annotated[str, Meta(pattern=r"^/")] = SMITH_ENVIRONMENT
-    """Inside container images: the environment whose bin/python runs the tests."""
+    """Path inside a container image: the environment whose bin/python runs the tests."""
     source_roots: tuple[RelativePath, ...] = (".",)
     """Directories that go on the import path."""
     test_roots: tuple[RelativePath, ...] = ("tests",)
-    """Files and directories that hold the tests: what a whole run is given, and what no patch may touch."""
+    """Files and directories with the tests. A run of the whole suite gets them, and no patch may change them."""
     pytest_args: tuple[str, ...] = ()
     suite: Annotated[str, Meta(max_length=100)] = ""
-    """File with one test id a line, beside repository.toml: what rows without PASS_TO_PASS must keep passing."""
+    """A file beside repository.toml with one test id per line: the PASS_TO_PASS of rows that have none."""
     flaky: tuple[str, ...] = ()
-    """Tests known to vary, kept out of the suite when tasks are generated."""
+    """Tests with varying outcomes; they are left out of the suite when tasks are generated."""
     cpu_seconds: Positive = 120
-    """CPU limit of one whole test run."""
+    """CPU limit of one run of the whole suite, in seconds."""
 
     @property
-    def whole(self) -> tuple[str, ...]:
-        """What a run of the whole suite is given: the test roots, without files that `dying` left out.
+    def suite_paths(self) -> tuple[str, ...]:
+        """The paths that pytest gets for the whole suite: the test roots without ignored files.
 
-        pytest runs a file that it is given by name also where it is told to ignore it.
+        (pytest runs a file that is named on the command line even if an option ignores it.)
         """
-        kept = tuple(r for r in self.test_roots if LEAVES_OUT + glob.escape(r) not in self.pytest_args)
+        kept = tuple(r for r in self.test_roots if IGNORE_OPTION + glob.escape(r) not in self.pytest_args)
         return kept or self.test_roots
 
     @property
@@ -91,18 +104,18 @@ class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.name.replace("/", "__")
 
 
-class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A repository ready for rollouts."""
+class PreparedRepository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A repository that is ready for rollouts."""
 
     repository: Repository
     folder: str
-    """Where everything below was made."""
+    """The directory of the store and the environment."""
     base: str
     """Commit id of the untouched source."""
     base_python: str = ""
-    """Version of the interpreter, like 3.11.7."""
+    """Version of the test interpreter, like 3.11.7."""
     image: Image | None = None
-    """The container image that rollouts run in; None: the environment made here."""
+    """The container image of the rollouts, or None if they use the virtual environment."""
 
     @property
     def name(self) -> str:
@@ -111,37 +124,37 @@ class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def store(self) -> Path:
-        """Bare git repository that holds the base commit."""
+        """The bare git repository with the base commit."""
         return Path(self.folder) / "store.git"
 
     @property
     def venv(self) -> Path:
-        """The test environment; with an image, a place inside it."""
+        """The test environment; with an image, a path inside the image."""
         if self.image:
             return Path(self.image.environment)
         return Path(self.repository.environment or f"{self.folder}/venv")
 
     @property
     def python(self) -> Path:
-        """The test environment's interpreter; a symbolic link that must not be resolved."""
+        """The test environment's interpreter. It is a symbolic link; do not resolve it."""
         return self.venv / "bin" / "python"
 
     @property
     def digest(self) -> str:
-        """What test outcomes depend on besides task and patch: definition, source and interpreter."""
+        """Digest of all that test outcomes depend on besides task and patch: definition, source and interpreter."""
         return codec.digest([self.repository, self.base, self.base_python, self.image])
 
     @property
     def usable(self) -> bool:
-        """True when its test environment is (still) here, or in an image."""
-        return self.repository.source.startswith(SOURCE) or self.python.exists()
+        """True if its test environment still exists on this machine, or is part of an image."""
+        return self.repository.source.startswith(IMAGE_PREFIX) or self.python.exists()
 
 
-def read(path: Path) -> Repository:
+def read_definition(path: Path) -> Repository:
     """Read a repository.toml; a relative `path:` source becomes absolute.
 
     Raises:
-        TaskError: missing, too large, not UTF-8, not TOML, unknown or malformed keys.
+        TaskError: the file is missing, too large, not UTF-8 or not TOML, or has unknown or malformed keys.
     """
     try:
         raw = tomllib.loads(read_limited(path, _MAX_BYTES, "repository").decode("utf-8"))
@@ -160,30 +173,28 @@ def read(path: Path) -> Repository:
     return repository
 
 
-def prepare(repository: Repository, progress: Callable[[str], None] | None = None) -> Prepared:
-    """Fetch the source, store it, and make the test environment. Idempotent; resumes after a kill.
+def prepare(repository: Repository, progress: Callable[[str], None] | None = None) -> PreparedRepository:
+    """Fetch the source, store it in git and make the test environment. Idempotent; resumes after a kill.
 
-    Steps that were finished are kept; concurrent callers wait for the first. From here on `prepared` returns this one
-    in this process.
+    Finished steps are not repeated, and concurrent callers wait for the first one. Afterwards `find_prepared` returns
+    this repository in this process.
 
     Raises:
-        TaskError: the source does not exist or is not what sha256 says, or no usable Python.
+        TaskError: the source does not exist or does not match sha256, or there is no usable Python.
         InfrastructureError: the package index or git failed.
     """
     say = progress or (lambda _: None)
     home = _home(repository.name)
-    home.mkdir(parents=True, exist_ok=True)
+    place = _make_place(repository)
     with FileLock(home / "lock"):
         done = _read_prepared(home)
         if done and done.repository == repository and done.usable:
             _here[home] = done
             return done
-        place = home / _key(repository)
-        place.mkdir(exist_ok=True)
-        in_image = repository.source.startswith(SOURCE)
+        in_image = repository.source.startswith(IMAGE_PREFIX)
         test_python = None if in_image else _environment(place / "venv", repository, say)
         base = _store(place / "store.git", repository, test_python, say)
-        result = Prepared(
+        result = PreparedRepository(
             repository=repository,
             folder=str(place),
             base=base,
@@ -194,46 +205,60 @@ def prepare(repository: Repository, progress: Callable[[str], None] | None = Non
         return result
 
 
-def prepared(name: str) -> Prepared:
-    """Return what `prepare` made for the repository that rows call `name`: in this process, or else on this machine.
+def prepare_source(repository: Repository, progress: Callable[[str], None] | None = None) -> PreparedRepository:
+    """Fetch the source and store it in git, as `prepare` does, but make no test environment.
 
     Raises:
-        TaskError: it was not prepared on this machine; says how.
+        TaskError, InfrastructureError, SandboxError: see `prepare`.
+    """
+    place = _make_place(repository)
+    with FileLock(place.parent / "lock"):
+        base = _store(place / "store.git", repository, None, progress or (lambda _: None))
+    return PreparedRepository(repository=repository, folder=str(place), base=base)
+
+
+def find_prepared(name: str) -> PreparedRepository:
+    """Return the prepared repository of that name: from this process, else the last one on this machine.
+
+    Raises:
+        TaskError: it was not prepared on this machine; the message says how to do that.
     """
     home = _home(name)
     found = _here.get(home) or _read_prepared(home)
     if found is None or not found.usable:
         raise TaskError(
-            f"repository {name!r} is not prepared on this machine; `valve evolve DIRECTORY` does that for its task "
-            f"directory, or call valve_plugin.tasks.repository.prepare(read(Path('DIRECTORY/{FILE_NAME}')))"
+            f"repository {name!r} is not prepared on this machine; run `valve evolve DIRECTORY` on its task directory, "
+            f"or call valve_plugin.tasks.repository.prepare(read_definition(Path('DIRECTORY/{FILE_NAME}')))"
         )
     return found
 
 
 def _home(name: str) -> Path:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?", name):
-        raise TaskError(f"repository name {name!r} is not of the form owner/name")
+    if not re.match(_NAME, name):
+        raise TaskError(f"repository name {name!r}: not of the form owner/name")
     return data_dir() / "repos" / name.replace("/", "__")
 
 
 def _key(repository: Repository) -> str:
-    """Return what store and environment are made from, as a folder name; how tests are run is no part of it."""
-    made_from = [
-        repository.source,
-        repository.sha256,
-        repository.python,
-        repository.requirements,
-        repository.environment,
-    ]
-    return codec.digest(made_from)[:12]
+    """Return a folder name: a hash of all that store and environment are made from (not of how tests run)."""
+    made_from = (repository.source, repository.sha256, repository.python)
+    return codec.digest([*made_from, repository.requirements, repository.environment])[:12]
 
 
-def _read_prepared(home: Path) -> Prepared | None:
+def _make_place(repository: Repository) -> Path:
+    """Return the folder for store and environment; it and those above are private, for they hold the hidden tests."""
+    place = _home(repository.name) / _key(repository)
+    for folder in (place.parent.parent, place.parent, place):
+        make_private_dir(folder)
+    return place
+
+
+def _read_prepared(home: Path) -> PreparedRepository | None:
     path = home / "prepared.json"
     try:
-        return codec.decode(path.read_bytes(), Prepared, where=str(path))
+        return codec.decode(path.read_bytes(), PreparedRepository, where=str(path))
     except (OSError, RecordError):
-        return None  # absent or of another version: prepared anew
+        return None  # missing, or written by another version: prepare again
 
 
 def _environment(venv: Path, repository: Repository, say: Callable[[str], None]) -> Path:
@@ -253,14 +278,18 @@ def _store(path: Path, repository: Repository, python: Path | None, say: Callabl
     if commit.exists():
         return commit.read_text().strip()
     kind, _, where = repository.source.partition(":")
-    if python is None:
-        _, files = image.files(where, Settings(), say)
+    if kind == "image":
+        _, files = image.image_files(where, Settings(), say)
     elif kind == "pypi":
         say(f"downloading the source archive of {where}")
-        archive = source.download(python, where, path.parent / "archive")
-        files = source.from_archive(archive, repository.sha256)
+        pip_python = python or environment.find_python("")
+        archive = download(pip_python, where, path.parent / "archive", repository.sha256)
+        files = read_archive(archive, repository.sha256)
+        if not repository.sha256:
+            found = hashlib.sha256(archive.read_bytes()).hexdigest()
+            say(f'nothing says which archive is meant; this one is sha256 = "{found}", for repository.toml')
     else:
-        files = source.from_directory(Path(where))
+        files = read_directory(Path(where))
     say(f"storing {plural(len(files), 'file')}")
     if not path.exists():
         create_store(path)
@@ -269,6 +298,127 @@ def _store(path: Path, repository: Repository, python: Path | None, say: Callabl
     return base
 
 
-def interpreter_prefix(prepared: Prepared) -> Path:
-    """Return the installation the test environment borrows its standard library from."""
-    return environment.base_prefix(prepared.venv)
+def download(python: Path, requirement: str, into: Path, sha256: str = "") -> Path:
+    """Download the source archive of `NAME==VERSION` with pip, from the user's package index; return its path.
+
+    Args:
+        python: the interpreter whose pip is used.
+        requirement: `NAME==VERSION`.
+        into: a folder for the archive.
+        sha256: its hash. pip checks it before it asks the archive for its metadata, which runs code of the archive.
+
+    Raises:
+        InfrastructureError: pip failed.
+        TaskError: the release has no source archive, or it has another hash.
+    """
+    name = requirement.partition("==")[0]
+    make_private_dir(into)
+    options = ["--no-deps", "--no-binary", name, "-d", str(into)]
+    with scratch_folder() as scratch:
+        wanted = scratch / "requirements.txt"
+        wanted.write_text(f"{requirement} --hash=sha256:{sha256}\n" if sha256 else requirement)
+        try:
+            pip(python, "download", *options, *["--require-hashes"] * bool(sha256), "-r", str(wanted))
+        except InfrastructureError as e:
+            if "Expected sha256" in str(e):
+                raise TaskError(f"{requirement}: {e}; the tasks were made from other source") from e
+            raise
+    found = sorted(p for p in into.iterdir() if p.name.endswith((".tar.gz", ".tgz", ".zip", ".tar.bz2")))
+    if len(found) != 1:
+        raise TaskError(f"{requirement}: expected one source archive, got {[p.name for p in into.iterdir()]}")
+    return found[0]
+
+
+def read_archive(archive: Path, sha256: str = "") -> list[File]:
+    """Return the files of a source archive, without unpacking it and without its single top directory.
+
+    Raises:
+        TaskError: it does not match `sha256`, has absolute paths or `..`, is too large, or is not an archive.
+    """
+    found = hashlib.sha256(_bytes(archive)).hexdigest()
+    if sha256 and found != sha256:
+        raise TaskError(f"{archive.name}: sha256 is {found}, expected {sha256}; the tasks were made from other source")
+    try:
+        members = list(_zip(archive) if archive.suffix == ".zip" else _tar(archive))
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as e:
+        raise TaskError(f"{archive.name}: not a readable source archive: {e}") from e
+    files = [(_relative(path, archive), mode, content) for path, mode, content in members]
+    return [file for file in files if file[0]]
+
+
+def read_directory(root: Path) -> list[File]:
+    """Return the files of a source tree, without version control, environments and caches.
+
+    Raises:
+        TaskError: there is no such directory, or it is larger than 500 MB.
+    """
+    if not root.is_dir():
+        raise TaskError(f'{root}: no such directory; `source = "path:…"` is relative to repository.toml')
+    files, size = [], 0
+    for folder in walk(root.resolve(), skip=True):
+        for name in [n for n in folder.folders if n in _SKIP or os.path.exists(root / folder.path(n) / "pyvenv.cfg")]:
+            folder.folders.remove(name)
+        for name in folder.others:
+            if file := _read(root / folder.path(name), folder.path(name)):
+                files.append(file)
+                size += len(file[2])
+                _check_size(size, root)
+    return files
+
+
+def _read(path: Path, name: str) -> File | None:
+    try:
+        info = path.lstat()
+    except OSError as e:  # gone, or a name longer than the system takes
+        raise TaskError(f"{name[:80]}: {e.strerror or e}") from e
+    if stat.S_ISLNK(info.st_mode):
+        return name, "120000", os.fsencode(os.readlink(path))
+    if not stat.S_ISREG(info.st_mode) or name.endswith(".pyc") or _is_git([path.name]):
+        return None
+    return name, "100755" if info.st_mode & 0o111 else "100644", _bytes(path)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        _check_size(path.stat().st_size, path)
+        return read_regular(path, MAX_SOURCE_BYTES)
+    except OSError as e:
+        raise TaskError(f"{path}: {e.strerror or e}") from e
+
+
+def _tar(archive: Path) -> Iterator[File]:
+    size = 0
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            size += member.size
+            _check_size(size, archive)
+            mode = "100755" if member.mode & 0o111 else "100644"
+            if member.isfile() and (handle := tar.extractfile(member)):
+                yield member.name, mode, handle.read()
+            elif member.issym():
+                yield member.name, "120000", member.linkname.encode()
+
+
+def _zip(archive: Path) -> Iterator[File]:
+    with zipfile.ZipFile(archive) as zipped:
+        _check_size(sum(i.file_size for i in zipped.infolist()), archive)
+        for info in zipped.infolist():
+            if not info.is_dir():
+                yield info.filename, "100755" if (info.external_attr >> 16) & 0o111 else "100644", zipped.read(info)
+
+
+def _relative(name: str, archive: Path) -> str:
+    parts = PurePosixPath(name).parts
+    if name.startswith("/") or ".." in parts:
+        raise TaskError(f"{archive.name}: hostile path {name!r}; expected relative paths without '..'")
+    return "" if _is_git(parts) else "/".join(parts[1:])  # a submodule leaves a file .git behind
+
+
+def _is_git(parts: Sequence[str]) -> bool:
+    """Whether a path has a part `.git`, which git refuses in a tree."""
+    return any(part.lower() == ".git" for part in parts)
+
+
+def _check_size(size: int, where: Path) -> None:
+    if size > MAX_SOURCE_BYTES:
+        raise TaskError(f"{where}: more than {MAX_SOURCE_BYTES:,} bytes of source; expected the source of one library")

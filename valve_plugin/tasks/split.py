@@ -1,22 +1,48 @@
-"""Holdout, panel and stream: drawn once, by seed, over the prepared order."""
+"""The split of a task set into holdout, panel and stream: drawn once, with a seed."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
 from valve_plugin import codec
-from valve_plugin.bank.files import read_limited
 from valve_plugin.errors import BankError, RecordError, TaskError
+from valve_plugin.files import read_limited
 from valve_plugin.records import SCHEMA_VERSION, Count, PanelTask, Positive, Record, Task
-from valve_plugin.tasks import sizes
+from valve_plugin.sandbox.git import TreeEntry, diff_trees, git, read_tree
+from valve_plugin.tasks.states import changed_files, task_states
+from valve_plugin.tasks.syntax import outer_statements, patch_changes
+from valve_plugin.theory import acceptance, estimates, power
+from valve_plugin.words import plural
+
+if TYPE_CHECKING:
+    from valve_plugin.tasks.repository import PreparedRepository
 
 FILE_NAME = "split.json"
 _MAX_BYTES = 100_000_000
+REFERENCE = 50
+"""Panel tasks of the reference protocol (tab:impl-config)."""
+_TYPICAL = estimates.RateSpread(0.75, 0.05)
+"""Assumed mean solve rate and rollout noise before any run: most tasks are solved nearly always."""
+_EFFECT = 0.05
+
+
+By = Literal["bug", "function", "file"]
+
+
+class Groups(NamedTuple):
+    """What may not be in two parts."""
+
+    bugs: Mapping[str, str]
+    """The tree that each task's patch gives, by instance id."""
+    heads: Mapping[str, str]
+    """The first task of each task's group, by instance id."""
+    by: By
 
 
 class Drawn(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,7 +62,16 @@ class Split(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stream: Annotated[tuple[PanelTask, ...], Meta(min_length=1)]
     """In prepared order."""
     left_out: Count = 0
-    """Tasks that are the same bug as one drawn before them, under another id."""
+    """Tasks that are the same bug as another, or in the same group as a drawn one."""
+    by: By = "bug"
+    """What two parts have nothing of in common: a bug, a changed function, or a changed file."""
+
+
+class Sizes(NamedTuple):
+    """Numbers of tasks in holdout and panel; all other tasks are in the stream."""
+
+    holdout: int
+    panel: int
 
 
 def draw(
@@ -47,52 +82,133 @@ def draw(
     holdout_seed: int = 42,
     panel: Positive = 50,
     panel_seed: int = 123,
+    groups: Groups | None = None,
     given: str = "--holdout {holdout} --panel {panel}",
 ) -> Split:
-    """Return the split: first the holdout, then the panel out of what is left, then the rest in order. Pure.
+    """Draw the holdout, then the panel from the rest; the remaining tasks, in order, are the stream. Pure.
 
-    What is drawn takes every other task with the same bug out of what is left, so that the three are disjoint by
-    id and by content.
+    Of tasks with the same bug the first one is used, so the parts are disjoint by id and by content. A group is in
+    one part; one that is cut to reach a size is left out of the others.
 
     Args:
-        repo: the tasks' repository.
-        tasks: in prepared order.
-        holdout: tasks kept for evaluation.
-        holdout_seed: of their draw.
-        panel: tasks to judge by.
-        panel_seed: of their draw.
-        given: how a person gives both sizes, for the advice.
+        repo: name of the repository.
+        tasks: all tasks, in prepared order.
+        holdout: number of tasks for evaluation.
+        holdout_seed: seed of the holdout.
+        panel: number of tasks for the gate.
+        panel_seed: seed of the panel.
+        groups: see `group_tasks`; if None, every bug is a group, and patches with the same changes are the same bug.
+        given: the options that set both sizes, for the error message.
 
     Raises:
-        TaskError: too few tasks, or no task would be left for the stream.
+        TaskError: there are too few tasks, or none is left for the stream.
 
     Source: tab:impl-config (holdout 100 with seed 42, panel 50 with seed 123, from the remaining stream).
     """
-    if len(tasks) < holdout + panel + 1:
+    given_bugs, heads, by = groups or Groups({}, {}, "bug")
+    bugs = first_of_each_bug(tasks, given_bugs)
+    check_number(repo, len(bugs), holdout, panel, given)
+    group = {task.instance_id: heads.get(task.instance_id, task.instance_id) for task in bugs}
+    first, rest = _sample(bugs, group, holdout, holdout_seed)
+    second, stream = _sample(rest, group, panel, panel_seed)
+    if len(second) < panel or not stream:
         raise TaskError(
-            f"{repo}: {len(tasks)} tasks, expected at least {holdout + panel + 1} (holdout {holdout}, panel {panel}, "
-            f"and 1 to learn from); make {holdout + panel + 1 - len(tasks)} more tasks{_fitting(len(tasks), given)}"
+            f"{repo}: its {len(bugs)} tasks are in {plural(len(set(group.values())), 'group')} by {by}, each for one "
+            f"part: holdout {holdout} and panel {panel} leave none to learn from; choose smaller sizes, make more "
+            "tasks, or use --by bug"
         )
-    first, rest = _sample(tasks, holdout, holdout_seed, "holdout")
-    second, stream = _sample(rest, panel, panel_seed, "panel")
-    if not stream:
-        raise TaskError(f"{repo}: no task is left to learn from: the others are the same bugs as drawn ones")
     return Split(
         repo=repo,
         holdout=Drawn(seed=holdout_seed, tasks=_pin(first)),
         panel=Drawn(seed=panel_seed, tasks=_pin(second)),
         stream=_pin(stream),
         left_out=len(tasks) - len(first) - len(second) - len(stream),
+        by=by,
     )
 
 
-def _fitting(tasks: int, given: str) -> str:
-    """Sizes that fit so many tasks, and what a gate of that size is worth, as words to go on with."""
-    if (fit := sizes.fitting(tasks)) is None:
+def check_number(
+    repo: str, tasks: int, holdout: int, panel: int, given: str = "--holdout {holdout} --panel {panel}"
+) -> None:
+    """Check that this many tasks with different bugs are enough; see `draw`.
+
+    Raises:
+        TaskError: there are too few; the message has sizes that fit.
+    """
+    if tasks < (least := holdout + panel + 1):
+        raise TaskError(
+            f"{repo}: {tasks} tasks, expected at least {least} (holdout {holdout}, panel {panel}, and 1 to learn "
+            f"from); make {least - tasks} more tasks{_advice(tasks, given)}"
+        )
+
+
+def group_tasks(prepared: PreparedRepository, tasks: Sequence[Task], by: By) -> Groups:
+    """Return the groups of tasks.
+
+    Two tasks are in one group if their patches give the same files or change the same function or file, or if both are
+    in a group with a third one.
+
+    Raises:
+        TaskError: a task's patch does not apply.
+    """
+    owner: dict[str, str] = {}
+    heads: dict[str, str] = {}
+    bugs = {task.instance_id: task_states(prepared, task).bug_tree for task in tasks}
+    there = read_tree(prepared.store, prepared.base)
+    for name, tree in bugs.items():
+        keys = {tree} if by == "bug" else _changed_code(prepared, tree, there, by)
+        joined = {owner[key] for key in keys if key in owner}
+        heads[name] = next((head for head in heads if head in joined), name)
+        heads |= {other: heads[name] for other, old in heads.items() if old in joined}
+        owner |= {key: heads[name] for key, old in owner.items() if old in joined} | dict.fromkeys(keys, heads[name])
+    return Groups(bugs, heads, by)
+
+
+def _changed_code(prepared: PreparedRepository, tree: str, there: Mapping[str, TreeEntry], by: By) -> set[str]:
+    """Return the files, or the functions (as file and line), that differ from the original source."""
+    lines: dict[str, set[int]] = {path: set() for path in changed_files(prepared, prepared.base, tree)}
+    if by == "file":
+        return set(lines)
+    for change in patch_changes(diff_trees(prepared.store, prepared.base, tree)):
+        lines.setdefault(change.path, set()).add(change.line)
+    found = set[str]()
+    for path, changed in lines.items():
+        source = git("cat-file", "blob", there[path][1], git_dir=prepared.store) if path in there else b""
+        found |= {f"{path}:{line}" for line in outer_statements(source, changed)} or {path}
+    return found
+
+
+def _advice(tasks: int, given: str) -> str:
+    """Return the end of a sentence with sizes that fit this number of tasks, and how reliable such a gate is."""
+    if (fit := fitting_sizes(tasks)) is None:
         return ""
-    said = given.format(holdout=fit.holdout, panel=fit.panel)
-    worth = f": {sizes.worth(fit.panel)}" if "--" in given else ""  # an experiment's file has rollouts of its own
-    return f", or give sizes that fit, such as {said}{worth}"
+    options = given.format(holdout=fit.holdout, panel=fit.panel)
+    quality = f": {describe_gate(fit.panel)}" if "--" in given else ""  # an experiment sets its own number of rollouts
+    return f", or choose smaller sizes, such as {options}{quality}"
+
+
+def fitting_sizes(tasks: int) -> Sizes | None:
+    """Return sizes for a small set (half of it is the panel), or None if a panel of two is not possible."""
+    return Sizes(max(1, tasks // 5), tasks // 2) if tasks >= 4 else None
+
+
+def describe_gate(panel: int, rollouts: int = 3, rho: str = "0.02") -> str:
+    """Return a sentence on how often a gate of this size is right and wrong, with the figures of `valve plan`."""
+    beliefs, needed = [power.exact_population(_TYPICAL)] * panel, acceptance.needed_passes(rho, panel, rollouts)
+    wrong, right = (
+        power.fresh_accept_chance(beliefs, power.Gate(rollouts, needed), power.effect_change(beliefs, effect))
+        for effect in (0, _EFFECT)
+    )
+    return (
+        f"a gate over {panel} x {rollouts} at margin {rho} accepts about {100 * wrong:.0f} % of the proposals that "
+        f"change nothing and {100 * right:.0f} % of those worth 5 points, where three quarters of the rollouts pass "
+        f"(`valve plan --base-rate {_TYPICAL.mean} --vmass {_TYPICAL.mass} --panel-size {panel}`)"
+    )
+
+
+def pinned_tasks(split: Split) -> list[PanelTask]:
+    """Return the tasks of all three parts. Pure."""
+    return [*split.holdout.tasks, *split.panel.tasks, *split.stream]
 
 
 def parts(split: Split) -> dict[str, tuple[PanelTask, ...]]:
@@ -101,23 +217,23 @@ def parts(split: Split) -> dict[str, tuple[PanelTask, ...]]:
 
 
 def unused(split: Split | None, tasks: int) -> str:
-    """Return in words how many tasks of a set are in no part of its split; empty where none is. Pure."""
-    outside = tasks - sum(map(len, parts(split).values())) - split.left_out if split else 0
+    """Return a sentence about tasks that are in no part of the split, or an empty string if there are none. Pure."""
+    outside = tasks - len(pinned_tasks(split)) - split.left_out if split else 0
     if outside <= 0:
         return ""
     they = "1 task is" if outside == 1 else f"{outside} tasks are"
     return (
-        f"{they} in no part of the split, which was drawn before: nothing uses what is in none. Drawn again, it could "
-        "judge by what was learned from and void certificates; `valve tasks generate --n N --out DIR` and "
-        "`valve split DIR` make a larger set with a split of its own, for a bank of its own"
+        f"{they} in no part of the split and not used, because the split was drawn earlier. A new draw could move "
+        "learned tasks into the panel and void certificates. Instead, make a larger set for another bank with "
+        "`valve tasks generate --n N --out DIR` and `valve split DIR`"
     )
 
 
 def read(path: Path) -> Split | None:
-    """Return a split file's content; None where there is none.
+    """Return the content of a split file, or None if it does not exist.
 
     Raises:
-        TaskError: it is damaged, or its parts overlap.
+        TaskError: the file is damaged, or its parts overlap.
     """
     if not path.exists():
         return None
@@ -125,7 +241,7 @@ def read(path: Path) -> Split | None:
         split = codec.decode_once(read_limited(path, _MAX_BYTES, "split"), Split, where=str(path))
     except (BankError, RecordError) as e:
         raise TaskError(f"{e}; make it again with `valve split`") from e
-    pinned = [*split.holdout.tasks, *split.panel.tasks, *split.stream]
+    pinned = pinned_tasks(split)
     for part in ("instance_id", "content_hash"):
         if len({getattr(task, part) for task in pinned}) != len(pinned):
             raise TaskError(f"{path}: two of its tasks have the same {part}; make it again with `valve split`")
@@ -133,15 +249,15 @@ def read(path: Path) -> Split | None:
 
 
 def check(split: Split, repo: str, tasks: Sequence[Task], where: Path) -> None:
-    """Refuse a split that is not about these tasks.
+    """Check that a split belongs to these tasks.
 
     Raises:
-        TaskError: another repository, or a task that is missing or changed.
+        TaskError: it is about another repository, or one of its tasks is missing or changed.
     """
     contents = {task.instance_id: task.content_hash for task in tasks}
-    pinned = [*split.holdout.tasks, *split.panel.tasks, *split.stream]
+    pinned = pinned_tasks(split)
     if split.repo != repo:
-        raise TaskError(f"{where}: splits the tasks of {split.repo}, these are about {repo}; remove it")
+        raise TaskError(f"{where}: a split of tasks of {split.repo}, but these tasks are about {repo}; remove it")
     if bad := [task.instance_id for task in pinned if contents.get(task.instance_id) != task.content_hash]:
         raise TaskError(
             f"{where}: {len(bad)} of its {len(pinned)} tasks are missing or changed here, the first {bad[0]}; "
@@ -149,20 +265,42 @@ def check(split: Split, repo: str, tasks: Sequence[Task], where: Path) -> None:
         )
 
 
-def _sample(tasks: Sequence[Task], size: int, seed: int, what: str) -> tuple[list[Task], list[Task]]:
-    """Return (drawn, what is left without the same bugs)."""
-    if size > len(tasks):
-        raise TaskError(f"{what}: {size} tasks wanted, {len(tasks)} are left; give a smaller {what}")
-    drawn = random.Random(seed).sample(list(tasks), size)  # noqa: S311 (a sample, no secret)
-    ids = {task.instance_id for task in drawn}
-    bugs = {_bug(task) for task in drawn}
-    return drawn, [task for task in tasks if task.instance_id not in ids and _bug(task) not in bugs]
+def _sample(tasks: Sequence[Task], group: Mapping[str, str], size: int, seed: int) -> tuple[list[Task], list[Task]]:
+    """Return (drawn tasks, remaining tasks of groups of which none was drawn)."""
+    dice = random.Random(seed)  # noqa: S311 (a sample, no secret)
+    drawn = dice.sample(list(tasks), min(size, len(tasks)))
+    rest = [task for task in tasks if task not in drawn]
+    members: dict[str, list[Task]] = {}
+    for task in [*drawn, *dice.sample(rest, len(rest))]:
+        members.setdefault(group[task.instance_id], []).append(task)
+    taken: list[Task] = []
+    for whole in members.values():
+        taken += whole if len(taken) + len(whole) <= size else []
+    used = {group[task.instance_id] for task in taken}
+    if len(taken) < size and (large := [name for name in members if name not in used]):
+        cut = min(large, key=lambda name: len(members[name]))
+        taken += members[cut][: size - len(taken)]
+        used.add(cut)
+    return taken, [task for task in tasks if group[task.instance_id] not in used]
+
+
+def first_of_each_bug(tasks: Iterable[Task], bugs: Mapping[str, str] = MappingProxyType({})) -> list[Task]:
+    """Return the tasks without those whose bug an earlier one has. Pure.
+
+    Args:
+        tasks: the tasks.
+        bugs: the tree that a task's patch gives, by instance id; of others the changes of the patches are compared.
+    """
+    firsts: dict[str, Task] = {}
+    for task in tasks:
+        firsts.setdefault(bugs.get(task.instance_id) or _bug(task), task)
+    return list(firsts.values())
 
 
 def _bug(task: Task) -> str:
-    """What makes two tasks the same bug, whichever tests they name."""
-    lines = (line for line in task.patch.splitlines() if not line.startswith(("diff ", "index ")))
-    return codec.digest([task.repo, *lines])
+    """Return a digest of a task's bug, whichever tests show it, and however its patch is written."""
+    changes = [[change.path, change.line, change.text] for change in patch_changes(task.patch)]
+    return codec.digest([task.repo, changes or task.patch])
 
 
 def _pin(tasks: Sequence[Task]) -> tuple[PanelTask, ...]:

@@ -1,21 +1,99 @@
-"""Reading Python source as a tree, from any thread."""
+"""Python source and patches of it: which lines change, and in which function they are."""
 
 from __future__ import annotations
 
 import ast
+import re
 import threading
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
 
 _ONE_AT_A_TIME = threading.Lock()
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
-def parsed(source: str | bytes) -> ast.Module | None:
-    """Return the syntax tree of a file; None: it is not Python, or too deeply nested to be read.
+def parse(source: str | bytes) -> ast.Module | None:
+    """Return the syntax tree of a file, or None if it is not Python or is nested too deeply.
 
-    CPython counts the nesting of trees it builds per interpreter, not per thread: two threads that parse at the
-    same time now and then end in `SystemError: AST constructor recursion depth mismatch`. Hence the lock.
+    The lock is needed because CPython counts the nesting depth per interpreter, not per thread: two threads that parse
+    at the same time sometimes fail with `SystemError: AST constructor recursion depth mismatch`.
     """
     with _ONE_AT_A_TIME:
         try:
             return ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
+
+
+class Change(NamedTuple):
+    """One changed line of a patch."""
+
+    path: str
+    hunk: int
+    line: int
+    """Line of the old file that is removed, or after which the new one comes."""
+    text: str
+    """With its sign, + or -."""
+
+
+def patch_changes(patch: str) -> Iterator[Change]:
+    """Yield the changed lines of a patch, without context and headers. Pure."""
+    path, hunk, line, old, new = "", 0, 0, 0, 0
+    for text in patch.split("\n"):
+        sign = text[:1]
+        if old > 0 or new > 0:
+            if sign != "\\":
+                if sign in ("-", "+"):
+                    yield Change(path, hunk, line - (sign == "+"), text)
+                old, new, line = old - (sign != "+"), new - (sign != "-"), line + (sign != "+")
+        elif found := _HUNK.match(text):
+            hunk, line, old, new = hunk + 1, int(found[1]), int(found[2] or 1), int(found[3] or 1)
+            line += old == 0  # an empty side names the line before
+        elif text.startswith(("--- ", "+++ ")) and text[4:].rstrip() != "/dev/null":
+            path = text[4:].split("\t")[0].rstrip().partition("/")[2]
+
+
+def changed_lines(patch: str) -> Iterator[tuple[int, int]]:
+    """Yield the (first, last) removed line of each hunk, numbered in the old file.
+
+    For a hunk that only adds lines, these are the lines before the added ones.
+    """
+    for _, changes in groupby(patch_changes(patch), key=lambda change: change.hunk):
+        every = list(changes)
+        lines = [change.line for change in every if change.text[0] == "-"] or [change.line for change in every]
+        yield lines[0], lines[-1]
+
+
+def enclosing_function(source: str, first: int, last: int) -> int | None:
+    """Return the first line (decorators included) of the innermost function around these lines, or None."""
+    tree = parse(source)
+    best: int | None = None
+    for node in ast.walk(tree) if tree else ():  # outer functions come before inner ones
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if node.body[0].lineno <= first and last <= (node.end_lineno or 0):
+            best = _start(node)
+    return best
+
+
+def outer_statements(source: bytes, lines: set[int]) -> set[int]:
+    """Return the first lines of the functions that these lines are in, and of the statements outside of functions."""
+    tree = parse(source)
+    left: list[ast.AST] = list(tree.body) if tree else []
+    found = set[int]()
+    while left:
+        node = left.pop()
+        if not lines.isdisjoint(range(_start(node), (getattr(node, "end_lineno", 0) or 0) + 1)):
+            inner = [n for n in ast.iter_child_nodes(node) if isinstance(n, (ast.stmt, ast.excepthandler))]
+            inside = {line for n in inner for line in range(_start(n), (getattr(n, "end_lineno", 0) or 0) + 1)}
+            whole = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or lines.isdisjoint(inside)
+            found |= {_start(node)} if whole else set()
+            left += [] if whole else inner
+    return found
+
+
+def _start(node: ast.AST) -> int:
+    line: int = getattr(node, "lineno", 0)
+    first: int = min([line, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+    return first

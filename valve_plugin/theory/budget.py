@@ -1,7 +1,7 @@
-"""Budgets: what a run has spent, what may still start, and the least that takes a gate to its verdict.
+"""Budgets: the spending of a run, whether another rollout may start, and the cost of one gate.
 
-Money is in USD, time in hours of wall clock. A limit of 0 is none. Nothing here decides about a proposal: a run that a
-budget stopped writes, when it goes on, what it would have written without one.
+Money is in USD, time in wall-clock hours. A limit of 0 means no limit. A budget never changes a verdict: a run that
+stopped at its budget continues later with the same result as without one.
 """
 
 from __future__ import annotations
@@ -13,89 +13,93 @@ from valve_plugin.words import plural
 
 Role = Literal["solver", "extractor", "gate", "measurement", "evaluation"]
 ROLES: tuple[Role, ...] = ("solver", "extractor", "gate", "measurement", "evaluation")
-_ROLE_OF: dict[str, Role] = {"evolve": "solver", "panel": "gate", "extract": "extractor", "measurement": "measurement"}
+_ROLE_OF: dict[str, Role] = {
+    "evolve": "solver",
+    "panel": "gate",
+    "extract": "extractor",
+    "review": "extractor",
+    "measurement": "measurement",
+}
 
 PROMPT_TOKENS, REPLY_TOKENS = 10_000, 500
-"""Of one model call, assumed where a model's price is known and no rollout of it is recorded."""
+"""Assumed tokens of one model call, if a model's price is known and no rollout of it is recorded."""
 
 
-LEAST_HOURS = 0.01
-"""36 seconds of wall clock: in less, a machine under load has hardly loaded the agents."""
+MIN_HOURS = 0.01
+"""36 seconds of wall-clock time, the minimum to load the agents on a busy machine."""
 
-_DUST = 1e-9
-"""What sums of floating-point numbers may be off by: eleven times $0.10 fit into $1.10."""
+_TOLERANCE = 1e-9
+"""Tolerance for floating-point sums, so that eleven times $0.10 fit into $1.10."""
 
 
-class Limits(NamedTuple):
-    """What a run may spend."""
+class BudgetLimits(NamedTuple):
+    """The limits of a run; 0 means no limit."""
 
     usd: float = 0.0
     rollouts: int = 0
     hours: float = 0.0
 
 
-class Spent(NamedTuple):
-    """What was spent."""
+class Spending(NamedTuple):
+    """The spending of a run or of one role."""
 
     usd: float = 0.0
     rollouts: int = 0
-    """Rollouts that ran; those out of the journal cost nothing. Of the extractor: calls."""
+    """Rollouts that ran, without those read from the journal; for the extractor, calls."""
     hours: float = 0.0
-    """Of the run; by role, the sum over its rollouts, which may have run side by side."""
+    """Wall-clock hours of a run; for one role, the sum over its rollouts, which may run in parallel."""
 
-    def plus(self, usd: float = 0.0, rollouts: int = 0, hours: float = 0.0) -> Spent:
-        """Return this and some more."""
-        return Spent(self.usd + usd, self.rollouts + rollouts, self.hours + hours)
+    def plus(self, usd: float = 0.0, rollouts: int = 0, hours: float = 0.0) -> Spending:
+        """Return the sum of this and more spending."""
+        return Spending(self.usd + usd, self.rollouts + rollouts, self.hours + hours)
 
 
-class Each(NamedTuple):
-    """What one rollout takes; None: unknown."""
+class RolloutCost(NamedTuple):
+    """The cost of one rollout; None means unknown."""
 
     usd: float | None = None
     seconds: float | None = None
     basis: str = ""
-    """Where the figures are from."""
+    """Origin of the numbers, as text."""
 
 
-class Need(NamedTuple):
-    """What takes a gate to its verdict, whatever the verdict."""
+class GateCost(NamedTuple):
+    """The cost of a gate up to its verdict."""
 
     rollouts: int
     usd: float | None
     hours: float | None
 
 
-def reached(limits: Limits, spent: Spent, running: int, usd_each: float) -> str:
-    """Return which limit keeps another rollout from starting; empty: none does.
+def reached_limit(limits: BudgetLimits, spent: Spending, running: int, usd_each: float) -> str:
+    """Return the limit, as text, that prevents another rollout from starting, or an empty string.
 
     Args:
-        limits: of the run.
-        spent: by what has ended.
-        running: rollouts that started and have not ended; each is expected to cost `usd_each`.
-        usd_each: mean so far, or what is expected; 0 where nothing is known.
+        limits: the run's limits.
+        spent: spending of finished rollouts.
+        running: number of started, unfinished rollouts; each is expected to cost `usd_each`. Counting them prevents
+            overspending by parallel starts.
+        usd_each: mean or expected cost of a rollout; 0 if unknown.
     """
     if limits.rollouts and spent.rollouts + running >= limits.rollouts:
-        return words(Limits(rollouts=limits.rollouts))
-    if limits.usd and (spent.usd >= limits.usd or spent.usd + (running + 1) * usd_each > limits.usd + _DUST):
-        return words(Limits(usd=limits.usd))
+        return describe_limits(BudgetLimits(rollouts=limits.rollouts))
+    if limits.usd and (spent.usd >= limits.usd or spent.usd + (running + 1) * usd_each > limits.usd + _TOLERANCE):
+        return describe_limits(BudgetLimits(usd=limits.usd))
     if limits.hours and spent.hours >= limits.hours:
-        return words(Limits(hours=limits.hours))
+        return describe_limits(BudgetLimits(hours=limits.hours))
     return ""
 
 
-def words(limits: Limits) -> str:
-    """Return limits as a person says them."""
+def describe_limits(limits: BudgetLimits) -> str:
+    """Return the limits as text: `$1.10, 20 rollouts, 3 hours`."""
     usd = f"${limits.usd:.2f}" if limits.usd else ""
     rollouts = plural(limits.rollouts, "rollout") if limits.rollouts else ""
     hours = f"{limits.hours:.3g} hours" if limits.hours else ""
     return ", ".join(filter(None, (usd, rollouts, hours)))
 
 
-def started(spent: Spent, running: int, usd_each: float) -> str:
-    """Return what a run used: its rollouts, and its dollars where they are known; see `reached`.
-
-    All that a limit in dollars goes by is said, so that it adds up.
-    """
+def describe_spending(spent: Spending, running: int, usd_each: float) -> str:
+    """Return the spending as text, with every number that `reached_limit` compares with a limit in dollars."""
     usd = f", ${spent.usd:.2f} spent" if spent.usd else ""
     if usd_each >= 0.005:
         usd += f", {running} under way expected to cost ${running * usd_each:.2f}" if running else ""
@@ -103,44 +107,44 @@ def started(spent: Spent, running: int, usd_each: float) -> str:
     return f"{plural(spent.rollouts + running, 'rollout')} started{usd}"
 
 
-def left(limits: Limits, spent: Spent) -> Limits:
-    """Return what is left, for a part of the run; no limit stays none. Only while none is reached."""
-    return Limits(
+def remaining_limits(limits: BudgetLimits, spent: Spending) -> BudgetLimits:
+    """Return the remaining limits for a part of the run. Call it only while no limit is reached."""
+    return BudgetLimits(
         usd=limits.usd and max(limits.usd - spent.usd, 1e-9),
         rollouts=limits.rollouts and max(limits.rollouts - spent.rollouts, 1),
         hours=limits.hours and max(limits.hours - spent.hours, 1e-9),
     )
 
 
-def need(rollouts: int, each: Each, workers: int) -> Need:
-    """Return what so many rollouts take, `workers` at a time."""
-    return Need(
+def gate_cost(rollouts: int, each: RolloutCost, workers: int) -> GateCost:
+    """Return the cost of this number of rollouts with `workers` in parallel."""
+    return GateCost(
         rollouts=rollouts,
         usd=None if each.usd is None else rollouts * each.usd,
         hours=None if each.seconds is None else rollouts * each.seconds / 3600 / workers,
     )
 
 
-def short(limits: Limits, needed: Need) -> list[str]:
-    """Return the options that would do, for each limit that one gate is known to exceed; empty: it fits.
+def sufficient_options(limits: BudgetLimits, needed: GateCost) -> list[str]:
+    """Return a sufficient option for each limit that one gate exceeds, or an empty list if the gate fits.
 
-    No gate is known to take less than `LEAST_HOURS`.
+    A gate takes at least `MIN_HOURS`.
     """
-    hours = max(needed.hours or 0.0, LEAST_HOURS)
+    hours = max(needed.hours or 0.0, MIN_HOURS)
     options = []
     if limits.rollouts and needed.rollouts > limits.rollouts:
         options.append(f"--max-rollouts {needed.rollouts}")
-    if limits.usd and needed.usd is not None and needed.usd > limits.usd + _DUST:
-        options.append(f"--budget-usd {_up(needed.usd)}")
-    if limits.hours and hours > limits.hours + _DUST:
-        options.append(f"--max-hours {_up(hours)}")
+    if limits.usd and needed.usd is not None and needed.usd > limits.usd + _TOLERANCE:
+        options.append(f"--budget-usd {_round_up(needed.usd)}")
+    if limits.hours and hours > limits.hours + _TOLERANCE:
+        options.append(f"--max-hours {_round_up(hours)}")
     return options
 
 
-def each(records: Iterable[Mapping[str, Any]]) -> Each:
-    """Return the means over recorded rollouts of agents; those that the infrastructure ended say nothing.
+def mean_rollout_cost(records: Iterable[Mapping[str, Any]]) -> RolloutCost:
+    """Return the mean cost of recorded rollouts, without errored ones.
 
-    A cost that is 0 throughout is unknown: mini counts none under MSWEA_COST_TRACKING=ignore_errors.
+    A cost of 0 in all of them is unknown: mini counts no cost under MSWEA_COST_TRACKING=ignore_errors.
     """
     usd = seconds = 0.0
     number = 0
@@ -148,27 +152,27 @@ def each(records: Iterable[Mapping[str, Any]]) -> Each:
         if record.get("outcome") in ("resolved", "unresolved"):
             usd, seconds, number = usd + record["cost_usd"], seconds + record["seconds"], number + 1
     if not number:
-        return Each()
-    return Each(usd / number or None, seconds / number or None, f"means of {plural(number, 'recorded rollout')}")
+        return RolloutCost()
+    return RolloutCost(usd / number or None, seconds / number or None, f"means of {plural(number, 'recorded rollout')}")
 
 
-def priced(prompt_usd: float, reply_usd: float, step_limit: int, cost_limit: float) -> Each:
-    """Return what a rollout of a model with known prices (USD per token) costs at most, by assumed sizes of a call."""
+def max_rollout_cost(prompt_usd: float, reply_usd: float, step_limit: int, cost_limit: float) -> RolloutCost:
+    """Return the largest cost of a rollout at known prices (USD per token), with assumed sizes of a call."""
     usd = step_limit * (PROMPT_TOKENS * prompt_usd + REPLY_TOKENS * reply_usd)
     basis = f"{step_limit} calls of {PROMPT_TOKENS:,} + {REPLY_TOKENS} tokens, assumed"
-    return Each(min(usd, cost_limit) if cost_limit else usd, None, basis)
+    return RolloutCost(min(usd, cost_limit) if cost_limit else usd, None, basis)
 
 
-def by_role(records: Iterable[Mapping[str, Any]]) -> dict[Role, Spent]:
-    """Return what records of rollouts and calls amount to; `source` says the role. Errored ones were paid for too."""
-    found: dict[Role, Spent] = {}
+def spending_by_role(records: Iterable[Mapping[str, Any]]) -> dict[Role, Spending]:
+    """Return the spending by role from records of rollouts and calls, errored ones included."""
+    found: dict[Role, Spending] = {}
     for record in records:
         role = _ROLE_OF.get(str(record.get("source")), "evaluation")
         usd, seconds = float(record.get("cost_usd", 0.0)), float(record.get("seconds", 0.0))
-        found[role] = found.get(role, Spent()).plus(usd, 1, seconds / 3600)
+        found[role] = found.get(role, Spending()).plus(usd, 1, seconds / 3600)
     return {role: found[role] for role in ROLES if role in found}
 
 
-def _up(value: float) -> str:
-    """Return a value rounded up to two digits after the point, so that it suffices."""
+def _round_up(value: float) -> str:
+    """Return a value as text, rounded up to two decimals so that the limit is sufficient."""
     return f"{-(-round(value * 1e6) // 10_000) / 100:.2f}"

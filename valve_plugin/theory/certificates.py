@@ -1,7 +1,8 @@
-"""What a measured number says about the population: gain, drawdown, separation, loss of an accepted move.
+"""What a measured number says about all tasks like these: gain, drawdown, separation, loss of an accepted move.
 
-Rates and radii are in rate units (0.05 is five points). Each function names the assumptions it rests on
-through its source; whether they were met is for the caller to say.
+Everything rests on one deviation radius, the one-sided Bennett bound. Rates and radii are in rate units (0.05 is five
+points). Each function names the assumptions it rests on through its source; whether they were met is for the caller
+to say.
 """
 
 from __future__ import annotations
@@ -9,86 +10,21 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from valve_plugin.theory.bennett import effective_range_holds, radius
-
+_SERIES_BELOW = 1e-2
 _EXACT = 1000  # queries up to which moves are counted; beyond, their logarithm has an error below 1e-8
 
 
-class Bound(NamedTuple):
-    """A one-sided certificate."""
+class HoldoutCertificate(NamedTuple):
+    """A one-sided certificate about the holdout."""
 
     value: float
     """The certified number."""
     radius: float
     """The deviation radius that was subtracted or added."""
-    upper: float
+    range: float
     """The range M the radius was computed with."""
     vacuous: bool
     """True when the bound says nothing that was not known without data."""
-
-
-def gain(measured: float, n: int, delta: float, variance: float) -> Bound:
-    """Return the floor under a population gain between two banks fixed before the holdout was read.
-
-    The range M = 1 needs a floor that is not negative; below that the floor is recomputed with M = 2.
-
-    Args:
-        measured: mean paired difference on the holdout, in [-1, 1].
-        n: holdout tasks.
-        delta: failure probability, in (0, 1).
-        variance: bound on the per-task difference's variance.
-    Source: eq:gaincert; rem:range.
-    """
-    return _floor(measured, n, math.log(1 / probability(delta)), variance)
-
-
-def separation(measured: float, n: int, delta: float, variance: float, repositories: int = 1) -> Bound:
-    """Return the floor under the gated-minus-ungated difference, averaged over G repositories of n tasks each.
-
-    Source: eq:sepcert and, for G > 1 disjoint holdouts, cor:sep-agg.
-    """
-    return _floor(measured, n * repositories, math.log(1 / probability(delta)), variance)
-
-
-def drawdown(measured: float, n: int, delta: float, variance: float, banks: int) -> Bound:
-    """Return the ceiling over the population peak-to-final drawdown of `banks` distinct checkpointed banks.
-
-    Args:
-        measured: largest paired checkpoint-minus-final difference on the holdout, at least 0.
-        banks: A, distinct banks among the checkpoints (at most accepts + 1).
-    Source: eq:ddcert.
-    """
-    if not 0 <= measured <= 1 or banks < 1:
-        raise ValueError(f"measured is {measured} and banks {banks}, expected a rate in [0, 1] and at least 1")
-    log_term = math.log(banks / probability(delta))
-    upper = 1.0
-    slack = radius(n, log_term, variance, upper)
-    if not effective_range_holds(slack, 0.0):
-        upper = 2.0
-        slack = radius(n, log_term, variance, upper)
-    return Bound(measured + slack, slack, upper, vacuous=measured + slack >= 1.0)
-
-
-def move_count(horizon: int, accept: int) -> int:
-    """Return N_k, the bank-move pairs that may produce the k-th accept among T queries: binom(T, k).
-
-    Source: eq:Nk; the sum of binom(t-1, k-1) over t <= T, by the hockey-stick identity.
-    """
-    _possible(horizon, accept)
-    return math.comb(horizon, accept)
-
-
-def move_log_term(horizon: int, accept: int, delta: float) -> float:
-    """Return L_k = ln(N_k / delta_k) with delta_k = delta / (k(k+1)), in nats.
-
-    Source: thm:reuse-main.
-    """
-    _possible(horizon, accept)
-    spent = math.log(accept * (accept + 1) / probability(delta))
-    if horizon <= _EXACT:
-        return math.log(move_count(horizon, accept)) + spent
-    chosen, left = math.lgamma(accept + 1), math.lgamma(horizon - accept + 1)  # the count has thousands of digits
-    return math.lgamma(horizon + 1) - chosen - left + spent
 
 
 class MoveCertificate(NamedTuple):
@@ -102,6 +38,56 @@ class MoveCertificate(NamedTuple):
     """L_k, nats."""
     vacuous: bool
     """True when no loss below 1 can be excluded."""
+
+
+def gain(measured: float, n: int, delta: float, variance: float) -> HoldoutCertificate:
+    """Return the floor under a population gain between two banks fixed before the holdout was read.
+
+    The range is M = 1 for a floor that is not negative, and M = 1 + gamma for a floor of -gamma.
+
+    Args:
+        measured: mean paired difference on the holdout, in [-1, 1].
+        n: holdout tasks.
+        delta: failure probability, in (0, 1).
+        variance: bound on the per-task difference's variance.
+    Source: eq:gaincert; rem:range. Differs: 1 + gamma instead of 2, which is tighter.
+    """
+    log_term = math.log(1 / _probability(delta))
+    _check_difference(measured)
+    slack = radius(n, log_term, variance)
+    if measured >= slack:
+        return HoldoutCertificate(measured - slack, slack, 1.0, vacuous=False)
+    loss = _smallest_loss(measured, n, log_term, variance)
+    if loss is None:
+        return HoldoutCertificate(-1.0, radius(n, log_term, variance, 2.0), 2.0, vacuous=True)
+    return HoldoutCertificate(-loss, measured + loss, 1 + loss, vacuous=False)
+
+
+def separation(measured: float, n: int, delta: float, variance: float, repositories: int = 1) -> HoldoutCertificate:
+    """Return the floor under the gated-minus-ungated difference, averaged over G repositories of n tasks each.
+
+    Source: eq:sepcert and, for G > 1 disjoint holdouts, cor:sep-agg.
+    """
+    return gain(measured, n * repositories, delta, variance)
+
+
+def drawdown(measured: float, n: int, delta: float, variance: float, banks: int) -> HoldoutCertificate:
+    """Return the ceiling over the population peak-to-final drawdown of `banks` distinct checkpointed banks.
+
+    Args:
+        measured: largest paired checkpoint-minus-final difference on the holdout, at least 0.
+        banks: A, distinct banks among the checkpoints (at most accepts + 1).
+    Source: eq:ddcert.
+    """
+    if not 0 <= measured <= 1 or banks < 1:
+        raise ValueError(f"measured is {measured} and banks {banks}, expected a rate in [0, 1] and at least 1")
+    log_term = math.log(banks / _probability(delta))
+    upper = 1.0
+    slack = radius(n, log_term, variance, upper)
+    if not effective_range_holds(slack, 0.0):
+        upper = 2.0
+        slack = radius(n, log_term, variance, upper)
+    return HoldoutCertificate(measured + slack, slack, upper, vacuous=measured + slack >= 1.0)
 
 
 def accepted_move(measured: float, n: int, horizon: int, accept: int, delta: float, variance: float) -> MoveCertificate:
@@ -119,62 +105,194 @@ def accepted_move(measured: float, n: int, horizon: int, accept: int, delta: flo
         variance: bound on the per-task paired difference's variance.
     Source: eq:reusecert.
     """
-    _difference(measured)
+    _check_difference(measured)
     log_term = move_log_term(horizon, accept, delta)
     floor = measured - radius(n, log_term, variance, 1.0)
     if floor >= 0:
         return MoveCertificate(0.0, floor, log_term, vacuous=False)
-    if not _covered(1.0, measured, n, log_term, variance):
+
+    loss = _smallest_loss(measured, n, log_term, variance)
+    if loss is None:
         return MoveCertificate(1.0, -1.0, log_term, vacuous=True)
+    return MoveCertificate(loss, -loss, log_term, vacuous=False)
+
+
+def _smallest_loss(measured: float, n: int, log_term: float, variance: float) -> float | None:
+    """Return the smallest gamma > 0 with b_{1+gamma}(n, L, s^2) <= measured + gamma, or None if none below 1 has it."""
+
+    def covered(gamma: float) -> bool:
+        # gamma - radius(1 + gamma) grows with gamma wherever 3n > 2L, so bisection finds the smallest gamma;
+        # elsewhere any gamma it finds is still a valid certificate, only not the smallest.
+        return radius(n, log_term, variance, 1 + gamma) <= measured + gamma
+
+    if not covered(1.0):
+        return None
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        if _covered(middle, measured, n, log_term, variance):
-            high = middle
-        else:
-            low = middle
-    return MoveCertificate(high, -high, log_term, vacuous=False)
+        low, high = (low, middle) if covered(middle) else (middle, high)
+    return high
+
+
+def move_log_term(horizon: int, accept: int, delta: float) -> float:
+    """Return L_k = ln(N_k / delta_k), in nats, with delta_k = delta / (k(k+1)).
+
+    N_k = binom(T, k) counts the bank-move pairs that may produce the k-th accept among T queries: the sum of
+    binom(t-1, k-1) over t <= T, by the hockey-stick identity.
+
+    Raises:
+        ValueError: the accept is not within the horizon, or delta not in (0, 1).
+    Source: eq:Nk, thm:reuse-main.
+    """
+    if not 1 <= accept <= horizon:
+        raise ValueError(f"accept is {accept}, expected 1 to the horizon {horizon}")
+    spent = math.log(accept * (accept + 1) / _probability(delta))
+    if horizon <= _EXACT:
+        return math.log(math.comb(horizon, accept)) + spent
+    chosen, left = math.lgamma(accept + 1), math.lgamma(horizon - accept + 1)  # the count has thousands of digits
+    return math.lgamma(horizon + 1) - chosen - left + spent
 
 
 def epoch_delta(delta: float, epoch: int) -> float:
     """Return delta_e = delta / (e(e+1)), so that all epochs together fail with probability at most delta."""
     if epoch < 1:
         raise ValueError(f"epoch is {epoch}, expected 1 or more")
-    return probability(delta) / (epoch * (epoch + 1))
+    return _probability(delta) / (epoch * (epoch + 1))
 
 
-def _covered(gamma: float, measured: float, n: int, log_term: float, variance: float) -> bool:
-    # gamma - radius(1 + gamma) grows with gamma wherever 3n > 2L, so bisection finds the smallest gamma;
-    # elsewhere any gamma it finds is still a valid certificate, only not the smallest.
-    return radius(n, log_term, variance, 1 + gamma) <= measured + gamma
+def holdout_size(tolerance: float, banks: int, delta: float, variance: float) -> int:
+    """Return the holdout tasks with which population drawdown exceeds the measured one by at most `tolerance`.
+
+    Args:
+        tolerance: gamma, rate units.
+        banks: A, distinct banks among the checkpoints.
+    Source: cor:sizing with L = ln(A/delta), M = 1; tab:sizing, left.
+    """
+    if banks < 1:
+        raise ValueError(f"banks is {banks}, expected at least 1")
+    return smallest_n(tolerance, math.log(banks / _probability(delta)), variance, 1.0)
 
 
-def _floor(measured: float, n: int, log_term: float, variance: float) -> Bound:
-    _difference(measured)
-    for upper in (1.0, 2.0):
-        slack = radius(n, log_term, variance, upper)
-        floor = measured - slack
-        if upper == 2.0 or (floor >= 0 and effective_range_holds(slack, floor)):
-            break
-    return Bound(max(floor, -1.0), slack, upper, vacuous=floor <= -1.0)
+def panel_size(tolerance: float, accepts: int, horizon: int, delta: float, variance: float, anchor: float) -> int:
+    """Return the panel tasks with which no accept of a run with at most `accepts` loses more than `tolerance`.
+
+    Args:
+        tolerance: gamma, rate units.
+        accepts: K. The largest L_k among k <= K counts (L_k falls again beyond half the horizon).
+        horizon: T, gate queries declared in advance.
+        anchor: the measured panel gain of an accept (at least rho), rate units.
+    Source: cor:sizing with L = L_K, M = 1 + gamma and gamma replaced by anchor + gamma; tab:sizing, right.
+    """
+    if not 0 <= anchor <= 1:
+        raise ValueError(f"anchor is {anchor}, expected a measured gain between 0 and 1")
+    log_term = max(move_log_term(horizon, k, delta) for k in range(1, accepts + 1))
+    return smallest_n(anchor + tolerance, log_term, variance, 1 + tolerance)
 
 
-def probability(delta: float) -> float:
-    """Return delta, a chance of being wrong.
+def radius(n: int, log_term: float, variance: float, upper: float = 1.0) -> float:
+    """Return b_M(N, L, s^2): exceeded by an average of N i.i.d. summands with probability at most e^-L.
+
+    Args:
+        n: number of summands N, tasks.
+        log_term: L, nats.
+        variance: s^2, an upper bound on the summands' variance, in squared rate units.
+        upper: M, an upper bound on summand minus mean, in rate units.
+    Returns: the radius in rate units (0.05 is five points); 0 for zero variance.
+    Raises:
+        ValueError: an argument is out of range.
+    Source: eq:radius, lem:bennett.
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"n is {n!r}, expected a whole number of at least 1")
+    _check_terms(log_term, variance, upper)
+    if variance == 0 or log_term == 0:
+        return 0.0
+    return variance / upper * h_inverse(upper * upper * log_term / (n * variance))
+
+
+def smallest_n(tolerance: float, log_term: float, variance: float, upper: float = 1.0) -> int:
+    """Return the smallest N with b_M(N, L, s^2) <= tolerance, by exact inversion of the radius.
 
     Raises:
-        ValueError: it is not in (0, 1).
+        ValueError: an argument is out of range; the tolerance must be positive.
+    Source: app:sizing-proof ("all reported sizes invert the exact radius").
     """
+    _check_range(tolerance, "tolerance", open_low=True)
+    _check_terms(log_term, variance, upper)
+    if variance == 0 or log_term == 0:
+        return 1
+    exact = upper * upper * log_term / (variance * h(upper * tolerance / variance))
+    return max(1, math.ceil(exact * (1 - 1e-12)))
+
+
+def h(v: float) -> float:
+    """Return h(v) = (1+v)ln(1+v) - v for v >= 0, to full precision also where it is tiny.
+
+    Raises:
+        ValueError: v is negative or not finite.
+    Source: eq:radius. Differs: below 0.01 the cancellation is avoided by the alternating series.
+    """
+    _check_range(v, "v")
+    if v < _SERIES_BELOW:
+        return math.fsum((-1) ** k * v**k / (k * (k - 1)) for k in range(2, 10))
+    return (1 + v) * math.log1p(v) - v
+
+
+def h_inverse(y: float) -> float:
+    """Return the v >= 0 with h(v) = y.
+
+    Equal to exp(1 + W0((y-1)/e)) - 1 with Lambert's W0, whose branch point sits at y = 0 where that form
+    loses half the digits. Newton's method from above is exact at both ends: h is convex and increasing.
+
+    Raises:
+        ValueError: y is negative or not finite.
+    Source: eq:radius.
+    """
+    _check_range(y, "y")
+    if y == 0:
+        return 0.0
+    # An upper bound: h(v) >= v^2/(2 + 2v/3) solved for v (the relaxation of lem:bennett).
+    v = y / 3 + math.sqrt(y * y / 9 + 2 * y)
+    for _ in range(60):
+        step = (h(v) - y) / math.log1p(v)
+        v -= step
+        if abs(step) <= 4e-16 * v:
+            break
+    return v
+
+
+def effective_range_holds(deviation: float, bound: float) -> bool:
+    """Return whether the range M = 1 - c may replace M = 2 for a radius b and certified value c.
+
+    With w = 1 - nu the condition of eq:effective-range-condition reads
+    (w(1-b-c)/s^2 - 2) ln(1+v) + 2v >= 0. When b + c <= 1 the bracket is at least -2, and v >= ln(1+v)
+    settles it for every nu and every s^2; so this test is sufficient, whatever the variance.
+
+    Args:
+        deviation: b, the radius, in rate units.
+        bound: c, the certified value, in [-1, 1].
+    Source: rem:range. Differs: proven for b + c <= 1 instead of checked on a grid.
+    """
+    return deviation + bound <= 1.0
+
+
+def _probability(delta: float) -> float:
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta}, expected a probability between 0 and 1")
     return delta
 
 
-def _possible(horizon: int, accept: int) -> None:
-    if not 1 <= accept <= horizon:
-        raise ValueError(f"accept is {accept}, expected 1 to the horizon {horizon}")
-
-
-def _difference(measured: float) -> None:
+def _check_difference(measured: float) -> None:
     if not -1 <= measured <= 1:
         raise ValueError(f"measured is {measured}, expected a difference of rates in [-1, 1]")
+
+
+def _check_terms(log_term: float, variance: float, upper: float) -> None:
+    _check_range(log_term, "log_term")
+    _check_range(variance, "variance")
+    _check_range(upper, "upper", open_low=True)
+
+
+def _check_range(value: float, name: str, *, open_low: bool = False) -> None:
+    if not math.isfinite(value) or value < 0 or (open_low and value == 0):
+        raise ValueError(f"{name} is {value!r}, expected a finite number in {'(' if open_low else '['}0, inf)")

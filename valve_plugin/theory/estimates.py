@@ -1,23 +1,19 @@
-"""What complete panels say about a panel's solve rates, and the variance the certificates need.
+"""What complete panels show: spread of solve rates, variance for the certificates, caps on accepts, and intervals.
 
-Every estimate counts one more task of unknown (uniformly distributed) rate, so that a small panel on which
+Every estimate of rates counts one more task of unknown (uniformly distributed) rate, so that a small panel on which
 nothing varied does not claim that nothing can.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
-from valve_plugin.theory.convergence import variance_bound, vmass
-from valve_plugin.theory.power import Belief, Beta, Known
 
-_MOST_ALIKE = 100.0  # pseudo-rollouts of a population whose tasks look all the same
-
-
-class Spread(NamedTuple):
+class RateSpread(NamedTuple):
     """How the solve rates p of a panel's tasks are spread."""
 
     mean: float
@@ -26,7 +22,7 @@ class Spread(NamedTuple):
     """E[p(1-p)], the rollout noise of one task."""
 
 
-def spread(panels: Sequence[Sequence[int]], rollouts: int) -> Spread:
+def rate_spread(panels: Sequence[Sequence[int]], rollouts: int) -> RateSpread:
     """Return mean and noise of the solve rates, from one or more complete measurements of the same panel.
 
     Args:
@@ -41,63 +37,31 @@ def spread(panels: Sequence[Sequence[int]], rollouts: int) -> Spread:
     n = len(panels[0])
     mean = (sum(map(sum, panels)) / (len(panels) * rollouts) + 1 / 2) / (n + 1)
     if rollouts == 1:
-        return Spread(mean, mean * (1 - mean))
+        return RateSpread(mean, mean * (1 - mean))
     mass = sum(vmass(passes, rollouts) for passes in panels) / len(panels)
-    return Spread(mean, (n * mass + 1 / 6) / (n + 1))
+    return RateSpread(mean, (n * mass + 1 / 6) / (n + 1))
 
 
-def population(rates: Spread) -> Beta:
-    """Return the Beta distribution with this mean and this noise; Beta(1, 1) for those of a uniform rate.
-
-    Raises:
-        ValueError: no distribution on [0, 1] has them, or one so narrow or wide that it is no Beta.
-    """
-    if not 0 < rates.mean < 1 or rates.mass <= 0:
-        raise ValueError(f"mean rate {rates.mean} and noise {rates.mass}, expected a mean in (0, 1) and noise above 0")
-    between = rates.mean * (1 - rates.mean) - rates.mass  # Var[p]; an unbiased estimate may be negative
-    weight = rates.mass / between if between > rates.mass / _MOST_ALIKE else _MOST_ALIKE
-    return Beta(rates.mean * weight, (1 - rates.mean) * weight)
-
-
-def stated(rates: Spread) -> Belief:
-    """Return the distribution of solve rates with exactly this mean and noise, which somebody stated.
-
-    Unlike `population`, whose estimates may be a little impossible by chance, this changes nothing: the Beta, or one
-    rate for all tasks where the noise is all that the mean allows.
+def vmass(passes: Sequence[int], rollouts: int) -> float:
+    """Return the unbiased plug-in of E[p(1-p)] from r baseline rollouts per task.
 
     Raises:
-        ValueError: no solve rates have this mean and noise, or only rates of 0 and 1.
+        ValueError: no tasks, fewer than two rollouts (the correction r/(r-1) needs two), counts out of range.
+    Source: eq:vmass.
     """
-    mean, mass = rates
-    if not 0 < mean < 1:
-        raise ValueError(f"the mean solve rate is {mean:g}, expected one between 0 and 1: 75 % are 0.75")
-    most = mean * (1 - mean)
-    if not 0 < mass <= most * (1 + 1e-9):
-        raise ValueError(
-            f"tasks that pass {100 * mean:g} % of their rollouts have a mean p(1-p) above 0 and of at most {most:.4g}, "
-            f"not {mass:g}; {most:.4g} is when all have the same rate, less the more they differ"
-        )
-    between = most - mass
-    if between <= most * 1e-9:
-        return Known(mean)
-    return Beta(mean * mass / between, (1 - mean) * mass / between)
+    _check(passes, rollouts, least=2)
+    total = sum(Fraction(p * (rollouts - p), rollouts * (rollouts - 1)) for p in passes)
+    return float(total / len(passes))
 
 
-def posterior(
-    panels: Sequence[Sequence[int]], rollouts: int, current: Sequence[Sequence[int]] | None = None
-) -> list[Beta]:
-    """Return what is believed about each task's rate under the current bank.
+def variance_bound(mass: float, rollouts: int, residual: float = 0.0) -> float:
+    """Return (1 + 2/r) vmass + 2 eps_var, the variance of a fresh paired difference under ass:local.
 
-    The noise of a rate is learned from all measurements, its level from those of the current bank: earlier ones had
-    other rates. An accepted measurement was chosen for being high, so it is likely to flatter its bank a little.
-
-    Args:
-        current: the measurements of the current bank; None: the last one.
+    Source: app:preflight-proof, law of total variance.
     """
-    now = current or panels[-1:]
-    prior = population(Spread(spread(now, rollouts).mean, spread(panels, rollouts).mass))
-    passed = [sum(task) for task in zip(*now, strict=True)]
-    return [prior.updated(p, rollouts * len(now) - p) for p in passed]
+    if mass < 0 or residual < 0 or rollouts < 1:
+        raise ValueError(f"mass {mass}, residual {residual} and rollouts {rollouts} must not be negative")
+    return (1 + 2 / rollouts) * mass + 2 * residual
 
 
 def paired_variance(before: Sequence[int], after: Sequence[int], rollouts: int) -> float:
@@ -121,4 +85,107 @@ def variance(panels: Sequence[Sequence[int]], rollouts: int, planned: int | None
     """
     r = planned or rollouts
     seen = [paired_variance(a, b, rollouts) for a, b in pairwise(panels)] if r == rollouts else []
-    return min(1.0, max(variance_bound(spread(panels, rollouts).mass, r), *seen, 0.0))
+    return min(1.0, max(variance_bound(rate_spread(panels, rollouts).mass, r), *seen, 0.0))
+
+
+def accept_cap(rho: str, start: Fraction = Fraction(0)) -> int:
+    """Return the most moves that can be accepted: floor((1 - F0)/rho); floor(1/rho) for F0 = 0.
+
+    Args:
+        rho: the margin as decimal text, so that 0.02 is one fiftieth exactly.
+        start: the recorded panel score of the first bank, exact, in [0, 1].
+    Raises:
+        ValueError: rho is not in (0, 1] or start not in [0, 1].
+    Source: eq:count.
+    """
+    if not 0 <= start <= 1:
+        raise ValueError(f"start is {start}, expected a rate between 0 and 1")
+    return math.floor((1 - start) / _margin(rho))
+
+
+def localized_cap(rho: str, unstable: Fraction, residual: Fraction = Fraction(0)) -> int:
+    """Return floor((h_hat + eps_loc)/rho): the cap when gains stay on baseline-unstable tasks.
+
+    Args:
+        unstable: observed share of panel tasks with mixed baseline rollouts; it underestimates the true
+            share, since a rarely solved task can fail in all r rollouts.
+        residual: eps_loc, allowance for gains elsewhere; zero is an assumption, not a finding.
+    Source: eq:Kbound, ass:local.
+    """
+    if not (0 <= unstable <= 1 and residual >= 0):
+        raise ValueError(f"unstable is {unstable} and residual {residual}, expected a share and a value >= 0")
+    return math.floor((unstable + residual) / _margin(rho))
+
+
+def unstable_share(passes: Sequence[int], rollouts: int) -> Fraction:
+    """Return h_hat: the share of tasks whose r baseline rollouts were neither all passed nor all failed.
+
+    Args:
+        passes: resolved rollouts per task, each in 0..r.
+        rollouts: r.
+    Source: app:preflight-proof.
+    """
+    _check(passes, rollouts, least=1)
+    return Fraction(sum(0 < p < rollouts for p in passes), len(passes))
+
+
+def clopper_pearson(count: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Return the exact interval for the chance behind `count` successes in `trials` independent trials.
+
+    It holds the true chance with probability at least `level`, also for few trials; (0, 1) for none.
+
+    Raises:
+        ValueError: the count is not within the trials, or the level not in (0, 1).
+    Source: Clopper and Pearson, Biometrika 26 (1934); the two tails are found by bisection.
+    """
+    if not 0 <= count <= trials or not 0 < level < 1:
+        raise ValueError(
+            f"{count} of {trials} at level {level}, expected a count within the trials and a level in 0..1"
+        )
+    tail = (1 - level) / 2
+    low = 0.0 if count == 0 else _root(lambda p: _at_least(count, trials, p) < tail)
+    high = 1.0 if count == trials else _root(lambda p: 1 - _at_least(count + 1, trials, p) > tail)
+    return low, high
+
+
+def sign_test(better: int, worse: int) -> float:
+    """Return the two-sided p of the exact sign test: how often a fair coin parts `better + worse` as far or further.
+
+    Ties count on neither side. 1 where nothing differs.
+
+    Raises:
+        ValueError: a count is negative.
+    Source: Dixon and Mood, JASA 41 (1946); no equation of the paper, and no certificate.
+    """
+    if better < 0 or worse < 0:
+        raise ValueError(f"{better} better and {worse} worse, expected counts of at least 0")
+    trials = better + worse
+    tail = sum(math.comb(trials, k) for k in range(max(better, worse), trials + 1))
+    return min(1.0, 2 * tail / (1 << trials))
+
+
+def _margin(rho: str) -> Fraction:
+    margin = Fraction(rho)
+    if not 0 < margin <= 1:
+        raise ValueError(f"rho is {rho}, expected a margin between 0 and 1")
+    return margin
+
+
+def _check(passes: Sequence[int], rollouts: int, *, least: int) -> None:
+    if rollouts < least or not passes or not all(0 <= p <= rollouts for p in passes):
+        raise ValueError(
+            f"expected at least one task, r >= {least} and pass counts in 0..r; got {len(passes)} tasks, r = {rollouts}"
+        )
+
+
+def _at_least(count: int, trials: int, p: float) -> float:
+    return math.fsum(math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(count, trials + 1))
+
+
+def _root(below: Callable[[float], bool]) -> float:
+    """Return where `below` turns from true to false on [0, 1]."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return (low + high) / 2

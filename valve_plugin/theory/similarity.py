@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from itertools import repeat
 from math import isqrt, log2
 from operator import mul
@@ -58,7 +59,11 @@ def jaccard(a: AbstractSet[str], b: AbstractSet[str]) -> tuple[int, int]:
 
 def near_duplicate(a: AbstractSet[str], b: AbstractSet[str]) -> bool:
     """True when the Jaccard similarity is at least 0.45, compared exactly; empty sets are alike nothing."""
-    shared, union = jaccard(a, b)
+    return overlaps(*jaccard(a, b))
+
+
+def overlaps(shared: int, union: int) -> bool:
+    """True when shared/union is at least 0.45: see `near_duplicate`."""
     return union > 0 and 20 * shared >= 9 * union
 
 
@@ -101,6 +106,7 @@ def cosine_to(query: Vector) -> Callable[[Vector], int]:
     return cosine
 
 
+@lru_cache(maxsize=1 << 16)
 def idf(n: int, df: int) -> int:
     """Return log2(max(n/df, 1)) in units of 1/UNIT, for a word in `df` (at least 1) of a bank's `n` items."""
     return round(log2(max(n / df, 1.0)) * UNIT)

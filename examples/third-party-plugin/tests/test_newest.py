@@ -7,6 +7,7 @@ from pathlib import Path
 
 from valve_plugin import plugins
 from valve_plugin.config import Settings
+from valve_plugin.events import PluginEvent
 from valve_plugin.records import Bank, Item
 
 
@@ -33,10 +34,10 @@ def test_an_empty_bank_injects_nothing() -> None:
 
 def test_events_are_written_where_the_option_says(tmp_path: Path) -> None:
     manager = plugins.load(["newest"])
-    manager.hook.valve_event(name="verdict", data={"decision": "reject"})
+    plugins.send(manager.hook, PluginEvent(called="verdict", content={"decision": "reject"}))
     options = {"newest_log": tmp_path / "events.jsonl"}
     manager.hook.minisweagent_configure(config={}, options=options, manager=manager)
-    manager.hook.valve_event(name="verdict", data={"decision": "accept"})
+    plugins.send(manager.hook, PluginEvent(called="verdict", content={"decision": "accept"}))
     assert [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()] == [
         {"event": "verdict", "decision": "accept"}
     ]

@@ -48,15 +48,6 @@ const patch = (text) => {
   }
   return part;
 };
-// The trajectory's digest with the heads of the attempt's own steps marked.
-const trajectory = (a) => {
-  const part = section(a.whole ? "Trajectory, as the digest that the extractor is given" : "Trajectory, shortened", "");
-  const own = new Set((a.own || []).map((n) => `Step ${n}`));
-  for (const line of a.trajectory.split(/^(Step \d+)$/m)) {
-    part.lastChild.append(own.delete(line) ? make("mark", line) : line);
-  }
-  return part;
-};
 const describe = (id, place, ids) => {
   attempts ??= JSON.parse(document.getElementById("attempts").textContent);
   const a = attempts[id];
@@ -86,11 +77,7 @@ const describe = (id, place, ids) => {
     const same = a.patch ? ids.slice(0, place).findIndex((other) => attempts[other]?.patch === a.patch) : -1;
     if (same >= 0) part.append(make("p", `Patch: the same as that of ${same + 1} of ${ids.length}.`, "note"));
     else part.append(patch(a.patch || "(empty)"));
-    if (a.parting) {
-      part.append(make("p", `Its own steps: ${a.own.join(", ")}. No attempt with the other outcome ran their commands. This report found them by comparing; no ledger records steps.`, "note"));
-      part.append(section(`Where it parts: step ${a.own[0]}`, a.parting));
-    }
-    part.append(task, trajectory(a));
+    part.append(task, section("Trajectory, shortened", a.trajectory));
   }
   return part;
 };
@@ -106,8 +93,6 @@ const show = (button) => {
   const place = beside.indexOf(button);
   back.disabled = place <= 0;
   on.disabled = place + 1 >= beside.length;
-  const step = button.dataset.step && [...body.querySelectorAll("mark")].find((m) => m.textContent === `Step ${button.dataset.step}`);
-  if (step) step.scrollIntoView({ block: "center" });
 };
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 dialog.addEventListener("close", () => shown.focus());
@@ -268,10 +253,10 @@ document.addEventListener("click", (event) => {
 addEventListener("hashchange", () => reveal(location.hash));
 reveal(location.hash);
 
-// --- printing opens what a reader of paper needs, and closes it again: of one run also the bank's items, and of the
-// ledger the gates task by task. Raw lines take many pages, and the words say it all
+// --- printing opens what a reader of paper needs, and closes it again: of one run also the bank's items. Raw ledger
+// lines take many pages, and the words say it all
 const PAPER = "#overview details, #certificates details, .fold, body:not(.two) :is(#item-list [data-state=accepted], "
-  + "#item-list [data-state=taken], #ledger-list [data-type=judged])";
+  + "#item-list [data-state=taken])";
 let printed = [];
 addEventListener("beforeprint", () => {
   printed = [...document.querySelectorAll(PAPER)].filter((part) => !part.open);

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from valve_plugin.bank.block import render
 from valve_plugin.config import Settings
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Bank, Context, Item
+from valve_plugin.retrieval.block import render
 
 __all__ = ["Newest"]
 

@@ -1,0 +1,3 @@
+"""Fixtures of the commands' tests."""
+
+from tests.cli.conftest import project, valve  # noqa: F401

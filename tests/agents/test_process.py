@@ -1,0 +1,370 @@
+"""Real rollouts: mini's own agent in a forked process, commands in the sandbox, its sure end, and the fork server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.agents.support import SUBMIT, provider, running, saying
+from tests.tools import need
+from valve_plugin.agents import process
+from valve_plugin.agents.protocol import Payment, RolloutResult, RolloutSpec, payment_of
+from valve_plugin.config import Settings
+from valve_plugin.sandbox import workspace as workspaces
+from valve_plugin.sandbox.supervisor import python_command
+from valve_plugin.sandbox.workspace import Workspace
+
+
+@pytest.fixture
+def workspace() -> Iterator[Workspace]:
+    need("bwrap")
+    with workspaces.open_workspace() as place:
+        yield place
+
+
+def _run(
+    settings: Settings, workspace: Workspace, stop: threading.Event | None = None, **more: object
+) -> RolloutResult:
+    given: dict[str, object] = {"task_id": "t", "ordinal": 0, "issue": "An issue.", "block": ""} | more
+    return process.run(RolloutSpec(settings=settings, workspace=workspace, **given), stop=stop)  # type: ignore[arg-type]
+
+
+def _outputs(result: RolloutResult) -> list[str]:
+    messages = json.loads(result.trajectory)["messages"]
+    return [m["extra"]["raw_output"] for m in messages if m["role"] == "tool"]
+
+
+def test_a_run_has_minis_prompts_the_block_and_minis_trajectory(workspace: Workspace) -> None:
+    block = "Notes {{ not }} {% a %} {# template #} \\ é\n"
+    result = _run(saying("echo hi > made.txt; pwd", SUBMIT), workspace, block=block)
+    assert (result.ended, result.exit_status, result.steps) == ("submitted", "Submitted", 2)
+    assert (workspace.path / "made.txt").read_text() == "hi\n"
+    trajectory = json.loads(result.trajectory)
+    assert trajectory["trajectory_format"] == "mini-swe-agent-1.1"
+    system, user = trajectory["messages"][:2]
+    assert system["content"] == f"You are a helpful assistant that can interact with a computer.\n\n{block}"
+    assert user["content"].startswith("Please solve this issue: An issue.")
+    assert _outputs(result) == ["/testbed\n"]
+
+
+def test_without_a_block_the_system_message_is_minis_own(workspace: Workspace) -> None:
+    messages = json.loads(_run(saying(SUBMIT), workspace).trajectory)["messages"]
+    assert messages[0]["content"] == "You are a helpful assistant that can interact with a computer."
+
+
+def test_commands_see_no_key_and_no_network(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "sk-planted-4f1b9c0e77"
+    monkeypatch.setenv("OPENAI_API_KEY", secret)
+    look = "env; cat /proc/*/environ | tr '\\0' '\\n'; cat /proc/*/cmdline; cat ~/.bashrc"
+    result = _run(saying(look, "cat < /dev/tcp/127.0.0.1/22; ls /sys/class/net", SUBMIT), workspace)
+    assert secret not in result.trajectory.decode()
+    seen = _outputs(result)
+    assert "HOME=" in seen[0]
+    assert "MSWEA" not in seen[0] + seen[1]
+    assert "eth" not in seen[1]
+
+
+def test_settings_reach_mini(workspace: Workspace) -> None:
+    limited = _run(saying("true", "true", "true", SUBMIT, step_limit=2), workspace)
+    assert (limited.ended, limited.exit_status, limited.steps) == ("unresolved", "LimitsExceeded", 2)
+    assert "budget" in limited.reason
+    said = saying("echo $GREETING", SUBMIT)
+    settings = Settings(
+        model=said.model,
+        model_class=said.model_class,
+        mini_config=(*said.mini_config, "environment.env.GREETING=hello"),
+    )
+    assert _outputs(_run(settings, workspace)) == ["hello\n"]
+
+
+def test_a_command_that_burns_cpu_is_the_agents_doing(workspace: Workspace) -> None:
+    said = saying("echo first; while :; do :; done", "echo still here", SUBMIT)
+    settings = Settings(
+        model=said.model, model_class=said.model_class, mini_config=(*said.mini_config, "environment.timeout=1")
+    )
+    result = _run(settings, workspace)
+    assert result.ended == "submitted"
+    messages = json.loads(result.trajectory)["messages"]
+    (stopped,) = [m for m in messages if "CPU time" in (m.get("extra", {}).get("exception_info") or "")]
+    assert "first" in stopped["content"]
+    assert _outputs(result)[1] == "still here\n"
+
+
+_KEY = {"error": {"message": "Incorrect API key provided: sk-test-123456789"}}
+_LONG = {"error": {"message": "This model's maximum context length is 8192 tokens", "code": "context_length_exceeded"}}
+_TALK = {
+    "id": "x",
+    "object": "chat.completion",
+    "created": 0,
+    "model": "m",
+    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "no call"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "ended", "words"),
+    [
+        (401, _KEY, "errored", "(HTTP 401: Incorrect API key provided"),
+        (404, {"error": {"message": "no such model"}}, "errored", "(HTTP 404: no such model"),
+        (429, {"error": {"message": "quota exceeded"}}, "errored", "(HTTP 429: quota exceeded"),
+        (500, {"error": {"message": "overloaded"}}, "errored", "(HTTP 500: overloaded"),
+        (400, {"error": {"message": "unknown parameter foo"}}, "errored", "(HTTP 400: unknown parameter foo"),
+        (400, _LONG, "unresolved", "context window"),
+        (200, _TALK, "unresolved", "usable command"),
+    ],
+    ids=["auth", "model", "quota", "down", "request", "overflow", "no-tool-call"],
+)
+def test_providers_fail_and_agents_fail(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, status: int, body: dict[str, object], ended: str, words: str
+) -> None:
+    settings = Settings(model="openai/any", model_tries=1, model_kwargs={"max_retries": 0})
+    monkeypatch.setenv("MSWEA_COST_TRACKING", "ignore_errors")
+    with provider(status, body) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        result = _run(settings, workspace)
+    assert (result.ended, words in result.reason) == (ended, True), result
+    assert "\n" not in result.reason
+
+
+def test_nobody_listens(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_BASE", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    result = _run(Settings(model="openai/any", model_tries=1, model_kwargs={"max_retries": 0}), workspace)
+    assert result.ended == "errored"
+    assert "is it up? ([Errno 111] Connection refused)" in result.reason
+
+
+def test_a_model_class_that_does_not_exist_is_an_error_with_a_reason(workspace: Workspace) -> None:
+    result = _run(Settings(model="m", model_class="no.such.Class"), workspace)
+    assert result.ended == "errored"
+    assert "no.such.Class" in result.reason
+
+
+def test_a_process_that_dies_is_an_error_that_quotes_it(workspace: Workspace) -> None:
+    result = _run(Settings(model="m", model_class="tests.agents.support.Dying"), workspace)
+    assert (result.ended, result.exit_status) == ("errored", "Died")
+    assert "I am going" in result.reason
+
+
+def test_a_killed_rollout_leaves_nothing(workspace: Workspace) -> None:
+    stop, marker = threading.Event(), f"sleep 971.{os.getpid()}"
+    threading.Thread(target=lambda: (_until(lambda: bool(running(marker))), stop.set()), daemon=True).start()
+    with pytest.raises(CancelledError) as ended:
+        _run(saying("echo early", f"{marker} & {marker}", SUBMIT), workspace, stop)
+    assert payment_of(ended.value) == Payment(2, 2.0), "two calls were answered, a dollar each"
+    assert _until(lambda: not running(marker))
+
+
+def test_the_wall_backstop_is_the_infrastructures_failure(workspace: Workspace) -> None:
+    marker = f"sleep 972.{os.getpid()}"
+    result = _run(saying("echo early", marker, SUBMIT), workspace, wall_seconds=2.0)
+    assert result.ended == "errored"
+    assert "wall clock" in result.reason
+    assert (result.steps, result.cost_usd) == (2, 2.0), "the call whose command went on was paid, too"
+    assert _outputs(result) == ["early\n"]  # what was done is kept
+    assert _until(lambda: not running(marker))
+
+
+ROLLOUT = """
+import sys, psutil
+from tests.agents.support import SUBMIT, saying
+from valve_plugin.agents import process
+from valve_plugin.agents.protocol import RolloutSpec
+from valve_plugin.sandbox import workspace
+
+def rollout(*commands, unsafe=True):
+    with workspace.open_workspace() as place:
+        settings = saying(*(commands or (SUBMIT,)), unsafe_local=unsafe)
+        spec = RolloutSpec(
+            task_id="t", ordinal=0, issue="i", block="", workspace=place, settings=settings
+        )
+        return process.run(spec).ended
+
+def servers():
+    return [p for p in psutil.Process().children() if "agents.process" in " ".join(p.cmdline())]
+"""
+
+
+def _script(tmp_path: Path, body: str, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+    """Start a program that makes rollouts. It has no __main__ guard: the children must not run it again."""
+    path = tmp_path / "script.py"
+    path.write_text(ROLLOUT + textwrap.dedent(body))
+    return subprocess.Popen(
+        [sys.executable, str(path), *arguments],
+        env=os.environ | {"PYTHONPATH": str(Path.cwd())} | environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "unsafe", [pytest.param(False, id="sandboxed"), pytest.param(True, id="unsafe-local", marks=pytest.mark.heavy)]
+)
+def test_nothing_outlives_the_process_that_asked(tmp_path: Path, unsafe: bool) -> None:
+    need("bwrap")
+    marker, environ = f"sleep 973.{int(unsafe)}{os.getpid()}", {}
+    if unsafe:  # a PATH without bubblewrap
+        environ["PATH"] = str(tmp_path / "path")
+        (tmp_path / "path").mkdir()
+        for tool in ("bash", "sleep", "git", "prlimit", "setpriv", "python3"):
+            (tmp_path / "path" / tool).symlink_to(shutil.which(tool) or "")
+    caller = _script(tmp_path, f"print('started', flush=True); rollout('{marker}', unsafe={unsafe})", **environ)
+    try:
+        assert _until(lambda: bool(running(marker)), 60)
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == "started\n"
+        everyone = psutil.Process(caller.pid).children(recursive=True)
+        assert len(everyone) >= 3  # fork server, rollout, command
+    finally:
+        caller.kill()
+        caller.wait()
+    assert _until(lambda: not any(_alive(process) for process in everyone))
+    assert not running(marker)
+    assert caller.stdout.read() == ""
+
+
+def test_a_borrower_starts_no_server_of_its_own(tmp_path: Path, workspace: Workspace) -> None:
+    body = """
+    process.use_server(sys.argv[1])
+    print(rollout(), len(psutil.Process().children()))
+    """
+    borrower = _script(tmp_path, body, process.server_address())
+    assert borrower.communicate(timeout=600)[0].split() == ["submitted", "0"]
+    assert _run(saying(SUBMIT), workspace).ended == "submitted"
+    own = [p for p in psutil.Process().children() if _alive(p) and "agents.process" in " ".join(p.cmdline())]
+    assert len(own) == 1, "used by another process and here, it is the same one"
+
+
+@pytest.mark.heavy
+def test_a_server_that_died_is_replaced_also_a_borrowed_one(tmp_path: Path) -> None:
+    need("bwrap")
+    body = """
+    rollout()
+    (first,) = servers()
+    first.kill()
+    first.wait()
+    process.use_server(sys.argv[1])
+    print(rollout(), flush=True)
+    (second,) = [p for p in servers() if p != first]
+    print(second.pid, process.server_address(), flush=True)
+    sys.stdin.read()
+    """
+    owner = _script(tmp_path, body, str(tmp_path / "nobody listens"))
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "submitted\n"
+    pid, address = owner.stdout.readline().split()
+    assert Path(address).is_socket()
+    owner.kill()
+    owner.communicate()
+    assert _until(lambda: not psutil.pid_exists(int(pid)), 60), "a server does not outlive its owner"
+    assert _until(lambda: not Path(address).parent.exists(), 60), "and leaves nothing"
+
+
+def test_a_server_that_still_loads_ends_with_its_owner_too(tmp_path: Path) -> None:
+    body = """
+    import socket, time
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(process.server_address())  # starts it
+    while not servers():
+        time.sleep(0.01)
+    print(*(p.pid for p in servers()), process.server_address(), flush=True)
+    sys.stdin.read()
+    """
+    owner = _script(tmp_path, body)
+    assert owner.stdout is not None
+    pid, address = owner.stdout.readline().split()
+    loading = psutil.Process(int(pid))
+    _until(lambda: loading.cpu_times().user > 0.5)
+    before = loading.cpu_times().user
+    owner.kill()
+    owner.communicate()
+    assert _until(lambda: not _alive(loading))
+    assert _until(lambda: not Path(address).parent.exists(), 1), "and leaves nothing"
+    assert before < 3, "it was still loading"
+
+
+def test_what_a_killed_process_left_goes_with_the_next_one() -> None:
+    with tempfile.TemporaryDirectory() as short:  # a socket's path has to be short
+        code = "from valve_plugin.agents import process; print(process.server_address(), flush=True); input()"
+
+        def owner() -> tuple[subprocess.Popen[str], Path]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", code], env=os.environ | {"TMPDIR": short}, stdin=-1, stdout=-1, text=True
+            )
+            assert process.stdout is not None
+            return process, Path(process.stdout.readline().strip()).parent
+
+        alive, kept = owner()
+        killed, left = owner()
+        killed.kill()
+        killed.communicate()
+        assert left.is_dir()
+        for path in (kept, left):
+            os.utime(path, (0, 0))  # long ago
+        next_, _ = owner()
+        assert not left.exists()
+        assert kept.is_dir()
+        for process in (alive, next_):
+            process.communicate("\n")
+        assert list(Path(short).iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["pygments.py", "litellm.py"])
+def test_the_working_directory_is_not_on_the_import_path(tmp_path: Path, path: str) -> None:
+    """It may be the repository of an installed package, and what is installed must win."""
+    (tmp_path / path).write_text("raise SystemExit('the repository of the agent was imported')")
+    code = f"import {path[:-3]}, sys, json; print(json.dumps(sys.argv[1:]))"
+    environ = os.environ | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    command = python_command(code, "a", "b c")
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == ["a", "b c"]
+
+
+@pytest.mark.heavy
+def test_the_rehearsal_imports_what_a_first_call_would_and_leaves_no_thread() -> None:
+    code = """
+    import sys, threading
+    from valve_plugin.agents import preload
+    before = {"httpcore", "litellm.llms.openai.openai"} <= set(sys.modules)
+    preload.warm_up()
+    print(before, {"httpcore", "litellm.llms.openai.openai"} <= set(sys.modules), threading.active_count())
+    """
+    done = subprocess.run(python_command(textwrap.dedent("\n" + code)), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "1"]
+
+
+def test_importing_it_is_cheap() -> None:
+    heavy = "('litellm', 'minisweagent', 'numpy', 'tenacity')"
+    modules = "valve_plugin.agents.process, valve_plugin.agents.mini"
+    code = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def _alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def _until(true: Callable[[], object], seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

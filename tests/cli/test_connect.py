@@ -1,0 +1,106 @@
+"""`valve connect claude`: Claude Code's own settings with a hook, and the real client that runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tests.agents.clients import scripted_provider
+from tests.cli import banks
+from tests.tools import need
+from valve_plugin.bank.local import local_store
+from valve_plugin.cli import app
+from valve_plugin.cli.connect import with_hooks, without_hooks
+from valve_plugin.extract.digest import steps
+
+OTHERS = st.lists(st.fixed_dictionaries({"hooks": st.just([{"type": "command", "command": "lint"}])}), min_size=1)
+HOOKS = st.dictionaries(st.sampled_from(["Stop", "UserPromptSubmit"]), OTHERS, min_size=1)
+SETTINGS = st.fixed_dictionaries({}, optional={"model": st.text(), "hooks": HOOKS})
+
+
+@given(SETTINGS, st.text())
+def test_undo_gives_back_what_was_there(settings: dict[str, Any], check: str) -> None:
+    connected = with_hooks(settings, "valve", check)
+    assert connected != settings
+    assert without_hooks(connected) == settings == without_hooks(settings)
+
+
+PROMPT = "The callers break after changing a signature"
+
+
+def test_claude_code_gets_the_notes_of_its_prompt_and_its_attempts_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("claude")
+    need("bwrap")
+    repository, home = tmp_path / "shop", tmp_path / "home"
+    for folder in (repository, home):
+        folder.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+    (repository / "cart.py").write_text("total = 1\n")
+    store = banks.sample(repository / ".valve", "shop")
+    monkeypatch.chdir(repository)
+    settings = repository / ".claude" / "settings.local.json"
+    refused = CliRunner().invoke(app, ["connect", "claude"])
+    assert (refused.exit_code, settings.exists()) == (2, False)
+    made = CliRunner().invoke(app, ["connect", "claude", "--yes", "--check", "cat *.py | grep -q 2"])
+    assert made.exit_code == 0, made.output
+    assert "+" in made.output
+    with scripted_provider() as provider:
+        there = {
+            "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{provider.port}",
+            "ANTHROPIC_API_KEY": provider.environment()["ANTHROPIC_API_KEY"],
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "IS_SANDBOX": "1",
+            "HOME": str(home),
+        }
+
+        def ask(*commands: str) -> None:
+            provider.commands = commands
+            command = ["claude", "-p", "--dangerously-skip-permissions", PROMPT]
+            subprocess.run(command, env={**os.environ, **there}, check=True, stdin=subprocess.DEVNULL, timeout=200)
+            (repository / "cart.py").write_text("total = 1\n")
+
+        ask()  # a question: nothing changes
+        assert "Read every caller with" in provider.texts()
+        for number in (2, 2, 3):
+            ask(f"echo 'total = {number}' > cart.py")
+    local = local_store(store.dir)
+    attempts = wait_for(lambda: local.attempts(), lambda found: len(found) == 3)
+    assert sorted(a.outcome for a in attempts) == ["resolved", "resolved", "unresolved"]
+    assert {(a.task_text, a.source, a.steps) for a in attempts} == {(PROMPT, "live", 2)}
+    assert all("+total = " in a.patch and a.patch.count("diff --git") == 1 and a.context_items for a in attempts)
+    assert "> cart.py" in str(steps(local.trajectory(attempts[0])))
+    (job,) = wait_for(local.queue, bool)
+    assert set(job["attempts"]) == {a.id for a in attempts}
+    wait_for(lambda: list((local.dir / "sessions").iterdir()), lambda left: not left)
+    undone = CliRunner().invoke(app, ["connect", "claude", "--undo", "--yes"])
+    assert (undone.exit_code, settings.exists()) == (0, False), undone.output
+
+
+def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
+    """Return what is seen as soon as it is enough: attempts are graded in the background."""
+    for _ in range(600):
+        if enough(found := look()):
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"this is all there is: {found}")
+
+
+@pytest.mark.parametrize("event", ["", "{}", '{"prompt": "x", "cwd": "/no/such/place"}', "[1]"])
+@pytest.mark.parametrize("hook", [["context", "--hook"], ["attempts", "record"]])
+def test_a_hook_with_nothing_to_do_says_nothing(
+    hook: list[str], event: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, hook, input=event)
+    assert (done.exit_code, done.output) == (0, "")

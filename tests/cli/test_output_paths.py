@@ -1,0 +1,57 @@
+"""Folders that cannot be made are refused by name, before or instead of the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.banks import sample
+from tests.cli.conftest import Run
+from tests.cli.test_tasks_mine import history  # noqa: F401  (a fixture)
+from tests.lab.test_tables import ROWS
+from valve_plugin.cli.output_paths import require_folder, require_table
+from valve_plugin.errors import ConfigError
+from valve_plugin.lab.tables import SIGNATURES, comma_separated, markdown
+
+NOWHERE = "/proc/nowhere/here"
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="nowhere nothing can be made, also by root")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["demo", "--fast", "--out"], ["tasks", "mine", "--unsafe-local", "--out"]],
+)
+def test_a_folder_that_cannot_be_made(history: Path, valve: Run, command: list[str]) -> None:  # noqa: F811
+    valve(*command, NOWHERE, code=2)
+    line = valve.err.splitlines()[-1]
+    assert line == f"valve: --out {NOWHERE}: No such file or directory; name a place that can be written to"
+    (history / "file").write_text("")
+    valve(*command, "file/x", code=2)
+    assert "file" in valve.err.splitlines()[-1]
+    assert "Errno" not in valve.err
+
+
+def test_a_figure_and_a_bank_that_cannot_be_made(project: Path, valve: Run) -> None:
+    valve("plan", "--base-rate", "0.5", "--vmass", "0.05", "--figure", f"{NOWHERE}/x.svg", code=2)
+    assert valve.err.startswith(f"valve: --figure {NOWHERE}: ")
+    valve("init", "--bank", NOWHERE, code=2)
+    assert "nothing can be made there: choose another place with --bank" in valve.err
+
+
+def test_an_experiment_goes_into_no_bank_and_no_file(tmp_path: Path, data_dir: Path) -> None:
+    sample(tmp_path / "bank")
+    (tmp_path / "file").touch()
+    for name, said in (("bank/new", "inside a bank"), ("file", "is no folder")):
+        with pytest.raises(ConfigError, match=said):
+            require_folder("--out", tmp_path / name)
+    assert not (tmp_path / "bank/new").exists()
+    require_folder("--out", tmp_path / "new/results")
+    for name, signature in SIGNATURES.items():
+        path = tmp_path / name
+        require_table("--out", path, signature)
+        path.write_text(f"mine, but {signature.upper()}")
+        with pytest.raises(ConfigError, match="exists and is no table"):
+            require_table("--out", path, signature)
+        path.write_text(markdown(ROWS, "T", simulated=True) if name.endswith("md") else comma_separated(ROWS))
+        require_table("--out", path, signature)

@@ -1,0 +1,219 @@
+"""What is shown of a run is a pure function of its events, in any order and at any size of the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from rich.console import Console
+
+from valve_plugin.bank.local import LocalStore
+from valve_plugin.cli import progress
+from valve_plugin.cli.run_view import View, draw, eta, fold, line, rows
+from valve_plugin.events import (
+    AgentsWorking,
+    AttemptFinished,
+    BaselineMeasured,
+    BaselineStarted,
+    ExtractionStarted,
+    GateStarted,
+    ModelCalled,
+    ProposalRecorded,
+    RemeasureStarted,
+    RolloutFinished,
+    RunEnded,
+    RunStarted,
+    TaskFinished,
+    TaskStarted,
+    VerdictReached,
+    Waiting,
+)
+
+RESOLVED, UNRESOLVED, ERRORED = "resolved", "unresolved", "errored"
+
+
+def rollout(outcome, done=1, of=57, **more):
+    return RolloutFinished(source="panel", outcome=outcome, cost_usd=0.01, seconds=36.0, done=done, of=of, **more)
+
+
+def attempt(outcome, usd=0.02):
+    return AttemptFinished(source="evolve", outcome=outcome, cost_usd=usd, seconds=60.0)
+
+
+def story():
+    """A run from its start to its second gate: events, each with the seconds since it started."""
+    limits = {"usd": 5.0, "rollouts": 500, "hours": 2.0}
+    run = RunStarted(repo="acme/calc", note="SIMULATION", workers=2, of=90, max_mixed=100, rho="0.02",
+                     panel_rollouts=60, limits=limits)  # fmt: skip
+    found = [(run, 0), (TaskStarted(task_id="t1", position=1, of=90), 1)]
+    found += [(attempt(o), 20 * n) for n, o in enumerate([RESOLVED, UNRESOLVED, RESOLVED])]
+    found += [(TaskFinished(task_id="acme__calc.t1", passed=2, attempts=3), 60)]
+    found += [(ExtractionStarted(task_id="acme__calc.t1", attempts=3), 61)]
+    found += [(ModelCalled(cost_usd=0.1, seconds=9.0), 70)]
+    items = ("principle: check_the_sign", "skill: grep_it [bold]not markup[/bold]")
+    found += [(ProposalRecorded(items=items, withheld=1), 71), (BaselineStarted(rollouts=60), 72)]
+    found += [(rollout(RESOLVED if n % 3 else UNRESOLVED, n + 1, 60), 100) for n in range(60)]
+    found += [(BaselineMeasured(passes=40, rollouts=60), 500)]
+    found += [(GateStarted(query=1, rollouts=57, needed=2, current_passes=40, reused_passes=3), 501)]
+    found += [(rollout(RESOLVED, n + 1, replayed=n < 5), 600) for n in range(20)]
+    return [(event, float(at)) for event, at in found]
+
+
+WAITING = Waiting(said="the provider does not answer (503: overloaded)", tried=3, of=10, seconds=8.0)
+WAIT = (WAITING, 600.0)
+VERDICT = VerdictReached(decision="accept", current_passes=40, needed=2, candidate_passes=44, version=1, net=(4, 4),
+                         rollouts=57, of=60)  # fmt: skip
+ENDING = [
+    (VERDICT, 900.0),
+    (TaskStarted(task_id="t2", position=2, of=90), 901.0),
+    (RunEnded(how="the budget of $5.00 is used up"), 950.0),
+]
+
+
+def folded(recorded):
+    view = View()
+    for event, at in recorded:
+        view = fold(view, event, at)
+    return view
+
+
+def drawn(view, now, width=80):
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+    console.print(draw(view, now))
+    return console.file.getvalue()
+
+
+def test_the_figures_of_a_gate_and_of_the_end() -> None:
+    gate, ended = dict(rows(folded(story()), 600.0)), dict(rows(folded(story() + ENDING), 950.0))
+    assert gate["gate 1"] == "20 of 57   23 passed, 42 needed, 60 possible   ######.........."
+    assert gate["spent"] == "$0.91 of $5.00, 78 rollouts of 500, 0:10:00 of 2:00:00"
+    assert gate["panel"] == "40 of 60 passed, 66.7 %"
+    assert gate["left"] == "14:50:00 at this pace   workers 2"
+    assert ended["accepts"] == "1   version 1"
+    assert ended["ended"] == "the budget of $5.00 is used up"
+    assert "skill: grep_it [bold]not markup[/bold]" in drawn(folded(story()), 600.0, 120)
+
+
+def test_what_the_agents_do_is_counted_while_they_work(capsys, tmp_path, monkeypatch):
+    view = fold(folded(story()), AgentsWorking(rollouts=2, steps=57, longest=31, of=50), 610.0)
+    assert dict(rows(view, 610.0))["agents"] == "2 at work, 57 steps, the longest 31 of 50"
+    assert "agents" not in dict(rows(fold(view, rollout(RESOLVED, 21), 611.0), 611.0)), "one has ended"
+    shown = progress.Progress()
+    news = AgentsWorking(rollouts=1, steps=3, longest=3, of=50)
+    shown.valve_event(news)
+    assert capsys.readouterr().err == "", "something was said just now"
+    monkeypatch.setattr(progress, "_SILENCE_SECONDS", 0.0)
+    shown.valve_event(news)
+    assert "working   1 at work, 3 steps, the longest 3 of 50" in capsys.readouterr().err
+
+
+def test_mixed_tasks_are_counted_among_those_of_the_stream():
+    view = View(run=RunStarted(max_mixed=100), position=8, of=90, mixed=3)
+    assert dict(rows(view, 0.0))["stream"].startswith("task 8 of 90   mixed 3 of 8 ")
+
+
+def test_an_accept_names_the_tasks_it_makes_worse():
+    assert line(replace(VERDICT, worse=("t 2/2 -> 0/2",))).endswith("now version 1; worse: t 2/2 -> 0/2")
+
+
+def test_piped_lines_of_a_followed_or_finished_run_say_it_is_a_simulation(capsys):
+    progress.say_rows(folded(story() + ENDING), 950.0)
+    assert capsys.readouterr().out.startswith("note      SIMULATION\n")
+
+
+@pytest.mark.parametrize(("error", "how"), [(KeyboardInterrupt("to go on"), "interrupted"), (None, "the run is done"),
+                                            (ValueError("x\ny"), "x y"), (ValueError(), "ValueError")])  # fmt: skip
+def test_how_a_run_ended(error, how):
+    assert progress._ending(error) == how
+
+
+def test_a_gate_that_was_decided_before_any_rollout_says_so():
+    verdict = replace(VERDICT, decision="reject", current_passes=8, needed=1, net=(-8, 0), rollouts=0, of=8)
+    assert line(verdict).endswith("no rollout was needed: too few panel tasks get other notes than before")
+    assert line(replace(verdict, rollouts=2)).endswith("out of reach after 2 of 8 rollouts")
+    over = line(replace(verdict, net=(-7, -7), rollouts=8))
+    assert over == "rejected  1 pass, 9 needed, after 8 of 8 rollouts"
+
+
+def test_the_gate_says_what_is_needed_and_still_possible():
+    view = folded(story())
+    assert (view.judging.wanted, view.judging.reused + view.judging.passed, view.judging.possible) == (42, 23, 60)
+    lost = fold(view, rollout(UNRESOLVED, 21))
+    assert lost.judging.possible == 59
+
+
+def test_what_was_replayed_was_not_paid_for():
+    spent = folded(story()).spent
+    assert spent["gate"].rollouts == 60 + 15
+    assert spent["extractor"].usd == pytest.approx(0.1)
+    assert folded(story()).total.rollouts == 3 + 75
+
+
+def test_time_left():
+    view = View(run=RunStarted(max_mixed=100), position=10, of=90, tasks_done=10, mixed=2)
+    assert eta(view, 100.0) == 800.0
+    assert eta(view._replace(run=RunStarted(max_mixed=4)), 100.0) == 100.0, "two more mixed tasks, one in five is"
+    assert eta(View(), 100.0) is None
+
+
+def test_a_wait_ends_when_something_comes_through():
+    view = fold(folded(story()), *WAIT)
+    assert view.waiting == (WAITING, 608.0)
+    assert fold(view, rollout(ERRORED, 21)).waiting
+    assert fold(view, rollout(UNRESOLVED, 21)).waiting is None
+
+
+def test_a_cost_that_nobody_counted_is_unknown():
+    shown = dict(rows(fold(View(started=1.0), attempt(RESOLVED, 0.0)), 2.0))
+    assert (shown["spent"], shown["by role"]) == ("cost unknown, 1 rollout", "solver 1 rollout (cost unknown)")
+
+
+def test_fresh_rollouts_of_the_same_bank_are_measurement():
+    view = fold(View(started=1.0), RemeasureStarted(number=1, of=3, rollouts=8))
+    view = fold(view, rollout(RESOLVED, 1, 8))
+    assert set(view.spent) == {"measurement"}
+
+
+@given(st.lists(st.tuples(st.sampled_from([event for event, _ in [*story(), *ENDING, WAIT]]), st.floats(0, 1e9))))
+def test_events_in_any_order_break_nothing(recorded):
+    view = folded(recorded)
+    assert rows(view, 1e9)
+
+
+@given(st.integers(1, 100), st.integers(24, 200))
+def test_any_moment_fits_any_width(moment, width):
+    """However narrow: a simulation says so in its first line, and what is spent and waited for comes first."""
+    lines = drawn(folded([*story()[:moment], WAIT]), 603.0, width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert "SIMULATION" in lines[0]
+    assert "spent" in lines[2]
+    assert "try 3" in lines[3]
+
+
+@given(st.integers(0, 400), st.integers(0, 400))
+def test_half_a_line_waits_for_its_other_half(tmp_path_factory, first, second):
+    local = LocalStore(tmp_path_factory.mktemp("local"))
+    path = local.telemetry_path("events")
+    path.parent.mkdir()
+    lines = [{"at": n + 1.0, "name": "events", "data": {"event": "e", "data": {"n": n}}} for n in range(4)]
+    data = ("\n".join(map(json.dumps, lines)) + "\n").encode()
+    watched, seen = progress.Watched(local), []
+    for end in sorted({min(first, len(data)), min(first + second, len(data)), len(data)}):
+        path.write_bytes(data[:end])
+        seen += [event.data["n"] for event in watched.read()]
+    assert seen == [0, 1, 2, 3]
+    path.write_bytes(data.replace(b'"at": 1.0', b'"at": 9.0'))
+    assert len(watched.read()) == 4, "another run began another file"
+
+
+def test_without_a_screen_each_task_says_where_the_stream_is(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = progress.Progress("gated    ")
+    shown.valve_event(TaskStarted(task_id="t", position=2, of=4))
+    shown.valve_event(TaskFinished(task_id="t", passed=1, attempts=3))
+    first = capsys.readouterr().err
+    assert re.fullmatch(r"gated    task      t: 1 of 3 passed, mixed  \[2/4, 0:0\d left\]\n", first)

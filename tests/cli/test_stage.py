@@ -1,0 +1,123 @@
+"""Progress: what a terminal draws, what is printed where there is none, and the time that is left."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from valve_plugin.cli import output
+from valve_plugin.cli.stage import Meter, Percent, Stage, minutes
+
+SCRIPT = """
+import time
+from valve_plugin.cli import output
+from valve_plugin.cli.stage import Stage
+with Stage(every=0.1) as stage:
+    stage("making\\x1b[31m it")
+    time.sleep(0.7)
+    output.note("a line", style="")
+    output.say("a result")
+    stage.on("trying")
+    time.sleep(0.7)
+output.say("done")
+"""
+
+
+def on_terminal(script: str, *, term: str) -> list[str]:
+    """Run a script on a pseudo-terminal; return what it wrote, split at line ends, without escape sequences."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM=term, NO_COLOR="1", PYTHONPATH=str(Path(__file__).parents[2]))
+        os.execv(sys.executable, [sys.executable, "-c", script])
+    written = b""
+    try:
+        while chunk := os.read(fd, 1 << 16):
+            written += chunk
+    except OSError:  # Linux ends the stream of a terminal so
+        pass
+    finally:
+        os.close(fd)
+    assert os.waitpid(pid, 0)[1] == 0, written
+    return [part for part in output.clean(written.decode().replace("\r", "\n")).split("\n") if part]
+
+
+def test_a_terminal_shows_the_stage_and_its_time_below_the_lines() -> None:
+    parts = on_terminal(SCRIPT, term="xterm")
+    first, second = parts.index("0:00  making it"), parts.index("0:00  trying")
+    assert parts[0] == "making it"
+    assert parts.count("0:00  making it") >= 2
+    assert first < parts.index("a line") < parts.index("a result") < second
+    assert parts[-1] == "done"
+    assert output.live is None
+
+
+def test_a_terminal_that_cannot_draw_gets_lines_alone() -> None:
+    assert on_terminal(SCRIPT, term="dumb") == ["making it", "a line", "a result", "done"]
+
+
+class Clock:
+    """A clock that stands still; a stage is given time to look at it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def at(self, *times: float) -> None:
+        """Go through times in seconds."""
+        for self.now in times:
+            time.sleep(0.1)
+
+
+def test_a_minute_of_silence_is_told_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    with Stage(every=0.01, clock=clock) as stage:
+        stage("making it")
+        clock.at(0.0, 59.0, 60.0, 119.0, 121.0)
+        output.note("something else")
+        clock.at(130.0)
+    assert capsys.readouterr().err.splitlines() == [
+        "making it", "making it: 1:00 so far", "making it: 2:01 so far", "something else"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("total", "clock", "steps", "lines"),
+    [
+        (4, [0.0, 30.0, 60.0], [0, 1], ["[0/4] 0:30", "[1/4] 1:00, 3:00 left"]),
+        # What an earlier run did, and is only read back, says nothing about the pace.
+        (
+            5,
+            [0.0, 0.01, 0.02, 20.0, 30.02],
+            [1, 1, 0, 1],
+            ["[1/5] 0:00", "[2/5] 0:00", "[2/5] 0:20", "[3/5] 0:30, 1:00 left"],
+        ),
+        (1, [0.0, 30.0, 60.0, 90.0], [1, 0, 1], ["[1/1] 0:30, 0:00 left", "[1/1] 1:00, 0:00 left", "[1/1] 1:30"]),
+    ],
+)
+def test_the_time_that_is_left(
+    total: int, clock: list[float], steps: list[int], lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = iter(clock)
+    meter = Meter(total, lambda: next(seconds))
+    for step in steps:
+        meter.tick("step", counts=bool(step))
+    assert capsys.readouterr().err.splitlines() == [f"{line}  step" for line in lines]
+    assert minutes(3601) == "60:01"
+
+
+def test_a_long_computation_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    now = iter([0.0, 1.0, 2.5, 3.0, 10.0, 20.0])
+    percent = Percent("plan", lambda: next(now))
+    for share in (0.1, 0.25, 0.3, 0.5, 1.0):
+        percent(share)
+    assert capsys.readouterr().err.splitlines() == [
+        "plan  25 % after 0:02, 0:07 left",
+        "plan  50 % after 0:10, 0:10 left",
+    ]

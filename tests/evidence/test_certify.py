@@ -1,0 +1,208 @@
+"""Certificates from ledgers: what is said, and what it is said to rest on."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.cli.banks import AFTER, BAD, TASKS, judge, outcomes, sample
+from tests.evidence.test_evaluations import reading
+from valve_plugin.bank import moves
+from valve_plugin.bank.entries import Baseline, EpochOpened, OwnerAct, Proposed
+from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import digest
+from valve_plugin.evidence import certify
+from valve_plugin.evidence.certify import (
+    Certificate,
+    certify_drawdown,
+    certify_gain,
+    certify_ledger,
+    guarantee,
+    implied_drawdown,
+)
+from valve_plugin.evidence.evaluations import Measurements, read_measurements
+from valve_plugin.records import PanelResult
+from valve_plugin.theory import certificates
+
+
+@pytest.fixture
+def bank(tmp_path: Path, data_dir: Path) -> BankStore:
+    return sample(tmp_path / "bank")
+
+
+def certified(bank: BankStore, variance: float | None = None) -> Certificate:
+    return certify_ledger(read_measurements(bank.entries()), variance)
+
+
+def statuses(found: Certificate) -> dict[str, str]:
+    return {a.name: a.status for a in found.assumptions}
+
+
+def test_the_ledger_is_read_for_what_is_complete(bank: BankStore) -> None:
+    found = read_measurements(bank.entries())
+    (epoch,) = found.epochs
+    assert [(c.version, c.passes) for c in epoch.complete] == [(0, (3, 0)), (1, (3, 2))]
+    assert [(a.version, a.number, a.gain) for a in epoch.accepts] == [(1, 1, Fraction(1, 3))]
+    assert (epoch.queries, epoch.horizon) == (2, 5)
+    assert found.sources == {"bug-x", "bug-y", "bug-z"}
+
+
+def test_an_accept_carries_the_theorys_certificate(bank: BankStore) -> None:
+    (move,) = certified(bank, 0.0001).moves
+    expected = certificates.accepted_move(1 / 3, 2, 5, 1, 0.05 / 2, 0.0001)
+    assert (move.loss, move.floor, move.vacuous) == (expected.loss, expected.floor, expected.vacuous)
+    assert (move.accept, move.version, move.epoch, move.query, move.horizon) == (1, 1, 1, 1, 5)
+
+
+def test_caps_come_from_the_first_measurement(bank: BankStore) -> None:
+    (cap,) = certified(bank).caps
+    assert (cap.accepted, cap.most, cap.localized, cap.start, cap.unstable) == (1, 25, 0, 0.5, 0.0)
+
+
+def test_every_assumption_is_listed(bank: BankStore) -> None:
+    found = certified(bank)
+    assert statuses(found) == {
+        "disjoint": "met",
+        "tasks like yours": "unknown",
+        "panel age": "unknown",
+        "horizon": "met",
+        "variance": "unknown",
+        "judged = deployed": "unmet",  # the sample's accept recorded that no task gets the judged context
+        "gains local": "unmet",  # an accept, though no task was unstable
+        "holdout sealed": "unknown",
+    }
+    assert found.gain is found.drawdown is None
+
+
+def test_a_given_variance_below_the_estimate_is_unmet(bank: BankStore) -> None:
+    found = read_measurements(bank.entries())
+    assert statuses(certify_ledger(found, variance=0.01))["variance"] == "unmet"
+    assert statuses(certify_ledger(found, variance=0.9))["variance"] == "unknown"
+
+
+def test_learning_from_a_panel_task_is_unmet(bank: BankStore) -> None:
+    bank.append(Proposed(proposal=replace(BAD, task_id=TASKS[0])))
+    assert statuses(certified(bank))["disjoint"] == "unmet"
+
+
+def test_a_panel_used_again_goes_on_counting(bank: BankStore) -> None:
+    _accept_more(bank, open_epoch=True)
+    found = certified(bank)
+    second = found.moves[1]
+    assert (second.accept, second.horizon, second.epoch, second.query) == (2, 12, 2, 1)
+    assert second.delta == pytest.approx(0.05 / 6)
+    assert statuses(found)["panel reuse"] == "unknown"
+
+
+@given(st.floats(-1, 1), st.integers(1, 400), st.floats(0.0001, 1.0))
+def test_the_gain_implies_a_drawdown_only_where_that_says_more(gained: float, tasks: int, variance: float) -> None:
+    gain = certify_gain(gained, tasks, 0.05, variance)
+    own = certify_drawdown(max(0.0, -gained), tasks, 0.05, variance, 2)
+    found = implied_drawdown(gain, own)
+    assert replace(found, by_gain=None) == own, "what was on record stays"
+    if found.by_gain is None:
+        assert gain.vacuous or max(0.0, -gain.value) >= min(own.value, 1.0)
+    else:
+        assert found.by_gain == max(0.0, -gain.value) < min(own.value, 1.0)
+        assert guarantee(found).startswith(f"at most {100 * found.by_gain:.1f} points, by the gain's guarantee")
+
+
+def test_a_panel_on_which_nothing_was_measured_is_a_panel() -> None:
+    found = statuses(certify_ledger(Measurements(fixed={"a", "b"}, sources={"c"})))
+    assert found["disjoint"] == "met"
+    assert statuses(certify_ledger(Measurements(fixed={"a", "b"}, sources={"b"})))["disjoint"] == "unmet"
+    assert statuses(certify_ledger(Measurements(sources={"b"})))["disjoint"] == "unknown"
+
+
+def test_the_final_version_is_certified_by_the_holdout(bank: BankStore) -> None:
+    """The sample's accept made version 1; step 0 and step 1 are evaluated afterwards."""
+    bank.append(reading(bank.at(0), ["unresolved"] * 6, version=0))
+    only_first = certified(bank)
+    assert only_first.unevaluated == "only version 0 was evaluated on the holdout"
+    bank.append(reading(bank.at(1), ["resolved"] * 5 + ["errored"], "bbb", version=1))
+    assert certified(bank).unevaluated.startswith("1 holdout rollout errored")
+    bank.append(reading(bank.at(1), ["resolved"] * 6, "bbb", version=1))
+    found = certified(bank, 0.0001)
+    assert found.gain is not None
+    assert found.drawdown is not None
+    expected = certificates.gain(1.0, 3, 0.05, 0.0001)
+    assert (found.gain.measured, found.gain.value, found.gain.radius) == (1.0, expected.value, expected.radius)
+    assert (found.drawdown.measured, found.drawdown.banks) == (0.0, 2)
+    assert (found.drawdown.by_gain, found.drawdown.value > 0) == (0.0, True), "the gain's floor excludes any drop"
+    assert statuses(found)["holdout sealed"] == "met"
+    assert statuses(found)["holdout variance"] == "unmet"
+
+
+def test_a_run_that_went_on_after_the_holdout_was_read_says_so(bank: BankStore) -> None:
+    bank.append(reading(bank.at(0), ["unresolved"] * 6, version=0))
+    _accept_more(bank, open_epoch=False)
+    bank.append(reading(bank.at(2), ["resolved"] * 6, "bbb", version=2))
+    found = certified(bank)
+    assert found.gain is not None
+    assert statuses(found)["holdout sealed"] == "unknown"
+
+
+def test_a_choice_after_the_holdout_was_read_voids_the_certificate(bank: BankStore) -> None:
+    bank.append(reading(bank.at(0), ["unresolved"] * 6, version=0))
+    _accept_more(bank, open_epoch=True)
+    bank.append(reading(bank.at(2), ["resolved"] * 6, "bbb", version=2))
+    found = certified(bank)
+    assert found.gain is found.drawdown is None
+    assert found.unevaluated.startswith("invalid")
+    assert statuses(found)["holdout sealed"] == "unmet"
+
+
+def _accept_more(bank: BankStore, *, open_epoch: bool) -> None:
+    panel = bank.panel()
+    assert panel is not None
+    move = replace(BAD, task_id="bug-w")
+    if open_epoch:
+        bank.append(EpochOpened(epoch=2, horizon=7, delta="0.05", panel_hash=panel.hash, reason="more"))
+        result = PanelResult(bank_hash=bank.bank.hash, outcomes=outcomes(AFTER, 4, 6, first=3))
+        bank.append(Baseline(epoch=2, result=result))
+    bank.append(Proposed(proposal=move))
+    lines = tuple(replace(o, context_hash=digest("second")) for o in outcomes(AFTER, 6, 6))
+    query, current, epoch = (1, 4, 2) if open_epoch else (3, 5, 1)
+    judge(bank, move, query, lines, current_passes=current, epoch=epoch)
+
+
+def test_the_effective_range_is_checked_for_every_number() -> None:
+    """M = 1 + loss where radius + certified value stays at or below 1; M = 2, which needs no check, where it cannot."""
+    move = certify.certify_accept(0.0583, 50, 60, 3, 0.05, 0.025)
+    (checked,) = certify.check_range(
+        (move,), certify_gain(0.172, 100, 0.05, 0.025), certify_drawdown(0.0, 100, 0.05, 0.025, 8)
+    )
+    assert (checked.status, checked.needed_for) == ("met", ("panel", "gain", "drawdown"))
+    assert "the largest is 0.172" in checked.why
+    (wide,) = certify.check_range((), certify_gain(0.02, 20, 0.05, 0.1), None)
+    assert wide.status == "met"
+    assert certify.check_range((), certify_gain(0.02, 2, 0.05, 0.1), None) == [], "vacuous: nothing is certified"
+    (unproven,) = certify.check_range((), replace(certify_gain(0.172, 100, 0.05, 0.025), radius=1.1), None)
+    assert (unproven.status, unproven.needed_for) == ("unmet", ("gain",))
+
+
+def test_every_assumption_says_what_needs_it(bank: BankStore) -> None:
+    needed = {a.name: a.needed_for for a in certified(bank).assumptions}
+    assert needed["tasks like yours"] == needed["variance"] == ("panel",), "no holdout was read"
+    assert (needed["holdout sealed"], needed["gains local"]) == (("gain", "drawdown"), ("second cap",))
+
+
+def test_an_owners_act_is_named_and_voids_what_was_read_before(bank: BankStore) -> None:
+    assert "owner's acts" not in statuses(certified(bank))
+    bank.append(reading(bank.at(0), ["unresolved"] * 6))
+    bank.append(reading(bank.bank, ["resolved"] * 6, "bbb", version=1))
+    assert certified(bank).gain is not None
+    now = bank.bank
+    after = moves.restore(now, bank.at(0))
+    bank.append(OwnerAct(act="undo", reason="unsure", undo_to=0, bank_hash=now.hash, bank_after=after.hash))
+    bank.append(reading(bank.bank, ["resolved"] * 6, "ccc", version=2))
+    found = certified(bank)
+    assert found.owned == (2,)
+    assert statuses(found)["owner's acts"] == "unmet"
+    assert (statuses(found)["holdout sealed"], found.gain) == ("unmet", None)
+    assert [m.version for m in found.moves] == [1]  # what was judged stays judged

@@ -1,0 +1,134 @@
+"""Several commands at once on one bank, also while it is being created."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.bank.build import item
+from tests.evolve import library
+from tests.tools import TEST_ALL
+from valve_plugin.bank.entries import PanelFixed, Proposed
+from valve_plugin.bank.local import LocalStore
+from valve_plugin.bank.store import BankStore
+from valve_plugin.bank.verify import verify
+from valve_plugin.cli import app
+from valve_plugin.codec import digest
+from valve_plugin.records import Withheld
+
+FORK = multiprocessing.get_context("fork")
+
+
+def at_once(*commands: Sequence[str]) -> list[tuple[int, str]]:
+    """Run these commands in processes that start at the same instant; return (exit code, what each printed)."""
+
+    def work(number: int) -> None:
+        start.wait()
+        done = CliRunner().invoke(app, list(commands[number]))
+        said = (
+            done.output if done.exception is None else done.output + "".join(traceback.format_exception(done.exception))
+        )
+        results.put((number, done.exit_code, said))
+
+    start, results = FORK.Barrier(len(commands)), FORK.Queue()
+    processes = [FORK.Process(target=work, args=(number,)) for number in range(len(commands))]
+    for process in processes:
+        process.start()
+    found = sorted(results.get(timeout=300) for _ in processes)
+    for process in processes:
+        process.join()
+    return [(code, said) for _, code, said in found]
+
+
+@pytest.fixture(autouse=True)
+def _data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VALVE_DATA", str(tmp_path / "warm"))
+    for words in (
+        ["init", "--bank", str(tmp_path / "warm-up")],
+        ["bank", "review", "--bank", str(tmp_path / "warm-up")],
+    ):
+        CliRunner().invoke(app, words)  # imports, so that what is forked is at the same place at the same time
+    monkeypatch.setenv("VALVE_DATA", str(tmp_path / "nothing" / "yet"))  # made by whoever comes first
+
+
+@pytest.mark.parametrize("round_", range(20 if TEST_ALL else 2))
+def test_several_inits_at_once_all_end_well(tmp_path: Path, round_: int) -> None:
+    repository = tmp_path / "repository"
+    (repository / ".git").mkdir(parents=True)
+    for words in (
+        ["init", str(repository)],
+        ["init", str(repository), "--private"],
+        ["init", "--bank", str(tmp_path / "b")],
+    ):
+        done = at_once(*[[*words, "--repo", "acme/shop"]] * 8)
+        assert all(code == 0 for code, _ in done), "\n".join(text for code, text in done if code)
+        assert sum("(created)" in said for _, said in done) <= 1
+    for bank in (repository / ".valve", tmp_path / "b"):
+        assert verify(bank) == []
+        assert BankStore.open(bank).warnings == []
+        assert not [path.name for path in bank.iterdir() if "aside" in path.name or path.suffix == ".tmp"]
+
+
+def test_an_init_with_a_test_command_beside_others(tmp_path: Path) -> None:
+    (tmp_path / "repository" / ".git").mkdir(parents=True)  # where no test command is found
+    words = ["init", str(tmp_path / "repository"), "--repo", "acme/shop"]
+    done = at_once(*[words] * 4, *[[*words, "--test-command", "tox"]] * 4)
+    assert [code for code, _ in done] == [0] * 8, done
+    assert BankStore.open(tmp_path / "repository" / ".valve").settings().test_command == "tox"
+
+
+@pytest.mark.parametrize("decision", ["--approve", "--drop"])
+def test_reviews_at_once_propose_an_item_once(tmp_path: Path, decision: str) -> None:
+    store = BankStore.create(tmp_path / "bank", "acme/shop")
+    one = item(1)
+    store.local.add_withheld(Withheld(content_hash=digest(["x"]), kind=one.kind, name=one.name, why="a rule", item=one))
+    done = at_once(*[["bank", "review", one.name, decision, "--bank", str(store.dir)]] * 6)
+    assert {code for code, _ in done} <= {0, 2}, done  # 2: another one has decided already
+    assert 0 in {code for code, _ in done}
+    proposed = [entry for entry in BankStore.open(store.dir).entries() if isinstance(entry, Proposed)]
+    assert len(proposed) == (decision == "--approve")
+    assert verify(store.dir) == []
+
+
+def test_folders_of_user_data_are_made_by_whoever_comes_first(tmp_path: Path) -> None:
+    def work(number: int) -> None:
+        start.wait()
+        local = LocalStore(tmp_path / "data" / "local")
+        local.write_telemetry("calls", {"number": number})
+        local.queue_push({"number": number})
+        local.remember("tasks", "x")
+        done.put(number)
+
+    start, done = FORK.Barrier(8), FORK.Queue()
+    processes = [FORK.Process(target=work, args=(number,)) for number in range(8)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    local = LocalStore(tmp_path / "data" / "local")
+    assert sorted(record["number"] for record in local.read_telemetry("calls")) == list(range(8))
+    assert sorted(job["number"] for job in local.queue()) == list(range(8))
+    assert local.warnings == []
+
+
+def test_a_second_run_on_a_fresh_bank_ends_with_3(
+    calc: Path, toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.syspath_prepend(str(toy))
+    words = ["evolve", *library.TOY, str(calc), "--bank", str(tmp_path / "bank"), "--limit", "3"]
+    done = at_once(words, words, ["init", "--bank", str(tmp_path / "bank"), "--repo", "acme/core"], words)
+    codes = [code for code, _ in done]
+    assert sorted(codes[:2] + codes[3:]) == [0, 3, 3], done
+    assert codes[2] == 0, done
+    assert all("is evolving or judging this bank" in said for code, said in done if code == 3)
+    store = BankStore.open(tmp_path / "bank")
+    assert [isinstance(entry, PanelFixed) for entry in store.entries()].count(True) == 1
+    assert verify(store.dir) == []

@@ -1,0 +1,128 @@
+"""Rollouts of one task set answer for no other that has the same bugs under the same ids."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from tests.evolve import library
+from tests.evolve.test_ledger import ledger
+from tests.tasks.test_split import tasks
+from valve_plugin.bank.store import BankStore
+from valve_plugin.cli import app
+from valve_plugin.config import Settings
+from valve_plugin.evolve.open import GRADING_FILE, choose_panel, stream_of
+from valve_plugin.tasks.repository import Repository
+from valve_plugin.tasks.task_set import TaskSet
+
+Change = Callable[[Path], None]
+
+
+@pytest.fixture
+def run(toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Result]:
+    """Evolve one bank on a task set, as far as its first task."""
+    monkeypatch.syspath_prepend(str(toy))
+    given = ("--bank", str(tmp_path / "bank"), "--panel-size", "2", "--rollouts", "1", "--limit", "1")
+    return lambda tasks: CliRunner().invoke(app, ["evolve", *library.TOY, str(tasks), *given])
+
+
+def remade(calc: Path, out: Path, change: Change) -> Path:
+    shutil.copytree(calc, out, symlinks=True)
+    change(out)
+    return out
+
+
+def rows(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    file = folder / "tasks.jsonl"
+    every = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in every:
+        change(row)
+    file.write_text("".join(json.dumps(row) + "\n" for row in every))
+
+
+def later_source(folder: Path) -> None:
+    (folder / "source").rename(folder / "later")
+    with (folder / "later/tests/test_core.py").open("a") as file:
+        file.write("\n\ndef test_more():\n    assert total([]) == 0\n")
+    definition = folder / "repository.toml"
+    definition.write_text(definition.read_text().replace('"path:source"', '"path:later"'))
+
+
+def fewer_guards(folder: Path) -> None:
+    rows(folder, lambda row: row["PASS_TO_PASS"].pop())
+
+
+def other_arguments(folder: Path) -> None:
+    with (folder / "repository.toml").open("a") as file:
+        file.write('pytest_args = ["-p", "no:cacheprovider"]\n')
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (later_source, "its source tree, hidden tests included, changed since"),
+        (fewer_guards, "its PASS_TO_PASS changed since"),
+        (
+            other_arguments,
+            "its repository.toml (where source and tests are, pytest_args, requirements, python) changed",
+        ),
+    ],
+)
+def test_tasks_that_are_graded_otherwise_are_refused_by_name(calc, run, tmp_path, change, said):
+    assert run(calc).exit_code == 0
+    bank = BankStore.open(tmp_path / "bank")
+    ran, before = [r["task_id"] for r in bank.local.read_telemetry("rollouts")], ledger(tmp_path / "bank")
+    refused = run(remade(calc, tmp_path / "remade", change))
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert any(f"{task}: its " in refused.stderr for task in ran)
+    assert "or another bank with --bank DIR" in refused.stderr
+    assert len(list(bank.local.read_telemetry("rollouts"))) == len(ran)
+    assert run(calc).exit_code == 0, "those it ran on are still good"
+    assert ledger(tmp_path / "bank") == before
+    (bank.local.dir / GRADING_FILE).unlink()  # as an earlier version left it
+    assert run(tmp_path / "remade").exit_code == 0
+    assert run(calc).exit_code == 2
+
+
+def test_what_decides_no_recorded_outcome_may_change(calc, run, tmp_path):
+    assert run(calc).exit_code == 0
+    bank = BankStore.open(tmp_path / "bank")
+    ran = {record["task_id"] for record in bank.local.read_telemetry("rollouts")}
+
+    def otherwise(folder: Path) -> None:
+        (folder / "source").rename(folder / "moved")
+        definition = folder / "repository.toml"
+        definition.write_text(definition.read_text().replace('"path:source"', '"path:moved"'))
+        rows(folder, lambda r: r["PASS_TO_PASS"].reverse() if r["instance_id"] in ran else r["PASS_TO_PASS"].pop())
+
+    done = run(remade(calc, tmp_path / "remade", otherwise))
+    assert done.exit_code == 0, done.stderr
+    assert run(calc).exit_code == 0
+
+
+def test_a_damaged_note_is_refused_by_name(calc, run, tmp_path):
+    assert run(calc).exit_code == 0
+    note = BankStore.open(tmp_path / "bank").local.dir / GRADING_FILE
+    for raw in (b"", b"\xff", b"[]", b'{"a": {"source": 1}}', b"{" * 5000):
+        note.write_bytes(raw)
+        done = run(calc)
+        assert done.exit_code == 2
+        assert f"{note}" in done.stderr
+        assert "restore it, or remove it" in done.stderr
+
+
+@given(st.lists(st.integers(0, 6), min_size=4, max_size=12).filter(lambda bugs: len(set(bugs)) > 2))
+def test_no_bug_is_in_the_panel_and_in_the_stream_nor_twice_in_one(bugs: list[int]) -> None:
+    every = TaskSet(repository=Repository(name="acme/calc", source="path:x"), tasks=tuple(tasks(bugs)))
+    panel = choose_panel(Settings(panel_size=2), every)
+    named = [t.instance_id for t in (*panel.tasks, *stream_of(panel, every.tasks))]
+    assert sorted(bugs[int(name.removeprefix("t"))] for name in named) == sorted(set(bugs))

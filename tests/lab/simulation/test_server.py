@@ -1,0 +1,158 @@
+"""The server over real HTTP: the shape of OpenAI's replies, and draws that depend on nothing but the request."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.lab.simulation.rows import row, taskset
+from valve_plugin.config import ROLLOUT_HEADER, SCRIPTED_MODEL, Settings
+from valve_plugin.extract.reflect import reflect
+from valve_plugin.lab.simulation.server import BANNER, ServerAddress, start
+from valve_plugin.records import Attempt, Bank
+
+TASKS = [row("func_pm_op_change", 1), row("func_pm_ctrl_shuffle", 2)]
+TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]
+
+
+@pytest.fixture
+def server() -> Iterator[ServerAddress]:
+    with start(taskset(*TASKS), seed=7) as running:
+        yield running
+
+
+def _post(server: ServerAddress, body: Any, header: str = "", path: str = "/v1/chat/completions") -> dict[str, Any]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(server.base_url + path, data, {ROLLOUT_HEADER: header} if header else {})
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        loaded: dict[str, Any] = json.load(reply)
+        return loaded
+
+
+def _commands(
+    server: ServerAddress, task: int, ordinal: int, system: str = "You help.", with_header: bool = True
+) -> list[str]:
+    """Play one whole attempt."""
+    header = f"{TASKS[task].instance_id}/{ordinal}" if with_header else ""
+    user = f"Please solve this issue: {TASKS[task].problem_statement}"
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    commands = []
+    while not commands or "COMPLETE_TASK" not in commands[-1]:
+        reply = _post(server, {"model": "valve-scripted", "messages": messages, "tools": TOOLS}, header)
+        message = reply["choices"][0]["message"]
+        commands.append(json.loads(message["tool_calls"][0]["function"]["arguments"])["command"])
+        messages += [message, {"role": "tool", "content": f"at {random.random()}"}]  # what comes back decides nothing
+    return commands
+
+
+def test_attempts_depend_on_task_ordinal_and_block_only(server: ServerAddress) -> None:
+    first = {(t, o): _commands(server, t, o) for t in (0, 1) for o in range(6)}
+    keys = list(first) * 2
+    random.Random(3).shuffle(keys)
+    with ThreadPoolExecutor(6) as pool:  # another order, other neighbours
+        again = list(pool.map(lambda key: _commands(server, *key), keys))
+    assert again == [first[key] for key in keys]
+    assert len({tuple(c) for c in first.values()}) > 9
+    assert [_commands(server, 0, o, "Other block.") for o in range(6)] != [first[0, o] for o in range(6)]
+
+
+def test_the_seed_counts(server: ServerAddress) -> None:
+    with start(taskset(*TASKS), seed=7) as same, start(taskset(*TASKS), seed=8) as other:
+        runs = [[_commands(s, 0, o) for o in range(4)] for s in (server, same, other)]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_a_task_is_recognised_by_its_issue(server: ServerAddress) -> None:
+    assert _commands(server, 1, 0, with_header=False) == _commands(server, 1, 0)
+
+
+def test_replies_have_the_shape_of_openai(server: ServerAddress) -> None:
+    body = {"model": "valve-scripted", "messages": [{"role": "user", "content": "unknown"}], "tools": TOOLS}
+    reply = _post(server, body)
+    assert reply["object"] == "chat.completion"
+    assert reply["usage"]["total_tokens"] == reply["usage"]["prompt_tokens"] + reply["usage"]["completion_tokens"]
+    choice = reply["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert "SIMULATION" in choice["message"]["content"]  # it does not know this task and says what it is
+
+
+def test_without_tools_commands_come_as_text(server: ServerAddress) -> None:
+    content = [{"type": "text", "text": TASKS[0].problem_statement}]
+    reply = _post(server, {"model": "m", "messages": [{"role": "user", "content": content}]})
+    assert "```mswea_bash_command\n" in reply["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"{}", b'{"messages": 1}', b'{"messages": ["x"]}', b"\xff\xfe", b"[" * 9999]
+)
+def test_malformed_requests_are_refused_and_the_server_goes_on(server: ServerAddress, body: bytes) -> None:
+    with pytest.raises(urllib.error.HTTPError) as error:
+        _post(server, body)
+    assert error.value.code == 400
+    assert "not a chat completion" in json.load(error.value)["error"]["message"]
+    assert _commands(server, 0, 0)
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "99999999999", ""])
+def test_absurd_lengths_are_refused(server: ServerAddress, length: str) -> None:
+    port = int(server.base_url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode())
+        assert b" 413 " in client.recv(200)
+
+
+def test_streams_and_other_paths_are_refused(server: ServerAddress) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        _post(server, {"stream": True, "messages": []})
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        _post(server, {}, path="/v1/embeddings")
+
+
+def test_it_says_that_it_is_a_simulation(server: ServerAddress) -> None:
+    for path in ("/", "/v1/models"):
+        with urllib.request.urlopen(server.base_url + path, timeout=10) as reply:
+            assert BANNER in reply.read().decode()
+            assert "simulation" in reply.headers["Server"]
+
+
+def test_it_listens_on_this_machine_only(server: ServerAddress) -> None:
+    assert server.base_url.startswith("http://127.0.0.1:")
+    port = int(server.base_url.rpartition(":")[2])
+    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.2", port), timeout=2):
+        pass
+
+
+def test_clients_are_sent_here_past_any_proxy(server: ServerAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "example.org")
+    given = server.environment()
+    assert given["OPENAI_API_BASE"] == server.base_url + "/v1"
+    assert given["NO_PROXY"] == "example.org,127.0.0.1"
+
+
+def test_the_real_extract_step_gets_items_or_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = [row("func_pm_remove_assign", n) for n in range(24)]
+    settings = Settings(model=SCRIPTED_MODEL)
+    proposals = []
+    with start(taskset(*tasks), seed=3) as running:
+        for name, value in running.environment().items():  # before litellm is imported, which reads one of them
+            monkeypatch.setenv(name, value)
+        for task in tasks:
+            attempts = [
+                Attempt(id=f"a{n}", task_id=task.instance_id, ordinal=n, source="evolve", outcome=outcome)
+                for n, outcome in enumerate(("resolved", "unresolved"))
+            ]
+            bank = Bank(repo=task.repo)
+            proposal = reflect(settings, bank, task.problem_statement, attempts, ["looked, repaired", "gave up"])
+            assert proposal == reflect(settings, bank, task.problem_statement, attempts, ["other", "digests"])
+            proposals.append(proposal)
+    assert sum(bool(p.items) for p in proposals) >= 12
+    assert any(p.empty and p.reason for p in proposals)  # a malformed reply
+    assert len({item.name for p in proposals for item in p.items}) >= 5

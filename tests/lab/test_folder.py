@@ -1,0 +1,176 @@
+"""What a folder's runs were made with: a file that says something else is refused, with the difference."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from valve_plugin.errors import ConfigError
+from valve_plugin.lab import folder
+from valve_plugin.lab.run import task_folder
+from valve_plugin.lab.spec import list_runs, read
+
+FILE = """
+name = "bound"
+simulate = true
+holdout = 3
+panel = 3
+limit = 3
+every = 2
+eval_rollouts = 2
+seeds = [1]
+[settings]
+rollouts = 2
+rho = "0.1"
+[[repository]]
+name = "calc"
+tasks = "calc"
+[[condition]]
+use = "valve"
+label = "a"
+"""
+MORE = '[[condition]]\nuse = "batch"\n'
+
+
+@pytest.fixture
+def made(calc: Path, tmp_path: Path) -> Path:
+    """A folder in which one run has noted what it is made with."""
+    (tmp_path / "calc").symlink_to(calc)
+    experiment = read(_file(tmp_path, FILE))
+    for run in list_runs(experiment):
+        folder.record_run(experiment, run, tmp_path / "out", tmp_path)
+        task_folder(experiment, run, tmp_path / "out", tmp_path)
+    return tmp_path
+
+
+def _file(place: Path, text: str) -> Path:
+    path = place / "x.toml"
+    path.write_text(text)
+    return path
+
+
+def require(place: Path, text: str, *, tables: bool) -> None:
+    experiment = read(_file(place, text))
+    folder.require_unchanged(experiment, list_runs(experiment), place / "out", place, tables=tables)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('rho = "0.1"', 'rho = "0.2"', "rho = 0.1, the file now says 0.2"),
+        ('rho = "0.1"', "", "rho = 0.1, the file now says 0.02"),
+        ('rho = "0.1"', 'rho = "0.1"\nconfirm = true', "confirm = false, the file now says true"),
+        ('rho = "0.1"', 'rho = "0.1"\nmodel = "openai/m"', "model = , the file now says openai/m"),
+        ('rho = "0.1"', 'rho = "0.1"\nmodel_kwargs = { temperature = 1 }', "model_kwargs = {}, the file now says"),
+        ("holdout = 3", "holdout = 4", "holdout = 3, the file now says 4"),
+        ("every = 2", "every = 3", "every = 2, the file now says 3"),
+        ("simulate = true", "simulate = false", "simulate = true, the file now says false"),
+        ("limit = 3", "limit = 2", "limit = 3, the file now says 2"),
+        ('use = "valve"', 'use = "sentence"', "use = valve, the file now says sentence"),
+        ('use = "valve"', 'use = "valve"\nfeedback = true', "feedback = false, the file now says true"),
+        ('use = "valve"', 'use = "valve"\npanel = 2', "panel = 3, the file now says 2"),
+        ("[[repository]]", MORE + "panel = 4\n[[repository]]", "largest_panel = 3, the file now says 4"),
+    ],
+)
+def test_another_claim_is_refused_with_both_values_and_a_way_out(made, old, new, said):
+    for tables in (False, True):
+        with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+            require(made, FILE.replace(old, new), tables=tables)
+        assert f"give another --out, or delete {made / 'out'}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("seeds = [1]", "seeds = [1, 2]"),
+        ("[[repository]]", MORE + "[[repository]]"),
+        ("[[repository]]", MORE + "panel = 2\n[[repository]]"),
+        ("limit = 3", "limit = 4"),
+        ("limit = 3", ""),
+        ('rho = "0.1"', 'rho = "0.1"\nworkers = 2\nrun_ahead = 1\nmax_hours = 3\nbudget_usd = 1'),
+        ('name = "bound"', 'name = "another title"'),
+        ("[[repository]]", '[[repository]]\nname = "second"\ntasks = "calc"\n[[repository]]'),
+        ("[settings]", '[[model]]\nname = "default"\n[[model]]\nname = "m"\nsettings = { step_limit = 9 }\n[settings]'),
+    ],
+)
+def test_what_leaves_the_runs_as_they_are_may_change(made, old, new):
+    require(made, FILE.replace(old, new), tables=False)
+    require(made, FILE.replace(old, new), tables=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tasks.jsonl", lambda text: "".join(text.splitlines(keepends=True)[:-1])),
+        ("tasks.jsonl", lambda text: text.replace('"problem_statement": "', '"problem_statement": "More: ')),
+        ("repository.toml", lambda text: text + "cpu_seconds = 31\n"),
+    ],
+    ids=["fewer", "other text", "other tests"],
+)
+def test_other_tasks_under_the_same_name_are_refused_before_anything_runs(made, tmp_path, name, change):
+    (tmp_path / "other").mkdir()
+    for file in ("tasks.jsonl", "repository.toml"):
+        (tmp_path / "other" / file).write_text((tmp_path / "calc" / file).read_text())
+    before = (tmp_path / "calc" / name).read_text()
+    (tmp_path / "other" / name).write_text(change(before))
+    assert change(before) != before
+    other = FILE.replace('tasks = "calc"', 'tasks = "other"')
+    with pytest.raises(ConfigError, match="tasks of calc = digest"):
+        require(made, other, tables=False)
+    require(made, other, tables=True)
+
+
+def test_a_folder_that_moved_with_its_environment_goes_on(made, tmp_path):
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks/tasks.jsonl").write_bytes((tmp_path / "calc/tasks.jsonl").read_bytes())
+    definition = (tmp_path / "calc/repository.toml").read_text()
+    (tmp_path / "tasks/repository.toml").write_text(re.sub('environment = ".*"', 'environment = "venv"', definition))
+    text = FILE.replace('tasks = "calc"', 'tasks = "tasks"')
+    experiment = read(_file(tmp_path, text))
+    (run,) = list_runs(experiment)
+    folder.record_run(experiment, run, tmp_path / "out2", tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("tasks", "out2"):
+        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
+    folder.require_unchanged(experiment, [run], tmp_path / "elsewhere/out2", tmp_path / "elsewhere", tables=False)
+
+
+def test_a_longer_stream_reopens_the_run_and_a_longer_schedule_of_skillopts_is_another_run(made, tmp_path):
+    longer = read(_file(tmp_path, FILE.replace("limit = 3", "")))
+    (run,) = list_runs(longer)
+    place = tmp_path / "out" / run.path
+    (place / "bank").mkdir()
+    (place / "bank" / "ledger.jsonl").touch()
+    folder.write_ending(place, "head")
+    assert folder.read_ending(longer, run, tmp_path / "out").remark == "it ran with limit 3, the file says none"
+    folder.record_run(longer, run, tmp_path / "out", tmp_path)
+    assert "no longer holds the line" in folder.read_ending(longer, run, tmp_path / "out").remark
+    skillopt = FILE.replace('use = "valve"\nlabel = "a"', 'use = "skillopt"')
+    experiment = read(_file(tmp_path, skillopt))
+    folder.record_run(experiment, list_runs(experiment)[0], tmp_path / "out", tmp_path)
+    with pytest.raises(ConfigError, match="limit = 3, the file now says 5"):
+        require(made, skillopt.replace("limit = 3", "limit = 5"), tables=False)
+
+
+def test_keys_are_not_noted(made, tmp_path):
+    with_key = FILE.replace('rho = "0.1"', 'rho = "0.1"\nmodel_kwargs = { api_key = "sk-planted", top_p = 0.5 }')
+    experiment = read(_file(tmp_path, with_key.replace("simulate = true", "simulate = false")))
+    (run,) = list_runs(experiment)
+    folder.record_run(experiment, run, tmp_path / "other", tmp_path)
+    noted = (tmp_path / "other" / run.path / folder.RUN_FILE).read_text()
+    assert "top_p" in noted
+    assert "planted" not in noted
+    another = read(_file(tmp_path, with_key.replace("planted", "another").replace("simulate = true", "")))
+    (run,) = list_runs(another)
+    with pytest.raises(ConfigError, match=r"the solver .* = digest"):
+        folder.require_unchanged(another, [run], tmp_path / "other", tmp_path, tables=False)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff", b'{"use": "valve"}', b"{" * 5000])
+@pytest.mark.parametrize("name", [folder.FOLDER_FILE, f"calc/default/a/seed-1/{folder.RUN_FILE}"])
+def test_a_damaged_record_is_refused_by_name(made, name, raw):
+    (made / "out" / name).write_bytes(raw)
+    with pytest.raises(ConfigError, match=re.escape(Path(name).name) + ".*give another --out"):
+        require(made, FILE, tables=True)

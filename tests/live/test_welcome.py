@@ -1,0 +1,66 @@
+"""A bank that came with a clone: asked about once at a terminal, named elsewhere."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.banks import sample
+from valve_plugin.bank.store import BankStore
+from valve_plugin.live.context import is_welcome
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BankStore:
+    """A repository whose bank was made on another machine."""
+    (tmp_path / "repo").mkdir()
+    subprocess.run(["git", "init", "-q", str(tmp_path / "repo")], check=True)
+    monkeypatch.setenv("VALVE_DATA", str(tmp_path / "theirs"))
+    made = sample(tmp_path / "repo" / ".valve").dir
+    assert is_welcome(BankStore.open(made), pytest.fail)  # who made it is not asked
+    monkeypatch.setenv("VALVE_DATA", str(tmp_path / "mine"))
+    return BankStore.open(made)
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> Terminal:
+    asked = Terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal(text))
+    monkeypatch.setattr(sys, "stderr", asked)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("text", "welcome"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)]
+)
+def test_it_is_asked_about_once(clone: BankStore, monkeypatch: pytest.MonkeyPatch, text: str, welcome: bool) -> None:
+    asked, said = answer(monkeypatch, text), []
+    assert is_welcome(clone, said.append) is welcome
+    assert f"{clone.dir} came with this repository: 2 notes" in asked.getvalue()
+    again = answer(monkeypatch, "")
+    assert is_welcome(clone, said.append) is welcome
+    assert again.getvalue() == ""
+    assert [str(clone.dir) in line for line in said] == ([] if welcome else [True])
+
+
+def test_it_is_named_without_a_terminal_and_asked_about_later(
+    clone: BankStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    assert is_welcome(clone, said.append)
+    assert len(said) == 1
+    assert str(clone.dir) in said[0]
+    asked = answer(monkeypatch, "n\n")
+    assert not is_welcome(clone, said.append)
+    assert asked.getvalue()

@@ -1,0 +1,173 @@
+"""From a ledger and the rollouts kept here to the numbers of a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
+
+from tests.cli.banks import sample
+from tests.cli.test_attempts import FAILED
+from tests.report.runs import Maker
+from tests.strategies import Story, few, stories
+from valve_plugin.bank.entries import AttemptNote, Baseline, Judged, Proposed, Remeasured
+from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import canonical, digest, plain
+from valve_plugin.errors import ValveError
+from valve_plugin.evidence.summary import Savings
+from valve_plugin.records import Proposal, live_task
+from valve_plugin.report.build import LATEST, build_run, columns, gates
+from valve_plugin.report.findings import answers, findings
+from valve_plugin.report.items import KeptAttempts
+from valve_plugin.report.measurements import heatmap
+from valve_plugin.report.run import RunReport, SourceAttempt
+from valve_plugin.report.templates import text
+
+
+def test_gates_show_what_was_measured_and_what_may_have_been(small: RunReport) -> None:
+    accepted, rejected = small.gates
+    assert (accepted.decision, accepted.low, accepted.high, accepted.margin) == ("accept", 2 / 6, 2 / 6, 1 / 6)
+    assert (accepted.version, accepted.ran, accepted.total) == (1, 6, 6)
+    assert accepted.floor is not None
+    # One rollout of six ran and failed; the current bank has five passes.
+    assert (rejected.decision, rejected.low, rejected.high) == ("reject", -5 / 6, 0.0)
+    assert (rejected.floor, rejected.ran, rejected.version) == (None, 1, 1)
+
+
+def test_what_was_not_evaluated_is_no_failure(small: RunReport) -> None:
+    assert [c.label for c in small.columns] == ["Start", "Gate 1", "Gate 2"]
+    rows = {row.task: [(cell.ran.text, cell.style) for cell in row.cells] for row in heatmap(small.columns)}
+    assert rows == {
+        "bug-a": [("3/3", "full"), ("3/3", "full"), ("0/1", "zero")],
+        "bug-b": [("0/3", "zero"), ("2/3", "part"), ("·", "none")],
+    }
+
+
+def test_every_item_has_its_state_and_no_step_is_made_up(small: RunReport) -> None:
+    assert [(i.name, i.state, i.version) for i in small.items] == [
+        ("look-first", "accepted", 1),
+        ("dates", "accepted", 1),
+        ("skip-tests", "withheld", None),
+        ("noise", "rejected", None),
+    ]
+    assert small.items[0].sources == (SourceAttempt(task_id="bug-x", ordinal=0, outcome="resolved"),)
+
+
+def test_without_local_rollouts_only_mixed_tasks_are_known(small: RunReport) -> None:
+    assert not small.stream_whole
+    assert [(p.task_id, p.passed, p.graded, p.version, p.accepted) for p in small.stream] == [("bug-x", 1, 1, 0, True)]
+    assert [(s.position, s.principles, s.skills) for s in small.sizes] == [(0, 0, 0), (1, 1, 1)]
+    assert small.spent == ()
+
+
+def test_with_them_the_whole_stream_is(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 4)
+    maker.stream(20, 5)
+    run = build_run(maker.store)
+    assert run.stream_whole
+    assert [p.position for p in run.stream] == list(range(1, 21))
+    assert [p.task_id.rpartition("_")[2] for p in run.stream] == [str(n) for n in range(20)]
+    assert [(s.role, s.rollouts, s.hours) for s in run.spent] == [("solver", 60, 0.5)]
+    assert len(run.gates) == 4
+    assert all(r.attempt for item in run.items for r in item.sources)
+
+
+def test_readings_of_the_holdout(grown: Maker) -> None:
+    version = grown.store.bank.version
+    grown.evaluate(version, 18)
+    run = build_run(grown.store)
+    assert {c.gain for c in run.checkpoints} == {None}, "version 0 was not evaluated"
+    grown.evaluate(0, 12)
+    run = build_run(grown.store)
+    assert {(c.version, c.low, c.high) for c in run.checkpoints} == {(0, 0.4, 0.4), (version, 0.6, 0.6)}
+    assert run.certificate.gain is not None
+
+
+def test_a_repeated_gate_has_both_gains(tmp_path: Path, data_dir: Path) -> None:
+    store = sample(tmp_path / "bank")
+    entries = list(store.entries())
+    line, judged = next((n, e) for n, e in enumerate(entries) if isinstance(e, Judged))
+    fresh = [replace(o, ordinal=o.ordinal + 3) for o in judged.verdict.outcomes]
+    passed = next(n for n, o in enumerate(fresh) if o.outcome == "resolved")
+    fresh[passed] = replace(fresh[passed], outcome="unresolved")
+    entries[line] = replace(judged, verdict=replace(judged.verdict, confirming=tuple(fresh)))
+    known = {e.verdict.proposal_id: Savings(1, 6, 2.5) for e in entries if isinstance(e, Judged)}
+    assert [(g.saved, g.saved_usd) for g in gates(entries, (), known)] == [(5, 2.5)] * 2
+    first, other = gates(entries, (), {})
+    assert (first.first, first.low, first.ran, first.again, first.total) == (2 / 6, 1 / 6, 12, 6, 12)
+    assert (other.first, other.again) == (None, 0)
+    assert [(c.label, c.against) for c in columns(entries, KeptAttempts([]))] == [
+        ("Start", ""),
+        ("Gate 1", "Start"),
+        ("Gate 1 repeat", "Start"),
+        ("Gate 2", "Gate 1 repeat"),
+    ], "an accept carries its repeat's outcomes on"
+
+
+def test_rollouts_that_were_under_way_are_not_called_saved(tmp_path: Path, data_dir: Path) -> None:
+    """Several workers run beyond the decisive prefix; `valve bank log` counts them, and so does the page."""
+    store = sample(tmp_path / "bank")
+    verdict = next(e.verdict for e in store.entries() if isinstance(e, Judged) and e.verdict.decision == "reject")
+    ran = {"proposal_id": verdict.proposal_id, "confirming": False, "ran": verdict.ran + 2, "cost_usd": 0.0}
+    store.local.write_telemetry("gates", ran)
+    gate = next(g for g in build_run(store).gates if g.decision == "reject")
+    assert gate.saved == 6 - verdict.ran - 2
+
+
+def keep_live(store: BankStore, number: int = 1, more: str = "") -> None:
+    """Keep so many live attempts, with more text in all that a person or a check could write."""
+    for n in range(number):
+        one = replace(FAILED, id=f"{n:016x}", ordinal=n, recorded_at=1_700_000_000.0 + n, context_hash=digest("block"))
+        texts = {name: getattr(one, name) + more for name in ("task_text", "reason", "check_output")}
+        store.local.add_attempt(replace(one, **texts))
+
+
+def test_live_runs_are_counted_apart(tmp_path: Path, data_dir: Path) -> None:
+    store = BankStore.create(tmp_path / "bank", "owner/name")
+    keep_live(store, LATEST + 2)
+    run = build_run(store)
+    assert (run.live.attempts, run.live.outcomes, len(run.live.latest)) == (22, {"unresolved": 22}, LATEST)
+    assert run.live.latest[0].attempt == f"{21:016x}", "the latest first"
+    assert (run.spent, run.stream) == ((), ())
+    assert answers(run)[3].state == "nothing"
+
+
+def test_a_live_task_that_taught_stands_in_the_stream_and_hides_no_other(tmp_path: Path, data_dir: Path) -> None:
+    maker = Maker(tmp_path / "bank", 3)
+    maker.stream(6, 3)
+    before = build_run(maker.store)
+    task = live_task(digest("task"))
+    note = AttemptNote(task_id=task, ordinal=0, outcome="unresolved", context_hash=digest("b"), patch_hash=digest("p"))
+    maker.store.append(Proposed(proposal=Proposal(task_id=task, reason="nothing usable"), attempts=(note,)))
+    run = build_run(maker.store)
+    assert run.stream_whole
+    mixed = [p.position for p in before.stream if 0 < p.passed < p.graded][-1]
+    ids = [p.task_id for p in before.stream]
+    assert [p.task_id for p in run.stream] == [*ids[:mixed], task, *ids[mixed:]]
+
+
+@given(story=stories())
+@settings(few, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_history_can_be_reported(story: Story, tmp_path: Path, data_dir: Path) -> None:
+    store = BankStore.create(tmp_path / uuid4().hex, story.banks[0].repo)
+    for entry in story.entries[1:]:
+        try:
+            store.append(entry)
+        except ValveError:  # a story may judge what no store would have recorded; what came before is a history too
+            break
+    entries = list(store.entries())
+    run = build_run(store)
+    repeated = sum(isinstance(e, Judged) and bool(e.verdict.confirming) for e in entries)
+    assert len(run.columns) == sum(isinstance(e, Baseline | Remeasured | Judged) for e in entries) + repeated
+    assert len(run.ledger) == len(entries)
+    assert all(g.low <= g.high for g in run.gates)
+    assert sum(i.version is not None for i in run.items) == len(store.bank.items)
+    assert canonical(plain(run))
+    assert all(len(row.cells) == len(run.columns) for row in heatmap(run.columns))
+    said = [
+        *(part for a in answers(run) for part in (a.headline, a.reason)),
+        *(s for f in findings(run).values() for s in f),
+    ]
+    assert all(map(text, said)), "every state has its words"

@@ -1,0 +1,70 @@
+"""What is not injected: items that hide what they say, and what does not fit."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.retrieval.banks import items as some_items
+from valve_plugin.config import Settings
+from valve_plugin.records import Bank, Item, Kind, Proposal
+from valve_plugin.retrieval import contexts
+from valve_plugin.retrieval.block import context_window, fitting, render
+
+PAPER = Settings(retrieval="paper")
+
+
+def item(name: str, body: str, kind: Kind = "principle") -> Item:
+    return Item(kind=kind, name=name, text=f"about {name}", markdown=body, passes=1, attempts=3)
+
+
+def test_items_that_hide_something_are_not_injected() -> None:
+    hiding = [item("a", "pay \u202edaer"), item("b", "run\u200b it"), replace(item("c", "x"), text="t\U000e0041")]
+    bank = Bank(repo="o/r", principles=(*hiding, item("d", "fine")))
+    assert contexts.retrieve(PAPER, bank, "", "about a b c d").items == (("principle", "d"),)
+    proposal = Proposal(task_id="t", items=(item("e", "\x1b[8m"),))
+    enlarged = replace(bank, principles=(*bank.principles, *proposal.items))
+    assert contexts.candidate(PAPER, bank, enlarged, proposal, "", "about e").items == (("principle", "d"),)
+
+
+@given(
+    st.lists(some_items("principle") | some_items("skill"), max_size=8, unique_by=lambda i: i.key), st.integers(1, 3000)
+)
+def test_what_fits_is_whole_and_the_lowest_ranks_go_first(chosen: list[Item], most: int) -> None:
+    chosen.sort(key=lambda i: i.kind)
+    kept = fitting(Settings(context_bytes=most), chosen)
+    assert len(render(kept).encode()) <= most
+    assert kept == [i for i in chosen if i in kept]
+    for kind in ("principle", "skill"):
+        of_kind = [i for i in chosen if i.kind == kind]
+        assert [i for i in kept if i.kind == kind] == of_kind[: sum(i.kind == kind for i in kept)]
+    if len(render(chosen).encode()) <= most:
+        assert kept == chosen
+
+
+def test_proposed_items_are_left_out_last() -> None:
+    chosen = [item(name, "x" * 1000) for name in "abcd"]
+    kept = fitting(Settings(context_bytes=2500), chosen, {("principle", "d")})
+    assert [i.name for i in kept] == ["a", "d"]
+
+
+def test_the_share_of_the_models_window_counts(caplog: pytest.LogCaptureFixture) -> None:
+    assert context_window("gpt-4") == 8192
+    assert context_window("openai/gpt-4") == 8192
+    assert context_window("nobody/knows-this") == 0
+    bank = Bank(repo="o/r", principles=tuple(item(f"n{n}", f"{n} " * 1500) for n in range(10)))
+    with caplog.at_level(logging.WARNING):
+        small = contexts.retrieve(Settings(model="gpt-4", retrieval="paper"), bank, "", "about")
+        again = contexts.retrieve(Settings(model="gpt-4", retrieval="paper"), bank, "", "about")
+    large = contexts.retrieve(Settings(model="nobody/knows-this", retrieval="paper"), bank, "", "about")
+    assert len(small.text.encode()) <= 8192
+    assert small == again
+    assert small.items == large.items[: len(small.items)]
+    assert small.items + small.left_out == large.items
+    assert large.left_out == ()
+    assert [name for _, name in small.left_out if f"principle {name}" not in caplog.text] == []
+    assert len(caplog.records) == 1

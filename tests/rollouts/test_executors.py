@@ -1,0 +1,90 @@
+"""Executors stop their jobs, and trajectories are kept by content."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from pathlib import Path
+
+import pytest
+
+from valve_plugin.errors import BankError, BankNotFoundError, SandboxError
+from valve_plugin.records import Attempt
+from valve_plugin.rollouts import attempt as rollouts
+from valve_plugin.rollouts.attempt import keep_trajectory, read_trajectory
+from valve_plugin.rollouts.executors import LocalExecutor, stop_event
+
+
+def _attempt(name: str) -> Attempt:
+    return Attempt(id="a", task_id="t", ordinal=0, source="panel", outcome="resolved", trajectory=name)
+
+
+def test_trajectories_are_kept_by_content(data_dir: Path) -> None:
+    name = keep_trajectory("abc", b"{}")
+    assert keep_trajectory("abc", b"{}") == name
+    assert keep_trajectory("abc", b'{"x":1}') != name
+    assert read_trajectory(_attempt(name)) == b"{}"
+    assert gzip.decompress((data_dir / "rollouts" / name).read_bytes()) == b"{}"
+    assert keep_trajectory("abc", b"") == ""
+    assert not list(data_dir.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("name", ["", "../x", "gone.json.gz", "/etc/passwd"])
+def test_absent_and_foreign_names_are_refused(data_dir: Path, name: str) -> None:
+    with pytest.raises(BankNotFoundError):
+        read_trajectory(_attempt(name))
+
+
+def test_damaged_trajectories_are_refused(data_dir: Path) -> None:
+    name = keep_trajectory("abc", b"{}" * 1000)
+    path = data_dir / "rollouts" / name
+    whole = path.read_bytes()
+    for spoiled in (b"nothing", whole[:-9]):
+        path.write_bytes(spoiled)
+        with pytest.raises(BankError, match="delete it"):
+            read_trajectory(_attempt(name))
+
+
+def test_the_oldest_trajectories_go(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts, "_MAX_TRAJECTORIES", 6)
+    names = [keep_trajectory(f"r{n}", b"{}") for n in range(10)]
+    left = {path.name for path in (data_dir / "rollouts").iterdir()}
+    assert names[-1] in left
+    assert len(left) <= 6
+
+
+def test_jobs_know_whether_they_are_to_stop() -> None:
+    assert stop_event() is None
+    started = threading.Event()
+
+    def wait() -> bool:
+        started.set()
+        stop = stop_event()
+        assert stop is not None
+        return stop.wait(20)
+
+    executor = LocalExecutor(1)
+    future = executor.submit(wait)
+    assert started.wait(20)
+    executor.kill()
+    executor.kill()
+    assert future.result(timeout=20) is True
+    assert stop_event() is None
+
+
+def test_an_error_in_the_block_kills_what_runs() -> None:
+    seen: list[bool] = []
+
+    def job() -> None:
+        stop = stop_event()
+        assert stop is not None
+        seen.append(stop.wait(20))
+
+    def fail() -> None:
+        with LocalExecutor(1) as executor:
+            executor.submit(job)
+            raise SandboxError("gone")
+
+    with pytest.raises(SandboxError):
+        fail()
+    assert seen in ([], [True])  # cancelled before it began, or told to stop

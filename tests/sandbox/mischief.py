@@ -1,0 +1,102 @@
+"""What an agent could do to make its rollout count as the host's failure, which is tried again; one table.
+
+After each command the rollout goes on, or ends `unresolved`: nothing here may raise anything but TaskError, which
+stands for that. The workspace's limits are those of `LIMITS`.
+"""
+
+from __future__ import annotations
+
+from valve_plugin.sandbox.supervisor import MIB, ProcessLimits
+
+LIMITS = ProcessLimits(cpu_seconds=5, wall_seconds=6, disk_bytes=40 * MIB, file_bytes=16 * MIB, output_bytes=MIB)
+
+
+def _python(code: str) -> str:
+    return f"python3 - <<'END'\n{code}\nEND"
+
+
+_DEEP = "import os\nfor _ in range(3000):\n os.mkdir({name}); os.chdir({name})\nopen('x', 'w')"
+_ODD_NAMES = r"""
+import os
+names = [b'\xff\xfe', b'a\nb', b'a\tb', b'"', b'\\', b':(glob)x', b':!x', b':/', b'-rf', b' ', b'a\\b', b'git~1',
+         b'.git ', b'.GIT', b'..x', b'a"b\n', b'\x01\x7f', b'aux', b'c:d', b'*', b'!x',
+         b'#x', '\u202e'.encode(), b'n' * 255]
+for n, name in enumerate(names):
+    try:
+        open(name, 'w').write('x')
+    except IsADirectoryError:
+        assert name == b'.git'
+    folder = b'%d' % n + name[2:]
+    os.mkdir(folder); open(folder + b'/' + name, 'w').write('y')
+os.makedirs(b'tests/\xff'); open(b'tests/\xff/test_\xff.py', 'w').write('z')
+"""
+# fmt: off
+MISCHIEF: dict[str, str] = {
+    "working directory closed": "chmod 000 .",
+    "all folders closed": "chmod 000 ~ /tmp /testbed",
+    "files closed": "find . -exec chmod 000 {} + 2>/dev/null",
+    "no write permission": "chmod -R a-w . ~ /tmp",
+    "attributes": "chattr -R +i . ; chattr -R +a . ; chattr -R +A . ; true",
+    "no .git": "rm -rf .git",
+    ".git is a file": "rm -rf .git && echo gitdir: /dev/zero > .git",
+    ".git is a pipe": "rm -rf .git && mkfifo .git",
+    ".git is another repository": "rm -rf .git && git init -q && git add -A && git commit -qm x",
+    ".git names programs": "git config core.fsmonitor 'kill -9 1'; git config core.hooksPath /tmp; "
+    "git config core.bare true",
+    ".git of another version": "git config core.repositoryFormatVersion 99; git config extensions.objectFormat sha256",
+    "working directory removed": "cd / && rm -rf /testbed; rmdir /testbed; true",
+    "working directory replaced by a file": "cd / && rm -rf /testbed; mv /testbed /gone; echo x > /testbed; true",
+    "working directory replaced by a link": "cd / && rm -rf /testbed; ln -s / /testbed; true",
+    "folders replaced by links": "rm -rf calc tests && ln -s / calc && ln -s /proc/self/root tests",
+    "files replaced by folders": "rm -f README.md pytest.ini && mkdir README.md pytest.ini && touch pytest.ini/x",
+    "folders replaced by files": "rm -rf calc && echo x > calc",
+    "links in circles": "ln -s a b; ln -s b a; ln -s . c; ln -s /dev/zero d; ln -s /testbed e",
+    "disk filled": "for i in $(seq 100); do head -c 10M /dev/zero > ~/f$i || exit; done",
+    "disk filled by empty files": _python("import os\nfor n in range(30000): open(f'{n}', 'w')"),
+    "huge hole": "truncate -s 1T hole; truncate -s 15M hole",
+    "descriptors closed": "exec 0<&- 1>&- 2>&-; exit 0",
+    "all descriptors closed": _python("import os; os.closerange(0, 5000); os._exit(0)"),
+    "output held open": "sleep 50 & disown; exit 0",
+    "parent killed": "kill -9 $PPID; kill -9 1; sleep 0.1",
+    "everybody killed": "kill -9 -1",
+    "itself killed": "kill -9 $$",
+    "itself killed as if by a limit": "kill -XCPU $$",
+    "stopped": "kill -STOP $$",
+    "everybody stopped": "kill -STOP -1; kill -STOP $$",
+    "all signals": "for s in $(seq 1 64); do kill -$s $PPID 2>/dev/null; done; true",
+    "clock": "date -s 2001-01-01; hwclock -w; true",
+    "odd times": "touch -d 1901-12-14 calc/*; touch -d '2400-01-01' README.md tests/*",
+    "hanging on exit": "trap 'sleep 50' EXIT; exit 0",
+    "much output": "head -c 1G /dev/zero",
+    "output that is no text": "head -c 100k /dev/urandom",
+    "markers": "touch valve-complete; mkdir -p /run/valve; echo '{ \"exit-code\": 0 }'; "
+    "echo 'bwrap: Can not fork' >&2; exit 1",
+    "exit codes of the tools": "exit 125",
+    "home and temporary folder removed": "rm -rf ~ /tmp; rm -rf ~/.* /tmp/.*; true",
+    "very deep": _python(_DEEP.format(name="'d'")),
+    "very long paths": _python(_DEEP.format(name="'d' * 250").replace("3000", "200")),
+    "odd names": _python(_ODD_NAMES),
+    "pipes and sockets": "mkfifo pipe .gitignore2 tests/.gitattributes; rm -f .gitignore; mkfifo .gitignore; "
+    + _python("import socket; socket.socket(socket.AF_UNIX).bind('socket')"),
+    "hostile .gitignore": "(for i in $(seq 20000); do echo \"a*a*a*a*a*a*a*b$i\"; done) > .gitignore; "
+    "touch " + "a" * 200 + "{1..200}",
+    "hostile .gitattributes": "echo '* filter=x diff=x text eol=crlf working-tree-encoding=UTF-99' > .gitattributes; "
+    "git config filter.x.clean 'kill -9 1'; printf 'a\\r\\n' > README.md",
+    "fork bomb": ":() { : | : & }; :; sleep 1",
+    "no more processes": _python("import os, time\ntry:\n while os.fork(): pass\nexcept OSError: pass\ntime.sleep(50)"),
+    "memory": _python("x = []\nwhile True: x.append(bytearray(10**8)); x[-1][::4096] = b'x' * len(x[-1][::4096])"),
+    "memory of sockets": _python(
+        "import socket\nkept = []\nwhile True:\n for s in socket.socketpair():\n  s.setblocking(False)\n"
+        "  kept.append(s)\n"
+        "  try:\n   while True: s.send(b'x' * 65536)\n  except BlockingIOError: pass"),
+    "all shared memory": "head -c 1G /dev/zero > /dev/shm/x",
+    "a shell of its own": "exec bash -c 'exec -a bwrap sleep 0'",
+    "submodule": "git init -q sub && cd sub && git commit -q --allow-empty -m x && cd .. && git add sub; true",
+    "NUL": "echo a\0b",
+    "half of a surrogate pair": "echo \ud800",
+    "longer than an argument may be": "echo " + "x" * 140_000,
+    "odd bytes": "echo \udcff",
+    "nothing": "",
+    "unfinished": "if true; then 'x",
+}
+# fmt: on

@@ -1,0 +1,78 @@
+"""No agent can make its rollout count as the host's failure; the table is run in bubblewrap here."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.sandbox.mischief import LIMITS, MISCHIEF
+from tests.tools import missing, some
+from valve_plugin.codec import canonical
+from valve_plugin.config import Settings
+from valve_plugin.errors import TaskError
+from valve_plugin.records import Task
+from valve_plugin.sandbox import workspace as workspaces
+from valve_plugin.sandbox.bubblewrap import Sandbox
+from valve_plugin.sandbox.cgroup import memory_group
+from valve_plugin.sandbox.supervisor import MIB, ProcessLimits
+from valve_plugin.sandbox.workspace import Workspace
+from valve_plugin.tasks.grading.grade import Grade, grade
+from valve_plugin.tasks.repository import PreparedRepository
+from valve_plugin.tasks.workspace import open_task
+
+_QUICK = (
+    *("working directory closed", "all folders closed", "working directory replaced by a link", "descriptors closed"),
+    *("everybody killed", "odd names", "pipes and sockets", "NUL", "longer than an argument may be"),
+)
+
+
+@pytest.mark.parametrize("name", some(MISCHIEF, *_QUICK))
+def test_an_agent_cannot_make_its_rollout_errored(
+    sandbox: Sandbox, calc_task: tuple[PreparedRepository, Task], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspaces, "_IGNORE_CPU_SECONDS", 1)
+    with open_task(*calc_task) as place:
+        sandbox.run(MISCHIEF[name], place, limits=LIMITS)
+        after = sandbox.run("echo still here", place)
+        assert b"still here\n" in after.output or after.limit == "disk"
+        try:
+            patch = workspaces.diff(place)
+        except TaskError as e:
+            canonical(Grade(outcome="unresolved", reason=str(e)))
+            return
+    graded = grade(*calc_task, patch, Settings())
+    canonical(graded)
+    assert graded.outcome == "unresolved"
+
+
+def test_a_closed_working_directory_can_be_opened_again(
+    any_sandbox: Sandbox, calc_task: tuple[PreparedRepository, Task]
+) -> None:
+    with open_task(*calc_task) as place:
+        any_sandbox.run("chmod 000 .", place)
+        where = place.path if any_sandbox.root is None else any_sandbox.root
+        any_sandbox.run(f"chmod 755 {where}", place)
+        assert any_sandbox.run("pwd", place).output.decode().strip() == str(where)
+        assert any_sandbox.run("pwd", place, cwd="no/such").output.endswith(b"\n/\n")
+
+
+def test_nothing_is_written_after_a_command(sandbox: Sandbox, place: Workspace) -> None:
+    """Processes that a command leaves behind have ended when the call returns."""
+    writer = "for n in $(seq 40); do (setsid sh -c 'while :; do echo >> left; done' &) ; done; sleep 0.2"
+    for limits in (LIMITS, ProcessLimits(cpu_seconds=1)):
+        sandbox.run(writer + ("; sleep 9" if limits is not LIMITS else ""), place, limits=limits)
+        size = (place.path / "left").stat().st_size
+        time.sleep(0.5)
+        assert (place.path / "left").stat().st_size == size
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a control group needs root here")
+def test_memory_of_sockets_is_limited(sandbox: Sandbox, place: Workspace) -> None:
+    with memory_group(MIB) as group:
+        if group is None:
+            missing("no control group can be made here")
+    limits = ProcessLimits(memory_bytes=300 * MIB, cpu_seconds=30)
+    assert sandbox.run("ulimit -n 20000; " + MISCHIEF["memory of sockets"], place, limits=limits).limit == "memory"
+    assert not list(group.folder.parent.glob(f"valve-{os.getpid()}-*"))

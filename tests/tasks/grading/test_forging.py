@@ -1,0 +1,108 @@
+"""Attempts to forge a pass: none of these patches fixes the bug, so none may resolve."""
+
+from __future__ import annotations
+
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests import calc
+from tests.tasks.grading import forgeries
+from tests.tasks.grading.test_grade import Calc, patched
+from valve_plugin.config import Settings
+from valve_plugin.records import SUSPICIOUS
+from valve_plugin.tasks.grading import grade as grading
+from valve_plugin.tasks.grading.grade import grade
+from valve_plugin.tasks.grading.testrun import read_report
+
+HARMLESS = {"outside: all descriptors"}
+"""Not suspicious, and of no use: without the key no record can be written."""
+RAISED = {
+    "skip": "import pytest; pytest.skip('x')",
+    "xfail": "import pytest; pytest.xfail('x')",
+    "stop the session": "import pytest; pytest.exit('x', 0)",
+    "leave": "import os; os._exit(0)",
+}
+PUT_BACK = {
+    "conftest.py": "import os; os._exit(0)\n",
+    "calc/conftest.py": "import os; os._exit(0)\n",
+    "tests/conftest.py": "import os; os._exit(0)\n",
+    "pytest.ini": "[pytest]\naddopts = -p calc.evil\n",
+    "pyproject.toml": '[tool.pytest.ini_options]\naddopts = "--collect-only"\n',
+    ".pytest.ini": "[pytest]\naddopts = --collect-only\n",
+}
+UNSEEN = {
+    "the modules of tests": forgeries.FRAMEWORK["the modules of tests"],
+    "unittest": forgeries.FRAMEWORK["unittest"],
+    "settrace": forgeries.JUDGES["settrace"],
+    "an audit hook": forgeries.JUDGES["an audit hook"],
+    "tests rewritten": forgeries.OUTSIDE["tests rewritten"],
+    "frames": forgeries.JUDGES["frames"],
+    **forgeries.ONLY_RUN,
+}
+"""What the report of the run shows by itself, with the bug fixed, so that all tests pass."""
+heavy = pytest.mark.heavy
+
+
+def test_no_forgery_resolves(calc_task: Calc, unsafe: Settings) -> None:
+    patches = forgeries.module_patches() | forgeries.planted_patches()
+    assert len(patches) >= 60
+    with ThreadPoolExecutor(2) as pool:
+        grades = dict(zip(patches, pool.map(lambda p: grade(*calc_task, p, unsafe), patches.values()), strict=True))
+    assert {name: g.reason for name, g in grades.items() if g.outcome != "unresolved"} == {}
+    run = {name: g.reason for name, g in grades.items() if not g.reason.startswith(SUSPICIOUS)}
+    assert run.keys() == HARMLESS, run
+    assert all("does not apply" not in reason for reason in run.values())
+
+
+def test_reasons_name_the_lines(calc_task: Calc, unsafe: Settings) -> None:
+    patch = calc.change(calc.BUGGY, calc.BUGGY + "import gc\nimport pytest\n")
+    reason = grade(*calc_task, patch, unsafe).reason
+    assert reason == (
+        "suspicious patch: calc/ops.py:14 looks into the interpreter: gc; calc/ops.py:15 uses a test framework: pytest"
+    )
+
+
+@heavy
+@pytest.mark.parametrize("code", UNSEEN.values(), ids=UNSEEN)
+def test_the_run_shows_it_too(calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    monkeypatch.setattr(grading, "inspect_patch", lambda *_: [])
+    code = textwrap.dedent(code).replace(
+        "def clamp(x, low, high):", "def clamp(x, low, high):\n    x = min(max(x, low), high)"
+    )
+    result = grade(*calc_task, calc.change(calc.BUGGY, calc.OPS + "\n\n" + code + "\n"), unsafe)
+    assert result.outcome == "unresolved"
+
+
+@heavy
+@pytest.mark.parametrize("code", RAISED.values(), ids=RAISED)
+def test_code_that_runs_in_a_test(
+    calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setattr(grading, "inspect_patch", lambda *_: [])
+    source = calc.BUGGY.replace("    if x < low:", f"    {code}\n    if x < low:")
+    assert grade(*calc_task, calc.change(calc.BUGGY, source), unsafe).outcome == "unresolved"
+
+
+def test_a_new_module_may_not_hide_another(calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch = patched(calc_task, {"colorsys.py": "", "calc/ops.py": calc.OPS})
+    assert grade(*calc_task, patch, unsafe).reason == (
+        "suspicious patch: adds a module colorsys, which hides another of that name"
+    )
+    assert (
+        grade(*calc_task, patched(calc_task, {"shades.py": "", "calc/ops.py": calc.OPS}), unsafe).outcome == "resolved"
+    )
+
+
+def test_configuration_is_put_back(calc_task: Calc, unsafe: Settings) -> None:
+    """None of it is even executed: what it would do ends the run."""
+    evil = {"calc/evil.py": "raise SystemExit(0)\n"}
+    assert grade(*calc_task, patched(calc_task, PUT_BACK | evil), unsafe).outcome == "unresolved"
+    fixed = patched(calc_task, PUT_BACK | evil | {"calc/ops.py": calc.OPS})
+    assert grade(*calc_task, fixed, unsafe).outcome == "resolved"
+
+
+def test_no_output_can_be_a_record_without_the_key() -> None:
+    text = b"@valve " + b"0" * 128 + b' {"event":"end"}\n'
+    assert "did not write" in read_report(text, b"k" * 32).tampered

@@ -1,0 +1,485 @@
+"""Verifying candidates with a repository's own tests, and the order they are tried in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests import calc
+from tests.lean import lean
+from valve_plugin import codec
+from valve_plugin.config import Settings
+from valve_plugin.errors import TaskError
+from valve_plugin.records import Task
+from valve_plugin.sandbox import bubblewrap as sandboxes
+from valve_plugin.sandbox import supervisor
+from valve_plugin.sandbox.supervisor import CommandResult, ProcessLimits
+from valve_plugin.sandbox.workspace import Workspace
+from valve_plugin.tasks.grading import watch
+from valve_plugin.tasks.grading.testrun import TestRun
+from valve_plugin.tasks.issue_text import FailedTest, Issue
+from valve_plugin.tasks.make import candidates as smith
+from valve_plugin.tasks.make import generate as generating
+from valve_plugin.tasks.make.candidates import Candidate, order_candidates
+from valve_plugin.tasks.make.define import SuiteNeeds, read_source
+from valve_plugin.tasks.make.generate import CandidateResult, generate, is_excluded, stable_suite
+from valve_plugin.tasks.repository import prepare, read_definition
+from valve_plugin.tasks.task_set import check_rows, is_test_id
+
+candidates = st.builds(
+    Candidate,
+    modifier=st.sampled_from("xyz"),
+    file=st.sampled_from("abc"),
+    digest=st.text("0123", min_size=1, max_size=3),
+    patch=st.text(max_size=3),
+)
+
+
+@given(st.lists(candidates, max_size=20), st.integers())
+def test_spreading_only_reorders_and_takes_what_was_taken_least(found: list[Candidate], seed: int) -> None:
+    ordered = order_candidates(found, seed)
+    assert sorted(map(repr, ordered)) == sorted(map(repr, found))
+    assert ordered == order_candidates(reversed(found), seed)
+    for place, chosen in enumerate(ordered):
+        taken = [(c.file, c.modifier) for c in ordered[:place]]
+
+        def often(c: Candidate, taken: list[tuple[str, str]] = taken) -> tuple[int, int]:
+            return taken.count((c.file, c.modifier)), sum((f == c.file) + (m == c.modifier) for f, m in taken)
+
+        assert often(chosen) == min(map(often, ordered[place:]))
+
+
+def candidate(name: str, source: str) -> Candidate:
+    return Candidate(modifier=name, file="calc/ops.py", digest="1", patch=calc.change(calc.OPS, source))
+
+
+CANDIDATES = [
+    candidate("no_change", calc.OPS.replace("Arithmetic", "Sums")),
+    candidate("crash", "1 / 0\n"),
+    candidate("clamp", calc.BUGGY),
+    candidate("leak", calc.OPS.replace("return low", "raise KeyError('if x > high: return high')")),
+    candidate("add", calc.OPS.replace("a + b", "a - b")),
+]
+
+
+@pytest.mark.timeout(200)
+def test_candidates_become_rows_or_reasons(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MAX_BROKEN_SHARE", 0.5)
+    where = prepare(read_definition(calc.write(tmp_path) / "repository.toml"))
+    sandbox = sandboxes.choose(Settings(unsafe_local=True))
+    suite = stable_suite(where, sandbox)
+    assert set(suite) == {*calc.F2P, *calc.P2P} - {
+        "tests/test_ops.py::test_known_bug",
+        "tests/test_ops.py::OldStyle::test_hopeless",
+    }
+    told: list[CandidateResult] = []
+    journal = tmp_path / "journal"
+    options = {"wanted": 2, "prefix": "acme__calc.1", "journal": journal, "workers": 2}
+    kept, rows = generate(where, suite, CANDIDATES, sandbox, report=told.append, **options)  # type: ignore[arg-type]
+    assert kept == suite
+    assert [tried.reason for tried in told[:2]] == ["no test notices it", "breaks 8 of 8 tests"]
+    assert [row.instance_id for row in rows] == ["acme__calc.1.clamp__1", "acme__calc.1.leak__1"]
+    assert rows[0].fail_to_pass == tuple(sorted(calc.F2P))
+    assert "def test_high" in rows[0].problem_statement
+    assert "calc/ops.py" not in rows[0].problem_statement
+    lines = [json.dumps({**calc.row(), "instance_id": row.instance_id, "patch": row.patch}).encode() for row in rows]
+    tasks, refusals = check_rows(enumerate(lines[:1], 1), where.repository)
+    assert isinstance(tasks[1], Task)
+    assert refusals == {}
+
+    monkeypatch.setattr(generating, "try_candidate", lambda *_: pytest.fail("tried again"))
+    journal.write_bytes(journal.read_bytes() + b'{"torn')
+    again = generate(where, suite, CANDIDATES[:4], sandbox, **options)  # type: ignore[arg-type]
+    assert again == (kept, rows)
+
+
+IMPORTING = """\
+from calc.ops import add, clamp
+
+LIMIT = clamp(10, 0, 9)
+
+
+def test_of_a_file():
+    assert add(1, 2) == 3
+"""
+BOXES = """\
+import pathlib
+import tempfile
+
+from calc.ops import clamp
+
+
+class Box:
+    pass
+
+
+def test_box(tmp_path):
+    found = clamp(10, 0, 9)
+    where = pathlib.Path(tempfile.mkdtemp(), "a")
+    assert found == 9, (Box(), str(tmp_path), str(where))
+"""
+
+
+@pytest.mark.timeout(100)
+def test_what_a_text_shows_fails_by_itself_and_is_the_same_each_time(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "MAX_BROKEN_SHARE", 1.0)
+    files = calc.FILES | {"tests/test_im.py": IMPORTING, "tests/test_boxes.py": BOXES}
+    where = prepare(read_definition(calc.write(tmp_path, files=files) / "repository.toml"))
+    sandbox = sandboxes.choose(Settings(unsafe_local=True))
+    importing, box = "tests/test_im.py::test_of_a_file", "tests/test_boxes.py::test_box"
+    crash = candidate("crash", calc.OPS.replace("return high", "raise KeyError(high)"))
+
+    def tried(suite: Sequence[str], bug: Candidate = crash) -> CandidateResult:
+        return generating.try_candidate(where, [*suite, *calc.P2P], bug, sandbox, "x")
+
+    assert tried([importing]).reason == "only breaks the import of a test file: KeyError: 9"
+    found = tried([importing, box])
+    assert found.row
+    assert found.row.fail_to_pass == (box, importing)
+    assert found.row.problem_statement.startswith("box: KeyError: 9\n")
+    assert "Probably the same cause: `test_of_a_file`." in found.row.problem_statement
+    first, second = (tried([box], candidate("clamp", calc.BUGGY)).row for _ in range(2))
+    assert first == second
+    assert first
+    assert "Box object at 0x…>" in first.problem_statement
+    assert "/tmp…/a" in first.problem_statement
+
+
+class Hurried:
+    """A sandbox with a wall limit of its own, for a tree that holds "slow"; notes the limits it was told."""
+
+    def __init__(self) -> None:
+        self._sandbox = sandboxes.choose(Settings(unsafe_local=True))
+        self.name, self.root = self._sandbox.name, self._sandbox.root
+        self.told: list[ProcessLimits] = []
+
+    def run(
+        self, command: Sequence[str], workspace: Workspace, *, limits: ProcessLimits, **options: Any
+    ) -> CommandResult:
+        self.told.append(limits)
+        if "slow" in (workspace.path / "calc/ops.py").read_text():
+            limits = dataclasses.replace(limits, wall_seconds=1)
+        return self._sandbox.run(command, workspace, limits=limits, **options)
+
+
+@pytest.mark.timeout(100)
+def test_waiting_ends_a_candidate_and_the_clock_says_nothing(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "CANDIDATE_HANG_SECONDS", 2.0)
+    monkeypatch.setattr(supervisor, "_LOOK_AFTER_SECONDS", 0.0)
+    where = prepare(read_definition(calc.write(tmp_path) / "repository.toml"))
+    waits = candidate("waits", calc.OPS.replace("return high", "import threading; threading.Event().wait()"))
+    slow = candidate("slow", calc.OPS.replace("return high", "import time; time.sleep(5)  # slow"))
+    sandbox, told = Hurried(), list[CandidateResult]()
+    for _ in range(2):  # the second time what waits is known
+        options = {"wanted": 3, "prefix": "x", "journal": tmp_path / "journal", "report": told.append}
+        generate(where, [*calc.F2P, *calc.P2P], [waits, slow], sandbox, **options)  # type: ignore[arg-type]
+    assert [tried.reason for tried in told] == 2 * ["its tests wait without end", "the tests hit the wall limit"]
+    assert list(generating._read_journal(tmp_path / "journal")) == [waits.patch]
+    assert [(limits.cpu_seconds, limits.wall_seconds) for limits in sandbox.told] == [(20, 600)] * 3
+
+
+def test_what_an_earlier_version_noted_of_a_busy_machine_is_tried_again(tmp_path: Path) -> None:
+    lines = [
+        CandidateResult(candidate=c, reason=r)
+        for c, r in zip(CANDIDATES, [watch.WALL_LIMIT_REASON, "flaky"], strict=False)
+    ]
+    (tmp_path / "journal").write_bytes(b"\n".join(map(codec.canonical, lines)))
+    assert list(generating._read_journal(tmp_path / "journal")) == [CANDIDATES[1].patch]
+
+
+@pytest.mark.parametrize("root", ["", "src/"])
+def test_the_tree_comes_before_a_package_that_pytest_brought_along(tmp_path: Path, data_dir: Path, root: str) -> None:
+    files = {
+        f"{root}iniconfig/__init__.py": "from iniconfig.mine import here\n",
+        f"{root}iniconfig/mine.py": "here = True\n",
+        "tests/test_it.py": "import iniconfig\n\n\ndef test_it():\n    assert iniconfig.here\n",
+    }
+    folder = calc.write(tmp_path, extra=f'source_roots = ["{root or "."}"]', files=files)
+    where = prepare(read_definition(folder / "repository.toml"))
+    assert stable_suite(where, sandboxes.choose(Settings(unsafe_local=True))) == ["tests/test_it.py::test_it"]
+
+
+CASES = ["::", "[a::[b]]", "two words", 'it\'s "so"', "`x` 100%", "é 😀", "a\nb", "tab\t"]
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+def test_tests_that_no_task_can_name_are_left_out(tmp_path: Path, data_dir: Path, escaped: bool) -> None:
+    ini = f"[pytest]\ndisable_test_id_escaping_and_forfeit_all_rights_to_community_support = {not escaped}\n"
+    test = f"import pytest\n\n\n@pytest.mark.parametrize('x', {CASES})\ndef test_it(x):\n    assert x\n"
+    folder = calc.write(tmp_path, files=calc.FILES | {"pytest.ini": ini, "tests/test_it.py": test})
+    suite = stable_suite(
+        prepare(read_definition(folder / "repository.toml")), sandboxes.choose(Settings(unsafe_local=True))
+    )
+    ids = [case.encode("unicode-escape").decode() for case in CASES] if escaped else CASES[:-2]
+    assert {t for t in suite if "test_it.py" in t} == {f"tests/test_it.py::test_it[{case}]" for case in ids}
+    assert all(map(is_test_id, suite))
+
+
+@pytest.mark.parametrize("path", ["tests/conftest.py", "tests/test_extra.py"])
+def test_what_the_environment_lacks_is_named_with_its_cure(tmp_path: Path, data_dir: Path, path: str) -> None:
+    toml = '[project]\nname = "calc"\n[project.optional-dependencies]\nfull = ["itsdangerous"]\n'
+    more = {"pyproject.toml": toml, "calc/signed.py": "import itsdangerous\n", path: "import calc.signed\n"}
+    folder, said = calc.write(tmp_path, files=calc.FILES | more), list[str]()
+    repository, sandbox = read_definition(folder / "repository.toml"), sandboxes.choose(Settings(unsafe_local=True))
+    cure = "module itsdangerous is missing: extra full declares itsdangerous; add --with itsdangerous, or --auto-env"
+    if path.endswith("conftest.py"):
+        with pytest.raises(TaskError, match=f"No module named 'itsdangerous'.*; the {cure}$"):
+            generating.survey(folder, repository, "valve tasks generate", sandbox, said.append)
+        return
+    _, found = generating.survey(folder, repository, "valve tasks generate", sandbox, said.append)
+    assert found.suite
+    assert f"  the {cure}" in said
+    first = "the first: tests/test_extra.py: ModuleNotFoundError: No module named 'itsdangerous'"
+    assert any(line.endswith(first) for line in said)
+
+
+PARTS = """\
+import unittest
+
+
+class T(unittest.TestCase):
+    def test_good(self):
+        for n in range(3):
+            with self.subTest(n=n):
+                self.assertEqual(n * n, n**2)
+
+    def test_bad(self):
+        for n in range(3):
+            with self.subTest(n=n):
+                self.assertEqual(n * n, n)
+"""
+
+
+def test_a_test_fails_with_any_of_its_parts(tmp_path: Path, data_dir: Path) -> None:
+    """pytest 9 reports each `subTest` while its test is still running."""
+    where = prepare(read_definition(calc.write(tmp_path, files={"tests/test_parts.py": PARTS}) / "repository.toml"))
+    assert stable_suite(where, sandboxes.choose(Settings(unsafe_local=True))) == ["tests/test_parts.py::T::test_good"]
+
+
+DRAWN = """\
+import time
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+
+@pytest.mark.parametrize("case", range(24))
+@settings(max_examples=2, database=None)
+@given(n=st.integers(0, 10**9))
+def test_drawn(case, n):
+    assert n < 5 * 10**8
+
+
+@settings(max_examples=1, database=None)
+@given(n=st.integers())
+def test_on_a_busy_machine(n):
+    time.sleep(0.3)
+"""
+
+
+def test_neither_draws_nor_deadlines_of_hypothesis_vary(tmp_path: Path, data_dir: Path) -> None:
+    where = prepare(
+        read_definition(calc.write(tmp_path, files={"tests/test_drawn.py": DRAWN}, venv=sys.prefix) / "repository.toml")
+    )
+    sandbox = sandboxes.choose(Settings(unsafe_local=True))
+    first, second = (generating._run(where, where.base, sandbox).tests for _ in range(2))
+    assert first == second
+    assert first["tests/test_drawn.py::test_on_a_busy_machine"] == "passed"
+
+
+def voice(test: str) -> FailedTest:
+    return FailedTest(test=test, code=f"def {test}():", title="KeyError: 1", error=("KeyError: 1",))
+
+
+def test_a_test_that_varies_leaves_suite_rows_and_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Issue(version="calc 1", failures=(voice("a"), voice("b")))
+    fields = calc.row(FAIL_TO_PASS=("a", "b"), problem_statement=made.text(("a", "b"), ""))
+    row = generating.SmithRow(**{k.lower(): v for k, v in fields.items()})  # type: ignore[arg-type]
+    silent = Issue(version="calc 1", failures=(voice("a"),))
+    results = [
+        CandidateResult(candidate=CANDIDATES[0], row=row, issue=made),
+        CandidateResult(candidate=CANDIDATES[1], row=row, issue=silent),  # nothing is known of what b says
+        CandidateResult(candidate=CANDIDATES[2], flaky=("a",), reason="what it breaks is flaky"),
+        CandidateResult(candidate=CANDIDATES[3], row=row, issue=made),
+    ]
+    tried = iter(results)
+    monkeypatch.setattr(generating, "try_candidate", lambda *_: next(tried))
+    suite, rows = generate(
+        None,  # type: ignore[arg-type]
+        ["a", "b", "c"],
+        CANDIDATES[:4],
+        None,  # type: ignore[arg-type]
+        wanted=3,
+        prefix="x",
+        journal=tmp_path / "journal",
+    )
+    assert suite == ["b", "c"]
+    assert [r.fail_to_pass for r in rows] == [("b",), ("b",)]
+    assert all("def b" in r.problem_statement and "`a`" not in r.problem_statement for r in rows)
+    (tmp_path / "journal").write_bytes(b"\n".join(codec.canonical(replace(t, issue=None)) for t in results))
+    assert list(generating._read_journal(tmp_path / "journal")) == [CANDIDATES[2].patch], "rows of old are made again"
+
+
+def rows_of(sets: Sequence[str]) -> list[generating.SmithRow]:
+    """A row for each set of tests, which have one letter each."""
+    return [
+        generating.SmithRow(instance_id=str(n), repo="r", patch="p", fail_to_pass=tuple(tests), problem_statement="x")
+        for n, tests in enumerate(sets)
+    ]
+
+
+@given(st.lists(st.sampled_from(["a", "b", "ab", "c", "abc"]), max_size=12), st.integers(1, 6))
+def test_no_tests_are_taken_again_before_others_were(sets: list[str], wanted: int) -> None:
+    rows = rows_of(sets)
+    taken = generating.choose_rows(rows, wanted)
+    assert taken == [row for row in rows if row in taken]
+    assert len(taken) == min(wanted, len(rows))
+    group = dict(zip(map(id, rows), generating.group_numbers(rows), strict=True))
+    counts = Counter(group[id(row)] for row in taken)
+    for number, all_of_them in Counter(group.values()).items():
+        assert counts[number] == all_of_them or counts[number] >= max(counts.values()) - 1
+    if generating.enough_distinct(rows, wanted) and len(rows) < 2 * wanted:
+        assert set(counts.values()) == {1}
+
+
+@given(st.sets(st.integers(0, 30), min_size=1), st.sets(st.integers(0, 30), min_size=1))
+def test_bugs_with_which_nearly_the_same_tests_fail_are_alike(one: set[int], other: set[int]) -> None:
+    first, second = (replace(rows_of(["a"])[0], fail_to_pass=tuple(map(str, tests))) for tests in (one, other))
+    assert (
+        generating.are_alike(first, second)
+        == (len(one & other) / len(one | other) > 0.8)
+        == generating.are_alike(second, first)
+    )
+    assert generating.group_numbers([first, second]) == [0, int(not generating.are_alike(first, second))]
+
+
+def test_bugs_in_the_same_lines_are_alike() -> None:
+    changed = [
+        calc.OPS.replace("a + b", "a - b"),
+        calc.OPS.replace("a + b", "b - a"),
+        calc.BUGGY,
+        calc.OPS.replace("a + b", "a - b").replace("return low", "return high"),
+        calc.OPS.replace('"""', '"""\n', 1),
+    ]
+    patches = [calc.change(calc.OPS, source) for source in changed]
+    rows = [replace(row, patch=patch) for row, patch in zip(rows_of("abcde"), patches, strict=True)]
+    assert generating.group_numbers(rows) == [0, 0, 1, 2, 3]
+    elsewhere = replace(rows[1], patch=patches[1].replace("ops.py", "other.py"))
+    assert not generating.are_alike(rows[0], elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("sets", "alike_too", "distinct", "looked_at"),
+    [
+        (["ab", "ab", "c", "d"], "01", "02", 3),
+        (["ab", "ab", "ab", "ab", "c"], "01", "01", 4),
+        (["ab", "ab", "ab"], "01", "01", 3),
+        (["a", "b", "c"], "01", "01", 2),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_bugs_with_which_the_same_tests_fail(
+    sets: list[str],
+    alike_too: str,
+    distinct: str,
+    looked_at: int,
+    workers: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries = {row.instance_id: row for row in rows_of(sets)}
+    made = [Candidate(modifier="m", file="f", digest=n, patch=n) for n in tries]
+    monkeypatch.setattr(generating, "try_candidate", lambda *a: CandidateResult(candidate=a[2], row=tries[a[2].digest]))
+
+    def run(name: str, **options: Any) -> tuple[str, int]:
+        told: list[CandidateResult] = []
+        options |= {"wanted": 2, "prefix": "x", "journal": tmp_path / name, "report": told.append, "workers": workers}
+        _, rows = generate(None, "abcd", made, None, **options)  # type: ignore[arg-type]
+        return "".join(row.instance_id for row in rows), len(told)
+
+    assert run("alike") == (alike_too, 2)
+    assert run("distinct", distinct=True) == (distinct, looked_at)
+
+
+@pytest.mark.parametrize(
+    ("again", "failing", "varying", "paths"),
+    [
+        (["pppff"], "de", "", [["d", "e"]]),
+        (["pppf "], "de", "", [["d", "e"]]),  # its file cannot be imported, neither time
+        (["pppfp", "pppfp"], "d", "e", [["d", "e"], []]),
+        (["pppfp", "pppf "], "de", "", [["d", "e"], []]),  # fails in company only
+        (["     ", "fppf "], "de", "a", [["d", "e"], []]),  # cannot be run by name
+        (["pppfx", "pppfx"], "d", "e", [["d", "e"], []]),  # may fail
+    ],
+)
+def test_what_fails_is_run_once_more(
+    again: list[str], failing: str, varying: str, paths: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A letter for each of the tests a to e: passed, failed, xfailed, a blank for one that did not run."""
+
+    def run_of(letters: str) -> TestRun:
+        words = {"p": "passed", "f": "failed", "x": "xfailed"}
+        return TestRun(tests={test: words[x] for test, x in zip("abcde", letters, strict=True) if x != " "})
+
+    left, asked = [run_of(letters) for letters in again], []
+
+    def run(_1: object, _2: object, _3: object, paths: Sequence[str] = ()) -> TestRun:
+        asked.append(list(paths))
+        return left.pop(0)
+
+    monkeypatch.setattr(generating, "_run", run)
+    found = generating._confirm(None, "", None, "abcde", run_of("pppf " if " " in again[0] else "pppff"))  # type: ignore[arg-type]
+    assert found == (set(failing), set(varying), "")
+    assert asked == paths
+
+
+def test_where_no_bug_is_wanted() -> None:
+    assert all(is_excluded(path, ["tests"]) for path in ("tests/x.py", "setup.py", "docs/conf.py", "conftest.py"))
+    assert not is_excluded("calc/ops.py", ["tests"])
+
+
+@pytest.mark.heavy
+def test_real_modifiers_are_deterministic(tmp_path: Path) -> None:
+    pytest.importorskip("swesmith", reason="the extra `smith` is not installed (500 MB)")
+    for name in ("a", "b"):
+        calc.write(tmp_path / name)
+    first, second = (
+        smith.find_candidates(tmp_path / n / "source", lambda p: is_excluded(p, ["tests"]), 1) for n in ("a", "b")
+    )
+    assert first == second
+    assert {c.file for c in first} == {"calc/ops.py"}
+
+
+def test_changed_source_drops_rows_about_the_old(tmp_path: Path, data_dir: Path) -> None:
+    files, out = read_source(str(calc.write(tmp_path) / "source")), tmp_path / "out"
+    venv = str(lean())
+
+    def define(command: str, more: str = "") -> str:
+        every = [*files, ("new.py", "100644", more.encode())]
+        made = generating.define_repository(
+            out, "acme/calc", every, command, SuiteNeeds(python=venv), say=lambda _: None, wanted=1
+        )
+        return made.source
+
+    first = define("valve tasks generate")
+    (out / "tasks.jsonl").write_text("{}\n")
+    assert define("valve tasks generate") == first
+    assert (out / "tasks.jsonl").exists()
+    with pytest.raises(TaskError, match="valve tasks mine does not replace them"):
+        define("valve tasks mine")
+    assert define("valve tasks generate", "x = 1\n") != first
+    assert not (out / "tasks.jsonl").exists()

@@ -1,0 +1,141 @@
+"""Finding the repository in checkouts, worktrees, package folders and plain source trees."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from valve_plugin.checkout import find, name_of
+
+
+def git(*args: str, cwd: Path) -> None:
+    subprocess.run(["git", *args], cwd=cwd, check=True, capture_output=True)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    root = tmp_path / "work"
+    (root / "packages/api/src").mkdir(parents=True)
+    git("init", cwd=root)
+    git("remote", "add", "origin", "https://user:s3cret@example.org/owner/name.git", cwd=root)
+    (root / "packages/api/pyproject.toml").write_text("")
+    git("add", ".", cwd=root)
+    git("commit", "-m", "start", cwd=root)
+    return root
+
+
+def test_a_checkout_is_named_by_its_remote(checkout: Path) -> None:
+    here = find(checkout)
+    assert (here.folder, here.name, here.named_by, here.git) == (checkout, "owner/name", "git remote origin", True)
+    assert here.package == ""
+
+
+def test_a_package_folder_of_a_monorepo(checkout: Path) -> None:
+    here = find(checkout / "packages/api/src")
+    assert here.folder == checkout / "packages/api"
+    assert here.package == "packages/api"
+    assert here.name == "owner/name/packages/api"
+
+
+def test_a_bank_above_wins_over_a_project_file_nearer(checkout: Path) -> None:
+    (checkout / ".valve").mkdir()
+    here = find(checkout / "packages/api/src")
+    assert (here.folder, here.name) == (checkout, "owner/name")
+
+
+def test_a_worktree_has_its_repositorys_name_and_its_own_folder(checkout: Path, tmp_path: Path) -> None:
+    git("worktree", "add", str(tmp_path / "other"), cwd=checkout)
+    here = find(tmp_path / "other")
+    assert (here.folder, here.name) == (tmp_path / "other", "owner/name")
+    git("remote", "remove", "origin", cwd=checkout)
+    assert find(tmp_path / "other").name == find(checkout).name == "work"
+
+
+def test_a_submodule_is_a_repository_of_its_own(checkout: Path, tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    git("init", cwd=inner)
+    git("commit", "--allow-empty", "-m", "start", cwd=inner)
+    git("-c", "protocol.file.allow=always", "submodule", "add", str(inner), "lib/inner", cwd=checkout)
+    here = find(checkout / "lib/inner")
+    assert (here.folder, here.name) == (checkout / "lib/inner", "inner")
+
+
+def test_another_remote_serves_when_there_is_no_origin(checkout: Path) -> None:
+    git("remote", "rename", "origin", "upstream", cwd=checkout)
+    assert find(checkout).named_by == "git remote upstream"
+
+
+@pytest.mark.parametrize("section", ["include", 'includeIf "gitdir:**/NAME/.git"', 'includeIf "gitdir:NAME/"'])
+def test_a_remote_in_an_included_file(checkout: Path, section: str) -> None:
+    git("remote", "remove", "origin", cwd=checkout)
+    (checkout / ".git/team.conf").write_text('[remote "origin"] url = "git@host.example:team/lib.git" ; ours\n')
+    with (checkout / ".git/config").open("a") as f:
+        f.write(f"[{section.replace('NAME', checkout.name)}]\n\tpath = team.conf\n")
+    git("worktree", "add", str(checkout.parent / "other"), cwd=checkout)
+    assert find(checkout).name == find(checkout.parent / "other").name == "team/lib"
+
+
+def test_an_included_pipe_holds_nothing_up(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("valve_plugin.checkout._GIT_SECONDS", 0.2)
+    os.mkfifo(checkout / ".git/pipe")
+    git("config", "include.path", "pipe", cwd=checkout)
+    assert find(checkout).name == "work"
+
+
+def test_a_source_tree_without_git(tmp_path: Path) -> None:
+    (tmp_path / "deepdiff-8.2.0/deepdiff").mkdir(parents=True)
+    (tmp_path / "deepdiff-8.2.0/pyproject.toml").write_text("")
+    here = find(tmp_path / "deepdiff-8.2.0/deepdiff")
+    assert (here.folder, here.name, here.git) == (tmp_path / "deepdiff-8.2.0", "deepdiff-8.2.0", False)
+
+
+def test_the_home_directory_is_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "package.json").write_text("{}")
+    (tmp_path / "notes").mkdir()
+    assert find(tmp_path / "notes").folder == tmp_path / "notes"
+
+
+def test_git_files_that_make_no_sense_are_survived(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_bytes(b"\xff\xfe not a link")
+    assert find(tmp_path).folder == tmp_path
+
+
+def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".git")
+    os.symlink("/dev/zero", tmp_path / "pyproject.toml")
+    assert find(tmp_path).folder == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("git@example.org:owner/name.git", "owner/name"),
+        ("ssh://git@example.org:22/owner/name.git", "owner/name"),
+        ("https://user:s3cret@example.org/owner/name", "owner/name"),
+        ("https://example.org/group/sub/name.git/", "group/sub/name"),
+        ("file:///srv/git/name.git", "name"),
+        ("/srv/git/name.git", "name"),
+        ("../name", "name"),
+        ("", ""),
+    ],
+)
+def test_names_of_remotes(url: str, name: str) -> None:
+    assert name_of(url) == name
+
+
+@given(st.text("abcdefgh0123456789", min_size=1), st.text("xyz", min_size=1))
+def test_credentials_never_become_part_of_a_name(secret: str, name: str) -> None:
+    assert name_of(f"https://u:{secret}@example.org/o/{name}.git") == f"o/{name}"
+
+
+def test_a_name_has_no_parts_that_lead_elsewhere() -> None:
+    for url in ("https://example.com/..", "https://example.com/../..", "git@h:../a/./b.git", "..", "."):
+        assert not {"", ".", ".."} & set(name_of(url).split("/")) or name_of(url) == "", url
+    assert name_of("git@h:../a/./b.git") == "a/b"

@@ -1,0 +1,60 @@
+"""Events: one record each, and the same as name and data, for plugins and for telemetry."""
+
+from __future__ import annotations
+
+import inspect
+
+import pluggy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from valve_plugin import plugins
+from valve_plugin.codec import canonical, decode
+from valve_plugin.events import EVENTS, Event, PluginEvent, RolloutCut, TaskStarted, Waiting, event_of
+from valve_plugin.hookspecs import StepHooks, hookimpl
+
+EXAMPLES = [
+    TaskStarted(task_id="t", position=1, of=2),
+    Waiting(said="why", tried=2, of=3, seconds=1.5),
+    RolloutCut(task_id="t", ordinal=0, context_hash="c", cost_usd=0.5),
+    PluginEvent(called="mine", content={"a": [1]}),
+]
+
+
+@pytest.mark.parametrize("event", EXAMPLES)
+def test_an_event_comes_back_from_its_name_and_data(event: Event) -> None:
+    data = decode(canonical(event.data), dict, where="x")
+    assert event_of(event.name, data) == event
+    assert event_of(event.name, data | {"of_a_later_version": 1}).data.items() >= event.data.items()
+
+
+@given(st.sampled_from(sorted(EVENTS)), st.dictionaries(st.text(max_size=8), st.integers() | st.none(), max_size=4))
+def test_data_of_another_shape_is_kept_as_it_is(name: str, data: dict[str, object]) -> None:
+    event = event_of(name, data)
+    assert event.name == name
+    assert isinstance(event, EVENTS[name]) or event.data == data
+
+
+def test_the_hook_lists_every_event() -> None:
+    text = inspect.getdoc(StepHooks.valve_event) or ""
+    assert [kind.__name__ for kind in EVENTS.values() if kind.__name__ not in text] == []
+
+
+def test_a_plugin_takes_the_record_or_name_and_data() -> None:
+    class Old:
+        @hookimpl
+        def valve_event(self, name: str, data: dict[str, object]) -> None:
+            seen.append((name, data))
+
+    class New:
+        @hookimpl
+        def valve_event(self, event: Event) -> None:
+            seen.append(event)
+
+    seen: list[object] = []
+    manager: pluggy.PluginManager = plugins.load([])
+    manager.register(Old())
+    manager.register(New())
+    plugins.send(manager.hook, EXAMPLES[0])
+    assert seen == [EXAMPLES[0], ("task_started", {"task_id": "t", "position": 1, "of": 2})]

@@ -1,0 +1,40 @@
+"""A small version of benchmarks/peers.py: SIMULATION."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import peers
+
+
+@pytest.mark.parametrize("learner", ["VALVE paper", "VALVE fresh", "ungated"])
+def test_a_run_keeps_its_budget_and_is_the_same_again(learner):
+    first, again = (peers.run("interferes", 0.75, learner, seed=1, budget=900) for _ in range(2))
+    assert first == again
+    assert 900 <= first["rollouts"] < 900 + 2 * 50 * peers.ROLLOUTS + peers.ROLLOUTS
+    assert [s.rollouts for s in first["states"]] == sorted(s.rollouts for s in first["states"])
+
+
+def test_each_task_gets_at_most_ten_lessons_and_only_those_change_it():
+    world = peers.World("drawn", 0.75, 0)
+    bank = peers.Bank(world, retrieved=True)
+    for task in range(40):
+        after = bank.plus(world.propose(task))
+        same = ~after.changed
+        np.testing.assert_array_equal(after.rates[same], bank.rates[same])
+        bank = after
+    assert ((bank._number >= 0).sum(axis=0) <= peers.MOST).all()
+    assert peers.Bank(world, retrieved=False).plus(*bank.lessons)._number.shape[0] == 40
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("learner", ["GEPA", "SkillOpt"])
+def test_peers_run_in_it_by_their_own_packages(learner):
+    pytest.importorskip({"GEPA": "gepa", "SkillOpt": "skillopt"}[learner])
+    row = peers.run("drawn", 0.64, learner, seed=0, budget=600)
+    assert row["rollouts"] >= 500
+    table = list(peers.table([json.loads(json.dumps(row))], 600))
+    assert learner in table[1]

@@ -1,0 +1,293 @@
+"""The gate rule against brute force: every completion enumerated, every tie, every base rate."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from tests.strategies import conditions
+from valve_plugin.errors import ConfigError
+from valve_plugin.records import PanelOutcome, Verdict
+from valve_plugin.theory import acceptance, panel_order
+from valve_plugin.theory.acceptance import fallen_tasks, recompute
+
+KNOWN = ("resolved", "unresolved")
+outcomes = st.sampled_from(("resolved", "unresolved", "errored"))
+HASH = "0" * 64
+
+
+def completions(known, total):
+    """Every way the errored and missing outcomes could have turned out."""
+    slots = [KNOWN if o == "errored" else (o,) for o in known] + [KNOWN] * (total - len(known))
+    return product(*slots)
+
+
+@st.composite
+def sides(draw, current_of=outcomes):
+    current = draw(st.lists(current_of, min_size=1, max_size=5))
+    candidate = draw(st.lists(outcomes, max_size=len(current)))
+    return current, candidate, draw(st.integers(0, 3))
+
+
+@pytest.mark.parametrize(
+    ("rho", "n", "r", "needed"),
+    [
+        ("0.02", 50, 3, 3),
+        ("0.02", 6, 3, 1),
+        ("0.1", 10, 3, 3),
+        ("0.0200001", 50, 3, 4),
+        ("2e-2", 50, 3, 3),
+        ("0", 5, 3, 0),
+    ],
+)
+def test_the_margin_is_exact(rho, n, r, needed):
+    assert acceptance.needed_passes(rho, n, r) == needed
+
+
+@given(st.integers(1, 999), st.integers(1, 60), st.integers(1, 5))
+def test_the_margin_is_the_least_integer_that_reaches_rho(thousandths, n, r):
+    needed = acceptance.needed_passes(f"0.{thousandths:03d}", n, r)
+    rho = Fraction(thousandths, 1000)
+    assert Fraction(needed, n * r) >= rho > Fraction(needed - 1, n * r)
+
+
+@pytest.mark.parametrize("rho", ["", "nan", "inf", "-0.1", "1", "1e-999999999", "0." + "0" * 60 + "1", "1/50", "0.02x"])
+def test_a_margin_that_is_no_margin_is_refused(rho):
+    with pytest.raises(ConfigError, match="rho is"):
+        acceptance.needed_passes(rho, 50, 3)
+
+
+@given(sides())
+def test_decide_agrees_with_every_completion(case):
+    current, candidate, needed = case
+    gains = {
+        b.count("resolved") - a.count("resolved")
+        for a in completions(current, len(current))
+        for b in completions(candidate, len(current))
+    }
+    assert acceptance.gain_bounds(current, candidate) == (min(gains), max(gains))
+    decision = acceptance.decide(current, candidate, needed)
+    assert (decision == "reject") == (max(gains) < needed)
+    all_known = len(candidate) == len(current) and "errored" not in (*current, *candidate)
+    assert (decision == "accept") == (all_known and min(gains) >= needed)
+
+
+@given(st.integers(0, 150), st.integers(-3, 5))
+def test_ties_at_every_base_rate(base, gain):
+    """N=50, r=3, rho=0.02: exactly three more passes is an accept, two is not; no rounding anywhere."""
+    if not 0 <= base + gain <= 150:
+        return
+    now = ["resolved"] * base + ["unresolved"] * (150 - base)
+    new = ["resolved"] * (base + gain) + ["unresolved"] * (150 - base - gain)
+    assert acceptance.decide(now, new, acceptance.needed_passes("0.02", 50, 3)) == ("accept" if gain >= 3 else "reject")
+
+
+@given(sides())
+def test_the_prefix_is_the_shortest_that_decides(case):
+    current, candidate, needed = case
+    decided = [
+        k for k in range(len(candidate) + 1) if acceptance.decide(current, candidate[:k], needed) != "indecisive"
+    ]
+    assert acceptance.decisive_prefix(current, candidate, needed) == (decided[0] if decided else None)
+
+
+def test_more_candidate_than_current_outcomes_is_a_bug_of_the_caller():
+    with pytest.raises(ValueError, match="2 candidate outcomes"):
+        acceptance.decide(["resolved"], ["resolved"] * 2, 1)
+
+
+def cells(per_task, first=0):
+    return tuple(
+        PanelOutcome(task_id=task, ordinal=first + j, outcome=o, context_hash=HASH)
+        for task, row in per_task.items()
+        for j, o in enumerate(row)
+    )
+
+
+def in_order(tasks, history, current):
+    return panel_order.task_order(tasks, panel_order.add_counts({}, history), current)
+
+
+def test_the_order_starts_with_what_fails_most():
+    history = cells({"a": ["resolved"] * 3, "b": ["unresolved", "errored", "resolved"], "c": ["unresolved"] * 3})
+    assert in_order(["a", "b", "c"], history, history) == ("c", "b", "a")
+    assert in_order(["x", "y"], (), ()) == ("x", "y")
+    now = cells({"a": ["resolved"], "d": ["unresolved"]})
+    tied = cells({"a": ["resolved", "unresolved"], "d": ["resolved", "unresolved"]})
+    assert in_order(["a", "d"], tied, now) == ("d", "a")
+
+
+recorded = st.lists(
+    st.builds(
+        PanelOutcome,
+        task_id=st.sampled_from("abcdef"),
+        ordinal=st.integers(0, 9),
+        outcome=outcomes,
+        context_hash=st.just(HASH),
+    ),
+    max_size=40,
+)
+
+
+@given(st.permutations("abcdef"), recorded, recorded, st.randoms(use_true_random=False))
+def test_the_order_is_a_permutation_that_depends_on_what_is_recorded_alone(tasks, history, current, chance):
+    found = in_order(tasks, history, current)
+    assert sorted(found) == sorted(tasks)
+    shuffled, known = list(history), [o for o in history if o.outcome != "errored"]
+    chance.shuffle(shuffled)
+    assert in_order(tasks, shuffled, current) == in_order(tasks, known, current) == found
+
+
+@given(st.permutations("abcdef"), recorded, recorded, st.sampled_from("abcdef"))
+def test_a_failure_never_moves_a_task_back_and_a_pass_never_forward(tasks, history, current, task):
+    place = in_order(tasks, history, current).index(task)
+    for outcome, moved in (("unresolved", -1), ("resolved", 1), ("errored", 0)):
+        more = PanelOutcome(task_id=task, ordinal=10, outcome=outcome, context_hash=HASH)
+        now = in_order(tasks, [*history, more], current).index(task)
+        assert (now - place) * moved >= 0
+        assert moved or now == place
+
+
+@given(
+    st.lists(st.sampled_from(KNOWN), min_size=6, max_size=6), st.permutations(range(6)), st.integers(0, 3), st.data()
+)
+def test_no_order_and_no_early_stop_changes_a_verdict(candidate, order, needed, data):
+    current = data.draw(st.lists(st.sampled_from(KNOWN), min_size=6, max_size=6))
+    ordered = [candidate[i] for i in order]
+    prefix = acceptance.decisive_prefix(current, ordered, needed)
+    assert acceptance.decide(current, ordered[:prefix], needed) == acceptance.decide(current, candidate, needed)
+
+
+@st.composite
+def verdicts(draw):
+    """A sound verdict with the current outcomes it was made against, both pairings, errors included."""
+    n, r = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    rho = draw(st.sampled_from(["0.02", "0.1", "0.34"]))
+    tasks = [f"t{i}" for i in range(n)]
+    row = st.lists(outcomes, min_size=r, max_size=r)
+    known = st.lists(st.sampled_from(KNOWN), min_size=r, max_size=r)
+    current = cells({t: draw(known) for t in tasks})
+    kept = set(draw(st.lists(st.sampled_from(tasks), max_size=n))) if draw(st.booleans()) else set()
+    reused = tuple(o for o in current if o.task_id in kept)
+    order = in_order(tasks, current, current)
+    fresh = cells({t: draw(row) for t in order if t not in kept})
+    needed = acceptance.needed_passes(rho, n, r)
+    asked = draw(conditions)
+    guard = asked.guard if asked else 0
+    decision, length = acceptance.decide_measurement(current, reused + fresh, needed, guard)
+    judged = fresh if length is None else fresh[: max(0, length - len(reused))]
+    confirming = UNSET
+    if decision == "accept" and asked and asked.confirm:
+        again = cells({t: draw(row) for t in order if t not in kept}, first=r)
+        decision, length = acceptance.decide_measurement(current, reused + again, needed, guard)
+        confirming = again if length is None else again[: length - len(reused)]
+    now, values = [o.outcome for o in current], [o.outcome for o in judged]
+    verdict = Verdict(
+        proposal_id="p", decision=decision, epoch=1, query=1, panel_hash=HASH,
+        bank_hash=HASH, pairing="deployed" if kept else "paper", rho=rho, n_tasks=n, rollouts=r, needed=needed,
+        current_passes=acceptance.count_passes(now), candidate_passes=acceptance.count_passes(values),
+        unknown=acceptance.count_errored(values),
+        order=order, outcomes=judged, reused=reused, conditions=asked, confirming=confirming,
+    )  # fmt: skip
+    return verdict, current
+
+
+@given(verdicts())
+def test_a_sound_verdict_recomputes(case):
+    assert recompute(*case) == []
+
+
+CHANGES = {
+    "decision": lambda v: "reject" if v.decision == "accept" else "accept",
+    "needed": lambda v: v.needed + 1,
+    "rho": lambda v: "0",
+    "current_passes": lambda v: v.current_passes + 1,
+    "candidate_passes": lambda v: v.candidate_passes + 1,
+    "unknown": lambda v: v.unknown + 1,
+    "n_tasks": lambda v: v.n_tasks + 1,
+    "rollouts": lambda v: v.rollouts + 1,
+    "order": lambda v: ("stranger", *v.order[1:]),
+    "confirming": lambda v: v.confirming[:-1] if v.confirming else v.outcomes or cells({"t0": ["resolved"]}),
+}
+
+
+@given(verdicts(), st.sampled_from(sorted(CHANGES)))
+def test_a_changed_verdict_does_not(case, name):
+    verdict, current = case
+    changed = msgspec.structs.replace(verdict, **{name: CHANGES[name](verdict)})
+    assert recompute(changed, current) != []
+
+
+@given(sides(st.sampled_from(KNOWN)), st.integers(0, 3), st.integers(1, 3))
+def test_a_guarded_measurement_agrees_with_every_completion(case, guard, r):
+    """Decided is what no completion changes; the guard looks at every task, the margin at all of them together."""
+    current, candidate, needed = case
+    now = numbered(current, r)
+    then = numbered(candidate, r)
+
+    def verdict(values):
+        whole = numbered(values, r)
+        passed = {t: [sum(o.outcome == "resolved" and o.task_id == t for o in side) for side in (now, whole)]
+                  for t in {o.task_id for o in now}}  # fmt: skip
+        fell = guard and any(before - after >= guard for before, after in passed.values())
+        return "reject" if fell or sum(b - a for a, b in passed.values()) < needed else "accept"
+
+    def settled(length):
+        found = {verdict(c) for c in completions(candidate[:length], len(current))}
+        complete = length == len(current) and "errored" not in candidate
+        return found.pop() if found == {"reject"} or (found == {"accept"} and complete) else None
+
+    first = next((k for k in range(len(candidate) + 1) if settled(k)), None)
+    decision, length = acceptance.decide_measurement(now, then, needed, guard)
+    assert length == first
+    assert decision == ("indecisive" if first is None else settled(first))
+
+
+def numbered(values, r):
+    return tuple(
+        PanelOutcome(task_id=f"t{i // r}", ordinal=i % r, outcome=o, context_hash=HASH) for i, o in enumerate(values)
+    )
+
+
+@given(verdicts(), st.data())
+def test_a_changed_outcome_does_not(case, data):
+    verdict, current = case
+    if not verdict.outcomes:
+        return
+    i = data.draw(st.integers(0, len(verdict.outcomes) - 1))
+    old = verdict.outcomes[i]
+    flip = {"resolved": "unresolved", "unresolved": "resolved", "errored": "resolved"}[old.outcome]
+    for change in ({"outcome": flip}, {"task_id": "stranger"}, {"ordinal": old.ordinal + 7}):
+        if change.get("ordinal") and len(verdict.outcomes) == 1:
+            continue  # one outcome alone says nothing about where its task's ordinals start
+        new = (*verdict.outcomes[:i], msgspec.structs.replace(old, **change), *verdict.outcomes[i + 1 :])
+        if change.get("ordinal") and verdict.rollouts == 1:
+            continue
+        if change.get("ordinal") and i == len(verdict.outcomes) - 1 and i % verdict.rollouts == 0:
+            continue  # the first ordinal of the last task, likewise
+        assert recompute(msgspec.structs.replace(verdict, outcomes=new), current) != []
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6), st.integers(1, 3))
+def test_tasks_that_lose_two_passes_or_their_only_one_have_fallen(passes, r):
+    def side(which):
+        return [
+            PanelOutcome(
+                task_id=f"t{task}",
+                ordinal=n,
+                outcome="resolved" if n < min(r, both[which]) else "unresolved",
+                context_hash="0" * 64,
+            )
+            for task, both in enumerate(passes)
+            for n in range(r)
+        ]
+
+    fallen = fallen_tasks(side(0), side(1))
+    expected = {f"t{t}": (min(r, a), min(r, b)) for t, (a, b) in enumerate(passes)}
+    assert fallen == {t: (a, b) for t, (a, b) in expected.items() if a - b >= min(2, r)}

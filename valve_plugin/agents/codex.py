@@ -1,0 +1,106 @@
+"""Codex as the agent of a rollout: notes are the AGENTS.md of its own home, so no file of the repository changes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from valve_plugin.agents.adapter import (
+    Job,
+    Launch,
+    Messages,
+    find_program,
+    native_program,
+    prompt,
+    result,
+    run_version,
+    turn,
+)
+
+_INSTALL = "install it with `npm install -g @openai/codex`"
+_KEY = "GATEWAY_KEY"
+
+
+class Codex:
+    """The command `codex exec`."""
+
+    name = "codex"
+    provider = "openai"
+
+    def version(self) -> str:
+        """See `Adapter`."""
+        return run_version(find_program("codex", _INSTALL))
+
+    def launch(self, job: Job) -> Launch:
+        """See `Adapter`. A login shell is off, because its start-up files would put another Python first."""
+        program = native_program(find_program("codex", _INSTALL), "@openai/codex-*/vendor/*/bin/codex")
+        provider = {
+            "name": "gateway",
+            "base_url": f"{job.url}/v1",
+            "env_key": _KEY,
+            "wire_api": "responses",
+            "request_max_retries": 0,
+            "stream_idle_timeout_ms": 3_600_000,  # the gateway waits for the provider
+        }
+        inline = ", ".join(f"{name} = {json.dumps(value)}" for name, value in provider.items())
+        settings = [
+            'model_provider="gateway"',
+            f"model_providers.gateway={{{inline}}}",
+            "allow_login_shell=false",
+            'web_search="disabled"',
+        ]
+        words = [str(program), "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+        words += [word for setting in settings for word in ("-c", setting)]
+        words += ["-m", job.model, "-"]
+        env = {"CODEX_HOME": job.folder, _KEY: "the-gateway-has-the-key", "TOKIO_WORKER_THREADS": "4"}
+        shown = program.parents[1] if program.parent.name == "bin" and "vendor" in program.parts else program
+        return Launch(words, {"AGENTS.md": job.notes} if job.notes else {}, env, prompt(job), [shown])
+
+    def messages(self, output: str) -> Messages:
+        """See `Adapter`. Its output is one JSON object a line; text before a command is its thought."""
+        found: Messages = []
+        for line in output.splitlines():
+            try:
+                event = json.loads(line)
+                item = event["item"]
+                kind = item["type"]
+            except (ValueError, KeyError, TypeError):
+                continue
+            if event.get("type") != "item.completed":
+                continue
+            if kind in ("agent_message", "reasoning"):
+                found.append(turn(str(item.get("text", ""))))
+            elif kind == "command_execution":
+                found.append(turn("", _script(str(item.get("command", "")))))
+                found.append(result(str(item.get("aggregated_output", "")), item.get("exit_code")))
+            elif kind == "file_change":
+                found.append(turn("", _change(item.get("changes"))))
+        return _joined(found)
+
+
+def _script(command: str) -> str:
+    """Return what a shell was given, without the shell."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+    return words[2] if len(words) == 3 and words[1] in ("-c", "-lc") else command
+
+
+def _change(changes: Any) -> str:
+    named = [f"*** {c.get('kind')} {c.get('path')}" for c in changes or () if isinstance(c, dict)]
+    return "\n".join(["apply_patch <<'EOF'", *named, "EOF"])
+
+
+def _joined(messages: Messages) -> Messages:
+    """Return the turns with each text in the turn of the command that follows it."""
+    joined: Messages = []
+    for message in messages:
+        before = joined[-1] if joined else {}
+        if message["role"] == before.get("role") == "assistant" and not before["extra"]["actions"]:
+            text = "\n".join(filter(None, [before["content"], message["content"]]))
+            joined[-1] = turn(text, *(a["command"] for a in message["extra"]["actions"]))
+        else:
+            joined.append(message)
+    return joined

@@ -1,0 +1,299 @@
+"""mini-SWE-agent as the agent of a rollout: its user settings, its configuration, prices, and the run itself.
+
+This module is quick to import: mini and litellm take seconds, so they are imported only when a rollout runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from valve_plugin import client
+from valve_plugin.agents.faults import CALL_SECONDS, advice, call_seconds, class_names, classify_end, describe_error
+from valve_plugin.agents.model import RetryingModel
+from valve_plugin.agents.protocol import TRAJECTORY, RolloutReporter, RolloutResult, RolloutSpec
+from valve_plugin.agents.retry import MINI_TRIES, model_tries
+from valve_plugin.config import ROLLOUT_HEADER, SCRIPTED_MODEL, Settings
+from valve_plugin.errors import ConfigError
+from valve_plugin.redact import Redactor
+from valve_plugin.sandbox.bubblewrap import choose
+from valve_plugin.words import one_line
+
+if TYPE_CHECKING:
+    from valve_plugin.agents.mini_environment import SandboxEnvironment
+
+Sections = dict[str, dict[str, Any]]
+_SECTIONS = ("agent", "model", "environment")
+
+SLOT_VARIABLE = "plugin_system_block"
+SLOT = "{{ " + SLOT_VARIABLE + " | default('') }}"
+
+_REFUSED_ENVIRONMENTS = {
+    "bubblewrap": "mini's class gives the agent the network and your environment variables, including keys, and limits "
+    "only wall time; without this setting VALVE's own bubblewrap is used",
+    "singularity": "its --contain keeps the network, --fakeroot makes the agent root, and nothing limits CPU, memory, "
+    "processes or disk",
+    "local": "commands would run on this machine as you",
+    "swerex_docker": "a server inside the container takes commands over the network, so the network is open",
+    "swerex_modal": "its containers run on another machine, with a network, and outlive a killed run",
+    "contree": "its containers run on another machine, and their network access is not known",
+}
+_LITELLM_CLASSES = ("", "litellm", "litellm_textbased")
+_PRICED_CLASSES = (*_LITELLM_CLASSES, "litellm_response")
+"""Model classes that look up the cost of a call in litellm's price list."""
+_PROVIDERS_WITH_COST = ("openrouter/", "litellm_proxy/", "opencode_go/")
+"""Providers whose replies include their cost."""
+
+
+def load_user_settings() -> None:
+    """Add the values of `mini-extra config setup` (default model, keys) to `os.environ`, except those already set."""
+    from dotenv import load_dotenv
+
+    load_dotenv(_user_folder() / ".env")
+
+
+def _user_folder() -> Path:
+    from platformdirs import user_config_path
+
+    return Path(os.environ.get("MSWEA_GLOBAL_CONFIG_DIR") or user_config_path("mini-swe-agent"))
+
+
+def require_user_folder() -> None:
+    """Make the folder of mini's user settings, as importing mini does.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        _user_folder().mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise ConfigError(
+            f"mini-SWE-agent needs the folder {_user_folder()}, which cannot be made: {e.strerror}; name one that can, "
+            "as in export MSWEA_GLOBAL_CONFIG_DIR=/tmp/mini"
+        ) from e
+
+
+# The configuration of unattended rollouts
+
+
+def require_config(given: Sequence[str]) -> None:
+    """Check that rollouts can run with a configuration (the setting `mini_config`).
+
+    Raises:
+        ConfigError: see `read_config`; or its environment class cannot isolate unattended rollouts; or mini's own
+            folder cannot be made.
+    """
+    require_user_folder()
+    name, where = "", ""
+    for one in given:
+        environment = read_config([one])["environment"]
+        if "environment_class" in environment:
+            name, where = str(environment["environment_class"] or ""), one
+    if why := environment_refusal(name):
+        raise ConfigError(f"mini_config {where}: {why}")
+
+
+def read_config(given: Sequence[str]) -> Sections:
+    """Return the merged sections of values of `mini -c`; agent, model and environment are always present.
+
+    Raises:
+        ConfigError: there is no such file, or it is not a mini configuration.
+    """
+    os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")  # prevents a greeting on stdout
+    from minisweagent.utils.serialize import recursive_merge
+
+    merged: Sections = recursive_merge({name: {} for name in _SECTIONS}, *map(_read_one, given))
+    return merged
+
+
+def environment_refusal(environment_class: str) -> str:
+    """Return why an unattended rollout cannot use one of mini's environment classes, or "" if it can.
+
+    `docker` (in mini's benchmark configurations) becomes a container if the task has an image, else bubblewrap; both
+    isolate at least as well.
+    """
+    if environment_class in ("", "docker"):
+        return ""
+    why = _REFUSED_ENVIRONMENTS.get(environment_class, "its isolation is not known")
+    return f"environment_class {environment_class!r} is refused: {why}. Leave it out, or name 'docker'"
+
+
+def _read_one(given: str) -> Sections:
+    import yaml
+    from minisweagent.config import get_config_from_spec
+
+    try:
+        config = get_config_from_spec(given) or {}
+    except FileNotFoundError as e:
+        raise ConfigError(f"mini_config {given}: there is no such file, neither here nor among mini's own") from e
+    except (OSError, ValueError, yaml.YAMLError) as e:
+        raise ConfigError(f"mini_config {given}: expected a file or KEY=VALUE, as `mini -c` takes: {e}") from e
+    if not isinstance(config, dict) or not all(isinstance(config.get(name) or {}, dict) for name in _SECTIONS):
+        raise ConfigError(f"mini_config {given}: expected {', '.join(_SECTIONS)}, each a mapping")
+    return {name: part for name, part in config.items() if part is not None}
+
+
+def rollout_config(spec: RolloutSpec) -> Sections:
+    """Return mini's configuration of a rollout: mini.yaml, then `mini_config`, then the settings of valve."""
+    from minisweagent.config import builtin_config_dir
+    from minisweagent.utils.serialize import recursive_merge
+
+    settings = spec.settings
+    model: dict[str, Any] = {"model_kwargs": settings.model_kwargs}
+    if settings.model:
+        model["model_name"] = settings.model
+    if settings.model_class:
+        model["model_class"] = settings.model_class
+    if tracking := os.environ.get("MSWEA_COST_TRACKING"):  # mini reads it at import, which happened in the fork server
+        model["cost_tracking"] = tracking
+    if settings.model == SCRIPTED_MODEL:
+        headers = {"extra_headers": {ROLLOUT_HEADER: f"{spec.task_id}/{spec.ordinal}"}}
+        model["model_kwargs"] = recursive_merge(settings.model_kwargs, headers)
+    limits = {"step_limit": settings.step_limit, "cost_limit": settings.cost_limit}
+    default = str(builtin_config_dir / "mini.yaml")  # the name alone could match a file in the working directory
+    config = read_config([default, *settings.mini_config])
+    merged: Sections = recursive_merge(config, {"agent": limits, "model": model})
+    if merged["model"].get("model_class", "") in _LITELLM_CLASSES:
+        # Otherwise the client below litellm tries each call three times without reporting it.
+        merged["model"]["model_kwargs"] = {
+            "max_retries": 0, "timeout": CALL_SECONDS, **with_effort(merged["model"]["model_kwargs"])
+        }  # fmt: skip
+    return merged
+
+
+def with_effort(model_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return model arguments with which litellm sends `reasoning_effort`, if it is set, to every model.
+
+    If litellm believes that a model does not support it, it raises an error or, with the `drop_params` of mini's
+    defaults, drops it silently. The provider knows better what a model supports.
+    """
+    if "reasoning_effort" not in model_kwargs:
+        return dict(model_kwargs)
+    return {"allowed_openai_params": ["reasoning_effort"], **model_kwargs}
+
+
+def require_price(settings: Settings) -> None:
+    """Check that the price of the model is known. Without a price, mini stops after the first (paid) reply.
+
+    Args:
+        settings: settings of a run; mini's user settings are already loaded.
+
+    Raises:
+        ConfigError: it is not known; the message says how to give a price, or to run without one.
+    """
+    given = read_config(settings.mini_config)["model"] if settings.mini_config else {}
+    model = settings.model or given.get("model_name") or os.environ.get("MSWEA_MODEL_NAME", "")
+    if not _needs_price(settings, given) or model.startswith(_PROVIDERS_WITH_COST) or client.is_priced(model):
+        return
+    raise ConfigError(
+        f"the price of {model} is not known, and mini stops after the first call without a price: "
+        f"{client.pricing_help(model)}, or run without cost tracking: export MSWEA_COST_TRACKING=ignore_errors, and "
+        "limit the run with --max-rollouts N or --max-hours H"
+    )
+
+
+def _needs_price(settings: Settings, given: Mapping[str, Any]) -> bool:
+    """Whether costs must come from litellm's price list."""
+    tracking = os.environ.get("MSWEA_COST_TRACKING") or given.get("cost_tracking")
+    model_kwargs = {**given.get("model_kwargs", {}), **settings.model_kwargs}
+    return not (
+        tracking == "ignore_errors"
+        or (settings.model_class or given.get("model_class") or "") not in _PRICED_CLASSES
+        or given.get("litellm_model_registry")
+        or "input_cost_per_token" in model_kwargs
+    )
+
+
+# The slot at the end of a system template: text reaches the system message as a Jinja value, never as syntax.
+
+
+def with_slot(template: str) -> str:
+    """Return a Jinja template that renders as `template` does, followed by the slot's value."""
+    if template.endswith(SLOT):
+        return template
+    # Jinja drops one newline at the end of a template; before the slot it would be kept.
+    body = re.sub(r"(\r\n|\r|\n)\Z", "", template)
+    if re.search(r"\{#[-+]?\Z", body):  # a comment that opens at the very end: Jinja treats it as closed
+        body += "#}"
+    elif body.endswith("{"):  # plain text at the very end, but not directly before the slot's braces
+        body = body[:-1] + "{{ '{' }}"
+    return body + SLOT
+
+
+def slot_variables(blocks: Sequence[str]) -> dict[str, str]:
+    """Return the template variables that put these blocks into the slot, verbatim, each after a blank line."""
+    return {SLOT_VARIABLE: "".join(f"\n\n{block}" for block in blocks if block)}
+
+
+# A rollout
+
+
+def solve(spec: RolloutSpec, folder: Path, reporter: RolloutReporter) -> RolloutResult:
+    """Run mini's own agent on a task; see `protocol.Agent`."""
+    redact = Redactor.of(os.environ, config=spec.settings.model_kwargs)
+    agent: Any = None
+    model: RetryingModel | None = None
+    environment: SandboxEnvironment | None = None
+    error: list[str] = []
+    message = shown = ""
+    try:
+        config = rollout_config(spec)
+        model = _make_model(spec.settings, config["model"], reporter, redact)
+        environment = _make_environment(spec, config["environment"])
+        agent = _make_agent(model, environment, config["agent"], folder / TRAJECTORY)
+        agent.run(spec.issue, **slot_variables([spec.block]))
+    except Exception as e:  # noqa: BLE001  # the rollout boundary: any error becomes this rollout's outcome
+        error, message, shown = class_names(e), str(e), describe_error(e, redact)
+    finally:
+        if environment is not None:
+            environment.cleanup()
+    last = agent.messages[-1].get("extra", {}) if agent is not None and agent.messages else {}
+    status = str(last.get("exit_status", "")) or (error[0] if error else "")
+    ended, reason = classify_end(status, error, message)
+    model_config = getattr(model, "config", None)
+    name = str(getattr(model_config, "model_name", ""))
+    fault = model.fault if model and ended == "errored" else None
+    if fault:
+        todo = advice(fault, name, getattr(model_config, "model_kwargs", {}), os.environ)
+        reason = one_line(f"{todo} ({shown})")
+    return RolloutResult(
+        ended=ended,
+        reason=reason,
+        fault=fault.kind if fault else "",
+        exit_status=status,
+        steps=getattr(agent, "n_calls", 0),
+        cost_usd=getattr(agent, "cost", 0.0),
+        model=name,
+    )
+
+
+def _make_model(
+    settings: Settings, config: dict[str, Any], reporter: RolloutReporter, redact: Redactor
+) -> RetryingModel:
+    from minisweagent.models import get_model
+
+    tries = model_tries(settings, os.environ)
+    # mini's own retry loop ignores Retry-After, and retries errors for which this is useless.
+    os.environ[MINI_TRIES] = "1"
+    seconds = call_seconds(config["model_kwargs"])
+    return RetryingModel(get_model(config=config), tries, settings.model_pause, reporter, redact, seconds)
+
+
+def _make_environment(spec: RolloutSpec, config: dict[str, Any]) -> SandboxEnvironment:
+    from valve_plugin.agents.mini_environment import SandboxEnvironment
+
+    options = dict(config)
+    if why := environment_refusal(str(options.pop("environment_class", "") or "")):
+        raise ConfigError(why)
+    return SandboxEnvironment(choose(spec.settings, spec.workspace.image), spec.workspace, **options)
+
+
+def _make_agent(model: Any, environment: Any, config: dict[str, Any], trajectory: Path) -> Any:
+    """Return mini's agent, with the slot for the context at the end of its system template."""
+    from minisweagent.agents import get_agent
+
+    options = config | {"output_path": trajectory, "system_template": with_slot(config["system_template"])}
+    return get_agent(model, environment, options, default_type="default")

@@ -1,0 +1,158 @@
+"""`valve bank export`: the bank in the files that other coding agents read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from valve_plugin.cli import output, runs
+from valve_plugin.cli.options import BankDir, Commands, Json, flag, open_bank, option
+from valve_plugin.errors import ConfigError
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.records import Item
+
+_FILES = {
+    "agents": "AGENTS.md",
+    "claude": "CLAUDE.md",
+    "cursor": ".cursor/rules/valve.mdc",
+    "copilot": ".github/copilot-instructions.md",
+    "skills": ".claude/skills",
+    "text": "-",
+}
+_MAX_BYTES = 10_000_000
+
+commands = Commands()
+
+
+@commands.add(
+    "export",
+    "valve bank export --to claude                # between two marks in CLAUDE.md; the rest stays as it is",
+    "valve bank export --to skills --out .agents/skills",
+    "valve bank export --to agents --check        # in CI: exit code 1 when AGENTS.md is out of date",
+    "valve bank export --to text                  # on stdout",
+)
+def export(
+    to: Annotated[str, option("--to", "FORMAT", "agents, claude, cursor, copilot, skills or text.")],
+    out: Annotated[str, option("--out", "PATH", "Another place than the format's usual one; - is stdout.")] = "",
+    check: Annotated[bool, flag("--check", "Write nothing; exit code 1 when something is out of date.")] = False,
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
+    """Write the bank's items where other agents look for instructions.
+
+    Only the part between the marks is ours, and running it twice changes nothing. Skills are folders of the Agent
+    Skills format: an agent reads name and description always, and the rest on demand. What no gate judged says so.
+    `valve bank import` reads all of it back.
+    """
+    if to not in _FILES:
+        raise ConfigError(f"--to {to}: expected one of {', '.join(_FILES)}")
+    store = open_bank(bank)
+    simulation = runs.note_simulation(store.dir, json=json, data=out == "-" or to == "text")
+    if simulation and not out and to != "text":
+        raise ConfigError(f"{store.dir} is a SIMULATION's bank, so no agent should get it; name a place with --out")
+    hidden = [item for item in store.bank.items if item.hidden]
+    for item in hidden:
+        output.note(f"valve: {item.kind} {item.name} hides what it says and is left out", style="yellow")
+    wanted = _wanted(to, out, [item for item in store.bank.items if not item.hidden], store)
+    stale = sorted(path for path, text in wanted.items() if path != "-" and _now(Path(path)) != text)
+    if not check:
+        for path in stale:
+            _write(Path(path), wanted[path])
+    if json:
+        facts = {"bank": str(store.dir), "format": to, "files": sorted(wanted), "simulation": simulation}
+        text = {"text": wanted["-"]} if "-" in wanted else {}
+        output.emit_json({**facts, "changed": stale, "left_out": [i.name for i in hidden], **text})
+    else:
+        _report(wanted, stale, check=check)
+    if check and stale:
+        raise typer.Exit(output.FINDING)
+
+
+def _report(wanted: dict[str, str | None], stale: list[str], *, check: bool) -> None:
+    if "-" in wanted:
+        output.verbatim(wanted["-"] or "")
+    for path in stale:
+        done = "removed" if wanted[path] is None else "written"
+        output.note(f"{path}: {'out of date' if check else done}")
+    if not stale and "-" not in wanted:
+        output.note("up to date")
+
+
+def _wanted(to: str, out: str, items: list[Item], store: BankStore) -> dict[str, str | None]:
+    """Return the text that each file should have; None: it should not be there; `-` is stdout."""
+    from valve_plugin.bank import acts, exchange
+
+    standing = acts.standing(store.entries())
+    place = out or _FILES[to]
+    if to == "skills":
+        if place == "-":
+            raise ConfigError("--out -: skills are folders; name one")
+        folder = Path(place) if out else _inside(place)
+        written = exchange.skill_files(items, standing)
+        files = {str(folder / name / exchange.SKILL_FILE): text for name, text in written.items()}
+        return {**_left_over(folder, files), **files}
+    part = exchange.section(items, standing)
+    if place == "-":
+        return {"-": f"{part}\n"}
+    path = Path(place) if out else _inside(place)
+    return {str(path): exchange.place(_now(path) or "", part, head=exchange.cursor_head(path))}
+
+
+def _inside(place: str) -> Path:
+    """Return the usual place, in the repository around.
+
+    Raises:
+        ConfigError: a link leads out of it.
+    """
+    from valve_plugin.checkout import find
+
+    folder = find(Path.cwd()).folder
+    path = folder / place
+    if not path.resolve().is_relative_to(folder):
+        raise ConfigError(f"{path} leads to {path.resolve()}, outside of {folder}; name the place with --out")
+    return path
+
+
+def _left_over(folder: Path, files: dict[str, str]) -> dict[str, str | None]:
+    """Return our own skills of earlier exports, to be removed.
+
+    Raises:
+        ConfigError: a skill that is not ours has the name of one of ours.
+    """
+    from valve_plugin.bank.exchange import SKILL_FILE, is_ours
+
+    found: dict[str, str | None] = {}
+    for path in sorted(folder.glob(f"*/{SKILL_FILE}")):
+        if is_ours(_now(path) or ""):
+            found[str(path)] = None
+        elif str(path) in files:
+            raise ConfigError(f"{path} is a skill of your own with the name of an item; rename one of the two")
+    return found
+
+
+def _now(path: Path) -> str | None:
+    from valve_plugin.files import read_regular
+
+    try:
+        return read_regular(path, _MAX_BYTES).decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        raise ConfigError(f"{path}: cannot be read: {e.strerror or e}") from e
+
+
+def _write(path: Path, text: str | None) -> None:
+    from valve_plugin.files import make_dir, write_atomic
+
+    if text is None:
+        path.unlink()
+        if not any(path.parent.iterdir()):
+            path.parent.rmdir()
+        return
+    place = path.resolve()  # CLAUDE.md is often a link to AGENTS.md, and stays one
+    make_dir(place.parent)
+    write_atomic(place, text.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,421 @@
+"""`valve bank add`, `import`, `merge`, `remove`, `rename`, `edit` and `undo`: what the owner does to a bank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import (
+    BankDir,
+    Commands,
+    Json,
+    argument,
+    find_item,
+    flag,
+    open_bank,
+    option,
+    read_input,
+)
+from valve_plugin.errors import ConfigError
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.exchange import Note
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.records import Item, Kind, Proposal, Withheld
+
+_MAX_BYTES = 1_000_000
+
+commands = Commands()
+
+Reason = Annotated[str, option("--reason", "TEXT", "Why; kept in the ledger.")]
+Unjudged = Annotated[bool, flag("--unjudged", "Take them at once. The ledger, certificates and exports say so.")]
+Each = Annotated[bool, flag("--each", "Judge every item on its own: one gate query each.")]
+DryRun = Annotated[bool, flag("--dry-run", "Show what would be done, and change nothing.")]
+KindOf = Annotated[str, option("--kind", "KIND", "Of notes that do not say it: skill or principle.")]
+Names = Annotated[list[str], argument("NAME...", "Items, as name or kind/name.")]
+
+
+@commands.add(
+    "add",
+    "valve bank add notes.md                      # cut at its headings; the next `valve gate` judges them",
+    "echo 'Run make dev first.' | valve bank add - --name setup --when 'Set up the project'",
+    "valve bank add notes.md --unjudged --reason 'we know these'",
+)
+def add(
+    file: Annotated[str, argument("FILE", "Text or Markdown; - reads stdin.")],
+    name: Annotated[str, option("--name", "NAME", "Take the whole text as one item of this name.")] = "",
+    when: Annotated[str, option("--when", "SENTENCE", "With --name: the sentence that retrieval matches.")] = "",
+    kind: KindOf = "skill",
+    unjudged: Unjudged = False,
+    each: Each = False,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
+    """Add notes of your own.
+
+    They wait in the queue, and `valve gate` judges them like any proposal: one query for all of them together. What
+    looks like an attack or holds a secret is withheld, with the reason.
+    """
+    from valve_plugin.bank.exchange import Note, read_file
+
+    data = read_input(file, _MAX_BYTES)
+    label = "stdin" if file == "-" else Path(file).name
+    if when and not name:
+        raise ConfigError("--when is about one item; give its --name, too")
+    if name:
+        notes = [Note(_kind(kind), name, when or name, data.decode("utf-8", "replace"))]
+    else:
+        notes = read_file(label, data, _kind(kind), folder=Path(file).resolve().parent.name)
+    store = open_bank(bank)
+    _enter(store, label, _screened(notes), How(unjudged, each, reason, dry_run, json))
+
+
+@commands.add(
+    "import",
+    "valve bank import AGENTS.md                  # or CLAUDE.md, .cursorrules, .github/copilot-instructions.md",
+    "valve bank import .claude/skills             # a folder of skills (SKILL.md), or one of them",
+    "valve bank import ../fork/.valve             # the items of another bank",
+)
+def import_(
+    path: Annotated[str, argument("PATH", "A file of instructions, a folder of skills or rules, or a bank.")],
+    kind: KindOf = "skill",
+    unjudged: Unjudged = False,
+    each: Each = False,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
+    """Take over notes that exist already.
+
+    A file is cut at its headings; a section that is too long is cut at its paragraphs. An item with the name of one
+    in the bank is a new version of it. Everything waits for `valve gate`, unless --unjudged is given.
+    """
+    from valve_plugin.bank import acts, ledger
+    from valve_plugin.bank.exchange import read_path
+
+    place = Path(path)
+    place = place.parent if place.name in (ledger.FILE_NAME, ledger.BANK_FILE) else place
+    store = open_bank(bank)
+    if (place / ledger.FILE_NAME).is_file():
+        _merge(
+            store, path, acts.read_ledger(str(place), store.dir), How(unjudged, each, reason, dry_run, json), whole=True
+        )
+        return
+    if not place.exists():
+        raise ConfigError(f"{path}: there is no such file or folder")
+    _enter(store, path, _screened(read_path(place, _kind(kind))), How(unjudged, each, reason, dry_run, json))
+
+
+@commands.add(
+    "merge",
+    "valve bank merge ../other-checkout/.valve    # what the other side learned since",
+    "valve bank merge feature-branch              # the same bank in another branch of git",
+    "valve bank merge MERGE_HEAD                  # in the middle of a git merge, after keeping our side's files",
+)
+def merge(
+    other: Annotated[str, argument("OTHER", "Directory of the other bank, or a branch or commit of git.")],
+    unjudged: Unjudged = False,
+    each: Each = False,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
+    """Bring two branches of a bank together.
+
+    What both have stays. What the other side added, changed or removed since is proposed here again, because it was
+    judged beside other items. Where both sides changed an item, this side's stays.
+    """
+    from valve_plugin.bank import acts
+
+    store = open_bank(bank)
+    _merge(store, other, acts.read_ledger(other, store.dir), How(unjudged, each, reason, dry_run, json))
+
+
+@commands.add("remove", "valve bank remove check-callers-first --reason 'no longer true'", "valve bank remove a b c")
+def remove(names: Names, reason: Reason = "", bank: BankDir = "", json: Json = False) -> None:
+    """Take items out, without a gate.
+
+    `valve bank retire` asks the gate instead, and keeps what was certified.
+    """
+    from valve_plugin.bank import acts
+
+    store = open_bank(bank)
+    keys = list(dict.fromkeys(find_item(store.bank, name).key for name in names))
+    acts.act(store, "remove", reason or "no reason given", removes=keys)
+    _done(store, json=json)
+
+
+@commands.add("rename", "valve bank rename dates compare-dates-in-utc")
+def rename(
+    old: Annotated[str, argument("OLD", "The item, as name or kind/name.")],
+    new: Annotated[str, argument("NEW", "Its new name.")],
+    reason: Reason = "",
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
+    """Give an item another name.
+
+    The name is part of what the agent reads, so a renamed item counts as not judged.
+    """
+    from msgspec.structs import replace
+
+    from valve_plugin.bank import acts
+    from valve_plugin.extract.screen import normal_name
+
+    store = open_bank(bank)
+    item = find_item(store.bank, old)
+    name = normal_name(new)
+    if not name or name == item.name:
+        raise ConfigError(f"{new!r} is no other name; expected letters, digits, - and _")
+    acts.act(store, "rename", reason or "a better name", removes=[item.key], items=[replace(item, name=name)])
+    _done(store, json=json)
+
+
+@commands.add("edit", "valve bank edit dates                        # in $EDITOR; what is saved counts as not judged")
+def edit(
+    name: Annotated[str, argument("NAME", "The item, as name or kind/name.")],
+    reason: Reason = "",
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
+    """Change an item in $EDITOR, without a gate."""
+    from valve_plugin.bank import acts
+    from valve_plugin.extract.screen import edited, written
+
+    store = open_bank(bank)
+    item = find_item(store.bank, name)
+    saved = output.edit(written(item))
+    changed = edited(item, saved) if saved is not None else item
+    if changed == item:
+        output.note("nothing was saved, so nothing changed")
+    else:
+        acts.act(store, "edit", reason or "edited", removes=[item.key], items=[changed])
+    _done(store, json=json)
+
+
+@commands.add(
+    "undo",
+    "valve bank undo                              # takes back the last accept, or the last thing you did",
+    "valve bank undo --to 3                       # the items of version 3 again",
+)
+def undo(
+    to: Annotated[int | None, option("--to", "VERSION", "Go back to this version.", min=0)] = None,
+    reason: Reason = "",
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
+    """Go back to an earlier version.
+
+    Its items become a new version, so nothing is lost, and an undo can be undone.
+    """
+    from valve_plugin.bank import acts
+
+    store = open_bank(bank)
+    acts.undo(store, to, reason or "taken back")
+    _done(store, json=json)
+
+
+def _kind(given: str) -> Kind:
+    from valve_plugin.records import KINDS
+
+    for kind in KINDS:
+        if given == kind:
+            return kind
+    raise ConfigError(f"--kind {given}: expected {' or '.join(KINDS)}")
+
+
+def _screened(notes: Sequence[Note]) -> tuple[list[Item], list[Withheld]]:
+    """Return the notes as items, and what is withheld: by the rules for a model's proposal, and for hidden text."""
+    from valve_plugin.extract.parse import Draft
+    from valve_plugin.extract.screen import Source, screen
+
+    drafts = [(n.kind, Draft(n.name, n.text, n.markdown, n.scope_hint)) for n in notes]
+    found = screen(drafts, Source((), 0, 0))
+    items, hiding = _withhold(found.items)
+    return items, [*found.withheld, *hiding]
+
+
+def _withhold(items: Sequence[Item]) -> tuple[list[Item], list[Withheld]]:
+    from valve_plugin.extract.screen import text_of, violations, withhold
+    from valve_plugin.records import Withheld
+    from valve_plugin.redact import Redactor
+
+    redactor = Redactor.of(os.environ)
+    kept, withheld = [], []
+    for item in items:
+        text = text_of(item)
+        if redactor(text) != text:
+            withheld.append(Withheld(kind=item.kind, name=item.name, why="holds a secret"))
+        elif why := [*violations(text), *[f"hides what it says ({', '.join(item.hidden[:5])})"] * bool(item.hidden)]:
+            withheld.append(withhold(item, "; ".join(why)))
+        else:
+            kept.append(item)
+    return kept, withheld
+
+
+class How(NamedTuple):
+    """The options of the commands that bring items in."""
+
+    unjudged: bool
+    each: bool
+    reason: str
+    dry_run: bool
+    json: bool
+
+
+def _merge(store: BankStore, source: str, theirs: bytes, how: How, *, whole: bool = False) -> None:
+    """Bring in what another bank has beyond the common part; of a whole one, nothing is removed here."""
+    from msgspec import UNSET
+    from msgspec.structs import replace
+
+    from valve_plugin.bank import acts, ledger
+    from valve_plugin.bank.scripted_bank import names_scripted_model
+
+    ours = (store.dir / ledger.FILE_NAME).read_bytes()
+    if names_scripted_model(theirs) and not names_scripted_model(ours):
+        raise ConfigError(f"{source} was taught by the scripted model of a SIMULATION; a real bank takes nothing of it")
+    found = acts.branch(ours, theirs, source)
+    coming, removes = (found.bank.items, ()) if whole else (found.items, found.removes)
+    if not whole:
+        output.note(f"{output.plural(found.shared, 'ledger line')} in common with {source}")
+        for kind, name in found.both:
+            output.note(f"valve: {kind} {name} changed on both sides; this side's stays", style="yellow")
+    fresh = [replace(item, created_step=0, judged=UNSET) for item in coming]
+    _enter(store, source, _withhold(fresh), how, removes=removes, merging=True)
+
+
+def _enter(
+    store: BankStore,
+    source: str,
+    screened: tuple[list[Item], list[Withheld]],
+    how: How,
+    *,
+    removes: Sequence[tuple[Kind, str]] = (),
+    merging: bool = False,
+) -> None:
+    """Show what comes in, and put it into the queue or into the bank."""
+    from valve_plugin.bank import acts
+    from valve_plugin.codec import plain
+
+    items, withheld = screened
+    proposals = _proposals(store, source, items, withheld, removes, each=how.each and not how.unjudged)
+    changes = [p for p in proposals if not p.empty]
+    if not how.json:
+        _show(proposals, withheld)
+    for one in withheld if not how.dry_run else ():
+        if one.item is not None:
+            store.local.add_withheld(one)
+    if how.unjudged and not how.dry_run:
+        for p in changes:
+            acts.act(
+                store, "merge" if merging else "add", how.reason or f"from {source}", removes=p.removed, items=p.items
+            )
+    elif not how.dry_run:
+        _queue(store, changes)
+    state = "shown" if how.dry_run else "taken" if how.unjudged else "queued"
+    if how.json:
+        about = {"bank": str(store.dir), "version": store.bank.version, "state": state}
+        shown = [{"id": p.id, **plain(p)} for p in proposals]
+        refused = [{"kind": w.kind, "name": w.name, "why": w.why} for w in withheld]
+        output.emit_json({**about, "proposals": shown, "withheld": refused})
+    else:
+        _say_state(store, state, len(changes))
+
+
+def _say_state(store: BankStore, state: str, changes: int) -> None:
+    from valve_plugin.bank.acts import NOT_JUDGED
+
+    if not changes:
+        output.note("nothing new: the bank has all of this, or it was withheld")
+    elif state == "taken":
+        output.say(f"version {store.bank.version}: {NOT_JUDGED}", style="yellow")
+        _note_epoch(store)
+    elif state == "queued":
+        queries = output.plural(changes, "query", "queries")
+        output.say(f"queued; `valve gate` judges {'them' if changes > 1 else 'it'} with {queries}", style="green")
+
+
+def _proposals(
+    store: BankStore,
+    source: str,
+    items: list[Item],
+    withheld: list[Withheld],
+    removes: Sequence[tuple[Kind, str]],
+    *,
+    each: bool,
+) -> list[Proposal]:
+    """Return what is proposed: one proposal, or one for each item; duplicates are left out.
+
+    An item with the name of one in the bank is a new version of it.
+    """
+    from msgspec import UNSET
+    from msgspec.structs import replace
+
+    from valve_plugin.extract.duplicates import fit
+    from valve_plugin.records import Proposal, owner_task
+
+    here = {item.key for item in store.bank.items}
+    groups = [(item,) for item in items] if each else [tuple(items)] if items or removes or withheld else []
+    found = []
+    for number, group in enumerate(groups):
+        gone = [item.key for item in group if item.key in here] + list(removes if not number else ())
+        what = f"{source} {group[0].kind}/{group[0].name}" if each else source
+        proposal = Proposal(
+            task_id=owner_task(what),
+            items=group,
+            removes=tuple(dict.fromkeys(gone)) or UNSET,
+            withheld=tuple(replace(w, item=None, reason=UNSET) for w in withheld) if not number else (),
+        )
+        found.append(fit(proposal, store.bank))
+    return found
+
+
+def _queue(store: BankStore, proposals: Sequence[Proposal]) -> None:
+    from valve_plugin.bank.entries import Proposed, decided_proposal
+
+    waiting: set[str] = set()
+    for entry in store.entries():
+        waiting = waiting | {entry.proposal.id} if isinstance(entry, Proposed) else waiting - {decided_proposal(entry)}
+    for proposal in proposals:
+        if proposal.id not in waiting:
+            store.append(Proposed(proposal=proposal))
+
+
+def _show(proposals: Sequence[Proposal], withheld: Sequence[Withheld]) -> None:
+    rows: list[list[object]] = []
+    for p in proposals:
+        for i in p.items:
+            rows.append([i.kind, i.name, "new version" if i.key in p.removed else "new", len(i.markdown), i.text])
+        own = {item.key for item in p.items}
+        rows += [[kind, name, "removed", "", ""] for kind, name in p.removed if (kind, name) not in own]
+        rows += [[m.kind, m.name, "there already", "", ""] for m in p.merges]
+        rows += [[s.kind, s.name, f"repeats {s.duplicate_of}", "", ""] for s in p.suppressed]
+    rows += [[w.kind, w.name, f"withheld: {w.why}", "", ""] for w in withheld]
+    if rows:
+        output.table(["KIND", "NAME", "STATE", "SIZE", "SENTENCE"], rows, prose=("SENTENCE",))
+    if any(w.item is not None for w in withheld):
+        output.note("`valve bank review` shows what was withheld, and lets you decide")
+
+
+def _done(store: BankStore, *, json: bool) -> None:
+    """Print what the last entry did."""
+    from valve_plugin.evidence.history import facts, words
+
+    *_, (number, last) = enumerate(store.entries(), 1)
+    if json:
+        output.emit_json({"bank": str(store.dir), "version": store.bank.version, "entry": facts(number, last)})
+        return
+    output.say(f"version {store.bank.version}: {output.one_line(words(last))}")
+    _note_epoch(store)
+
+
+def _note_epoch(store: BankStore) -> None:
+    if store.panel() is not None and store.epoch() is None:
+        output.note("the next `valve gate` opens a new epoch and measures the bank again")

@@ -1,0 +1,157 @@
+"""`valve clean`: what lies on this disk."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from valve_plugin.cli import output
+from valve_plugin.cli.options import Commands, Json, argument, flag, option
+from valve_plugin.errors import ConfigError
+from valve_plugin.paths import data_dir
+
+_KINDS = {
+    "trajectories": "messages and commands of a bank's attempts; outcomes and patches stay",
+    "lost": "attempts of banks that are gone; `valve relink` gives them to a bank that moved",
+    "trials": "rollouts of `valve try`; without them a trial begins anew",
+    "environments": "sources and test environments of repositories; the next run makes them again",
+    "demos": "folders of `valve demo` without --out",
+    "caches": "test runs, vectors, files of images and recent trajectories; made again when needed",
+}
+_CACHES = ("testruns", "vectors", "images", "rollouts")
+_DEMO = "valve-demo-"
+
+commands = Commands()
+
+
+class Found(NamedTuple):
+    """One thing on this disk that may be removed."""
+
+    kind: str
+    repository: str
+    """owner/name, or empty where it belongs to all of them."""
+    size: int
+    """Bytes."""
+    path: Path
+
+
+@commands.add(
+    "clean",
+    "valve clean                                  # what lies on this disk; nothing is removed",
+    "valve clean trajectories --repo owner/name",
+    "valve clean environments demos --yes         # without asking, as in a script",
+)
+def clean(
+    kinds: Annotated[list[str] | None, argument("[KIND]...", f"What to remove: {', '.join(_KINDS)}.")] = None,
+    repo: Annotated[str, option("--repo", "OWNER/NAME", "Only of this repository.")] = "",
+    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what valve keeps on this disk, and remove what is named.
+
+    Banks, task sets, and the attempts of banks that are here are never removed. At a terminal it asks first; elsewhere
+    give --yes.
+    """
+    if unknown := sorted(set(kinds or ()) - _KINDS.keys()):
+        raise ConfigError(f"{unknown[0]}: expected {', '.join(_KINDS)}")
+    found = [f for f in _inventory() if (not kinds or f.kind in kinds) and (not repo or f.repository == repo)]
+    total = sum(f.size for f in found)
+    if not json:
+        rows = ([f.kind, f.repository, _size(f.size), f.path] for f in found)
+        output.table(["KIND", "REPOSITORY", "SIZE", "PATH"], rows)
+        output.note(f"{_size(total)} in {data_dir()} and {tempfile.gettempdir()}")
+    removed = bool(kinds and found and (yes or _asks(found, total)))
+    if removed:
+        _remove(found)
+    if json:
+        facts = [{**f._asdict(), "path": str(f.path), "about": _KINDS[f.kind]} for f in found]
+        output.emit_json({"found": facts, "bytes": total, "removed": removed})
+    elif removed:
+        output.say(f"removed {_size(total)}", style="green")
+    elif not kinds:
+        for kind, about in _KINDS.items():
+            output.note(f"valve clean {kind:13} {about}")
+
+
+def _inventory() -> list[Found]:
+    found = [*_locals(), *_by_repository(), *_demos()]
+    found += [Found("caches", "", _bytes(path), path) for name in _CACHES if (path := data_dir() / name).is_dir()]
+    return sorted((f for f in found if f.size), key=lambda f: (list(_KINDS).index(f.kind), f.repository, f.path))
+
+
+def _locals() -> Iterator[Found]:
+    from valve_plugin.bank.local import former_bank
+
+    for folder in sorted((data_dir() / "local").glob("*/")):
+        known = former_bank(folder)
+        if known and not known[1]:
+            yield Found("lost", f"bank was {known[0]}", _bytes(folder), folder)
+        elif known:
+            for name in ("trajectories", "unpacked"):
+                yield Found("trajectories", _repository(known[0]), _bytes(folder / name), folder / name)
+
+
+def _repository(bank: Path) -> str:
+    """Return what a bank's first ledger line says, without a look at the rest."""
+    from json import loads
+
+    from valve_plugin.bank.ledger import FILE_NAME
+
+    with (bank / FILE_NAME).open("rb") as ledger:
+        return str(loads(ledger.readline())["entry"]["repo"])
+
+
+def _by_repository() -> Iterator[Found]:
+    for kind, place in (("trials", "trials"), ("environments", "repos")):
+        for folder in sorted((data_dir() / place).glob("*/")):
+            yield Found(kind, folder.name.replace("__", "/"), _bytes(folder), folder)
+
+
+def _demos() -> Iterator[Found]:
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{_DEMO}*/")):
+        if not folder.is_symlink() and folder.stat().st_uid == os.getuid():
+            yield Found("demos", "", _bytes(folder), folder)
+
+
+def _bytes(path: Path) -> int:
+    """Return the size of a tree; links are not followed."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+def _size(size: int) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size //= 1000
+    return f"{size} GB"
+
+
+def _asks(found: list[Found], total: int) -> bool:
+    if not (sys.stdin.isatty() and output.is_terminal()):
+        raise ConfigError("nothing was removed: there is no terminal to ask at; give --yes")
+    return typer.confirm(f"remove {output.plural(len(found), 'folder')}, {_size(total)}?")
+
+
+def _remove(found: list[Found]) -> None:
+    from valve_plugin.sandbox.scratch import in_use
+    from valve_plugin.sandbox.trees import remove_tree
+
+    if in_use():
+        raise ConfigError("nothing was removed: a run of valve is active on this machine; stop it, or wait for it")
+    for one in found:
+        remove_tree(one.path)
+        if one.path.exists():
+            raise ConfigError(f"{one.path}: not all of it could be removed; is some of it another user's?")

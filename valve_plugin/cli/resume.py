@@ -1,0 +1,61 @@
+"""The command that resumes a stopped run: the one that was typed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from valve_plugin.errors import InfrastructureError
+from valve_plugin.shell_words import join
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.local import LocalStore
+    from valve_plugin.config import Settings
+
+_START = "start it again"
+_NOTE = "run"
+
+
+def command(settings: Settings | None = None) -> str:
+    """Return the command line of this process, quoted for a shell, without keys; empty if it is not `valve`.
+
+    Args:
+        settings: the settings whose keys must not be shown; None for a command without settings.
+    """
+    from valve_plugin.redact import Redactor
+
+    if os.path.basename(sys.argv[0]) not in ("valve", "__main__.py"):
+        return ""
+    typed = [word for word in sys.argv[1:] if word != "--new-epoch"]  # by now it is open
+    return Redactor.of(os.environ, config=settings.model_kwargs if settings else {})(join(["valve", *typed]))
+
+
+@contextmanager
+def advise_on_stop(settings: Settings | None = None) -> Iterator[None]:
+    """Name the command that resumes the run when a failure or Ctrl-C stops it."""
+    again = command(settings)
+    advice = _START + (f": {again}" if again else "")
+    try:
+        yield
+    except InfrastructureError as e:
+        if _START in str(e):
+            raise
+        raise InfrastructureError(f"{e}; then {advice}") from e
+    except KeyboardInterrupt as e:
+        raise KeyboardInterrupt(*(e.args or [f"to continue, {advice}"])) from e
+
+
+def remember(local: LocalStore, settings: Settings) -> None:
+    """Record the current command: `valve` shows it if the run is stopped."""
+    typed = command(settings)
+    resumes = not typed.startswith("valve demo")  # which begins anew
+    local.remember(_NOTE, f"{os.getcwd()}\n{typed}" if resumes else "")
+
+
+def recall(local: LocalStore) -> str:
+    """Return the last run's command; empty if it was typed in another directory, as its paths may be relative."""
+    where, _, typed = local.recall(_NOTE).partition("\n")
+    return typed if where == os.getcwd() else ""

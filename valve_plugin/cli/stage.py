@@ -1,0 +1,152 @@
+"""Progress of a long command on stderr: the current stage with its time, and how much of the work is done."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from valve_plugin.cli import output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+_EVERY = 1.0
+"""Seconds between two drawings on a terminal; a shorter stage is not drawn."""
+_SILENCE = 60.0
+"""Seconds between two lines about the same stage, where stderr is not a terminal."""
+_READ_BACK = 0.05
+"""Seconds; a shorter step was done by an earlier run and is only read back."""
+_PATIENCE = 2.0
+"""Seconds between two lines of `Percent`."""
+
+
+class Stage:
+    """Shows what is being done. A context manager; calling it starts the next stage.
+
+    A terminal shows the stage and its time below the lines that `output` prints. Where stderr is not a terminal, a
+    line is printed for each minute that a stage takes.
+    """
+
+    def __init__(self, every: float = _EVERY, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every, self._clock = every, clock
+        self._text: Callable[[], str] = str
+        self._since, self._silence = clock(), _SILENCE
+        self._live: Live | None = None
+        self._over = threading.Event()
+
+    def __call__(self, text: str) -> None:
+        """Print a line and start the stage that it names; any thread may call this."""
+        output.note(text)
+        self.on(text)
+
+    def on(self, text: str | Callable[[], str], silence: float = _SILENCE) -> None:
+        """Begin a stage without printing a line.
+
+        Args:
+            text: what is done, or a function that returns the progress; it is called from another thread.
+            silence: seconds between two lines about it, where stderr is not a terminal.
+        """
+        self._text = text if callable(text) else lambda: text
+        self._since, self._silence = self._clock(), silence
+
+    def __enter__(self) -> Stage:
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            from rich.live import Live
+
+            output.live = output.console(stderr=True)
+            self._live = Live(
+                get_renderable=self._drawn,
+                console=output.live,
+                refresh_per_second=1 / self._every,
+                transient=True,
+                redirect_stdout=False,  # workers inherit the streams
+                redirect_stderr=False,
+            )
+            self._live.start()
+        else:
+            threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._text = str
+        if self._live:
+            self._live.stop()
+            output.live = None
+
+    def _drawn(self) -> RenderableType:
+        from rich.text import Text
+
+        spent, text = self._clock() - self._since, output.one_line(self._text())
+        shown = f"{minutes(spent)}  {text}" if text and spent >= self._every else ""
+        return Text(shown, no_wrap=True, overflow="ellipsis", end="" if not shown else "\n")
+
+    def _watch(self) -> None:
+        last = self._clock()
+        while not self._over.wait(self._every):
+            now, text = self._clock(), self._text()
+            if text and now - max(last, self._since) >= self._silence:
+                last = now
+                output.note(f"{text}: {minutes(now - self._since)} so far")
+
+
+class Meter:
+    """Counts the steps of a command and estimates the time left from the pace of this run.
+
+    Steps that a resumed run only reads back at its start do not count for the pace.
+    """
+
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total, self._clock = total, clock
+        self._start = self._last = self._since = clock()
+        self._done = self._known = 0
+        self._working = False
+
+    def tick(self, text: str, *, counts: bool = True, style: str = "") -> None:
+        """Print one line; `counts` says whether the step counts towards the total."""
+        output.note(f"{self.shown(self._done + counts)}  {text}", style=style)
+
+    def shown(self, done: int | None = None) -> str:
+        """Return progress, time spent and time left, like `[ 3/20] 1:05, 6:08 left`; `done` sets the steps done."""
+        now = self._clock()
+        self._done = self._done if done is None else done
+        self._working |= now - self._last >= _READ_BACK
+        if not self._working:
+            self._known, self._since = self._done, now
+        self._last = now
+        width = len(str(self._total))
+        return f"[{min(self._done, self._total):{width}}/{self._total}] {minutes(now - self._start)}{self._left(now)}"
+
+    def left(self) -> str:
+        """Return `, 6:08 left`; empty if it is unknown."""
+        return self._left(self._clock())
+
+    def _left(self, now: float) -> str:
+        new, rest = self._done - self._known, self._total - self._done
+        return f", {minutes((now - self._since) / new * rest)} left" if new and rest >= 0 else ""
+
+
+class Percent:
+    """Prints the progress of a computation every two seconds; call it with the share that is done, in (0, 1]."""
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._clock = what, clock
+        self._start = self._last = clock()
+
+    def __call__(self, share: float) -> None:
+        """Take the share that is done."""
+        now = self._clock()
+        if now - self._last >= _PATIENCE and share < 1:
+            self._last, spent = now, now - self._start
+            left = minutes(spent * (1 - share) / share)
+            output.note(f"{self._what}  {100 * share:.0f} % after {minutes(spent)}, {left} left")
+
+
+def minutes(seconds: float) -> str:
+    """Return seconds as m:ss."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"

@@ -1,0 +1,471 @@
+"""`valve tasks generate`, `mine` and `import`: three ways to make a task set."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from valve_plugin.cli import output, output_paths, resume, task_sets
+from valve_plugin.cli.options import Commands, Json, argument, flag, option
+from valve_plugin.cli.runs import UnsafeLocal
+from valve_plugin.cli.stage import Meter, Percent, Stage
+from valve_plugin.errors import ConfigError, SandboxError, TaskError
+from valve_plugin.shell_words import quote
+
+if TYPE_CHECKING:
+    from valve_plugin.sandbox.bubblewrap import Sandbox
+    from valve_plugin.sandbox.git import File
+    from valve_plugin.tasks.import_rows import Branches, Survey
+    from valve_plugin.tasks.make.candidates import Candidate
+    from valve_plugin.tasks.make.define import SuiteNeeds
+    from valve_plugin.tasks.make.generate import CandidateResult
+    from valve_plugin.tasks.make.mine import Fixes
+    from valve_plugin.tasks.repository import Repository
+    from valve_plugin.tasks.row_files import Rows
+    from valve_plugin.tasks.task_set import SmithRow
+
+_GENERATE, _MINE, _IMPORT = "valve tasks generate", "valve tasks mine", "valve tasks import"
+
+Source = Annotated[
+    str, argument("PATH", "Checkout, source tree, or pypi:NAME==VERSION. Default: here.", show_default=False)
+]
+Wanted = Annotated[int, option("--n", "N", "Verified tasks there should be at least.", min=1)]
+Repo = Annotated[str, option("--repo", "NAME", "owner/name of the repository, where it is not as found.")]
+Out = Annotated[str, option("--out", "DIR", "Where the tasks go. Default: tasks/<owner>__<repo> in user data.")]
+Python = Annotated[str, option("--python", "PYTHON", "Virtual environment for the tests. Default: made from metadata.")]
+With = Annotated[list[str], option("--with", "PACKAGE", "A package that the tests need too; may be repeated.")]
+AutoEnv = Annotated[
+    bool, flag("--auto-env", "Also install declared extras and groups, one by one, until pytest collects all tests.")
+]
+Ignore = Annotated[list[str], option("--ignore", "TESTS", "Tests to leave out, a file or directory; may be repeated.")]
+Workers = Annotated[int, option("--workers", "N", "Candidates tried at the same time.", min=1)]
+
+
+commands = Commands()
+
+
+@commands.add(
+    "generate",
+    "valve tasks generate --n 20                       # bugs in the checkout you are in",
+    "valve tasks generate ../lib --python ../lib/.venv --n 50 --workers 4",
+    "valve tasks generate pypi:tomlkit==0.13.2 --repo python-poetry/tomlkit --n 20",
+    "valve tasks generate --ignore tests/integration   # without the slow ones",
+    "valve tasks generate --n 20 --issue-model openai/gpt-5.5-mini",
+)
+@resume.advise_on_stop()
+def generate(
+    path: Source = ".",
+    n: Wanted = 20,
+    seed: Annotated[int, option("--seed", "SEED", "Of the bugs and their order.")] = 0,
+    repo: Repo = "",
+    out: Out = "",
+    python: Python = "",
+    with_: With = [],  # noqa: B006 (Typer copies it)
+    auto_env: AutoEnv = False,
+    ignore: Ignore = [],  # noqa: B006
+    workers: Workers = 2,
+    issue_model: Annotated[str, option("--issue-model", "MODEL", "Let this model write the issues.")] = "",
+    alike: Annotated[bool, flag("--alike", "Also take bugs that nearly the same tests notice.")] = False,
+    unsafe_local: UnsafeLocal = False,
+    json: Json = False,
+) -> None:
+    """Make verified tasks out of a repository.
+
+    SWE-smith's procedural modifiers introduce bugs. The repository's own tests, run twice, show what a bug breaks.
+    Bugs that no test notices are dropped, and tests with varying results are left out. The bugs taken are spread over
+    files and kinds. Of bugs in the same lines, or that nearly the same tests notice, one is taken while there are
+    others. The same seed gives the same tasks with any number of workers. Stopped and started again, it continues, and
+    a larger --n adds tasks. Tasks in a set stay there, also with a smaller --n; --out DIR makes another set.
+    Needs the extra `smith`. Exit code 1 when fewer than --n were found.
+    """
+    from valve_plugin.config import Settings
+    from valve_plugin.sandbox import bubblewrap
+    from valve_plugin.tasks import issue_text, task_set
+    from valve_plugin.tasks.grading.watch import REPORT_SECONDS
+    from valve_plugin.tasks.make import candidates
+    from valve_plugin.tasks.make import generate as build
+    from valve_plugin.tasks.make.define import SuiteNeeds, read_source
+
+    name = task_sets.repository_name(path, repo)
+    directory = _free_folder(out, name, _GENERATE)
+    settings = Settings(unsafe_local=unsafe_local)
+    sandbox = bubblewrap.choose(settings)
+    needs = SuiteNeeds(python, with_, ignore, _completing(auto_env, python, lambda: sandbox))
+    with Stage() as stage:
+        stage.on(f"reading the source of {name}")
+        files = read_source(path, stage)
+        found = _candidates(files, seed, workers, stage)
+        output.note(f"{len(found)} candidate bugs")
+        definition = build.define_repository(directory, name, files, _GENERATE, needs, say=stage, wanted=n)
+        prepared, ground = build.survey(
+            directory, definition, _GENERATE, sandbox, stage, workers, again=resume.command(settings)
+        )
+        trials, ordered = Trials(n, Meter(n), alike=alike), candidates.order_candidates(found, seed)
+        stage.on(trials.progress, REPORT_SECONDS)
+        made = build.try_candidates(
+            directory, prepared, ground, ordered, sandbox, wanted=n, workers=workers, report=trials, distinct=not alike
+        )
+        if n < len(made.rows):
+            output.note(f"{len(made.rows)} tasks are kept: --n says how many there are at least; --out DIR makes fewer")
+        rows = made.rows
+        if issue_model:
+            stage(f"{issue_model} words {output.plural(len(rows), 'issue')}")
+            ask, journal = issue_text.ask_litellm(issue_model), directory / "work" / "issues.jsonl"
+            rows = issue_text.rewrite_issues(rows, ask, issue_model, journal, stage)
+    task_set.write(directory, prepared.repository, rows, made_by=f"{_GENERATE} --seed {seed}", suite=made.suite)
+    if json:
+        facts = {"repository": name, "path": str(directory), "tasks": len(rows), "wanted": n}
+        output.emit_json({**facts, "tried": len(trials.tried), "yield": _yields(trials.tried)})
+    else:
+        _report_yields(directory, len(rows), n, trials.tried)
+        output.note(f"next: valve tasks verify {quote(task_sets.display_name(directory))}")
+    if len(rows) < n:
+        raise typer.Exit(output.FINDING)
+
+
+@commands.add(
+    "import",
+    "valve tasks import SWE-bench/SWE-smith --repo seperman/deepdiff --source pypi:deepdiff==8.2.0",
+    "valve tasks import rows.parquet --repo owner/name --clone ../clone-with-branches",
+    "valve tasks import rows.jsonl --repo owner/name  # in the image that the rows name, if it is here",
+    "valve tasks import rows.jsonl --source ../lib --python ../lib/.venv --out tasks/",
+)
+@resume.advise_on_stop()
+def import_(
+    source: Annotated[
+        str, argument("SOURCE", "Hub id of a data set, one saved on disk, or a file: JSON, JSON lines, CSV, parquet.")
+    ],
+    repo: Annotated[str, option("--repo", "NAME", "Take the rows of this repository.")] = "",
+    out: Out = "",
+    clone: Annotated[str, option("--clone", "PATH", "Local clone with a branch for each row.")] = "",
+    tree: Annotated[str, option("--source", "PATH", "Source of the rows: a tree or pypi:NAME==VERSION.")] = "",
+    split: Annotated[str, option("--split", "NAME", "Of the data set.")] = "train",
+    python: Python = "",
+    with_: With = [],  # noqa: B006 (Typer copies it)
+    auto_env: AutoEnv = False,
+    unsafe_local: UnsafeLocal = False,
+    json: Json = False,
+) -> None:
+    """Import SWE-smith rows as a task set.
+
+    The code that the rows change is in a source tree, in a clone, or in /testbed of the container image they name.
+
+    The rows are read one at a time, from a file of any size, also from a compressed one. A row that cannot be read or
+    used is listed with its line or row number and the reason, the others are imported, and the exit code is 1. Refused
+    are an empty FAIL_TO_PASS, a known id or bug, a test that cannot exist, a patch that does not apply or that changes
+    tests. Rows about other repositories are left out and counted. A row without a problem statement gets one made from
+    a failing test. Run `valve tasks verify` next, which checks the rows against the tests.
+    """
+    from msgspec.structs import asdict
+
+    from valve_plugin.config import Settings
+    from valve_plugin.sandbox import bubblewrap
+    from valve_plugin.tasks import import_rows, row_files, task_set
+    from valve_plugin.tasks.make.define import SuiteNeeds
+    from valve_plugin.tasks.repository import prepare
+
+    rows = row_files.open_rows(source, split)
+    survey = import_rows.survey_rows(rows, repo)
+    if not survey.name:
+        _report_import(survey, "", 0, survey.refusals, rows.unit, json)
+        output.note("a row is SWE-smith's: repo, instance_id, patch, FAIL_TO_PASS, PASS_TO_PASS and problem_statement")
+        raise typer.Exit(output.FINDING)
+    output.note(f"{output.plural(survey.rows, 'row')} about {survey.name}")
+    if survey.others:
+        listed = import_rows.list_repositories(survey.others)
+        output.note(f"{output.plural(sum(survey.others.values()), 'row')} about other repositories left out: {listed}")
+    directory = Path(out) if out else task_set.default_folder(survey.name)
+    output_paths.require_folder("--out", directory)
+    with Stage() as stage:
+        sandbox = cache(lambda: bubblewrap.choose(Settings(unsafe_local=unsafe_local)))
+        needs = SuiteNeeds(python, with_, (), _completing(auto_env, python, sandbox))
+        repository, branches = _rows_repository(directory, survey, rows, clone, tree, needs, stage)
+        prepared = prepare(repository, stage)
+        stage.on("applying the rows' patches to the source")
+        importer = import_rows.Importer(prepared, rows.unit, sandbox, branches)
+        made = (task_set.SmithRow(**asdict(task)) for task in importer.tasks(import_rows.rows_about(rows, survey)))
+        output_paths.make_folder("--out", directory)
+        tasks = task_set.write(directory, repository, made, made_by=_IMPORT)
+    refusals = survey.refusals | importer.refusals
+    _report_import(survey, str(directory), tasks, refusals, rows.unit, json)
+    if refusals or not tasks:
+        raise typer.Exit(output.FINDING)
+
+
+@commands.add(
+    "mine",
+    "valve tasks mine                               # the checkout you are in",
+    "valve tasks mine ../lib --commits 2000 --n 50 --python ../lib/.venv",
+    "valve tasks mine --out tasks/ --json",
+)
+@resume.advise_on_stop()
+def mine(
+    path: Annotated[str, argument("PATH", "A git checkout. Default: here.", show_default=False)] = ".",
+    n: Wanted = 20,
+    commits: Annotated[int, option("--commits", "N", "Commits to look at, newest first, without merges.", min=1)] = 500,
+    repo: Repo = "",
+    out: Annotated[str, option("--out", "DIR", "Default: tasks/<owner>__<repo>__mined in user data.")] = "",
+    python: Python = "",
+    with_: With = [],  # noqa: B006 (Typer copies it)
+    auto_env: AutoEnv = False,
+    ignore: Ignore = [],  # noqa: B006
+    workers: Workers = 2,
+    unsafe_local: UnsafeLocal = False,
+    json: Json = False,
+) -> None:
+    """Make verified tasks out of a git history.
+
+    Takes commits that changed source and tests together, and reverts only the source change in today's source. The
+    tests that then fail, and pass with the change, make the task. The issue is the commit's message and what a failing
+    test prints. Nothing is written to the repository. Exit code 1 when no task was made.
+    """
+    from valve_plugin.config import Settings
+    from valve_plugin.sandbox import bubblewrap
+    from valve_plugin.tasks import task_set
+    from valve_plugin.tasks.make import generate as build
+    from valve_plugin.tasks.make import mine as mining
+    from valve_plugin.tasks.make.define import SuiteNeeds, read_head, read_project
+
+    name = task_sets.repository_name(path, repo)
+    directory = _free_folder(out, f"{name}__mined", _MINE)
+    settings = Settings(unsafe_local=unsafe_local)
+    sandbox = bubblewrap.choose(settings)
+    needs = SuiteNeeds(python, with_, ignore, _completing(auto_env, python, lambda: sandbox))
+    repository, head = _history(Path(path))
+    rows: list[SmithRow] = []
+    trials = Trials(n, Meter(n), alike=True)
+    with Stage() as stage:
+        stage("looking for fixes in the history")
+        files = read_head(Path(path), head)
+        found = mining.find_fixes(repository, head, read_project(name, files)[1].test_roots, commits)
+        both = len(found.candidates) + found.gone
+        gone = f", {found.gone} of them cannot be reverted any more" if both else ""
+        first = f" ({found.first} without a parent)" if found.first else ""
+        looked = output.plural(found.looked_at, "commit")
+        output.note(f"{looked} looked at{first}, {both or 'none'} with source and tests{gone}")
+        if found.candidates:
+            output_paths.make_folder("--out", directory)
+            definition = build.define_repository(directory, name, files, _MINE, needs, say=stage, wanted=n)
+            prepared, ground = build.survey(
+                directory, definition, _MINE, sandbox, stage, workers, again=resume.command(settings)
+            )
+            subjects = {digest: message.partition("\n")[0][:60] for digest, message in found.messages.items()}
+            trials = Trials(n, Meter(min(n, len(found.candidates))), alike=True, subjects=subjects)
+            stage.on("trying commits")
+            made = build.try_candidates(
+                directory, prepared, ground, found.candidates, sandbox, wanted=n, workers=workers, report=trials
+            )
+            if rows := mining.add_messages(made.rows, found.messages):
+                task_set.write(directory, prepared.repository, rows, made_by=_MINE, suite=made.suite)
+    _report_mined(name, directory, len(rows), found, trials.tried, json)
+    if not rows:
+        raise typer.Exit(output.FINDING)
+
+
+class Trials:
+    """Prints a line about each candidate that was tried, when called with it, and keeps all of them.
+
+    Args:
+        wanted: how many tasks there should be.
+        alike: count a bug also if the same tests fail with it as with an earlier one.
+        subjects: by commit, the first line of its message; None where candidates are not commits.
+    """
+
+    def __init__(self, wanted: int, meter: Meter, *, alike: bool, subjects: Mapping[str, str] | None = None) -> None:
+        self.tried: list[CandidateResult] = []
+        self._wanted, self._meter, self._alike, self._subjects = wanted, meter, alike, subjects
+        self._good: list[SmithRow] = []
+        self._enough = ""
+
+    def __call__(self, one: CandidateResult) -> None:
+        """Take one candidate."""
+        from valve_plugin.tasks.make.generate import NOT_REACHED, are_alike
+
+        if len(self._good) >= self._wanted and not self._enough and self._subjects is None:
+            self._enough = f"{self._wanted} of {self._wanted}; looking for bugs that fail other tests"
+            output.note(self._enough)
+        self.tried.append(one)
+        if one.reason == NOT_REACHED:
+            return  # nothing was run for it
+        known = one.row and not self._alike and any(are_alike(one.row, other) for other in self._good)
+        good = one.row is not None and not known
+        self._good.extend([one.row] if one.row and good else [])
+        tried = one.candidate
+        what = f"{tried.modifier} {tried.file}"
+        if self._subjects is not None:
+            what = f"{tried.digest[:8]} {self._subjects[tried.digest]}"
+        result = output.plural(len(one.row.fail_to_pass), "test fails", "tests fail") if one.row else one.reason
+        text = f"{what}: {result}" + (", as with an earlier bug" if known else "")
+        self._meter.tick(text, counts=good, style="green" if good else "")
+
+    def progress(self) -> str:
+        """Return the progress; called from another thread."""
+        count = len(self.tried)
+        dropped = sum(one.row is None for one in self.tried[:count])
+        rest = self._enough or f"{len(self._good)} of {self._wanted} verified{self._meter.left()}"
+        return f"{output.plural(count, 'candidate bug')} tried, {dropped} dropped, {rest}"
+
+
+def _completing(wanted: bool, python: str, sandbox: Callable[[], Sandbox]) -> Sandbox | None:
+    """Return what runs pytest for --auto-env, or None without it."""
+    if wanted and python:
+        raise ConfigError("--auto-env installs into an environment of its own, --python names one; give one of them")
+    return sandbox() if wanted else None
+
+
+def _free_folder(out: str, name: str, command: str) -> Path:
+    """Return the folder for a task set, which holds none that another command made."""
+    from valve_plugin.tasks import task_set
+
+    directory = Path(out) if out else task_set.default_folder(name)
+    task_set.check_free(directory, command)
+    output_paths.require_folder("--out", directory)
+    return directory
+
+
+def _candidates(files: list[File], seed: int, workers: int, stage: Stage) -> list[Candidate]:
+    """Return the possible bugs of a source tree."""
+    from valve_plugin.tasks.make import candidates
+    from valve_plugin.tasks.make import generate as build
+    from valve_plugin.tasks.make.project import examine
+
+    roots = examine({p: c for p, _, c in files}).test_roots
+    stage(f"{output.plural(len(files), 'file')}; looking for places for a bug")
+    with candidates.unpack_files(files) as tree:
+        return candidates.find_candidates(
+            tree, lambda file: build.is_excluded(file, roots), seed, workers, Percent("files")
+        )
+
+
+def _yields(tried_all: list[CandidateResult]) -> dict[str, dict[str, int]]:
+    """Return candidates tried and verified, by modifier."""
+    tried = Counter(t.candidate.modifier for t in tried_all)
+    good = Counter(t.candidate.modifier for t in tried_all if t.row)
+    return {name: {"tried": tried[name], "verified": good[name]} for name in sorted(tried)}
+
+
+def _report_yields(directory: Path, tasks: int, wanted: int, tried: list[CandidateResult]) -> None:
+    rows = [
+        [name, c["tried"], c["verified"], f"{100 * c['verified'] / c['tried']:.0f} %"]
+        for name, c in _yields(tried).items()
+    ]
+    output.table(["MODIFIER", "TRIED", "VERIFIED", "YIELD"], rows)
+    for reason, count in Counter(_kind(t.reason) for t in tried if not t.row).most_common():
+        output.say(f"{count:4} dropped: {reason}")
+    if spare := sum(t.row is not None for t in tried) - tasks:
+        output.say(f"{spare:4} left out: much the same as another bug, or what shows them varies")
+    files = len({t.candidate.file for t in tried if t.row})
+    short = f" ({wanted} wanted, and there are no more candidates; another --seed makes others)"
+    output.say(
+        f"{output.plural(tasks, 'verified task')} over {output.plural(files, 'file')}{short * (tasks < wanted)}; "
+        f"{directory}"
+    )
+
+
+def _kind(reason: str) -> str:
+    """Return a reason without its numbers, so that equal reasons can be counted."""
+    if reason.startswith("breaks "):
+        return "breaks too many tests: over a tenth of the suite, and over 10 or half of it"
+    return re.sub(r"\d+", "N", reason.partition(": ")[0])
+
+
+def _history(checkout: Path) -> tuple[Path, str]:
+    """Return the git directory and the HEAD commit of a checkout.
+
+    Raises:
+        TaskError: it is none, or has no history.
+    """
+    from valve_plugin.sandbox import git
+
+    repository = git.find_git_dir(checkout)
+    if not git.has_history(checkout):
+        raise TaskError(
+            f"{checkout}: its HEAD has no commit before it, so no history can be looked at, as in a new repository or "
+            "a shallow clone; `valve tasks generate` takes the files as they are"
+        )
+    return repository, git.resolve_commit(repository, "HEAD")
+
+
+def _report_mined(
+    name: str, directory: Path, tasks: int, found: Fixes, tried: list[CandidateResult], json: bool
+) -> None:
+    if json:
+        facts = {"repository": name, "path": str(directory) if found.candidates else "", "tasks": tasks}
+        counts = {"commits": found.looked_at, "first": found.first, "tried": len(tried), "gone": found.gone}
+        output.emit_json({**facts, **counts})
+    elif found.candidates:
+        for reason, count in Counter(_kind(one.reason) for one in tried if not one.row).most_common():
+            output.say(f"{count:4} dropped: {reason}")
+        output.say(f"{output.plural(tasks, 'verified task')}; {directory}")
+    if not found.candidates:
+        output.note(
+            "so nothing was run and no task set made: --commits N looks further back, `valve tasks generate` needs no "
+            "history"
+        )
+
+
+def _report_import(survey: Survey, path: str, tasks: int, refusals: dict[int, str], unit: str, json: bool) -> None:
+    """Print what became of the rows; `unit` is `line` or `row`, what their numbers count."""
+    refused = [f"{unit} {number}: {why}" for number, why in sorted(refusals.items())]
+    others = sum(survey.others.values())
+    if json:
+        facts: dict[str, Any] = {"repository": survey.name, "path": path, "tasks": tasks, "left_out": others}
+        output.emit_json({**facts, "other_repositories": survey.others, "refusals": refused})
+        return
+    for refusal in refused:
+        output.say(f"refused  {output.one_line(refusal)}", style="yellow")
+    left_out = f", {output.plural(others, 'row')} about other repositories left out" if others else ""
+    where = f"; {path}" if tasks else ""
+    output.say(f"{output.plural(tasks, 'task')} imported, {len(refused)} refused{left_out}{where}")
+
+
+def _rows_repository(
+    directory: Path, survey: Survey, rows: Rows, clone: str, tree: str, needs: SuiteNeeds, stage: Stage
+) -> tuple[Repository, Branches | None]:
+    """Return the definition, and the bugs if they are in branches; the code is in a clone, a source tree or an image.
+
+    Raises:
+        ConfigError: none of these is known, or two are given.
+        SandboxError: the image is not here.
+    """
+    from valve_plugin.sandbox.git import read_files
+    from valve_plugin.tasks import import_rows
+    from valve_plugin.tasks.make.define import define_image, read_source
+    from valve_plugin.tasks.make.generate import define_repository
+    from valve_plugin.tasks.repository import FILE_NAME, read_definition
+
+    if clone and tree:
+        raise ConfigError("--clone and --source both say what the rows change; give one of them")
+    branches = None
+    if clone:
+        stage(f"reading the rows' branches in {clone}")
+        branches = import_rows.read_branches(Path(clone), import_rows.rows_about(rows, survey))
+        files = read_files(branches.git_dir, branches.tree)
+    elif tree:
+        files = read_source(tree, stage)
+    elif (directory / FILE_NAME).exists():
+        return read_definition(directory / FILE_NAME), None
+    elif survey.image:
+        try:
+            files, branches = import_rows.read_image(survey.image, import_rows.rows_about(rows, survey), stage)
+        except SandboxError as e:
+            raise SandboxError(
+                "the rows say what a bug changes, not in what: give --source PATH or --source pypi:NAME==VERSION, or "
+                f"--clone PATH. Or use their container image: {e}"
+            ) from e
+        return define_image(survey.name, survey.image, files), branches
+    else:
+        raise ConfigError(
+            "the rows say what a bug changes, not in what: give --source PATH or --source pypi:NAME==VERSION, or "
+            "--clone PATH, or rows that all name one container image in image_name, or put a "
+            f"{FILE_NAME} into {directory}"
+        )
+    output_paths.make_folder("--out", directory)
+    repository = define_repository(directory, survey.name, files, _IMPORT, needs, say=stage, wanted=survey.rows)
+    return repository, branches

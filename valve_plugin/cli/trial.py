@@ -1,0 +1,221 @@
+"""`valve try`: does a text help the agent on this repository's tasks?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from valve_plugin.cli import output, output_paths, ranges, resume, runs, task_sets
+from valve_plugin.cli.options import Commands, Json, argument, option, overrides
+from valve_plugin.errors import ConfigError
+from valve_plugin.words import duration, hidden_characters, plural
+
+if TYPE_CHECKING:
+    from valve_plugin.evolve.trial import Trial, TrialResult
+
+_MAX_BYTES = 10_000_000
+
+commands = Commands()
+
+
+@commands.add(
+    "try",
+    "valve try AGENTS.md                        # with it and without: does it help here?",
+    "valve try skills/ --workers 8              # a folder of SKILL.md files, eight rollouts at a time",
+    "valve try NEW.md --against AGENTS.md       # is the new one better?",
+    "valve try CLAUDE.md -c model=NAME --budget-usd 20",
+    "valve try AGENTS.md --out page.html        # the answer, every task and both texts on one page",
+    "valve try AGENTS.md --simulate             # without a key: a SIMULATION",
+)
+def try_text(
+    files: Annotated[list[Path], argument("FILE...", "Texts: AGENTS.md, CLAUDE.md, a SKILL.md, a folder of them.")],
+    against: Annotated[list[Path], option("--against", "OTHER", "Compare with this text, not with none; repeat.")] = [],  # noqa: B006 (Typer copies it)
+    tasks: Annotated[
+        str,
+        option("--tasks", "TASKS", "Task set. Default: that of this repository.", autocompletion=task_sets.set_names),
+    ] = "",
+    pairs: Annotated[int | None, option("--pairs", "N", "Pairs at most. Default: three for each task.", min=1)] = None,
+    negligible: Annotated[float, ranges.tolerable("--negligible", "D", "Differences up to this do not matter.")] = 0.1,
+    seed: Annotated[int | None, option("--seed", "SEED", "Draw other tasks, with fresh rollouts. Default: 0.")] = None,
+    out: Annotated[Path | None, option("--out", "FILE", "Write a page about it, one HTML file.")] = None,
+    yes: runs.Yes = False,
+    workers: runs.Workers = None,
+    agent: runs.Agent = None,
+    set_: runs.Set = [],  # noqa: B006 (Typer copies it)
+    simulate: runs.Simulate = False,
+    unsafe_local: runs.UnsafeLocal = False,
+    keep_history: runs.KeepHistory = False,
+    budget_usd: runs.BudgetUsd = None,
+    max_rollouts: runs.MaxRollouts = None,
+    max_hours: runs.MaxHours = None,
+    json: Json = False,
+) -> None:
+    """Does this text help? Paired rollouts with and without it.
+
+    Each pair is a rollout with the text and one without, at a task drawn at random. It stops when the answer is
+    clear: the text helps, it harms, or it makes no difference that matters. The interval stays valid however often
+    one looks. Nothing is learned, and no bank is needed or changed. Interrupted and started again, it continues;
+    rollouts without a text are used again when another text is tried. Exit code 1: the text harms.
+    """
+    from valve_plugin.cli.progress import Progress
+    from valve_plugin.cli.stage import Stage
+    from valve_plugin.config import Settings
+    from valve_plugin.evolve.trial import Sides, open_trial
+
+    texts, others = read_texts(files), read_texts(against)
+    if texts == others:
+        raise ConfigError(f"{_names(files)} and {_names(against)} hold the same text: there is nothing to compare")
+    given = overrides(
+        set_, "try", simulate=simulate, seed=seed, workers=workers, agent=agent,
+        unsafe_local=unsafe_local or None,
+        keep_history=keep_history or None, budget_usd=budget_usd, max_rollouts=max_rollouts, max_hours=max_hours,
+    )  # fmt: skip
+    folder = task_sets.find_folder(tasks)
+    if out:
+        output_paths.require_page("--out", out, [])
+    sides = Sides(_context(others), _context(texts))
+    with (
+        Progress() as progress,
+        resume.advise_on_stop(Settings(model_kwargs=dict(given.get("model_kwargs", {})))),
+        open_trial(
+            folder, given, sides, pairs=pairs, negligible=negligible, observer=progress,
+            scripted=runs.serve_scripted if simulate else None, say=runs.say, stages=Stage(),
+        ) as trial,
+    ):  # fmt: skip
+        _announce(trial, ask=not (yes or json))
+        result = trial.run()
+    name, other = _names(files), _names(against)
+    if out:
+        from valve_plugin.report.trial import render_trial_page
+
+        page = render_trial_page(result, name, other, sides, negligible=negligible, simulated=simulate)
+        with output_paths.explain_errors("--out", out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(page, encoding="utf-8")
+    if json:
+        output.emit_json({**facts(result, trial), "text": name, "against": other, "simulation": simulate})
+    else:
+        show(result, name, other, negligible=negligible, simulate=simulate)
+    if result.answer == "harms":
+        raise typer.Exit(output.FINDING)
+
+
+# ---- the texts
+
+
+def read_texts(paths: Sequence[Path]) -> list[tuple[str, str]]:
+    """Return (name, text) of each file, byte for byte; a folder stands for the SKILL.md files in it.
+
+    Raises:
+        ConfigError: a file is missing, empty, too large or no UTF-8 text, or a folder holds no SKILL.md.
+    """
+    found = []
+    for path in paths:
+        if path.is_dir():
+            skills = sorted(p for p in path.rglob("SKILL.md") if p.is_file())
+            if not skills:
+                raise ConfigError(f"{path}: no SKILL.md in this folder; name files, or a folder of skills")
+            found += [(str(p.relative_to(path)), _read(p)) for p in skills]
+        else:
+            found.append((path.name, _read(path)))
+    return found
+
+
+def _read(path: Path) -> str:
+    from valve_plugin.files import read_regular
+
+    try:
+        raw = read_regular(path, _MAX_BYTES)
+    except OSError as e:
+        raise ConfigError(f"{path}: cannot be read: {e.strerror or e}; name a file of text, such as AGENTS.md") from e
+    if b"\0" in raw:
+        raise ConfigError(f"{path}: holds NUL bytes, so it is no text; name a file of text, such as AGENTS.md")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise ConfigError(f"{path}: not UTF-8 text at byte {e.start + 1}; save it as UTF-8") from e
+    if not text.strip():
+        raise ConfigError(f"{path}: the file is empty; there is nothing to try")
+    if hidden := hidden_characters(text):
+        output.note(f"valve: {path} holds characters that hide what it says: {', '.join(hidden)}", style="yellow")
+    return text
+
+
+def _context(texts: Sequence[tuple[str, str]]) -> Any:
+    from valve_plugin.records import Context
+    from valve_plugin.retrieval.block import render_texts
+
+    return Context(text=render_texts(texts))
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return " and ".join(map(str, paths))
+
+
+# ---- before
+
+
+def _announce(trial: Trial, *, ask: bool) -> None:
+    """Print what the trial can tell apart and what it costs at most; ask at a terminal where that is much."""
+    from valve_plugin.theory.budget import gate_cost
+    from valve_plugin.theory.confidence_sequence import detectable
+
+    least = detectable(len(trial.pairs), error=trial.error)
+    size = f"{plural(len(trial.pairs), 'pair')} of rollouts at most, on {plural(len(trial.tasks), 'task')}"
+    tells = f"tells a difference of {100 * least:.0f} points from none, 4 times in 5" if least else "tells nothing"
+    hint = "" if least and least <= 0.3 else "; more pairs tell more: --pairs N"
+    output.note(f"plan      {size}: {tells}, if a quarter of the pairs differ by chance{hint}")
+    missing = trial.missing
+    if not missing:
+        return
+    each = trial.cost()
+    need = gate_cost(missing, each, trial.settings.workers)
+    money = "cost unknown" if need.usd is None else f"${need.usd:.2f}"
+    time = "" if need.hours is None else f", {duration(need.hours)}"
+    basis = f" ({each.basis})" if each.basis else ""
+    output.note(f"cost      {plural(missing, 'rollout')} to run at most, {money}{time}{basis}; a clear answer stops it")
+    if ask:
+        runs.ask_before_much(missing, need.usd)
+
+
+# ---- after
+
+
+def facts(result: TrialResult, trial: Trial) -> dict[str, Any]:
+    """Return the result as plain data; rates and differences are shares, not points."""
+    from valve_plugin.codec import plain
+
+    counts = {name: int(value) for name, value in result.counts._asdict().items()}
+    return {
+        **plain(result),
+        "counts": counts,
+        "difference": result.counts.difference,
+        "confidence": 1 - trial.error,
+        "negligible": trial.negligible,
+        "model": trial.settings.model,
+        "rollouts": str(trial.local.dir),
+    }
+
+
+def show(result: TrialResult, name: str, other: str, *, negligible: float, simulate: bool = False) -> None:
+    """Print the answer, on one screen."""
+    from valve_plugin.report.trial import footnotes, measured_rows, moved_tasks, verdict
+
+    if simulate:
+        from valve_plugin.bank.scripted_bank import LABEL
+
+        output.say(LABEL)
+    output.say(verdict(result, name, other, negligible), style="bold")
+    if result.without and result.with_text:
+        output.say()
+        heads = ["", other or "WITHOUT", name if other else "WITH", "DIFFERENCE"]
+        output.table(heads, measured_rows(result.without, result.with_text, result.interval))
+        output.say()
+        gained, lost = (moved_tasks(result.by_task, sign) for sign in (1, -1))
+        output.say(f"fixed  {gained}")
+        output.say(f"broke  {lost}")
+    for line in footnotes(result, name):
+        output.say(line)

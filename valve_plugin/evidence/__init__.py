@@ -1,0 +1,1 @@
+"""From records to statements: certificates, plans, evaluations, and receipts that recompute verdicts."""

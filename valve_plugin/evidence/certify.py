@@ -1,0 +1,445 @@
+"""Certificates and their assumptions, from a ledger or from given numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Literal
+
+from msgspec.structs import replace
+
+from valve_plugin.evidence.evaluations import (
+    AcceptedMove,
+    Epoch,
+    EvaluatedCheckpoint,
+    Measurements,
+    mean_gain,
+    passes_by_task,
+    peak_checkpoint,
+)
+from valve_plugin.records import Conditions, Record
+from valve_plugin.theory import certificates, estimates
+from valve_plugin.words import plural
+
+
+class Assumption(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An assumption of a certificate."""
+
+    name: str
+    status: Literal["met", "unmet", "unknown"]
+    why: str
+    needed_for: tuple[str, ...]
+    """Certified numbers that need it: panel (each accept), gain or drawdown (on the holdout), or another name."""
+
+
+class Bound(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A certified gain (a floor) or drawdown (a ceiling)."""
+
+    measured: float
+    value: float
+    radius: float
+    range: float
+    """M."""
+    tasks: int
+    delta: float
+    variance: float
+    banks: int | None = None
+    vacuous: bool
+    by_gain: float | None = None
+    """For a drawdown: a lower ceiling from the gain's floor, if the only other evaluated bank is version 0."""
+
+
+class CertifiedAccept(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The certificate of one accept, in rate units (not points)."""
+
+    accept: int
+    """k: number of the accept on its panel, from 1."""
+    version: int | None = None
+    """Bank version after it; None if it was given in numbers."""
+    epoch: int | None = None
+    query: int | None = None
+    panel_gain: float
+    tasks: int
+    horizon: int
+    delta: float
+    """Failure probability of its epoch."""
+    variance: float
+    log_term: float
+    loss: float
+    """Largest possible loss on the population."""
+    floor: float
+    """Smallest possible gain on the population; minus `loss` if it is below 0."""
+    vacuous: bool
+    deployed: int | None = None
+    """Panel tasks that get exactly the judged context in use; the certificate needs all of them."""
+
+
+class AcceptCap(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The largest possible number of accepts in an epoch."""
+
+    epoch: int
+    accepted: int
+    most: int
+    """floor((1 - F0)/rho): holds for any proposals."""
+    localized: int
+    """floor(h/rho): holds only if all gains are on tasks with mixed baseline rollouts, which is not proven."""
+    rho: str
+    start: float
+    """F0."""
+    unstable: float
+    """h, observed; it underestimates."""
+
+
+class Certificate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All certified numbers. Gain and drawdown are None if they were not measured: unknown, not zero."""
+
+    moves: tuple[CertifiedAccept, ...] = ()
+    caps: tuple[AcceptCap, ...] = ()
+    taken: int = 0
+    """Number of versions accepted without a gate; nothing is certified about them."""
+    owned: tuple[int, ...] = ()
+    """Versions that the bank's owner made; nothing is certified about these changes."""
+    gain: Bound | None = None
+    drawdown: Bound | None = None
+    unevaluated: str = ""
+    """Why gain and drawdown are None, if a ledger was read."""
+    assumptions: tuple[Assumption, ...]
+
+
+LIKE_YOURS = "tasks like yours"
+_PANEL, _HOLDOUT = ("panel",), ("gain", "drawdown")
+
+
+def certify_ledger(found: Measurements, variance: float | None = None) -> Certificate:
+    """Return the certificates from a ledger's complete panels and evaluations.
+
+    Args:
+        variance: an upper bound on the variance of paired differences, if the user knows one. Otherwise it is
+            estimated from the complete measurements, and the assumption says so.
+    """
+    plug_in = {
+        epoch.opened.panel_hash: estimates.variance([c.passes for c in complete], epoch.panel.rollouts)
+        for epoch in found.epochs
+        if (complete := found.complete(epoch.opened.panel_hash))
+    }
+    used = {panel: variance if variance is not None else value for panel, value in plug_in.items()}
+    moves = tuple(_accepted(e, a, used[e.opened.panel_hash]) for e in found.epochs for a in e.accepts)
+    gain, drawdown, unknown, about_holdout = _certify_holdout(found, variance)
+    return Certificate(
+        gain=gain,
+        drawdown=drawdown,
+        unevaluated=unknown,
+        moves=moves,
+        caps=tuple(_cap(epoch) for epoch in found.epochs if _carries(epoch)),
+        taken=found.taken,
+        owned=tuple(found.owned),
+        assumptions=(
+            *ledger_assumptions(found, variance, plug_in),
+            *about_holdout,
+            *check_range(moves, gain, drawdown),
+        ),
+    )
+
+
+def certify_accept(
+    panel_gain: float, tasks: int, horizon: int, accept: int, delta: float, variance: float
+) -> CertifiedAccept:
+    """Return the certificate of one accept from its numbers."""
+    result = certificates.accepted_move(panel_gain, tasks, horizon, accept, delta, variance)
+    return CertifiedAccept(
+        accept=accept,
+        panel_gain=panel_gain,
+        tasks=tasks,
+        horizon=horizon,
+        delta=delta,
+        variance=variance,
+        **result._asdict(),
+    )
+
+
+def certify_gain(measured: float, tasks: int, delta: float, variance: float) -> Bound:
+    """Return the certified floor of a measured holdout gain."""
+    found = certificates.gain(measured, tasks, delta, variance)
+    return Bound(measured=measured, tasks=tasks, delta=delta, variance=variance, **found._asdict())
+
+
+def certify_drawdown(measured: float, tasks: int, delta: float, variance: float, banks: int) -> Bound:
+    """Return the certified ceiling of a measured holdout drawdown."""
+    found = certificates.drawdown(measured, tasks, delta, variance, banks)
+    return Bound(measured=measured, tasks=tasks, delta=delta, variance=variance, banks=banks, **found._asdict())
+
+
+def implied_drawdown(gain: Bound, drawdown: Bound) -> Bound:
+    """Return the drawdown with the ceiling that the gain implies, for evaluations of version 0 and one other bank.
+
+    The drawdown is then max(0, -gain), so the gain's certificate covers both, at the same delta and under the same
+    assumptions. If the drawdown's own ceiling is not higher, it is returned unchanged.
+    """
+    most = max(0.0, -gain.value)
+    return drawdown if gain.vacuous or most >= min(drawdown.value, 1.0) else replace(drawdown, by_gain=most)
+
+
+def check_range(moves: Sequence[CertifiedAccept], gain: Bound | None, drawdown: Bound | None) -> list[Assumption]:
+    """Return the effective-range assumption, checked for every certified number; an empty list if there is none.
+
+    It is proven if radius + certified value is at most 1. A number computed with M = 2 needs no check.
+
+    Source: rem:range, with c the certified value: minus the loss, or the floor, of an accept; the floor of a gain; 0
+    for a drawdown, whose checkpoints only matter where they dropped.
+    """
+    sums = [
+        certificates.radius(m.tasks, m.log_term, m.variance, 1 + m.loss) + (-m.loss or m.floor)
+        for m in moves
+        if not m.vacuous
+    ]
+    needed = ["panel"] * bool(sums)
+    for name, bound, certified in (("gain", gain, gain.value if gain else 0.0), ("drawdown", drawdown, 0.0)):
+        if bound and (not bound.vacuous or bound.by_gain is not None):
+            needed.append(name)
+            sums += [bound.radius + certified] * (bound.range < 2)
+    if not needed:
+        return []
+    most = max(sums, default=0.0)
+    why = f"the formula holds for sums of radius and certified value up to 1; the largest is {most:.3f}"
+    return [_assumption("range", most <= 1.0 + 1e-9, why, tuple(needed))]
+
+
+def guarantee(bound: Bound, where: str = "") -> str:
+    """Return the guarantee as text: `at least +12.4 points`, `not worse than -19.3 points`, `at most 58.2 points`.
+
+    Args:
+        where: text after the number: ` on tasks like these, with probability 0.95`.
+    """
+    if bound.by_gain is not None:
+        own = "says nothing" if bound.vacuous else f"is {100 * bound.value:.1f}"
+        ceiling = f"at most {100 * bound.by_gain:.1f} points{where}"
+        return f"{ceiling}, by the gain's guarantee (the drawdown's own bound {own})"
+    if bound.vacuous:
+        return "nothing, because there are too few tasks"
+    if bound.banks is not None:
+        return f"at most {100 * bound.value:.1f} points{where}"
+    return f"{'not worse than' if bound.value < 0 else 'at least'} {100 * bound.value:+.1f} points{where}"
+
+
+def tasks_for_gain(found: Bound | CertifiedAccept) -> str:
+    """Return a sentence: how many tasks would certify this gain, with everything else as measured.
+
+    Source: app:sizing-proof, with M = 2 for any statement and M = 1 for no loss (rem:range).
+    """
+    if isinstance(found, Bound):
+        whose, measured, log_term = "The holdout's gain", found.measured, math.log(1 / found.delta)
+    else:
+        whose, measured, log_term = f"Version {found.version}'s accept", found.panel_gain, found.log_term
+    if measured <= 0:
+        return "No gain was measured, so more tasks would not certify one."
+    no_loss = certificates.smallest_n(measured, log_term, found.variance)
+    speaks = min(no_loss, certificates.smallest_n(1 + measured, log_term, found.variance, 2.0))
+    return (
+        f"{whose} ({100 * measured:+.1f} points) would need about {speaks:,} tasks for any statement, and about "
+        f"{no_loss:,} to exclude a loss."
+    )
+
+
+def _accepted(epoch: Epoch, accepted: AcceptedMove, variance: float) -> CertifiedAccept:
+    verdict = accepted.verdict
+    delta = certificates.epoch_delta(float(epoch.opened.delta), epoch.opened.epoch)
+    move = certify_accept(float(accepted.gain), verdict.n_tasks, epoch.horizon, accepted.number, delta, variance)
+    return replace(move, version=accepted.version, epoch=verdict.epoch, query=verdict.query, deployed=verdict.deployed)
+
+
+def _carries(epoch: Epoch) -> bool:
+    """Whether accepts carry their outcomes forward, which is what bounds their number (thm:conv-main)."""
+    return bool(epoch.complete) and not (epoch.opened.conditions or Conditions()).fresh
+
+
+def _cap(epoch: Epoch) -> AcceptCap:
+    panel, first = epoch.panel, epoch.complete[0].passes
+    start = Fraction(sum(first), len(panel.tasks) * panel.rollouts)
+    unstable = estimates.unstable_share(first, panel.rollouts)
+    return AcceptCap(
+        epoch=epoch.opened.epoch,
+        accepted=len(epoch.accepts),
+        most=estimates.accept_cap(panel.rho, start),
+        localized=estimates.localized_cap(panel.rho, unstable),
+        rho=panel.rho,
+        start=float(start),
+        unstable=float(unstable),
+    )
+
+
+def _certify_holdout(
+    found: Measurements, variance: float | None
+) -> tuple[Bound | None, Bound | None, str, list[Assumption]]:
+    """Return the last version's gain and drawdown, the reason if there are none, and the assumptions.
+
+    Only the last evaluated version is certified. Any other, such as the peak, would be selected on this holdout.
+
+    Source: eq:gaincert, eq:ddcert.
+    """
+    points = found.checkpoints
+    sealed = _assumption("holdout sealed", *found.sealed, _HOLDOUT)
+    if reason := _uncertifiable(found):
+        return None, None, reason, [sealed]
+    delta = float(found.epochs[-1].opened.delta) if found.epochs else 0.05
+    seen = _holdout_variance(points)
+    used = seen if variance is None else variance
+    first, last = points[0].entry, points[-1].entry
+    n = len(first.holdout)
+    banks = len({p.entry.bank_hash for p in points})
+    floor = certify_gain(float(mean_gain(first, last).low), n, delta, used)
+    ceiling = certify_drawdown(float(mean_gain(last, peak_checkpoint(points).entry).low), n, delta, used, banks)
+    if banks == 2 and first.bank_hash != last.bank_hash:  # gain and drawdown compare the same two banks
+        ceiling = implied_drawdown(floor, ceiling)
+    bound = _variance("holdout variance", variance, seen, "the evaluations", _HOLDOUT)
+    return floor, ceiling, "", [sealed, bound]
+
+
+def _uncertifiable(found: Measurements) -> str:
+    """Return why gain and drawdown cannot be certified, or an empty string if they can."""
+    points = found.checkpoints
+    if not points:
+        return "no evaluation on a holdout is recorded"
+    if points[0].entry.version != 0:
+        return "step 0 was not evaluated; `valve eval` evaluates it"
+    if points[-1].entry.version == 0:
+        return "only version 0 was evaluated on the holdout"
+    lost = sum(o.outcome == "errored" for p in points for o in p.entry.outcomes)
+    if lost:
+        return f"{plural(lost, 'holdout rollout')} errored; `valve eval` retries only these"
+    return "invalid, because a version was chosen after the holdout was read" if found.sealed[0] is False else ""
+
+
+def _holdout_variance(points: Sequence[EvaluatedCheckpoint]) -> float:
+    r = points[0].entry.rollouts
+    passes = [passes_by_task(p.entry) for p in points]
+    return max(estimates.variance(passes, r), estimates.paired_variance(passes[0], passes[-1], r))
+
+
+# Assumptions of the certificates.
+
+
+def _assumption(name: str, holds: bool | None, why: str, needed_for: tuple[str, ...] = _PANEL) -> Assumption:
+    """Return the assumption; `holds` is None if its status cannot be known here."""
+    status: Literal["met", "unmet", "unknown"] = "unknown" if holds is None else "met" if holds else "unmet"
+    return Assumption(name=name, status=status, why=why, needed_for=needed_for)
+
+
+def _variance(
+    name: str, given: float | None, seen: float | None, where: str, needed_for: tuple[str, ...]
+) -> Assumption:
+    """Return a variance assumption: unknown, or unmet if the estimate is above the bound that the user gave."""
+    if seen is None:
+        return _assumption(name, None, f"no complete measurement is recorded on {where}", needed_for)
+    if given is None:
+        return _assumption(name, None, f"{seen:.4f} is estimated from {where}, not a bound", needed_for)
+    holds = False if given < seen else None
+    return _assumption(name, holds, f"{given:g} was given; {where} show about {seen:.4f}", needed_for)
+
+
+def panel_assumptions(n: int, horizon: int, accept: int, variance: float) -> list[Assumption]:
+    """Return the assumptions for an accept given in numbers. The given numbers cannot be checked."""
+    reasons = {
+        "disjoint": "that no proposal was learned from a panel task",
+        LIKE_YOURS: f"that the panel is a random sample, of size {n}, of the tasks you care about",
+        "panel age": "that your tasks are still like those the panel was drawn from",
+        "horizon": f"that a horizon of {horizon} was declared before the first query and was kept",
+        "count": f"that this is accept {accept} on this panel, in the panel's first epoch",
+        "variance": f"that the variance of paired differences is at most {variance:g}",
+        "judged = deployed": "that agents get exactly the contexts the panel was judged under",
+    }
+    return [_assumption(name, None, why) for name, why in reasons.items()]
+
+
+def holdout_assumptions(
+    n: int, variance: float, banks: int | None, needed_for: tuple[str, ...] = _HOLDOUT
+) -> list[Assumption]:
+    """Return the assumptions for a gain or a drawdown given in numbers.
+
+    Args:
+        banks: number of different evaluated banks, for a drawdown.
+        needed_for: gain, drawdown or both, as given.
+    """
+    reasons = {
+        "disjoint": "that no holdout task was learned from or judged on",
+        LIKE_YOURS: f"that the holdout is a random sample, of size {n}, of the tasks you care about",
+        "holdout sealed": "that the compared banks were fixed before anyone saw a holdout result",
+        "variance": f"that the variance of paired differences is at most {variance:g}",
+    }
+    found = [_assumption(name, None, why, needed_for) for name, why in reasons.items()]
+    if banks is not None:
+        found.append(_assumption("banks", None, f"that there are {plural(banks, 'different bank')}", ("drawdown",)))
+    return found
+
+
+def ledger_assumptions(found: Measurements, variance: float | None, plug_in: dict[str, float]) -> list[Assumption]:
+    """Return all assumptions of the certificates of a ledger's accepts.
+
+    Args:
+        variance: the upper bound that the user gave, if any.
+        plug_in: panel hash -> estimated variance from its complete panels.
+    """
+    return [
+        *_about_tasks(found),
+        *_about_epochs(found),
+        _variance("variance", variance, max(plug_in.values(), default=None), "the complete panels", _PANEL),
+        *_about_accepts(found),
+    ]
+
+
+def _about_tasks(found: Measurements) -> Iterator[Assumption]:
+    """Yield whether the panel's tasks are new to the bank, and like those of the user."""
+    if found.taken:
+        why = f"versions up to {found.taken} were accepted without a gate"
+        yield _assumption("gated", False, why, ("all versions",))
+    if found.owned:
+        yield _assumption(
+            "owner's acts", False, f"{owned_versions(found.owned)}, not judged by a gate", ("all versions",)
+        )
+    panel = found.fixed | {task.instance_id for epoch in found.epochs for task in epoch.panel.tasks}
+    shared = sorted(panel & found.sources)
+    why = f"proposals were learned from {plural(len(shared), 'panel task')}: {', '.join(shared[:3])}" if shared else (
+        "no proposal was learned from a panel task" if panel else "no panel is recorded"
+    )  # fmt: skip
+    yield _assumption("disjoint", not shared if panel else None, why)
+    needed = _PANEL * bool(panel) + _HOLDOUT * bool(found.checkpoints) or _PANEL
+    yield _assumption(LIKE_YOURS, None, "only you can know whether these are a random sample of your tasks", needed)
+    if found.epochs:
+        yield _assumption("panel age", None, "only you can know whether your tasks are still like the panel's")
+
+
+def owned_versions(versions: Sequence[int]) -> str:
+    """Return a clause: which versions the bank's owner made."""
+    several = len(versions) > 1
+    numbers = ", ".join(map(str, versions))
+    return f"version{'s' * several} {numbers} {'were' if several else 'was'} made by its owner"
+
+
+def _about_epochs(found: Measurements) -> Iterator[Assumption]:
+    """Yield how often each panel was asked, and whether a person knew more of it than verdicts."""
+    for number, epoch in enumerate(found.epochs):
+        opened = epoch.opened
+        queries = f"{epoch.queries} of {plural(opened.horizon, 'declared query', 'declared queries')} used"
+        yield _assumption("horizon", epoch.queries <= opened.horizon, f"epoch {opened.epoch}: {queries}")
+        if any(e.opened.panel_hash == opened.panel_hash for e in found.epochs[:number]):
+            why = f"epoch {opened.epoch} uses an earlier panel again: valid if no holdout result was the reason"
+            yield _assumption("panel reuse", None, why)
+    if found.read:
+        chosen = f"a person chose line {found.chosen}" if found.chosen else "no person chose a proposal"
+        why = f"line {found.read} measured the panel without single items; {chosen} after it"
+        yield _assumption("panel read", not found.chosen, why)
+
+
+def _about_accepts(found: Measurements) -> Iterator[Assumption]:
+    """Yield whether agents get the contexts that were judged, and whether more accepts came than local gains allow."""
+    moves = [move for epoch in found.epochs for move in epoch.accepts]
+    if moves:
+        least = min(moves, key=lambda m: m.verdict.deployed / m.verdict.n_tasks)
+        used, of = least.verdict.deployed, least.verdict.n_tasks
+        why = f"at least {used} of {plural(of, 'panel task')} get the judged context (version {least.version})"
+        yield _assumption("judged = deployed", used == of, why)
+    for epoch in found.epochs:
+        if _carries(epoch):
+            holds = None if len(epoch.accepts) <= _cap(epoch).localized else False
+            why = f"epoch {epoch.opened.epoch}: gains are only on tasks with mixed first rollouts"
+            yield _assumption("gains local", holds, why, ("second cap",))

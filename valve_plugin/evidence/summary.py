@@ -1,0 +1,340 @@
+"""Results of proposals, rollouts that gates ran and saved, and counts of recorded attempts.
+
+Rollouts are counted from the ledger, money from telemetry, which is informational only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from valve_plugin.bank.entries import (
+    Baseline,
+    Entry,
+    EpochOpened,
+    Evaluated,
+    Judged,
+    LeftOut,
+    Proposed,
+    Remeasured,
+    Taken,
+    makes_version,
+)
+from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import convert, plain
+from valve_plugin.errors import RecordError
+from valve_plugin.evidence.evaluations import step_tasks
+from valve_plugin.records import Attempt, Count, PanelOutcome, Proposal, Record, Verdict, is_live
+from valve_plugin.theory import acceptance
+from valve_plugin.words import plural
+
+_KINDS = {"live": "live", "evolve": "stream", "panel": "panel", "eval": "holdout"}
+"""Source of an attempt -> the kind under which it is counted."""
+
+
+class ProposalResult(NamedTuple):
+    """A proposal and its result."""
+
+    task_id: str
+    passed: int
+    """Resolved ones among its source attempts."""
+    attempts: int
+    """Number of its source attempts."""
+    proposal: Proposal
+    verdict: Verdict | None
+    version: int
+    """Bank version after it."""
+    taken: bool = False
+    """True if it was accepted without a gate."""
+
+    @property
+    def outcome(self) -> Literal["accept", "reject", "indecisive", "taken", "empty", "pending"]:
+        """The result in one word."""
+        if self.taken:
+            return "taken"
+        if self.verdict:
+            return self.verdict.decision
+        return "empty" if self.proposal.empty else "pending"
+
+
+class VersionScore(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bank's complete panel score: in-sample for an accept, which was selected by it."""
+
+    version: int
+    passes: int
+    rollouts: int
+
+
+def proposal_results(entries: Iterable[Entry]) -> list[ProposalResult]:
+    """Return the proposals in ledger order, each with its last verdict."""
+    found: dict[str, ProposalResult] = {}
+    version = 0
+    for entry in entries:
+        version += makes_version(entry)
+        if isinstance(entry, Proposed):
+            passed = sum(a.outcome == "resolved" for a in entry.attempts)
+            p = entry.proposal
+            found[p.id] = ProposalResult(p.task_id, passed, len(entry.attempts), p, None, version)
+        elif isinstance(entry, Judged):
+            row = found[entry.verdict.proposal_id]
+            found[entry.verdict.proposal_id] = row._replace(verdict=entry.verdict, version=version)
+        elif isinstance(entry, Taken):
+            found[entry.proposal_id] = found[entry.proposal_id]._replace(taken=True, version=version)
+    return list(found.values())
+
+
+def fallen_by_accept(entries: Iterable[Entry]) -> dict[str, tuple[str, ...]]:
+    """Return, by id of an accepted proposal, the panel tasks it makes worse, like `TASK 2/2 -> 0/2`."""
+    found: dict[str, tuple[str, ...]] = {}
+    for _, entry, before, after in _panel_measurements(entries):
+        if isinstance(entry, Judged):
+            r, fallen = entry.verdict.rollouts, acceptance.fallen_tasks(before, after)
+            found[entry.verdict.proposal_id] = tuple(f"{t} {a}/{r} -> {b}/{r}" for t, (a, b) in fallen.items())
+    return found
+
+
+def version_scores(entries: Iterable[Entry]) -> list[VersionScore]:
+    """Return each version's complete panel score: the baseline's, then every accept's."""
+    return [
+        VersionScore(version=version, passes=sum(o.outcome == "resolved" for o in outcomes), rollouts=len(outcomes))
+        for version, _, _, outcomes in _panel_measurements(entries)
+    ]
+
+
+def _panel_measurements(
+    entries: Iterable[Entry],
+) -> Iterator[tuple[int, Baseline | Judged, Sequence[PanelOutcome], Sequence[PanelOutcome]]]:
+    """Yield, for each baseline and accept, (version, entry, the bank's outcomes before it, those after it)."""
+    version, outcomes = 0, tuple[PanelOutcome, ...]()
+    for entry in entries:
+        before = outcomes
+        version += makes_version(entry)
+        if isinstance(entry, EpochOpened):
+            outcomes = ()
+        elif isinstance(entry, Baseline):
+            outcomes = measured_anew(before, entry)
+            yield version, entry, before, outcomes
+        elif isinstance(entry, Judged) and entry.verdict.decision == "accept":
+            outcomes = entry.verdict.measured
+            yield version, entry, before, outcomes
+
+
+def unmixed_tasks(entries: Iterable[Entry], attempts: Iterable[Attempt]) -> tuple[int, int]:
+    """Return how many of the stream's attempted tasks gave nothing to contrast: (always passed, never passed)."""
+    proposed = {task for e in entries if isinstance(e, Proposed) for task in step_tasks(e.attempts)}
+    passed: dict[str, set[bool]] = defaultdict(set)
+    for attempt in attempts:
+        if attempt.source == "evolve" and attempt.outcome in ("resolved", "unresolved"):
+            passed[attempt.task_id].add(attempt.outcome == "resolved")
+    same = [seen for task, seen in passed.items() if task not in proposed and len(seen) == 1]
+    return sum(True in seen for seen in same), sum(False in seen for seen in same)
+
+
+def why_nothing(proposal: Proposal) -> str:
+    """Return why a proposal has nothing to judge, or what was left out of it; empty if all of it is judged."""
+    parts = [proposal.reason] if proposal.empty and proposal.reason else []
+    parts += [f"{w.kind} {w.name} withheld: {w.why}" for w in proposal.withheld]
+    parts += [f"{plural(len(proposal.suppressed), 'near-duplicate')} left out"] if proposal.suppressed else []
+    parts += [f"support for {plural(len(proposal.merges), 'known item')}"] if proposal.merges else []
+    return "; ".join(parts)
+
+
+def verdict_lines(entries: Iterable[Entry], most: int = 30) -> str:
+    """Return what became of the latest proposals, one a line with its notes; empty if there was none. Pure."""
+    rows = [row for row in proposal_results(entries) if row.proposal.items]
+    lines = []
+    for row in rows[-most:]:
+        notes = "; ".join(f"{i.kind} {i.name}: {i.text}" for i in row.proposal.items)
+        lines.append(f"- {_became(row)}: {' '.join(notes.split())[:600]}")
+    return "\n".join(lines)
+
+
+def _became(row: ProposalResult) -> str:
+    if row.verdict is None or row.verdict.decision == "indecisive":
+        return "taken without a gate" if row.taken else "never judged"
+    return f"{row.verdict.decision}ed"  # no number: certificates count what a proposer may know as verdicts alone
+
+
+def measured_anew(current: Sequence[PanelOutcome], baseline: Baseline) -> tuple[PanelOutcome, ...]:
+    """Return the bank's outcomes after a baseline, which may measure some tasks only."""
+    anew = {o.task_id for o in baseline.result.outcomes}
+    return (*(o for o in current if o.task_id not in anew), *baseline.result.outcomes)
+
+
+def bank_facts(store: BankStore) -> dict[str, Any]:
+    """Return what a bank's proposals came to, as plain data."""
+    gates = gate_savings(store.entries(), store.local.read_telemetry("gates"))
+    fallen = fallen_by_accept(store.entries())
+    return {
+        "bank": str(store.dir),
+        "repo": store.bank.repo,
+        "version": store.bank.version,
+        "principles": len(store.bank.principles),
+        "skills": len(store.bank.skills),
+        "queries": store.queries_used(),
+        "gated": any(isinstance(entry, EpochOpened) for entry in store.entries()),
+        "gate_rollouts": total_savings(list(gates.values())).facts(),
+        "panel_scores": [plain(score) for score in version_scores(store.entries())],
+        "proposals": [
+            {
+                "task_id": row.task_id,
+                "passed": row.passed,
+                "attempts": row.attempts,
+                "proposal_id": row.proposal.id,
+                "items": [f"{i.kind}: {i.name}" for i in row.proposal.items],
+                "removes": [f"{kind}: {name}" for kind, name in row.proposal.removed],
+                "outcome": row.outcome,
+                "reason": row.proposal.reason,
+                "worse": fallen.get(row.proposal.id, ()),
+                "version": row.version,
+                "gate_rollouts": gates[row.proposal.id].facts() if row.proposal.id in gates else None,
+            }
+            for row in proposal_results(store.entries())
+        ],
+    }
+
+
+class GateTelemetry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rollouts that one gate ran on this machine, also after its verdict was certain. Informational only."""
+
+    proposal_id: str
+    confirming: bool = False
+    ran: Count
+    cut: Count = 0
+    """Rollouts that were started and stopped early; not part of `ran`."""
+    cost_usd: float
+    cut_usd: float = 0.0
+    """Cost of the stopped rollouts; older versions did not record it."""
+
+
+class Savings(NamedTuple):
+    """Rollouts saved by one or more gates."""
+
+    ran: int
+    """Rollouts that ran."""
+    of: int
+    """Rollouts of the full panel, without reused outcomes."""
+    usd: float
+    """Estimated cost of the saved rollouts minus the cost of stopped ones; 0 if no cost is known."""
+    cut: int = 0
+    """Saved rollouts that had been started and were stopped early."""
+
+    @property
+    def rollouts(self) -> int:
+        """Number of saved rollouts."""
+        return self.of - self.ran
+
+    def facts(self) -> dict[str, Any]:
+        """Return the numbers as plain data for JSON output."""
+        return {"ran": self.ran, "saved": self.rollouts, "saved_usd": self.usd, "cut_short": self.cut}
+
+    def __str__(self) -> str:
+        money = f", about ${self.usd:.2f}" if self.usd >= 0.005 else ""
+        cut = f", {self.cut} of them cut short" if self.cut else ""
+        return f"{self.rollouts} of {plural(self.of, 'rollout')} saved{money}{cut}"
+
+
+def gate_savings(entries: Iterable[Entry], telemetry: Iterable[Mapping[str, Any]]) -> dict[str, Savings]:
+    """Return, by proposal id, the savings of its gate, for each accepted or rejected proposal.
+
+    Args:
+        telemetry: records of the log "gates"; without them only the ledger's rollouts count as run.
+    """
+    known = {
+        (stage.proposal_id, stage.confirming): stage for stage in map(_gate_telemetry, telemetry) if stage is not None
+    }
+    verdicts = [e.verdict for e in entries if isinstance(e, Judged) and e.verdict.decision != "indecisive"]
+    found = {}
+    for v in verdicts:
+        stages = [known[v.proposal_id, c] for c in (False, True) if (v.proposal_id, c) in known]
+        of = (v.n_tasks * v.rollouts - len(v.reused)) * (2 if v.confirming else 1)
+        ran = min(of, max(v.ran, sum(stage.ran for stage in stages)))
+        cost = sum(stage.cost_usd for stage in stages)
+        cut = min(of - ran, sum(stage.cut for stage in stages))
+        usd = cost / ran * (of - ran) - sum(stage.cut_usd for stage in stages) if ran else 0.0
+        found[v.proposal_id] = Savings(ran, of, max(0.0, usd), cut)
+    return found
+
+
+def total_savings(gates: Sequence[Savings]) -> Savings:
+    """Return the sum over all gates."""
+    return Savings(
+        sum(g.ran for g in gates), sum(g.of for g in gates), sum(g.usd for g in gates), sum(g.cut for g in gates)
+    )
+
+
+def _gate_telemetry(record: Mapping[str, Any]) -> GateTelemetry | None:
+    try:
+        return convert(dict(record), GateTelemetry, where="telemetry")
+    except RecordError:
+        return None
+
+
+def count_attempts(attempts: Iterable[Attempt], entries: Iterable[Entry]) -> dict[str, Any]:
+    """Count recorded attempts, graded attempts and mixed groups (same task, base tree and context).
+
+    Args:
+        entries: the ledger's entries. A kind that is in the ledger but has no attempt here is None (unknown), not 0.
+
+    Returns:
+        `recorded`, `graded` and `mixed_groups` (of live attempts and the stream) in total, None if all attempts are on
+        another machine; then a dict with the same keys for each kind.
+    """
+    kinds: dict[str, list[Attempt]] = {kind: [] for kind in _KINDS.values()}
+    for attempt in attempts:
+        kinds[_KINDS[attempt.source]].append(attempt)
+    named = _named_kinds(entries)
+    found = {kind: _count_graded(kept) if kept or kind not in named else None for kind, kept in kinds.items()}
+    here = [one for one in found.values() if one is not None and one["recorded"]]
+    if not here and named:
+        return {"recorded": None, "graded": None, "mixed_groups": None, **found}
+    return {
+        "recorded": sum(one["recorded"] for one in here),
+        "graded": sum(one["graded"] for one in here),
+        "mixed_groups": sum(one["mixed_groups"] for kind in ("live", "stream") if (one := found[kind])),
+        **found,
+    }
+
+
+def attempts_in_words(counts: dict[str, Any]) -> str:
+    """Return the result of `count_attempts` as one line of text."""
+    live, stream = counts["live"], counts["stream"]
+    parts = []
+    if live and (live["recorded"] or counts["recorded"]):
+        graded = f"{live['graded']} graded, {plural(live['mixed_groups'], 'mixed group')}"
+        parts.append(f"{live['recorded']} live ({graded})" if live["recorded"] else "none live")
+    if stream and stream["recorded"]:
+        parts.append(f"{stream['recorded']} of the stream ({plural(stream['mixed_groups'], 'mixed group')})")
+    for kind in ("panel", "holdout"):
+        if counts[kind] and counts[kind]["recorded"]:
+            parts.append(plural(counts[kind]["recorded"], f"{kind} rollout"))
+    if missing := [kind for kind in _KINDS.values() if counts[kind] is None]:
+        parts.append(f"{', '.join(missing)}: not on this machine")
+    return "; ".join(parts) or "none recorded on this machine"
+
+
+def _count_graded(attempts: Sequence[Attempt]) -> dict[str, int]:
+    groups: dict[tuple[str, ...], list[bool]] = defaultdict(list)
+    for a in attempts:
+        if a.outcome in ("resolved", "unresolved"):
+            groups[a.task_id, a.task_text, a.base_tree, a.context_hash].append(a.outcome == "resolved")
+    return {
+        "recorded": len(attempts),
+        "graded": sum(map(len, groups.values())),
+        "mixed_groups": sum(any(passed) and not all(passed) for passed in groups.values()),
+    }
+
+
+def _named_kinds(entries: Iterable[Entry]) -> set[str]:
+    found = set()
+    for entry in entries:
+        if isinstance(entry, Proposed):
+            found |= {"live" if is_live(note.task_id) else "stream" for note in entry.attempts}
+        elif isinstance(entry, Baseline | Judged | Remeasured | LeftOut):
+            found.add("panel")
+        elif isinstance(entry, Evaluated):
+            found.add("holdout")
+    return found

@@ -1,0 +1,1 @@
+"""Research: experiments over the paper's conditions, the simulated model, and the demo."""

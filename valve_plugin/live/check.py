@@ -1,0 +1,309 @@
+"""Grading a live attempt by the person's own check: it must fail on the starting tree and pass after the attempt.
+
+Both runs use copies in the sandbox, under the same conditions. Test files are taken from the starting tree, so an
+attempt cannot pass by editing them. A check that already passes on the starting tree cannot grade.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from valve_plugin.checkout import find
+from valve_plugin.config import Settings
+from valve_plugin.errors import InfrastructureError, SandboxError
+from valve_plugin.live.trees import Base, Trees
+from valve_plugin.live.workspace import open_copy, shell_environment
+from valve_plugin.paths import BANK_NAME
+from valve_plugin.records import AttemptOutcome
+from valve_plugin.sandbox import scratch
+from valve_plugin.sandbox.bubblewrap import choose
+from valve_plugin.sandbox.supervisor import MIB, CommandResult, ProcessLimits, disk_bytes
+from valve_plugin.tasks.grading.testrun import FROM_OUTSIDE
+from valve_plugin.tasks.states import is_protected
+from valve_plugin.words import one_line
+
+ADVICE = (
+    "Write a failing test first, or give a check that fails now and passes once the task is done, "
+    "such as -c valve.check='pytest tests/test_of_the_task.py'"
+)
+_PYTEST_EXITS = {
+    2: "pytest was interrupted, usually because a test file could not be imported: no test failed",
+    3: "pytest had an internal error",
+    4: "pytest was used wrongly, or the test does not exist",
+    5: "pytest found no tests",
+}
+# Much more than is kept, so that no secret is cut in two before it is redacted.
+_PRINTED_BYTES = 1 << 16
+# Test files of other languages, and files from which runners read their commands.
+_TEST_PATTERNS = ("test_*", "*_test.*", "*.test.*", "*.spec.*", "*_spec.*", "*Test.java", "*Tests.cs")
+_TEST_FOLDERS = ("tests", "__tests__")
+_RUNNER_FILES = {
+    "make": ("Makefile", "makefile", "GNUmakefile"),
+    "npm": ("package.json",),
+    "yarn": ("package.json",),
+    "pnpm": ("package.json",),
+    "nox": ("noxfile.py",),
+    "just": ("justfile", "Justfile"),
+}
+# A file of this name in the working directory replaces a module that Python or pytest imports.
+_SHADOWS = ("sitecustomize", "usercustomize", "pytest", "_pytest", "pluggy", "py", "unittest")
+
+
+class CheckResult(NamedTuple):
+    """The grade of one attempt."""
+
+    outcome: AttemptOutcome
+    reason: str
+    """The reason in one line, also for a resolved task."""
+    dropped_paths: tuple[str, ...] = ()
+    """Changed test files; they were restored before grading."""
+    output: str = ""
+    """The last output of the check in the deciding run; not redacted."""
+
+
+class Check:
+    """The check of one task with one starting tree."""
+
+    def __init__(self, settings: Settings, base: Base) -> None:
+        self._settings, self._base = settings, base
+        self._problem: str | None = None
+        self.printed_at_base = ""
+        """Its output on the starting tree, not redacted; empty before it ran."""
+
+    def problem(self) -> str:
+        """Return why the check cannot grade, or "" if it fails on the starting tree as it should. It runs once.
+
+        Raises:
+            SandboxError: there is no sandbox, and running without one is not allowed.
+        """
+        if self._problem is None:
+            done = self.run(self._base.tree)
+            self._problem, self.printed_at_base = base_problem(self._settings.check, done), printed_end(done)
+        return self._problem
+
+    def grade(self, end: str, unfinished: str = "") -> CheckResult:
+        """Grade the final tree of an attempt. Never raises for what the attempt did.
+
+        Args:
+            unfinished: why the agent did not finish, if it did not; such an attempt is unresolved.
+        """
+        try:
+            if reason := self.problem():
+                return CheckResult("ungraded", f"the check cannot grade: {reason}", output=self.printed_at_base)
+            if unfinished:
+                return CheckResult("unresolved", unfinished)
+            graded, dropped = self.graded_tree(end)
+            if graded == self._base.tree and (notes := self._not_captured()):
+                return CheckResult("ungraded", f"nothing that was captured has changed; {'; '.join(notes)}", dropped)
+            if graded == self._base.tree:
+                return CheckResult("unresolved", "nothing but tests changed" if dropped else "nothing changed", dropped)
+            return self._after(graded, dropped)
+        except (SandboxError, InfrastructureError) as e:
+            return CheckResult("ungraded", f"the check could not run: {one_line(with_mini_option(e))}")
+
+    def _not_captured(self) -> list[str]:
+        trees = self._base.trees
+        return [*trees.notes, *(f"{path} is a repository of its own" for path in sorted(trees.repositories or ()))]
+
+    def graded_tree(self, end: str) -> tuple[str, tuple[str, ...]]:
+        """Return (the final tree with the original test files, the paths that were restored)."""
+        trees, base = self._base.trees, self._base.tree
+        tests = TestPaths(self._settings.check, self._base.below, str(trees.root))
+        known = set(trees.paths(base))
+        changed = [change.path for change in trees.changes(base, end)]
+        dropped = tuple(path for path in changed if tests.holds(path, new=path not in known))
+        return trees.with_paths_from(end, base, dropped), dropped
+
+    def _after(self, tree: str, dropped: tuple[str, ...]) -> CheckResult:
+        done = self.run(tree)
+        if done.timed_out:  # try again: the machine may have been busy
+            done = self.run(tree)
+        reason = "the check failed before the attempt and passes after it"
+        if done.limit:
+            limit = f"it took over {self._settings.check_timeout} s" if done.timed_out else f"out of {done.limit}"
+            reason = f"the check was stopped after the attempt: {limit}"
+        elif done.returncode != 0:
+            reason = f"the check fails after the attempt (exit code {done.returncode})"
+        passed = not done.limit and done.returncode == 0
+        return CheckResult("resolved" if passed else "unresolved", reason, dropped, printed_end(done))
+
+    def run(self, tree: str) -> CommandResult:
+        """Run the check on a tree, in a copy; once more if it was killed from outside.
+
+        Raises:
+            InfrastructureError: it was killed from outside both times.
+        """
+        for _ in range(2):
+            done = self._run_once(tree)
+            if not (killed := killing_signal(done)):
+                return done
+        raise InfrastructureError(
+            f"it was killed from outside, by signal {killed}, twice; is the machine out of memory?"
+        )
+
+    def _run_once(self, tree: str) -> CommandResult:
+        settings, base = self._settings, self._base
+        sandbox = choose(settings)
+        with open_copy(base, tree, sandbox) as workspace:
+            seconds = settings.check_timeout
+            limits = ProcessLimits(
+                wall_seconds=seconds,
+                cpu_seconds=seconds * 64,  # of all processes together; the person's setting is wall time
+                memory_bytes=16_384 * MIB,
+                processes=4096,
+                disk_bytes=disk_bytes(workspace.root) + 4096 * MIB,
+            )
+            return sandbox.run(settings.check, workspace, limits=limits, cwd=base.below, env=shell_environment(base))
+
+
+class TestPaths:
+    """Decides which paths belong to the tests of a check. Pure."""
+
+    __test__ = False  # pytest would collect it by its name
+
+    def __init__(self, check: str, cwd: str = ".", root: str = "/") -> None:
+        """Read the paths in a command.
+
+        Args:
+            cwd: where it runs, relative to the tree, with `/`; `.` is the root of the tree.
+            root: absolute path of the tree, for absolute paths in the command.
+        """
+        words = _words(check)
+        paths = [re.sub(r"::.*", "", word.rpartition("=")[2], flags=re.DOTALL) for word in words]
+        relative = [path.removeprefix(root.rstrip("/") + "/") for path in paths]
+        self._named = {posixpath.normpath(posixpath.join(cwd, path)) for path in relative}
+        self._runner_files = {name for word in words for name in _RUNNER_FILES.get(_name(word), ())}
+        self._tops = {".", cwd}
+
+    def holds(self, path: str, *, new: bool) -> bool:
+        """Whether a changed path belongs to the tests.
+
+        Args:
+            new: whether the attempt created it. Then it does not count as a test merely because the check names it.
+        """
+        pure = PurePosixPath(path)
+        return (
+            (path in self._named and not new)
+            or pure.name in self._runner_files
+            or is_protected(path, ())
+            or any(fnmatchcase(pure.name, pattern) for pattern in _TEST_PATTERNS)
+            or any(folder in pure.parts[:-1] for folder in _TEST_FOLDERS)
+            or (new and self._shadows(pure))
+        )
+
+    def _shadows(self, path: PurePosixPath) -> bool:
+        for top in self._tops:
+            if path.is_relative_to(top) and path.relative_to(top).parts[0].partition(".")[0] in _SHADOWS:
+                return True
+        return False
+
+
+def is_pytest(check: str) -> bool:
+    """Whether a command runs pytest by name, so that it has pytest's exit codes."""
+    return any(_name(word) in ("pytest", "py.test") for word in _words(check))
+
+
+def killing_signal(done: CommandResult) -> int:
+    """Return the number of the signal that ended a check and usually comes from outside; 0 if none did."""
+    code = done.returncode
+    number = -code if code < 0 else code - 128
+    return 0 if done.limit or number not in FROM_OUTSIDE else number
+
+
+def try_command(command: str, settings: Settings, folder: Path, bank: Path, seconds: int) -> CheckResult:
+    """Run a command in a copy of a folder, as a check would be, and return whether tests can be run so.
+
+    Returns:
+        `errored` with the reason if they cannot, else `ungraded` with how it ended.
+
+    Raises:
+        ValveError: there is no sandbox, or the folder cannot be captured.
+    """
+    with scratch.private_folder("valve-run-") as kept:
+        root = find(folder).root
+        trees = Trees(root, Path(kept), [bank.resolve(), root / BANK_NAME, folder / BANK_NAME])
+        base = Base(trees, trees.capture(), folder)
+        done = Check(replace(settings, check=command, check_timeout=seconds), base).run(base.tree)
+    if done.limit == "wall":
+        return CheckResult("ungraded", f"it runs; stopped after {seconds} s")
+    problem = "" if done.returncode == 0 else base_problem(command, done)
+    if problem:
+        return CheckResult("errored", problem.removeprefix("at the base "))
+    ended = "it passes" if done.returncode == 0 else "tests fail"
+    return CheckResult("ungraded", ": ".join(filter(None, [ended, _last_line(done.output).strip("= ")])))
+
+
+def base_problem(check: str, done: CommandResult) -> str:
+    """Return why a run of the check does not count as failing tests, or "" if it does.
+
+    For pytest, only exit code 1 counts. For other commands, exit codes from 1 to 125 count; the shell uses higher ones
+    for commands that were not found, could not be executed, or were killed by a signal.
+    """
+    if done.limit:
+        return f"at the base it was stopped: out of {done.limit}"
+    code = done.returncode
+    if code == 0:
+        return "it passes at the base already"
+    if is_pytest(check):
+        if re.search(rb"No module named '?_?pytest", done.output):
+            return (
+                "pytest is not installed where the check runs: activate the repository's environment before you "
+                "start mini, or use a python with pytest in the check"
+            )
+        if code in _PYTEST_EXITS:
+            return f"at the base {_PYTEST_EXITS[code]} (exit code {code}){_by_python(check, done.output)}"
+    if code == 1 or (1 <= code <= 125 and not is_pytest(check)):
+        return ""
+    return f"at the base it could not run (exit code {code}): {_last_line(done.output)}"
+
+
+def _by_python(check: str, output: bytes) -> str:
+    """Return advice if `pytest` does not find the project's own modules, or "" if there is another reason."""
+    program = re.search(r"(?<!\S)(-m\s+)?((?:\S*/)?)py\.?test(?!\S)", check)
+    if program is None or program[1] or b"ModuleNotFoundError" not in output:
+        return ""
+    python = f"{check[: program.start()]}{program[2]}python -m pytest{check[program.end() :]}"
+    return (
+        "; unlike `pytest`, `python -m pytest` also imports from the current directory: try "
+        f"-c valve.check={shlex.quote(python)}"
+    )
+
+
+def with_mini_option(error: Exception) -> str:
+    """Return an error's message in which options have the form that mini accepts."""
+    return str(error).replace("--unsafe-local", "-c valve.unsafe_local=true")
+
+
+def printed_end(done: CommandResult) -> str:
+    """Return the last lines of a check's output; not redacted."""
+    text = done.output[-_PRINTED_BYTES:].decode("utf-8", "replace")
+    if len(done.output) > _PRINTED_BYTES:
+        text = text.partition("\n")[2]
+    return text + ("\n[more output was dropped]" if done.truncated else "")
+
+
+def _words(check: str) -> Sequence[str]:
+    lexer = shlex.shlex(check, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        return list(lexer)
+    except ValueError:  # unbalanced quotes; bash reports them
+        return check.split()
+
+
+def _name(word: str) -> str:
+    return PurePosixPath(word).name
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode("utf-8", "replace").strip().splitlines()
+    return one_line(lines[-1]) if lines else "it printed nothing"

@@ -1,0 +1,307 @@
+"""One run of the agent on a person's own task: starting it, and grading and recording it.
+
+No error here ends the person's run: if something cannot be captured, graded or recorded, one line on stderr says so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from valve_plugin.agents.faults import EndKind, class_names, classify_end
+from valve_plugin.bank.local import LocalStore, local_store
+from valve_plugin.checkout import find
+from valve_plugin.codec import digest_bytes
+from valve_plugin.config import Settings
+from valve_plugin.errors import InfrastructureError, ValveError
+from valve_plugin.live.check import ADVICE, Check, CheckResult, with_mini_option
+from valve_plugin.live.context import BankWitness, Say, compose
+from valve_plugin.live.record import keep_attempt, last_lines, learn_from, next_ordinal
+from valve_plugin.live.trees import Base, Trees
+from valve_plugin.paths import BANK_NAME
+from valve_plugin.records import Attempt, Bank, Context, Panel, live_task
+from valve_plugin.redact import Redactor, gather
+from valve_plugin.sandbox import scratch
+from valve_plugin.words import one_line
+
+MAX_PATCH_BYTES = 10_000_000
+NOT_RUN = "NotRun"
+"""Exit status of a run that was refused before its start."""
+_SHOWN_LINES = 15
+"""Lines shown of the output of a check that cannot grade; it is not recorded."""
+_BINARY = "\nGIT binary patch\n"
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """The state of a live run."""
+
+    settings: Settings
+    bank_dir: Path
+    local: LocalStore
+    say: Say
+    task: str
+    context: Context
+    witness: BankWitness | None
+    scratch: tempfile.TemporaryDirectory[str]
+    base: Base | None = None
+    """The directory at the start, or None if the agent works in a container or the capture failed."""
+    check: Check | None = None
+    """The person's check with that base, or None if no check was given or there is no base."""
+    notes: list[str] = []
+    """What is missing from the record, and why."""
+    secrets: dict[str, str] = {}
+    """Secrets known at the start (the agent may delete the file with them)."""
+    started: float = msgspec.field(default_factory=time.monotonic)
+    recorded: bool = False
+    kept: list[str] = []
+    """Ids of the recorded attempts, if the run makes several."""
+
+    @property
+    def task_id(self) -> str:
+        """Id made from the task's text: equal texts are the same task."""
+        return live_task(digest_bytes(self.task.encode("utf-8", "surrogatepass")))
+
+    def redactor(self, config: Any) -> Redactor:
+        """Return a redactor with this run's secrets; `config` is the configuration of agent and model."""
+        workspace = self.base.trees.root if self.base else None
+        return Redactor(self.secrets | gather(os.environ, workspace, [config, self.settings.model_kwargs]))
+
+
+def start(
+    settings: Settings,
+    bank_dir: Path,
+    retrieve: Callable[[Bank, Panel | None], Context],
+    agent: Any,
+    task: str,
+    say: Say,
+) -> Run:
+    """Compose the context and capture the directory, before the agent's first step."""
+    local = local_store(bank_dir)
+    context, witness = compose(bank_dir, local, retrieve, say, model_of(agent))
+    run = Run(
+        settings=settings,
+        bank_dir=bank_dir,
+        local=local,
+        say=say,
+        task=task,
+        context=context,
+        witness=witness,
+        scratch=scratch.private_folder("valve-run-"),
+    )
+    try:
+        run.base = _capture(agent, Path(run.scratch.name), bank_dir)
+        if run.base is not None:
+            run.secrets = gather(os.environ, run.base.trees.root)
+            run.check = Check(settings, run.base) if settings.check else None
+    except (ValveError, OSError) as e:
+        run.notes.append(one_line(f"the directory could not be captured: {e}"))
+        say(f"{run.notes[-1]}; the attempt is recorded without its patch")
+    return run
+
+
+def require_grading(run: Run, agent: Any) -> None:
+    """Check, before anything is spent, that the person's check can grade.
+
+    Raises:
+        ValveError: it cannot grade.
+    """
+    if run.check is None:
+        return
+    run.say("trying the check on the starting tree")
+    try:
+        reason = run.check.problem()
+    except KeyboardInterrupt:
+        run.recorded = True  # there is no attempt
+        run.say("stopped before the first step: nothing was recorded, spent or changed")
+        raise
+    if reason:
+        redactor = run.redactor([plain_config(part) for part in (agent.model, agent.env, agent)])
+        for line in last_lines(redactor(run.check.printed_at_base)).splitlines()[-_SHOWN_LINES:]:
+            run.say(f"the check printed: {line}")
+        raise ValveError(f"the check cannot grade: {reason}. {ADVICE}; without valve.check, attempts are not graded")
+
+
+def refused(run: Run, error: ValveError) -> Mapping[str, Any]:
+    """Say that a run was refused before its start, and why; return its result."""
+    run.recorded = True  # there is no attempt
+    run.say(f"no attempt was made; nothing was spent or changed: {with_mini_option(error)}")
+    return {"exit_status": NOT_RUN, "submission": "", "exit_code": error.exit_code}
+
+
+def finish(run: Run, agent: Any, result: Mapping[str, Any], error: BaseException | None) -> Attempt | None:
+    """Grade and record the run after the last step; return None if it is already recorded or recording failed."""
+    try:
+        return None if run.recorded else _record(run, agent, result, error)
+    except Exception as e:  # noqa: BLE001 - an error in recording must not fail a run that is complete
+        run.say(f"this attempt was not recorded: {type(e).__name__}: {one_line(str(e))}")
+        return None
+    finally:
+        run.scratch.cleanup()
+        if run.witness is not None and not run.witness.end():
+            run.say("the bank changed during this run; it is verified before its next use")
+
+
+def directory(agent: Any) -> Path | None:
+    """Return the directory in which the agent's commands start, or None if they do not run on this machine."""
+    local = sys.modules.get("minisweagent.environments.local")
+    environment = getattr(agent, "env", None)
+    if local is None or not isinstance(environment, local.LocalEnvironment):
+        return None
+    return Path(getattr(environment.config, "cwd", "") or os.getcwd()).resolve()
+
+
+def model_of(agent: Any) -> str:
+    """Return the name of the agent's model, or an empty string if it has none."""
+    return str(getattr(getattr(getattr(agent, "model", None), "config", None), "model_name", ""))
+
+
+def plain_config(part: Any) -> dict[str, Any]:
+    """Return the configuration of an agent, model or environment as plain data."""
+    config = getattr(part, "config", None)
+    dump = getattr(config, "model_dump", None)
+    return dict(dump(mode="json") if dump else vars(config) if config is not None else {})
+
+
+def _capture(agent: Any, scratch: Path, bank_dir: Path) -> Base | None:
+    cwd = directory(agent)
+    if cwd is None:
+        return None
+    root = find(cwd).root
+    written_by_mini = getattr(getattr(agent, "config", None), "output_path", None)
+    leave_out = [bank_dir.resolve(), root / BANK_NAME, cwd / BANK_NAME]
+    trees = Trees(root, scratch, [*leave_out, *([Path(written_by_mini).resolve()] if written_by_mini else [])])
+    return Base(trees, trees.capture(), cwd)
+
+
+def _record(run: Run, agent: Any, result: Mapping[str, Any], error: BaseException | None) -> Attempt:
+    trajectory = agent.serialize() if hasattr(agent, "serialize") else {"messages": getattr(agent, "messages", [])}
+    return record(run, trajectory, _capture_end(run), result, _ended(result, error), model_of(agent))
+
+
+def record(
+    run: Run,
+    trajectory: dict[str, Any],
+    end: str,
+    result: Mapping[str, Any],
+    ended: tuple[EndKind | None, str],
+    model: str,
+) -> Attempt:
+    """Grade an attempt and record it.
+
+    Args:
+        run: the run.
+        trajectory: its messages in the shape of mini's.
+        end: the final tree; empty if it was not captured.
+        result: as of mini's agent.
+        ended: how the run ended, and the reason; the first is None if the person stopped it.
+        model: its name.
+    """
+    redactor = run.redactor(trajectory.get("info"))
+    patch, notes = readable_patch(run, end, redactor) if end else (_submitted_patch(result), [])
+    graded = _grade(run, end, *ended)
+    if run.settings.check and graded.outcome != "errored":
+        run.say(f"{graded.outcome}: {graded.reason}")
+    attempt = make_attempt(
+        run,
+        graded,
+        notes,
+        ordinal=next_ordinal(run.local, run.task_id, run.context.hash),
+        patch=patch,
+        exit_status=str(result.get("exit_status", "")),
+        steps=int(result.get("api_calls", 0)),
+        cost_usd=float(result.get("cost", 0.0)),
+        seconds=time.monotonic() - run.started,
+        model=model,
+    )
+    kept = keep_attempt(run.local, attempt, trajectory, redactor)
+    learn_from(run.bank_dir, run.local, kept, run.settings.learn, run.say)
+    return kept
+
+
+def make_attempt(run: Run, graded: CheckResult, notes: Sequence[str], **facts: Any) -> Attempt:
+    """Return the record of an attempt of this run.
+
+    Args:
+        notes: what is missing from the record, in addition to the run's notes.
+        facts: all other fields of the record.
+    """
+    return Attempt(
+        id=os.urandom(8).hex(),
+        task_id=run.task_id,
+        source="live",
+        outcome=graded.outcome,
+        reason="; ".join(part for part in (graded.reason, *run.notes, *notes) if part),
+        dropped_paths=graded.dropped_paths,
+        check_output=graded.output,
+        recorded_at=time.time(),
+        task_text=run.task,
+        base_tree=run.base.tree if run.base else "",
+        context_hash=run.context.hash,
+        context_items=run.context.items,
+        check=run.settings.check,
+        **facts,
+    )
+
+
+def _ended(result: Mapping[str, Any], error: BaseException | None) -> tuple[EndKind | None, str]:
+    """Return (how the run ended, the reason); the first is None if the person stopped it."""
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return None, "stopped by the person"
+    return classify_end(str(result.get("exit_status", "")), class_names(error) if error else [], str(error or ""))
+
+
+def _capture_end(run: Run) -> str:
+    """Return the final tree of the run, or an empty string if there is none."""
+    if run.base is None:
+        return ""
+    try:
+        tree = run.base.trees.capture()
+    except (InfrastructureError, OSError) as e:
+        run.notes.append(one_line(f"the directory could not be captured after the run: {e}"))
+        return ""
+    run.notes += run.base.trees.notes
+    return tree
+
+
+def readable_patch(run: Run, end: str, redactor: Redactor) -> tuple[str, list[str]]:
+    """Return (patch to the final tree, notes about what was left out). Its text can be redacted afterwards."""
+    assert run.base is not None
+    trees, base, notes = run.base.trees, run.base.tree, list[str]()
+    patch = trees.patch(base, end)
+    if _BINARY in patch:
+        # Binary content cannot be redacted, so a file with a secret is left out completely.
+        paths = [change.path for change in trees.changes(base, end)]
+        leaking = [path for path in paths if redactor.leaks(trees.diff_as_text(base, end, path))]
+        if hidden := [path for path in leaking if _BINARY in trees.patch(base, end, [path])]:
+            notes.append(f"left out of the patch, because they contain secrets: {', '.join(hidden)}")
+            patch = trees.patch(base, end, [path for path in paths if path not in hidden])
+    if len(patch) > MAX_PATCH_BYTES:
+        notes.append(f"the patch is not kept: {len(patch):,} characters, the limit is {MAX_PATCH_BYTES:,}")
+        patch = ""
+    return patch, notes
+
+
+def _submitted_patch(result: Mapping[str, Any]) -> str:
+    """Return the patch that an agent in a container submits, as in mini's benchmark configurations, or ""."""
+    submission = str(result.get("submission", ""))
+    return submission if submission.startswith("diff --git ") else ""
+
+
+def _grade(run: Run, end: str, ended: EndKind | None, why: str) -> CheckResult:
+    if ended is None or ended == "errored":
+        return CheckResult("ungraded" if ended is None else "errored", why)
+    if not run.settings.check:
+        return CheckResult("ungraded", why or "no check was given (valve.check)")
+    if run.check is None or not end:
+        return CheckResult("ungraded", "the check needs the agent's directory, but it was not captured")
+    try:
+        return run.check.grade(end, unfinished=why if ended == "unresolved" else "")
+    except KeyboardInterrupt:
+        return CheckResult("ungraded", "the check was interrupted")

@@ -1,0 +1,312 @@
+"""Build a report's numbers from a bank's ledger and the rollouts on this machine."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from valve_plugin.bank import verify
+from valve_plugin.bank.entries import Baseline, Entry, Judged, PanelFixed, Proposed, Remeasured, makes_version
+from valve_plugin.bank.store import BankStore
+from valve_plugin.codec import plain
+from valve_plugin.config import SCRIPTED_MODEL
+from valve_plugin.evidence.certify import CertifiedAccept, certify_ledger
+from valve_plugin.evidence.cost import clock_time, cost_by_role
+from valve_plugin.evidence.evaluations import EvaluatedCheckpoint, gain_over_empty, read_measurements, solve_rate
+from valve_plugin.evidence.history import words
+from valve_plugin.evidence.summary import Savings, fallen_by_accept, gate_savings, version_scores
+from valve_plugin.extract.digest import printable
+from valve_plugin.gate.panel import CUT
+from valve_plugin.records import Attempt, PanelOutcome, Proposal, Verdict, is_live
+from valve_plugin.report.items import KeptAttempts, accepted_proposal, proposed_items
+from valve_plugin.report.run import (
+    BankSize,
+    GateResult,
+    HoldoutReading,
+    LedgerLine,
+    LiveAttempt,
+    LiveRuns,
+    PanelCell,
+    PanelColumn,
+    PanelFacts,
+    Rollout,
+    RunReport,
+    StreamPoint,
+)
+
+LATEST = 20
+"""Number of live attempts in the list."""
+_TASK, _REASON = 160, 300
+_PLACE = re.compile(r"line (\d+)")
+
+
+def build_run(store: BankStore, label: str = "") -> RunReport:
+    """Return all numbers of one bank's report.
+
+    Args:
+        store: the bank. Rollouts on this machine add patches, costs and the stream's tasks that are not mixed.
+        label: name of the run in a comparison; if empty, the repository's.
+    """
+    entries = list(store.entries())
+    attempts = store.local.attempts()
+    calls = list(store.local.read_timed_telemetry("calls"))
+    kept = KeptAttempts(attempts)
+    seen = read_measurements(entries)
+    certificate = certify_ledger(seen)
+    points, whole = stream(entries, attempts, kept)
+    fallen = fallen_by_accept(entries)
+    faults = verify.verify(store.dir)
+    by_line = {int(place[1]): f.message for f in faults if (place := _PLACE.match(f.place))}
+    extractors = (e.proposal.model for e in entries if isinstance(e, Proposed))
+    models = sorted({m for m in (*(a.model for a in attempts), *extractors) if m})
+    return RunReport(
+        label=label or store.bank.repo,
+        repo=store.bank.repo,
+        simulated=SCRIPTED_MODEL in models,
+        models=tuple(models),
+        version=store.bank.version,
+        principles=len(store.bank.principles),
+        skills=len(store.bank.skills),
+        gated=any(isinstance(e, Judged) for e in entries),
+        panel=_panel(entries),
+        stream=points,
+        stream_whole=whole,
+        gates=gates(entries, certificate.moves, gate_savings(entries, store.local.read_telemetry("gates"))),
+        scores=tuple(version_scores(entries)),
+        checkpoints=checkpoints(seen.checkpoints),
+        sizes=_sizes(points, store),
+        columns=columns(entries, kept),
+        evaluations=evaluations(seen.checkpoints, kept),
+        items=proposed_items(entries, store.bank, kept, store.local.usage()),
+        spent=cost_by_role(attempts, (call for _, call in calls), entries, store.local.read_telemetry(CUT)),
+        clock=clock_time(attempts, calls, entries),
+        live=live_runs(attempts),
+        certificate=certificate,
+        ledger=tuple(_line(n, e, by_line.get(n, ""), fallen) for n, e in enumerate(entries, 1)),
+        problems=tuple(f"{f.file}: {f.message}" for f in faults if not _PLACE.match(f.place)),
+    )
+
+
+def stream(
+    entries: Iterable[Entry], attempts: Sequence[Attempt], kept: KeptAttempts
+) -> tuple[tuple[StreamPoint, ...], bool]:
+    """Return the stream's tasks in the order attempted, and whether the tasks that are not mixed are included.
+
+    Live tasks that are the source of a proposal are included, at the proposal's place in the ledger.
+    """
+    accepted = {id_ for e in entries if (id_ := accepted_proposal(e))}
+    proposed = [e for e in entries if isinstance(e, Proposed) and e.attempts]
+    grew = {e.proposal.task_id for e in proposed if e.proposal.id in accepted}
+    rolled: dict[str, list[Rollout]] = defaultdict(list)
+    for a in attempts:
+        if a.source == "evolve":
+            rolled[a.task_id].append(Rollout(ordinal=a.ordinal, outcome=a.outcome, attempt=a.id))
+    noted = {e.proposal.task_id: list(map(kept.rollout, e.attempts)) for e in proposed}
+    whole = bool(rolled) and all(task in rolled for task in noted if not is_live(task))
+    points: list[StreamPoint] = []
+    version = 0
+    for position, task in enumerate(_stream_order(list(rolled), list(noted)) if whole else noted, 1):
+        rollouts = rolled[task] if whole and task in rolled else noted[task]
+        points.append(
+            StreamPoint(
+                task_id=task,
+                position=position,
+                passed=sum(r.outcome == "resolved" for r in rollouts),
+                graded=sum(r.outcome != "errored" for r in rollouts),
+                version=version,
+                rollouts=tuple(sorted(rollouts, key=lambda r: r.ordinal)),
+                accepted=task in grew,
+            )
+        )
+        version += task in grew
+    return tuple(points), whole
+
+
+def _stream_order(rolled: list[str], noted: Sequence[str]) -> list[str]:
+    """Return the attempted tasks; tasks only in the ledger come after the task before them in the ledger."""
+    place = len(rolled) if not any(task in rolled for task in noted) else 0
+    for task in noted:
+        if task not in rolled:
+            rolled.insert(place, task)
+        place = rolled.index(task) + 1
+    return rolled
+
+
+def gates(
+    entries: Iterable[Entry], moves: Sequence[CertifiedAccept], savings: Mapping[str, Savings]
+) -> tuple[GateResult, ...]:
+    """Return every verdict with its gain, which may be an interval.
+
+    Args:
+        savings: proposal id -> rollouts that its gate ran on this machine and saved.
+    """
+    certified = {(m.epoch, m.query): m for m in moves}
+    proposals: dict[str, Proposal] = {}
+    entries = list(entries)
+    fallen = fallen_by_accept(entries)
+    found: list[GateResult] = []
+    version = 0
+    for line, entry in enumerate(entries, 1):
+        if isinstance(entry, Proposed):
+            proposals[entry.proposal.id] = entry.proposal
+        version += makes_version(entry)
+        if isinstance(entry, Judged):
+            v = entry.verdict
+            move = certified.get((v.epoch, v.query)) if v.decision == "accept" else None
+            saved = savings.get(v.proposal_id) if v.decision != "indecisive" else None
+            worse = fallen.get(v.proposal_id, ()) if v.decision == "accept" else ()
+            where = {"number": len(found) + 1, "line": line, "version": version, "worse": worse}
+            found.append(_gate(v, proposals.get(v.proposal_id), move, saved, where))
+    return tuple(found)
+
+
+def _gate(
+    v: Verdict, proposal: Proposal | None, move: CertifiedAccept | None, saved: Savings | None, where: dict[str, Any]
+) -> GateResult:
+    total = v.n_tasks * v.rollouts
+    low, high, first, margin = (passes / total for passes in (*v.net, v.first_net, v.needed))
+    items: tuple[str, ...] = ()
+    if proposal:
+        items = tuple(f"{i.kind}: {i.name}" for i in proposal.items)
+        items += tuple(f"without {kind}: {name}" for kind, name in proposal.removed)
+    return GateResult(
+        **where,
+        epoch=v.epoch,
+        query=v.query,
+        proposal_id=v.proposal_id,
+        task_id=proposal.task_id if proposal else "",
+        items=items,
+        decision=v.decision,
+        pairing=v.pairing,
+        low=low,
+        high=high,
+        first=first if v.confirming else None,
+        margin=margin,
+        reference=v.current_passes,
+        floor=move.floor if move else None,
+        vacuous=bool(move and move.vacuous),
+        ran=v.ran,
+        saved=saved.rollouts if saved else 0,
+        saved_usd=saved.usd if saved else 0.0,
+        again=len(v.confirming or ()),
+        total=2 * total if v.confirming else total,
+        kept=len(v.reused),
+        unknown=sum(o.outcome == "errored" for o in (*v.outcomes, *(v.confirming or ()))),
+    )
+
+
+def columns(entries: Iterable[Entry], kept: KeptAttempts) -> tuple[PanelColumn, ...]:
+    """Return each measurement of the panel with the rollouts of every task in it."""
+    found: list[PanelColumn] = []
+    counts: Counter[str] = Counter()
+    reference = ""
+    for line, entry in enumerate(entries, 1):
+        if isinstance(entry, Baseline | Remeasured):
+            start = isinstance(entry, Baseline)
+            name = "Start" if start else "Recheck"
+            counts[name] += 1
+            label = "Start" if (name, counts[name]) == ("Start", 1) else f"{name} {counts[name]}"
+            cells = _cells(entry.result.outcomes, kept)
+            found.append(PanelColumn(label=label, kind="baseline" if start else "measurement", line=line, cells=cells))
+            reference = label if start else reference
+        elif isinstance(entry, Judged):
+            counts["Gate"] += 1
+            found += _gate_columns(f"Gate {counts['Gate']}", line, entry.verdict, kept, reference)
+            reference = found[-1].label if entry.verdict.decision == "accept" else reference
+    return tuple(found)
+
+
+def _gate_columns(label: str, line: int, v: Verdict, kept: KeptAttempts, against: str) -> list[PanelColumn]:
+    """Return a gate's columns: its candidate and its repeat. An accept keeps the outcomes of the last one."""
+    stages = [(label, v.outcomes), *([(f"{label} repeat", v.confirming)] if v.confirming else [])]
+    reused = _cells(v.reused, kept, reused=True)
+    return [
+        PanelColumn(
+            label=name, kind="gate", line=line, decision=v.decision, against=against,
+            cells=(*_cells(outcomes, kept), *reused),
+        )
+        for name, outcomes in stages
+    ]  # fmt: skip
+
+
+def evaluations(points: Sequence[EvaluatedCheckpoint], kept: KeptAttempts) -> tuple[PanelColumn, ...]:
+    """Return each evaluated checkpoint with the rollouts of every holdout task."""
+    return tuple(
+        PanelColumn(
+            label=f"Version {p.entry.version}", kind="evaluation", line=p.line, cells=_cells(p.entry.outcomes, kept)
+        )
+        for p in points
+    )
+
+
+def _cells(outcomes: Iterable[PanelOutcome], kept: KeptAttempts, *, reused: bool = False) -> tuple[PanelCell, ...]:
+    by_task: dict[str, list[Rollout]] = defaultdict(list)
+    for o in outcomes:
+        by_task[o.task_id].append(kept.rollout(o))
+    return tuple(PanelCell(task_id=task, rollouts=tuple(rollouts), kept=reused) for task, rollouts in by_task.items())
+
+
+def checkpoints(points: Sequence[EvaluatedCheckpoint]) -> tuple[HoldoutReading, ...]:
+    """Return the evaluated checkpoints in order."""
+    found: list[HoldoutReading] = []
+    for point in points:
+        score, gained = solve_rate(point.entry), gain_over_empty(points, point)
+        found.append(
+            HoldoutReading(
+                step=point.step,
+                version=point.entry.version,
+                low=float(score.low),
+                high=float(score.high),
+                gain=(float(gained.low), float(gained.high)) if gained else None,
+                tasks=len(point.entry.holdout),
+                rollouts=point.entry.rollouts,
+                line=point.line,
+            )
+        )
+    return tuple(found)
+
+
+def live_runs(attempts: Iterable[Attempt]) -> LiveRuns:
+    """Return the user's live runs, without the rollouts of the loop.
+
+    Args:
+        attempts: all attempts on this machine, oldest first.
+    """
+    own = [a for a in attempts if a.source == "live"]
+    latest = (
+        LiveAttempt(
+            attempt=a.id,
+            recorded_at=a.recorded_at,
+            task=printable(" ".join(a.task_text.split()) or a.task_id, _TASK),
+            outcome=a.outcome,
+            reason=printable(a.reason, _REASON),
+            items=len(a.context_items),
+        )
+        for a in own[: -LATEST - 1 : -1]
+    )
+    outcomes: Counter[str] = Counter(sorted(a.outcome for a in own))
+    return LiveRuns(attempts=len(own), outcomes=dict(outcomes), latest=tuple(latest))
+
+
+def _sizes(points: Sequence[StreamPoint], store: BankStore) -> tuple[BankSize, ...]:
+    """Return the bank's size at the start and after each stream task with an accepted proposal."""
+    places = [0, *(p.position for p in points if p.accepted)]
+    banks = [(place, store.at(version)) for version, place in enumerate(places)]
+    return tuple(
+        BankSize(position=place, principles=len(bank.principles), skills=len(bank.skills)) for place, bank in banks
+    )
+
+
+def _panel(entries: Iterable[Entry]) -> PanelFacts | None:
+    panels = [e.panel for e in entries if isinstance(e, PanelFixed)]
+    if not panels:
+        return None
+    last = panels[-1]
+    return PanelFacts(tasks=len(last.tasks), rollouts=last.rollouts, rho=last.rho, pairing=last.pairing)
+
+
+def _line(number: int, entry: Entry, problem: str, fallen: Mapping[str, Sequence[str]]) -> LedgerLine:
+    data, said = plain(entry), words(entry, fallen=fallen)
+    return LedgerLine(number=number, type=data.pop("type"), words=said, problem=problem, data=data)

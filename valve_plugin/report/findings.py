@@ -1,0 +1,160 @@
+"""Answers and statements from a run's numbers. Their sentences are in `assets/sentences.j2`. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from valve_plugin.evidence.certify import Certificate
+from valve_plugin.evidence.cost import run_cost, sum_costs
+from valve_plugin.report.measurements import holdout_signs
+from valve_plugin.report.run import RunReport
+from valve_plugin.report.templates import Statement, statement, text
+from valve_plugin.theory.acceptance import needed_passes
+
+Tone = Literal["yes", "no", "open", ""]
+
+
+class AnswerCard(NamedTuple):
+    """One card of the overview. Its text follows from its state and its numbers."""
+
+    about: str
+    """`better`, `gain`, `certainty`, `cost` or `versus`."""
+    state: str
+    values: dict[str, Any]
+    tone: Tone = ""
+    """Good, bad or undecided; an empty string is neutral."""
+
+    @property
+    def headline(self) -> Statement:
+        """The answer in a few words."""
+        return statement(f"{self.about}_headline", state=self.state, v=self.values)
+
+    @property
+    def reason(self) -> Statement:
+        """The reason for the answer."""
+        return statement(f"{self.about}_reason", state=self.state, v=self.values)
+
+
+def answers(run: RunReport) -> list[AnswerCard]:
+    """Return the first four answers: is it better, by how much, how sure, at what cost."""
+    held = bool(run.version and run.checkpoints)
+    return [_better_card(run), _gain_card(run), certainty(run.certificate, held=held), _cost_card(run)]
+
+
+def _better_card(run: RunReport) -> AnswerCard:
+    """Answer by the holdout if it was evaluated, because the gate selected on the panel."""
+    state, tone = _better(run)
+    return AnswerCard("better", state, {"run": run, "signs": holdout_signs(run)}, tone)
+
+
+def _better(run: RunReport) -> tuple[str, Tone]:
+    if not run.version:
+        return "empty", ""
+    if not run.checkpoints:
+        if not run.accepts:
+            return "unmeasured", "open"
+        safe = [m for m in run.certificate.moves if not m.vacuous and m.floor >= 0]
+        return ("on_panel", "open") if len(safe) < len(run.accepts) else ("certified_on_panel", "yes")
+    last, certified = run.checkpoints[-1], run.certificate.gain
+    if last.gain is None or not last.version:
+        return "unread", "open"
+    low, high = last.gain
+    if low <= 0 <= high:
+        return ("same" if low == high else "unclear"), "open"
+    if high < 0:  # only a gain can be certified
+        return "lower", "no"
+    if certified and not certified.vacuous and certified.value > 0:
+        return "higher", "yes"
+    return "perhaps_higher", "open"
+
+
+def _gain_card(run: RunReport) -> AnswerCard:
+    """Answer by the holdout if it was evaluated, because nothing was selected on it."""
+    if run.checkpoints and (run.version or len(run.checkpoints) > 1):
+        last = run.checkpoints[-1]
+        unknown = last.gain is None or (run.version and not last.version)
+        return AnswerCard("gain", "unread" if unknown else "holdout", {"run": run})
+    if len(run.scores) < 2:
+        return AnswerCard("gain", "unmeasured", {"run": run})
+    first, last_ = run.scores[0], run.scores[-1]
+    gain = last_.passes / last_.rollouts - first.passes / first.rollouts
+    return AnswerCard("gain", "panel", {"run": run, "gain": gain})
+
+
+def certainty(proved: Certificate, *, held: bool) -> AnswerCard:
+    """Return how sure the gain is.
+
+    Args:
+        held: True if a holdout was evaluated. Then only its certificate counts, even if that proves nothing.
+    """
+    rests = [a for a in proved.assumptions if ("gain" if held else "panel") in a.needed_for]
+    certified = [m for m in proved.moves if not m.vacuous]
+    worst = min(certified, key=lambda m: m.floor, default=None)
+    if held:
+        gain = proved.gain
+        state = "unread" if gain is None else "too_few" if gain.vacuous else "gain" if gain.value >= 0 else "open"
+    else:
+        state = "no_accept" if not proved.moves else "panel" if worst else "too_few_panel"
+    values = {
+        "proved": proved,
+        "unproven": [a.name for a in rests if a.status == "unknown"],
+        "unmet": [a.name for a in rests if a.status == "unmet"],
+        "certified": len(certified),
+        "worst": worst,
+    }
+    return AnswerCard("certainty", state, values)
+
+
+def describe_certainty(proved: Certificate, *, held: bool) -> tuple[str, str]:
+    """Return headline and reason of `certainty` as plain text. The arguments are the same."""
+    answer = certainty(proved, held=held)
+    return text(answer.headline), text(answer.reason)
+
+
+def _cost_card(run: RunReport) -> AnswerCard:
+    if not run.spent:
+        return AnswerCard("cost", "elsewhere" if run.ran else "nothing", {"run": run})
+    own, everything = run_cost(run.spent), sum_costs(run.spent)
+    gate = sum(s.rollouts for s in run.spent if s.role == "gate")
+    return AnswerCard("cost", "known", {"run": run, "own": own, "all": everything, "gate": gate})
+
+
+def findings(run: RunReport) -> dict[str, list[Statement]]:
+    """Return the statements of sections of the page; a list may be empty."""
+    found: dict[str, list[Statement | None]] = {
+        "gates": [statement("selected") if run.accepts else None],
+        "items": [_items_unmeasured(run)],
+        "certificates": [*holdout_certificates(run), room_to_improve(run)],
+    }
+    return {section: [s for s in statements if s] for section, statements in found.items()}
+
+
+def room_to_improve(run: RunReport) -> Statement | None:
+    """Return how many accepts the reference leaves room for; None before an epoch has its baseline."""
+    last = {line.type: line.number for line in run.ledger}
+    if run.panel is None or not run.scores or last.get("baseline", 0) < last.get("epoch_opened", 0):
+        return None
+    reference = run.scores[-1]
+    needed = needed_passes(run.panel.rho, run.panel.tasks, run.panel.rollouts)
+    return statement("room", reference=reference, needed=needed, fit=(reference.rollouts - reference.passes) // needed)
+
+
+def _items_unmeasured(run: RunReport) -> Statement | None:
+    """Return how to measure the effect of single items, or None if it was measured."""
+    measured = any(line.type == "left_out" for line in run.ledger)
+    some = any(i.version is not None for i in run.items)
+    return statement("items_unmeasured") if run.scores and some and not measured else None
+
+
+def holdout_certificates(run: RunReport) -> list[Statement]:
+    """Return statements of the holdout's two certificates, and of their joint probability."""
+    gain, drawdown = run.certificate.gain, run.certificate.drawdown
+    if not gain or not drawdown:
+        return []
+    found = [
+        statement("holdout_gain", v=certainty(run.certificate, held=True).values),
+        statement("holdout_drawdown", drawdown=drawdown, read=sorted({c.version for c in run.checkpoints})),
+    ]
+    if drawdown.by_gain is not None or not (gain.vacuous or drawdown.vacuous):
+        found.append(statement("together", gain=gain, drawdown=drawdown))
+    return found

@@ -1,0 +1,135 @@
+"""The answer of `valve try` in words, and its page. Every value on the page is escaped by Jinja."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+
+from valve_plugin import __version__
+from valve_plugin.evolve.trial import Means, Sides, TaskResult, TrialResult
+from valve_plugin.report.page import policy
+from valve_plugin.report.templates import environment, short_task_id
+from valve_plugin.words import one_line, plural, points, visible
+
+_SHOWN = 6
+"""Tasks shown that a text fixed or broke."""
+_WIDE, _HIGH = 640, 200
+
+
+def render_trial_page(
+    result: TrialResult, name: str, other: str, sides: Sides, *, negligible: float, simulated: bool
+) -> str:
+    """Return the page of a trial: the answer, its course, every task and both texts."""
+    from markupsafe import Markup
+
+    css = (resources.files("valve_plugin.report") / "assets" / "page.css").read_text(encoding="utf-8")
+    rows = []
+    if result.without and result.with_text:
+        rows = measured_rows(result.without, result.with_text, result.interval)
+    page: str = (
+        environment()
+        .get_template("trial.html.j2")
+        .render(
+            title=verdict(result, name, other, negligible),
+            policy=policy(css, ""),
+            css=Markup(css),  # noqa: S704 (a file of this package)
+            result=result,
+            heads=[other or "without", name if other else "with"],
+            rows=rows,
+            notes=footnotes(result, name),
+            course=_course(result.course),
+            size=(_WIDE, _HIGH),
+            texts=[(other, sides.without.text), (name, sides.with_text.text)],
+            simulated=simulated,
+            version=__version__,
+        )
+    )
+    return visible(page)
+
+
+def _course(course: Sequence[tuple[int, float, float, float]]) -> dict[str, str]:
+    """Return the interval and the difference after each pair as points of an SVG."""
+    if len(course) < 2:
+        return {}
+    scale = _WIDE / course[-1][0]
+
+    def at(pairs: int, rate: float) -> str:
+        return f"{pairs * scale:.1f},{_HIGH * (1 - rate) / 2:.1f}"
+
+    low, seen, high = ([at(row[0], row[n]) for row in course] for n in (2, 1, 3))
+    return {"band": " ".join([*low, *high[::-1]]), "line": " ".join(seen)}
+
+
+def verdict(result: TrialResult, name: str, other: str, negligible: float) -> str:
+    """Return the answer in one sentence."""
+    low, high = (points(end).removesuffix(" points") for end in result.interval)
+    than = f", compared with {other}" if other else ""
+    shown = f"{points(result.counts.difference)} on these {plural(result.tasks, 'task')}, between {low} and {high}"
+    match result.answer:
+        case "helps":
+            return f"{name} helps{than}: {shown}"
+        case "harms":
+            return f"{name} harms{than}: {shown}"
+        case "no_difference":
+            return f"{name} makes no difference larger than {100 * negligible:g} points{than}: {shown}"
+    return f"Not clear whether {name} helps{than}: {shown}"
+
+
+def footnotes(result: TrialResult, name: str) -> list[str]:
+    """Return what the answer rests on, what it is about, and what to do next."""
+    counts, alike = result.counts, result.alike
+    better, worse, same = (int(count) for count in counts)
+    low, high = (points(end).removesuffix(" points") for end in alike)
+    lines = [
+        f"{plural(int(counts.total), 'pair')} of {result.planned}: {name} did better in {better}, worse in {worse}, "
+        f"the same in {same}.",
+        "The interval is about these tasks, and stays valid however often one looks. For tasks like these, if they "
+        f"are a random sample: between {low} and {high}.",
+    ]
+    if result.stopped:
+        lines.append(f"stopped: {result.stopped}. Nothing is lost: the same command continues from here.")
+    if result.answer == "unclear" and result.needed:
+        more = max(1, result.needed - int(counts.total))
+        lines.append(
+            f"About {2 * more:,} more rollouts would make it clear, if it goes on like this: --pairs {result.needed}. "
+            "More tasks tell more than more rollouts of the same."
+        )
+    return lines
+
+
+def measured_rows(without: Means, with_text: Means, ends: Sequence[float]) -> list[list[str]]:
+    """Return what was measured as (name, without, with the text, difference); all but the rate are per rollout."""
+    low, high = (points(end).removesuffix(" points") for end in ends)
+    passed = f"{points(with_text.passed - without.passed)}, between {low} and {high}"
+    rows = [["pass rate", f"{100 * without.passed:.1f} %", f"{100 * with_text.passed:.1f} %", passed]]
+    for field, label, form in _MEANS:
+        before, after = getattr(without, field), getattr(with_text, field)
+        if before is None or after is None:
+            rows.append([label, "unknown", "unknown", ""])
+        else:
+            share = f" ({100 * (after / before - 1):+.0f} %)" if before else ""
+            rows.append([label, form.format(before), form.format(after), _signed(form, after - before) + share])
+    return rows
+
+
+_MEANS = (
+    ("tokens", "tokens", "{:,.0f}"),
+    ("steps", "steps", "{:.1f}"),
+    ("seconds", "seconds", "{:,.1f}"),
+    ("usd", "dollars", "${:.3f}"),
+)
+"""Field of `Means`, its name, and how it is written; all are per rollout."""
+
+
+def _signed(form: str, number: float) -> str:
+    return ("-" if number < 0 else "+") + form.format(abs(number))
+
+
+def moved_tasks(rows: Sequence[TaskResult], sign: int) -> str:
+    """Return the tasks that passed more (or less) often with the text, those that moved most first."""
+    moved = [row for row in (rows if sign > 0 else rows[::-1]) if (row.with_text - row.without) * sign > 0]
+    if not moved:
+        return "none"
+    shown = [f"{one_line(short_task_id(r.task_id))} ({r.without}/{r.pairs} to {r.with_text}/{r.pairs})" for r in moved]
+    more = f", and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return ", ".join(shown[:_SHOWN]) + more

@@ -1,0 +1,1 @@
+"""Retrieve: rank a bank's items for one task, and compose the block that is injected."""

@@ -1,0 +1,1 @@
+"""Where commands of agents and tests run: workspaces, bubblewrap, containers, limits, processes, git."""

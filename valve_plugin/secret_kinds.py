@@ -1,0 +1,382 @@
+"""What a secret looks like that this process never knew, such as a key printed by a command.
+
+The kinds are a table, `secret_kinds.toml`. The time is linear in the text whatever it holds: a kind begins with a
+literal, which is searched at memory speed; what follows is bounded, but for a last run of characters, which is
+consumed whether or not it is a secret. Functions decide about what was found, each looking at it once.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+Span = tuple[int, int, str]
+"""Start, end and label of a secret in a text."""
+Check = Callable[[str, "re.Match[str]"], bool]
+"""Decides whether what a pattern found is a secret; gets the value and the match."""
+
+_HEX_PREFIXES = ("sk-", "SK")
+"""Short prefixes after which also small hex digits make a key."""
+_LONG_WORD = re.compile(r"(?<![A-Za-z0-9_.~-])[A-Za-z][A-Za-z0-9_.~-]{19,}")
+_NEW_PREFIX = re.compile(r"(?!diff|sha\d|md5|h1)(?:[a-z]{2,10}\d?[_-]){1,3}([A-Za-z0-9]{24,})\Z")
+_DIGEST_OF = re.compile(r"(?i)(?:sha\d{1,3}|md5|digest|hash)[\"']?[:=-][ \"']{0,2}\Z")
+_PLACEHOLDER = re.compile(
+    r"(?i)(?:[x*.•#_?0-]+|(?:your|my|some|the|a|an|insert|replace|enter|example|sample|dummy|fake|mock|placeholder"
+    r"|redacted|masked|hidden|omitted|change)\b.*|.*(?:[-_ ]here|change[-_]?me|example|placeholder|redacted)"
+    r"|(?:user(?:name)?|pass(?:word|wd)?|pwd|secret|token|key|api_?key|credentials?|auth)s?[\d_]{0,2})"
+)
+_SIGNS = {r"\u0027": "'", r"\u0022": '"', r"\u003c": "<", r"\u003e": ">", r"\u0026": "&"}
+_TEST_ID = re.compile(r"[\w./-]{1,200}\.py(?:::|\Z)")
+_STEMS = ("pass", "pwd", "secret", "credential", "token", "key", "auth", "sig", "sess", "cookie", "salt", "pw")
+# After the stem: the rest of the name, perhaps a type, a sign, and the value in quotes or without.
+_ASSIGNED = (
+    r"[a-z0-9_.-]{0,40}[\"'\]) ]{0,4}(?:[ \t]{0,8}:[ \t]{0,4}(?:str|string|bytes|secretstr)(?=[ \t]{0,4}=))?"
+    r"(?:>|[ \t]{0,20}(?::=|=>|={1,2}|:|,(?=[ ]?[\"'])|[ ]is(?=[ ]))|\s{1,40}value[ ]{0,2}[:=]|(?=[ \t]))[ \t]{0,20}"
+    r"(?:\r?\n[ \t]{0,40}(?=[\"']))?"
+    r"(?:[rbuf]{0,2}(?:\"([^\"\r\n]+)|'([^'\r\n]+)|`([^`\r\n]+))|([^\s\"'`,;&<>(){}\[\]|]+))"
+)
+# A line of a private key, with what a program may print before it; and the last one.
+_KEY_LINE = re.compile(
+    r"[\s+\">|,'-]{0,60}(?:(?:Proc-Type|DEK-Info|Version|Comment):[^\n]{0,80}|[A-Za-z0-9+/]{16,}={0,2})"
+)
+_KEY_END = re.compile(r"[\s+\">|,'-]{0,60}[A-Za-z0-9+/=]{0,80}[\s+\">|,'-]{0,60}-----END [A-Z ]{0,40}-----")
+_KEY_LINE_BACKWARDS = re.compile(r"[\s+\">|,'-]{0,60}={0,2}[A-Za-z0-9+/]{16,}")
+_NAME, _NAME_ON = re.compile(r"[\w.-]{0,40}\Z"), re.compile(r"\A[\w.-]*")
+_REST = re.compile(r"[^\s\"'`]*(?:[ ][a-z0-9]{1,30}){0,7}(?![^\s\"'`])|")  # signs, and words up to the line's end
+_WORD_BEFORE = re.compile(r"([A-Za-z]{3,12}) \Z")
+_PHRASE = re.compile(r"[a-z]{2,30}(?: [a-z0-9]{1,30}){2,7}(?=\s*(?:\n|\Z|\"))")
+_WORD_FOLLOWS = re.compile(r"(?:^|[\n+>$#\"'-])[ \t]{0,8}(?:ENV|ARG|setx|setenv|set(?: -\w{1,3}){1,3}) \Z")
+_LINE_BEGINS = re.compile(r"(?:^|[\n\"'`>|;]|[-+#$%:] ?|\b(?:export|set|env|ENV|-e|--env) )[ \t]*\Z")
+
+
+class Kind(NamedTuple):
+    """One kind of secret, a row of the table."""
+
+    label: str
+    begins: tuple[str, ...]
+    pattern: str
+    check: str = ""
+
+
+class Table(NamedTuple):
+    """The table, read once."""
+
+    prefixes: dict[str, str]
+    """Prefix -> label."""
+    words: dict[str, frozenset[str]]
+    kinds: tuple[Kind, ...]
+
+
+@cache
+def table() -> Table:
+    """Return the table of kinds."""
+    raw = tomllib.loads(files(__package__).joinpath("secret_kinds.toml").read_text("utf-8"))
+    return Table(
+        {prefix: label for label, row in raw["prefixes"].items() for prefix in row.split()},
+        {name: frozenset(row.split()) for name, row in raw["words"].items()},
+        tuple(Kind(k["label"], tuple(k["begins"]), k["pattern"], k.get("check", "")) for k in raw["kind"]),
+    )
+
+
+def find(text: str) -> Iterator[Span]:
+    """Yield the secrets of known kinds in a text; they may overlap."""
+    flat = _without_escapes(text)
+    lower = flat.lower()
+    yield from _tokens(flat)
+    yield from _private_keys(flat)
+    for kind in table().kinds:
+        for begin in kind.begins:
+            if begin in lower:
+                yield from _of_kind(kind, begin, flat, lower)
+    for stem in _STEMS:
+        if stem in lower:
+            yield from _assignments(stem, flat, lower)
+
+
+def _without_escapes(text: str) -> str:
+    """Return a text as ASCII in which every character stays at its place, and JSON in JSON reads like text."""
+    flat = text.encode("ascii", "replace").decode("ascii")
+    if "\\" in flat:
+        for escape, meant in (("\\\\", " \\"), ("\\\\", " \\"), ("\\n", "\n "), ("\\r", "\r "), ("\\t", "\t ")):
+            flat = flat.replace(escape, meant)
+        flat = flat.replace('\\"', '" ').replace("\\'", "' ").replace("\\/", " /")
+        for code, sign in _SIGNS.items():  # as JSON that is safe in HTML has them, mini's observations for one
+            flat = flat.replace(code, sign + " " * 5)
+    return flat
+
+
+@cache
+def _compiled(literal: str, pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(literal) + pattern)
+
+
+def _of_kind(kind: Kind, begin: str, text: str, lower: str) -> Iterator[Span]:
+    for match in _compiled(begin, kind.pattern).finditer(lower):
+        start, end = match.span(match.re.groups)
+        value = text[start:end]
+        if "[redacted:" not in value and (not kind.check or CHECKS[kind.check](value, match)):
+            yield start, end, kind.label
+
+
+@cache
+def _prefix() -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sorted(table().prefixes, key=len, reverse=True))))
+
+
+def _tokens(text: str) -> Iterator[Span]:
+    """Yield long words that begin like a provider's keys, or with any short prefix before a random rest."""
+    for match in _LONG_WORD.finditer(text):
+        word = match[0].rstrip(".~-")
+        if word.startswith("eyJ"):
+            if _is_json_token(word):
+                yield match.start(), match.start() + len(word), "JSON web token"
+        elif _DIGEST_OF.search(text, max(match.start() - 12, 0), match.start()):
+            continue
+        elif (known := _prefix().match(word)) and _is_rest_of_key(known[0], word[known.end() :]):
+            yield match.start(), match.start() + len(word), table().prefixes[known[0]]
+        elif (new := _NEW_PREFIX.match(word)) and is_random(new[1], 24, strict=True):
+            yield match.start(), match.end(), "token"
+
+
+def _is_rest_of_key(prefix: str, rest: str) -> bool:
+    if re.fullmatch(r"[\d-]{16,}", rest):
+        return len(prefix) > 4
+    return is_random(rest, strict=len(prefix) < 4 and prefix not in _HEX_PREFIXES)
+
+
+def _private_keys(text: str) -> Iterator[Span]:
+    """Yield private keys: whole, on one line, or cut at either end; certificates and public keys are none."""
+    done = 0
+    for mark in re.finditer(r"PRIVATE KEY(?: BLOCK)?-----|Private-Lines: \d{1,4}", text):
+        if mark.start() < done:
+            continue
+        line = text[max(mark.start() - 40, 0) : mark.start()]
+        start = mark.start() - len(line) + max(line.rfind("-----BEGIN "), line.rfind("-----END "), 0)
+        if "-----END " not in line:
+            done = _key_end(text, mark.end())
+        else:
+            before, done = text[max(done, start - 20_000) : start][::-1], mark.end()
+            first = re.match(r"[\s\">|,'+]{0,60}[A-Za-z0-9+/=]{0,80}", before)
+            length = first.end() if first else 0
+            while line_before := _KEY_LINE_BACKWARDS.match(before, length):
+                length = line_before.end()
+            start -= length
+        yield start, done, "private key"
+
+
+def _key_end(text: str, end: int) -> int:
+    """Return where the private key ends whose first line ends at `end`."""
+    while line := _KEY_LINE.match(text, end):
+        end = line.end()
+    last = _KEY_END.match(text, end)
+    return last.end() if last else end
+
+
+def _assignments(stem: str, text: str, lower: str) -> Iterator[Span]:
+    for match in _compiled(stem, _ASSIGNED).finditer(lower):
+        start, end = match.span(match.lastindex or 0)
+        quoted = match.lastindex != 4
+        head = len(_NAME.findall(text[max(match.start() - 40, 0) : match.start()])[0])
+        name = _NAME_ON.findall(text[match.start() - head : start])[0]
+        sign = text[match.start() - head + len(name) : start].strip(" \t\r\n\"'`])rRbBuUfF")
+        if not sign and not _has_word(name, text, match.start() - head):
+            continue
+        at = match.start() - head
+        if _strength(name) == 1 and (word := _WORD_BEFORE.search(text, max(at - 20, 0), at)):
+            name = f"{word[1]}_{name}"  # "encryption key"
+        env = _is_env_line(text, at, start, end) or text[max(at - 1, 0) : at] in ("?", "&")
+        if env and not quoted:
+            end = _REST.match(text, end).end()  # type: ignore[union-attr]
+        if not quoted and not env and _strength(name) == 3 and (rest := _PHRASE.match(text, start)):
+            quoted, end = text[at - 1 : at] in ("", "\n"), rest.end()
+        value = text[start:end]
+        if sign == "," and not re.search(r"\d", value):
+            continue  # two texts in a list
+        if is_assigned_secret(name, value, quoted=quoted, env=env, end=text[end : end + 1]):
+            start += len(value) - len(value.lstrip())
+            yield start, start + len(value.strip()), "assigned secret"
+
+
+def _has_word(name: str, text: str, start: int) -> bool:
+    """Whether a name is followed by its value after a space: an option, or a line of a Dockerfile or shell."""
+    return name.startswith("--") or bool(_WORD_FOLLOWS.search(text, max(start - 20, 0), start))
+
+
+def _is_env_line(text: str, name: int, value: int, end: int) -> bool:
+    """Whether a line is NAME=value, as in an environment file, or name=value and nothing else."""
+    given = text[name:value].rstrip("\"' ")
+    if re.fullmatch(r"[A-Z][A-Z0-9_]*[=:]", given):
+        return given[-1] == "=" and bool(_LINE_BEGINS.search(text, max(name - 20, 0), name))
+    alone = text[max(name - 1, 0) : name] in ("", "\n") and text[end : end + 1] in ("", "\n", "\r")
+    return alone and bool(re.fullmatch(r"[a-z][\w.-]*=", given))
+
+
+def is_assigned_secret(name: str, value: str, *, quoted: bool = True, env: bool = False, end: str = "") -> bool:
+    """Tell whether the value given to a name is a secret.
+
+    Args:
+        name: of a variable, setting, option, header or element.
+        value: without its quotes.
+        quoted: whether it stood in quotes; else it may be code.
+        env: whether its line is NAME=value, as in an environment file.
+        end: the character after the value; brackets and dots tell code.
+    """
+    value = value.strip()
+    strength = _strength(name)
+    if not strength or "[redacted:" in value or is_placeholder(value) or _TEST_ID.match(value):
+        return False
+    if not quoted and not env and ((end and end in "([{") or _is_code(value)):
+        return False
+    if strength == 3:  # a password may be short, a word, or several
+        return _is_password(value, quoted=quoted, env=env)
+    if strength == 2 and re.fullmatch(r"[0-9a-fA-F-]{16,}", value):
+        # A git hash may be called a token in prose.
+        likely = quoted or env or len(value) != 40 or name.lower() != "token"
+        return likely and bool(re.search(r"\d", value)) and bool(re.search("[a-fA-F]", value))
+    if not re.search(r"\d", value):
+        return is_user_and_password(value)
+    if strength == 1 and env and re.fullmatch(r"[0-9a-fA-F]{32,}", value):
+        return True
+    if strength == 2 and " " not in value:
+        return is_random(value, 8) or is_user_and_password(value)
+    return (is_random(value, 16) and not re.fullmatch(r"[0-9a-f-]+|[0-9A-F-]+", value)) or is_user_and_password(value)
+
+
+def _is_password(value: str, *, quoted: bool, env: bool) -> bool:
+    """A password may be short, a word in an environment file, or several words that are no sentence."""
+    if len(value) < 3 or (value[0] == "/" and "/" in value[1:]):
+        return False
+    if not quoted:
+        return env or bool(
+            (re.search(r"\d", value) and re.search(r"[A-Za-z]", value)) or re.search(r"[!@#$%^~?]|\w={1,2}\Z", value)
+        )
+    words = re.findall(r"\b[a-z]+\b", value.lower().replace("_", " "))  # parts of a hexadecimal number are none
+    if table().words["prose"].intersection(words):
+        return False
+    if re.fullmatch(r"[A-Za-z_. :-]+", value):
+        several = len(words) > 2 and not re.search(r"[.:]", value)
+        return several or bool(re.search(r"[a-z][A-Z][a-zA-Z]{4,}", value))
+    return True
+
+
+def _is_code(value: str) -> bool:
+    """Whether a bare value is an expression: names joined by dots or operators, or a name of several words."""
+    return bool(re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[.:]?|[A-Za-z]*_\w*|[\d.,:]+|(?:[A-Z][a-z]+)+", value))
+
+
+@cache
+def _strength(name: str) -> int:
+    """Return 3 for a password's name, 2 for a key's, 1 for what often is one, 0 for all others."""
+    rows = table().words
+    parts = [w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+    words = set(parts[1:] if parts[:1] == ["id"] else parts)  # an id_token is one, a token_id is none
+    if not words or words & rows["harmless"]:
+        return 0
+    if words & rows["password"] or any(w.endswith(("password", "passwd", "passphrase")) for w in words):
+        return 3
+    if words & rows["secret"] or any(w.endswith(("apikey", "token", "secret")) for w in words):
+        return 2
+    weak = words & rows["weak"]
+    return 2 if weak and words & rows["whose"] else int(bool(weak))
+
+
+def is_placeholder(value: str) -> bool:
+    """Tell whether a value stands for one: `<token>`, `$TOKEN`, `xxxx`, `your-key`, `PASSWORD`."""
+    return bool(
+        value[:1] in tuple("<{$%[(=&:")
+        or "${" in value
+        or "{{" in value
+        or value.endswith(("...", "…"))
+        or value.lower() in table().words["placeholder"]
+        or _PLACEHOLDER.fullmatch(value)
+        or re.fullmatch(r"[A-Z]+(?:[_-][A-Z]+)*", value)
+        or len(set(value)) < 3
+    )
+
+
+def is_random(value: str, least: int = 16, *, strict: bool = False) -> bool:
+    """Tell whether a text of at least `least` characters changes often between small, capital and digit, as keys do."""
+    bare = re.sub(r"[^A-Za-z0-9]", "", value[:400])
+    if len(bare) < least or len(set(bare)) < min(8, least - 1):
+        return False
+    kinds = "".join("d" if c.isdigit() else "u" if c.isupper() else "l" for c in bare)
+    changes = sum(map(str.__ne__, kinds, kinds[1:]))
+    return len(set(kinds)) > (2 if strict else 1) and changes >= (0.3 if strict else 0.2) * (len(bare) - 1)
+
+
+def is_user_and_password(value: str) -> bool:
+    """Tell whether a text is base64 of `user:password`."""
+    if not re.fullmatch(r"[A-Za-z0-9+/_-]{8,}={0,2}", value):
+        return False
+    try:
+        plain = b64decode(value + "=" * (-len(value) % 4), b"-_" if "-" in value or "_" in value else None)
+        return bool(re.fullmatch(r"[ -9;-~]{1,100}:[ -~]{2,}", plain.decode("ascii")))
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _after_digits(_: str, match: re.Match[str]) -> bool:
+    return match.string[max(match.start() - 8, 0) : match.start()].isdigit()
+
+
+def _capitals(value: str, match: re.Match[str]) -> bool:
+    return value.isupper() and not match.string[max(match.start() - 1, 0) : match.start()].isalnum()
+
+
+def _given(value: str, _: re.Match[str]) -> bool:
+    return not is_placeholder(value)
+
+
+def _key_body(value: str, _: re.Match[str]) -> bool:
+    return bool(re.match(r"MII\w[\w+/]{2}IBA(?:AK|DANBgkqhki)|M[HIC][^I]|b3BlbnNzaC1rZXktdj", value))
+
+
+def _odd(value: str, _: re.Match[str]) -> bool:
+    """A word with a digit or a sign in it, so that sentences are not taken for secrets."""
+    return not (is_placeholder(value) or value.isdigit()) and bool(re.search(r"\d|[^\w.,:;()\[\]\"'`\s-]", value))
+
+
+def _of_web_command(value: str, match: re.Match[str]) -> bool:
+    before = match.string[max(match.start() - 400, 0) : match.start()].rpartition("\n")[2]
+    return not (is_placeholder(value) or value.isdigit()) and bool(re.search(r"curl|http|wget", before))
+
+
+def _session(value: str, _: re.Match[str]) -> bool:
+    """A header of cookies of which one holds more than a word."""
+    some = value[:10_000]
+    return any(is_random(part, 12) for part in re.findall(r"=([\w%+/.=~|:-]{8,})", some)) or bool(
+        re.search(r"(?i)(?:sess|sid|token|auth|jwt|csrf)\w{0,20}=[^;\s]{0,100}\d", some)
+    )
+
+
+CHECKS: dict[str, Check] = {
+    "whole name": lambda value, m: is_random(value) and m.string[max(m.start() - 1, 0) : m.start()] in ('"', " "),
+    "after digits": _after_digits,
+    "capitals": _capitals,
+    "given": _given,
+    "key body": _key_body,
+    "odd": _odd,
+    "pair": lambda value, _: is_user_and_password(value),
+    "random": lambda value, _: is_random(value),
+    "session": _session,
+    "web": _of_web_command,
+}
+
+
+def _is_json_token(word: str) -> bool:
+    head, dot, _ = word.partition(".")
+    try:
+        return bool(dot) and len(word) > 30 and b64decode(head[:8] + "====", b"-_")[:1] == b"{"
+    except binascii.Error:
+        return False

@@ -1,0 +1,283 @@
+"""Grading: whether a patch resolves a task. The hidden tests run in a sandbox, with restored test files."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from shutil import disk_usage
+
+from msgspec import field
+from msgspec.structs import replace
+
+from valve_plugin import codec
+from valve_plugin.config import Settings
+from valve_plugin.errors import InfrastructureError, RecordError, SandboxError, TaskError
+from valve_plugin.files import make_private_dir, write_atomic
+from valve_plugin.paths import data_dir
+from valve_plugin.records import SUSPICIOUS, FailedTest, Outcome, Record, Task, TestRole
+from valve_plugin.sandbox import bubblewrap as sandboxes
+from valve_plugin.sandbox.bubblewrap import Sandbox
+from valve_plugin.sandbox.git import MAX_PATCH_BYTES, apply_patch, git_line, read_blobs, read_tree, write_tree
+from valve_plugin.sandbox.scratch import scratch_folder
+from valve_plugin.sandbox.supervisor import ProcessLimits
+from valve_plugin.tasks.grading.inspect_patch import Suspicion, inspect_patch
+from valve_plugin.tasks.grading.testrun import TestRun, differences, run_tests
+from valve_plugin.tasks.repository import PreparedRepository
+from valve_plugin.tasks.states import States, commit_tree, is_protected, task_states, test_files
+from valve_plugin.tasks.workspace import open_commit
+from valve_plugin.words import one_line
+
+GRADER_VERSION = 10
+"""Part of every cache key; increase it with each change that may change a grade."""
+
+_SUBMODULE = "160000"
+CURE = (
+    "Add what its tests need to the environment (`--with PACKAGE` where the set is made), or leave its row out; "
+    "`valve tasks verify` shows each task"
+)
+_MOST_LINES = 5  # of suspicious lines in a reason
+_LEAST_FREE = 32 << 20  # bytes; with less, tests may fail for lack of room
+
+PASSING = frozenset({"passed", "xfailed"})
+"""Verdicts that SWE-smith counts as passed."""
+
+MOST_FAILED = 10
+"""Failed tests of which a grade tells why."""
+_VALUE = re.compile(
+    r"""[bruf]{0,2}(?:'[^']*'|"[^"]*")|\[.*\]|\{.*\}|\(.*\)|<.*>|-?\b\d[\w.]*|\b(?:True|False|None)\b""", re.IGNORECASE
+)
+
+
+class Grade(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The grade of a patch."""
+
+    outcome: Outcome
+    reason: str = ""
+    """Why the task is not resolved, in one line."""
+    dropped_paths: tuple[str, ...] = ()
+    """Test files and test configuration whose edits were dropped."""
+    tests: dict[str, str] = field(default_factory=dict)
+    """The verdict of each test that ran, by test id."""
+    failed_tests: tuple[FailedTest, ...] = ()
+    """Some of the required tests that did not pass."""
+
+
+def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settings) -> Grade:
+    """Grade a patch made at the task's tip. Never raises for what the patch does.
+
+    Tests run once per tree, machine and repository definition; other tasks and attempts with the same tree use the
+    stored result. This is sound because flaky tests were excluded when the task was made, limits count CPU time and
+    not wall time, and a run that did not start is not stored.
+
+    Raises:
+        TaskError: the task itself cannot be used.
+    """
+    if not patch.strip():
+        return Grade(outcome="unresolved", reason="the patch is empty")
+    if len(patch) > MAX_PATCH_BYTES:
+        return Grade(outcome="unresolved", reason=f"the patch is too large to be a fix: {len(patch):,} characters")
+    try:
+        states = task_states(prepared, task)
+        sandbox = sandboxes.choose(settings, prepared.image)
+        tree, dropped = effective_tree(prepared, states, patch)
+        if tree is None:
+            return Grade(outcome="unresolved", reason="the patch does not apply")
+        if tree == states.bug_tree:
+            return Grade(outcome="unresolved", reason="the patch changes nothing but tests", dropped_paths=dropped)
+        if suspicions := suspicions_of(prepared, states.bug, tree):
+            return Grade(outcome="unresolved", reason=suspicious(suspicions), dropped_paths=dropped)
+        found = _grade_tree(prepared, task, tree, sandbox)
+    except (InfrastructureError, SandboxError, OSError) as e:
+        return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
+    return replace(found, dropped_paths=dropped)
+
+
+def effective_tree(prepared: PreparedRepository, states: States, patch: str) -> tuple[str | None, tuple[str, ...]]:
+    """Return (tree to grade, paths whose edits were dropped); the tree is None if the patch does not apply.
+
+    The tree is the tip with the patch, but with all test files and test configuration of the original state.
+    """
+    roots = prepared.repository.test_roots
+    with scratch_folder() as scratch:
+        index = scratch / "index"
+        patched_tree = apply_patch(prepared.store, states.tip, patch, index)
+        if patched_tree is None:
+            return None, ()
+        patched, tip, bug = (read_tree(prepared.store, t) for t in (patched_tree, states.tip, states.bug))
+        changed = {p for p in patched.keys() | tip.keys() if patched.get(p) != tip.get(p)}
+        final = {p: e for p, e in patched.items() if not is_protected(p, roots)}
+        final |= {p: e for p, e in bug.items() if is_protected(p, roots)}
+        dropped = sorted(p for p in changed if is_protected(p, roots))
+        return write_tree(prepared.store, final, index), tuple(dropped)
+
+
+def suspicions_of(prepared: PreparedRepository, bug: str, tree: str) -> list[Suspicion]:
+    """Return what a tree has that makes it suspicious, compared with the bug's and with the untouched source."""
+    roots, store = prepared.repository.test_roots, prepared.store
+    before, ordinary, after = (
+        {p: e for p, e in read_tree(store, name).items() if e[0] != _SUBMODULE and not is_protected(p, roots)}
+        for name in (bug, prepared.base, tree)
+    )
+    return inspect_patch(before, after, ordinary, partial(read_blobs, store))
+
+
+def suspicious(found: Sequence[Suspicion]) -> str:
+    """Return the reason of a patch that is not run."""
+    more = f"; {len(found) - _MOST_LINES} more" if len(found) > _MOST_LINES else ""
+    return f"{SUSPICIOUS} {'; '.join(map(str, found[:_MOST_LINES]))}{more}"
+
+
+def _grade_tree(prepared: PreparedRepository, task: Task, tree: str, sandbox: Sandbox) -> Grade:
+    """Run the files with FAIL_TO_PASS tests and, only if those pass, the whole suite."""
+    first = whole = test_files(task.fail_to_pass)
+    run = _run_once(prepared, tree, first, sandbox)
+    if (bad := _reason(run, task.fail_to_pass)) or set(test_files(task.pass_to_pass)) <= set(first):
+        bad = bad or _reason(run, task.pass_to_pass)
+    else:
+        whole = list(prepared.repository.suite_paths)
+        run = _run_once(prepared, tree, whole, sandbox)
+        bad = _reason(run, [*task.fail_to_pass, *task.pass_to_pass])
+    bad = bad or _compare(prepared, task, tree, whole, sandbox, run)
+    failed = _failed_tests(run, task, prepared.repository.test_roots)
+    return Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
+
+
+def _failed_tests(run: TestRun, task: Task, test_roots: Sequence[str]) -> tuple[FailedTest, ...]:
+    """Return up to `MOST_FAILED` required tests that did not pass, of each role about as many.
+
+    Where the issue shows the code of tests, one that it only names is not quoted.
+    """
+    shown = set(re.findall(r"\bdef (\w+)", task.problem_statement)) or set(re.findall(r"\w+", task.problem_statement))
+    found: dict[str, list[FailedTest]] = {"quoted": [], "other": [], "before": []}
+    ran = (test for test in task.pass_to_pass if test in run.tests)
+    for test in dict.fromkeys([*task.fail_to_pass, *ran]):
+        if run.tests.get(test) not in PASSING:
+            named = test.partition("[")[0].rpartition("::")[2] in shown
+            role: TestRole = "before" if test not in task.fail_to_pass else "quoted" if named else "other"
+            found[role].append(FailedTest(test=test[:500], role=role, reason=_why(run, test, test_roots)))
+    ranked = sorted((rank, role) for role, tests in found.items() for rank in range(len(tests)))[:MOST_FAILED]
+    return tuple(test for role, tests in found.items() for test in tests[: sum(r == role for _, r in ranked)])
+
+
+def _why(run: TestRun, test: str, test_roots: Sequence[str]) -> str:
+    """Return why a test failed, in one line without the values that hidden tests expect."""
+    raised = run.reasons.get(test) or (run.reasons.get(test.partition("::")[0]) if test not in run.tests else None)
+    if raised is None:
+        return "" if test in run.tests else "did not run"
+    message = one_line(raised.message.strip().partition("\n")[0])
+    path = raised.place.partition(":")[0]
+    inside = bool(path) and not path.startswith(("/", "..")) and not is_protected(path, test_roots)
+    if not inside or re.match(r"[\w.]*(?:Assertion|Failed)", message):
+        kind, colon, said = message.partition(":")
+        message = kind + colon + _VALUE.sub("\u2026", said)
+    return f"{message} ({raised.place})"[:500] if inside else message[:500]
+
+
+@lru_cache(maxsize=16)
+def _tree_id(store: Path, commit: str) -> str:
+    return git_line("rev-parse", f"{commit}^{{tree}}", git_dir=store)
+
+
+def _compare(
+    prepared: PreparedRepository, task: Task, tree: str, paths: Sequence[str], sandbox: Sandbox, run: TestRun
+) -> str:
+    """Return how a run differs in kind from one of the untouched source, which has the fix; "" if it does not."""
+    base = _tree_id(prepared.store, prepared.base)
+    if tree == base:
+        return ""
+    gold = _run_once(prepared, base, paths, sandbox)
+    if gold.timed_out:
+        raise InfrastructureError(f"the run of the untouched source, to compare with: {gold.trouble}")
+    return differences(run, gold, [*task.fail_to_pass, *task.pass_to_pass])
+
+
+def refused_fixes(
+    prepared: PreparedRepository, tasks: Sequence[Task], settings: Settings
+) -> Iterator[tuple[Task, str]]:
+    """Yield the tasks that not even the untouched source resolves, with the test, what it said, and what to do.
+
+    The suite runs once for all of them, and its result is kept: each grade is compared with it.
+
+    Raises:
+        InfrastructureError: it could not run.
+    """
+    base = _tree_id(prepared.store, prepared.base)
+    sandbox = sandboxes.choose(settings, prepared.image)
+    run = _run_once(prepared, base, list(prepared.repository.suite_paths), sandbox)
+    for task in tasks:
+        if why := gold_trouble(run, [*task.fail_to_pass, *task.pass_to_pass]):
+            yield task, why
+
+
+def gold_trouble(run: TestRun, wanted: Sequence[str]) -> str:
+    """Return why a run with the fix does not resolve: test, cause and cure; "" if it does. Pure."""
+    if run.trouble:
+        return f"{run.trouble}. {CURE}"
+    bad = [test for test in wanted if run.tests.get(test) not in PASSING]
+    if not bad:
+        return ""
+    raised = run.reasons.get(bad[0]) or run.reasons.get(bad[0].partition("::")[0])
+    cause = f" ({one_line(raised.message)[:200]})" if raised and raised.message else ""
+    more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
+    return f"{bad[0]} {run.tests.get(bad[0], 'did not run')} with the fix{cause}{more}. {CURE}"
+
+
+def _reason(run: TestRun, wanted: Sequence[str]) -> str:
+    if run.trouble:
+        return run.trouble
+    bad = [test for test in wanted if run.tests.get(test) not in PASSING]
+    if not bad:
+        return ""
+    return f"{len(bad)} of {len(wanted)} required tests do not pass: {bad[0]} {run.tests.get(bad[0], 'did not run')}"
+
+
+def _run_once(prepared: PreparedRepository, tree: str, paths: Sequence[str], sandbox: Sandbox) -> TestRun:
+    """Return the run of these tests on this tree; reuse a stored run, and wait for one that is in progress."""
+    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name])
+    folder = data_dir() / "testruns" / key[:2]
+    make_private_dir(folder.parent)
+    make_private_dir(folder)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        kept = folder / key
+        try:
+            return codec.decode(kept.read_bytes(), TestRun, where=str(kept))
+        except (OSError, RecordError):
+            run = _run_again(prepared, commit_tree(prepared, tree), paths, sandbox)
+            if run.keeps:
+                write_atomic(kept, codec.canonical(run))
+            return run
+
+
+def _run_again(prepared: PreparedRepository, commit: str, paths: Sequence[str], sandbox: Sandbox) -> TestRun:
+    """Run the tests; repeat it alone where a limit of time or a signal ended it, which the machine may have caused.
+
+    Raises:
+        InfrastructureError: signals from outside ended each try, or the disk is full.
+    """
+    limits = ProcessLimits(cpu_seconds=prepared.repository.cpu_seconds)
+    for alone in (False, True, True):
+        try:
+            with _turn(alone), open_commit(prepared, commit) as workspace:
+                run = run_tests(sandbox, workspace, prepared, paths, limits)
+                free = disk_usage(workspace.root).free
+        except TaskError as e:  # the patch put a link where the image has files of its own
+            return TestRun(tests={}, trouble=one_line(str(e)))
+        if free < _LEAST_FREE:
+            raise InfrastructureError(f"{data_dir()}: {free:,} bytes are free; tests need {_LEAST_FREE:,}: make room")
+        if not (run.timed_out or run.died_of_signal) or (alone and not run.killed):
+            return run
+    raise InfrastructureError(f"the tests were killed from outside, {run.trouble}; is the machine out of memory?")
+
+
+@contextmanager
+def _turn(alone: bool) -> Iterator[None]:
+    """Hold the machine's grading lock: shared, or exclusive for a run that others must not slow down."""
+    path = data_dir() / "grading.lock"
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield

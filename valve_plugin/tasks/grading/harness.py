@@ -1,0 +1,524 @@
+"""Runs inside the sandbox, alone: pytest over the hidden tests. It only reports what happens; it judges nothing.
+
+The tested code runs in this process, so nothing here is safe from it. It is kept away by the inspection of the patch
+(`inspect_patch.py`); what it does all the same shows itself in what is reported here, which the process outside
+compares with the report of the fix that the task is known by (`testrun.differences`).
+
+A script of the standard library and pytest only; it never imports the package it belongs to.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import hashlib
+import importlib.machinery
+import importlib.util
+import json
+import json.encoder
+import os
+import pkgutil
+import re
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from operator import is_
+from typing import Any
+
+import _pytest
+import pytest
+from _pytest.skipping import evaluate_xfail_marks
+
+MACHINERY = ("_pytest", "pytest", "pluggy", "unittest", "builtins")
+RUNNING = re.compile("pytest_(runtest|pyfunc|pycollect|fixture|generate|make)")
+"""Names of the hooks that create and run tests."""
+RERUNNERS = frozenset({"rerunfailures", "flaky"})
+"""Plugins that run a failed test again."""
+READS = frozenset({"sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers", "gc.get_referents"})
+CHANGES = frozenset(
+    {"sys.addaudithook", "sys.settrace", "sys.setprofile", "sys.monitoring.register_callback", "code.__new__"}
+    | {"function.__new__", "ctypes.dlopen", "os.kill", "os.killpg", "signal.pthread_kill", "os.fork", "os.exec"}
+    | {"os.posix_spawn", "os.system", "subprocess.Popen", "os.listdir", "os.scandir", "os.link", "os.symlink"}
+)
+"""Events that are reported with the file of the code that caused them."""
+FRAMES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
+"""Attributes that lead to the frames of whoever is running."""
+WATCHED = READS | CHANGES | {"open", "object.__setattr__", "object.__getattr__"}
+COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__instancecheck__")
+NEAR = frozenset({"inspect", "string"})
+"""Modules of the standard library that look at frames, or at attributes, for whoever calls them."""
+SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
+
+# Bound now, because tests may replace them in their modules.
+write, quote, get_frame = os.write, json.encoder.encode_basestring_ascii, sys._getframe
+set_profile, get_profile, get_trace, modules = sys.setprofile, sys.getprofile, sys.gettrace, sys.modules
+monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
+
+
+class Report:
+    """Writes records to the original output. A signature covers all records so far, so output cannot pass for one."""
+
+    def __init__(self, key: bytes) -> None:
+        self._chain, self._fd, self._lock = hashlib.blake2b(key=key), os.dup(1), threading.Lock()
+
+    def record(self, **members: Any) -> None:
+        """Write one record; only strings, lists of them and booleans."""
+        with self._lock:
+            self._write(members)
+
+    def try_record(self, **members: Any) -> bool:
+        """Write one record, unless another is being written: by another thread, or by whom this one interrupts."""
+        free = self._lock.acquire(blocking=False)
+        if free:
+            self._write(members)
+            self._lock.release()
+        return free
+
+    def _write(self, members: dict[str, Any]) -> None:
+        body = ("{" + ",".join(f"{quote(name)}:{encoded(value)}" for name, value in members.items()) + "}").encode()
+        self._chain.update(body + b"\n")
+        write(self._fd, b"\n@valve " + self._chain.copy().hexdigest().encode() + b" " + body + b"\n")
+
+    def explain(self, test: str, message: str, place: str) -> None:
+        """Write why a test failed, for people and models to read; unsigned, because no verdict depends on it."""
+        values = {"test": str(test)[:500], "message": str(message)[:1000], "place": str(place)[:500]}
+        body = ",".join(f'"{name}":{quote(value)}' for name, value in values.items())
+        write(self._fd, f"\n@reason {{{body}}}\n".encode())
+
+
+def encoded(value: Any) -> str:
+    """Return a value as JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"[{','.join(map(quote, value))}]" if isinstance(value, list) else quote(value)
+
+
+class Reporter:
+    """The pytest plugin: reports each test's phases, whether its function was called, and what changed meanwhile."""
+
+    def __init__(self, plan: dict[str, Any], report: Report) -> None:
+        self._record, self._try_record, self._explain = report.record, report.try_record, report.explain
+        self._plan = plan
+        self._tests = frozenset(plan["hidden"])
+        self._names = {path.rpartition("/")[2] for path in self._tests} - {"__init__.py"}
+        self._root = plan["root"] + os.sep
+        self._packages = set(plan["packages"]) - sys.stdlib_module_names - {"_pytest", "pytest", "pluggy"}
+        self._spaces: list[tuple[dict[str, Any], frozenset[str], list[str], list[Any], str]] = []
+        self._sizes: dict[str, Any] = {}
+        self._codes: dict[str, types.CodeType | None] = {}
+        self._reported: set[str] = set()
+        self._found: dict[str, None] = {}
+        self._hooks: dict[str, Any] = {}
+        self._implementations: dict[str, list[Any]] = {}
+        self._raw: list[Any] = []
+        self._digests: dict[int, str] = {}
+        self._target: types.CodeType | None = None
+        self._inside = self._entered = self._busy = False
+
+    # Before code of the tree is loaded
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_load_initial_conftests(self, early_config: Any) -> Iterator[None]:
+        """Note the state of the machinery; then put the tree on the import path."""
+        plugins = early_config.pluginmanager
+        names = {name for name, _ in plugins.list_name_plugin()}
+        shadows = [name for name in self._plan["new"] if importlib.util.find_spec(name)]
+        self._record(event="start", reruns=bool(names & RERUNNERS), shadows=shadows)
+        if shadows:
+            os._exit(0)
+        self._hooks = {name: caller for name, caller in vars(plugins.hook).items() if RUNNING.match(name)}
+        for name, module in list(modules.items()):
+            if name.split(".")[0] in MACHINERY:
+                self._note_module(module, functions=True)
+        # The tree comes first, also before packages of the same name that pytest needs (Pygments). A planted pytest.py
+        # has no effect: all of pytest is already imported.
+        sys.path_hooks.insert(0, functools.partial(source_finder, self._plan["root"]))
+        sys.path_importer_cache.clear()
+        sys.path[:0] = self._plan["paths"]
+        self._changes()  # what is so from the start is no change
+        self._found.clear()
+        sys.addaudithook(self._audit)
+        for name in [name for name in modules if name.partition(".")[0] in self._packages]:
+            del modules[name]
+        yield
+
+    def _note_module(self, module: types.ModuleType, *, functions: bool) -> None:
+        """Note what the names of a module, and of its classes, stand for."""
+        self._note(vars(module), module.__name__, functions=functions)
+        if module.__name__ != "builtins":
+            for value in list(vars(module).values()):
+                if isinstance(value, type) and value.__module__ == module.__name__:
+                    space = gc.get_referents(value.__dict__)[0]
+                    self._note(space, f"{value.__module__}.{value.__qualname__}", functions=True)
+
+    def _note(self, space: dict[str, Any], owner: str, *, functions: bool) -> None:
+        kept = {n: v for n, v in space.items() if not functions or hasattr(v, "__get__") or callable(v)}
+        self._spaces.append((space, frozenset(space), list(kept), list(kept.values()), owner))
+
+    # While tests run
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Report the code of each test and of its file, and note what their names stand for."""
+        for item in session.items:
+            function = innermost(getattr(item, "obj", None))
+            self._codes[item.nodeid] = code = function.__code__ if type(function) is types.FunctionType else None
+            if code is not None and monitoring:
+                watch_code(code)
+        if monitoring:
+            watch_starts(self._started)
+        for module in list(modules.values()):
+            if isinstance(module, types.ModuleType) and getattr(module, "__file__", None) in self._tests:
+                name = str(module.__file__)[len(self._root) :]
+                self._record(event="module", test=name, code=module_digest(module))
+                self._note_module(module, functions=False)
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: Any) -> Iterator[None]:
+        """Watch for the call of the test's function."""
+        self._target, self._entered, self._inside = self._codes.get(item.nodeid), False, True
+        if self._target is not None and not monitoring and get_profile() is None:
+            self._silently(set_profile, self._profile)
+        yield
+        self._inside = False
+        if get_profile() == self._profile:
+            self._silently(set_profile, None)
+
+    def _silently(self, call: Callable[..., object], *given: object) -> None:
+        self._busy = True
+        call(*given)
+        self._busy = False
+
+    def _profile(self, frame: types.FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is self._target:
+            self._entered = True
+            self._silently(set_profile, None)
+
+    def _started(self, code: types.CodeType, _: int) -> None:
+        self._entered |= code is self._target
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[None]:
+        """Report pytest's outcome of a phase, and whether that phase raised."""
+        raised = call.excinfo is not None
+        result: Any = yield
+        report = result.get_result()
+        raised |= call.excinfo is not None  # failures of unittest appear only now
+        outcome = report.outcome
+        if self._inside:  # of a `subTest`, while its test is still running
+            if outcome == "failed":
+                self._record(test=item.nodeid, when="part", outcome="failed", raised=True)
+            return
+        if outcome == "skipped" and hasattr(report, "wasxfail"):
+            outcome = "xfailed" if declared(item) else "failed"
+        more: dict[str, Any] = {}
+        if call.when == "setup":
+            more = {"code": self._origin(item)}
+        elif call.when == "call":
+            self._changes(item)
+            more = {"entered": self._entered, "seen": self._new()}
+        self._record(test=item.nodeid, when=call.when, outcome=outcome, raised=raised, **more)
+        if outcome == "failed":
+            crash = getattr(report.longrepr, "reprcrash", None)
+            place = f"{getattr(crash, 'path', '')}:{getattr(crash, 'lineno', 0)}"
+            self._explain(item.nodeid, getattr(crash, "message", ""), place)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """Tell why a file could not be collected: none of its tests will run."""
+        if report.failed:
+            why = str(report.longrepr).strip().rpartition("\n")[2].removeprefix("E").strip()
+            self._explain(report.nodeid, why, "")
+
+    def _origin(self, item: Any) -> str:
+        """Return where the code of a test comes from: a digest, or `source` for code of the tree outside its tests."""
+        code = self._codes.get(item.nodeid)
+        if code is None:
+            return "data"
+        inside = code.co_filename.startswith(self._root) and code.co_filename not in self._tests
+        if inside:
+            return "source"
+        if id(code) not in self._digests:  # parametrized tests share it
+            self._digests[id(code)] = code_digest(code)
+        return self._digests[id(code)]
+
+    # What was changed
+
+    def _new(self) -> list[str]:
+        """Return what was found since the last record."""
+        new = [what for what in self._found if what not in self._reported]
+        self._reported.update(new)
+        self._found.clear()
+        return new
+
+    def _say(self, what: str) -> None:
+        if what not in self._reported:
+            self._found[what] = None
+
+    def _changes(self, item: Any = None) -> None:
+        """Find what is different now in the machinery that runs tests, in the tests, and in the interpreter."""
+        self._names_changed()
+        if (now := raw_state()) != self._raw:  # names are made only where something changed, as all this is per test
+            self._raw = now
+            for what, name in interpreter_state():
+                if name != self._sizes.setdefault(what, name):
+                    self._say(f"{what} changed to {name}")
+        for name, caller in self._hooks.items():
+            if (held := caller._hookimpls) != self._implementations.get(name):
+                self._implementations[name] = list(held)
+                self._name_implementations(name, held)
+        self._replaced(item)
+        self._replaced(getattr(getattr(item, "obj", None), "__self__", None))
+
+    def _names_changed(self) -> None:
+        """Find names of modules and classes that stand for something else now."""
+        for space, every, names, values, owner in self._spaces:
+            if len(space) != len(every):
+                for name in sorted(set(space) - every):
+                    self._say(f"{owner}.{name} was added")
+            if not all(map(is_, map(space.get, names), values)):  # rare, and this is done once a test
+                old = dict(zip(names, values))  # noqa: B905 (newer than the oldest Python)
+                for name in [name for name in names if space.get(name) is not old[name]]:
+                    self._say(f"{owner}.{name} was replaced")
+
+    def _replaced(self, thing: Any) -> None:
+        """Find methods that were replaced on one object."""
+        cls = type(thing)
+        for name in getattr(thing, "__dict__", ()):
+            if isinstance(getattr(cls, name, None), types.FunctionType):
+                self._say(f"{cls.__module__}.{cls.__qualname__}.{name} was replaced on an object")
+
+    def _name_implementations(self, name: str, held: list[Any]) -> None:
+        for one in held:
+            plugin = one.plugin_name
+            owner = kind(one.plugin) if plugin.isdigit() else plugin.replace(self._root, "")
+            self._once(f"{name} has the implementation {code_name(one.function)} of {owner}")
+
+    def _once(self, what: str) -> None:
+        if what not in self._sizes:
+            self._sizes[what] = True
+            self._say(what)
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """The audit hook: note the few events that matter, with the file of the code that caused them."""
+        if event not in WATCHED or self._busy:
+            return
+        if event in CHANGES or event in READS:
+            self._by(event)
+        elif event == "open" and str(arguments[0]).rpartition("/")[2] in self._names:
+            self._by("open of a test file")
+        elif event == "object.__setattr__" and arguments[1] == "__code__":
+            self._by("change of a function's code")
+        elif event == "object.__getattr__" and arguments[1] in FRAMES:
+            self._by("sys._getframe")
+
+    def _by(self, what: str) -> None:
+        """Report an event at once if code of the tree that is not a test caused it: no later code can unsay it."""
+        self._busy = True
+        frame: types.FrameType | None = get_frame(2)
+        opens = what == "open of a test file"
+        near = what == "sys._getframe"  # the standard library calls it all the time, also for code of the tree
+        while frame is not None and not (name := frame.f_code.co_filename).startswith(self._root):
+            goes_on = frame.f_globals.get("__name__") in NEAR if near else opens or "<frozen importlib" not in name
+            frame = frame.f_back if goes_on else None
+        if frame is not None and frame.f_code.co_filename not in self._tests:
+            what = f"{what} by {frame.f_code.co_filename[len(self._root) :]}"
+            if what not in self._reported:
+                self._say(what)
+                if self._try_record(event="seen", seen=[what]):
+                    self._reported.add(what)
+        self._busy = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Find comparisons of the tree's classes that are no method of that name: no reader of the source sees them.
+
+        The file names them, not the class: which classes still exist at the end may vary.
+        """
+        sources = {n: str(getattr(m, "__file__", "")) for n, m in list(modules.items())}
+        for cls in subclasses(object, set()):
+            for name in [name for name in COMPARISONS if name in vars(cls)]:
+                code: Any = getattr(vars(cls)[name], "__code__", None)
+                path = code.co_filename if code else sources.get(cls.__module__, "")
+                if (code is None or code.co_name != name) and path.startswith(self._root) and path not in self._tests:
+                    self._say(f"{name} is no method of that name in {path[len(self._root) :]}")
+
+    def end(self) -> None:
+        """Report the end."""
+        self._changes()
+        self._record(event="end", seen=self._new())
+
+
+def subclasses(cls: type, found: set[type]) -> set[type]:
+    """Return all classes below one that is no metaclass."""
+    below: list[type] = type.__subclasses__(cls)
+    for one in below:
+        if one not in found and not issubclass(one, type):
+            found.add(one)
+            subclasses(one, found)
+    return found
+
+
+def raw_state() -> list[Any]:
+    """Return what `interpreter_state` describes, as it is."""
+    state: list[Any] = [
+        get_trace(),
+        get_profile(),
+        len(gc.callbacks),
+        len(sys.path_hooks),
+        sys.modules is modules,
+        *sys.meta_path,
+    ]
+    state += map(signal.getsignal, SIGNALS)
+    return [*state, *map(monitoring.get_tool, range(6))] if monitoring else state
+
+
+def interpreter_state() -> list[tuple[str, str]]:
+    """Return the settings of the interpreter by which code runs beside the tests."""
+    state = [("the trace function", kind(get_trace())), ("the profile function", kind(get_profile()))]
+    state += [("import hooks", " ".join(map(kind, sys.meta_path))), ("callbacks of gc", str(len(gc.callbacks)))]
+    state += [("path hooks", str(len(sys.path_hooks))), ("sys.modules", str(sys.modules is modules))]
+    state += [(f"the handler of {number.name}", kind(signal.getsignal(number))) for number in SIGNALS]
+    if monitoring:
+        state += [("monitoring", " ".join(str(monitoring.get_tool(number)) for number in range(6)))]
+    return state
+
+
+def kind(thing: object) -> str:
+    """Return the name of an object or of its class, which is the same in each run."""
+    held = thing if isinstance(thing, type) else type(thing)
+    return getattr(thing, "__qualname__", None) or held.__qualname__
+
+
+def code_name(function: Any) -> str:
+    """Return the name of a function, or of an object that stands for one."""
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def innermost(function: Any) -> Any:
+    """Return the function that decorators wrapped."""
+    for _ in range(100):
+        if isinstance(function, types.MethodType):
+            function = function.__func__
+        elif isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, types.FunctionType) and "hypothesis" in vars(function):
+            function = getattr(function.hypothesis, "inner_test", None)  # type: ignore[attr-defined]
+        elif isinstance(function, types.FunctionType) and "__wrapped__" in vars(function):
+            function = vars(function)["__wrapped__"]
+        else:
+            break
+    return function
+
+
+def code_digest(code: types.CodeType) -> str:
+    """Return a digest of what a code object does, without line numbers."""
+    return hashlib.blake2b(described(code).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def described(value: Any) -> str:
+    """Return a constant as text that is the same in each run."""
+    if isinstance(value, types.CodeType):
+        names = (value.co_name, value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars, value.co_flags)
+        return f"code({value.co_code.hex()}{names!r}{''.join(map(described, value.co_consts))})"
+    if isinstance(value, tuple):
+        return f"({','.join(map(described, value))})"
+    if isinstance(value, frozenset):
+        return f"{{{','.join(sorted(map(described, value)))}}}"
+    return f"{type(value).__name__}:{value!r};"
+
+
+def module_digest(module: types.ModuleType) -> str:
+    """Return a digest of the functions that a test file defines, and its classes."""
+    found = []
+    classes = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__]
+    for space in (module, *classes):
+        for name, value in sorted(vars(space).items()):
+            if isinstance(value, (classmethod, staticmethod)):
+                value = value.__func__
+            elif type(value).__module__.startswith("_pytest."):  # a fixture
+                value = getattr(value, "__wrapped__", None)
+            if isinstance(value, types.FunctionType) and value.__code__.co_filename == module.__file__:
+                found.append(name + code_digest(value.__code__))
+    return hashlib.blake2b("".join(found).encode(), digest_size=8).hexdigest()
+
+
+def watch_code(code: types.CodeType) -> None:
+    """Ask for an event each time that this code starts (Python 3.12 and later)."""
+    if monitoring.get_tool(MONITOR) is None:
+        monitoring.use_tool_id(MONITOR, "valve")
+    monitoring.set_local_events(MONITOR, code, monitoring.events.PY_START)
+
+
+def watch_starts(call: Callable[[types.CodeType, int], None]) -> None:
+    """Set who receives these events."""
+    if monitoring.get_tool(MONITOR) == "valve":
+        monitoring.register_callback(MONITOR, monitoring.events.PY_START, call)
+
+
+MONITOR = 4  # of the tools that have no name in the documentation
+
+
+class SourceLoader(importlib.machinery.SourceFileLoader):
+    """Compiles each module from its source; bytecode in the tree is not read."""
+
+    def get_code(self, fullname: str) -> Any:
+        """Return the compiled module."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+def source_finder(root: str, path: str) -> Any:
+    """Return the finder of a directory of the tree (a path hook)."""
+    place = os.path.abspath(path or os.getcwd())
+    if (place != root and not place.startswith(root + os.sep)) or not os.path.isdir(place):
+        raise ImportError("not in the tree")
+    native = (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES)
+    return importlib.machinery.FileFinder(path, native, (SourceLoader, importlib.machinery.SOURCE_SUFFIXES))
+
+
+def declared(item: Any) -> bool:
+    """Whether the test itself is marked as expected to fail; an xfail raised by tested code does not count."""
+    return evaluate_xfail_marks(item) is not None or hasattr(item.obj, "__unittest_expecting_failure__")
+
+
+def main() -> None:
+    """Read the plan from standard input, run the tests, and exit without running any more tested code."""
+    plan = json.loads(sys.stdin.buffer.read())
+    modules["__main__"] = types.ModuleType("__main__")  # no code finds this module by its name
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.argv[:] = ["pytest"]
+    # Not with -I: that also drops PYTHONHASHSEED, so the order of sets would differ in each run.
+    sys.path[:] = [path for path in sys.path if path != os.path.dirname(__file__)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(plan["paths"])  # for processes that tests start
+    for module in pkgutil.walk_packages(_pytest.__path__, "_pytest."):
+        with suppress(ImportError):  # parts of pytest for what is not installed
+            importlib.import_module(module.name)  # all that pytest can need later is loaded now
+    if importlib.util.find_spec("pytest_cov"):
+        plan["arguments"].append("--no-cov")  # a tracer may change the behaviour of the code
+    if importlib.util.find_spec("_hypothesis_pytestplugin"):
+        plan["arguments"].append("--hypothesis-seed=0")
+        configure_hypothesis()
+    reporter = Reporter(plan, Report(bytes.fromhex(plan.pop("key"))))
+    plugins: list[object] = [reporter]
+    if plan["progress"]:  # somebody follows this run
+        namespace: dict[str, Any] = {"__name__": "progress_plugin"}
+        exec(compile(plan["progress"], "progress_plugin", "exec", dont_inherit=True), namespace)  # noqa: S102
+        plugins.append(namespace["ProgressPlugin"]())
+    pytest.main(plan["arguments"], plugins=plugins)
+    reporter.end()
+    os._exit(0)
+
+
+def configure_hypothesis() -> None:
+    """Make Hypothesis independent of chance and of the machine's load; the project's own settings override this."""
+    hypothesis: Any = importlib.import_module("hypothesis")
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("valve", deadline=None, suppress_health_check=slow)
+    hypothesis.settings.load_profile("valve")
+
+
+if __name__ == "__main__":
+    main()

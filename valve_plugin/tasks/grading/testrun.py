@@ -1,0 +1,313 @@
+"""One run of tests in a sandbox, and reading the signed records of its harness."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from msgspec import field
+from msgspec.structs import replace
+
+from valve_plugin import codec
+from valve_plugin.errors import InfrastructureError, RecordError
+from valve_plugin.files import read_regular
+from valve_plugin.records import Record
+from valve_plugin.sandbox.bubblewrap import Sandbox
+from valve_plugin.sandbox.git import MAX_SOURCE_BYTES, read_tree
+from valve_plugin.sandbox.supervisor import CommandResult, ProcessLimits, Watcher
+from valve_plugin.sandbox.workspace import Workspace
+from valve_plugin.tasks.grading.inspect_patch import new_modules
+from valve_plugin.tasks.repository import PreparedRepository
+from valve_plugin.tasks.states import CONFIG_NAMES, is_protected
+
+# Run inside the sandbox and never imported here: pytest belongs to the test environment.
+_HARNESS = Path(__file__).resolve().with_name("harness.py")
+PROGRESS_PLUGIN = _HARNESS.with_name("progress_plugin.py")
+_OPTIONS = (
+    *("--assert=plain", "--color=no", "--continue-on-collection-errors", "--disable-warnings"),
+    *("-p", "no:cacheprovider", "-q", "--tb=no"),
+)
+_RECORD = re.compile(rb"^@valve ([0-9a-f]{128}) (\{.*\})$", re.MULTILINE)
+_REASON = re.compile(rb"^@reason (\{.*\})$", re.MULTILINE)
+FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+"""Signals that usually come from outside, so that neither a program nor its input is at fault."""
+_FIXED = (".py", ".ini", ".toml", ".cfg")
+_MAX_MOUNTS = 200
+"""Files that are mounted read-only one by one. Whether others changed is found out afterwards."""
+_PHASES = ("setup", "call", "teardown")
+
+
+class TestReason(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a failed test raised."""
+
+    __test__ = False
+    test: str
+    message: str
+    """The exception and what it says."""
+    place: str
+    """File and line where it was raised."""
+
+
+class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The verdicts of one test run, and how it ended."""
+
+    __test__ = False
+    tests: dict[str, str]
+    trouble: str = ""
+    """Why the run as a whole is not valid; empty if it is."""
+    timed_out: bool = False
+    reasons: dict[str, TestReason] = field(default_factory=dict)
+    """Why tests failed, by test id; by file where its tests could not be collected. Unsigned, so only to be read."""
+    died: int | None = None
+    """Exit code of pytest if tested code ended its process (-n or 128 + n for signal n), else None."""
+    codes: dict[str, str] = field(default_factory=dict)
+    """Where the function of each test comes from, and what each test file (by path) defines: digests."""
+    entered: frozenset[str] = frozenset()
+    """Tests whose function was called."""
+    seen: frozenset[str] = frozenset()
+    """What changed while tests ran: hooks, functions of pytest and of the tests, tracing, opened test files."""
+
+    wall: bool = False
+    """Whether the limit of wall time ended it."""
+
+    @property
+    def died_of_signal(self) -> int:
+        """The number of the signal that ended it; 0 if none did."""
+        return max(0, -self.died if self.died < 0 else self.died - 128) if self.died is not None else 0
+
+    @property
+    def killed(self) -> bool:
+        """Whether that signal usually comes from outside, so that neither the code nor its tests are at fault."""
+        return self.died_of_signal in FROM_OUTSIDE
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the result depends on the tree alone, not on how busy the machine was."""
+        return not self.killed and not self.wall
+
+
+class Message(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One signed line of the harness; only the fields of its kind are set."""
+
+    event: Literal["", "start", "module", "seen", "end"] = ""
+    test: str = ""
+    """The test's id; of a module, its path."""
+    when: Literal["", "setup", "call", "teardown", "part"] = ""
+    """Phase of the test. `part` means that one of its subTests failed; there may be several."""
+    outcome: str = ""
+    raised: bool = False
+    code: str = ""
+    entered: bool = False
+    seen: tuple[str, ...] = ()
+    reruns: bool = False
+    """At the start: a plugin runs failed tests again."""
+    shadows: tuple[str, ...] = ()
+    """At the start: new modules of the patch that other modules have the names of."""
+
+
+class HarnessReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of the signed records of one run."""
+
+    started: bool
+    """The harness started; if not, the host is at fault."""
+    ended: bool
+    """pytest ended by itself."""
+    tests: dict[str, str]
+    """passed, failed, skipped or xfailed, by test id."""
+    tampered: str = ""
+    """Why the records cannot be trusted; empty if they can."""
+    codes: dict[str, str] = field(default_factory=dict)
+    entered: frozenset[str] = frozenset()
+    seen: frozenset[str] = frozenset()
+
+
+def run_tests(
+    sandbox: Sandbox,
+    workspace: Workspace,
+    prepared: PreparedRepository,
+    paths: Sequence[str],
+    limits: ProcessLimits,
+    options: Sequence[str] = (),
+    watcher: Watcher | None = None,
+) -> TestRun:
+    """Run the tests under `paths` (files, directories or test ids of the tree) and return their verdicts.
+
+    Args:
+        sandbox: runs the harness.
+        workspace: the tree.
+        prepared: its repository.
+        paths: what to run.
+        limits: limits of the run.
+        options: pytest options, in addition to the repository's own.
+        watcher: follows the run, which then reports its progress; see `watch.py`.
+
+    Raises:
+        InfrastructureError: the harness did not start; no tested code has run.
+    """
+    root = sandbox.root or str(workspace.path)
+    key = secrets.token_bytes(32)
+    roots = prepared.repository.test_roots
+    base, tree = (list(read_tree(prepared.store, commit)) for commit in (prepared.base, workspace.commit))
+    fixed = [p for p in tree if is_protected(p, roots) and (workspace.path / p).is_file()]
+    hidden = [p for p in fixed if p.endswith(".py")]
+    before = [_content(workspace.path / path) for path in hidden]
+    plan = {
+        "key": key.hex(),
+        "progress": PROGRESS_PLUGIN.read_text() if watcher else "",
+        "root": root,
+        "hidden": [f"{root}/{path}" for path in hidden],
+        "new": sorted(new_modules(base, tree)),
+        "packages": _packages(prepared, base),
+        "paths": [str(PurePosixPath(root, r)) for r in prepared.repository.source_roots],
+        "arguments": [*_OPTIONS, *prepared.repository.pytest_args, *options, "--rootdir", root, *paths],
+    }
+    # Only the harness puts the tree on the import path.
+    done = sandbox.run(
+        [str(prepared.python), "-s", str(_HARNESS)],
+        workspace,
+        limits=limits,
+        env={"PYTHONPATH": ""},
+        stdin=json.dumps(plan).encode(),
+        readonly=[_HARNESS],
+        readonly_tree=_mounted([p for p in fixed if not (workspace.path / p).is_symlink()]),
+        watcher=watcher,
+    )
+    report = read_report(done.output, key)
+    if not report.started:
+        raise InfrastructureError(f"the test harness did not start: {_tail(done)}")
+    died = None if report.ended or report.tampered or done.limit else done.returncode
+    changed = [path for path, old in zip(hidden, before, strict=True) if _content(workspace.path / path) != old]
+    return TestRun(
+        tests=report.tests,
+        trouble=_trouble(report, done),
+        timed_out=done.timed_out,
+        wall=done.limit == "wall",
+        died=died,
+        codes=report.codes,
+        entered=report.entered,
+        seen=report.seen | {f"{path} was rewritten" for path in changed},
+        reasons=_reasons(done.output, root),
+    )
+
+
+def _reasons(output: bytes, root: str) -> dict[str, TestReason]:
+    """Return the reasons in a run's output; the first of each test counts."""
+    found: dict[str, TestReason] = {}
+    for match in _REASON.finditer(output):
+        with suppress(RecordError):
+            reason = codec.decode(match[1], TestReason, where="reason")
+            found.setdefault(reason.test, replace(reason, place=reason.place.removeprefix(f"{root}/")))
+    return found
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return read_regular(path, MAX_SOURCE_BYTES)
+    except OSError:  # removed, or no file any more
+        return None
+
+
+def _mounted(fixed: Sequence[str]) -> list[str]:
+    """Return the files that no test may change: test files and configuration, up to a number that mounts quickly."""
+    files = [path for path in fixed if path.endswith(_FIXED)]
+    return sorted(files, key=lambda path: (PurePosixPath(path).name not in CONFIG_NAMES, path))[:_MAX_MOUNTS]
+
+
+def _packages(prepared: PreparedRepository, base: Sequence[str]) -> list[str]:
+    """Return the importable names that the untouched source provides."""
+    files = [PurePosixPath(path) for path in base if path.endswith(".py")]
+    roots = [PurePosixPath(root) for root in prepared.repository.source_roots]
+    inside = [file.relative_to(root) for file in files for root in roots if file.is_relative_to(root)]
+    return sorted({path.parts[0].removesuffix(".py") for path in inside})
+
+
+def _trouble(report: HarnessReport, done: CommandResult) -> str:
+    if report.tampered:
+        return report.tampered
+    if done.limit:
+        return f"the tests hit the {done.limit} limit"
+    return "" if report.ended else f"the test run ended early: {_tail(done)}"
+
+
+def _tail(done: CommandResult) -> str:
+    text = done.output[-2000:].decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if line and not line.startswith(("@valve", "@reason"))]
+    return "; ".join(filter(None, [f"exit code {done.returncode}", " / ".join(lines[-3:])[-300:]]))
+
+
+def read_report(output: bytes, key: bytes) -> HarnessReport:
+    """Return the content of the records in a run's output, up to the first with a wrong signature. Pure."""
+    messages, tampered = _signed(output, key)
+    reruns = any(message.reruns for message in messages)
+    phases: dict[str, list[Message]] = {}
+    twice = ""
+    for message in messages:
+        if message.event or not message.test:
+            continue
+        parts = phases.setdefault(message.test, [])
+        if message.when != "part" and any(part.when == message.when for part in parts):
+            if reruns:  # the last try counts
+                parts[:] = [part for part in parts if part.when == "setup" and message.when != "setup"]
+            else:
+                twice = message.test
+        parts.append(message)
+    shadows = [name for message in messages for name in message.shadows]
+    return HarnessReport(
+        started=any(message.event == "start" for message in messages),
+        ended=any(message.event == "end" for message in messages),
+        tests={test: combine_phases(parts) for test, parts in phases.items()},
+        tampered=tampered
+        or (f"suspicious patch: adds a module {shadows[0]}, which hides another of that name" if shadows else "")
+        or (f"{twice} was reported twice" if twice else ""),
+        codes={message.test: message.code for message in messages if message.code},
+        entered=frozenset(message.test for message in messages if message.entered),
+        seen=frozenset(what for message in messages for what in message.seen),
+    )
+
+
+def differences(run: TestRun, gold: TestRun, wanted: Sequence[str]) -> str:
+    """Return how a run differs in kind from that of the fix which the task is known by; "" if it does not. Pure.
+
+    What the fix's run shows is ordinary in this repository: plugins that replace test functions, tests that replace
+    parts of pytest. What only this run shows is the patch's doing.
+    """
+    for name in (*wanted, *(name for name in gold.codes if name not in gold.tests)):
+        if gold.codes.get(name, "") != run.codes.get(name, "") and name in gold.codes:
+            return f"suspicious patch: {name} is not the code that its file holds"
+    if missing := [test for test in wanted if test in gold.entered and test not in run.entered]:
+        return f"suspicious patch: {missing[0]} was reported, but its function was not called"
+    new = sorted(run.seen - gold.seen)
+    return f"suspicious patch: {new[0]}, and not with the known fix" if new else ""
+
+
+def combine_phases(parts: list[Message]) -> str:
+    """Return the verdict of one test. It is "passed" only if all three phases passed without an exception."""
+    outcomes = {part.outcome for part in parts}
+    if outcomes == {"passed"} and tuple(p.when for p in parts) == _PHASES and not any(p.raised for p in parts):
+        return "passed"
+    if "failed" not in outcomes and parts[-1].when == "teardown":
+        return next((known for known in ("xfailed", "skipped") if known in outcomes), "failed")
+    return "failed"
+
+
+def _signed(output: bytes, key: bytes) -> tuple[list[Message], str]:
+    """Return (messages whose signatures continue the chain, the reason why reading stopped early or "")."""
+    chain = hashlib.blake2b(key=key)
+    messages: list[Message] = []
+    for match in _RECORD.finditer(output):
+        chain.update(match[2] + b"\n")
+        if not hmac.compare_digest(chain.copy().hexdigest().encode(), match[1]):
+            return messages, "the output holds a record that the harness did not write"
+        try:
+            messages.append(codec.decode(match[2], Message, where="record"))
+        except RecordError as e:
+            return messages, str(e)
+    return messages, ""

@@ -1,0 +1,105 @@
+"""The two commits of a task in the repository's store (with and without its hidden tests), and which paths are tests.
+
+Test files are taken from the state with the hidden tests, never from a submitted patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+from valve_plugin.errors import TaskError
+from valve_plugin.records import Record, Task
+from valve_plugin.sandbox.git import apply_patch, diff_trees, git, read_tree, write_tree
+from valve_plugin.sandbox.scratch import scratch_folder
+from valve_plugin.tasks.repository import PreparedRepository
+
+
+class States(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Commit ids of a task. The commits have no parent, so they show no history."""
+
+    bug: str
+    """Commit with the bug and all tests."""
+    bug_tree: str
+    """Tree id of `bug`."""
+    tip: str
+    """Commit with the bug, without the files of FAIL_TO_PASS tests. The agent gets this one."""
+
+
+def task_states(prepared: PreparedRepository, task: Task) -> States:
+    """Return the states of a task. They are made on first use and kept as refs of the store.
+
+    Raises:
+        TaskError: the patch does not apply to the base, changes nothing, or a FAIL_TO_PASS file does not exist.
+    """
+    refs = [f"refs/valve/{task.content_hash}/{name}" for name in ("bug", "tip")]
+    known = git("for-each-ref", "--format=%(objectname) %(tree)", *refs, git_dir=prepared.store).decode().split()
+    if len(known) == 4:
+        return States(bug=known[0], bug_tree=known[1], tip=known[2])
+    with scratch_folder() as scratch:
+        index = scratch / "index"
+        patch = task.patch.removesuffix("\n") + "\n"  # git takes none without the last newline
+        bug_tree = apply_patch(prepared.store, prepared.base, patch, index)
+        if bug_tree is None:
+            raise TaskError(
+                f"{task.instance_id}: its patch does not apply to {prepared.name}; check that row and source match"
+            )
+        if bug_tree == git("rev-parse", f"{prepared.base}^{{tree}}", git_dir=prepared.store).decode().strip():
+            raise TaskError(f"{task.instance_id}: its patch changes nothing")
+        entries = read_tree(prepared.store, bug_tree)
+        hidden = test_files(task.fail_to_pass)
+        if missing := [path for path in hidden if path not in entries]:
+            raise TaskError(f"{task.instance_id}: no such test file: {', '.join(missing[:3])}")
+        tip_tree = write_tree(prepared.store, {p: e for p, e in entries.items() if p not in hidden}, index)
+    bug, tip = (commit_tree(prepared, tree) for tree in (bug_tree, tip_tree))
+    git("update-ref", refs[0], bug, git_dir=prepared.store)
+    git("update-ref", refs[1], tip, git_dir=prepared.store)
+    return States(bug=bug, bug_tree=bug_tree, tip=tip)
+
+
+def commit_tree(prepared: PreparedRepository, tree: str) -> str:
+    """Return the id of a commit of this tree without a parent; equal trees give equal ids."""
+    return git("commit-tree", tree, git_dir=prepared.store, data=b"Initial commit\n").decode().strip()
+
+
+def changed_files(prepared: PreparedRepository, one: str, other: str) -> list[str]:
+    """Return the paths that differ between two commits or trees, sorted."""
+    before, after = read_tree(prepared.store, one), read_tree(prepared.store, other)
+    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+
+
+def gold_patch(prepared: PreparedRepository, task: Task) -> str:
+    """Return the fix: the reverse of the bug patch, as an agent would submit it at the tip."""
+    return diff_trees(prepared.store, task_states(prepared, task).bug, prepared.base)
+
+
+# Files that configure a test run, in any directory. The rest of setup.cfg and pyproject.toml does not change a run in
+# an environment that is already installed.
+CONFIG_NAMES = frozenset(
+    {
+        "conftest.py",
+        "pytest.ini",
+        ".pytest.ini",
+        "pytest.toml",
+        ".pytest.toml",
+        "tox.ini",
+        "setup.cfg",
+        "pyproject.toml",
+    }
+)
+TEST_PATTERNS = ("test_*.py", "*_test.py")
+
+
+def is_protected(path: str, test_roots: Sequence[str]) -> bool:
+    """Whether a relative path (with `/`) is a test file, is below a test root, or configures tests."""
+    pure = PurePosixPath(path)
+    if pure.name in CONFIG_NAMES or any(fnmatchcase(pure.name, p) for p in TEST_PATTERNS):
+        return True
+    ancestors = {str(p) for p in (pure, *pure.parents)} - {"."}
+    return any(str(PurePosixPath(root)) in ancestors for root in test_roots)
+
+
+def test_files(test_ids: Sequence[str]) -> list[str]:
+    """Return the paths of the files with these tests, sorted and without repetition."""
+    return sorted({test_id.split("::", 1)[0] for test_id in test_ids})
