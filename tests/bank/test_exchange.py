@@ -57,6 +57,7 @@ def test_instructions_read_back_and_leave_the_rest_alone(found: list[Item], befo
     once = place(before, section(found, _judged))
     assert once.startswith(before)
     assert place(once, section(found, _judged)) == once
+    assert exchange.take_out(once) == before + "\n" * bool(before and not before.endswith("\n"))
     whole = once + after
     other = place(whole, section([], _judged))
     assert place(other, section(found, _judged)) == whole

@@ -1,7 +1,8 @@
-"""`valve connect claude`: Claude Code's own settings with a hook, and the real client that runs it."""
+"""`valve connect`: Claude Code's settings with hooks, and the real client that runs them; files of other agents."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -85,6 +86,35 @@ def test_claude_code_gets_the_notes_of_its_prompt_and_its_attempts_are_recorded(
     wait_for(lambda: list((local.dir / "sessions").iterdir()), lambda left: not left)
     undone = CliRunner().invoke(app, ["connect", "claude", "--undo", "--yes"])
     assert (undone.exit_code, settings.exists()) == (0, False), undone.output
+
+
+@pytest.mark.parametrize(
+    ("agent", "file", "own"),
+    [("codex", "AGENTS.md", "# Ours\n"), ("codex", "AGENTS.md", ""), ("cursor", ".cursor/rules/valve.mdc", "")],
+)
+def test_an_agent_without_hooks_gets_the_notes_in_its_file(
+    agent: str, file: str, own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    banks.sample(tmp_path / ".valve", "shop")
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / file
+    if own:
+        path.write_text(own)
+    for options, text in (((), "Read every caller with"), (("--undo",), own)):
+        refused = CliRunner().invoke(app, ["connect", agent, *options])
+        assert refused.exit_code == 2
+        for changed in (True, False):
+            done = CliRunner().invoke(app, ["connect", agent, *options, "--yes", "--json"])
+            assert json.loads(done.stdout)["changed"] is changed
+        assert (text in path.read_text() and own in path.read_text()) if path.exists() else text == ""
+
+
+def test_mini_needs_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["connect", "mini"]).exit_code == 0
+    assert CliRunner().invoke(app, ["connect", "emacs"]).exit_code == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:

@@ -304,6 +304,20 @@ def place(existing: str, part: str, *, head: str = "") -> str:
     return existing + "\n" * (1 + (not existing.endswith("\n"))) + f"{part}\n"
 
 
+def take_out(existing: str, *, head: str = "") -> str:
+    """Return a file's text without our part, as it was before `place`, except that it ends with a line end.
+
+    Args:
+        existing: the text.
+        head: how `place` began a new file; a file with nothing else becomes empty.
+    """
+    found = _PART.search(existing)
+    if not found:
+        return existing
+    before, after = existing[: found.start()], existing[found.end() + 1 :]
+    return "" if before in ("", head) and not after else before.removesuffix("\n") + after
+
+
 def cursor_head(path: Path) -> str:
     """Return how a new file of Cursor's begins."""
     return _CURSOR_HEAD if path.suffix == ".mdc" else ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.records import Item
 
-_FILES = {
+FILES = {
     "agents": "AGENTS.md",
     "claude": "CLAUDE.md",
     "cursor": ".cursor/rules/valve.mdc",
@@ -48,24 +48,22 @@ def export(
     Skills format: an agent reads name and description always, and the rest on demand. What no gate judged says so.
     `valve bank import` reads all of it back.
     """
-    if to not in _FILES:
-        raise ConfigError(f"--to {to}: expected one of {', '.join(_FILES)}")
+    if to not in FILES:
+        raise ConfigError(f"--to {to}: expected one of {', '.join(FILES)}")
     store = open_bank(bank)
     simulation = runs.note_simulation(store.dir, json=json, data=out == "-" or to == "text")
     if simulation and not out and to != "text":
-        raise ConfigError(f"{store.dir} is a SIMULATION's bank, so no agent should get it; name a place with --out")
-    hidden = [item for item in store.bank.items if item.hidden]
-    for item in hidden:
-        output.note(f"valve: {item.kind} {item.name} hides what it says and is left out", style="yellow")
-    wanted = _wanted(to, out, [item for item in store.bank.items if not item.hidden], store)
-    stale = sorted(path for path, text in wanted.items() if path != "-" and _now(Path(path)) != text)
+        refuse_simulation(store)
+    wanted = _wanted(to, out, store)
+    stale = sorted(path for path, text in wanted.items() if path != "-" and now(Path(path)) != text)
     if not check:
         for path in stale:
-            _write(Path(path), wanted[path])
+            write(Path(path), wanted[path])
     if json:
         facts = {"bank": str(store.dir), "format": to, "files": sorted(wanted), "simulation": simulation}
         text = {"text": wanted["-"]} if "-" in wanted else {}
-        output.emit_json({**facts, "changed": stale, "left_out": [i.name for i in hidden], **text})
+        hidden = [item.name for item in store.bank.items if item.hidden]
+        output.emit_json({**facts, "changed": stale, "left_out": hidden, **text})
     else:
         _report(wanted, stale, check=check)
     if check and stale:
@@ -82,28 +80,50 @@ def _report(wanted: dict[str, str | None], stale: list[str], *, check: bool) -> 
         output.note("up to date")
 
 
-def _wanted(to: str, out: str, items: list[Item], store: BankStore) -> dict[str, str | None]:
+def refuse_simulation(store: BankStore) -> None:
+    """Raise ConfigError for a simulation's bank."""
+    from valve_plugin.bank.scripted_bank import is_scripted
+
+    if is_scripted(store.dir):
+        raise ConfigError(f"{store.dir} is a SIMULATION's bank, so no agent should get it; name a place with --out")
+
+
+def notes(store: BankStore) -> str:
+    """Return the part between the marks."""
+    from valve_plugin.bank import acts, exchange
+
+    return exchange.section(_seen(store), acts.standing(store.entries()))
+
+
+def _seen(store: BankStore) -> list[Item]:
+    """Return the items that hide nothing, and name the others on stderr."""
+    for item in store.bank.items:
+        if item.hidden:
+            output.note(f"valve: {item.kind} {item.name} hides what it says and is left out", style="yellow")
+    return [item for item in store.bank.items if not item.hidden]
+
+
+def _wanted(to: str, out: str, store: BankStore) -> dict[str, str | None]:
     """Return the text that each file should have; None: it should not be there; `-` is stdout."""
     from valve_plugin.bank import acts, exchange
 
-    standing = acts.standing(store.entries())
-    place = out or _FILES[to]
+    place = out or FILES[to]
     if to == "skills":
         if place == "-":
             raise ConfigError("--out -: skills are folders; name one")
-        folder = Path(place) if out else _inside(place)
-        written = exchange.skill_files(items, standing)
+        folder = Path(place) if out else inside(place)
+        written = exchange.skill_files(_seen(store), acts.standing(store.entries()))
         files = {str(folder / name / exchange.SKILL_FILE): text for name, text in written.items()}
         return {**_left_over(folder, files), **files}
-    part = exchange.section(items, standing)
+    part = notes(store)
     if place == "-":
         return {"-": f"{part}\n"}
-    path = Path(place) if out else _inside(place)
-    return {str(path): exchange.place(_now(path) or "", part, head=exchange.cursor_head(path))}
+    path = Path(place) if out else inside(place)
+    return {str(path): exchange.place(now(path) or "", part, head=exchange.cursor_head(path))}
 
 
-def _inside(place: str) -> Path:
-    """Return the usual place, in the repository around.
+def inside(place: str) -> Path:
+    """Return a file's place in the repository around.
 
     Raises:
         ConfigError: a link leads out of it.
@@ -113,7 +133,9 @@ def _inside(place: str) -> Path:
     folder = find(Path.cwd()).folder
     path = folder / place
     if not path.resolve().is_relative_to(folder):
-        raise ConfigError(f"{path} leads to {path.resolve()}, outside of {folder}; name the place with --out")
+        raise ConfigError(
+            f"{path} leads to {path.resolve()}, outside of {folder}; `valve bank export --out` writes there"
+        )
     return path
 
 
@@ -127,14 +149,15 @@ def _left_over(folder: Path, files: dict[str, str]) -> dict[str, str | None]:
 
     found: dict[str, str | None] = {}
     for path in sorted(folder.glob(f"*/{SKILL_FILE}")):
-        if is_ours(_now(path) or ""):
+        if is_ours(now(path) or ""):
             found[str(path)] = None
         elif str(path) in files:
             raise ConfigError(f"{path} is a skill of your own with the name of an item; rename one of the two")
     return found
 
 
-def _now(path: Path) -> str | None:
+def now(path: Path) -> str | None:
+    """Return a file's text; None where there is none."""
     from valve_plugin.files import read_regular
 
     try:
@@ -145,7 +168,8 @@ def _now(path: Path) -> str | None:
         raise ConfigError(f"{path}: cannot be read: {e.strerror or e}") from e
 
 
-def _write(path: Path, text: str | None) -> None:
+def write(path: Path, text: str | None) -> None:
+    """Write a file, or remove it, and its folder where that is empty then."""
     from valve_plugin.files import make_dir, write_atomic
 
     if text is None:

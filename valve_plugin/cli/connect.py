@@ -1,4 +1,4 @@
-"""`valve connect`: give a daily agent the notes with each prompt, and record its attempts."""
+"""`valve connect`: give a daily agent the notes; Claude Code's with each prompt, and its attempts recorded."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from typing import Annotated, Any
 import typer
 
 from valve_plugin.cli import output
-from valve_plugin.cli.options import Commands, Json, argument, flag, option
+from valve_plugin.cli.bank_export import FILES as EXPORTED
+from valve_plugin.cli.bank_export import inside, notes, now, refuse_simulation, write
+from valve_plugin.cli.options import Commands, Json, argument, flag, open_bank, option
 from valve_plugin.errors import ConfigError
 
-_MAX_BYTES = 1_000_000
 _NOTES, _RECORD = "context --hook", "attempts record"
 """The commands of the hooks, by which they are found again."""
 _HOOKS = {"UserPromptSubmit": (_NOTES, _RECORD), "Stop": (_RECORD,)}
 _SECONDS = {_NOTES: 10, _RECORD: 60}
 
-_OTHERS = "Other agents read files: see `valve bank export --help`"
-_WITHOUT_HOOK = {
-    "mini": "mini gets the notes with each run of `mini --plugin valve`",
-    "codex": "Codex reads AGENTS.md: `valve bank export --to agents` writes the notes there",
-    "cursor": "Cursor reads a rules file: `valve bank export --to cursor` writes it",
-    "copilot": "Copilot reads a file of instructions: `valve bank export --to copilot` writes it",
-}
+_FILES = {"claude": ".claude/settings.local.json", "codex": EXPORTED["agents"], "cursor": EXPORTED["cursor"]}
+"""The file of the repository that is changed for each agent."""
+_MINI = "mini needs no change: `mini --plugin valve -t TASK` gets the notes and records its attempt"
 
 commands = Commands()
 
@@ -35,48 +32,72 @@ commands = Commands()
     "connect",
     "valve connect claude                          # shows the change, asks, makes it",
     "valve connect claude --check 'pytest tests'   # also grades the attempts",
-    "valve connect claude --undo                   # takes it back",
+    "valve connect codex                           # the notes in AGENTS.md",
+    "valve connect codex --undo                    # takes it back",
 )
 def connect(
-    agent: Annotated[str, argument("AGENT", "claude: Claude Code.")],
-    check: Annotated[str, option("--check", "COMMAND", "Grades attempts: fails before the task, passes after.")] = "",
+    agent: Annotated[str, argument("AGENT", "claude, codex, cursor or mini.")],
+    check: Annotated[
+        str, option("--check", "COMMAND", "For claude: grades attempts; fails before the task, passes after.")
+    ] = "",
     undo: Annotated[bool, flag("--undo", "Take the change back.")] = False,
     yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
     json: Json = False,
 ) -> None:
-    """Give Claude Code the notes for each prompt, and record its attempts.
+    """Give an agent the notes of this repository.
 
-    Adds hooks to this repository's .claude/settings.local.json, which is yours and not for git. `valve context --hook`
+    Claude Code gets hooks in .claude/settings.local.json, which is yours and not for git. `valve context --hook`
     prints the notes for the prompt, or nothing. `valve attempts record` keeps the task, what Claude Code did, and the
-    diff on this machine, to learn from. For an agent without hooks: `valve bank export --to`.
-    """
-    from valve_plugin.checkout import find
-    from valve_plugin.files import make_dir, write_atomic
+    diff on this machine, to learn from.
 
-    if agent != "claude":
-        raise ConfigError(f"{agent}: expected claude. {_WITHOUT_HOOK.get(agent, _OTHERS)}")
-    path = find(Path.cwd()).folder / ".claude" / "settings.local.json"
-    before = _read(path)
-    after = without_hooks(before)
-    if not undo:
-        after = with_hooks(after, _program(), check)
+    Codex and Cursor have no such hooks: the notes stand between two marks in AGENTS.md, or in a rules file of Cursor.
+    After the bank changed, the same command brings them up to date.
+    """
+    if agent not in (*_FILES, "mini"):
+        raise ConfigError(f"{agent}: expected {', '.join(_FILES)} or mini; for others see `valve bank export --help`")
+    if check and agent != "claude":
+        raise ConfigError(f"--check {check}: only the attempts of claude are recorded here; leave it out for {agent}")
+    if agent == "mini":
+        output.emit_json({"agent": agent, "file": "", "changed": False}) if json else output.say(_MINI)
+        return
+    path = inside(_FILES[agent])
+    before = now(path) or ""
+    after = _hooked(path, before, check, undo=undo) if agent == "claude" else _noted(path, before, agent, undo=undo)
     changed = after != before
-    old, new = _text(before), _text(after)
     if changed and not json:
-        output.verbatim(_difference(path, old, new))
+        output.verbatim(_difference(path, before, after))
     if changed and not yes:
         if not (sys.stdin.isatty() and output.is_terminal()):
             raise ConfigError("nobody can be asked here; --yes makes the change without asking")
         typer.confirm("Make this change?", abort=True)
-    if changed and after:
-        make_dir(path.parent)
-        write_atomic(path, new.encode())
-    elif changed:
-        path.unlink()
+    if changed:
+        write(path, after or None)
     if json:
         output.emit_json({"agent": agent, "file": str(path), "changed": changed, "connected": not undo})
     else:
         output.say(f"{path}: {'changed' if changed else 'nothing to change'}")
+
+
+def _noted(path: Path, before: str, agent: str, *, undo: bool) -> str:
+    """Return a file of instructions with the notes, or without them."""
+    from valve_plugin.bank import exchange
+
+    head = exchange.cursor_head(path)
+    if undo:
+        return exchange.take_out(before, head=head)
+    store = open_bank("")
+    refuse_simulation(store)
+    return exchange.place(before, notes(store), head=head)
+
+
+def _hooked(path: Path, before: str, check: str, *, undo: bool) -> str:
+    """Return Claude Code's settings with our hooks, or without them."""
+    settings = without_hooks(found := _parsed(path, before))
+    if not undo:
+        settings = with_hooks(settings, _program(), check)
+    if settings == found:
+        return before
+    return json_.dumps(settings, indent=2, ensure_ascii=False) + "\n" if settings else ""
 
 
 def with_hooks(settings: dict[str, Any], program: str, check: str) -> dict[str, Any]:
@@ -128,28 +149,20 @@ def _program() -> str:
     return quote(found) if found else f"{quote(sys.executable)} -m valve_plugin"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _parsed(path: Path, text: str) -> dict[str, Any]:
     """Return Claude Code's settings; empty if there are none.
 
     Raises:
-        ConfigError: they cannot be read.
+        ConfigError: they are not understood.
     """
-    from valve_plugin.files import read_regular
-
     try:
-        found = json_.loads(read_regular(path, _MAX_BYTES))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as e:
+        found = json_.loads(text or "{}")
+    except ValueError as e:
         raise ConfigError(f"{path}: cannot be read: {e}; expected JSON") from e
     hooks = found.get("hooks", {}) if isinstance(found, dict) else None
     if not isinstance(hooks, dict) or not all(isinstance(hooks.get(event, []), list) for event in _HOOKS):
         raise ConfigError(f"{path}: expected an object whose `hooks` hold a list for {' and '.join(_HOOKS)}")
     return dict(found)
-
-
-def _text(settings: dict[str, Any]) -> str:
-    return json_.dumps(settings, indent=2, ensure_ascii=False) + "\n" if settings else ""
 
 
 def _difference(path: Path, old: str, new: str) -> str:
