@@ -95,7 +95,7 @@ def condition(name: str) -> str:
 
 
 def counted(run: Path) -> set[str]:
-    return set(results.read_times(run).rollouts)
+    return set(results.read_times(run))
 
 
 def in_verdicts(run: Path) -> set[tuple[str, str, int]]:

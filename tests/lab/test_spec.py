@@ -59,14 +59,6 @@ def test_every_combination_is_a_run_and_the_closer_setting_wins(tmp_path):
         (("seeds = [0, 1]", "seeds = [1, 0, 1]"), "seeds has 1 twice, which is one run"),
         (("name = \"calc\"\ntasks", "name = \"shared\"\ntasks"), "a repository is called 'shared'"),
         (("label = \"valve-10\"", "label = \"a\\n\""), "label"),
-        (("use = \"batch\"", "use = \"base\"\nfeedback = true"), "feedback, which does not apply to `base`"),
-        (("panel = 10", "panel = 0\nfeedback = true"), "asks for feedback, which does not apply to `ungated`"),
-        (("use = \"batch\"", "use = \"ungated\"\nsettings = { rho = \"0.1\" }"), "rho, which does not apply to"),
-        *[
-            (("use = \"batch\"", f"use = \"{use}\"\nsettings = {{ {setting} }}"), f"asks for {setting.split()[0]}")
-            for use in ("document", "inject-all", "skillopt", "base")
-            for setting in ("pairing = \"paper\"", "top_skills = 1", "top_principles = 1", "embedding = \"hashing\"")
-        ],
         (("label = \"valve-10\"", "label = \"batch\""), "two of its conditions are called 'batch'"),
         (("label = \"valve-10\"", "label = \"../up\""), "label"),
         (("seeds = [0, 1]", "seeds = []"), "seeds"),
@@ -82,18 +74,11 @@ def test_what_is_wrong_is_named(tmp_path, change, message):
 
 
 @pytest.mark.parametrize("use", ["document", "inject-all"])
-def test_a_pairing_for_all_that_one_condition_would_not_run_under_is_refused(tmp_path, use):
-    text = FINE.replace('use = "batch"', f'use = "{use}"')
-    of_all = text.replace('rho = "0.05"', 'rho = "0.05", pairing = "paper"')
-    with pytest.raises(ConfigError, match=f'settings of settings: {use} would not run under pairing = "paper"'):
-        read(written(tmp_path, of_all))
-    of_model = '[[model]]\nname = "m"\nsettings = { pairing = "paper" }\n'
-    with pytest.raises(ConfigError, match=f"settings of m: .*pairing.*`{use}` is judged with"):
-        read(written(tmp_path, text + of_model))
-    (ours, _, *_) = list_runs(read(written(tmp_path, of_all.replace('"paper"', '"deployed"'))))
-    assert ours.settings(read(tmp_path / "x.toml"))["pairing"] == "deployed"
-    ranked = read(written(tmp_path, FINE.replace('rho = "0.05"', 'pairing = "paper"')))
-    assert {c.settings(ranked)["pairing"] for c in list_runs(ranked)} == {"paper"}, "the others take it"
+def test_settings_that_belong_to_a_condition_win(tmp_path, use):
+    text = FINE.replace('use = "batch"', f'use = "{use}"\nsettings = {{ pairing = "paper" }}')
+    experiment = read(written(tmp_path, text.replace('rho = "0.05"', 'pairing = "paper"')))
+    ours, ranked, *_ = (run.settings(experiment)["pairing"] for run in list_runs(experiment))
+    assert (ours, ranked) == ("deployed", "paper")
 
 
 def test_a_panel_of_zero_is_no_validation_and_arguments_of_the_model_add_up(tmp_path):

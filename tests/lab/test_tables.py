@@ -18,7 +18,7 @@ def row(condition: str, seed: int, final: float, high: float | None = None, **ch
         each=((final - 60, end[1] - 60), (final - 40, end[1] - 40)),
         repository="calc", model="m", condition=condition, seed=seed, base=(50.0, 50.0), final=end,
         gain=(end[0] - 50, end[1] - 50), peak=(60.0, 60.0), peak_gain=(10.0, 10.0), drawdown=(60 - end[1], 60 - end[0]),
-        skills=3, principles=1, steps=10, accepts=1, hours=2.0, wall_hours=1.0, curve=curve,
+        skills=3, principles=1, steps=10, accepts=1, hours=2.0, curve=curve,
         ledger=f"calc/m/{condition}/seed-{seed}/bank/ledger.jsonl",
     )  # fmt: skip
     return made._replace(**changes)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
-
-import msgspec
-import pluggy
+from typing import Any, NamedTuple
 
 from valve_plugin.bank.entries import Entry
 from valve_plugin.bank.store import BankStore
@@ -27,7 +22,7 @@ from valve_plugin.evidence.evaluations import (
     solve_rate,
     version_path,
 )
-from valve_plugin.files import append_shared, make_dir, read_limited
+from valve_plugin.files import append_shared, read_limited
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.lab import folder
 from valve_plugin.lab.spec import Experiment, ExperimentRun, list_runs
@@ -71,8 +66,6 @@ class RunResult(NamedTuple):
     accepts: int
     hours: float
     """Rollout hours of learning, evaluation excluded, shared rollouts counted as if they had been run."""
-    wall_hours: float
-    """Hours that this machine needed; shared rollouts take none."""
     curve: tuple[CurvePoint, ...]
     ledger: str
     """Path from the experiment's folder."""
@@ -109,7 +102,7 @@ def _run_result(experiment: Experiment, run: ExperimentRun, out: Path, entries: 
     store = BankStore.open(bank)
     points = evaluated_checkpoints(entries, experiment.every)
     first, last, best = points[0].entry, points[-1].entry, peak_checkpoint(points).entry
-    times, end = read_times(out / run.path), version_path(entries)[-1]
+    end = version_path(entries)[-1]
     items = store.at(end.version)
     return RunResult(
         repository=run.repository.name,
@@ -127,8 +120,7 @@ def _run_result(experiment: Experiment, run: ExperimentRun, out: Path, entries: 
         principles=len(items.principles),
         steps=end.step,
         accepts=end.version,
-        hours=sum(times.rollouts.values()) / 3600,
-        wall_hours=times.wall_seconds / 3600,
+        hours=sum(read_times(out / run.path).values()) / 3600,
         curve=tuple(_curve_point(point, store) for point in points),
         ledger=(bank.relative_to(out) / "ledger.jsonl").as_posix(),
     )
@@ -147,76 +139,35 @@ def _bounds(interval: Interval) -> Bounds:
 # ---- how long learning took
 
 
-class TimeNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line: a rollout, or only that a process was at work until then."""
+class TimeRecorder:
+    """A plugin that records the seconds of every rollout of evolution and gate as it ends."""
 
-    process: str
-    """Random, new at each start."""
-    wall: float
-    """Seconds since that start."""
-    rollout: str = ""
-    """Distinguishes it from the run's others. It counts once, also when it is read from the journal again."""
-    seconds: float = 0.0
-
-
-class LearningTime(NamedTuple):
-    """What learning took so far."""
-
-    rollouts: dict[str, float]
-    """Seconds of every rollout, those shared with other runs included."""
-    wall_seconds: float
-    """Of all starts together, without the time of a killed one after its last rollout."""
-
-
-class TimeRecorder(AbstractContextManager["TimeRecorder"]):
-    """A plugin that records every rollout of evolution and gate as it ends."""
-
-    def __init__(self, manager: pluggy.PluginManager, folder: Path) -> None:
-        self._manager, self._file = manager, folder / TIMES_FILE
-        self._recorded = set(read_times(folder).rollouts)
-
-    def __enter__(self) -> TimeRecorder:
-        make_dir(self._file.parent)
-        self._process, self._started = os.urandom(8).hex(), time.monotonic()
-        self._manager.register(self)
-        return self
-
-    def __exit__(self, *about: object) -> None:
-        self._manager.unregister(self)
-        self._record()
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / TIMES_FILE
+        self._recorded = read_times(folder)
 
     @hookimpl
     def valve_event(self, event: Event) -> None:
-        """Record one rollout, unless it is recorded already."""
+        """Record one rollout, unless it is recorded already, as one is that is read from the journal again."""
         if not isinstance(event, AttemptFinished | RolloutFinished) or event.source == "eval":
             return
         rollout = f"{event.source} {event.task_id} {event.ordinal} {event.context_hash[:16]}"
         if event.outcome == "errored":  # it is tried again under the same name, and took its time too
             rollout += f" errored {event.seconds}"
         if rollout not in self._recorded:
-            self._recorded.add(rollout)
-            self._record(rollout, event.seconds)
-
-    def _record(self, rollout: str = "", seconds: float = 0.0) -> None:
-        wall = round(time.monotonic() - self._started, 3)
-        note = TimeNote(process=self._process, wall=wall, rollout=rollout, seconds=seconds)
-        append_shared(self._file, canonical(note))
+            self._recorded[rollout] = event.seconds
+            append_shared(self._file, canonical({"rollout": rollout, "seconds": event.seconds}))
 
 
-def read_times(folder: Path) -> LearningTime:
-    """Return what a run's learning took so far. A line that a kill left incomplete is skipped."""
-    rollouts: dict[str, float] = {}
-    walls: dict[str, float] = {}
+def read_times(folder: Path) -> dict[str, float]:
+    """Return the seconds of each rollout of a run's learning. A line that a kill left incomplete is skipped."""
+    times: dict[str, float] = {}
     try:
         lines = read_limited(folder / TIMES_FILE, _MAX_BYTES, "times").splitlines()
     except BankNotFoundError:
         lines = []
     for line in lines:
-        try:
-            note = decode(line, TimeNote, where=TIMES_FILE)
-        except RecordError:
-            continue
-        walls[note.process] = max(note.wall, walls.get(note.process, 0.0))
-        if note.rollout:
-            rollouts[note.rollout] = note.seconds
-    return LearningTime(rollouts, sum(walls.values()))
+        with suppress(RecordError):
+            note = decode(line, dict[str, Any], where=TIMES_FILE)
+            times[str(note.get("rollout"))] = float(note.get("seconds", 0.0))
+    return times

@@ -105,8 +105,10 @@ def complete_run(
         folder.write_bank_settings(experiment, run, bank, opened.store.bank.repo)
         share_rollouts(bank, out / "shared")  # only now: what lies there before a bank is made is moved away
         _evaluate(opened, experiment, [0])
-        with TimeRecorder(opened.manager, out / run.path):
-            _learn(opened, experiment, run, out)
+        recorder = TimeRecorder(out / run.path)
+        opened.manager.register(recorder)
+        _learn(opened, experiment, run, out)
+        opened.manager.unregister(recorder)
         _evaluate(opened, experiment, [c.version for c in checkpoints(opened.store.entries(), experiment.every)])
         folder.write_ending(out / run.path, opened.store.head)
     return bank

@@ -32,8 +32,6 @@ _RESERVED = {
     "panel_size": "write panel = 50, for all or in one [[condition]]",
     "panel_seed": "every panel is drawn with seed 123",
 }
-_OF_THE_GATE = ("rho", "pairing", "confirm", "guard", "horizon", "delta", "early_stop")
-_OF_RANKING = ("retrieval", "pairing", "top_principles", "top_skills", "embedding")
 _FOLDERS = ("shared", "tasks")
 """The experiment's own, in --out beside those of the repositories."""
 Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=-]*$(?!\n)", max_length=60)]
@@ -89,7 +87,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     condition: Annotated[tuple[Variant, ...], Meta(min_length=1)]
     seeds: Annotated[tuple[int, ...], Meta(min_length=1)] = (0,)
     settings: dict[str, Any] = {}
-    """For all; a model's, a condition's and a variant's win, in this order."""
+    """For all; a model's, a variant's and those that belong to a condition win, in this order."""
     holdout: Positive = 100
     holdout_seed: int = 42
     panel: Positive = 50
@@ -121,10 +119,10 @@ class ExperimentRun(NamedTuple):
         return Path(self.repository.name) / self.model.name / self.variant.name / f"seed-{self.seed}"
 
     def settings(self, experiment: Experiment) -> dict[str, Any]:
-        """Return the run's settings. A condition's own win over the experiment's; only its variant changes them."""
+        """Return the run's settings; those that belong to the condition win."""
         hooks = [self.condition.hooks] if self.condition.hooks else []
         merged: dict[str, Any] = {"protocol": "paper", "retrieval": "paper"}
-        for layer in (experiment.settings, self.model.settings, self.condition.settings, self.variant.settings):
+        for layer in (experiment.settings, self.model.settings, self.variant.settings, self.condition.settings):
             arguments = {**merged.get("model_kwargs", {}), **layer.get("model_kwargs", {})}
             merged |= layer
             if arguments:  # they add up: a condition that raises the effort keeps the model's address
@@ -157,17 +155,11 @@ def read(path: Path) -> Experiment:
         resolve(layer, where=f"{path}: settings of {name}")
     for variant in experiment.condition:
         try:
-            condition = find(variant.condition)
+            find(variant.condition)
         except ConfigError as e:
             raise ConfigError(f"{path}: {variant.name}: {e}") from e
-        _check_variant(variant, condition, path)
-        pairing = condition.settings.get("pairing")
-        for name, layer in layers:
-            if pairing and layer.get("pairing", pairing) != pairing:
-                raise ConfigError(
-                    f'{path}: settings of {name}: {variant.name} would not run under pairing = "{layer["pairing"]}": '
-                    f'`{variant.condition}` is judged with pairing = "{pairing}" alone; leave it out'
-                )
+        if variant.panel == 0 and variant.condition not in ("base", "ungated"):
+            raise ConfigError(f'{path}: {variant.name} has panel = 0; only `use = "valve"` can do without validation')
     return experiment
 
 
@@ -180,26 +172,6 @@ def list_runs(experiment: Experiment) -> list[ExperimentRun]:
         for seed in experiment.seeds
         for v in experiment.condition
     ]
-
-
-def _check_variant(variant: Variant, condition: Condition, path: Path) -> None:
-    """Refuse what does not apply to the condition, since the tables would claim it."""
-    if variant.panel == 0 and variant.condition not in ("base", "ungated"):
-        raise ConfigError(f'{path}: {variant.name} has panel = 0; only `use = "valve"` can do without validation')
-    unusable: list[tuple[str, str]] = []
-    if not condition.gated:
-        asked = [*(["feedback"] if variant.feedback else []), *(n for n in _OF_THE_GATE if n in variant.settings)]
-        unusable += [(name, "it has no verdicts of VALVE's gate") for name in asked]
-    if not condition.ranked:
-        unusable += [
-            (name, "it injects everything and ranks nothing") for name in _OF_RANKING if name in variant.settings
-        ]
-    if unusable:
-        name, why = unusable[0]
-        raise ConfigError(
-            f"{path}: {variant.name} asks for {name}, which does not apply to `{variant.condition}`: {why}; "
-            "leave it out"
-        )
 
 
 def _check_names(experiment: Experiment, path: Path) -> None:

@@ -57,13 +57,13 @@ def comma_separated(rows: Sequence[RunResult]) -> str:
     ends = [f"{name}_{end}" for name in names for end in ("low", "high")]
     writer.writerow(
         [*_FIRST, *ends, "skills", "principles", "steps", "versions",
-         "hours", "hours_per_step", "wall_hours", "ledger", "line_first", "line_final"]
+         "hours", "hours_per_step", "ledger", "line_first", "line_final"]
     )  # fmt: skip
     for r in rows:
         values = [f"{value:.4f}" for name in names for value in getattr(r, name)]
         writer.writerow(
             [r.repository, r.model, r.condition, r.seed, *values, r.skills, r.principles, r.steps, r.accepts,
-             f"{r.hours:.4f}", f"{r.hours_per_step:.4f}", f"{r.wall_hours:.4f}", r.ledger, r.curve[0].line,
+             f"{r.hours:.4f}", f"{r.hours_per_step:.4f}", r.ledger, r.curve[0].line,
              r.curve[-1].line]
         )  # fmt: skip
     return out.getvalue()

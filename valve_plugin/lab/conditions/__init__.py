@@ -40,8 +40,6 @@ class Condition(NamedTuple):
     """Plugin that replaces some of VALVE's hooks, as "module:object", so that every process of a run loads it."""
     settings: Mapping[str, Any] = {}
     """Settings that belong to the condition and win over the experiment's."""
-    ranked: bool = True
-    """Whether retrieval ranks items; if not, settings of the ranking and the paper's pairing have no meaning."""
     gated: bool = True
     """Whether a gate judges proposals, so that a panel and a horizon are fixed first."""
     train: Callable[..., None] | None = None

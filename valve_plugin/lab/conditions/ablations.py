@@ -29,7 +29,7 @@ BATCH_PROMPTS = "ablation_batch"
 LONG_SENTENCE = "more than one sentence"
 
 VALVE = Condition("the reference protocol: mixed tasks, a bank, retrieval, a gate")
-BASE = Condition("no memory: the model as it is", steps=None, ranked=False, gated=False)
+BASE = Condition("no memory: the model as it is", steps=None, gated=False)
 UNGATED = Condition("without validation: every proposal enters the bank", steps=Ungated, gated=False)
 
 
@@ -121,7 +121,6 @@ INJECT_ALL = Condition(
     "inject all: every item, in reverse creation order",
     hooks=f"{__name__}:InjectAllHooks",
     settings={"pairing": "deployed"},
-    ranked=False,
 )
 
 

@@ -194,5 +194,4 @@ DOCUMENT = Condition(
     steps=DocumentSteps,
     hooks=f"{__name__}:DocumentHooks",
     settings={"pairing": "deployed"},
-    ranked=False,
 )

@@ -170,7 +170,6 @@ def _proposal(store: BankStore, step: Mapping[str, Any], attempts: Sequence[Atte
 SKILLOPT = Condition(
     f"SkillOpt {VERSION}: its package, trainer and gate, on the same tasks and rollouts",
     steps=None,
-    ranked=False,
     hooks="valve_plugin.lab.conditions.document:WholeDocuments",
     gated=False,
     train=train,
