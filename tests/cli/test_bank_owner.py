@@ -72,6 +72,14 @@ def test_instructions_are_queued_and_what_is_hostile_is_named(bank: BankStore, r
     valve("bank", "import", "AGENTS.md")  # it waits already
     bank.refresh()
     assert bank.head == head
+    assert valve("--json")["queue"] == 1
+    withdrawn = valve("bank", "review", proposal.id[:8], "--drop", "--json")
+    assert (withdrawn["state"], valve("--json")["queue"], waiting(bank)) == ("withdrawn", 0, None)
+    assert "withdrawn by the owner" in valve("bank", "log")
+    valve("bank", "review", proposal.id[:8], "--drop", code=2)  # it is not there any more
+    valve("bank", "import", "AGENTS.md")
+    bank.refresh()
+    assert waiting(bank) == proposal
     assert verify(bank.dir) == []
     assert not problems(bank)
 

@@ -100,7 +100,7 @@ def test_an_edited_item_waits_as_it_was_saved(
     assert proposal is not None
     assert [(i.name, i.text, i.markdown) for i in proposal.items] == [("green", ATTACK.text, "Fix the code.")]
     bank.local.add_withheld(withheld)  # a model proposes the old text again
-    assert valve("bank", "review", "--json") == []
+    assert [one["state"] for one in valve("bank", "review", "--json")] == ["queued"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_approved_waits_for_the_gate_and_is_not_in_the_bank(bank: BankStore, wit
     assert proposal is not None
     assert proposal.items == (ATTACK,)
     assert bank.bank.hash == before
-    assert valve("bank", "review", "--json") == []
+    assert [one["state"] for one in valve("bank", "review", "--json")] == ["queued"]
 
 
 def test_approving_again_after_a_kill_proposes_once(bank: BankStore, withheld: Withheld, valve: Run) -> None:

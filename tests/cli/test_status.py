@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from tests import calc
 from tests.cli.banks import GOOD, attempt
 from tests.cli.conftest import Run
-from valve_plugin.bank.entries import Judged
+from valve_plugin.bank.entries import Judged, undecided
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import app
 from valve_plugin.cli.progress import EVENTS
-from valve_plugin.cli.status import last_verdict, next_step
+from valve_plugin.cli.status import next_step
 from valve_plugin.evidence.summary import count_attempts
 from valve_plugin.tasks import task_set
 
@@ -29,10 +29,14 @@ from valve_plugin.tasks import task_set
 def test_without_a_bank_the_next_command_makes_one(project: Path, valve: Run) -> None:
     standing = valve("--json")
     assert standing["bank"]["exists"] is False
+    (project / "pyproject.toml").write_text('[project]\nname = "shop"\n')
+    standing = valve("--json")
     assert standing["next"]["command"] == "valve init"
     assert not (project / ".valve").exists()
     assert "valve init" in valve()
-    assert valve("init", "--json")["bank"] == standing["bank"]["dir"]
+    made = valve("init", "--json")
+    assert (made["bank"], made["found"]["repo"]["value"]) == (standing["bank"]["dir"], standing["repo"])
+    assert valve("--json")["repo"] == standing["repo"] == "shop"
 
 
 def test_the_commands_agree_where_a_bank_is_made(project: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,14 +136,12 @@ STATE: dict[str, Any] = {
 
 def test_a_proposal_waits_until_something_is_decided_about_it(bank: BankStore) -> None:
     entries = list(bank.entries())
-    assert last_verdict(entries[:4]) == (None, "")
-    assert last_verdict(entries[:5]) == (None, GOOD.id)
-    verdict, waiting = last_verdict(entries[:6])
-    assert verdict is not None
-    assert (verdict.decision, waiting) == ("accept", "")
-    left_open = Judged(verdict=replace(verdict, decision="indecisive"), bank_after=verdict.bank_hash)
-    assert last_verdict([*entries[:5], left_open])[1] == GOOD.id
-    assert last_verdict(entries[:7])[1] == ""
+    assert undecided(entries[:4]) == undecided(entries[:6]) == undecided(entries[:7]) == []
+    assert undecided(entries[:5]) == [GOOD]
+    judged = entries[5]
+    assert isinstance(judged, Judged)
+    left_open = replace(judged, verdict=replace(judged.verdict, decision="indecisive"))
+    assert undecided([*entries[:5], left_open]) == [GOOD]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from valve_plugin.bank import ledger, moves
 from valve_plugin.bank.directory import Directory
-from valve_plugin.bank.entries import Entry, OwnerAct, Taken, makes_version
+from valve_plugin.bank.entries import Entry, Judged, OwnerAct, Proposed, Taken, makes_version, undecided
 from valve_plugin.bank.replay import replay
 from valve_plugin.bank.store import BankStore
 from valve_plugin.errors import BankNotFoundError, InfrastructureError, RecordError, TaskError
 from valve_plugin.paths import BANK_NAME
-from valve_plugin.records import Bank, Item, Kind
+from valve_plugin.records import Bank, Item, Kind, Proposal
 from valve_plugin.sandbox import git
 
 Key = tuple[Kind, str]
@@ -49,6 +49,22 @@ def act(
                 bank_hash=before.hash, bank_after=after.hash,
             )
         )  # fmt: skip
+
+
+def withdraw(store: BankStore, proposal: Proposal, reason: str) -> None:
+    """Take back a proposal that waits: an empty one takes its place.
+
+    Raises:
+        RecordError: it does not wait, or its gate has begun.
+    """
+    with store.lease():
+        store.refresh()
+        if proposal not in undecided(store.entries()):
+            raise RecordError(f"proposal {proposal.id} does not wait any more")
+        verdicts = [e.verdict for e in store.entries() if isinstance(e, Judged)]
+        if verdicts and verdicts[-1].decision == "indecisive" and verdicts[-1].proposal_id == proposal.id:
+            raise RecordError(f"the gate of proposal {proposal.id} has begun; `valve gate` finishes it")
+        store.append(Proposed(proposal=Proposal(task_id=proposal.task_id, reason=reason)))
 
 
 def undo(store: BankStore, to: int | None, reason: str) -> int:

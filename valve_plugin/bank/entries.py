@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
@@ -183,3 +184,14 @@ def decided_proposal(entry: Entry) -> str:
     if isinstance(entry, Judged):
         return "" if entry.verdict.decision == "indecisive" else entry.verdict.proposal_id
     return entry.proposal_id if isinstance(entry, Taken) else ""
+
+
+def undecided(entries: Iterable[Entry]) -> list[Proposal]:
+    """Return the proposals that wait, oldest first. A later proposal of a task replaces its earlier one."""
+    latest: dict[str, Proposal] = {}
+    for entry in entries:
+        if isinstance(entry, Proposed):
+            latest[entry.proposal.task_id] = entry.proposal
+        elif done := decided_proposal(entry):
+            latest = {task: proposal for task, proposal in latest.items() if proposal.id != done}
+    return [proposal for proposal in latest.values() if not proposal.empty]

@@ -340,6 +340,7 @@ def _say_state(store: BankStore, state: str, changes: int) -> None:
     elif state == "queued":
         queries = output.plural(changes, "query", "queries")
         output.say(f"queued; `valve gate` judges {'them' if changes > 1 else 'it'} with {queries}", style="green")
+        output.note("`valve bank review` lists what waits, and withdraws it")
 
 
 def _proposals(
@@ -378,13 +379,11 @@ def _proposals(
 
 
 def _queue(store: BankStore, proposals: Sequence[Proposal]) -> None:
-    from valve_plugin.bank.entries import Proposed, decided_proposal
+    from valve_plugin.bank.entries import Proposed, undecided
 
-    waiting: set[str] = set()
-    for entry in store.entries():
-        waiting = waiting | {entry.proposal.id} if isinstance(entry, Proposed) else waiting - {decided_proposal(entry)}
+    waiting = undecided(store.entries())
     for proposal in proposals:
-        if proposal.id not in waiting:
+        if proposal not in waiting:
             store.append(Proposed(proposal=proposal))
 
 

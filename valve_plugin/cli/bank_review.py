@@ -1,4 +1,4 @@
-"""`valve bank review`: decide about items that the rules or the reviewing model withheld."""
+"""`valve bank review`: decide about items that were withheld, and take back proposals that wait for the gate."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
-    from valve_plugin.records import Attempt, Withheld
+    from valve_plugin.records import Attempt, Proposal, Withheld
 
+_QUEUED = "waits for `valve gate`"
 _MOST_SOURCES = 3
 """Attempts that are shown beside a withheld item."""
 
@@ -24,7 +25,7 @@ commands = Commands()
     "valve bank review 3fa1c09b                   # one of them, beside the attempts it was learned from",
     "valve bank review 3fa1c09b --edit            # in $EDITOR; it then waits as it was saved",
     "valve bank review 3fa1c09b --approve         # let the gate judge it",
-    "valve bank review 3fa1c09b --drop            # never again",
+    "valve bank review 3fa1c09b --drop            # never again; a proposal that waits is withdrawn",
 )
 def review(
     item: Annotated[str, argument("ITEM", "Id as listed, or name. Default: list them all.", show_default=False)] = "",
@@ -34,40 +35,76 @@ def review(
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
-    """Decide about items that the rules or the reviewing model withheld.
+    """Decide about withheld items, and withdraw waiting proposals.
 
     Withheld items are kept on this machine only. Approving an item does not accept it: the next `valve gate` judges
-    it as a proposal of its own, which counts as one gate query.
+    it as a proposal of its own, which counts as one gate query. A proposal that waits for the gate is withdrawn with
+    --drop, unless its gate has begun; `valve bank show ID` shows it.
     """
-    from valve_plugin.codec import plain
+    from valve_plugin.bank.entries import undecided
 
     store = open_bank(bank)
-    waiting = sorted(store.local.withheld(), key=lambda w: (w.kind, w.name, w.content_hash))
     if drop and (approve or edit):
         raise ConfigError(f"--{'approve' if approve else 'edit'} and --drop contradict each other; give one")
     if (approve or drop or edit) and not item:
         raise ConfigError("which item? name one that `valve bank review` lists")
-    shown = [_find_withheld(waiting, item)] if item else waiting
-    if edit:
-        shown = [_edit(store, shown[0])]
-    if approve:
-        _approve(store, shown[0])
-    if approve or drop:
-        store.local.settle_withheld(shown[0].content_hash)
-    state = "approved" if approve else "dropped" if drop else "waiting"
+    waiting = sorted(store.local.withheld(), key=lambda w: (w.kind, w.name, w.content_hash))
+    queued = undecided(store.entries())
+    if not item:
+        _list(store, waiting, queued, json=json)
+    elif proposal := next((p for p in queued if len(item) >= 4 and p.id.startswith(item)), None):
+        if not drop:
+            raise ConfigError(f"{item} waits for `valve gate`; --drop withdraws it, `valve bank show {item}` shows it")
+        _withdraw(store, proposal, json=json)
+    else:
+        found = _find_withheld(waiting, item)
+        found = _edit(store, found) if edit else found
+        _decide(store, found, "approved" if approve else "dropped" if drop else "waiting", json=json)
+
+
+def _list(store: BankStore, waiting: list[Withheld], queued: list[Proposal], *, json: bool) -> None:
     if json:
-        found = [
-            {**plain(w), "state": state, "weighs": _suspicious(w), "sources": [_source(a) for a in _sources(store, w)]}
-            for w in shown
-        ]
-        output.emit_json(found[0] if item else found)
-    elif item:
-        _show_withheld(store, shown[0], state)
-    elif waiting:
-        rows = [[w.content_hash[:8], w.kind, w.name, w.why, w.reason or ""] for w in waiting]
+        output.emit_json([_facts(store, w, "waiting") for w in waiting] + [_about(proposal) for proposal in queued])
+        return
+    rows = [[w.content_hash[:8], w.kind, w.name, w.why, w.reason or ""] for w in waiting]
+    rows += [[p.id[:8], "proposal", p.task_id, _QUEUED, ""] for p in queued]
+    if rows:
         output.table(["ID", "KIND", "NAME", "WHY", "REASON"], rows, prose=("WHY", "REASON"))
     else:
-        output.note("nothing was withheld, or everything is decided")
+        output.note("nothing waits: nothing was withheld, or everything is decided")
+
+
+def _decide(store: BankStore, item: Withheld, state: str, *, json: bool) -> None:
+    if state == "approved":
+        _approve(store, item)
+    if state != "waiting":
+        store.local.settle_withheld(item.content_hash)
+    if json:
+        output.emit_json(_facts(store, item, state))
+    else:
+        _show_withheld(store, item, state)
+
+
+def _facts(store: BankStore, item: Withheld, state: str) -> dict[str, Any]:
+    from valve_plugin.codec import plain
+
+    sources = [_source(attempt) for attempt in _sources(store, item)]
+    return {**plain(item), "state": state, "weighs": _suspicious(item), "sources": sources}
+
+
+def _about(proposal: Proposal) -> dict[str, Any]:
+    facts = {"kind": "proposal", "name": proposal.task_id, "content_hash": proposal.id, "why": _QUEUED}
+    return {**facts, "state": "queued"}
+
+
+def _withdraw(store: BankStore, proposal: Proposal, *, json: bool) -> None:
+    from valve_plugin.bank.acts import withdraw
+
+    withdraw(store, proposal, "withdrawn by the owner")
+    if json:
+        output.emit_json({**_about(proposal), "state": "withdrawn"})
+    else:
+        output.say(f"proposal {proposal.id} is withdrawn")
 
 
 def _find_withheld(waiting: list[Withheld], wanted: str) -> Withheld:

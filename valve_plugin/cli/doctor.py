@@ -28,7 +28,7 @@ import typer
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, bank_dir, flag
 from valve_plugin.errors import BankError, BankNotFoundError, ConfigError, ValveError
-from valve_plugin.extras import DISTRIBUTION, extras, install_command, missing_requirements, own_command, pip_install
+from valve_plugin.extras import DISTRIBUTION, install_command, missing_requirements, own_command, pip_install
 from valve_plugin.shell_words import join
 
 if TYPE_CHECKING:
@@ -47,13 +47,9 @@ _WITHOUT = {
     "semantic": "items are ranked by hashed words",
     "report": "reports and experiments have no figures",
     "mcp": "`valve mcp` needs it",
-    "bench": "the benchmark against other learners needs it",
     "skillopt": "experiments have no condition `skillopt`",
-    "browser": "tests that open pages need it",
-    "docs": "the documentation site needs it",
-    "dev": "work on valve itself needs it",
 }
-"""What does not work without each extra, in the order of the checks."""
+"""What does not work without each extra for users, in the order of the checks."""
 _USER_NAMESPACES = "kernel.apparmor_restrict_unprivileged_userns"
 """The kernel setting with which Ubuntu forbids bubblewrap."""
 _ESCAPE = """
@@ -125,7 +121,7 @@ def checks() -> dict[str, Check]:
         "start-up file": _start_up_file,
         "model": _model,
         "check command": _check_command,
-        **{f"extra {name}": partial(_extra, name) for name in sorted(extras(), key=[*_WITHOUT, *extras()].index)},
+        **{f"extra {name}": partial(_extra, name) for name in _WITHOUT},
         "embedding model": _embedding,
         "bank": _bank,
         "task set": _task_set,
@@ -199,7 +195,7 @@ def _extra(name: str, place: Place) -> CheckResult:
     if not lacks:
         return CheckResult("ok", "installed")
     state = f"not as needed: {_listed(lacks)}" if any(lacks.values()) else "not installed"
-    return CheckResult("missing", f"{state}; {_WITHOUT.get(name, 'an optional part')}", install_command(name))
+    return CheckResult("missing", f"{state}; {_WITHOUT[name]}", install_command(name))
 
 
 def _mini(place: Place) -> CheckResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,10 +21,8 @@ from valve_plugin.extras import runnable
 from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
-    from valve_plugin.bank.entries import Entry
     from valve_plugin.bank.store import BankStore
     from valve_plugin.checkout import Checkout
-    from valve_plugin.records import Verdict
 
 MODEL = "PROVIDER/NAME"
 """Stands for a model's name in a command."""
@@ -189,10 +187,11 @@ def _facts(bank: str) -> dict[str, Any]:
 
 
 def _without_bank(here: Checkout, directory: Path) -> dict[str, Any]:
+    from valve_plugin.cli.init import detect_name
     from valve_plugin.evidence.summary import count_attempts
 
     return {
-        "repo": here.name,
+        "repo": detect_name(here).value,
         "folder": str(here.folder),
         "bank": {"dir": str(directory), "exists": False, "version": 0, "principles": 0, "skills": 0},
         "attempts": count_attempts([], []),
@@ -206,6 +205,7 @@ def _without_bank(here: Checkout, directory: Path) -> dict[str, Any]:
 
 
 def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
+    from valve_plugin.bank.entries import Judged, undecided
     from valve_plugin.bank.identity import is_foreign, is_own
     from valve_plugin.bank.scripted_bank import is_scripted
     from valve_plugin.cli import resume
@@ -214,7 +214,8 @@ def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
 
     bank, panel, epoch = store.bank, store.panel(), store.epoch()
     ours = is_own(bank.repo, store.dir, here)
-    verdict, waiting = last_verdict(store.entries())
+    waiting = undecided(store.entries())
+    verdict = next((e.verdict for e in reversed(list(store.entries())) if isinstance(e, Judged)), None)
     size = {"principles": len(bank.principles), "skills": len(bank.skills)}
     return {
         "repo": bank.repo if ours else here.name,
@@ -225,31 +226,16 @@ def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
         "panel": panel and {"tasks": len(panel.tasks), "rollouts": panel.rollouts, "rho": panel.rho},
         "gate": epoch and {"epoch": epoch.epoch, "queries": store.queries_used(), "horizon": epoch.horizon},
         "attempts": count_attempts(store.local.attempts(), store.entries()),
-        "queue": len(store.local.queue()),
+        "queue": len(store.local.queue()) + len(waiting),
         "quarantine": len(withheld := store.local.withheld()),
         "set_aside": sorted(f"{w.kind} {w.name}" for w in withheld),
-        "waiting": waiting,
+        "waiting": waiting[0].id if waiting else "",
         "simulation": is_scripted(store.dir),
         "interrupted": resume.recall(store.local) if waiting else "",
         "last_verdict": verdict
         and {"decision": verdict.decision, "proposal": verdict.proposal_id, "words": brief(verdict)},
         "warnings": list(store.warnings),
     }
-
-
-def last_verdict(entries: Iterable[Entry]) -> tuple[Verdict | None, str]:
-    """Return the last verdict, and the id of the last proposal while it is not decided, else empty."""
-    from valve_plugin.bank.entries import Judged, Proposed, decided_proposal
-
-    last, waiting = None, ""
-    for entry in entries:
-        if isinstance(entry, Proposed):
-            waiting = "" if entry.proposal.empty else entry.proposal.id
-        elif isinstance(entry, Judged):
-            last = entry.verdict
-        if waiting and decided_proposal(entry) == waiting:
-            waiting = ""
-    return last, waiting
 
 
 def _task_sets() -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from valve_plugin.agents.retry import listen_to_waits
 from valve_plugin.bank import moves
-from valve_plugin.bank.entries import AttemptNote, DecisionEntry, Entry, Judged, Proposed, Taken, decided_proposal
+from valve_plugin.bank.entries import AttemptNote, DecisionEntry, Entry, Judged, Proposed, Taken, undecided
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
@@ -281,14 +281,8 @@ class Ungated(Steps):
 
 
 def waiting(store: BankStore) -> Proposal | None:
-    """Return the oldest undecided proposal, or None. A later proposal of a task replaces its earlier one."""
-    latest: dict[str, Proposal] = {}
-    for entry in store.entries():
-        if isinstance(entry, Proposed):
-            latest[entry.proposal.task_id] = entry.proposal
-        elif done := decided_proposal(entry):
-            latest = {task: p for task, p in latest.items() if p.id != done}
-    return next((p for p in latest.values() if not p.empty), None)
+    """Return the oldest undecided proposal, or None."""
+    return next(iter(undecided(store.entries())), None)
 
 
 def _verdict_event(verdict: Verdict, **about: Any) -> VerdictReached:
