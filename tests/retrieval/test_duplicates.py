@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.retrieval.banks import banks, shelf
-from valve_plugin.extract.duplicates import nearest, sort_duplicates
+from valve_plugin.extract.duplicates import sort_duplicates
 from valve_plugin.records import Bank, Item, Kind, Merge, Suppressed
 from valve_plugin.theory.similarity import near_duplicate, tokens
 
@@ -133,18 +133,6 @@ def test_every_item_has_one_fate_and_what_is_new_is_new(
         assert any((i.kind, i.name) == (merge.kind, merge.name) for i in bank.items)
     for gone in suppressed:
         assert any((i.kind, i.name) == (gone.kind, gone.duplicate_of) for i in together)
-
-
-@given(banks(), shelf("skill", 1), st.data())
-def test_the_index_finds_what_comparing_with_every_item_finds(
-    bank: Bank, proposed: tuple[Item, ...], data: st.DataObject
-) -> None:
-    removed = data.draw(st.lists(st.sampled_from([i.key for i in bank.items]), max_size=2)) if bank.items else []
-    for one in proposed:
-        others = [i for i in bank.items if i.kind == one.kind and i.key not in removed]
-        _, merges, suppressed = sort_duplicates([one], bank, removed)
-        if not merges:
-            assert suppressed == tuple(filter(None, [nearest(one, others)]))
 
 
 @given(banks(), shelf("skill", 4))

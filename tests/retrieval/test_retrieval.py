@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,13 +18,11 @@ from valve_plugin.config import Settings
 from valve_plugin.records import Bank, Item, Kind, Proposal
 from valve_plugin.retrieval import block, embedding
 from valve_plugin.retrieval.contexts import candidate, retrieve
-from valve_plugin.retrieval.ranking_fused import FusedIndex
 from valve_plugin.retrieval.ranking_paper import QUERY_LIMIT, PaperIndex, RankedItem
 from valve_plugin.theory import similarity
 from valve_plugin.theory.similarity import UNIT, tokens
 
 limits = st.integers(0, 5)
-HASHES = embedding.choose("hashing")
 
 
 def using(principles: int = 10, skills: int = 10, **others: str) -> Settings:
@@ -185,23 +182,6 @@ def test_paper_pairing_adds_every_proposed_item_to_what_is_retrieved_now(
     assert context.items == tuple(i.key for i in order if i.key in expected)
     assert context.text == block.render([i for i in order if i.key in expected])
     assert context.bank_hash == enlarged.hash
-
-
-@given(moves(), sentences, limits, st.booleans())
-def test_an_index_that_was_enlarged_answers_as_a_new_one(
-    move: tuple[Bank, Bank, Proposal], issue: str, k: int, smaller: bool
-) -> None:
-    """Also where the earlier bank is no part of the later one."""
-    bank, enlarged, _ = move
-    if smaller:
-        bank, enlarged = enlarged, bank
-    keys = {item.key for item in enlarged.items}
-    for index in (PaperIndex, FusedIndex):
-        base: Any = index(bank, HASHES)
-        base.select(using(k, k), "t", issue)
-        old, new = index(enlarged, HASHES, base), index(enlarged, HASHES)
-        assert old.select(using(k, k), "t", issue) == new.select(using(k, k), "t", issue)
-        assert old.order(keys, "t", issue) == new.order(keys, "t", issue)
 
 
 @given(moves(), sentences, limits)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import unicodedata
-from array import array
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence, Set
-from threading import Lock
+from functools import lru_cache
+from typing import NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from valve_plugin.records import Bank, Item, Kind, Merge, Proposal, Suppressed
-from valve_plugin.theory.similarity import jaccard, near_duplicate, overlaps, tokens
+from valve_plugin.theory.similarity import jaccard, near_duplicate, tokens
 
 _NAME_LENGTH = 120  # of records.Name
 
@@ -26,7 +25,7 @@ def fit(proposal: Proposal, bank: Bank) -> Proposal:
     old = {item.key: item for item in bank.items}
     versions = {item.key: item for item in proposal.items if item.key in proposal.removed}
     unchanged = {
-        k for k, item in versions.items() if k in old and _Comparable(old[k]).normal == _Comparable(item).normal
+        k for k, item in versions.items() if k in old and _comparable(old[k]).normal == _comparable(item).normal
     }
     removes = tuple(key for key in proposal.removed if key in old and key not in unchanged)
     while True:
@@ -61,19 +60,16 @@ def sort_duplicates(
     Source: eq:impl-dedup.
     """
     kept = [item for item in bank.items if item.key not in removed]
-    known = {kind: _Known([i for i in kept if i.kind == kind]) for kind in {item.kind for item in items}}
+    known = {(i.kind, _comparable(i).normal): i for i in reversed(kept)} if items else {}
     taken = {item.key for item in kept}
     new: list[Item] = []
     merges: list[Merge] = []
     suppressed: list[Suppressed] = []
     for item in items:
-        proposed = _Comparable(item)
-        same = known[item.kind].exact(proposed)
-        if same is not None:
+        if same := known.get((item.kind, _comparable(item).normal)):
             merges.append(_merge(item, into=same))
             continue
-        near = _nearer(known[item.kind].nearest(proposed), nearest(item, new))
-        if near is not None:
+        if near := nearest(item, [*kept, *new]):
             suppressed.append(near)
             continue
         item = _unique_name(item, taken)
@@ -83,86 +79,42 @@ def sort_duplicates(
 
 
 def nearest(item: Item, others: Iterable[Item]) -> Suppressed | None:
-    """Return the most similar duplicate of this item among the others of its kind, or None."""
-    return _nearest(_Comparable(item), map(_Comparable, others))
+    """Return the most similar duplicate of this item among the others of its kind, the earliest of equals, or None."""
+    mine = _comparable(item)
+    found: tuple[float, Item] | None = None
+    for other in others:
+        if other.kind != item.kind:
+            continue
+        theirs = _comparable(other)
+        if mine.normal == theirs.normal:
+            similarity = 1.0
+        elif near_duplicate(mine.tokens, theirs.tokens):
+            shared, union = jaccard(mine.tokens, theirs.tokens)
+            similarity = shared / union
+        else:
+            continue
+        if found is None or similarity > found[0]:
+            found = (similarity, other)
+    if found is None:
+        return None
+    return Suppressed(kind=item.kind, name=item.name, duplicate_of=found[1].name, similarity=found[0], item=item)
 
 
-def _nearer(first: Suppressed | None, then: Suppressed | None) -> Suppressed | None:
-    return then if first is None or (then and then.similarity > first.similarity) else first
+class _Comparable(NamedTuple):
+    """What is compared of an item."""
+
+    normal: tuple[str, ...]
+    tokens: frozenset[str]
 
 
-class _Comparable:
-    """An item with its normalized texts and tokens, for comparison."""
-
-    def __init__(self, item: Item) -> None:
-        self.item = item
-        fields = (item.text, item.markdown, item.scope_hint)
-        self.normal = tuple(" ".join(unicodedata.normalize("NFKC", f).casefold().split()) for f in fields)
-        self.tokens = frozenset(t for f in fields for t in tokens(f))
+def _comparable(item: Item) -> _Comparable:
+    return _compared(item.text, item.markdown, item.scope_hint)
 
 
-class _Texts:
-    """Texts of one kind with an inverted index of their tokens. It only grows, so threads may share it."""
-
-    def __init__(self) -> None:
-        self.places: dict[tuple[str, str, str], int] = {}
-        """Search sentence, body and scope hint of an item -> its place."""
-        self.sizes = array("L")
-        """Number of tokens, by place."""
-        self.by_token: defaultdict[str, array[int]] = defaultdict(lambda: array("L"))
-        self.by_normal: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-
-    def place(self, item: Item) -> int:
-        """Return the place of an item's texts; new ones are added."""
-        texts = (item.text, item.markdown, item.scope_hint)
-        known = self.places.get(texts)
-        if known is not None:
-            return known
-        added, place = _Comparable(item), len(self.sizes)
-        self.sizes.append(len(added.tokens))
-        self.by_normal[added.normal].append(place)
-        for token in added.tokens:
-            self.by_token[token].append(place)
-        self.places[texts] = place
-        return place
-
-
-_TEXTS: dict[Kind, _Texts] = {}
-_TEXTS_LOCK = Lock()
-_MOST_OLD = 1000
-
-
-class _Known:
-    """The items of one kind in a bank, to compare many with. What was read for an earlier bank is not read again."""
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        self.items = items
-        if not items:
-            return
-        with _TEXTS_LOCK:
-            kind = items[0].kind
-            if kind not in _TEXTS or len(_TEXTS[kind].sizes) > 2 * len(items) + _MOST_OLD:
-                _TEXTS[kind] = _Texts()  # most of it is of other banks
-            self.texts = _TEXTS[kind]
-            self.ranks = {self.texts.place(item): rank for rank, item in reversed([*enumerate(items)])}
-
-    def exact(self, proposed: _Comparable) -> Item | None:
-        """Return the earliest item whose normalized texts are the same."""
-        places = self.texts.by_normal.get(proposed.normal, ()) if self.items else ()
-        ranks = [self.ranks[place] for place in places if place in self.ranks]
-        return self.items[min(ranks)] if ranks else None
-
-    def nearest(self, proposed: _Comparable) -> Suppressed | None:
-        """Return what suppresses the proposed item: the most similar near-duplicate, the earliest of equals."""
-        shared: Counter[int] = Counter()
-        for token in proposed.tokens if self.items else ():
-            shared.update(self.texts.by_token.get(token, ()))
-        size, best = len(proposed.tokens), (0.0, 0)
-        for place, both in shared.items():
-            union = size + self.texts.sizes[place] - both
-            if overlaps(both, union) and place in self.ranks:
-                best = max(best, (both / union, -self.ranks[place]))
-        return _suppressed(proposed.item, self.items[-best[1]], best[0]) if best[0] else None
+@lru_cache(maxsize=10_000)  # a bank is compared with again and again
+def _compared(*fields: str) -> _Comparable:
+    normal = tuple(" ".join(unicodedata.normalize("NFKC", field).casefold().split()) for field in fields)
+    return _Comparable(normal, frozenset(token for field in fields for token in tokens(field)))
 
 
 def _merge(item: Item, *, into: Item) -> Merge:
@@ -170,29 +122,6 @@ def _merge(item: Item, *, into: Item) -> Merge:
     return Merge(
         kind=into.kind, name=into.name, source_task=source, passes=item.passes, attempts=item.attempts, item=item
     )
-
-
-def _nearest(proposed: _Comparable, known: Iterable[_Comparable]) -> Suppressed | None:
-    """Return what suppresses the proposed item: the most similar near-duplicate, the earliest of equals."""
-    item = proposed.item
-    found: tuple[float, Item] | None = None
-    for other in known:
-        if other.item.kind != item.kind:
-            continue
-        if other.normal == proposed.normal:
-            similarity = 1.0
-        elif near_duplicate(proposed.tokens, other.tokens):
-            shared, union = jaccard(proposed.tokens, other.tokens)
-            similarity = shared / union
-        else:
-            continue
-        if found is None or similarity > found[0]:
-            found = (similarity, other.item)
-    return found and _suppressed(item, found[1], found[0])
-
-
-def _suppressed(item: Item, by: Item, similarity: float) -> Suppressed:
-    return Suppressed(kind=item.kind, name=item.name, duplicate_of=by.name, similarity=similarity, item=item)
 
 
 def _unique_name(item: Item, taken: Set[tuple[Kind, str]]) -> Item:

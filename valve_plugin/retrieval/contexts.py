@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from valve_plugin.config import Settings
 from valve_plugin.records import Bank, Context, Item, Kind, Proposal
 from valve_plugin.retrieval import block, embedding
-from valve_plugin.retrieval.embedding import Embedding
 from valve_plugin.retrieval.ranking_fused import FusedIndex
 from valve_plugin.retrieval.ranking_paper import PaperIndex
 
@@ -35,8 +34,8 @@ def retrieve(settings: Settings, bank: Bank, task_id: str, issue: str) -> Contex
     """Return the context of one task: the selected items, bodies verbatim, as one block."""
     if not bank.items:
         return Context(text="", bank_hash=bank.hash)  # and no model is loaded to rank nothing
-    known = _known(bank, settings)
-    return _context(settings, known, known.index.select(settings, task_id, issue))
+    index = _index(bank, settings)
+    return _context(settings, bank, index, index.select(settings, task_id, issue))
 
 
 def candidate(settings: Settings, bank: Bank, enlarged: Bank, proposal: Proposal, task_id: str, issue: str) -> Context:
@@ -49,9 +48,9 @@ def candidate(settings: Settings, bank: Bank, enlarged: Bank, proposal: Proposal
     if settings.pairing == "deployed":
         return retrieve(settings, enlarged, task_id, issue)
     kept = retrieve(settings, bank, task_id, issue).items
-    known = _known(enlarged, settings)
+    index = _index(enlarged, settings)
     proposed = {item.key for item in proposal.items}
-    return _context(settings, known, known.index.order({*kept, *proposed}, task_id, issue), proposed)
+    return _context(settings, enlarged, index, index.order({*kept, *proposed}, task_id, issue), proposed)
 
 
 def recorded_name(settings: Settings) -> str:
@@ -60,54 +59,38 @@ def recorded_name(settings: Settings) -> str:
     return name if settings.retrieval == "paper" else embedding.fused_name(name)
 
 
-class _Known:
-    """A bank, its vectors, and its index for one ranking."""
-
-    def __init__(self, bank: Bank, vectors: Embedding, fused: bool, others: Sequence[_Known]) -> None:
-        self.bank, self.vectors, self.fused = bank, vectors, fused
-        self.keys = frozenset(item.key for item in bank.items)
-        # Nobody should be given an item that hides what it says, whoever wrote it.
-        principles, skills = (tuple(i for i in kind if not i.hidden) for kind in (bank.principles, bank.skills))
-        shown = (
-            bank if len(principles + skills) == len(bank.items) else replace(bank, principles=principles, skills=skills)
-        )
-        # A proposal enlarges a bank whose index is there already.
-        smaller = [o for o in others if o.vectors is vectors and o.fused == fused and o.keys <= self.keys]
-        base = max(smaller, key=lambda o: len(o.keys)).index if smaller else None
-        self.index: Index = (
-            FusedIndex(shown, vectors, base if isinstance(base, FusedIndex) else None)
-            if fused
-            else PaperIndex(shown, vectors, base if isinstance(base, PaperIndex) else None)
-        )
-
-
-_CACHE: list[_Known] = []
+_CACHE: dict[tuple[str, str, bool], Index] = {}
 _CACHE_LOCK = threading.Lock()
 _CACHE_SIZE = 4  # the current and the enlarged bank of a gate, and some room
 
 
-def _known(bank: Bank, settings: Settings) -> _Known:
-    """Return the index of this bank object; banks are frozen, so the same object is the same content."""
+def _index(bank: Bank, settings: Settings) -> Index:
+    """Return the bank's index for the ranking that the settings name."""
     vectors, fused = embedding.choose(settings.embedding), settings.retrieval != "paper"
+    key = (bank.hash, vectors.name, fused)
     with _CACHE_LOCK:
-        for known in _CACHE:
-            if known.bank is bank and known.vectors is vectors and known.fused == fused:
-                _CACHE.remove(known)
-                _CACHE.insert(0, known)  # the last used is kept longest
-                return known
-        others = tuple(_CACHE)
-    known = _Known(bank, vectors, fused, others)
+        index = _CACHE.pop(key, None)
+    if index is None:
+        # Nobody should be given an item that hides what it says, whoever wrote it.
+        principles, skills = (tuple(i for i in kind if not i.hidden) for kind in (bank.principles, bank.skills))
+        index = (FusedIndex if fused else PaperIndex)(replace(bank, principles=principles, skills=skills), vectors)
     with _CACHE_LOCK:
-        _CACHE.insert(0, known)
-        del _CACHE[_CACHE_SIZE:]
-    return known
+        _CACHE[key] = index  # the last used is kept longest
+        if len(_CACHE) > _CACHE_SIZE:
+            del _CACHE[next(iter(_CACHE))]
+    return index
 
 
 def _context(
-    settings: Settings, known: _Known, items: Sequence[Item], proposed: Collection[tuple[Kind, str]] = ()
+    settings: Settings,
+    bank: Bank,
+    index: Index,
+    items: Sequence[Item],
+    proposed: Collection[tuple[Kind, str]] = (),
 ) -> Context:
     """Compose the context of items in the order of their ranks, without those that do not fit."""
-    chosen = block.fitting(settings, items, proposed, guided=known.fused)
+    guided = settings.retrieval != "paper"
+    chosen = block.fitting(settings, items, proposed, guided=guided)
     left_out = tuple(item.key for item in items if item not in chosen)
     if left_out and left_out not in _TOLD:
         import logging
@@ -119,9 +102,9 @@ def _context(
             ", ".join(f"{kind} {name}" for kind, name in left_out),
         )
     return Context(
-        text=block.render(chosen, guided=known.fused),
+        text=block.render(chosen, guided=guided),
         items=tuple(item.key for item in chosen),
         left_out=left_out,
-        bank_hash=known.bank.hash,
-        embedding=known.index.name,
+        bank_hash=bank.hash,
+        embedding=index.name,
     )

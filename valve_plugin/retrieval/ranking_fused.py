@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import isqrt
 from pathlib import Path
 from typing import NamedTuple
@@ -50,29 +50,19 @@ class _Match(NamedTuple):
 class FusedIndex:
     """One bank, ready to be asked. Threads may share it."""
 
-    def __init__(self, bank: Bank, vectors: Embedding, base: FusedIndex | None = None) -> None:
-        """Index a bank; where it is `base`'s with later items, only these are read."""
+    def __init__(self, bank: Bank, vectors: Embedding) -> None:
         self.name = fused_name(vectors.name)
         self._vectors = None if vectors.name == HASHING else vectors
         self._repo = "".join(tokens(bank.repo.rpartition("/")[2]))
-        known = base if base and _is_part(base._items, bank) else None
-        old = {item.key for item in known._items} if known else set()
-        now = {item.key: item for item in bank.items}
-        self._items: list[Item] = [now[item.key] for item in known._items] if known else []
-        self._norms: list[int] = known._norms.copy() if known else []
-        found: defaultdict[str, dict[int, list[int]]] = defaultdict(lambda: {weight: [] for weight in _IMPACT})
-        for item in bank.items:
-            if item.key not in old:
-                words = _weighted(item)
-                for word, weight in words.items():
-                    found[word][weight].append(len(self._items))
-                self._items.append(item)
-                self._norms.append(isqrt(10_000 + 200 * sum(words.values())))
-        self._places: dict[str, dict[int, list[int]]] = dict(known._places) if known else {}
+        self._items = bank.items
+        self._norms: list[int] = []
+        self._places: defaultdict[str, dict[int, list[int]]] = defaultdict(lambda: {weight: [] for weight in _IMPACT})
         """Word -> for each weight, the items with it."""
-        for word, new in found.items():
-            before = self._places.get(word)
-            self._places[word] = {weight: before[weight] + new[weight] for weight in _IMPACT} if before else new
+        for position, item in enumerate(self._items):
+            words = _weighted(item)
+            for word, weight in words.items():
+                self._places[word][weight].append(position)
+            self._norms.append(isqrt(10_000 + 200 * sum(words.values())))
 
     def _postings(self, word: str) -> Iterator[tuple[int, list[int]]]:
         """Yield what a word adds to a score, and to which items."""
@@ -139,17 +129,6 @@ class FusedIndex:
             score = sums[position] // norm
             if score >= EVIDENCE:
                 yield _Match(position, score)
-
-
-def _is_part(items: Sequence[Item], bank: Bank) -> bool:
-    """Whether a bank has all these items, in what an index reads of them."""
-    now = {item.key: item for item in bank.items}
-
-    def same(old: Item, new: Item | None) -> bool:
-        read = new and (new.text, new.scope_hint, new.markdown, new.created_step)
-        return old is new or (old.text, old.scope_hint, old.markdown, old.created_step) == read
-
-    return all(same(item, now.get(item.key)) for item in items)
 
 
 def _weighted(item: Item) -> dict[str, int]:
