@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from msgspec.structs import replace
 
 from tests import strategies
 from tests.bank import build
-from valve_plugin.bank import local
 from valve_plugin.bank.local import LocalStore, local_store
 from valve_plugin.bank.store import BankStore
 from valve_plugin.errors import BankError, BankNotFoundError, RecordError
@@ -196,30 +193,10 @@ def test_reading_creates_nothing(store: LocalStore) -> None:
     assert not store.dir.exists()
 
 
-def test_a_log_of_uses_is_folded_up_and_no_use_is_lost(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "USAGE_BYTES", 2_000)
-
-    def use(worker: int) -> None:
-        for number in range(100):
-            store.count_use(Context(text="", items=(("skill", f"item-{number % 7}"), ("principle", f"own-{worker}"))))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(use, range(4)))
-    expected = {("principle", f"own-{worker}"): 100 for worker in range(4)}
-    expected |= {("skill", f"item-{n}"): 4 * len(range(n, 100, 7)) for n in range(7)}
-    assert store.usage() == expected
-    older = sorted(store.dir.glob("usage-*.jsonl"))
-    assert len(older) > 3
-    for path in older:
-        os.utime(path, (0, 0))
-    use(0)
-    assert all(path.read_bytes().count(b"\n") == 1 for path in older)
-    use(0)
-    expected["principle", "own-0"] += 200
-    for number in range(100):
-        expected["skill", f"item-{number % 7}"] += 2
-    assert store.usage() == expected
-    assert store.warnings == []
+def test_uses_that_an_earlier_version_folded_up_count(store: LocalStore) -> None:
+    store.count_use(Context(text="", items=(("skill", "one"),)))
+    (store.dir / "usage-000001.jsonl").write_bytes(b'{"folded":[["skill","one",7]]}\n')
+    assert (store.usage(), store.warnings) == ({("skill", "one"): 8}, [])
 
 
 def test_a_bank_that_was_moved_keeps_its_local_data(tmp_path: Path, data_dir: Path) -> None:

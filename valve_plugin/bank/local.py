@@ -13,39 +13,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
 from valve_plugin import files
 from valve_plugin.bank import ledger
 from valve_plugin.codec import canonical, decode, digest, digest_bytes
-from valve_plugin.errors import BankBusyError, BankError, BankNotFoundError, RecordError
-from valve_plugin.files import hold_lock, pack, unpack
+from valve_plugin.errors import BankError, BankNotFoundError, RecordError
+from valve_plugin.files import pack, unpack
 from valve_plugin.paths import local_dir
-from valve_plugin.records import Attempt, Context, Kind, Record, Withheld
+from valve_plugin.records import Attempt, Context, Kind, Withheld
 
 _MAX_BYTES = 1 << 28
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
-USAGE_BYTES = 1 << 20
-"""Size from which a usage log is compacted: its lines are replaced by one line with their sums."""
-_WRITTEN_SECONDS = 60
-"""After this time a process has finished writing its line to a log."""
-
 _BANK = "bank"
 _START_BYTES = 1 << 16
 
+_USES: Any = tuple[tuple[Kind, str], ...] | dict[Literal["folded"], list[tuple[Kind, str, int]]]
+
 T = TypeVar("T")
-
-
-class _UsageSum(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The sum of many lines of a usage log."""
-
-    folded: list[tuple[Kind, str, int]]
-
-
-_USES: Any = tuple[tuple[Kind, str], ...] | _UsageSum  # Any: a union is no type to the checker
 
 
 class LocalStore:
@@ -208,36 +196,15 @@ class LocalStore:
 
     def count_use(self, context: Context) -> None:
         """Count one injection of each of the context's items."""
-        log = self._folder() / "usage.jsonl"
-        files.append_shared(log, canonical(context.items))
-        with suppress(FileNotFoundError, BankBusyError):  # another process is doing it, or has just done it
-            if log.stat().st_size > USAGE_BYTES:
-                with hold_lock(self.dir / "usage.lock", 0, "another process is compacting the log"):
-                    self._fold_usage(log)
+        files.append_shared(self._folder() / "usage.jsonl", canonical(context.items))
 
     def usage(self) -> dict[tuple[Kind, str], int]:
         """Return how often each (kind, name) was injected on this machine."""
         counts: Counter[tuple[Kind, str]] = Counter()
         for log in self.dir.glob("usage*.jsonl"):
-            counts.update(self._count_log(log))
+            for line in self._log(log, _USES):  # earlier versions folded long logs up
+                counts.update({(k, name): n for k, name, n in line["folded"]} if isinstance(line, dict) else line)
         return dict(counts)
-
-    def _count_log(self, log: Path) -> Counter[tuple[Kind, str]]:
-        counts: Counter[tuple[Kind, str]] = Counter()
-        for line in self._log(log, _USES):
-            counts.update({(kind, name): n for kind, name, n in line.folded} if isinstance(line, _UsageSum) else line)
-        return counts
-
-    def _fold_usage(self, log: Path) -> None:
-        """Start a new log, and replace each old log that is no longer written to by one line with its sums."""
-        older = sorted(self.dir.glob("usage-*.jsonl"))
-        if log.stat().st_size > USAGE_BYTES:
-            log.rename(self.dir / f"usage-{len(older) + 1:06d}.jsonl")
-        for path in older:
-            state = path.stat()
-            if state.st_size > USAGE_BYTES and time.time() - state.st_mtime > _WRITTEN_SECONDS:
-                line = _UsageSum(folded=[(kind, name, n) for (kind, name), n in sorted(self._count_log(path).items())])
-                files.write_atomic(path, canonical(line) + b"\n")
 
     def write_telemetry(self, name: str, data: Mapping[str, Any]) -> None:
         """Append times, costs and the like to the log of that name. No decision uses them."""
