@@ -54,7 +54,6 @@ def decode(data: bytes | str, type_: type[T], *, where: str) -> T:
     """Decode JSON into `type_`, refusing unknown keys, wrong types, bad UTF-8 and absurd nesting.
 
     Args:
-        data: JSON text.
         type_: a record class, or any type msgspec knows.
         where: what is being read, for the message: a file name, with a line where there is one.
 

@@ -235,8 +235,6 @@ def unused(name: str, use: Use, *, draws: bool = True) -> str:
     """Return why a setting has no effect in a run, as a clause; empty if it has one.
 
     Args:
-        name: the setting.
-        use: how it is used.
         draws: whether what replaces the model (the scripted model, a plugin) may draw with `seed`.
     """
     uses = next((uses for names, uses in _USES.items() if name in names.split()), use).split()
@@ -318,8 +316,6 @@ def _refuse_dangerous(layer: Mapping[str, Any], path: Path, *, shared: bool) -> 
     """Refuse what only the person may set.
 
     Args:
-        layer: what the file holds.
-        path: the file.
         shared: whether it is in a repository.
     """
     bad = [name for name in NEVER_FROM_FILE if name in layer]

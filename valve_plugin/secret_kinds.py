@@ -226,8 +226,6 @@ def is_assigned_secret(name: str, value: str, *, quoted: bool = True, env: bool 
     """Tell whether the value given to a name is a secret.
 
     Args:
-        name: of a variable, setting, option, header or element.
-        value: without its quotes.
         quoted: whether it stood in quotes; else it may be code.
         env: whether its line is NAME=value, as in an environment file.
         end: the character after the value; brackets and dots tell code.

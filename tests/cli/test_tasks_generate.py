@@ -64,8 +64,9 @@ def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.Monk
     assert rows.read_bytes() == three
     assert "3 tasks are kept: --n says how many there are at least" in valve.err
     rows.unlink()
-    for more in ["--alike"], []:  # what is there stays, also where others would be taken now
-        valve("tasks", "generate", "--n", "2", *options, *more)
+    for there in CANDIDATES[:3], CANDIDATES:  # what is there stays, also where others would be taken now
+        monkeypatch.setattr(candidates, "find_candidates", lambda *_, there=there: there)
+        valve("tasks", "generate", "--n", "2", *options)
         found = load(task_set.default_folder("acme/calc"))
         assert sorted(t.instance_id.split(".")[-1] for t in found.tasks) == ["clamp__1", "clamp_again__1"]
     valve("tasks", "generate", "--n", "3", *options)

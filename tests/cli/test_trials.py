@@ -25,7 +25,7 @@ def tried(fails: tuple[str, ...] = (), reason: str = "") -> CandidateResult:
 
 def test_the_lines_of_candidates(capsys: pytest.CaptureFixture[str]) -> None:
     seconds = itertools.count(0.0, 10.0)
-    trials = Trials(2, Meter(2, lambda: next(seconds)), alike=False)
+    trials = Trials(2, Meter(2, lambda: next(seconds)))
     assert trials.progress() == "0 candidate bugs tried, 0 dropped, 0 of 2 verified"
     for one in (tried(("t1",)), tried(("t1",)), tried(reason=NOT_REACHED), tried(reason="breaks 9 of 9 tests")):
         trials(one)

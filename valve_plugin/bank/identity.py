@@ -31,7 +31,6 @@ def find_bank(explicit: str, here: Checkout, repo: str = "") -> Path:
 
     Args:
         explicit: a `--bank` or `valve.bank` setting; empty if none was given.
-        here: the current repository or folder.
         repo: the repository that the bank is about, if that may be another one than `here`.
     """
     usual = locate(explicit, here.folder, repo or here.name)
@@ -76,13 +75,7 @@ def _repo_of(bank: Path) -> str:
 
 
 def is_foreign(repo: str, bank: Path, here: Checkout) -> bool:
-    """Return True if a bank certainly belongs to another repository.
-
-    Args:
-        repo: the repository in the bank.
-        bank: the bank's directory.
-        here: the current repository or folder.
-    """
+    """Return True if a bank certainly belongs to another repository."""
     own = own_names(here)
     return bool(repo and own) and not _is_of(repo, bank, here, own)
 

@@ -403,8 +403,6 @@ def replay(
     """Apply the lines of a ledger.
 
     Args:
-        lines: all of them.
-        where: the file, for messages.
         trusting: compute the hash of the last bank alone, which depends on all items that are in it.
         before: is called with each line and the state that it comes to.
 

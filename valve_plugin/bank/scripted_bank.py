@@ -60,11 +60,6 @@ def refusal(bank_dir: Path, model: str) -> str:
 def require_own_bank(store: BankStore | None, bank_dir: Path, model: str, tasks: str = "TASKS") -> None:
     """Check that the scripted model and real models do not share a bank.
 
-    Args:
-        store: the bank, if there is one.
-        model: the model of the new run.
-        tasks: the task set, for the advice.
-
     Raises:
         ConfigError: the bank belongs to the other sort of run.
     """

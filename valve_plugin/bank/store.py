@@ -41,8 +41,6 @@ class BankStore:
         """Create an empty bank, or complete a creation that was interrupted.
 
         Args:
-            path: its directory.
-            repo: owner/name.
             settings: written to `valve.toml`; an existing file is kept unchanged.
 
         Raises:

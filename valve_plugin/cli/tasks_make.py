@@ -71,7 +71,6 @@ def generate(
     ignore: Ignore = [],  # noqa: B006
     workers: Workers = 2,
     issue_model: Annotated[str, option("--issue-model", "MODEL", "Let this model write the issues.")] = "",
-    alike: Annotated[bool, flag("--alike", "Also take bugs that nearly the same tests notice.")] = False,
     unsafe_local: UnsafeLocal = False,
     json: Json = False,
 ) -> None:
@@ -106,10 +105,10 @@ def generate(
         prepared, ground = build.survey(
             directory, definition, _GENERATE, sandbox, stage, workers, again=resume.command(settings)
         )
-        trials, ordered = Trials(n, Meter(n), alike=alike), candidates.order_candidates(found, seed)
+        trials, ordered = Trials(n, Meter(n)), candidates.order_candidates(found, seed)
         stage.on(trials.progress, REPORT_SECONDS)
         made = build.try_candidates(
-            directory, prepared, ground, ordered, sandbox, wanted=n, workers=workers, report=trials, distinct=not alike
+            directory, prepared, ground, ordered, sandbox, wanted=n, workers=workers, report=trials
         )
         if n < len(made.rows):
             output.note(f"{len(made.rows)} tasks are kept: --n says how many there are at least; --out DIR makes fewer")
@@ -239,7 +238,7 @@ def mine(
     needs = SuiteNeeds(python, with_, ignore, _completing(auto_env, python, lambda: sandbox))
     repository, head = _history(Path(path))
     rows: list[SmithRow] = []
-    trials = Trials(n, Meter(n), alike=True)
+    trials = Trials(n, Meter(n))
     with Stage() as stage:
         stage("looking for fixes in the history")
         files = read_head(Path(path), head)
@@ -256,7 +255,7 @@ def mine(
                 directory, definition, _MINE, sandbox, stage, workers, again=resume.command(settings)
             )
             subjects = {digest: message.partition("\n")[0][:60] for digest, message in found.messages.items()}
-            trials = Trials(n, Meter(min(n, len(found.candidates))), alike=True, subjects=subjects)
+            trials = Trials(n, Meter(min(n, len(found.candidates))), subjects=subjects)
             stage.on("trying commits")
             made = build.try_candidates(
                 directory, prepared, ground, found.candidates, sandbox, wanted=n, workers=workers, report=trials
@@ -273,13 +272,12 @@ class Trials:
 
     Args:
         wanted: how many tasks there should be.
-        alike: count a bug also if the same tests fail with it as with an earlier one.
         subjects: by commit, the first line of its message; None where candidates are not commits.
     """
 
-    def __init__(self, wanted: int, meter: Meter, *, alike: bool, subjects: Mapping[str, str] | None = None) -> None:
+    def __init__(self, wanted: int, meter: Meter, subjects: Mapping[str, str] | None = None) -> None:
         self.tried: list[CandidateResult] = []
-        self._wanted, self._meter, self._alike, self._subjects = wanted, meter, alike, subjects
+        self._wanted, self._meter, self._subjects = wanted, meter, subjects
         self._good: list[SmithRow] = []
         self._enough = ""
 
@@ -293,7 +291,7 @@ class Trials:
         self.tried.append(one)
         if one.reason == NOT_REACHED:
             return  # nothing was run for it
-        known = one.row and not self._alike and any(are_alike(one.row, other) for other in self._good)
+        known = one.row and any(are_alike(one.row, other) for other in self._good)
         good = one.row is not None and not known
         self._good.extend([one.row] if one.row and good else [])
         tried = one.candidate

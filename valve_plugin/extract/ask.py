@@ -81,10 +81,7 @@ def ask(
 
     Args:
         settings: arguments of the call, and how often it is tried.
-        model: litellm's name.
-        messages: the conversation.
         schema: the answer's form, asked of the provider where litellm says that it offers that.
-        purpose: what is counted.
 
     Raises:
         ConfigError: the person's file of prices is none.

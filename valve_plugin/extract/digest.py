@@ -69,8 +69,6 @@ def digests(trajectories: Sequence[bytes | str], attempts: Sequence[Attempt], *,
     the first that no passing attempt made, and what a passing one did instead.
 
     Args:
-        trajectories: mini's trajectory JSON of each attempt.
-        attempts: their patches and outcomes.
         tokens: budget, estimated from UTF-8 bytes.
     """
     turns = [steps(t) for t in trajectories]
@@ -93,7 +91,6 @@ def digest(trajectory: bytes | str, attempt: Attempt, *, tokens: int = DEFAULT_T
 
     Args:
         trajectory: mini's trajectory JSON; other text is taken as one transcript.
-        attempt: its patch and outcome.
         tokens: budget, estimated from UTF-8 bytes.
     """
     return _summarize(steps(trajectory), attempt, tokens)

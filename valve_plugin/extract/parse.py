@@ -71,7 +71,6 @@ def parse(answer: str, patches: Sequence[str] = ()) -> Extraction:
     """Read an extraction as a person would.
 
     Args:
-        answer: what the model wrote.
         patches: of the attempts; an item that repeats one is left out.
 
     Raises:

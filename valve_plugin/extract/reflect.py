@@ -78,9 +78,6 @@ def reflect(
     """Ask the model what separates passing from failing attempts; return its proposal, duplicates sorted out.
 
     Args:
-        settings: the model and its arguments, and the protocol.
-        bank: what is known already.
-        issue: the task's text.
         attempts: graded attempts at one task under one context.
         trajectories: their digests, in the same order.
         style: how to ask; None: as the protocol says.

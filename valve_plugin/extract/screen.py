@@ -88,8 +88,6 @@ def screen(drafts: Sequence[tuple[Kind, Draft]], source: Source, redactor: Redac
     """Turn drafts into items; withhold, with the reason, what holds a secret, breaks a rule or is empty.
 
     Args:
-        drafts: kind and draft, in the order proposed.
-        source: where they come from.
         redactor: what counts as a secret; by default the environment's values and the known formats.
     """
     redactor = redactor or Redactor.of(os.environ)

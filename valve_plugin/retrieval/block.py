@@ -76,7 +76,6 @@ def fitting(
     """Return the items whose block fits; the lowest ranks are left out, whole, and what is judged last.
 
     Args:
-        settings: with the limits and the model.
         items: principles and skills, each kind in the order of its ranks.
         proposed: keys of the items that a gate judges.
         guided: see `render`.

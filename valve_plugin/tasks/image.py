@@ -40,12 +40,7 @@ _CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = fa
 
 
 def image_name(task: Task, source: str) -> str:
-    """Return the name of the image that a task runs in, or an empty string if it has none.
-
-    Args:
-        task: the task.
-        source: the `source` of the task's repository.
-    """
+    """Return the name of the image that a task runs in, or an empty string if it has none."""
     return task.image_name or (source.removeprefix(IMAGE_PREFIX) if source.startswith(IMAGE_PREFIX) else "")
 
 
@@ -72,8 +67,6 @@ def choose_image(task: Task, source: str, settings: Settings) -> tuple[engines.E
     """Return (engine, image id) for a task, or None if it runs in a virtual environment instead.
 
     Args:
-        task: the task.
-        source: the `source` of the task's repository.
         settings: `sandbox` says whether containers are allowed or required.
 
     Raises:

@@ -202,7 +202,6 @@ def read_branches(clone: Path, rows: Iterator[tuple[int, Raw]], *, missing: bool
 
     Args:
         clone: a checkout or a git directory.
-        rows: the rows.
         missing: accept rows without a branch.
 
     Raises:
@@ -266,7 +265,6 @@ class Importer:
     """Makes tasks of rows, one at a time; `refusals` has the reasons of those that cannot be used.
 
     Args:
-        prepared: the repository.
         unit: what the numbers of rows count, "line" or "row".
         sandbox: returns what runs the tests of rows without a problem statement.
         branches: where the bugs are; None if each row has its patch.

@@ -127,10 +127,7 @@ def write_issue(
     A test whose file cannot be imported is not used, because the test itself does not fail.
 
     Args:
-        prepared: the repository.
         bug: commit of the store with the bug.
-        patch: the bug's patch; no text may reveal its reverse.
-        failing: ids of the failing tests.
         sandbox: runs tests, until one is usable.
     """
     kind, _, where = prepared.repository.source.partition(":")
@@ -174,8 +171,6 @@ def describe_failure(test: str, source: str, output: str) -> FailedTest | None:
     """Return the code and error of a failing test, or None if its output has no error.
 
     Args:
-        test: the test's id.
-        source: text of the test's file.
         output: pytest's output for the test with `--tb=short`.
     """
     if not (error := error_lines(output)):
@@ -221,8 +216,6 @@ def compose(failure: FailedTest, others: Sequence[str], version: str) -> str:
     """Return the text of an issue about one failing test.
 
     Args:
-        failure: the test.
-        others: ids of the other failing tests.
         version: the release with which the tests passed.
     """
     base, case = _split_id(failure.test)
@@ -355,9 +348,6 @@ def rewrite_issues(
     """Return the rows with issue texts by a model. An empty text, or one that reveals the fix, is not used.
 
     Args:
-        rows: the rows.
-        ask: sends a prompt and returns the answer.
-        model: name of the model, for the journal.
         journal: file of the answers so far, so that none is paid for twice.
         say: receives a line about each text that is not used.
     """

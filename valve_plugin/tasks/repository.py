@@ -302,9 +302,6 @@ def download(python: Path, requirement: str, into: Path, sha256: str = "") -> Pa
     """Download the source archive of `NAME==VERSION` with pip, from the user's package index; return its path.
 
     Args:
-        python: the interpreter whose pip is used.
-        requirement: `NAME==VERSION`.
-        into: a folder for the archive.
         sha256: its hash. pip checks it before it asks the archive for its metadata, which runs code of the archive.
 
     Raises:

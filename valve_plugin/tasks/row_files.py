@@ -57,7 +57,6 @@ def open_rows(given: str, split: str) -> Rows:
     """Return the rows of a file, of a data set on disk, or of a data set on the Hugging Face hub.
 
     Args:
-        given: path or hub id.
         split: the split to read if the data set has several.
 
     Raises:

@@ -91,12 +91,6 @@ def draw(
     one part; one that is cut to reach a size is left out of the others.
 
     Args:
-        repo: name of the repository.
-        tasks: all tasks, in prepared order.
-        holdout: number of tasks for evaluation.
-        holdout_seed: seed of the holdout.
-        panel: number of tasks for the gate.
-        panel_seed: seed of the panel.
         groups: see `group_tasks`; if None, every bug is a group, and patches with the same changes are the same bug.
         given: the options that set both sizes, for the error message.
 
@@ -288,7 +282,6 @@ def first_of_each_bug(tasks: Iterable[Task], bugs: Mapping[str, str] = MappingPr
     """Return the tasks without those whose bug an earlier one has. Pure.
 
     Args:
-        tasks: the tasks.
         bugs: the tree that a task's patch gives, by instance id; of others the changes of the patches are compared.
     """
     firsts: dict[str, Task] = {}

@@ -195,8 +195,6 @@ def check_row(
     """Return the task of a JSON line. Pure.
 
     Args:
-        line: the row.
-        repository: the repository of the tasks.
         suite: all tests of its suite file, or None if there is no such file.
         without_issue: also accept a row without a problem statement.
 
@@ -278,9 +276,6 @@ def write(
     The rows come last, so a directory with rows is complete. They are taken one at a time.
 
     Args:
-        folder: the directory.
-        repository: the definition.
-        rows: all rows of the set.
         made_by: the command that made the tasks; it is kept in repository.toml, see `check_free`.
         suite: the tests of the suite file.
 
@@ -382,7 +377,6 @@ def require_kept(folder: Path, made: Mapping[str, str], most: int) -> None:
     """Check that a new task set loses no task of the old one in `folder`, if that one has a split or more tasks.
 
     Args:
-        folder: the directory of the set.
         made: content hashes, by id, of the new set; empty if no task is known yet.
         most: the largest number of tasks that the new set can have.
 

@@ -20,8 +20,6 @@ def open_task(prepared: PreparedRepository, task: Task, *, keep_history: bool = 
     """Yield a fresh workspace of the task, without its hidden tests; it is removed at the end.
 
     Args:
-        prepared: the task's repository.
-        task: the task.
         keep_history: include the git history of the task's image. It shows the fix.
 
     Raises:

@@ -42,13 +42,7 @@ _MAX_BYTES = 1_000_000_000
 
 
 def settings_of(settings: Settings, stream: int, panel: int, out: Path) -> dict[str, Any]:
-    """Return the trainer's configuration: its published defaults, and one pass over the stream as VALVE makes.
-
-    Args:
-        stream: number of tasks to learn from.
-        panel: number of selection tasks.
-        out: folder of the trainer's own files.
-    """
+    """Return the trainer's configuration: its published defaults, and one pass over the stream as VALVE makes."""
     model = model_of(settings)
     return {
         "out_root": str(out), "skill_init": str(out / "none.md"), "seed": settings.seed,

@@ -127,7 +127,6 @@ def start(taskset: TaskSet, seed: int = 0, parameters: p.Parameters | None = Non
     """Serve the simulated model on 127.0.0.1 until the block ends.
 
     Args:
-        seed: the root of every draw.
         parameters: its numbers; None: parameters.toml.
     """
     simulation = ScriptedModel(taskset.tasks, seed, parameters or p.defaults())

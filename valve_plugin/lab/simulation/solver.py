@@ -50,8 +50,6 @@ def script(parameters: Parameters, task: Task, chance: float, draw: Draw) -> lis
     """Return all steps of one attempt.
 
     Args:
-        task: the row whose patch introduced the bug.
-        chance: probability of the right fix.
         draw: keyed by all this attempt may depend on: seed, task, ordinal, role and hash of the block.
     """
     fix = edits.changes(task.patch)

@@ -91,7 +91,6 @@ def find_candidates(
 
     Args:
         skip: whether a relative path gets no bugs (tests, packaging).
-        seed: of the random generators.
         report: called with the share of bytes that has been read, in (0, 1].
 
     Raises:

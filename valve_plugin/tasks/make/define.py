@@ -102,7 +102,6 @@ def define(
     """Write a snapshot of the source into `out` and return the definition of the repository.
 
     Args:
-        name: name of the repository in rows.
         known: an earlier definition; it is returned if it is still valid.
 
     Raises:

@@ -7,7 +7,7 @@ results are stored in `work/` of the task directory, so a killed run continues w
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -234,13 +234,11 @@ def try_candidates(
     workers: int,
     report: Callable[[CandidateResult], None],
     prefix: str = "",
-    distinct: bool = False,
 ) -> GeneratedSet:
     """Try candidates in order until `wanted` are verified, and until all tasks of the set in `out` are verified again.
 
     Args:
         prefix: start of the instance ids; if empty, the repository's name and commit.
-        distinct: see `generate`.
 
     Raises:
         TaskError: tasks of the set are not among these candidates, and the set has a split or more tasks.
@@ -265,7 +263,6 @@ def try_candidates(
         workers=workers,
         report=report,
         screen=screen,
-        distinct=distinct,
         held=held,
     )
 
@@ -282,7 +279,6 @@ def generate(
     workers: int = 1,
     report: Callable[[CandidateResult], None] = lambda _: None,
     screen: Callable[[Candidate], ReachingTests | None] = lambda _: None,
-    distinct: bool = False,
     held: Collection[str] = frozenset(),
 ) -> GeneratedSet:
     """Try candidates in order until `wanted` are verified; return the suite and the rows in that order.
@@ -291,11 +287,9 @@ def generate(
     removed from the suite and from every FAIL_TO_PASS, because it says nothing about a patch.
 
     Args:
-        prefix: start of the instance ids.
         journal: file of results, so that a killed run continues where it stopped.
         report: called with each result that is used.
         screen: returns the tests that reach a candidate, or None if it is not known.
-        distinct: prefer rows whose failing tests differ from those of other rows.
         held: ids of at most `wanted` tasks of the existing set: they are tried again, and kept if they are valid.
     """
     known = _read_journal(journal)
@@ -310,7 +304,7 @@ def generate(
                 file.write(codec.canonical(tried) + b"\n")
         return tried
 
-    found, rows = list[CandidateResult](), list[SmithRow]()
+    found, chosen = list[CandidateResult](), list[SmithRow]()
     flaky, missing = set[str](), set(held)
     with ThreadPoolExecutor(workers) as pool:
         for tried in _map_ahead(pool, attempt, ordered, _AHEAD * workers if workers > 1 else 1):
@@ -319,12 +313,10 @@ def generate(
             found += [tried] if tried.row else []
             rows = _stable_rows(found, flaky)
             missing.discard(_instance_id(prefix, tried.candidate))
-            enough = enough_distinct(rows, wanted) if distinct else len(rows) >= wanted
+            chosen, enough = choose_rows(rows, wanted, held)
             if enough and not missing:
                 break
-    return GeneratedSet(
-        [test for test in suite if test not in flaky], choose_rows(rows, wanted, held, distinct=distinct)
-    )
+    return GeneratedSet([test for test in suite if test not in flaky], chosen)
 
 
 def _instance_id(prefix: str, candidate: Candidate) -> str:
@@ -480,39 +472,21 @@ def _passing(run: TestRun) -> set[str]:
     return {test for test, outcome in run.tests.items() if outcome in PASSING}
 
 
-def enough_distinct(rows: Sequence[SmithRow], wanted: int) -> bool:
-    """Whether there are `wanted` rows in different groups (see `group_numbers`), or twice as many rows in all."""
-    return len(rows) >= wanted and (len(set(group_numbers(rows))) >= wanted or len(rows) >= 2 * wanted)
-
-
 def choose_rows(
-    rows: Sequence[SmithRow], wanted: int, held: Collection[str] = frozenset(), *, distinct: bool = True
-) -> list[SmithRow]:
-    """Return at most `wanted` rows, in their order.
+    rows: Sequence[SmithRow], wanted: int, held: Collection[str] = frozenset()
+) -> tuple[list[SmithRow], bool]:
+    """Return at most `wanted` rows in their order, and whether no more need be tried.
 
-    Rows of the existing set are chosen first, then one row of each group of similar rows, then a second one, and so on.
-
-    Args:
-        held: ids of the tasks of the existing set.
-        distinct: if False, the first rows are chosen, whatever their groups.
+    Rows of the existing set (`held`, by id) are chosen first, then rows that no earlier one is like, then others. No
+    more are tried once there are enough that differ, or twice as many in all.
     """
-    taken: Counter[int] = Counter()
-    ranks = []
-    for place, (row, group) in enumerate(zip(rows, group_numbers(rows), strict=True)):
-        ranks.append((row.instance_id not in held, taken[group] if distinct else 0, place))
-        taken[group] += 1
-    return [rows[place] for place in sorted(place for *_, place in sorted(ranks)[:wanted])]
-
-
-def group_numbers(rows: Sequence[SmithRow]) -> list[int]:
-    """Return the group number of each row: that of the first group whose first row is similar, or a new one."""
-    firsts: list[SmithRow] = []
-    numbers = []
+    first: list[SmithRow] = []
     for row in rows:
-        number = next((n for n, first in enumerate(firsts) if are_alike(row, first)), len(firsts))
-        firsts += [row] if number == len(firsts) else []
-        numbers.append(number)
-    return numbers
+        if not any(are_alike(row, other) for other in first):
+            first.append(row)
+    ranked = sorted(rows, key=lambda row: (row.instance_id not in held, row not in first))
+    chosen = {row.instance_id for row in ranked[:wanted]}
+    return [row for row in rows if row.instance_id in chosen], len(first) >= wanted or len(rows) >= 2 * wanted
 
 
 def are_alike(one: SmithRow, other: SmithRow) -> bool:

@@ -49,7 +49,6 @@ def find_fixes(repository: Path, head: str, test_roots: Sequence[str], most: int
 
     Args:
         repository: a git directory; it is only read.
-        head: the newest commit.
     """
     commits = read_log(repository, head, most)
     candidates, messages, gone = [], {}, 0

@@ -261,12 +261,7 @@ def _group(groups: Mapping[str, Any], name: str, above: tuple[str, ...] = ()) ->
 
 
 def find_cures(failures: Iterable[str], project: Project, installed: Collection[str]) -> dict[str, str]:
-    """Return, for each module or package that failures say is missing, the sentence that says what to do.
-
-    Args:
-        failures: last lines of failing tests.
-        installed: requirements of the test environment.
-    """
+    """Return, for each module or package that failures say is missing, the sentence that says what to do."""
     there, cures = {requirement_name(pin) for pin in installed}, dict[str, str]()
     for line in dict.fromkeys(failures):
         if found := _NO_MODULE.search(line):
