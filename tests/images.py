@@ -19,10 +19,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.tools import need
+from valve_plugin.codec import digest
 
 Branches = Mapping[str, Sequence[Mapping[str, "str | None"]]]
-IMAGE = "swebench/swesmith.x86_64.acme_1776_calc.12345678"
-"""SWE-smith's name for the image of acme/calc."""
+IMAGE = f"swebench/swesmith.x86_64.acme_1776_calc.{digest(os.environ.get('PYTEST_XDIST_WORKER', ''))[:8]}"
+"""SWE-smith's name for the image of acme/calc; each test process makes and removes its own."""
 
 # fmt: off
 _TOOLS = (

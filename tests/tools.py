@@ -11,10 +11,14 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
-from typing import Any, NoReturn
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, TypeVar
 
+import psutil
 import pytest
+
+T = TypeVar("T")
 
 TEST_ALL = os.environ.get("VALVE_TEST_ALL") == "1"
 
@@ -53,6 +57,44 @@ def missing(reason: str) -> NoReturn:
     if TEST_ALL:
         pytest.fail(f"{reason} (VALVE_TEST_ALL=1 asks for it)", pytrace=False)
     pytest.skip(reason)
+
+
+def until(look: Callable[[], T], seconds: float = 60.0) -> T:
+    """Wait until `look` sees something, and return it; `seconds` are for machines that are slow and busy."""
+    end = time.monotonic() + seconds
+    while not (seen := look()):
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.03)
+    return seen
+
+
+def running(command: str) -> list[psutil.Process]:
+    """Return the processes on this machine with exactly this command."""
+    wanted = command.split()
+    return [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == wanted]
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether a process has not ended; of a zombie only its parent has not heard."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def cost(call: Callable[[], object]) -> float:
+    """Return the CPU time that a call takes, in multiples of what adding up a few numbers takes here (about 10 ms)."""
+
+    def spent(work: Callable[[], object]) -> float:
+        before = time.process_time()
+        work()
+        return time.process_time() - before
+
+    def unit() -> float:
+        return min(spent(lambda: sum(n * n for n in range(100_000))) for _ in range(3))
+
+    before, taken = unit(), spent(call)
+    return taken / max(before, unit())
 
 
 @functools.cache

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from tests.lab.simulation.rows import FIXED, row
 from tests.lean import lean
@@ -168,8 +167,3 @@ def tool_call(command: Any, call_id: Any = "c1") -> dict[str, Any]:
     function = {"name": "bash", "arguments": json.dumps({"command": command})}
     call = {"id": call_id, "type": "function", "function": function}
     return {"role": "assistant", "content": "", "tool_calls": [call]}
-
-
-def running(marker: str) -> list[int]:
-    """Processes whose command line holds the marker."""
-    return [x.pid for x in psutil.process_iter(["cmdline"]) if marker in " ".join(x.info["cmdline"] or [])]

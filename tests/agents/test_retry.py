@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import socket
 import threading
-import time
 from email.utils import formatdate
 from types import SimpleNamespace
 
@@ -390,10 +389,8 @@ def test_a_retrying_model_is_its_model_in_all_else():
             return choices[0]
 
     model = RetryingModel(Model(), 2, 0.0, RolloutReporter([].append), str)
-    started = time.monotonic()
     with pytest.raises(IndexError):
         model.query([])
-    assert time.monotonic() - started < 5
     assert (model.config, model.fault.kind) == ("c", "server")
 
 

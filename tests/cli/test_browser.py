@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
+from tests.tools import until
 from valve_plugin.bank.store import BankStore
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the opener is xdg-open")
@@ -24,8 +24,5 @@ def test_the_page_is_opened_or_named(
     (project / "bin/xdg-open").write_text('#!/bin/sh\necho noise >&2; /bin/cp "$1" seen\n')
     (project / "bin/xdg-open").chmod(0o755)
     valve("report", "--open", "--out", "page.html")
-    end = time.monotonic() + 30
-    while not (project / "seen").exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert (project / "seen").exists()
+    until((project / "seen").exists)
     assert "noise" not in "".join(capfd.readouterr())

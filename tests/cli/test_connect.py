@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from typer.testing import CliRunner
 
 from tests.agents.clients import scripted_provider
 from tests.cli import banks
-from tests.tools import need
+from tests.tools import need, until
 from valve_plugin.bank.local import local_store
 from valve_plugin.cli import app
 from valve_plugin.cli.connect import with_hooks, without_hooks
@@ -76,14 +74,15 @@ def test_claude_code_gets_the_notes_of_its_prompt_and_its_attempts_are_recorded(
         for number in (2, 2, 3):
             ask(f"echo 'total = {number}' > cart.py")
     local = local_store(store.dir)
-    attempts = wait_for(lambda: local.attempts(), lambda found: len(found) == 3)
+    until(lambda: len(local.attempts()) == 3)  # they are graded in the background
+    attempts = local.attempts()
     assert sorted(a.outcome for a in attempts) == ["resolved", "resolved", "unresolved"]
     assert {(a.task_text, a.source, a.steps) for a in attempts} == {(PROMPT, "live", 2)}
     assert all("+total = " in a.patch and a.patch.count("diff --git") == 1 and a.context_items for a in attempts)
     assert "> cart.py" in str(steps(local.trajectory(attempts[0])))
-    (job,) = wait_for(local.queue, bool)
+    (job,) = until(local.queue)
     assert set(job["attempts"]) == {a.id for a in attempts}
-    wait_for(lambda: list((local.dir / "sessions").iterdir()), lambda left: not left)
+    until(lambda: not list((local.dir / "sessions").iterdir()))
     undone = CliRunner().invoke(app, ["connect", "claude", "--undo", "--yes"])
     assert (undone.exit_code, settings.exists()) == (0, False), undone.output
 
@@ -115,15 +114,6 @@ def test_mini_needs_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert CliRunner().invoke(app, ["connect", "mini"]).exit_code == 0
     assert CliRunner().invoke(app, ["connect", "emacs"]).exit_code == 2
     assert list(tmp_path.iterdir()) == []
-
-
-def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
-    """Return what is seen as soon as it is enough: attempts are graded in the background."""
-    for _ in range(600):
-        if enough(found := look()):
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"this is all there is: {found}")
 
 
 @pytest.mark.parametrize("event", ["", "{}", '{"prompt": "x", "cwd": "/no/such/place"}', "[1]"])

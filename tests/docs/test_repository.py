@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GENERIC = {"/", "/tmp", "/home", "/Users", "/var", "/opt", "/usr", "/srv", "/root"}  # say nothing about one machine
+GENERIC = {
+    *("/", "/tmp", "/home", "/Users", "/var", "/opt", "/usr", "/srv", "/root", "/mnt", "/data"),
+    *("/app", "/build", "/builds", "/code", "/github", "/project", "/repo", "/src", "/testbed", "/tests", "/workspace"),
+}
+"""Say nothing about one machine."""
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]+)(?:#[^)]*)?\)")
 
 

@@ -207,11 +207,13 @@ def test_another_terminal_follows_a_run_that_started_earlier(calc, toy, evolve, 
         "--bank",
         str(tmp_path / "bank"),
     ]
+    hold = tmp_path / "hold"
     run = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": path, "TOY_SECONDS": "0.2"}, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True,
+        command, env={**os.environ, "PYTHONPATH": path, "TOY_SECONDS": "0.2", "TOY_HOLD": str(hold)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert any(line.startswith("task ") for line in run.stderr), "it runs"
+    hold.touch()
     attach = [sys.executable, "-m", "valve_plugin", "evolve", "--attach", "--bank", str(tmp_path / "bank")]
     glance = subprocess.Popen(attach, stdout=subprocess.PIPE, text=True)
     assert glance.stdout.readline(), "what happens now"
@@ -222,7 +224,9 @@ def test_another_terminal_follows_a_run_that_started_earlier(calc, toy, evolve, 
     assert run.poll() is None
     watch = subprocess.Popen(attach, stdout=subprocess.PIPE, text=True)
     assert next(line for line in watch.stdout if line.startswith("by role")), "the last figure"
+    hold.unlink()
     assert next(line for line in watch.stdout if line.startswith(("task ", "gate ", "accepted", "rejected"))), "new"
+    hold.touch()
     run.send_signal(signal.SIGKILL)
     run.communicate()
     said = watch.communicate(timeout=60)[0]

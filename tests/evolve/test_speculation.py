@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import CancelledError
 
 import msgspec
 import pytest
 
 from tests.evolve.test_ledger import ledger, verdicts
+from tests.tools import until
 from valve_plugin.bank.store import BankStore
 from valve_plugin.evolve.speculation import Speculation
 from valve_plugin.gate.plan import PlannedRollout
@@ -57,13 +57,6 @@ class Rollouts:
         return done(cell.ordinal)
 
 
-def until(true):
-    deadline = time.monotonic() + 60
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert true()
-
-
 def test_only_idle_workers_run_ahead_and_the_next_cells_first():
     run = Rollouts()
     with Speculation(run, workers=3) as ahead:
@@ -72,6 +65,7 @@ def test_only_idle_workers_run_ahead_and_the_next_cells_first():
         until(lambda: run.begun == [0])
         ahead.busy(1)
         until(lambda: run.begun == [0, 1])
+        ahead.busy(2)  # one at a time, so that they begin in their order
         run.go.set()
         until(lambda: run.begun == [0, 1, 2, 3, 4])
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from tests.evolve import library
-from tests.tools import need
+from tests.tools import need, until
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.cli import app
 from valve_plugin.cli.trial import show
@@ -137,8 +137,7 @@ def test_neither_workers_nor_kills_change_the_answer(run, texts, toy, calc, tmp_
     for started in (tmp_path / str(turn) for turn in range(2)):
         env = {**os.environ, "PYTHONPATH": path, "TOY_STARTED": str(started), "TOY_SECONDS": "0.05"}
         process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and (not started.exists() or started.read_text().count("\n") < 8):
-            pass
+        until(lambda: process.poll() is not None or (started.exists() and started.read_text().count("\n") >= 8))  # noqa: B023
         process.kill()
         process.wait()
     begun = Counter(line for turn in range(2) for line in (tmp_path / str(turn)).read_text().splitlines())

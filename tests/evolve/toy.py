@@ -5,7 +5,7 @@ while it exists, the rollouts it lists are errored, by a fault of kind `$TOY_FAU
 share of tries that are lost at random, `$TOY_USD` what a rollout costs, `$TOY_STARTED` a file that each try adds a line
 to. With `$TOY_ASKS`, extraction is left to the built-in step. `$TOY_CLOCK` may name a file: the wall clock is off by
 the seconds it holds, whenever it is read. With `$TOY_HOURLY` the clock of budgets goes on by an hour with each try that
-starts, and by nothing else.
+starts, and by nothing else. `$TOY_HOLD` may name a file: while it exists, tries wait.
 """
 
 import os
@@ -49,6 +49,8 @@ def valve_attempt(settings, task, context, ordinal, source):
     if "TOY_STARTED" in os.environ:
         with Path(os.environ["TOY_STARTED"]).open("a") as file:
             file.write(f"{source} {task.instance_id} {ordinal}\n")
+    while Path(os.environ.get("TOY_HOLD", "/nonexistent")).exists():
+        time.sleep(0.01)
     time.sleep(random.random() * float(os.environ.get("TOY_SECONDS", "0.02")))
     down = Path(os.environ.get("TOY_DOWN", "/nonexistent"))
     if (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import time
 from collections.abc import Callable
 
 import pytest
@@ -96,7 +95,6 @@ COUNT = 10_000 if os.environ.get("VALVE_TEST_ALL") else 1_500
 def test_nothing_planted_is_ever_read() -> None:
     draw = random.Random(20_260_101)
     read = 0
-    before = time.process_time()
     for number in range(COUNT):
         kind = draw.choice(list(KINDS))
         twist = draw.choice(KINDS[kind])
@@ -112,7 +110,6 @@ def test_nothing_planted_is_ever_read() -> None:
         screen(found.drafts, Source(("t",), 1, 3))
         read += 1
     assert read > COUNT // 10, "many are read"
-    assert time.process_time() - before < COUNT / 20
 
 
 @pytest.mark.parametrize("quoted", QUOTED)

@@ -157,13 +157,16 @@ def two_at_once(evolve: Evolve, whole: Path, scratch: Path, calc: Path, path: st
     """Start a second evolve on the bank of a running one: it is refused, and the first one's ledger is as ever."""
     bank = scratch / "two"
     command = [sys.executable, "-m", "valve_plugin", "evolve", *small.TOY, str(calc), "--bank", str(bank)]
+    hold = scratch / "hold"
     first = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": path, "TOY_SECONDS": "0.1"}, stdout=subprocess.DEVNULL,
+        command, env={**os.environ, "PYTHONPATH": path, "TOY_HOLD": str(hold)}, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert first.stderr
     next(line for line in first.stderr if line.startswith("task "))
+    hold.touch()
     second = evolve(bank, check=False)
+    hold.unlink()
     said = second.returncode == 3 and "is evolving or judging this bank" in second.stderr
     yield Trial(
         "second evolve", said, "exit 3, said so" if said else f"exit {second.returncode}: {second.stderr[-300:]}"

@@ -20,7 +20,7 @@ def ledger(bank: Path) -> bytes:
 
 @pytest.mark.heavy
 def test_with_a_third_of_all_calls_failing_the_ledger_is_the_same(asking, undisturbed, faulty, tmp_path):
-    proxy = faulty(0.3, slow=4.0)
+    proxy = faulty(0.3, slow=16.0)
     done = asking(tmp_path / "bank", proxy)
     assert len(proxy.injected) >= 5, "faults of many kinds happened"
     assert re.search(r"waiting   the provider fails \(.+\), try \d of 10, next in 1 s", done.stderr)
@@ -66,7 +66,7 @@ def test_an_extraction_asks_again_and_is_never_lost_to_a_fault(kind, monkeypatch
     with provider(json.dumps(ANSWER)) as server, before(server.base.removesuffix("/v1"), 1, 0.0) as proxy:
 
         def ask(tries: int):
-            kwargs = {"api_base": f"{proxy.base_url}/v1", "api_key": "none", "timeout": 5}
+            kwargs = {"api_base": f"{proxy.base_url}/v1", "api_key": "none", "timeout": 60}
             given = {"model": "openai/m", "model_kwargs": kwargs, "model_tries": tries, "model_pause": 0.01}
             return reflect(Settings(**given, review="off"), Bank(repo="o/r"), "issue", ATTEMPTS, DIGESTS)
 

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.evolve.library import valve
+from tests.tools import until
 from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli.options import read_input
@@ -109,18 +109,11 @@ def _panel_runs(bank):
     return {pid for pid, command in commands.items() if "--parent" in command and str(bank) in command}
 
 
-def _until(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "still not"
-        time.sleep(0.05)
-
-
 def test_closing_the_stream_ends_the_run_at_once(bank, settings, monkeypatch):
     monkeypatch.setenv("TOY_SECONDS", "2")
     store = BankStore.open(bank)
     before = _panel_runs(bank)
-    run = panel_process(settings(store), bank, new_proposal(bank))
+    run = panel_process(settings(store, workers=1), bank, new_proposal(bank))
     next(run)
     started = _panel_runs(bank) - before
     assert len(started) == 1
@@ -130,7 +123,7 @@ def test_closing_the_stream_ends_the_run_at_once(bank, settings, monkeypatch):
 
 def test_the_run_does_not_outlive_who_asked_for_it(bank, calc, settings, tmp_path, monkeypatch):
     """The judge dies by SIGKILL: nothing can be closed any more, and still the run ends."""
-    monkeypatch.setenv("TOY_SECONDS", "30")
+    monkeypatch.setenv("TOY_SECONDS", "600")
     (tmp_path / "p.json").write_bytes(canonical(new_proposal(bank)))
     (tmp_path / "s.json").write_bytes(canonical(plain(settings(BankStore.open(bank)))))
     script = f"""
@@ -146,11 +139,10 @@ list(panel_process(settings, Path({str(bank)!r}), proposal))
 """
     before = _panel_runs(bank)
     judge = subprocess.Popen([sys.executable, "-c", script])
-    _until(lambda: _panel_runs(bank) - before)
-    started = _panel_runs(bank) - before
+    started = until(lambda: _panel_runs(bank) - before)
     os.kill(judge.pid, signal.SIGKILL)
     judge.wait()
-    _until(lambda: not started & _panel_runs(bank))
+    until(lambda: not started & _panel_runs(bank))
 
 
 def test_a_run_that_fails_says_why_in_its_own_words(bank, settings, tmp_path):

@@ -65,9 +65,9 @@ def test_an_interrupted_run_reports_what_just_ended_and_what_the_others_had_cost
     lines = []
 
     def attempt(ordinal, **_):
-        running.wait(10)
+        running.wait(60)
         if ordinal:
-            stop_event().wait(10)
+            stop_event().wait(60)
         if ordinal == 2:
             raise RolloutCancelledError(Payment(2, 0.25))
         return Attempt(id=f"{ordinal}", task_id="t", ordinal=ordinal, source="panel", outcome="resolved", cost_usd=1.0,

@@ -162,7 +162,7 @@ def test_what_an_agent_does_to_its_tree_is_its_own_failure(taskset: TaskSet, har
 
 
 ONE = """python3 -c "bytearray(2 * 2**30)" 2>&1 | tail -1"""
-MANY = """for i in 1 2 3 4; do python3 -c "x = b'1' * 120_000_000; import time; time.sleep(5)" & done; wait"""
+MANY = """for i in 1 2 3 4; do python3 -c "x = b'1' * 120_000_000; import time; time.sleep(60)" & done; wait -n"""
 
 
 @pytest.mark.parametrize(("harm", "told"), [(ONE, "MemoryError"), (MANY, "it used more than 314572800 bytes")])
@@ -251,7 +251,7 @@ def test_a_killed_executor_cancels_what_runs_and_what_waits(taskset: TaskSet) ->
     executor = LocalExecutor(2)
     futures = [executor.submit(lambda: attempt(settings, taskset.tasks[0], NONE, 0, "panel")) for _ in range(4)]
     with ThreadPoolExecutor(1) as other:
-        other.submit(executor.kill).result(timeout=30)
+        other.submit(executor.kill).result()
     for future in futures:
         with pytest.raises(CancelledError):
             future.result(timeout=0)

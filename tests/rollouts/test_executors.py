@@ -61,14 +61,14 @@ def test_jobs_know_whether_they_are_to_stop() -> None:
         started.set()
         stop = stop_event()
         assert stop is not None
-        return stop.wait(20)
+        return stop.wait(60)
 
     executor = LocalExecutor(1)
     future = executor.submit(wait)
-    assert started.wait(20)
+    assert started.wait(60)
     executor.kill()
     executor.kill()
-    assert future.result(timeout=20) is True
+    assert future.result(timeout=60) is True
     assert stop_event() is None
 
 
@@ -78,7 +78,7 @@ def test_an_error_in_the_block_kills_what_runs() -> None:
     def job() -> None:
         stop = stop_event()
         assert stop is not None
-        seen.append(stop.wait(20))
+        seen.append(stop.wait(60))
 
     def fail() -> None:
         with LocalExecutor(1) as executor:

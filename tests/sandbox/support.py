@@ -1,14 +1,11 @@
-"""What the tests of this room share: open workspaces, deep folders, and a look at the machine's processes."""
+"""What the tests of this room share: deep folders."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import psutil
 
 DEPTH = 1500
 
@@ -32,17 +29,3 @@ def dig(folder: Path, depth: int = DEPTH, name: str = "a") -> None:
             os.mkdir(name)
             os.chdir(name)
         Path("x.py").write_bytes(b"#" * 65_536)
-
-
-def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    """Wait until something holds; return whether it does."""
-    end = time.monotonic() + seconds
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.02)
-    return holds()
-
-
-def running(command: str) -> list[psutil.Process]:
-    """Return the processes on this machine with exactly this command."""
-    wanted = command.split()
-    return [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == wanted]

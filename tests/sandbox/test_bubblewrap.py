@@ -7,15 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.sandbox.support import running, within
-from tests.tools import need
+from tests.tools import need, running, until
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError
 from valve_plugin.records import Task
@@ -63,10 +61,8 @@ def test_output_is_cut_without_a_deadlock(any_sandbox: Sandbox, place: Workspace
     ids=["one process", "all together", "without output", "sleeping"],
 )
 def test_time_limits(any_sandbox: Sandbox, place: Workspace, command: str, limits: ProcessLimits, limit: str) -> None:
-    started = time.monotonic()
     done = any_sandbox.run(command, place, limits=limits)
     assert (done.limit, done.timed_out) == (limit, True)
-    assert time.monotonic() - started < 30
 
 
 def test_one_process_cannot_take_all_memory(any_sandbox: Sandbox, place: Workspace) -> None:
@@ -78,9 +74,9 @@ def test_one_process_cannot_take_all_memory(any_sandbox: Sandbox, place: Workspa
 
 
 def test_many_processes_cannot_take_all_memory_together(sandbox: Sandbox, place: Workspace) -> None:
-    one = "python3 -c \"x = b'1' * 150_000_000; import time; time.sleep(5)\" & "
-    limits = ProcessLimits(memory_bytes=400 * MIB, wall_seconds=25)
-    assert sandbox.run(one * 4 + "wait", place, limits=limits).limit == "memory"
+    one = "python3 -c \"x = b'1' * 150_000_000; import time; time.sleep(60)\" & "
+    limits = ProcessLimits(memory_bytes=400 * MIB, wall_seconds=100)
+    assert sandbox.run(one * 4 + "wait -n", place, limits=limits).limit == "memory"
 
 
 def test_filling_the_disk_or_shared_memory_is_stopped(sandbox: Sandbox, place: Workspace) -> None:
@@ -152,12 +148,12 @@ def test_privileges_cannot_be_regained(sandbox: Sandbox, place: Workspace) -> No
 
 
 def test_nothing_outlives_a_command(any_sandbox: Sandbox, place: Workspace) -> None:
-    marker = f"sleep {987_000 + os.getpid() % 1000}.25"
+    marker = f"sleep 987{os.getpid()}.25"
     done = any_sandbox.run(f"{marker} & setsid {marker} & echo started", place)
     assert done.output.strip().endswith(b"started")
-    assert within(5, lambda: not running(marker))
-    any_sandbox.run(f"setsid {marker} & sleep 9", place, limits=ProcessLimits(wall_seconds=2))
-    assert within(5, lambda: not running(marker))
+    until(lambda: not running(marker))
+    any_sandbox.run(f"setsid {marker} & sleep 100", place, limits=ProcessLimits(wall_seconds=2))
+    until(lambda: not running(marker))
 
 
 PARENT = """
@@ -171,15 +167,15 @@ with workspace.open_workspace() as place:
 
 
 def test_nothing_outlives_a_killed_parent(sandbox: Sandbox) -> None:
-    marker = f"sleep {988_000 + os.getpid() % 1000}.25"
+    marker = f"sleep 988{os.getpid()}.25"
     code = PARENT.format(marker=marker)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         left = Path(parent.stdout.readline().strip())
-        assert within(60, lambda: bool(running(marker)))
+        until(lambda: running(marker))
         parent.send_signal(signal.SIGKILL)
-    assert within(10, lambda: not running(marker))
+    until(lambda: not running(marker))
     assert left.exists()  # nobody was there to remove it
     with workspaces.open_workspace():
         assert not left.exists()

@@ -60,9 +60,10 @@ def test_a_closed_working_directory_can_be_opened_again(
 
 def test_nothing_is_written_after_a_command(sandbox: Sandbox, place: Workspace) -> None:
     """Processes that a command leaves behind have ended when the call returns."""
-    writer = "for n in $(seq 40); do (setsid sh -c 'while :; do echo >> left; done' &) ; done; sleep 0.2"
+    writer = "for n in $(seq 40); do (setsid sh -c 'while :; do echo >> left; done' &) ; done; "
+    writer += "until [ -s left ]; do sleep 0.05; done"
     for limits in (LIMITS, ProcessLimits(cpu_seconds=1)):
-        sandbox.run(writer + ("; sleep 9" if limits is not LIMITS else ""), place, limits=limits)
+        sandbox.run(writer + ("; sleep 100" if limits is not LIMITS else ""), place, limits=limits)
         size = (place.path / "left").stat().st_size
         time.sleep(0.5)
         assert (place.path / "left").stat().st_size == size

@@ -80,7 +80,7 @@ def test_a_waiting_bwrap_of_a_killed_run_is_killed_with_its_folder(
             time.sleep(0.01)
         with numbered_folder():
             pass
-        assert waiting.wait(10) == -signal.SIGKILL
+        assert waiting.wait(60) == -signal.SIGKILL
         assert running.poll() is None
     finally:
         running.kill()

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -19,8 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sandbox.support import running, within
-from tests.tools import need, need_module
+from tests.tools import lives, need, need_module, running, until
 from valve_plugin.errors import InfrastructureError, TaskError
 from valve_plugin.sandbox import supervisor
 from valve_plugin.sandbox.git import git
@@ -97,7 +95,7 @@ def tree_of(process: subprocess.Popen[bytes], *words: str, size: int = 1) -> lis
         tree[:] = psutil.Process(process.pid).children(recursive=True)
         return len(tree) >= size and {word for one in tree for word in command(one)}.issuperset(words)
 
-    assert within(60, complete), [command(one) for one in tree]
+    until(complete)
     return tree
 
 
@@ -109,14 +107,7 @@ def command(process: psutil.Process) -> list[str]:
 
 
 def assert_gone(tree: list[psutil.Process]) -> None:
-    within(2, lambda: not any(map(lives, tree)))
-    assert [command(process) for process in tree if lives(process)] == []
-
-
-def lives(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):  # of a zombie only its parent has not heard
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
+    until(lambda: not any(map(lives, tree)))
 
 
 @pytest.mark.parametrize("code", [RUN_CHILD, CHILD_PROCESS, UNSAFE], ids=["run child", "child process", "unsafe-local"])
@@ -126,7 +117,7 @@ def test_a_tree_ends_with_whoever_started_it(tmp_path: Path, code: str, how: sig
         tree = tree_of(process, "601", "602", "603")
         process.send_signal(how)
         if (how, code) == (signal.SIGINT, CHILD_PROCESS):  # as a terminal does: it is the command's as well
-            next(p for p in tree if p.cmdline()[-1:] == [TREE] and p.name() == "bash").send_signal(how)
+            next(p for p in tree if command(p)[-1:] == [TREE] and p.name() == "bash").send_signal(how)
     assert_gone(tree)
 
 
@@ -135,7 +126,6 @@ def test_processes_forked_to_look_for_candidates(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("")
     with start(FORKED.format(place=str(tmp_path)), tmp_path) as process:
         tree = tree_of(process, size=2)
-        time.sleep(0.3)
         process.kill()
     assert_gone(tree)
 
@@ -198,8 +188,8 @@ def test_a_sleeper_wants_nothing_and_its_last_line_is_read(tmp_path: Path) -> No
     code = "import time; print('one\\n' * 9999 + 'two\\n\\n', flush=True); time.sleep(60)"
     with output.open("wb") as file, subprocess.Popen([sys.executable, "-c", code], stdout=file) as process:
         try:
-            assert within(20, lambda: supervisor.read_last_line(process.pid) == "two")
-            assert within(20, lambda: not supervisor.wants_cpu(process.pid))
+            until(lambda: supervisor.read_last_line(process.pid) == "two")
+            until(lambda: not supervisor.wants_cpu(process.pid))
         finally:
             process.kill()
     assert supervisor.read_last_line(process.pid) == ""
@@ -212,7 +202,7 @@ def test_threads_of_children_are_seen_and_pipes_are_left_alone() -> None:
     command = ["bash", "-c", f'"{sys.executable}" -c "{busy}"; true']
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
         try:
-            assert within(20, lambda: supervisor.wants_cpu(process.pid))
+            until(lambda: supervisor.wants_cpu(process.pid))
             assert supervisor.read_last_line(process.pid) == ""
         finally:
             os.killpg(process.pid, 9)
@@ -226,13 +216,15 @@ def test_a_watcher_sees_the_run_and_ends_it(tmp_path: Path) -> None:
         if b"two" in b"".join(sample.output for sample in samples):
             raise TaskError("enough")
 
-    command = ["bash", "-c", "echo one; while [ $SECONDS -lt 1 ]; do :; done; echo two; sleep 605"]
+    sleeper = f"sleep 605.{os.getpid()}"
+    code = "import os, sys, time\nprint('one', flush=True)\nwhile time.process_time() < 0.3: pass\n"
+    command = [sys.executable, "-c", f"{code}print('two', flush=True)\nos.execvp('sleep', {sleeper.split()})"]
     with pytest.raises(TaskError, match="enough"):
         supervise(command, tmp_path, ProcessLimits(), env=os.environ, watcher=watcher)
     assert b"".join(sample.output for sample in samples) == b"one\ntwo\n"
     assert samples[-1].cpu_seconds > 0
     assert [s.wall_seconds for s in samples] == sorted(s.wall_seconds for s in samples)
-    assert not running("sleep 605")
+    assert not running(sleeper)
 
 
 @given(st.floats(0, 1), st.floats(0, 1))

@@ -294,7 +294,7 @@ class Killer:
         self.thread.join()
 
 
-SLOW = calc.OPS.replace("def add", "import time\n\ntime.sleep(1.5)\n\n\ndef add")
+SLOW = calc.OPS.replace("def add", "import time\n\ntime.sleep(SECONDS)\n\n\ndef add")
 
 
 def kept() -> set[Path]:
@@ -303,7 +303,7 @@ def kept() -> set[Path]:
 
 @pytest.mark.parametrize("number", [1, pytest.param(99, marks=pytest.mark.heavy)])
 def test_a_death_from_outside_is_nobodys_failure(calc_task: Calc, unsafe: Settings, number: int) -> None:
-    patch = calc.change(calc.BUGGY, SLOW + f"# {number}\n")
+    patch = calc.change(calc.BUGGY, SLOW.replace("SECONDS", "1.5" if number == 1 else "60"))
     grade(*calc_task, gold_patch(*calc_task), unsafe)
     before = kept()
     with Killer(number):

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from tests.tasks.grading import verdicts_table as table
-from tests.tools import need, need_module
+from tests.tools import need, need_module, until
 from valve_plugin.config import Settings
 from valve_plugin.tasks.grading.grade import grade
 from valve_plugin.tasks.image import place_in_image
@@ -97,9 +96,7 @@ def served(folder: Path, run: str) -> Iterator[dict[str, str]]:
     command = ["podman", "system", "service", "--time=0", f"unix://{socket}"]
     server = subprocess.Popen(command, env=os.environ | {"CONTAINERS_CONF": str(limits)}, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
-        while not socket.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        until(socket.exists)
         yield {"DOCKER_HOST": f"unix://{socket}"}
     finally:
         server.kill()

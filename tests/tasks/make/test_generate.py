@@ -181,7 +181,7 @@ def test_waiting_ends_a_candidate_and_the_clock_says_nothing(
     monkeypatch.setattr(supervisor, "_LOOK_AFTER_SECONDS", 0.0)
     where = prepare(read_definition(calc.write(tmp_path) / "repository.toml"))
     waits = candidate("waits", calc.OPS.replace("return high", "import threading; threading.Event().wait()"))
-    slow = candidate("slow", calc.OPS.replace("return high", "import time; time.sleep(5)  # slow"))
+    slow = candidate("slow", calc.OPS.replace("return high", "while True: pass  # slow"))
     sandbox, told = Hurried(), list[CandidateResult]()
     for _ in range(2):  # the second time what waits is known
         options = {"wanted": 3, "prefix": "x", "journal": tmp_path / "journal", "report": told.append}
