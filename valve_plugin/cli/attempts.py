@@ -12,7 +12,7 @@ import typer
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.errors import BankError, ConfigError
-from valve_plugin.records import SUSPICIOUS
+from valve_plugin.records import LOOK_AT, SUSPICIOUS
 from valve_plugin.shell_words import quote
 from valve_plugin.words import format_time
 
@@ -188,7 +188,7 @@ def _ids() -> list[str]:
 
 
 def _describe(a: Attempt, trajectory: str) -> None:
-    mark = ", suspicious" if a.reason.startswith(SUSPICIOUS) else ""
+    mark = ", suspicious" if a.reason.startswith((SUSPICIOUS, LOOK_AT)) else ""
     output.say(f"attempt {output.one_line(a.id)}, {a.outcome}{mark}", style="bold")
     items = ", ".join(f"{kind} {name}" for kind, name in a.context_items)
     spent = [output.plural(a.steps, "step"), f"{a.seconds:.0f} s", f"${a.cost_usd:.4f}" if a.cost_usd else ""]

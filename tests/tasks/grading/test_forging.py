@@ -11,7 +11,7 @@ from tests import calc
 from tests.tasks.grading import forgeries
 from tests.tasks.grading.test_grade import Calc, patched
 from valve_plugin.config import Settings
-from valve_plugin.records import SUSPICIOUS
+from valve_plugin.records import LOOK_AT, SUSPICIOUS
 from valve_plugin.tasks.grading import grade as grading
 from valve_plugin.tasks.grading.grade import grade
 from valve_plugin.tasks.grading.testrun import read_report
@@ -54,6 +54,16 @@ def test_no_forgery_resolves(calc_task: Calc, unsafe: Settings) -> None:
     run = {name: g.reason for name, g in grades.items() if not g.reason.startswith(SUSPICIOUS)}
     assert run.keys() == HARMLESS, run
     assert all("does not apply" not in reason for reason in run.values())
+
+
+def test_a_comparison_that_looks_honest_is_shown_to_a_person(calc_task: Calc, unsafe: Settings) -> None:
+    """Each int has the same imaginary part. That no reader of the source can know, so it resolves."""
+    code = "\n\nclass A(int):\n    def __eq__(self, other): return self.imag == other.imag\n    __hash__ = None\n"
+    forged = calc.change(
+        calc.BUGGY, calc.BUGGY.replace("return low\n    return x", "return A(low)\n    return x") + code
+    )
+    result = grade(*calc_task, forged, unsafe)
+    assert (result.outcome, result.reason) == ("resolved", f"{LOOK_AT} calc/ops.py:17 A.__eq__")
 
 
 def test_reasons_name_the_lines(calc_task: Calc, unsafe: Settings) -> None:

@@ -104,7 +104,14 @@ def test_links_programs_and_broken_files() -> None:
         ("same = self.x == other.x\n    return same and self.y is other.y", True),
         ("return all(getattr(self, n) == getattr(other, n) for n in self.names)", True),
         ("return all(a == b for a, b in zip(self, other))", True),
-        ("return self.x == type(self)(other).x", True),
+        ("return self.x == self.x + other.y", False),
+        ("return self.x == type(self)(other).x", False),
+        ("return self.x == A(other).x", False),
+        ("return half(self) == half(other)", False),
+        ("return whole(self) == whole(other)", True),
+        ("return self.part == other.part", False),
+        ("return repr(self) == repr(other)", False),
+        ("return str(self) == str(other)", True),
         ("return not self != other", True),
         ("return True if self is other else self.x == other.x", True),
         ("return cmp(self, other) == 0", True),
@@ -136,6 +143,8 @@ def test_links_programs_and_broken_files() -> None:
 )
 def test_comparisons(source: str, honest: bool) -> None:
     helpers = "from x import cmp\ndef yes(a, b):\n    return True\ndef no(a, b):\n    return False\n"
+    helpers += "def half(a):\n    return 0\ndef whole(a):\n    return a.x\ndef part(a):\n    return a and 1\n"
+    helpers += "class B:\n  def __repr__(self):\n    return ''\n  def __str__(self):\n    return self.text\n"
     code = f"{helpers}class A:\n  def __eq__(self, other):\n    {source}\n"
     assert (find_uses("a.py", code.encode()) == []) is honest
 

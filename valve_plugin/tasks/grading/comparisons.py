@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Function = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
+Definitions = Mapping[str, Sequence[Function | ast.ClassDef]]
+"""What a file defines, by name; several may have one."""
 
 EQUALITY = frozenset({"__eq__", "__ne__", "__req__"})
 COMPARISONS = EQUALITY | {"__lt__", "__le__", "__gt__", "__ge__", "__contains__"}
@@ -23,19 +25,18 @@ ANSWERS = frozenset(
 _HARMLESS = frozenset({"override", "no_type_check", "final", "abstractmethod"})
 """Decorators that change no answer."""
 _BASES = frozenset({"object", "type", "str", "int", "float", "tuple", "list", "dict", "set", "frozenset", "bytes"})
+_ITERATES = frozenset({"list", "tuple", "set", "frozenset", "sorted", "zip", "all", "any"})
 _MOST_CALLS = 4  # functions that call each other
 
 
-def answers(
-    node: Function, name: str, owner: str, functions: Mapping[str, Sequence[Function]], foreign: Iterable[str]
-) -> bool:
+def answers(node: Function, name: str, owner: str, functions: Definitions, foreign: Iterable[str]) -> bool:
     """Whether the answer of a special method depends on what it is asked about.
 
     Args:
         node: the method.
         name: what it is.
         owner: its class.
-        functions: those of its file, by name; several may have one.
+        functions: those of its file, and its classes.
         foreign: names that the file imports from elsewhere.
     """
     if isinstance(node, ast.AsyncFunctionDef) and name in COMPARISONS | ANSWERS | ARITHMETIC:
@@ -66,7 +67,7 @@ class _Comparison:
         node: Function,
         unequal: bool,
         owner: str,
-        functions: Mapping[str, Sequence[Function]],
+        functions: Definitions,
         foreign: Iterable[str],
         depth: int = 0,
     ) -> None:
@@ -195,7 +196,10 @@ class _Comparison:
         if bare and name in self._functions:
             rest = (self._owner, self._functions, self._foreign, self._depth + 1)
             within = self._depth < _MOST_CALLS and self.meets(node)
-            return within and all(_Comparison(one, not yes, *rest).honest() for one in self._functions[name])
+            return within and all(
+                not isinstance(one, ast.ClassDef) and _Comparison(one, not yes, *rest).honest()
+                for one in self._functions[name]
+            )
         known = _root(node.func) in self._foreign | self._mine if held is not None else name in self._foreign
         return known and (held is None or not bare) and self.meets(node)
 
@@ -211,7 +215,7 @@ class _Comparison:
         return any(self._meet(one, other) for one in sides for other in sides)
 
     def _meet(self, one: ast.AST, other: ast.AST) -> bool:
-        if not (_is_whole(one) and _is_whole(other)):
+        if not all(_is_whole(side) and self._is_plain(side) for side in (one, other)):
             return False
         sides = [
             (self._has(s, self._mine), self._has(s, self._theirs), self._has(s, self._mine, True)) for s in (one, other)
@@ -220,6 +224,19 @@ class _Comparison:
             mine and not wrong and theirs and not (both and inside)
             for (mine, wrong, _), (both, theirs, inside) in (sides, sides[::-1])
         )
+
+    def _is_plain(self, side: ast.AST) -> bool:
+        """Whether nothing in it is made by a class, or by a function that drops what it is given."""
+        for part in ast.walk(side):
+            name = part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else ""
+            for made in (name, f"__{name}__", "__iter__" if name in _ITERATES else ""):
+                if not all(map(_keeps, self._functions.get(made, ()))):
+                    return False
+            if isinstance(part, ast.Call) and (
+                isinstance(part.func, ast.Call) or getattr(part.func, "attr", "") == "__class__"
+            ):
+                return False
+        return True
 
     def _has(self, node: ast.AST, names: set[str], beyond_type: bool = False) -> bool:
         """Whether an expression has one of these names; not counting `type(self)` and `self.__class__`, if asked."""
@@ -269,6 +286,24 @@ def _bindings(part: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
             yield target, value
 
 
+def _keeps(node: Function | ast.ClassDef) -> bool:
+    """Whether a function returns nothing but what it makes of an argument."""
+    if isinstance(node, ast.ClassDef):
+        return False
+    names = set[str]().union(*(_flow(node, name) for name in _arguments(node)))
+    given = list(_returned(node))
+    return bool(given) and all(
+        _is_whole(value)
+        and any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(value))
+        and not any(
+            isinstance(part, ast.BoolOp | ast.IfExp)
+            and any(isinstance(p, ast.Constant) for p in ast.iter_child_nodes(part))
+            for part in ast.walk(value)
+        )
+        for value in given
+    )
+
+
 def _leaves(block: Sequence[ast.stmt]) -> bool:
     return isinstance(block[-1], ast.Return | ast.Raise | ast.Continue)
 
@@ -303,4 +338,5 @@ def _returned(node: Function) -> Iterator[ast.expr]:
     if isinstance(node, ast.Lambda):
         yield node.body
     else:
-        yield from (part.value for part in ast.walk(node) if isinstance(part, ast.Return) and part.value is not None)
+        ends = (part for part in ast.walk(node) if isinstance(part, ast.Return | ast.Yield | ast.YieldFrom))
+        yield from (part.value for part in ends if part.value is not None)

@@ -18,20 +18,20 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, RecordError, SandboxError, TaskError
 from valve_plugin.files import make_private_dir, write_atomic
 from valve_plugin.paths import data_dir
-from valve_plugin.records import SUSPICIOUS, FailedTest, Outcome, Record, Task, TestRole
+from valve_plugin.records import LOOK_AT, SUSPICIOUS, FailedTest, Outcome, Record, Task, TestRole
 from valve_plugin.sandbox import bubblewrap as sandboxes
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import MAX_PATCH_BYTES, apply_patch, git_line, read_blobs, read_tree, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.sandbox.supervisor import ProcessLimits
-from valve_plugin.tasks.grading.inspect_patch import Suspicion, inspect_patch
+from valve_plugin.tasks.grading.inspect_patch import Reader, Suspicion, Tree, inspect_patch, own_answers
 from valve_plugin.tasks.grading.testrun import TestRun, differences, run_tests
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import States, commit_tree, is_protected, task_states, test_files
 from valve_plugin.tasks.workspace import open_commit
 from valve_plugin.words import one_line
 
-GRADER_VERSION = 10
+GRADER_VERSION = 11
 """Part of every cache key; increase it with each change that may change a grade."""
 
 _SUBMODULE = "160000"
@@ -57,7 +57,7 @@ class Grade(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     outcome: Outcome
     reason: str = ""
-    """Why the task is not resolved, in one line."""
+    """Why the task is not resolved, or what a person should look at, in one line."""
     dropped_paths: tuple[str, ...] = ()
     """Test files and test configuration whose edits were dropped."""
     tests: dict[str, str] = field(default_factory=dict)
@@ -93,6 +93,8 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         found = _grade_tree(prepared, task, tree, sandbox)
     except (InfrastructureError, SandboxError, OSError) as e:
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
+    if found.outcome == "resolved" and (own := own_answers(*_trees(prepared, states.bug, tree))):
+        found = replace(found, reason=f"{LOOK_AT} {'; '.join(own[:_MOST_LINES])}")
     return replace(found, dropped_paths=dropped)
 
 
@@ -117,12 +119,17 @@ def effective_tree(prepared: PreparedRepository, states: States, patch: str) -> 
 
 def suspicions_of(prepared: PreparedRepository, bug: str, tree: str) -> list[Suspicion]:
     """Return what a tree has that makes it suspicious, compared with the bug's and with the untouched source."""
+    return inspect_patch(*_trees(prepared, bug, tree))
+
+
+def _trees(prepared: PreparedRepository, bug: str, tree: str) -> tuple[Tree, Tree, Tree, Reader]:
+    """Return the source of the bug, of a tree, and of the untouched source, without tests, and how to read it."""
     roots, store = prepared.repository.test_roots, prepared.store
-    before, ordinary, after = (
+    before, after, ordinary = (
         {p: e for p, e in read_tree(store, name).items() if e[0] != _SUBMODULE and not is_protected(p, roots)}
-        for name in (bug, prepared.base, tree)
+        for name in (bug, tree, prepared.base)
     )
-    return inspect_patch(before, after, ordinary, partial(read_blobs, store))
+    return before, after, ordinary, partial(read_blobs, store)
 
 
 def suspicious(found: Sequence[Suspicion]) -> str:

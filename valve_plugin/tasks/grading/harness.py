@@ -47,6 +47,7 @@ CHANGES = frozenset(
 FRAMES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
 """Attributes that lead to the frames of whoever is running."""
 WATCHED = READS | CHANGES | {"open", "object.__setattr__", "object.__getattr__"}
+OPENED = "open of a test file, or of memory"
 COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__instancecheck__")
 NEAR = frozenset({"inspect", "string"})
 """Modules of the standard library that look at frames, or at attributes, for whoever calls them."""
@@ -103,7 +104,7 @@ class Reporter:
         self._record, self._try_record, self._explain = report.record, report.try_record, report.explain
         self._plan = plan
         self._tests = frozenset(plan["hidden"])
-        self._names = {path.rpartition("/")[2] for path in self._tests} - {"__init__.py"}
+        self._names = {path.rpartition("/")[2] for path in self._tests} - {"__init__.py"} | {"mem"}
         self._root = plan["root"] + os.sep
         self._packages = set(plan["packages"]) - sys.stdlib_module_names - {"_pytest", "pytest", "pluggy"}
         self._spaces: list[tuple[dict[str, Any], frozenset[str], list[str], list[Any], str]] = []
@@ -177,6 +178,13 @@ class Reporter:
                 self._note_module(module, functions=False)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> Iterator[None]:
+        """Look at all names at the end of each file: they are too many to look at after each test."""
+        yield
+        if nextitem is None or nextitem.path != item.path:
+            self._names_changed()
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: Any) -> Iterator[None]:
         """Watch for the call of the test's function."""
         self._target, self._entered, self._inside = self._codes.get(item.nodeid), False, True
@@ -233,13 +241,10 @@ class Reporter:
             self._explain(report.nodeid, why, "")
 
     def _origin(self, item: Any) -> str:
-        """Return where the code of a test comes from: a digest, or `source` for code of the tree outside its tests."""
+        """Return a digest of the code of a test."""
         code = self._codes.get(item.nodeid)
         if code is None:
             return "data"
-        inside = code.co_filename.startswith(self._root) and code.co_filename not in self._tests
-        if inside:
-            return "source"
         if id(code) not in self._digests:  # parametrized tests share it
             self._digests[id(code)] = code_digest(code)
         return self._digests[id(code)]
@@ -258,8 +263,7 @@ class Reporter:
             self._found[what] = None
 
     def _changes(self, item: Any = None) -> None:
-        """Find what is different now in the machinery that runs tests, in the tests, and in the interpreter."""
-        self._names_changed()
+        """Find what is different now in the hooks, the interpreter, and the objects of a test."""
         if (now := raw_state()) != self._raw:  # names are made only where something changed, as all this is per test
             self._raw = now
             for what, name in interpreter_state():
@@ -278,7 +282,7 @@ class Reporter:
             if len(space) != len(every):
                 for name in sorted(set(space) - every):
                     self._say(f"{owner}.{name} was added")
-            if not all(map(is_, map(space.get, names), values)):  # rare, and this is done once a test
+            if not all(map(is_, map(space.get, names), values)):  # rare
                 old = dict(zip(names, values))  # noqa: B905 (newer than the oldest Python)
                 for name in [name for name in names if space.get(name) is not old[name]]:
                     self._say(f"{owner}.{name} was replaced")
@@ -307,8 +311,8 @@ class Reporter:
             return
         if event in CHANGES or event in READS:
             self._by(event)
-        elif event == "open" and str(arguments[0]).rpartition("/")[2] in self._names:
-            self._by("open of a test file")
+        elif event == "open" and base_name(arguments[0]) in self._names:
+            self._by(OPENED)
         elif event == "object.__setattr__" and arguments[1] == "__code__":
             self._by("change of a function's code")
         elif event == "object.__getattr__" and arguments[1] in FRAMES:
@@ -318,7 +322,7 @@ class Reporter:
         """Report an event at once if code of the tree that is not a test caused it: no later code can unsay it."""
         self._busy = True
         frame: types.FrameType | None = get_frame(2)
-        opens = what == "open of a test file"
+        opens = what == OPENED
         near = what == "sys._getframe"  # the standard library calls it all the time, also for code of the tree
         while frame is not None and not (name := frame.f_code.co_filename).startswith(self._root):
             goes_on = frame.f_globals.get("__name__") in NEAR if near else opens or "<frozen importlib" not in name
@@ -335,27 +339,38 @@ class Reporter:
     def pytest_sessionfinish(self) -> None:
         """Find comparisons of the tree's classes that are no method of that name: no reader of the source sees them.
 
-        The file names them, not the class: which classes still exist at the end may vary.
+        The file names them, not the class: which classes still exist at the end may vary. A class that its module does
+        not have counts as one of the tree: it may say that it is from elsewhere.
         """
-        sources = {n: str(getattr(m, "__file__", "")) for n, m in list(modules.items())}
         for cls in subclasses(object, set()):
+            home = modules.get(cls.__module__)
+            path = str(getattr(home, "__file__", "")) if getattr(home, cls.__qualname__, None) is cls else self._root
             for name in [name for name in COMPARISONS if name in vars(cls)]:
-                code: Any = getattr(vars(cls)[name], "__code__", None)
-                path = code.co_filename if code else sources.get(cls.__module__, "")
-                if (code is None or code.co_name != name) and path.startswith(self._root) and path not in self._tests:
-                    self._say(f"{name} is no method of that name in {path[len(self._root) :]}")
+                value = vars(cls)[name]
+                code: Any = getattr(value, "__code__", None)
+                place = code.co_filename if code else path
+                other = code.co_name != name if code else value is not None and getattr(value, "__name__", "") != name
+                if other and place.startswith(self._root) and place not in self._tests:
+                    self._say(f"{name} is no method of that name in {place[len(self._root) :]}")
 
     def end(self) -> None:
         """Report the end."""
+        self._names_changed()
         self._changes()
         self._record(event="end", seen=self._new())
 
 
+def base_name(path: Any) -> str:
+    """Return the last part of a path, of which a subclass of str may say anything."""
+    text = os.fsdecode(path) if isinstance(path, bytes) else path if isinstance(path, str) else ""
+    return str.__add__("/", text).rpartition("/")[2]
+
+
 def subclasses(cls: type, found: set[type]) -> set[type]:
-    """Return all classes below one that is no metaclass."""
+    """Return all classes below one, and metaclasses."""
     below: list[type] = type.__subclasses__(cls)
     for one in below:
-        if one not in found and not issubclass(one, type):
+        if one not in found:
             found.add(one)
             subclasses(one, found)
     return found

@@ -17,9 +17,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
-from valve_plugin.tasks.grading.comparisons import ANSWERS, COMPARISONS, Function, answers
+from valve_plugin.tasks.grading.comparisons import ANSWERS, ARITHMETIC, COMPARISONS, Function, answers
 from valve_plugin.tasks.syntax import parse
 
 Tree = Mapping[str, tuple[str, str]]
@@ -54,11 +54,12 @@ KINDS = (
         "__globals__ __code__ __closure__ cell_contents __subclasses__ __builtins__ "
         "co_code co_consts sys.monitoring sys.last_traceback sys.last_exc sys.audit inspect.stack inspect.trace "
         "inspect.getsource inspect.getsourcelines inspect.getmodule inspect.getframeinfo threading.enumerate "
-        "threading._active",
+        "threading._active sys.breakpointhook getcoroutinelocals getgeneratorlocals getasyncgenlocals",
     ),
     Kind(
         "uses a test framework",
-        "pytest _pytest py unittest doctest nose pytest_asyncio pytest_mock dirty_equals",
+        "pytest _pytest py unittest doctest nose pytest_asyncio pytest_mock dirty_equals mock hypothesis hamcrest "
+        "callee testtools asynctest flexmock numpy.testing pandas.testing twisted.trial django.test",
         "pytest_runtest_call pytest_runtest_makereport pytest_pyfunc_call runtest TestReport CallInfo TestCase",
     ),
     Kind(
@@ -84,11 +85,11 @@ KINDS = (
     Kind(
         "runs native code or reads memory",
         "ctypes _ctypes cffi _cffi_backend mmap numpy.ctypeslib cppyy numba llvmlite",
-        "ctypes ctypeslib dlopen load_library load_extension",
+        "ctypes ctypeslib dlopen load_library load_extension as_strided",
     ),
     Kind(
         "runs beside the tests",
-        "signal _signal atexit faulthandler multiprocessing concurrent sched",
+        "signal _signal atexit faulthandler multiprocessing concurrent sched greenlet gevent eventlet",
         "threading.Thread threading.Timer setitimer pthread_kill call_later run_in_executor to_thread weakref.finalize "
         "start_new_thread _start_new_thread add_signal_handler",
         common=True,
@@ -112,10 +113,11 @@ KINDS = (
     Kind("calls hooks of plugins", "pluggy", common=True),
     Kind("replaces a builtin", "builtins __builtin__"),
 )
+_DYNAMIC = "looks for attributes by computed names"
 _COMMON = tuple(
     [kind.does for kind in KINDS if kind.common]
     + ["names tests or their process", "names in a text", "changes an imported object"]
-    + ["hands around"]
+    + ["hands around", _DYNAMIC]
 )
 _MODULES = {module: kind.does for kind in KINDS for module in kind.modules.split()}
 _NAMES = {name: kind.does for kind in KINDS for name in kind.names.split()}
@@ -125,8 +127,10 @@ _REACHES = frozenset({"sys", "os", "builtins", "inspect", "importlib", "threadin
 """Modules that lead everywhere. Code may use their attributes by name, and may not hand the module itself around."""
 _HELD = frozenset({"gc", "ctypes", "_thread", "marshal", "pytest", "unittest", "atexit"})
 _BY_NAME = frozenset(
-    {"getattr_static", "getattr", "setattr", "delattr", "hasattr", "attrgetter", "methodcaller", "vars"}
+    {"getattr_static", "getattr", "__getattribute__", "setattr", "delattr", "hasattr", "attrgetter", "methodcaller"}
+    | {"vars"}
 )
+_NO_LOOK = frozenset({"hasattr", "setattr", "delattr"})
 _READERS = frozenset({"getattr", "hasattr"})
 _IN_TEXT = re.compile(
     r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?(?:[/\\]|$)|(?:^|[/\\.:])test_\w+|_test\.py$|\.pth$"
@@ -196,6 +200,31 @@ def _elsewhere(found: list[Suspicion], before: Tree, after: Tree, own: set[str],
     ]
 
 
+def own_answers(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> list[str]:
+    """Return the methods by which objects compare, count or calculate that only the patch has, by place.
+
+    They are not suspicious, as a repair may need them; but what they are worth, no reader of the source can tell.
+    """
+    found: list[str] = []
+    for path in sorted(path for path, file in after.items() if file not in (before.get(path), ordinary.get(path))):
+        if path.endswith(_SOURCE):
+            new, *states = read([tree[path][1] for tree in (after, before, ordinary) if path in tree])
+            usual = {text for source in states for _, _, text in _special_methods(source)}
+            found += [f"{path}:{line} {name}" for line, name, text in _special_methods(new) if text not in usual]
+    return found
+
+
+def _special_methods(source: bytes) -> list[tuple[int, str, str]]:
+    """Return (line, name, text) of a file's methods that compare, count or calculate."""
+    classes = [node for node in ast.walk(parse(source) or ast.Module([], [])) if isinstance(node, ast.ClassDef)]
+    return [
+        (part.lineno, f"{node.name}.{part.name}", ast.unparse(part))
+        for node in classes
+        for part in node.body
+        if isinstance(part, ast.FunctionDef) and part.name in _SPECIAL | ARITHMETIC
+    ]
+
+
 def _package(path: str) -> str:
     """Return the top folder of a file, or "setup.py" and the like themselves: their ways are not the package's."""
     parts = PurePosixPath(path).parts
@@ -260,9 +289,9 @@ class _Finder(ast.NodeVisitor):
         self._modules = _imported_modules(tree)
         self._foreign = _foreign_names(tree, own)
         self._folder = _Folder(tree)
-        self._functions: dict[str, list[Function]] = {}
+        self._functions: dict[str, list[Function | ast.ClassDef]] = {}
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._functions.setdefault(node.name, []).append(node)
 
     def _add(self, node: ast.AST, what: str) -> None:
@@ -282,6 +311,8 @@ class _Finder(ast.NodeVisitor):
         for alias in node.names:
             if not node.level:
                 self._module(node, f"{module}.{alias.name}")
+                if alias.name.startswith("_") and alias.name.lstrip("_") in _REACHES:
+                    self._add(node, f"reaches a module through another: {alias.name}")
             elif _TEST_MODULE.fullmatch(module.split(".")[0] or alias.name):
                 self._add(node, f"imports tests: {module or alias.name}")
             if alias.asname in _SPECIAL:
@@ -327,7 +358,7 @@ class _Finder(ast.NodeVisitor):
         self._named(node, module, node.attr)
         if node.attr in _RUN_TEXT - {"compile", "eval"} or (module == "builtins" and node.attr in _RUN_TEXT):
             self._add(node, f"runs text as code: {node.attr}")
-        if node.attr in _REACHES | _HELD and self._root(node) in self._foreign & self._modules.keys():
+        if node.attr.lstrip("_") in _REACHES | _HELD and self._root(node) in self._foreign & self._modules.keys():
             self._add(node, f"reaches a module through another: {node.attr}")
         if node.attr == "__class__" and not isinstance(node.ctx, ast.Load):
             self._add(node, "changes an object's class: __class__")
@@ -357,8 +388,8 @@ class _Finder(ast.NodeVisitor):
         """Look at the names that a node binds, which code can read as text; then at the node."""
         for name in _bound_names(node):
             self._named(node, "", name)
-            if name in _SPECIAL and isinstance(node, ast.keyword):
-                self._add(node.value, "makes an answer by its name")
+            if name in _SPECIAL and isinstance(node, ast.keyword | ast.MatchAs | ast.MatchStar | ast.MatchMapping):
+                self._add(node, "makes an answer by its name")
         for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
                 text = parse(annotation.value)
@@ -430,13 +461,16 @@ class _Finder(ast.NodeVisitor):
             if root in self._foreign or (not node.args and self._function == ""):
                 self._add(node, "changes or reads the inside of an imported object: vars")
             return
-        wanted = node.args[:1] if name in {"attrgetter", "methodcaller"} else node.args[1:2]
+        wanted = node.args[-1:] if name in {"attrgetter", "methodcaller", "__getattribute__"} else node.args[1:2]
+        known = all(isinstance(part, ast.Constant) or self._folder.listed(part) for part in wanted)
         if name in {"setattr", "delattr"} and root in self._foreign:
             self._add(node, f"changes an imported object: {name}({root})")
         elif any(self._folder.computed(part) for part in wanted):
             self._add(node, f"computes a name from constants: {name}")
         elif root in self._modules and not all(isinstance(part, ast.Constant) for part in wanted):
             self._add(node, f"reaches into the module {self._modules[root]} by a computed name")
+        elif name not in _NO_LOOK and not (root in {"self", "cls"} or self._function in COMPARISONS or known):
+            self._add(node, f"{_DYNAMIC}: {name}")
         for part in wanted:
             value = self._folder.fold(part)
             if root in self._modules and isinstance(value, str):
@@ -473,7 +507,7 @@ class _Finder(ast.NodeVisitor):
 
     def _assigned(self, value: ast.expr, name: str) -> None:
         """Look at what a special method is set to."""
-        functions = self._functions.get(value.id, []) if isinstance(value, ast.Name) else [value]
+        functions: list[Any] = [*self._functions.get(value.id, [])] if isinstance(value, ast.Name) else [value]
         for function in functions:
             if isinstance(function, Function):
                 self._special(function, name, self._class)
@@ -532,6 +566,13 @@ class _Folder:
         self._values: dict[str, list[ast.expr]] = {}
         self._open = set[str]()
         self._functions = set[str]()
+        loops = [node for node in ast.walk(tree) if isinstance(node, ast.For | ast.comprehension)]
+        bound = {True: set[str](), False: set[str]()}
+        for loop in loops:
+            texts = isinstance(loop.iter, ast.Tuple | ast.List) and all(
+                isinstance(e, ast.Constant) for e in loop.iter.elts
+            )
+            bound[texts] |= {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
@@ -547,6 +588,11 @@ class _Folder:
                 self._open.add(node.arg)
             elif isinstance(node, ast.FunctionDef):
                 self._functions.add(node.name)
+        self._listed = bound[True] - bound[False] - self._values.keys()
+
+    def listed(self, node: ast.AST) -> bool:
+        """Whether this is the name of a loop over texts that are all there to read."""
+        return isinstance(node, ast.Name) and node.id in self._listed
 
     def fold(self, node: ast.AST | None, depth: int = 0) -> str | bytes | None:
         """Return the text that an expression gives, or None if it is not known."""
