@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, PanelFixed, Proposed
 from valve_plugin.bank.moves import apply
 from valve_plugin.bank.store import BankStore
@@ -79,6 +81,13 @@ def make_bank(rng: random.Random, size: int) -> Bank:
     )
 
 
+def distinct(rng: random.Random, count: int) -> list[Item]:
+    """Return items as they are proposed: none repeats another, because each speaks of things of its own."""
+    own = [" ".join(f"thing{n}x{j}" for j in range(60)) for n in range(count)]
+    made = make_bank(rng, count).items
+    return [replace(item, markdown=f"{item.markdown}\n{own[n]}", created_step=0) for n, item in enumerate(made)]
+
+
 class History:
     """The ledger of a bank that grew by gates over a full panel: six items an accept, two rejections for each."""
 
@@ -86,17 +95,25 @@ class History:
         self.store = BankStore.create(path, "benchmark/benchmark")
         self.tasks = tuple(f"benchmark__task-{n:02}" for n in range(tasks))
         members = tuple(PanelTask(instance_id=task, content_hash=digest(task)) for task in self.tasks)
-        self.panel = Panel(tasks=members)
-        self.passes, self.query = tasks // 4, 0
+        self.panel, self.epoch = Panel(tasks=members), 0
         self.store.append(PanelFixed(panel=self.panel))
-        opening = EpochOpened(epoch=1, horizon=1000, delta="0.05", panel_hash=self.panel.hash, reason="benchmark")
+        self._open_epoch()
+
+    def _open_epoch(self) -> None:
+        self.passes, self.query, self.epoch = len(self.tasks) // 4, 0, self.epoch + 1
+        opening = EpochOpened(
+            epoch=self.epoch, horizon=1000, delta="0.05", panel_hash=self.panel.hash, reason="benchmark"
+        )
         self.store.append(opening)
-        found = self._outcomes("none", self.passes)
-        self.store.append(Baseline(epoch=1, result=PanelResult(bank_hash=self.store.bank.hash, outcomes=found)))
+        found = self._outcomes(f"epoch {self.epoch}", self.passes)
+        result = PanelResult(bank_hash=self.store.bank.hash, outcomes=found)
+        self.store.append(Baseline(epoch=self.epoch, result=result))
 
     def grow(self, items: tuple[Item, ...]) -> None:
         """Accept the items, six at a time."""
         for first in range(0, len(items), 6):
+            if self.passes + self._needed > len(self.tasks) * self.panel.rollouts:
+                self._open_epoch()
             move = Proposal(task_id=f"mixed-{first}", items=items[first : first + 6])
             for reason in ("worse", "no better"):
                 rejected = Proposal(task_id=f"mixed-{first}", items=items[first : first + 1], issue_summary=reason)
@@ -129,7 +146,7 @@ class History:
         verdict = Verdict(
             proposal_id=move.id,
             decision="accept" if accept else "reject",
-            epoch=1,
+            epoch=self.epoch,
             query=self.query,
             panel_hash=self.panel.hash,
             bank_hash=bank.hash,

@@ -12,7 +12,6 @@ from tests import calc
 from valve_plugin.sandbox import bubblewrap as sandboxes
 from valve_plugin.tasks import repository
 from valve_plugin.tasks import verify as verifying
-from valve_plugin.tasks.issue_text import FailedTest, compose
 from valve_plugin.tasks.task_set import load
 from valve_plugin.tasks.verify import Defect, Verification, Verifier, fix_lines_in
 
@@ -33,25 +32,20 @@ def test_good_and_bad_tasks(tmp_path: Path, data_dir: Path, monkeypatch: pytest.
     monkeypatch.setattr(verifying, "_LEAST_LINE", 10)
     two = ["tests/test_ops.py::TestClamp::test_high"]
     nothing = calc.change(calc.OPS, calc.OPS.replace("Arithmetic", "Sums of two numbers"))
-    voice = FailedTest(test="t.py::test_gone", code="def test_gone():", title="KeyError: 1", error=("KeyError: 1",))
-    other = compose(voice, calc.F2P, "calc 1")
     rows = [
         calc.row(),
         calc.row(instance_id="passes", patch=nothing, FAIL_TO_PASS=two, PASS_TO_PASS=[]),
         calc.row(instance_id="fails", FAIL_TO_PASS=[*calc.F2P, "tests/test_other.py::test_gone"], PASS_TO_PASS=[]),
         calc.row(instance_id="elsewhere", patch=calc.change("x\n", "y\n")),
         calc.row(instance_id="tells", patch=calc.change(calc.OPS, calc.BUGGY) + "\n", problem_statement="return high!"),
-        calc.row(instance_id="names", patch=calc.change(calc.OPS, calc.WRONG_FIX), problem_statement=other),
     ]
-    good, passes, fails, elsewhere, tells, names = verify(tmp_path, rows)
+    good, passes, fails, elsewhere, tells = verify(tmp_path, rows)
     assert (good.gold, good.empty, good.findings) == (1, 1, ())
     assert kinds(passes) == {"empty passes"}
     assert "test_gone" in fails.findings[0].message
     assert kinds(fails) == {"gold fails"}
     assert kinds(elsewhere) == {"unusable"}
     assert [f.message for f in tells.findings] == ["the issue text contains a line of the fix: return high"]
-    assert kinds(names) == {"issue"}
-    assert "is about test_gone, which is not in FAIL_TO_PASS" in names.findings[0].message
 
 
 @pytest.mark.timeout(200)

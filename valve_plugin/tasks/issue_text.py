@@ -56,8 +56,6 @@ _VARYING = (
     (re.compile(r"\b1\d{9}\.\d{3,}"), lambda _: "…"),  # seconds since 1970
 )
 """Patterns of text that varies from run to run, with their replacements."""
-_OWN = "the following worked; in this checkout it does not."
-_SAME = "Probably the same cause: "
 # Hypothesis is set up as in a graded run (`harness.py`), so that failures are reproducible.
 _PYTEST = """import importlib.util, sys, pytest
 if importlib.util.find_spec("_hypothesis_pytestplugin"):
@@ -225,7 +223,7 @@ def compose(failure: FailedTest, others: Sequence[str], version: str) -> str:
     code = "\n".join([*failure.setup, *([""] if failure.setup else []), failure.code])
     parts = [
         f"{subject}: {failure.title}",
-        f"With {version} {_OWN}",
+        f"With {version} the following worked; in this checkout it does not.",
         f"```python\n{code}\n```",
         "It ends with\n\n```\n" + "\n".join(failure.error) + "\n```",
     ]
@@ -236,7 +234,9 @@ def compose(failure: FailedTest, others: Sequence[str], version: str) -> str:
         listed = ", ".join(f"`{name}`" for name in names[:6])
         more = f" and {len(names) - 6} more checks." if len(names) > 6 else "."
         parts.append(
-            f"{_SAME}{listed}{more}" if names else f"The same check fails for {plural(len(others), 'more input')}."
+            f"Probably the same cause: {listed}{more}"
+            if names
+            else f"The same check fails for {plural(len(others), 'more input')}."
         )
     parts.append(
         "Please find the cause in the source and fix it; the tests that fail are not in this checkout. All other "
@@ -320,23 +320,6 @@ def leaks(text: str, patch: str) -> list[str]:
         elif line[:1] in "+-" and len(line[1:].strip()) >= 20 and line[1:].strip() in text:
             found.append(line[1:].strip())
     return sorted(set(found))
-
-
-def unrelated_tests(text: str, failing: Sequence[str], passing: Sequence[str]) -> list[str]:
-    """Return the names of tests in an issue text that are not among the failing tests.
-
-    In a text made by `compose` all names are checked; in other texts, names of passing tests that are marked as code.
-    """
-    _, own, after = text.partition(_OWN)
-    if own:
-        code = after.partition("```python\n")[2].partition("\n```")[0]
-        found = re.search(r"^(?:(?:async )?def (\w+)|# (\w+): a test that is made from data)", code, re.MULTILINE)
-        named = [found[1] or found[2]] if found else []
-        named += re.findall(r"`(\w+)`", "".join(re.findall(f"^{_SAME}.*$", after, re.MULTILINE)))
-    else:
-        named = ["".join(pair) for pair in re.findall(r"`(\w+)(?:\(\))?`|\bdef (\w+)\(", text)]
-    fails, known = set(map(_function_name, failing)), set(map(_function_name, passing))
-    return [n for n in dict.fromkeys(named) if n not in fails and (own or n in known)]
 
 
 Ask = Callable[[str], str]

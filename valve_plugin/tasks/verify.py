@@ -20,12 +20,12 @@ from valve_plugin.sandbox.supervisor import ProcessLimits
 from valve_plugin.tasks.grading.grade import CURE, PASSING, effective_tree, gold_trouble
 from valve_plugin.tasks.grading.testrun import TestRun, run_tests
 from valve_plugin.tasks.grading.watch import WatchGroup
-from valve_plugin.tasks.issue_text import headline, pytest_output, unrelated_tests
+from valve_plugin.tasks.issue_text import headline, pytest_output
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import States, commit_tree, gold_patch, task_states, test_files
 from valve_plugin.tasks.workspace import open_commit, open_task
 
-Kind = Literal["unusable", "gold fails", "empty passes", "flaky", "leak", "issue"]
+Kind = Literal["unusable", "gold fails", "empty passes", "flaky", "leak"]
 _LEAST_LINE = 20  # characters; a shorter line of code may be in an issue by coincidence
 
 
@@ -135,11 +135,6 @@ class Verifier:
         return self._runs[key]
 
     def _leaks(self, task: Task, states: States, fixed: str) -> Iterator[Defect]:
-        for name in unrelated_tests(task.problem_statement, task.fail_to_pass, task.pass_to_pass):
-            message = (
-                f"the issue text is about {name}, which is not in FAIL_TO_PASS; make the set again, or drop the task"
-            )
-            yield Defect(kind="issue", message=message)
         for line in fix_lines_in(task.problem_statement, task.patch):
             yield Defect(kind="leak", message=f"the issue text contains a line of the fix: {line}")
         yield from _workspace_leaks(self._prepared, task, states, fixed)
