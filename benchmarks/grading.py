@@ -1,6 +1,6 @@
 """CPU time of grading, as a ratio to that of an earlier commit, measured in turn in one run.
 
-    python benchmarks/grading.py --against COMMIT [--tests 1000] [--runs 5]
+    python benchmarks/grading.py --against COMMIT [--tests 1000] [--pairs 20]
 
 Both grade right fixes of one bug in a small library with many tests; no fix was graded before. What is spent once for a
 repository, the run of the untouched source, is done before and told apart. The last line is the figure.
@@ -29,12 +29,18 @@ def test_many(n):
 GRADE = """
 import ctypes, json, os, resource, sys
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from valve_plugin.config import Settings
-from valve_plugin.tasks.grading.grade import grade
 from valve_plugin.tasks.repository import prepare
-from valve_plugin.tasks.states import gold_patch
-from valve_plugin.tasks.task_set import load
+try:
+    from valve_plugin.tasks.grading.grade import grade
+    from valve_plugin.tasks.states import gold_patch
+    from valve_plugin.tasks.task_set import load
+except ImportError:  # as 88e9c54 has them
+    from valve_plugin.rollouts.grade import grade
+    from valve_plugin.rollouts.state import gold_patch
+    from valve_plugin.tasks.load import load
 
 ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: bwrap ends without having waited for what it ran
 
@@ -45,30 +51,22 @@ def spent():
     kinds = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
     return sum(sum(resource.getrusage(kind)[:2]) for kind in kinds)
 
-plan = json.load(sys.stdin)
-found = load(Path(plan["tasks"]))
+found = load(Path(sys.argv[1]))
 where, task = prepare(found.repository), found.tasks[0]
-settings = Settings(unsafe_local=True)
-start = spent()
-gold = grade(where, task, gold_patch(where, task), settings)
-assert gold.outcome == "resolved", gold.reason
-first = spent() - start
-times = []
-for patch in plan["patches"]:
+for patch in chain([gold_patch(where, task)], map(json.loads, sys.stdin)):
     start = spent()
-    result = grade(where, task, patch, settings)
+    result = grade(where, task, patch, Settings(unsafe_local=True))
     assert result.outcome == "resolved", result.reason
-    times.append(spent() - start)
-print(json.dumps([first, times]))
+    print(spent() - start, flush=True)
 """
 
 
 def main() -> None:
-    """Measure both in turn; print each run and the ratio."""
+    """Measure both in turn; print each pair and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--against", required=True)
     parser.add_argument("--tests", type=int, default=1000)
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=20)
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     from tests import calc
@@ -81,29 +79,36 @@ def main() -> None:
             row = calc.row(PASS_TO_PASS=[*calc.P2P, *(test.format(n) for n in range(options.tests))])
             files = {**calc.FILES, "tests/test_many.py": MANY.format(options.tests)}
             tasks = calc.write(Path(scratch, "tasks"), [row], files=files, venv=sys.prefix)
+            graders = {name: _start(place, Path(scratch, name), tasks) for name, place in (("old", old), ("new", ROOT))}
+            once = {name: _answer(grader) for name, grader in graders.items()}
+            print(f"the untouched source, once: old {once['old']:.2f} s, new {once['new']:.2f} s", flush=True)
             ratios = []
-            for run in range(options.runs):
-                patches = [calc.change(calc.BUGGY, f"{calc.OPS}# {run} {number}\n") for number in range(3)]
-                first = {
-                    name: _grade(place, Path(scratch, name), tasks, patches)
-                    for name, place in sorted({"old": old, "new": ROOT}.items(), reverse=run % 2 == 0)
-                }
-                sums = {name: sum(times) for name, (_, times) in first.items()}
-                ratios.append(sums["new"] / sums["old"])
-                print(f"old {sums['old']:.2f} s, new {sums['new']:.2f} s (once: {first['new'][0]:.2f} s)", flush=True)
+            for pair in range(options.pairs):
+                patch = calc.change(calc.BUGGY, f"{calc.OPS}# {pair}\n")
+                times = {}
+                for name in ("old", "new") if pair % 2 else ("new", "old"):
+                    print(json.dumps(patch), file=graders[name].stdin, flush=True)
+                    times[name] = _answer(graders[name])
+                ratios.append(times["new"] / times["old"])
+                print(f"old {times['old']:.2f} s, new {times['new']:.2f} s", flush=True)
+            for grader in graders.values():
+                grader.communicate()
         finally:
             subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", old], check=False)
-    print(f"grading costs {statistics.median(ratios):.2f} of what it cost in {options.against}")
+    low, _, high = statistics.quantiles(ratios, n=4)
+    ratio = statistics.median(ratios)
+    print(f"grading costs {ratio:.2f} of what it cost in {options.against}; half of the pairs: {low:.2f} to {high:.2f}")
 
 
-def _grade(place: Path, data: Path, tasks: Path, patches: list[str]) -> tuple[float, list[float]]:
+def _start(place: Path, data: Path, tasks: Path) -> subprocess.Popen[str]:
     env = os.environ | {"PYTHONPATH": str(place), "VALVE_DATA": str(data)}
-    plan = json.dumps({"tasks": str(tasks), "patches": patches})
-    done = subprocess.run(
-        [sys.executable, "-c", GRADE], input=plan, env=env, cwd=place, stdout=subprocess.PIPE, text=True, check=True
-    )
-    first, times = json.loads(done.stdout)
-    return first, times
+    command = [sys.executable, "-c", GRADE, str(tasks)]
+    return subprocess.Popen(command, env=env, cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _answer(grader: subprocess.Popen[str]) -> float:
+    assert grader.stdout is not None
+    return float(grader.stdout.readline())
 
 
 if __name__ == "__main__":

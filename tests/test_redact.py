@@ -130,6 +130,8 @@ def rows(text: str, width: int, start: str = "", end: str = "\n") -> str:
         KNOWN[::-1],
         KNOWN.upper(),
         " ".join(KNOWN),
+        str(list(KNOWN.encode())),
+        "".join(f"&#{ord(c)};" for c in KNOWN),
         "\n".join(KNOWN),
         str(list(KNOWN)),
         json.dumps(list(KNOWN)),

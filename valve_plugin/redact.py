@@ -363,7 +363,8 @@ def _pieces(value: str, label: str) -> Iterator[_Piece]:
     cores = list(_base64(raw))
     twice = [again for core in cores for again in _base64(core.encode())]
     forms = (value[:_LONGEST], value[:_LONGEST][::-1], raw.hex(), raw[::-1].hex(), *cores, *_base32(raw), *twice)
-    for form in (*forms, codecs.encode(value[:_LONGEST], "rot13"), quote(raw, safe="")):
+    numbers = "".join(map(str, raw))  # as in a list of bytes
+    for form in (*forms, numbers, codecs.encode(value[:_LONGEST], "rot13"), quote(raw, safe="")):
         small = _flat(form).translate(_LOWER, _SIGNS)
         if len(small) >= _FRAGMENT:
             yield _Piece(small, label, is_random(form, _FRAGMENT))

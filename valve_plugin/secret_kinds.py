@@ -279,6 +279,8 @@ def _strength(name: str) -> int:
     rows = table().words
     parts = [w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     words = set(parts[1:] if parts[:1] == ["id"] else parts)  # an id_token is one, a token_id is none
+    if parts and parts[-1] in rows["password"]:
+        words -= {"store", "var"}  # keyStorePassword, TF_VAR_password
     if not words or words & rows["harmless"]:
         return 0
     if words & rows["password"] or any(w.endswith(("password", "passwd", "passphrase")) for w in words):

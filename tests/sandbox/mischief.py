@@ -53,6 +53,9 @@ MISCHIEF: dict[str, str] = {
     "links in circles": "ln -s a b; ln -s b a; ln -s . c; ln -s /dev/zero d; ln -s /testbed e",
     "disk filled": "for i in $(seq 100); do head -c 10M /dev/zero > ~/f$i || exit; done",
     "disk filled by empty files": _python("import os\nfor n in range(30000): open(f'{n}', 'w')"),
+    "disk filled by files without a name": _python(
+        "import os, time\nkept = []\nfor n in range(5):\n kept.append(open('held', 'wb'))\n os.unlink('held')\n"
+        " kept[-1].write(b'x' * (15 << 20))\n kept[-1].flush()\ntime.sleep(50)"),
     "huge hole": "truncate -s 1T hole; truncate -s 15M hole",
     "descriptors closed": "exec 0<&- 1>&- 2>&-; exit 0",
     "all descriptors closed": _python("import os; os.closerange(0, 5000); os._exit(0)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,11 @@ def test_nothing_is_written_after_a_command(sandbox: Sandbox, place: Workspace) 
         size = (place.path / "left").stat().st_size
         time.sleep(0.5)
         assert (place.path / "left").stat().st_size == size
+
+
+def test_files_without_a_name_use_disk_space(sandbox: Sandbox, place: Workspace) -> None:
+    limits = replace(LIMITS, wall_seconds=600)
+    assert sandbox.run(MISCHIEF["disk filled by files without a name"], place, limits=limits).limit == "disk"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a control group needs root here")

@@ -28,6 +28,7 @@ from valve_plugin.sandbox.supervisor import (
     CommandResult,
     ProcessLimits,
     RunOptions,
+    Totals,
     argv,
     refuse,
     supervise,
@@ -146,7 +147,9 @@ class RunningContainer:
             replace(limits, output_bytes=limits.output_bytes + len(mark) + 1),
             env=os.environ,  # for the engine's client; a command gets only the variables from `_exec`
             stdin=stdin,
-            totals=lambda: (self._group.usage().cpu_seconds - before.cpu_seconds, 0),  # the engine limits memory itself
+            totals=lambda: Totals(
+                self._group.usage().cpu_seconds - before.cpu_seconds
+            ),  # the engine limits memory itself
             watcher=options.get("watcher"),
         )
         return self._check(done, f"{mark}\n".encode(), before)

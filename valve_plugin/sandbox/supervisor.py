@@ -126,6 +126,15 @@ class Sample(NamedTuple):
     """Time for which it has used hardly any CPU; a command that waits for a busy machine is not idle."""
 
 
+class Totals(NamedTuple):
+    """What the processes of a command have in use together."""
+
+    cpu_seconds: float
+    memory_bytes: int = 0
+    unlinked_bytes: int = 0
+    """Disk space of files that are open and have no name any more."""
+
+
 Watcher = Callable[[Sample], None]
 """Called four times a second and once at the end; an exception that it raises ends the command."""
 
@@ -185,14 +194,14 @@ def supervise(
     stdin: bytes = b"",
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
-    totals: Callable[[], tuple[float, int]] | None = None,
+    totals: Callable[[], Totals] | None = None,
     watcher: Watcher | None = None,
 ) -> CommandResult:
     """Run a command until it ends or exceeds a limit; then kill its remaining processes.
 
     Args:
         root: directory whose size counts against `limits.disk_bytes`.
-        totals: returns (CPU seconds, resident bytes); by default those of the command and its descendants.
+        totals: returns what is in use; by default by the command and its descendants.
         watcher: receives samples; an exception that it raises ends the command, and is raised here.
 
     Raises:
@@ -234,7 +243,7 @@ class _Watch:
         process: subprocess.Popen[bytes],
         root: Path,
         limits: ProcessLimits,
-        totals: Callable[[], tuple[float, int]],
+        totals: Callable[[], Totals],
         watcher: Watcher | None,
     ) -> None:
         self.process, self.root, self.limits, self.totals, self.watcher = process, root, limits, totals, watcher
@@ -276,14 +285,14 @@ class _Watch:
         """Return the limit that is exceeded now, or an empty string."""
         if time.monotonic() - self.start > self.limits.wall_seconds:
             return "wall"
-        cpu, memory = self.totals()
-        self.cpu = max(cpu, self.cpu)
+        used = self.totals()
+        self.cpu = max(used.cpu_seconds, self.cpu)
         self.report()
-        if cpu > self.limits.cpu_seconds:
+        if used.cpu_seconds > self.limits.cpu_seconds:
             return "cpu"
-        if memory > self.limits.memory_bytes:
+        if used.memory_bytes > self.limits.memory_bytes:
             return "memory"
-        return "disk" if disk_bytes(self.root) > self.limits.disk_bytes else ""
+        return "disk" if disk_bytes(self.root) + used.unlinked_bytes > self.limits.disk_bytes else ""
 
     def report(self) -> None:
         """Give the watcher a sample, if there is one."""
@@ -364,17 +373,30 @@ def read_last_line(pid: int) -> str:
     return ""
 
 
-def _totals(pid: int) -> tuple[float, int]:
-    """Return (CPU seconds, resident bytes) of a process and its descendants, finished children included."""
+def _totals(pid: int) -> Totals:
+    """Return what a process and its descendants have in use, with the CPU time of children that have ended."""
     import psutil
 
-    cpu, memory = 0.0, 0
+    cpu, memory, unlinked = 0.0, 0, dict[tuple[int, int], int]()
     for process in _tree(pid):
         with suppress(psutil.Error), process.oneshot():
             times = process.cpu_times()
             cpu += times.user + times.system + times.children_user + times.children_system
             memory += process.memory_info().rss
-    return cpu, memory
+            unlinked |= _unlinked(process.pid)
+    return Totals(cpu, memory, sum(unlinked.values()))
+
+
+def _unlinked(pid: int) -> dict[tuple[int, int], int]:
+    """Return the disk space in bytes of the files without a name that a process holds open, by device and number."""
+    found = {}
+    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with suppress(OSError):
+                status = entry.stat()
+                if stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                    found[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return found
 
 
 def _tree(pid: int) -> list[psutil.Process]:
