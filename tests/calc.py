@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests import images
 from tests.lean import lean
+from tests.tools import put
 from valve_plugin.records import Task
 from valve_plugin.tasks.repository import PreparedRepository, prepare
 from valve_plugin.tasks.task_set import TaskSet, load
@@ -134,10 +135,7 @@ def write(
     venv: str = "",
 ) -> Path:
     """Write source, repository.toml and rows; return the task directory."""
-    for name, text in files.items():
-        path = folder / "source" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    put(folder / "source", files)
     lines = ['name = "acme/calc"', 'source = "path:source"', f"environment = {json.dumps(venv or str(lean()))}"]
     (folder / "repository.toml").write_text("\n".join([*lines, "cpu_seconds = 20", extra]) + "\n")
     (folder / "tasks.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows or [row()]))

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tools import git
 from valve_plugin.checkout import find, name_of
-
-
-def git(*args: str, cwd: Path) -> None:
-    subprocess.run(["git", *args], cwd=cwd, check=True, capture_output=True)
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     root = tmp_path / "work"
     (root / "packages/api/src").mkdir(parents=True)
-    git("init", cwd=root)
-    git("remote", "add", "origin", "https://user:s3cret@example.org/owner/name.git", cwd=root)
+    git(root, "init")
+    git(root, "remote", "add", "origin", "https://user:s3cret@example.org/owner/name.git")
     (root / "packages/api/pyproject.toml").write_text("")
-    git("add", ".", cwd=root)
-    git("commit", "-m", "start", cwd=root)
+    git(root, "add", ".")
+    git(root, "commit", "-m", "start")
     return root
 
 
@@ -49,42 +45,42 @@ def test_a_bank_above_wins_over_a_project_file_nearer(checkout: Path) -> None:
 
 
 def test_a_worktree_has_its_repositorys_name_and_its_own_folder(checkout: Path, tmp_path: Path) -> None:
-    git("worktree", "add", str(tmp_path / "other"), cwd=checkout)
+    git(checkout, "worktree", "add", str(tmp_path / "other"))
     here = find(tmp_path / "other")
     assert (here.folder, here.name) == (tmp_path / "other", "owner/name")
-    git("remote", "remove", "origin", cwd=checkout)
+    git(checkout, "remote", "remove", "origin")
     assert find(tmp_path / "other").name == find(checkout).name == "work"
 
 
 def test_a_submodule_is_a_repository_of_its_own(checkout: Path, tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
-    git("init", cwd=inner)
-    git("commit", "--allow-empty", "-m", "start", cwd=inner)
-    git("-c", "protocol.file.allow=always", "submodule", "add", str(inner), "lib/inner", cwd=checkout)
+    git(inner, "init")
+    git(inner, "commit", "--allow-empty", "-m", "start")
+    git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", str(inner), "lib/inner")
     here = find(checkout / "lib/inner")
     assert (here.folder, here.name) == (checkout / "lib/inner", "inner")
 
 
 def test_another_remote_serves_when_there_is_no_origin(checkout: Path) -> None:
-    git("remote", "rename", "origin", "upstream", cwd=checkout)
+    git(checkout, "remote", "rename", "origin", "upstream")
     assert find(checkout).named_by == "git remote upstream"
 
 
 @pytest.mark.parametrize("section", ["include", 'includeIf "gitdir:**/NAME/.git"', 'includeIf "gitdir:NAME/"'])
 def test_a_remote_in_an_included_file(checkout: Path, section: str) -> None:
-    git("remote", "remove", "origin", cwd=checkout)
+    git(checkout, "remote", "remove", "origin")
     (checkout / ".git/team.conf").write_text('[remote "origin"] url = "git@host.example:team/lib.git" ; ours\n')
     with (checkout / ".git/config").open("a") as f:
         f.write(f"[{section.replace('NAME', checkout.name)}]\n\tpath = team.conf\n")
-    git("worktree", "add", str(checkout.parent / "other"), cwd=checkout)
+    git(checkout, "worktree", "add", str(checkout.parent / "other"))
     assert find(checkout).name == find(checkout.parent / "other").name == "team/lib"
 
 
 def test_an_included_pipe_holds_nothing_up(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("valve_plugin.checkout._GIT_SECONDS", 0.2)
     os.mkfifo(checkout / ".git/pipe")
-    git("config", "include.path", "pipe", cwd=checkout)
+    git(checkout, "config", "include.path", "pipe")
     assert find(checkout).name == "work"
 
 

@@ -12,7 +12,8 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import psutil
@@ -57,6 +58,22 @@ def missing(reason: str) -> NoReturn:
     if TEST_ALL:
         pytest.fail(f"{reason} (VALVE_TEST_ALL=1 asks for it)", pytrace=False)
     pytest.skip(reason)
+
+
+def put(root: Path, files: Mapping[str, str | bytes]) -> Path:
+    """Write files below a folder; return the folder."""
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return root
+
+
+def git(where: Path, *words: str, fails: bool = False) -> str:
+    """Run git in a folder; return what it printed."""
+    config = ("-c", "user.name=x", "-c", "user.email=x@localhost", "-c", "protocol.file.allow=always")
+    done = subprocess.run([need("git"), *config, *words], cwd=where, capture_output=True, text=True, check=False)
+    assert (done.returncode != 0) == fails, done.stdout + done.stderr
+    return done.stdout
 
 
 def until(look: Callable[[], T], seconds: float = 60.0) -> T:

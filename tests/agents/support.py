@@ -15,6 +15,7 @@ import msgspec
 
 from tests.lab.simulation.rows import FIXED, row
 from tests.lean import lean
+from tests.tools import put
 from valve_plugin.config import Settings
 from valve_plugin.lab.simulation import parameters as p
 from valve_plugin.records import Task
@@ -38,9 +39,7 @@ SCRIPTED = Settings(model="openai/valve-scripted", step_limit=20, model_tries=1)
 
 def shop(folder: Path) -> TaskSet:
     """Write and prepare the shop repository; two rows about it."""
-    for path, text in {"shop/__init__.py": "", "shop/cart.py": FIXED, "tests/test_cart.py": TESTS}.items():
-        (folder / "source" / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "source" / path).write_text(text)
+    put(folder / "source", {"shop/__init__.py": "", "shop/cart.py": FIXED, "tests/test_cart.py": TESTS})
     (folder / "repository.toml").write_text(
         f'name = "acme/shop"\nsource = "path:source"\nenvironment = "{lean()}"\ntest_roots = ["tests"]\n'
     )

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.bank import build
-from tests.tools import need
+from tests.tools import git
 from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.errors import LedgerForkedError
 from valve_plugin.records import Proposal
-
-
-def git(directory: Path, *arguments: str, fails: bool = False) -> str:
-    done = subprocess.run([need("git"), *arguments], cwd=directory, capture_output=True, text=True, timeout=60)
-    assert (done.returncode != 0) == fails, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture

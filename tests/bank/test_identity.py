@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,15 @@ from hypothesis import strategies as st
 
 from tests.cli.banks import sample
 from tests.cli.conftest import Run, project, valve  # noqa: F401  (fixtures)
+from tests.tools import git
 from valve_plugin.bank.identity import find_bank, is_foreign, is_own, is_same_name, remember_folder
 from valve_plugin.checkout import find
 
 
 def remote(folder: Path, **urls: str) -> None:
-    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    git(folder.parent, "init", "-q", str(folder))
     for name, url in urls.items():
-        subprocess.run(["git", "-C", str(folder), "remote", "add", name, url], check=True)
+        git(folder, "remote", "add", name, url)
 
 
 def verdict(folder: Path, repo: str, bank: Path | None = None) -> str:
@@ -95,8 +95,7 @@ def test_owner_case_and_separators_do_not_count(name: str, owner: str) -> None:
 
 def committed(folder: Path) -> Path:
     remote(folder)
-    words = ["-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-q", "--allow-empty", "-m", str(folder)]
-    subprocess.run(["git", "-C", str(folder), *words], check=True)
+    git(folder, "commit", "-q", "--allow-empty", "-m", str(folder))
     (folder / "packages/api").mkdir(parents=True)
     (folder / "packages/api/pyproject.toml").write_text("")
     return folder

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from msgspec.structs import replace
 
 from tests.cli.banks import GOOD, PRINCIPLE, SKILL, sample
 from tests.cli.conftest import Run
+from tests.tools import git
 from valve_plugin.bank.acts import act, undo
 from valve_plugin.bank.entries import OwnerAct, Proposed
 from valve_plugin.bank.store import BankStore
@@ -160,27 +159,19 @@ def test_an_act_waits_for_no_run(bank: BankStore, valve: Run) -> None:
     assert "is evolving or judging this bank" in valve.err
 
 
-def _git(*words: str) -> None:
-    env = {
-        **os.environ,
-        **{f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
-    }
-    subprocess.run(["git", *words], check=True, capture_output=True, env=env)
-
-
 def test_two_branches_of_a_repository_are_merged(bank: BankStore, valve: Run) -> None:
-    _git("init", "-q", "-b", "main")
-    _git("add", ".")
-    _git("commit", "-qm", "shared")
-    _git("checkout", "-qb", "other")
+    git(Path.cwd(), "init", "-q", "-b", "main")
+    git(Path.cwd(), "add", ".")
+    git(Path.cwd(), "commit", "-qm", "shared")
+    git(Path.cwd(), "checkout", "-qb", "other")
     theirs = Item(
         kind="skill", name="paths", text="Join paths with pathlib", markdown="Never by hand.", passes=2, attempts=3
     )
     act(bank, "add", "theirs", items=[theirs])
     act(bank, "remove", "theirs", removes=[PRINCIPLE.key])
     act(bank, "edit", "theirs", removes=[SKILL.key], items=[replace(SKILL, markdown="Their words.")])
-    _git("commit", "-qam", "theirs")
-    _git("checkout", "-q", "main")
+    git(Path.cwd(), "commit", "-qam", "theirs")
+    git(Path.cwd(), "checkout", "-q", "main")
     bank.refresh()
     act(bank, "edit", "ours", removes=[SKILL.key], items=[replace(SKILL, markdown="Our words.")])
     assert [i["name"] for i in valve("bank", "diff", "other", "--json")["removed"]] == ["paths"]

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from tests.agents.clients import scripted_provider
 from tests.cli import banks
-from tests.tools import need, until
+from tests.tools import git, need, until
 from valve_plugin.bank.local import local_store
 from valve_plugin.cli import app
 from valve_plugin.cli.connect import with_hooks, without_hooks
@@ -44,7 +44,7 @@ def test_claude_code_gets_the_notes_of_its_prompt_and_its_attempts_are_recorded(
     repository, home = tmp_path / "shop", tmp_path / "home"
     for folder in (repository, home):
         folder.mkdir()
-    subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+    git(repository, "init", "-q")
     (repository / "cart.py").write_text("total = 1\n")
     store = banks.sample(repository / ".valve", "shop")
     monkeypatch.chdir(repository)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools import put
 from valve_plugin.checkout import find
 from valve_plugin.cli import init
 
@@ -44,10 +45,7 @@ TREES = {
 
 @pytest.mark.parametrize(("files", "language", "command"), TREES.values(), ids=TREES)
 def test_a_source_tree(tmp_path: Path, files: dict[str, str], language: str, command: str) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    found = init.detect_language(tmp_path)
+    found = init.detect_language(put(tmp_path, files))
     assert found.value == language
     tests = init.detect_tests(tmp_path, found.value)
     assert tests.value == command

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.banks import sample
 from tests.cli.test_doctor import BIN, SYSTEM, check, here, paste
+from tests.tools import git
 from valve_plugin import config
 from valve_plugin.cli import output
 from valve_plugin.cli.doctor import _set_variable
@@ -36,10 +37,6 @@ def planted(project: Path, ran: Path) -> Path:
     return bank
 
 
-def git(*words: str) -> None:
-    subprocess.run(["git", *words], check=True, capture_output=True)
-
-
 @pytest.fixture
 def victim(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A clone of a hostile repository, as the working directory; the file `ran` tells that its code was run."""
@@ -47,10 +44,10 @@ def victim(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     evil.mkdir()
     bank = planted(evil, tmp_path / "ran")
     (bank / "ledger.jsonl").write_text('{"x\n')
-    git("init", "-q", str(evil))
-    git("-C", str(evil), "add", "-A")
-    git("-C", str(evil), "commit", "-q", "-m", "bank")
-    git("clone", "-q", str(evil), str(tmp_path / "victim"))
+    git(evil, "init", "-q")
+    git(evil, "add", "-A")
+    git(evil, "commit", "-q", "-m", "bank")
+    git(tmp_path, "clone", "-q", "evil", "victim")
     monkeypatch.chdir(tmp_path / "victim")
     return tmp_path / "victim"
 
@@ -58,7 +55,7 @@ def victim(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 def test_a_repository_inside_the_bank_is_never_asked(
     victim: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    git("-C", str(victim / ".valve"), "status")  # the plant works: plain git runs it
+    git(victim / ".valve", "status")  # the plant works: plain git runs it
     assert (tmp_path / "ran").exists()
     (tmp_path / "ran").unlink()
     for place in (victim, victim / ".valve"):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
 from tests.test_checkout import checkout  # noqa: F401  (a fixture)
+from tests.tools import git
 from valve_plugin import config
 from valve_plugin.bank.store import BankStore
 
@@ -88,7 +88,7 @@ def test_a_worktree_gets_a_bank_of_its_own_and_shares_the_private_one(
     valve: Run,
 ) -> None:
     other = tmp_path / "other"
-    subprocess.run(["git", "worktree", "add", str(other)], cwd=checkout, check=True, capture_output=True)
+    git(checkout, "worktree", "add", str(other))
     private = valve("init", str(other), "--private", "--json")
     assert Path(private["bank"]).is_relative_to(data_dir)
     assert valve("init", str(checkout), "--private", "--json") == {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests import calc
 from tests.cli.conftest import Run
+from tests.tools import git
 from valve_plugin.tasks import task_set
 
 
@@ -120,11 +120,6 @@ def test_verifying(tasks: Path, project: Path, valve: Run) -> None:
     calc.write(tasks, [calc.row(FAIL_TO_PASS=["tests/test_other.py::test_middle"], PASS_TO_PASS=[])])
     said = valve("tasks", "verify", "acme/calc", *options, code=1)
     assert "empty passes: tests/test_other.py::test_middle passes without the fix" in said
-
-
-def git(where: Path, *words: str) -> None:
-    config = ["-c", "protocol.file.allow=always", "-c", "user.name=x", "-c", "user.email=x@example.org"]
-    subprocess.run(["git", *config, *words], cwd=where, check=True, capture_output=True)
 
 
 REMOTES = {

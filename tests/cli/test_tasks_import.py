@@ -12,21 +12,11 @@ import pytest
 from tests import calc
 from tests.cli.conftest import Run
 from tests.lean import lean
+from tests.tools import git, put
 from valve_plugin.tasks import task_set
 from valve_plugin.tasks.repository import find_prepared
 from valve_plugin.tasks.states import gold_patch, task_states
 from valve_plugin.tasks.task_set import load
-
-
-def git(where: Path, *words: str) -> None:
-    subprocess.run(["git", *words], cwd=where, check=True, capture_output=True)
-
-
-def put(where: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (where / name).parent.mkdir(parents=True, exist_ok=True)
-        (where / name).write_text(text)
-    return where
 
 
 def git_diff(where: Path, after: str, *options: str) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests import calc
 from tests.cli.conftest import Run
 from tests.lean import lean
+from tests.tools import git, put
 from valve_plugin.tasks import task_set
 from valve_plugin.tasks.make.mine import plain_message
 from valve_plugin.tasks.task_set import load
@@ -20,17 +21,14 @@ CUBE = "\n\ndef cube(x):\n    return x * x * x\n"
 
 
 def commit(where: Path, message: str, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (where / name).parent.mkdir(parents=True, exist_ok=True)
-        (where / name).write_text(text)
-    for words in (["add", "-A"], ["commit", "-qm", message]):
-        subprocess.run(["git", *words], cwd=where, check=True)
+    git(put(where, files), "add", "-A")
+    git(where, "commit", "-qm", message)
 
 
 @pytest.fixture
 def history(project: Path) -> Path:
     """Commits: a fix beside a version that changes again, one later overwritten, one that no test notices."""
-    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    git(project, "init", "-q")
     test = calc.TEST_OTHER + "\n\ndef test_cube():\n    from calc.ops import cube\n\n    assert cube(2) == {}\n"
     commit(
         project, "start", {**calc.FILES, "calc/ops.py": calc.BUGGY, "tests/test_ops.py": "", ".gitignore": "*.log\n"}
@@ -63,7 +61,7 @@ def test_a_fix_in_the_history_becomes_a_task(history: Path, valve: Run) -> None:
 def test_without_a_history_it_says_so(project: Path, valve: Run) -> None:
     valve("tasks", "mine", "--unsafe-local", code=2)
     assert "not a git repository" in valve.err
-    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    git(project, "init", "-q")
     for number in "12":
         valve("tasks", "mine", "--unsafe-local", code=2)
         assert ".: its HEAD has no commit before it" in valve.err
@@ -71,7 +69,7 @@ def test_without_a_history_it_says_so(project: Path, valve: Run) -> None:
 
 
 def test_where_nothing_can_be_tried_nothing_is_run(project: Path, valve: Run) -> None:
-    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    git(project, "init", "-q")
     commit(project, "start", calc.FILES)
     commit(project, "source alone", {"calc/ops.py": calc.BUGGY})
     made = valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", "--json", code=1)
@@ -85,16 +83,13 @@ def test_where_nothing_can_be_tried_nothing_is_run(project: Path, valve: Run) ->
 
 
 def test_merges_are_no_commits_to_look_at(project: Path, valve: Run) -> None:
-    def git(*words: str) -> None:
-        subprocess.run(["git", *words], cwd=project, check=True, capture_output=True)
-
-    git("init", "-q")
+    git(project, "init", "-q")
     for place, start in ("one", calc.FILES), ("two", {"other.txt": ""}):
-        git("checkout", "-q", "--orphan", place)
-        git("rm", "-rqf", "--ignore-unmatch", ".")
+        git(project, "checkout", "-q", "--orphan", place)
+        git(project, "rm", "-rqf", "--ignore-unmatch", ".")
         commit(project, f"first of {place}", start)
     commit(project, "more", {"more.txt": ""})
-    git("merge", "-q", "--no-edit", "--allow-unrelated-histories", "one")
+    git(project, "merge", "-q", "--no-edit", "--allow-unrelated-histories", "one")
     valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", code=1)
     assert "3 commits looked at (2 without a parent), none" in valve.err
     valve("tasks", "mine", "--unsafe-local", "--repo", "acme/calc", "--commits", "1", code=1)

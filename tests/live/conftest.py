@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests.bank import build
+from tests.tools import git as run_git
+from tests.tools import put
 from valve_plugin import instrument
 from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.local import LocalStore
@@ -96,14 +97,11 @@ class Project:
         return agent
 
     def git(self, *arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=self.root, check=True, capture_output=True, text=True).stdout
+        return run_git(self.root, *arguments)
 
 
 def make_project(root: Path, *, git: bool = True) -> Project:
-    root.mkdir(parents=True)
-    for name, text in FILES.items():
-        (root / name).write_text(text)
-    project = Project(root)
+    project = Project(put(root, FILES))
     if git:
         project.git("init", "-q")
         project.git("add", "-A")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import banks
-from tests.tools import need_module, until
+from tests.tools import git, need_module, until
 from valve_plugin.bank.local import local_store
 from valve_plugin.live import trees
 from valve_plugin.live.trees import Trees
@@ -22,7 +22,7 @@ HEAVY = ("typer", "pluggy", "pydantic", "importlib.metadata", "filelock", "loggi
 
 
 def test_notes_for_a_prompt_come_without_the_packages_of_the_command_line(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    git(tmp_path, "init", "-q")
     banks.sample(tmp_path / ".valve", "shop")
     event = json.dumps({"cwd": str(tmp_path), "prompt": "The callers break after changing a signature"})
     code = f"""
@@ -41,7 +41,7 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 
 
 def test_an_attempt_is_what_changed_between_the_last_prompt_and_its_end(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    git(tmp_path, "init", "-q")
     local = local_store(banks.sample(tmp_path / ".valve", "shop").dir)
     secret = "sk-proj-4f8a91c2d7e6b3a5f0c9d8e7"
     (tmp_path / ".env").write_text(f"OPENAI_API_KEY={secret}\n")
@@ -89,8 +89,8 @@ def test_another_process_goes_on_with_a_tree(tmp_path: Path, monkeypatch: pytest
     root, kept = tmp_path / "root", tmp_path / "kept"
     for folder in (root, kept):
         folder.mkdir()
-    subprocess.run(["git", "init", "-q", str(root)], check=True)
-    subprocess.run(["git", "init", "-q", str(root / "nested")], check=True)
+    git(root, "init", "-q")
+    git(root, "init", "-q", "nested")
     (root / "large").write_bytes(b"x" * 2000)
     (root / "left").write_text("out")
     monkeypatch.setattr(trees, "MAX_FILE_BYTES", 1000)
@@ -107,7 +107,7 @@ def test_an_mcp_client_gets_notes_and_records_an_attempt(tmp_path: Path) -> None
     need_module("mcp")
     from mcp import Client, StdioServerParameters
 
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    git(tmp_path, "init", "-q")
     local = local_store(banks.sample(tmp_path / ".valve", "shop").dir)
     (tmp_path / "cart.py").write_text("total = 1\n")
     command = ["-m", "valve_plugin", "mcp"]

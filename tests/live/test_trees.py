@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tools import git, put
 from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import InfrastructureError, TaskError
 from valve_plugin.live import trees as live_trees
@@ -21,18 +22,6 @@ from valve_plugin.live.trees import FileChange, Trees
 from valve_plugin.sandbox.workspace import diff, open_workspace
 
 Files = dict[str, bytes]
-
-
-def git(where: Path, *arguments: str) -> str:
-    command = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost", *arguments]
-    return subprocess.run(command, cwd=where, check=True, capture_output=True, text=True).stdout
-
-
-def fill(root: Path, files: Files) -> None:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
 
 
 def contents(root: Path) -> Files:
@@ -74,7 +63,7 @@ def scratch(tmp_path: Path) -> Path:
 
 def repository(root: Path, files: Files, *options: str) -> Path:
     """A repository with one commit of these files."""
-    fill(root, files)
+    put(root, files)
     git(root, "init", "-q", "-b", "main", *options)
     git(root, "add", "-A")
     git(root, "commit", "-qm", "start")
@@ -91,7 +80,7 @@ def worktree(base: Path) -> Path:
 
 
 def no_commit_yet(base: Path) -> Path:
-    fill(base / "repo", START)
+    put(base / "repo", START)
     git(base, "init", "-q", str(base / "repo"))
     return base / "repo"
 
@@ -101,7 +90,7 @@ def sha256(base: Path) -> Path:
 
 
 def plain_folder(base: Path) -> Path:
-    fill(base / "plain", START)
+    put(base / "plain", START)
     return base / "plain"
 
 
@@ -113,7 +102,7 @@ def test_a_run_is_captured_exactly_and_leaves_no_trace(
     make: Callable[[Path], Path], tmp_path: Path, scratch: Path
 ) -> None:
     root = make(tmp_path)
-    fill(
+    put(
         root,
         {"untracked.py": b"u = 1\n", "noise.log": b"ignored\n", ".valve/bank.json": b"{}", "src/app.py": b"changed\n"},
     )
@@ -123,8 +112,8 @@ def test_a_run_is_captured_exactly_and_leaves_no_trace(
     assert fingerprint(root) == before
     started = contents(root)
 
-    fill(root, {"src/app.py": b"fixed\n", "new/deep/file.py": b"n\n", "latin.txt": b"caf\xe9\n", "new.bin": b"\0\1\2"})
-    fill(root, {".valve/bank.json": b"{1}", "build/out": b"ignored", "spaced name.py": b"\xf0\x9f\x90\x8d\n"})
+    put(root, {"src/app.py": b"fixed\n", "new/deep/file.py": b"n\n", "latin.txt": b"caf\xe9\n", "new.bin": b"\0\1\2"})
+    put(root, {".valve/bank.json": b"{1}", "build/out": b"ignored", "spaced name.py": b"\xf0\x9f\x90\x8d\n"})
     (root / "old.txt").unlink()
     (root / "link").symlink_to("src/app.py")
     os.chmod(root / "src/same.py", 0o755)
@@ -169,7 +158,7 @@ def test_counts_of_changed_lines(tmp_path: Path, scratch: Path) -> None:
     root = checkout(tmp_path)
     trees = Trees(root, scratch)
     base = trees.capture()
-    fill(root, {"src/app.py": b"def f():\n    return 2\n    # more\n", "data.bin": b"\0" * 9})
+    put(root, {"src/app.py": b"def f():\n    return 2\n    # more\n", "data.bin": b"\0" * 9})
     end = trees.capture()
     assert trees.changes(base, end) == [FileChange("data.bin", 1, True), FileChange("src/app.py", 3, False)]
     assert trees.changes(base, base) == []
@@ -182,7 +171,7 @@ def test_a_file_may_become_a_directory_and_back(tmp_path: Path, scratch: Path) -
     trees = Trees(root, scratch)
     base = trees.capture()
     (root / "old.txt").unlink()
-    fill(root, {"old.txt/inside": b"1\n"})
+    put(root, {"old.txt/inside": b"1\n"})
     end = trees.capture()
     assert trees.with_paths_from(end, base, ["old.txt", "old.txt/inside"]) == base
     copy = tmp_path / "copy"
@@ -203,12 +192,12 @@ def test_any_change_round_trips(before: Files, after: Files, restored: list[str]
         root, scratch = Path(place) / "root", Path(place) / "scratch"
         root.mkdir()
         scratch.mkdir()
-        fill(root, before)
+        put(root, before)
         trees = Trees(root, scratch)
         base = trees.capture()
         shutil.rmtree(root)
         root.mkdir()
-        fill(root, after)
+        put(root, after)
         end = trees.capture()
         assert trees.apply(base, trees.patch(base, end)) == end
         assert trees.apply(end, trees.patch(end, base)) == base
@@ -228,13 +217,13 @@ def test_any_change_round_trips(before: Files, after: Files, restored: list[str]
 def test_secrets_files_and_huge_files_stay_out(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_trees, "MAX_FILE_BYTES", 1000)
     root = checkout(tmp_path)
-    fill(root, {".env": b"K=planted-value\n", "prod.env": b"K=v\n", ".env.example": b"K=\n", "big.csv": b"x" * 2000})
+    put(root, {".env": b"K=planted-value\n", "prod.env": b"K=v\n", ".env.example": b"K=\n", "big.csv": b"x" * 2000})
     os.mkfifo(root / "pipe")
     trees = Trees(root, scratch)
     base = trees.capture()
     assert set(trees.paths(base)) == {*START, ".env.example"}
     assert trees.notes == ["big.csv is not captured: 2,000 bytes"]
-    fill(root, {"big.csv": b"small now", "more.csv": b"x" * 2000})
+    put(root, {"big.csv": b"small now", "more.csv": b"x" * 2000})
     assert trees.capture() == base, "a file left out at the start must not look new at the end"
 
 
@@ -243,14 +232,14 @@ def test_a_folder_of_too_many_files_is_followed_only_where_git_knows_it(
 ) -> None:
     monkeypatch.setattr(live_trees, "MAX_FILES", 10)
     root = checkout(tmp_path)
-    fill(root, {f"many/{n}": b"x" for n in range(20)})
+    put(root, {f"many/{n}": b"x" for n in range(20)})
     trees = Trees(root, scratch)
     base = trees.capture()
     assert set(trees.paths(base)) == set(START)
     assert "over 10 of them" in trees.notes[0]
     for n in range(15):
         (root / f"many/{n}").unlink()
-    fill(root, {"src/app.py": b"fixed\n"})
+    put(root, {"src/app.py": b"fixed\n"})
     assert [c.path for c in trees.changes(base, trees.capture())] == ["src/app.py"]
 
 
@@ -261,12 +250,12 @@ def test_ignore_rules_of_every_kind_are_respected(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.delenv("GIT_CONFIG_GLOBAL")
-    fill(tmp_path / "home", {".config/git/ignore": b"by-default\n", "mine": b"by-config\n"})
+    put(tmp_path / "home", {".config/git/ignore": b"by-default\n", "mine": b"by-config\n"})
     (root / ".git/info/exclude").write_text("by-exclude\n")
-    fill(root, dict.fromkeys(("by-default", "by-config", "by-exclude", "a.log", "seen"), b""))
+    put(root, dict.fromkeys(("by-default", "by-config", "by-exclude", "a.log", "seen"), b""))
     trees = Trees(root, scratch / "1")
     assert set(trees.paths(trees.capture())) == {*START, "by-config", "seen"}
-    fill(tmp_path / "home", {".gitconfig": b"[core]\n\texcludesFile = ~/mine\n"})
+    put(tmp_path / "home", {".gitconfig": b"[core]\n\texcludesFile = ~/mine\n"})
     trees = Trees(root, scratch / "2")
     assert set(trees.paths(trees.capture())) == {*START, "by-default", "seen"}
 
@@ -274,10 +263,10 @@ def test_ignore_rules_of_every_kind_are_respected(
 def test_nested_repositories_conflicts_and_unreadable_files_do_not_stop_it(tmp_path: Path, scratch: Path) -> None:
     root = checkout(tmp_path)
     git(root, "checkout", "-q", "-b", "other")
-    fill(root, {"src/app.py": b"theirs\n"})
+    put(root, {"src/app.py": b"theirs\n"})
     git(root, "commit", "-q", "-am", "theirs")
     git(root, "checkout", "-q", "main")
-    fill(root, {"src/app.py": b"ours\n"})
+    put(root, {"src/app.py": b"ours\n"})
     git(root, "commit", "-q", "-am", "ours")
     subprocess.run(["git", "merge", "other"], cwd=root, capture_output=True, check=False)
     git(root, "init", "-q", "empty-repository")
@@ -295,7 +284,7 @@ def test_what_git_was_told_to_overlook_and_repositories_made_later_are_captured(
     tmp_path: Path, scratch: Path, flag: str
 ) -> None:
     root = tmp_path / "repo"
-    fill(root, START | {"there/x.py": b""})
+    put(root, START | {"there/x.py": b""})
     for folder in (root / "there", root):
         git(folder, "init", "-q")
     git(root, "add", "src")
@@ -304,7 +293,7 @@ def test_what_git_was_told_to_overlook_and_repositories_made_later_are_captured(
     trees = Trees(root, scratch)
     base = trees.capture()
     assert trees.repositories == {"there/"}
-    fill(root, {"src/app.py": b"2\n", "there/x.py": b"1\n", "made/y.py": b"1\n"})
+    put(root, {"src/app.py": b"2\n", "there/x.py": b"1\n", "made/y.py": b"1\n"})
     git(root / "made", "init", "-q")
     changed = {change.path for change in trees.changes(base, trees.capture())}
     assert changed == {"src/app.py", "made/y.py"}
@@ -315,10 +304,10 @@ def test_a_configuration_inside_the_directory_is_not_heeded(tmp_path: Path, scra
     trap = tmp_path / "trapped"
     for key in ("core.fsmonitor", "diff.external", "filter.evil.clean", "filter.evil.smudge", "diff.evil.textconv"):
         git(root, "config", key, f"touch {trap}; cat")
-    fill(root, {".gitattributes": b"* filter=evil diff=evil\n", "src/app.py": b"new\n"})
+    put(root, {".gitattributes": b"* filter=evil diff=evil\n", "src/app.py": b"new\n"})
     trees = Trees(root, scratch)
     base = trees.capture()
-    fill(root, {"src/app.py": b"newer\n", "another": b"1\n"})
+    put(root, {"src/app.py": b"newer\n", "another": b"1\n"})
     trees.patch(base, trees.capture())
     trees.write(base, tmp_path / "copy")
     assert not trap.exists()
@@ -378,7 +367,7 @@ def test_files_of_submodules_are_files_like_any_other(tmp_path: Path, scratch: P
     before = fingerprint(root)
     trees = Trees(root, scratch)
     base = trees.capture()
-    fill(root, {"libs/x/code.py": b"b\n", "libs/x/in/code.py": b"c\n", "libs/x/in/new.py": b"d\n", "libs/x/x.log": b""})
+    put(root, {"libs/x/code.py": b"b\n", "libs/x/in/code.py": b"c\n", "libs/x/in/new.py": b"d\n", "libs/x/x.log": b""})
     end = trees.capture()
     changed = [change.path for change in trees.changes(base, end)]
     assert changed == ["libs/x/code.py", "libs/x/in/code.py", "libs/x/in/new.py"]
@@ -386,7 +375,7 @@ def test_files_of_submodules_are_files_like_any_other(tmp_path: Path, scratch: P
     assert contents(tmp_path / "written")["libs/x/in/code.py"] == b"a\n"
     patch = trees.patch(base, end)
     (root / "libs/x/in/new.py").unlink()
-    fill(root, {"libs/x/code.py": b"a\n", "libs/x/in/code.py": b"a\n"})
+    put(root, {"libs/x/code.py": b"a\n", "libs/x/in/code.py": b"a\n"})
     trees.apply_to_root(patch)
     assert (root / "libs/x/in/code.py").read_bytes() == b"c\n"
     assert [path for path in before if path not in fingerprint(root)] == []
@@ -415,7 +404,7 @@ def test_files_that_git_converted_are_captured_as_they_are(
     tmp_path: Path, scratch: Path, settings: dict[str, str], attributes: str
 ) -> None:
     root = tmp_path / "repo"
-    fill(root, {"code.py": b"# caf\xe9 $Id$\nx = 1\n", ".gitattributes": attributes.encode()})
+    put(root, {"code.py": b"# caf\xe9 $Id$\nx = 1\n", ".gitattributes": attributes.encode()})
     git(root, "init", "-q")
     for name, value in settings.items():
         git(root, "config", name, value)
@@ -441,7 +430,7 @@ def test_files_that_git_converted_are_captured_as_they_are(
 @pytest.mark.parametrize("name", ["git~1", "a\\b", ".git ", "\udcff", "a\nb", ":(glob)x", "\u202e", "n" * 255])
 def test_whatever_a_file_is_called_it_is_not_the_host_s_failure(tmp_path: Path, scratch: Path, name: str) -> None:
     root = tmp_path / "repo"
-    fill(root, {"code.py": b"x = 1\n"})
+    put(root, {"code.py": b"x = 1\n"})
     trees = Trees(root, scratch)
     base = trees.capture()
     with open_workspace(trees.store, trees.commit(base)) as place:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.banks import sample
+from tests.tools import git
 from valve_plugin.bank.store import BankStore
 from valve_plugin.live.context import is_welcome
 
@@ -25,7 +25,7 @@ class Terminal(io.StringIO):
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BankStore:
     """A repository whose bank was made on another machine."""
     (tmp_path / "repo").mkdir()
-    subprocess.run(["git", "init", "-q", str(tmp_path / "repo")], check=True)
+    git(tmp_path, "init", "-q", "repo")
     monkeypatch.setenv("VALVE_DATA", str(tmp_path / "theirs"))
     made = sample(tmp_path / "repo" / ".valve").dir
     assert is_welcome(BankStore.open(made), pytest.fail)  # who made it is not asked

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tests import calc
 from tests.sandbox.support import dig
+from tests.tools import put
 from valve_plugin.errors import TaskError
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Task
@@ -140,9 +141,8 @@ def test_nested_repositories_pipes_and_locked_folders_do_not_break_it(place: Wor
 
 
 def test_leavings_of_test_runs_and_ignored_files_stay_out(place: Workspace) -> None:
-    for name in ("calc/__pycache__/ops.cpython-311.pyc", ".pytest_cache/x", "build/out.txt"):
-        (place.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (place.path / name).write_text("x")
+    left = ("calc/__pycache__/ops.cpython-311.pyc", ".pytest_cache/x", "build/out.txt")
+    put(place.path, dict.fromkeys(left, "x"))
     (place.path / ".gitignore").write_text("build/\ncalc/ops.py\n")
     (place.path / "calc/ops.py").write_text(calc.OPS)
     patch = workspaces.diff(place)

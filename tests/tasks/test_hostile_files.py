@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.tools import git
 from valve_plugin.errors import BankError, InfrastructureError, TaskError
 from valve_plugin.redact import Redactor
 from valve_plugin.sandbox import environment
@@ -57,12 +57,11 @@ def test_what_a_watched_run_leaves_for_us(plant: str, tmp_path: Path, monkeypatc
 
 
 def test_a_tree_larger_than_source_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    git = ["git", "-C", str(tmp_path)]
-    subprocess.run([*git, "init", "-q"], check=True)
+    git(tmp_path, "init", "-q")
     (tmp_path / "large").write_bytes(bytes(2000))
     (tmp_path / "link").symlink_to("large")
-    subprocess.run([*git, "add", "-A"], check=True)
-    subprocess.run([*git, "commit", "-q", "-m", "x"], check=True)
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-q", "-m", "x")
     repository = find_git_dir(tmp_path)
     assert len(read_files(repository, "HEAD")) == 2
     monkeypatch.setattr("valve_plugin.sandbox.git.MAX_SOURCE_BYTES", 2000)
@@ -71,7 +70,7 @@ def test_a_tree_larger_than_source_is(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_repository_of_pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    git(tmp_path, "init", "-q")
     (tmp_path / ".git/config").unlink()
     os.mkfifo(tmp_path / ".git/config")
     monkeypatch.setattr("valve_plugin.sandbox.git.ANSWER_SECONDS", 1.0)

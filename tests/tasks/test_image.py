@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests import calc
-from tests.tools import need
+from tests import calc, tools
+from tests.tools import need, put
 from valve_plugin.config import Settings
 from valve_plugin.errors import TaskError
 from valve_plugin.records import Task
@@ -36,10 +36,8 @@ case "$1" in create) echo container ;; cp) cp -a "$TESTBED" "$3" ;; esac
 def victim(tmp_path: Path) -> Path:
     """What belongs to this machine: a repository with a hook, and a file."""
     where = tmp_path / "victim"
-    subprocess.run(["git", "init", "-q", str(where)], check=True)
-    for name in ("b.txt", ".git/hooks/pre-commit", "kept/file"):
-        (where / name).parent.mkdir(parents=True, exist_ok=True)
-        (where / name).write_text("mine\n")
+    put(where, dict.fromkeys(("b.txt", ".git/hooks/pre-commit", "kept/file"), "mine\n"))
+    tools.git(where, "init", "-q")
     return where
 
 
@@ -51,17 +49,11 @@ def image(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Im
     (tmp_path / "bin/podman").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("TESTBED", str(tmp_path / "testbed"))
-    root = tmp_path / "testbed"
-    files = {**calc.FILES, "a/b.txt": "theirs\n"}
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+    root = put(tmp_path / "testbed", {**calc.FILES, "a/b.txt": "theirs\n"})
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
-        own = ["-c", "user.name=x", "-c", "user.email=x@localhost", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *own, *command], cwd=root, check=True)
-    for name in ("data/evil.txt", "calc/fast.so", "build/lib/calc.py", "calc/__pycache__/ops.pyc"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text("built\n")
+        tools.git(root, *command)
+    built = ("data/evil.txt", "calc/fast.so", "build/lib/calc.py", "calc/__pycache__/ops.pyc")
+    put(root, dict.fromkeys(built, "built\n"))
     return Image(engine="podman", name="acme/evil", id="0" * 64)
 
 
@@ -87,7 +79,7 @@ def test_what_is_kept_is_what_git_does_not_track(image: Image, tmp_path: Path) -
 
 def test_a_git_directory_with_traps_loses_them(image: Image, tmp_path: Path) -> None:
     own = tmp_path / "testbed/.git"
-    subprocess.run(["git", "config", "core.fsmonitor", "evil"], cwd=own.parent, check=True)
+    tools.git(own.parent, "config", "core.fsmonitor", "evil")
     for name in ("commondir", "objects/info/alternates"):
         (own / name).write_text("/elsewhere\n")
     (own / "config.worktree").mkdir()

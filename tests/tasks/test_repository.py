@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tests import calc
 from tests.sandbox.support import dig
+from tests.tools import put
 from valve_plugin.cli.init import detect_language
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, TaskError
@@ -217,17 +218,8 @@ def test_too_much_source_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_directory_without_what_is_not_source(tmp_path: Path) -> None:
-    for name in (
-        ".git/config",
-        "pkg/__pycache__/a.pyc",
-        "env/pyvenv.cfg",
-        "env/lib/x.py",
-        "pkg/a.py",
-        "b.pyc",
-        "sub/.git",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("x")
+    names = ".git/config pkg/__pycache__/a.pyc env/pyvenv.cfg env/lib/x.py pkg/a.py b.pyc sub/.git"
+    put(tmp_path, dict.fromkeys(names.split(), "x"))
     (tmp_path / "loop").symlink_to(".")
     (tmp_path / "pkg/a.py").chmod(0o755)
     assert repository.read_directory(tmp_path) == [("loop", "120000", b"."), ("pkg/a.py", "100755", b"x")]

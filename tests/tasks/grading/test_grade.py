@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests import calc
-from tests.tools import need_module
+from tests.tools import need_module, put
 from valve_plugin.config import Settings
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Task
@@ -34,9 +34,7 @@ Calc = tuple[PreparedRepository, Task]
 def patched(calc_task: Calc, files: dict[str, str]) -> str:
     """Return the patch an agent would make by writing these files."""
     with open_task(*calc_task) as place:
-        for name, text in files.items():
-            (place.path / name).parent.mkdir(parents=True, exist_ok=True)
-            (place.path / name).write_text(text)
+        put(place.path, files)
         return workspaces.diff(place)
 
 

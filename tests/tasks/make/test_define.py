@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests import calc
+from tests import calc, tools
 from tests.lean import lean
 from valve_plugin.errors import TaskError
 from valve_plugin.sandbox.bubblewrap import UnsafeLocal
@@ -27,10 +27,8 @@ def tree(where: Path) -> Path:
 def test_a_checkout_without_what_git_ignores(tmp_path: Path) -> None:
     root = tree(tmp_path)
     (root / ".gitignore").write_text("*.log\n_version.py\n")
-    for name in ("x.log", "calc/_version.py", ".valve/bank.json", "new.txt"):
-        (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_text("x")
-    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    tools.put(root, dict.fromkeys(("x.log", "calc/_version.py", ".valve/bank.json", "new.txt"), "x"))
+    tools.git(root, "init", "-q")
     found = {path for path, _, _ in read_source(str(root))}
     assert found == {*calc.FILES, ".gitignore", "calc/_version.py", "new.txt"}
 

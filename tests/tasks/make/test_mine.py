@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
+from tests.tools import git
 from valve_plugin.sandbox.git import read_log
 from valve_plugin.tasks.make.mine import revert
 
@@ -13,13 +13,13 @@ LINES = [f"line {n}\n" for n in range(12)]
 
 def commit(where: Path, lines: list[str]) -> None:
     (where / "file.py").write_text("".join(lines))
-    for words in (["add", "-A"], ["commit", "-qm", "a change"]):
-        subprocess.run(["git", *words], cwd=where, check=True)
+    git(where, "add", "-A")
+    git(where, "commit", "-qm", "a change")
 
 
 def test_a_three_way_merge_runs_no_driver(tmp_path: Path) -> None:
     history, ran = tmp_path / "history", tmp_path / "ran"
-    subprocess.run(["git", "init", "-q", str(history)], check=True)
+    git(tmp_path, "init", "-q", "history")
     driver = f'[merge "evil"]\n\tdriver = touch {ran}\n[merge]\n\tdefault = evil\n'
     with (history / ".git" / "config").open("a") as file:
         file.write(driver)
