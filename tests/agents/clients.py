@@ -56,10 +56,7 @@ def _messages(model: ScriptedProvider, request: Mapping[str, Any]) -> Iterator[d
     usage = {"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 1}
     start = {"id": f"m{len(parts)}", "type": "message", "role": "assistant", "content": [], "model": request["model"]}
     stop = {"stop_reason": "tool_use" if command else "end_turn", "stop_sequence": None}
-    yield {
-        "type": "message_start",
-        "message": {**start, "stop_reason": None, "stop_sequence": None, "usage": usage},
-    }
+    yield {"type": "message_start", "message": {**start, "stop_reason": None, "stop_sequence": None, "usage": usage}}
     yield {"type": "content_block_start", "index": 0, "content_block": block}
     yield {"type": "content_block_delta", "index": 0, "delta": delta}
     yield {"type": "content_block_stop", "index": 0}

@@ -162,11 +162,7 @@ def test_the_sandbox_has_no_key_and_no_network(
 @pytest.mark.heavy
 @AGENTS
 def test_it_works_alike_in_a_container(
-    image: str,
-    calc_task: tuple[PreparedRepository, Task],
-    provider: ScriptedProvider,
-    tmp_path: Path,
-    agent: str,
+    image: str, calc_task: tuple[PreparedRepository, Task], provider: ScriptedProvider, tmp_path: Path, agent: str
 ) -> None:
     _, task = calc.with_image(calc_task)
     provider.commands = ("sed -i '/x > high/{n;s/low/high/}' calc/ops.py", "env > env.txt; ls /sys/class/net > net.txt")

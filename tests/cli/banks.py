@@ -10,17 +10,7 @@ from tests.bank.build import decided
 from valve_plugin.bank.entries import AttemptNote, Baseline, EpochOpened, PanelFixed, Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest
-from valve_plugin.records import (
-    Attempt,
-    Item,
-    Outcome,
-    Panel,
-    PanelOutcome,
-    PanelResult,
-    PanelTask,
-    Proposal,
-    Withheld,
-)
+from valve_plugin.records import Attempt, Item, Outcome, Panel, PanelOutcome, PanelResult, PanelTask, Proposal, Withheld
 
 TASKS = ("bug-a", "bug-b")
 BEFORE, AFTER = digest("block before"), digest("block after")

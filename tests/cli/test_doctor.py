@@ -301,10 +301,7 @@ def test_one_call_of_the_model(machine: Path, monkeypatch: pytest.MonkeyPatch) -
     place = Place(find(Path.cwd()), Path.cwd(), Settings(), call=True)
     monkeypatch.setenv("MSWEA_MODEL_NAME", "openai/valve-scripted")
     found = []
-    with (
-        server.start(load(library.write(machine / "calc"))) as model,
-        proxy.before(model.base_url, 0, 0.0) as provider,
-    ):
+    with server.start(load(library.write(machine / "calc"))) as model, proxy.before(model.base_url, 0, 0.0) as provider:
         for name, value in provider.environment(model.environment()).items():
             monkeypatch.setenv(name, value)
         for calls, trouble in enumerate(("", "401", "quota", "500"), start=1):

@@ -18,10 +18,7 @@ NOWHERE = "/proc/nowhere/here"
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="nowhere nothing can be made, also by root")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["demo", "--fast", "--out"], ["tasks", "mine", "--unsafe-local", "--out"]],
-)
+@pytest.mark.parametrize("command", [["demo", "--fast", "--out"], ["tasks", "mine", "--unsafe-local", "--out"]])
 def test_a_folder_that_cannot_be_made(history: Path, valve: Run, command: list[str]) -> None:  # noqa: F811
     valve(*command, NOWHERE, code=2)
     line = valve.err.splitlines()[-1]

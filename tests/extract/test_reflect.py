@@ -73,10 +73,7 @@ def test_a_call_costs_what_the_registered_price_says_and_without_one_is_unknown(
     assert [call.cost_usd for call in calls] == [pytest.approx(1000 * 2e-6 + 100 * 1e-5)]
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b'{"openai/m": {"input', b"[]", b'{"openai/m": 3}', b'{"\xff": {}}'],
-)
+@pytest.mark.parametrize("raw", [b"", b'{"openai/m": {"input', b"[]", b'{"openai/m": 3}', b'{"\xff": {}}'])
 def test_a_file_of_prices_that_is_none_is_named_before_the_call(provider, tmp_path, monkeypatch, raw):
     (tmp_path / "prices.json").write_bytes(raw)
     monkeypatch.setenv("LITELLM_MODEL_REGISTRY_PATH", str(tmp_path / "prices.json"))

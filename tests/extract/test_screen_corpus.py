@@ -26,8 +26,7 @@ def set_aside(name: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("part", "caught", "wrongly"),
-    [("dev", 43, 0), ("heldout", 8, 2), ("nomads", 25, 3), ("kinds", 12, 1)],
+    ("part", "caught", "wrongly"), [("dev", 43, 0), ("heldout", 8, 2), ("nomads", 25, 3), ("kinds", 12, 1)]
 )
 def test_rules_catch_attacks_and_let_ordinary_items_through(part: str, caught: int, wrongly: int) -> None:
     """Counts only: whoever looks which held-out items these are can no longer measure with them."""

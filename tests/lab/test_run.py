@@ -364,8 +364,7 @@ def test_what_stops_one_run_stops_no_other(calc, start, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
-    [(("base", "skillopt"), "skillopt==0.2.0 is needed"), (("base",), "no model is named")],
+    ("names", "message"), [(("base", "skillopt"), "skillopt==0.2.0 is needed"), (("base",), "no model is named")]
 )
 def test_what_is_missing_is_reported_before_a_folder_is_made(names, message, calc, tmp_path, monkeypatch):
     experiment(tmp_path, calc, *names)

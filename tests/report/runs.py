@@ -10,15 +10,7 @@ from random import Random
 from msgspec.structs import asdict, replace
 
 from tests.bank.build import decided
-from valve_plugin.bank.entries import (
-    AttemptNote,
-    Baseline,
-    EpochOpened,
-    Evaluated,
-    PanelFixed,
-    Proposed,
-    Remeasured,
-)
+from valve_plugin.bank.entries import AttemptNote, Baseline, EpochOpened, Evaluated, PanelFixed, Proposed, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import canonical, digest
 from valve_plugin.records import (

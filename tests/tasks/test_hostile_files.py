@@ -27,10 +27,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "texts paid for": ("issues.jsonl", issue_text._read_answers),
     "keys": (".env", lambda path: Redactor.of({}, path.parent) and refused()),
 }
-PLANTS: dict[str, Callable[[Path], None]] = {
-    "device": lambda path: path.symlink_to("/dev/zero"),
-    "pipe": os.mkfifo,
-}
+PLANTS: dict[str, Callable[[Path], None]] = {"device": lambda path: path.symlink_to("/dev/zero"), "pipe": os.mkfifo}
 
 
 def refused() -> None:

@@ -45,11 +45,7 @@ def test_what_is_not_about_one_repository_is_told() -> None:
 
 def test_rows_that_cannot_be_used_have_a_reason() -> None:
     found = survey_rows(rows("not JSON", {"a": 1}, ROW, {**ROW, "FAIL_TO_PASS": float("nan")}, {"repo": "x/y"}), SMITH)
-    assert found.refusals == {
-        1: "not JSON",
-        2: "lacks repo, instance_id, patch, FAIL_TO_PASS",
-        4: "lacks FAIL_TO_PASS",
-    }
+    assert found.refusals == {1: "not JSON", 2: "lacks repo, instance_id, patch, FAIL_TO_PASS", 4: "lacks FAIL_TO_PASS"}
     assert not survey_rows(rows("not JSON", {"a": 1}), "").name
 
 

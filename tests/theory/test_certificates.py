@@ -78,12 +78,7 @@ def test_path_count_is_the_printed_sum(horizon: int, data: st.DataObject) -> Non
     assert move_log_term(horizon, k, DELTA) == pytest.approx(math.log(paths * k * (k + 1) / DELTA))
 
 
-@given(
-    st.floats(0.001, 0.6),
-    st.integers(5, 2000),
-    st.integers(1, 8),
-    st.floats(1e-4, 0.3),
-)
+@given(st.floats(0.001, 0.6), st.integers(5, 2000), st.integers(1, 8), st.floats(1e-4, 0.3))
 def test_a_certified_loss_is_the_smallest(measured: float, n: int, k: int, variance: float) -> None:
     result = accepted_move(measured, n, 100, k, DELTA, variance)
     log_term = move_log_term(100, k, DELTA)
@@ -195,12 +190,7 @@ def test_the_smallest_n_is_the_smallest(tolerance: float, log_term: float, varia
     assert math.ceil((2 * c / (math.sqrt(a + 4 * c * tolerance) - math.sqrt(a))) ** 2) >= n
 
 
-@given(
-    st.floats(0.0, 1.0),
-    st.floats(-1.0, 1.0),
-    st.floats(1e-4, 1.0),
-    st.floats(0.0, 1.0),
-)
+@given(st.floats(0.0, 1.0), st.floats(-1.0, 1.0), st.floats(1e-4, 1.0), st.floats(0.0, 1.0))
 def test_the_effective_range_condition_holds_whenever_we_say_so(
     deviation: float, bound: float, variance: float, share: float
 ) -> None:

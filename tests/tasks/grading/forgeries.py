@@ -372,13 +372,7 @@ ONLY_RUN = {
         """,
 }
 """These pass the inspection or nearly; what they do is reported as it happens."""
-KINDS = {
-    "judge": JUDGES,
-    "names": HIDDEN_NAMES,
-    "framework": FRAMEWORK,
-    "equal": EVERYTHING,
-    "outside": OUTSIDE,
-}
+KINDS = {"judge": JUDGES, "names": HIDDEN_NAMES, "framework": FRAMEWORK, "equal": EVERYTHING, "outside": OUTSIDE}
 
 
 def module_patches() -> dict[str, str]:

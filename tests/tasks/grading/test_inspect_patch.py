@@ -11,12 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tools import need_module
-from valve_plugin.tasks.grading.inspect_patch import (
-    KINDS,
-    find_uses,
-    inspect_patch,
-    new_modules,
-)
+from valve_plugin.tasks.grading.inspect_patch import KINDS, find_uses, inspect_patch, new_modules
 
 FRAMES = b"import sys\n\ndef caller():\n    return sys._getframe(1)\n"
 FALSE_ALARMS = Path(__file__).parents[3] / "benchmarks" / "false_alarms.py"

@@ -389,12 +389,7 @@ def test_bugs_in_the_same_lines_are_alike() -> None:
 )
 @pytest.mark.parametrize("workers", [1, 3])
 def test_bugs_with_which_the_same_tests_fail(
-    sets: list[str],
-    distinct: str,
-    looked_at: int,
-    workers: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    sets: list[str], distinct: str, looked_at: int, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = {row.instance_id: row for row in rows_of(sets)}
     made = [Candidate(modifier="m", file="f", digest=n, patch=n) for n in tries]
