@@ -351,7 +351,7 @@ def to_toml(layer: Mapping[str, Any]) -> str:
     for name in NAMES:
         if name in layer:
             try:
-                lines.append(f"{name} = {_toml(layer[name])}\n")
+                lines.append(f"{name} = {toml_value(layer[name])}\n")
                 lines[-1].encode()
             except ValueError as e:
                 raise ConfigError(f"{name} is {layer[name]!r:.200}, which cannot be written as TOML: {e}") from e
@@ -364,12 +364,14 @@ def changed_settings(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in plain(settings).items() if value != default[name]}
 
 
-def _toml(value: Any) -> str:
-    """One value; JSON's strings, numbers and lists are TOML's too, but for the DEL character."""
+def toml_value(value: Any) -> str:
+    """Return a value as TOML. JSON's strings, numbers and lists are TOML's too, but for the DEL character."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_toml(str(k))} = {_toml(v)}" for k, v in value.items() if v is not None) + "}"
+        return (
+            "{" + ", ".join(f"{toml_value(str(k))} = {toml_value(v)}" for k, v in value.items() if v is not None) + "}"
+        )
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
+        return "[" + ", ".join(toml_value(v) for v in value) + "]"
     if value is None:
         raise ValueError("it has no null")
     return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")

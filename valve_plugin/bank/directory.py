@@ -17,10 +17,10 @@ import msgspec
 from valve_plugin import config, files
 from valve_plugin.bank import ledger
 from valve_plugin.bank.ledger import BANK_FILE, PANEL_FILE, check_version
-from valve_plugin.codec import decode, digest_bytes, pretty
+from valve_plugin.codec import decode, pretty
 from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, RecordError
 from valve_plugin.paths import BANK_NAME
-from valve_plugin.records import SCHEMA_VERSION, Bank, Count, Hash, Item, Panel, Record
+from valve_plugin.records import SCHEMA_VERSION, Bank, Count, Hash, Item, Record
 from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
@@ -186,7 +186,12 @@ class Directory:
         end = data.rfind(b"\n") + 1
         if 0 < end < len(data):
             ledger.parse(data, str(self.ledger))  # where more than the end is damaged, nothing is changed
-            self._keep_copy(self.ledger, data[end:], "ended in an incomplete line after a killed write")
+            side = _aside(self.ledger)
+            files.write_atomic(side, data[end:])
+            self._warn(
+                f"{self.ledger}: ended in an incomplete line after a killed write; those {len(data) - end} bytes are "
+                f"kept in {side.name}"
+            )
             files.truncate(self.ledger, end)
         return data[:end] or data
 
@@ -217,7 +222,7 @@ class Directory:
         """Under the lock: write `bank.json` and `panel.json`. A failure is a warning, as the ledger is complete."""
         panel = history.state.panel
         try:
-            self._keep_foreign_bank(history)
+            self.set_wrong_aside(self.bank, lambda data: parse_bank_file(data, str(self.bank)).matches(history))
             if panel is not None and _content(self.panel) != pretty(panel):
                 files.write_atomic(self.panel, pretty(panel))
             # Last, since it says that both files are current.
@@ -229,54 +234,20 @@ class Directory:
         except OSError as e:
             self._warn(f"{e}; the ledger has the entry, and the next write makes the file again")
 
-    def keep_wrong_file(self, path: Path, panel: Panel | None) -> None:
-        """Under the lock, before a repair: keep a copy of a file that the repair will overwrite.
-
-        Args:
-            path: `bank.json` or `panel.json`.
-            panel: the panel in the ledger; None if there should be no `panel.json`.
-        """
+    def set_wrong_aside(self, path: Path, is_right: Callable[[bytes], bool]) -> None:
+        """Under the lock: rename `bank.json` or `panel.json` if it is not what the ledger gives, or no file at all."""
         try:
-            data = files.read_limited(path, MAX_BYTES, path.name)
-            if path == self.bank:
-                parse_bank_file(data, str(path))
-        except (BankNotFoundError, RecordError):
-            return
-        except BankError as e:  # a link, a folder, another user's file, too large, or of another version
-            self._move_aside(path, str(e))
-            return
-        if path == self.panel and panel is None:
-            self._move_aside(path, f"{path}: {self.ledger.name} fixed no panel")
-        elif path == self.panel and data != pretty(panel):
-            self._keep_copy(path, data, f"was not what {self.ledger.name} gives")
-
-    def _keep_foreign_bank(self, history: History) -> None:
-        """Keep a copy of a `bank.json` with content that is in no ledger line."""
-        try:
-            data = files.read_limited(self.bank, MAX_BYTES, "bank")
+            if is_right(files.read_limited(path, MAX_BYTES, path.name)):
+                return
+            why = f"{path}: held what {self.ledger.name} does not say"
         except BankNotFoundError:
             return
-        except BankCorruptError as e:  # too large to copy
-            self._move_aside(self.bank, str(e))
-            return
-        with suppress(RecordError):
-            if parse_bank_file(data, str(self.bank)).matches(history):
-                return
-        self._keep_copy(self.bank, data, f"held what {self.ledger.name} does not say")
-
-    def _move_aside(self, path: Path, why: str) -> None:
-        """Rename a file, link or folder that does not belong to a bank."""
-        side = path.with_name(f"{path.name}.aside-{os.urandom(6).hex()}")
+        except (BankError, RecordError) as e:
+            why = str(e)
+        side = _aside(path)
         with files.bank_errors(path, "rename"):
             os.rename(path, side)
         self._warn(f"{why}; it is kept as {side.name}")
-
-    def _keep_copy(self, path: Path, data: bytes, why: str) -> None:
-        side = path.with_name(f"{path.name}.aside-{digest_bytes(data)[:12]}")
-        if not files.write_new(side, data) and _content(side) != data:  # another file has that name
-            side = path.with_name(f"{path.name}.aside-{os.urandom(6).hex()}")
-            files.write_atomic(side, data)
-        self._warn(f"{path}: {why}; those {len(data)} bytes are kept in {side.name}")
 
 
 def repair(path: Path) -> list[str]:
@@ -300,8 +271,8 @@ def repair(path: Path) -> list[str]:
     read_history(directory.read_ledger(), where)  # a damaged ledger is refused before even a lock file is made
     with directory.locked():
         history = read_history(directory.remove_torn_line(), where)
-        for place in (directory.bank, directory.panel):
-            directory.keep_wrong_file(place, history.state.panel)
+        panel = history.state.panel
+        directory.set_wrong_aside(directory.panel, lambda data: panel is not None and data == pretty(panel))
         directory.write_caches(history)
     return messages
 
@@ -324,6 +295,11 @@ def truncation(lines: int, named: int) -> str:
         f"{ledger.FILE_NAME} from git or a backup, or remove {BANK_FILE} to go on with "
         f"what {ledger.FILE_NAME} still holds"
     )
+
+
+def _aside(path: Path) -> Path:
+    """Return a name of its own beside a file."""
+    return path.with_name(f"{path.name}.aside-{os.urandom(6).hex()}")
 
 
 def _content(path: Path) -> bytes | None:

@@ -95,11 +95,9 @@ def run(
     "items",
     "valve panel items                            # what the panel loses without each item",
     "valve panel items --show                     # what is on record; runs nothing",
-    "valve panel items --categories sorted.toml   # and by category, sorted as for `valve eval --items`",
 )
 def items(
     show: Annotated[bool, flag("--show", "Print what is on record and run nothing.")] = False,
-    categories: Annotated[Path | None, option("--categories", "FILE", "Your sorting of the items, as TOML.")] = None,
     tasks: runs.Tasks = "",
     bank: BankDir = "",
     workers: runs.Workers = None,
@@ -116,12 +114,10 @@ def items(
     again, it continues.
     """
     from valve_plugin.cli.eval import report_items
-    from valve_plugin.evidence.items import read_categories
     from valve_plugin.gate.leave_one_out import leave_out
     from valve_plugin.plugins import send
 
     store = runs.open_store(bank, simulate, tasks)
-    sorting = read_categories(categories, store.bank.items) if categories else {}
     if not show:
         given = overrides(
             set_, "measure", simulate=simulate, workers=workers, agent=agent, unsafe_local=unsafe_local or None
@@ -129,7 +125,7 @@ def items(
         with runs.reopen(store, tasks, given, simulate=simulate, purpose="measure") as run_:
             leave_out(run_.manager, run_.store, run_.settings, run_.taskset, partial(send, run_.manager.hook))
             store = run_.store
-    report_items(store, sorting, json=json, simulate=simulate, panel=True)
+    report_items(store, {}, json=json, simulate=simulate, panel=True)
 
 
 def _print(

@@ -13,7 +13,6 @@ import importlib.util
 import json
 import os
 import re
-import sys
 import threading
 from array import array
 from collections.abc import Iterator
@@ -234,20 +233,15 @@ def _read_cache(path: Path) -> array[int] | None:
         values.frombytes(path.read_bytes())
     except (OSError, ValueError):
         return None
-    if sys.byteorder == "big":
-        values.byteswap()
     return values
 
 
 def _write_cache(path: Path, values: array[int]) -> None:
     """Cache values for other processes; without a sync, since a lost file is only encoded again."""
-    stored = array("h", values)
-    if sys.byteorder == "big":
-        stored.byteswap()
     new = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     with suppress(OSError):  # a cache: a read-only or full disk only costs time
         path.parent.mkdir(parents=True, exist_ok=True)
-        new.write_bytes(stored.tobytes())
+        new.write_bytes(values.tobytes())
         os.replace(new, path)
 
 

@@ -5,7 +5,6 @@ Writing never removes tasks that are in use: splits, panels and ledgers refer to
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import unicodedata
@@ -19,6 +18,7 @@ import msgspec
 from msgspec import field
 
 from valve_plugin import codec
+from valve_plugin.config import toml_value
 from valve_plugin.errors import BankError, BankNotFoundError, RecordError, TaskError
 from valve_plugin.files import bank_errors, make_private_dir, read_limited, read_regular, sync_dir, write_atomic
 from valve_plugin.paths import data_dir
@@ -326,15 +326,10 @@ def to_toml(repository: Repository) -> str:
         if value == entry.default:
             continue
         if isinstance(value, tuple) and len(value) > 1:
-            lines.append(f"{entry.name} = [\n" + "".join(f"  {_toml_value(word)},\n" for word in value) + "]")
+            lines.append(f"{entry.name} = [\n" + "".join(f"  {toml_value(word)},\n" for word in value) + "]")
         else:
-            lines.append(f"{entry.name} = {_toml_value(list(value) if isinstance(value, tuple) else value)}")
+            lines.append(f"{entry.name} = {toml_value(value)}")
     return "\n".join(lines) + "\n"
-
-
-def _toml_value(value: object) -> str:
-    # JSON strings, integers and lists of strings are valid TOML, except for one control character.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def made_by(folder: Path) -> str:
