@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -124,6 +124,13 @@ def provider(status: int, body: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 @contextmanager
 def provider_of(reply: Callable[[dict[str, Any]], tuple[int, Any]]) -> Iterator[dict[str, str]]:
     """A provider that answers each request by a function; yields the environment that leads there."""
+    with serve(reply) as address:
+        yield {"OPENAI_API_BASE": address, "OPENAI_API_KEY": "sk-test-123456789"}
+
+
+@contextmanager
+def serve(reply: Callable[[dict[str, Any]], tuple[int, Any]]) -> Iterator[str]:
+    """Answer each request by a function; yields the address of OpenAI's API."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -143,7 +150,7 @@ def provider_of(reply: Callable[[dict[str, Any]], tuple[int, Any]]) -> Iterator[
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
-        yield {"OPENAI_API_BASE": f"http://127.0.0.1:{server.server_port}/v1", "OPENAI_API_KEY": "sk-test-123456789"}
+        yield f"http://127.0.0.1:{server.server_port}/v1"
     finally:
         server.shutdown()
         server.server_close()
@@ -159,6 +166,27 @@ def completion(message: Any, finish_reason: Any = "tool_calls") -> dict[str, Any
         "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
         "choices": [{"index": 0, "finish_reason": finish_reason, "message": message}],
     }
+
+
+class Commands:
+    """The n-th assistant turn of any conversation runs the n-th command, or the last."""
+
+    def __init__(self, commands: Sequence[str]) -> None:
+        self.commands, self.url = commands, ""
+        self.requests: list[dict[str, Any]] = []
+
+    def __call__(self, request: dict[str, Any]) -> tuple[int, Any]:
+        self.requests.append(request)
+        turn = sum(message["role"] == "assistant" for message in request["messages"])
+        return 200, completion(tool_call(self.commands[min(turn, len(self.commands) - 1)], f"call_{turn}"))
+
+
+@contextmanager
+def commanding(commands: Sequence[str]) -> Iterator[Commands]:
+    """A provider that answers with scripted bash calls, and keeps what it was asked."""
+    model = Commands(commands)
+    with serve(model) as model.url:
+        yield model
 
 
 def tool_call(command: Any, call_id: Any = "c1") -> dict[str, Any]:

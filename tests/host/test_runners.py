@@ -8,8 +8,8 @@ import sysconfig
 
 import pytest
 
+from tests.agents.support import commanding
 from tests.host.harness import SUBMIT, Mini, deterministic
-from tests.host.model_server import serve
 from tests.tools import some
 
 CONFIG = ("-c", "mini.yaml", "-c", "model.yaml")
@@ -103,7 +103,7 @@ def test_a_repository_names_no_server_for_the_keys(mini: Mini, monkeypatch: pyte
     """litellm looks for a `.env` above where it is installed, and above the working directory of a `python -c`."""
     monkeypatch.delenv("LITELLM_MODE", raising=False)  # a test that used valve in this process has set it
     (mini.directory / "site-packages").symlink_to(sysconfig.get_path("purelib"))  # an environment in the clone
-    with serve([SUBMIT]) as mine, serve([SUBMIT]) as theirs:
+    with commanding([SUBMIT]) as mine, commanding([SUBMIT]) as theirs:
         env = {
             "OPENAI_API_KEY": "sk-test",
             "MSWEA_COST_TRACKING": "ignore_errors",

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents.support import commanding
 from tests.host.harness import deterministic
-from tests.host.model_server import serve
 from tests.live.conftest import CHECK, FINISH, FIX, QUICK, Project
 from tests.tools import TEST_ALL, need, until
 
@@ -54,7 +54,7 @@ def test_against_a_server_with_a_check(project: Project, data_dir: Path, tmp_pat
     need("bwrap")
     (project.root / ".env").write_text("DATABASE=planted-in-dotenv\n")
     output = tmp_path / "t.json"
-    with serve(["cat .env; env", FIX, FINISH]) as server:
+    with commanding(["cat .env; env", FIX, FINISH]) as server:
         check = ("-c", f"valve.check={CHECK}")
         done = mini(project, *TASK, "-m", "openai/x", "-o", str(output), *check, OPENAI_API_BASE=server.url, **HTTP)
     assert done.returncode == 0, done.stderr
@@ -85,7 +85,7 @@ def test_against_a_server_with_a_check(project: Project, data_dir: Path, tmp_pat
 def test_attempts_against_a_server(project: Project, tmp_path: Path) -> None:
     need("bwrap")
     output = tmp_path / "t.json"
-    with serve([FIX, FINISH]) as server:
+    with commanding([FIX, FINISH]) as server:
         check = ("-c", f"valve.check={QUICK}", "-c", "valve.attempts=2")
         done = mini(project, *TASK, "-m", "openai/x", "-o", str(output), *check, OPENAI_API_BASE=server.url, **HTTP)
     assert done.returncode == 0, done.stderr
