@@ -27,8 +27,10 @@ class Valve(Session):
     @hookimpl
     def valve_attempt(self, settings: Settings, task: Task, context: Context, ordinal: int, source: Source) -> Attempt:
         """Run one sandboxed rollout of the task and grade it per test."""
-        from valve_plugin.rollouts.attempt import attempt
-
+        if settings.executor == "ray":
+            from valve_plugin.rollouts.ray_executor import attempt
+        else:
+            from valve_plugin.rollouts.attempt import attempt
         return attempt(settings, task, context, ordinal, source)
 
     @hookimpl

@@ -129,6 +129,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     condition: str = ""
     """Condition of the experiment whose run the bank is: its hooks, which are ours, are then among `plugins`."""
     workers: Positive = 1
+    executor: Literal["local", "ray"] = "local"
+    """Where unattended rollouts run: on this machine, or on the nodes of a Ray cluster."""
+    ray_address: str = "auto"
+    """Of the cluster, HOST:PORT; auto: $RAY_ADDRESS, else the one that runs on this machine."""
     sandbox: Literal["auto", "bwrap", "podman", "docker"] = "auto"
     """Where unattended commands run. auto: in the task's image where it is on this machine, else in bubblewrap."""
     keep_history: bool = False
@@ -149,7 +153,7 @@ NAMES: tuple[str, ...] = Settings.__struct_fields__
 
 # A bank comes along with a repository, from whoever wrote there. These could run code, leave the sandbox or send
 # keys and issues to another server, so they count only where the person typed them.
-NEVER_FROM_FILE = ("agent", "unsafe_local", "model_class", "mini_config", "plugins", "tasks")
+NEVER_FROM_FILE = ("agent", "unsafe_local", "model_class", "mini_config", "plugins", "tasks", "executor", "ray_address")
 # In the `.valve` of a repository, these could also spend the person's money, or weaken what protects them.
 NOT_FROM_REPOSITORY = ("model", "workers", "run_ahead", "review", "keep_history")
 ONLY_LOWER = ("cost_limit", "step_limit", "check_timeout")
@@ -186,7 +190,7 @@ _USES = {
     "max_mixed run_ahead": "learn ungated",
     "tasks": "drain measure evaluate",
     "condition": "learn ungated drain measure evaluate",
-    "seed plugins keep_history": "learn ungated drain measure evaluate try",
+    "seed plugins keep_history executor ray_address": "learn ungated drain measure evaluate try",
     "top_principles top_skills retrieval embedding": "live attempts learn ungated drain measure evaluate",
 }
 """What uses the settings that not everything uses."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from valve_plugin.cli import output
-from valve_plugin.cli.options import BankDir, Commands, Json, bank_dir, flag
+from valve_plugin.cli.options import BankDir, Commands, Json, bank_dir, flag, option
 from valve_plugin.errors import BankError, BankNotFoundError, ConfigError, ValveError
 from valve_plugin.extras import DISTRIBUTION, install_command, missing_requirements, own_command, pip_install
 from valve_plugin.shell_words import join
@@ -47,6 +47,7 @@ _WITHOUT = {
     "semantic": "items are ranked by hashed words",
     "report": "reports and experiments have no figures",
     "mcp": "`valve mcp` needs it",
+    "ray": "rollouts run on this machine only",
     "skillopt": "experiments have no condition `skillopt`",
 }
 """What does not work without each extra for users, in the order of the checks."""
@@ -90,18 +91,21 @@ commands = Commands()
     "doctor",
     "valve doctor                                   # everything; needs no key and no network",
     "valve doctor --call                            # and one cheap call of the model",
+    "valve doctor --executor ray                    # what the nodes of a Ray cluster can do",
     "valve doctor --json | jq -r '.rows[].fix'      # only the commands that fix something",
 )
 def doctor(
     bank: BankDir = "",
     call: Annotated[bool, flag("--call", "Call the model once; costs a few tokens.")] = False,
+    executor: Annotated[str, option("--executor", "ray", "Check the nodes of a cluster, and not this machine.")] = "",
     json: Json = False,
 ) -> None:
     """Check what a run needs, and name the fix for what does not work.
 
     The sandbox check runs commands that try to escape. A `missing` row is optional. Exit code 1 when a row failed.
     """
-    found = examine(_place(bank, call))
+    place = _place(bank, call, {"executor": executor} if executor else {})
+    found = _nodes(place.settings) if place.settings.executor == "ray" and executor else examine(place)
     if json:
         named = found.items()
         output.emit_json({"rows": [{"name": n, "state": s, "detail": d, "fix": h} for n, (s, d, h) in named]})
@@ -155,15 +159,28 @@ def lines(found: Mapping[str, CheckResult]) -> Iterator[tuple[str, str]]:
     yield failed if bad else "everything that is needed works", ""
 
 
-def _place(bank: str, call: bool) -> Place:
+def _place(bank: str, call: bool, given: Mapping[str, Any]) -> Place:
     from valve_plugin import config
     from valve_plugin.checkout import find
 
+    config.resolve(given)
     here, directory = find(Path.cwd()), bank_dir(bank)
     try:
-        return Place(here, directory, config.load(directory), call=call)
+        return Place(here, directory, config.load(directory, given), call=call)
     except ConfigError as e:
-        return Place(here, directory, config.Settings(), str(e), call=call)
+        return Place(here, directory, config.resolve(given), str(e), call=call)
+
+
+def _nodes(settings: Settings) -> dict[str, CheckResult]:
+    """Return what each node of the cluster can do."""
+    from valve_plugin.rollouts.ray_executor import nodes
+
+    found = {}
+    for node in nodes(settings):
+        key = f"{'a' if node.key else 'no'} key for {settings.model or 'the default model'}"
+        able = f"{output.plural(round(node.cores), 'core')}, Python {node.python}, valve {node.valve}, a sandbox, {key}"
+        found[node.name] = CheckResult("failed", node.problem) if node.problem else CheckResult("ok", able)
+    return found
 
 
 def _system_install(*packages: str) -> str:

@@ -188,6 +188,10 @@ def make_ready(
     with stages or nullcontext(lambda text: None) as stage:
         prepared = place_in_image(prepare(taskset.repository, stage), taskset.tasks[0], settings, stage)
     bubblewrap.choose(settings, prepared.image)
+    if settings.executor == "ray":
+        from valve_plugin.rollouts import ray_executor
+
+        ray_executor.require_nodes(settings)
     require_same_grading(place, prepared, taskset.tasks)
     if _rollouts_are_ours(plugins.load(settings.plugins)) and not scripted:
         require_fixes(prepared, taskset.tasks, settings, say)

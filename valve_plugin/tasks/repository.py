@@ -30,7 +30,7 @@ from valve_plugin.records import Positive, Record
 from valve_plugin.sandbox import environment
 from valve_plugin.sandbox.engine import SMITH_ENVIRONMENT, Image
 from valve_plugin.sandbox.environment import pip
-from valve_plugin.sandbox.git import MAX_SOURCE_BYTES, File, create_store, import_files
+from valve_plugin.sandbox.git import MAX_SOURCE_BYTES, File, create_store, git, import_files
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.sandbox.trees import walk
 from valve_plugin.tasks import image
@@ -46,6 +46,7 @@ FILE_NAME = "repository.toml"
 BASE_REF = "refs/valve/base"
 IGNORE_OPTION = "--ignore-glob="
 """pytest's option for test files that kill the process. Files that the user excludes get `--ignore=` instead."""
+_BASE_FILE = "valve-base"
 _MAX_BYTES = 1_000_000
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?$(?!\n)"
 _SKIP = frozenset({".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".mypy_cache"})
@@ -217,6 +218,26 @@ def prepare_source(repository: Repository, progress: Callable[[str], None] | Non
     return PreparedRepository(repository=repository, folder=str(place), base=base)
 
 
+def prepare_from(repository: Repository, base: str, bundle: Callable[[], bytes]) -> PreparedRepository:
+    """Prepare a repository on another machine than the one that has its source; see `prepare`.
+
+    Args:
+        repository: its definition.
+        base: commit of the source.
+        bundle: returns a git bundle with it; called where it is not here yet.
+    """
+    place = _make_place(repository)
+    store = place / "store.git"
+    with FileLock(place / "bundle.lock"), scratch_folder() as scratch:
+        if not (store / _BASE_FILE).exists() or (store / _BASE_FILE).read_text().strip() != base:
+            create_store(store)
+            (scratch / "bundle").write_bytes(bundle())
+            git("bundle", "unbundle", str(scratch / "bundle"), git_dir=store)
+            git("update-ref", BASE_REF, base, git_dir=store)
+            write_atomic(store / _BASE_FILE, base.encode() + b"\n")
+        return replace(prepare(repository), base=base)
+
+
 def find_prepared(name: str) -> PreparedRepository:
     """Return the prepared repository of that name: from this process, else the last one on this machine.
 
@@ -274,7 +295,7 @@ def _environment(venv: Path, repository: Repository, say: Callable[[str], None])
 
 
 def _store(path: Path, repository: Repository, python: Path | None, say: Callable[[str], None]) -> str:
-    commit = path / "valve-base"
+    commit = path / _BASE_FILE
     if commit.exists():
         return commit.read_text().strip()
     kind, _, where = repository.source.partition(":")

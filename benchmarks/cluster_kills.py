@@ -1,0 +1,103 @@
+"""One ledger on a Ray cluster of three nodes, whatever is killed: workers, nodes, the head and with it all nodes.
+
+The cluster is real, of processes of this machine; agents are mini's own in bubblewrap, the model is the scripted one: a
+SIMULATION. Kills come at random times of a run. A node or a cluster that was killed starts again; a run that paused
+meanwhile (exit code 3) does, too.
+
+    python benchmarks/cluster_kills.py --kills 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests import once
+from tests.evolve import library
+from tests.lean import lean
+from tests.rollouts.cluster import RayCluster
+
+KINDS = ("worker", "node", "head")
+NODES = ("head", "second", "third")
+RUN = (
+    "--simulate", "-c", "embedding=hashing", "-c", "rho=0.1", "--panel-size", "2", "--rollouts", "2", "--limit", "4",
+    "--workers", "3",
+)  # fmt: skip
+PER_RUN = 9
+"""Kills a run gets, at most."""
+PAUSED = 3
+
+
+def start(tasks: Path, bank: Path, *more: str) -> subprocess.Popen[bytes]:
+    """Start a run; it goes on where the last one of this bank ended."""
+    command = [sys.executable, "-m", "valve_plugin", "evolve", str(tasks), "--bank", str(bank), *RUN, *more]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def ended(run: subprocess.Popen[bytes]) -> bool:
+    """Wait for a run; return whether it came to its end, and did not pause."""
+    said = run.communicate()[1].decode("utf-8", "replace")
+    assert run.returncode in (0, PAUSED), f"the run failed ({run.returncode}): {said[-2000:]}"
+    return run.returncode == 0
+
+
+def struck(
+    tasks: Path, bank: Path, cluster: RayCluster, hits: Counter[str], most: int, seconds: float, chance: random.Random
+) -> None:
+    """Run to the end, under so many kills of each kind altogether and PER_RUN in this run at most; count them."""
+    run, kills = start(tasks, bank, *cluster.arguments), 0
+    while True:
+        kind = min(KINDS, key=lambda kind: hits[kind])
+        try:
+            run.wait(chance.uniform(0, 2 * seconds / PER_RUN) if kills < PER_RUN and hits[kind] < most else None)
+        except subprocess.TimeoutExpired:
+            struck = cluster.kill(kind, chance)
+            hits[kind] += struck
+            kills += struck
+            cluster.start(*NODES)
+        if run.poll() is not None:
+            if ended(run):
+                return
+            run = start(tasks, bank, *cluster.arguments)
+
+
+def main() -> None:
+    """Run everything; the figures come last."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--kills", type=int, default=20, help="of each kind")
+    options.add_argument("--hours", type=float, default=24.0, help="after which no further run starts")
+    options.add_argument("--seed", type=int, default=0)
+    given = options.parse_args()
+    chance, hits, equal, banks = random.Random(given.seed), Counter(dict.fromkeys(KINDS, 0)), 0, 0
+    with tempfile.TemporaryDirectory() as name, RayCluster(Path(name)) as cluster:
+        folder = Path(name)
+        os.environ["VALVE_DATA"] = str(folder / "data")
+        once.root = folder / "once"
+        tasks = library.write(folder / "calc", lean())
+        assert ended(start(tasks, folder / "local"))
+        expected = (folder / "local" / "ledger.jsonl").read_bytes()
+        cluster.start(*NODES)
+        started = time.monotonic()
+        assert ended(start(tasks, folder / "ray", *cluster.arguments))
+        seconds = time.monotonic() - started
+        assert (folder / "ray" / "ledger.jsonl").read_bytes() == expected
+        while min(hits.values()) < given.kills and time.monotonic() - started < given.hours * 3600:
+            bank = folder / f"bank-{banks}"
+            struck(tasks, bank, cluster, hits, given.kills, seconds, chance)
+            banks += 1
+            equal += (bank / "ledger.jsonl").read_bytes() == expected
+            print(f"{time.monotonic() - started:.0f} s: kills {dict(hits)}, ledgers {equal} of {banks}", flush=True)
+    print(f"ledgers equal: {equal} of {banks}")
+
+
+if __name__ == "__main__":
+    main()

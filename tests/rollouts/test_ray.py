@@ -1,0 +1,102 @@
+"""A real Ray cluster: the local ledger, byte for byte, also where workers, nodes and the whole cluster are killed."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.evolve import library
+from tests.lean import lean
+from tests.once import once
+from tests.rollouts.cluster import RayCluster, path_without
+from tests.tools import need, need_module
+from valve_plugin.cli import app
+from valve_plugin.config import Settings
+from valve_plugin.rollouts import ray_executor, retry
+
+pytestmark = pytest.mark.heavy
+RUN = (
+    "--simulate", "-c", "embedding=hashing", "-c", "rho=0.1", "--panel-size", "1", "--rollouts", "2", "--limit", "2",
+    "--workers", "3",
+)  # fmt: skip
+OUT = 3
+
+
+@pytest.fixture(scope="module")
+def tasks() -> Path:
+    need("bwrap")
+    need_module("ray")
+    return once("calc-ray", lambda folder: library.write(folder, lean()))
+
+
+@pytest.fixture(scope="module")
+def expected(tasks: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The ledger of a run on this machine."""
+    return evolve(tasks, tmp_path_factory.mktemp("local") / "bank")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    need_module("ray")
+    with RayCluster(tmp_path_factory.mktemp("nodes")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: RayCluster) -> RayCluster:
+    """Three nodes, whatever the last test did to them; the third has no bubblewrap."""
+    running.start("head", "second")
+    bare = running.folder / "bin"
+    running.start("bare", PATH=str(bare) if bare.exists() else path_without("bwrap", bare))
+    return running
+
+
+def evolve(tasks: Path, bank: Path, *more: str, code: int = 0) -> bytes:
+    done = CliRunner().invoke(app, ["evolve", str(tasks), "--bank", str(bank), *RUN, *more])
+    assert done.exit_code == code, done.output
+    return (bank / "ledger.jsonl").read_bytes()
+
+
+def test_the_ledger_is_the_local_one_and_a_node_without_a_sandbox_takes_no_rollout(
+    tasks: Path, expected: bytes, cluster: RayCluster, tmp_path: Path
+) -> None:
+    assert evolve(tasks, tmp_path / "bank", *cluster.arguments) == expected
+    assert cluster.rollouts("head") + cluster.rollouts("second") > 0
+    assert cluster.rollouts("bare") == 0
+    found = ray_executor.nodes(Settings(ray_address=cluster.address, model="anthropic/x"))
+    assert sorted(bool(node.problem) for node in found) == [False, False, True]
+    assert {node.cores for node in found} == {1}
+    assert not any(node.key for node in found)
+
+
+@pytest.mark.parametrize("kind", ["worker", "node", "head"])
+def test_after_a_kill_the_run_goes_on_or_pauses_and_ends_the_same(
+    tasks: Path, expected: bytes, cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(retry, "PAUSES", (0.1,) * len(retry.PAUSES))
+
+    def strike() -> None:
+        cluster.await_rollout()
+        cluster.kill(kind, random.Random(0))
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    run = partial(evolve, tasks, tmp_path / "bank", *cluster.arguments)
+    ledger = run(code=OUT if kind == "head" else 0)
+    thread.join()
+    if kind == "head":  # the cluster is gone; it starts again, and so does the run
+        cluster.start("head", "second")
+        ledger = run()
+    assert ledger == expected
+
+
+def test_what_travels_has_no_key() -> None:
+    arguments = {"api_key": "hunter22", "max_tokens": 9, "extra_headers": {"Authorization": "hunter22", "x": "y"}}
+    sent = ray_executor._sent(Settings(model="a/b", model_kwargs=arguments))
+    assert sent.model_kwargs == {"max_tokens": 9, "extra_headers": {"x": "y"}}
