@@ -1,13 +1,20 @@
-"""A real Ray cluster as processes of this machine, whose workers, nodes and head can be killed."""
+"""A real Ray cluster as processes of this machine, whose workers, nodes and head can be killed.
+
+Ray may end the process that holds its nodes, so that is one of their own: this file as a program.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +25,20 @@ _ENVIRON = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # or Ray listens on all addresses
     "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
 }
-_WORKER = "ray::rollout"
+_WORKER = "ray::there"
+HEAD = "head"
 
 
 class RayCluster:
-    """Nodes with one core each, the head among them; each has user data of its own. A context manager."""
+    """Nodes with one core each, one of them the head; each has user data of its own. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._nodes: dict[str, Any] = {}
-        self._environ: dict[str, dict[str, str]] = {}
+        self._holder: subprocess.Popen[str] | None = None
+        self._nodes: set[str] = set()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
         self._temp = tempfile.mkdtemp(prefix="ray")  # short: it holds sockets
 
     @property
@@ -38,25 +46,21 @@ class RayCluster:
         """How `valve` uses it."""
         return ["-c", "executor=ray", "-c", f"ray_address={self.address}"]
 
-    @property
-    def address(self) -> str:
-        """Of the head."""
-        return f"127.0.0.1:{self._port}"
-
     def start(self, *names: str, **environ: str) -> None:
-        """Start nodes with these variables; the first of all is the head. Does nothing for those that run."""
-        os.environ.update(_ENVIRON)
-        from ray.cluster_utils import Cluster
-
-        if not self._nodes:
-            self._cluster = Cluster()
+        """Start nodes with these variables, the head first. Does nothing for those that run."""
+        if self._holder is None:
+            command = [sys.executable, __file__]
+            env = {**os.environ, **_ENVIRON}
+            self._holder = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
+            )
         for name in names:
             if name not in self._nodes:
-                own = self._environ.setdefault(name, {"VALVE_DATA": str(self.folder / name), **environ})
-                more = {} if self._nodes else {"gcs_server_port": self._port, "include_dashboard": False}
-                self._nodes[name] = self._cluster.add_node(
-                    num_cpus=1, object_store_memory=80_000_000, env_vars=own, temp_dir=self._temp, **more
-                )
+                port = int(self.address.rpartition(":")[2])
+                more = {"gcs_server_port": port, "include_dashboard": False} if name == HEAD else {}
+                own = {"VALVE_DATA": str(self.folder / name), **environ}
+                self._ask(name, {"num_cpus": 1, "env_vars": own, "temp_dir": self._temp, **more})
+                self._nodes.add(name)
 
     def kill(self, kind: str, chance: random.Random) -> bool:
         """Kill -9 a worker in the middle of a rollout, a node other than the head, or the head and so all nodes.
@@ -70,28 +74,37 @@ class RayCluster:
                 worker.kill()
             return bool(found)
         if kind == "node":
-            self._remove(chance.choice(list(self._nodes)[1:]))
-        while kind == "head" and self._nodes:
-            self._remove(next(iter(self._nodes)))
+            self._ask(name := chance.choice(sorted(self._nodes - {HEAD})), None)
+            self._nodes.remove(name)
+        elif self._holder is not None:
+            for process in (psutil.Process(self._holder.pid), *self._children()):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._holder.communicate()
+            self._holder, self._nodes = None, set()
         return True
-
-    def _remove(self, name: str) -> None:
-        self._cluster.remove_node(self._nodes.pop(name), allow_graceful=False)
 
     def await_rollout(self) -> None:
         """Wait until a node runs a rollout."""
-        deadline = time.monotonic() + 120
-        while not self._workers() and time.monotonic() < deadline:
+        while not self._workers():
             time.sleep(0.1)
+
+    def _ask(self, name: str, options: dict[str, Any] | None) -> None:
+        assert self._holder is not None
+        assert self._holder.stdin is not None
+        assert self._holder.stdout is not None
+        self._holder.stdin.write(json.dumps([name, options]) + "\n")
+        self._holder.stdin.flush()
+        assert self._holder.stdout.readline() == "done\n"
+
+    def _children(self) -> list[psutil.Process]:
+        return psutil.Process(self._holder.pid).children(recursive=True) if self._holder else []
 
     def _workers(self) -> list[psutil.Process]:
         found = []
-        for process in psutil.Process().children(recursive=True):
-            try:
-                if _WORKER in " ".join(process.cmdline()):
-                    found.append(process)
-            except psutil.Error:
-                continue
+        for process in self._children():
+            with suppress(psutil.Error):
+                found += [process] * (_WORKER in " ".join(process.cmdline()))
         return found
 
     def rollouts(self, name: str) -> int:
@@ -102,7 +115,7 @@ class RayCluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.kill("head", random.Random(0))
+        self.kill(HEAD, random.Random(0))
         shutil.rmtree(self._temp, ignore_errors=True)
 
 
@@ -115,3 +128,23 @@ def path_without(tool: str, folder: Path) -> str:
             (folder / program.name).symlink_to(program)
     (folder / tool).unlink()
     return str(folder)
+
+
+def hold() -> None:
+    """Start and kill nodes as the lines of standard input say; the end of it ends them all."""
+    from ray.cluster_utils import Cluster
+
+    replies, sys.stdout = sys.stdout, sys.stderr
+    cluster, nodes = Cluster(), {}
+    for line in sys.stdin:
+        name, options = json.loads(line)
+        if options is None:
+            cluster.remove_node(nodes.pop(name), allow_graceful=False)
+        else:
+            nodes[name] = cluster.add_node(object_store_memory=80_000_000, **options)
+        print("done", file=replies, flush=True)
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    hold()

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import CancelledError, wait
 from contextlib import suppress
 from functools import partial
@@ -77,7 +77,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """What one node can do."""
 
-    name: str
+    name: str = ""
     cores: float = 0
     python: str = ""
     valve: str = ""
@@ -94,7 +94,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
     base: str = ""
     store: str = ""
     """Path of the git repository that has `base`."""
-    settings: Settings | None = None
+    settings: bytes = b""
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +109,9 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     lost: str = ""
     """What happened to the worker, the node or the cluster."""
     nodes: tuple[Node, ...] = ()
+
+
+_encode = msgspec.msgpack.encode
 
 
 def _read(data: bytes, type_: type[T]) -> T:
@@ -126,18 +129,11 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
     started, prepared = time.monotonic(), find_prepared(task.repo)
     sent = _sent(settings)
     rollout = Rollout(
-        settings=sent,
-        task=task,
-        context=context,
-        ordinal=ordinal,
-        source=source,
-        repository=prepared.repository,
-        base=prepared.base,
-        python=prepared.base_python,
-        key=rollout_key(sent, task, context, ordinal),
+        settings=sent, task=task, context=context, ordinal=ordinal, source=source, repository=prepared.repository,
+        base=prepared.base, python=prepared.base_python, key=rollout_key(sent, task, context, ordinal),
         environ={name: os.environ[name] for name in _SCRIPTED if name in os.environ and sent.model == SCRIPTED_MODEL},
-    )
-    request = _Request(rollout=msgspec.msgpack.encode(rollout), base=prepared.base, store=str(prepared.store))
+    )  # fmt: skip
+    request = _Request(rollout=_encode(rollout), base=prepared.base, store=str(prepared.store))
     answer = _ask(settings.ray_address, request)
     if answer.paid is not None:
         raise RolloutCancelledError(answer.paid)
@@ -147,20 +143,10 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
     if answer.attempt:
         return replace(answer.attempt, id=rollout_id, trajectory=keep_trajectory(rollout_id, answer.trajectory))
     return Attempt(
-        id=rollout_id,
-        task_id=task.instance_id,
-        ordinal=ordinal,
-        source=source,
-        outcome="errored",
-        reason=answer.lost,
-        exit_status="Lost",
-        seconds=time.monotonic() - started,
-        recorded_at=time.time(),
-        model=sent.model,
-        task_text=task.problem_statement,
-        context_hash=context.hash,
-        context_items=context.items,
-    )
+        id=rollout_id, task_id=task.instance_id, ordinal=ordinal, source=source, outcome="errored", reason=answer.lost,
+        exit_status="Lost", seconds=time.monotonic() - started, recorded_at=time.time(), model=sent.model,
+        task_text=task.problem_statement, context_hash=context.hash, context_items=context.items,
+    )  # fmt: skip
 
 
 def nodes(settings: Settings) -> tuple[Node, ...]:
@@ -169,7 +155,7 @@ def nodes(settings: Settings) -> tuple[Node, ...]:
     Raises:
         InfrastructureError: the cluster cannot be reached.
     """
-    answer = _ask(settings.ray_address, _Request(settings=_sent(settings)))
+    answer = _ask(settings.ray_address, _Request(settings=_encode(_sent(settings))))
     if answer.lost:
         raise InfrastructureError(f"{answer.lost}; start it, or name another with -c ray_address=HOST:PORT")
     return answer.nodes
@@ -211,7 +197,7 @@ def _ask(address: str, request: _Request) -> _Answer:
     place = Path(process.server_address()).with_name(f"ray-{digest(address)[:8]}")
     try:
         with _connect(place, address) as connection:
-            connection.send_bytes(msgspec.msgpack.encode(request))
+            connection.send_bytes(_encode(request))
             while not connection.poll(_POLL_SECONDS):
                 if stop is not None and stop.is_set() and give_up == float("inf"):
                     connection.send_bytes(b"cancel")
@@ -281,7 +267,7 @@ class _Cluster:
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
-        self._rollout, self._look = _remote_functions(ray)
+        self._there = _remote_function(ray)
         self._unfit: dict[str, str] = {}
         """Why nodes take no rollouts, by id."""
         self._bundles: dict[str, Any] = {}
@@ -293,7 +279,7 @@ class _Cluster:
         with connection, suppress(OSError, EOFError):
             request = _read(connection.recv_bytes(), _Request)
             answer = self._run(request, connection) if request.rollout else self._nodes(request)
-            connection.send_bytes(msgspec.msgpack.encode(answer))
+            connection.send_bytes(_encode(answer))
 
     def _run(self, request: _Request, connection: Connection) -> _Answer:
         """Run a rollout on a node that can; one that cannot says so before the agent starts."""
@@ -301,7 +287,7 @@ class _Cluster:
         while True:
             unfit = ",".join(self._unfit)
             where = {"label_selector": {_NODE_ID: f"!in({unfit})"}} if unfit else {}
-            job = self._rollout.options(**where).remote(__version__, request.rollout, [bundle])
+            job = self._there.options(**where).remote("run_here", __version__, request.rollout, [bundle])
             try:
                 self._await(job, connection)
                 node, problem, answer = self._ray.get(job)
@@ -335,28 +321,27 @@ class _Cluster:
         return [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
     def _nodes(self, request: _Request) -> _Answer:
-        assert request.settings is not None
-        settings = msgspec.msgpack.encode(request.settings)
-        jobs = []
+        jobs = {}
         for node in self._alive():
-            there = {"num_cpus": 0, "label_selector": {_NODE_ID: node["NodeID"]}}
-            jobs.append((node, self._look.options(**there).remote(__version__, settings)))
-        self._ray.wait([job for _, job in jobs], num_returns=len(jobs), timeout=_PROBE_SECONDS) if jobs else None
-        return _Answer(nodes=tuple(self._seen(*job) for job in jobs))
+            look = self._there.options(num_cpus=0, label_selector={_NODE_ID: node["NodeID"]})
+            jobs[look.remote("look_here", __version__, request.settings)] = node
+        self._ray.wait(list(jobs), num_returns=len(jobs), timeout=_PROBE_SECONDS) if jobs else None
+        return _Answer(nodes=tuple(self._seen(job, node) for job, node in jobs.items()))
 
-    def _seen(self, node: Mapping[str, Any], job: Any) -> Node:
-        name = f"{node['NodeManagerAddress']} {node['NodeID'][:8]}"
+    def _seen(self, job: Any, node: Mapping[str, Any]) -> Node:
         try:
-            found = msgspec.convert(self._ray.get(job, timeout=0), Node)
+            _, problem, found = self._ray.get(job, timeout=0)
         except self._ray.exceptions.RayError as e:  # a timeout too
-            found = Node(name="", problem=one_line(str(e))[:300] or "it does not answer")
-        return replace(found, name=name, cores=node["Resources"]["CPU"])
+            problem, found = one_line(str(e))[:300] or "it does not answer", b""
+        seen = _read(found, Node) if found else Node()
+        name = f"{node['NodeManagerAddress']} {node['NodeID'][:8]}"
+        return replace(seen, name=name, cores=node["Resources"]["CPU"], problem=problem)
 
 
-def _remote_functions(ray: Any) -> tuple[Any, Any]:
-    """Return the remote functions. They travel by value, so that a node without VALVE can say so."""
+def _remote_function(ray: Any) -> Any:
+    """Return the remote function that calls one of those below. It travels by value, so it runs without VALVE, too."""
 
-    def rollout(version: str, data: bytes, bundle: list[Any]) -> tuple[str, str, bytes]:
+    def there(function: str, *arguments: Any) -> tuple[str, str, bytes]:
         import ray
 
         node = ray.get_runtime_context().get_node_id()
@@ -364,31 +349,25 @@ def _remote_functions(ray: Any) -> tuple[Any, Any]:
             from valve_plugin.rollouts import ray_executor
         except ImportError as e:
             return node, f"valve cannot be loaded there: {e}", b""
-        return node, *ray_executor.run_here(version, data, lambda: ray.get(bundle[0]))
+        return node, *getattr(ray_executor, function)(*arguments)
 
-    def look(version: str, settings: bytes) -> dict[str, Any]:
-        try:
-            from valve_plugin.rollouts import ray_executor
-        except ImportError as e:
-            return {"name": "", "problem": f"valve cannot be loaded there: {e}"}
-        return ray_executor.look_here(version, settings)
-
-    # Retries are the driver's: it counts and shows them.
-    return tuple(ray.remote(num_cpus=1, max_retries=0)(function) for function in (rollout, look))
+    return ray.remote(num_cpus=1, max_retries=0)(there)  # retries are the driver's: it counts and shows them
 
 
 # On a node
 
 
-def run_here(version: str, data: bytes, fetch: Callable[[], bytes]) -> tuple[str, bytes]:
+def run_here(version: str, data: bytes, bundle: list[Any]) -> tuple[str, bytes]:
     """Run a rollout on this node; return (why this node cannot, the answer)."""
+    import ray
+
     if version != __version__:
         return f"it has valve {__version__}, the driver {version}", b""
     rollout = _read(data, Rollout)
     settings, task, context, ordinal = rollout.settings, rollout.task, rollout.context, rollout.ordinal
     os.environ.update(rollout.environ)
     try:
-        prepared = prepare_from(rollout.repository, rollout.base, fetch)
+        prepared = prepare_from(rollout.repository, rollout.base, lambda: bytes(ray.get(bundle[0])))
         bubblewrap.choose(settings, place_in_image(prepared, task, settings).image)
         if prepared.base_python != rollout.python:
             return f"its tests would run in Python {prepared.base_python}, the driver's in {rollout.python}", b""
@@ -411,17 +390,19 @@ def run_here(version: str, data: bytes, fetch: Callable[[], bytes]) -> tuple[str
         answer = _Answer(paid=payment_of(e))
     except ValveError as e:
         answer = _Answer(error=(type(e).__name__, str(e)))
-    return "", msgspec.msgpack.encode(answer)
+    return "", _encode(answer)
 
 
-def look_here(version: str, data: bytes) -> dict[str, Any]:
-    """Return what this node can do, as the fields of a `Node`."""
-    problem = f"the driver has valve {version}" if version != __version__ else ""
-    settings = _read(data, Settings) if not problem else Settings()
+def look_here(version: str, data: bytes) -> tuple[str, bytes]:
+    """Return why this node takes no rollout, and what it can do."""
+    if version != __version__:
+        return f"it has valve {__version__}, the driver {version}", b""
+    settings = _read(data, Settings)
     mini.load_user_settings()
+    has_key = bool(os.environ.get(faults.key_variable(settings.model)))
+    node = _encode(Node(python=platform.python_version(), valve=__version__, key=has_key))
     try:
         bubblewrap.choose(settings)
     except SandboxError as e:
-        problem = problem or str(e)
-    has_key = bool(os.environ.get(faults.key_variable(settings.model)))
-    return {"name": "", "python": platform.python_version(), "valve": __version__, "key": has_key, "problem": problem}
+        return str(e), node
+    return "", node
