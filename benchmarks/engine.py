@@ -38,7 +38,7 @@ from valve_plugin.config import SCRIPTED_MODEL, Settings
 from valve_plugin.lab.simulation.server import start
 from valve_plugin.records import Context, Task
 from valve_plugin.rollouts.attempt import attempt
-from valve_plugin.rollouts.executors import LocalExecutor, stop_event
+from valve_plugin.rollouts.workers import Workers, stop_event
 from valve_plugin.sandbox import workspace
 from valve_plugin.tasks.grading import grade
 from valve_plugin.tasks.repository import prepare
@@ -143,7 +143,7 @@ def timed(job: Callable[[], Any]) -> tuple[float, Any]:
 
 def many(jobs: list[Callable[[], Any]], workers: int) -> list[Any]:
     """Run jobs, several at a time."""
-    with LocalExecutor(workers) as executor:
+    with Workers(workers) as executor:
         return [job.result() for job in [executor.submit(job) for job in jobs]]
 
 

@@ -14,7 +14,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.evolve.speculation import Speculation
 from valve_plugin.gate.plan import PlannedRollout
 from valve_plugin.records import Attempt, Context, Task
-from valve_plugin.rollouts.executors import stop_event
+from valve_plugin.rollouts.workers import stop_event
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from valve_plugin.events import RolloutCut, RunPaused, event_of
 from valve_plugin.gate.panel import CUT, Charge, PanelLine, _Starter, panel_outcome, read_line, run_panel, write_line
 from valve_plugin.gate.plan import Plan, PlannedRollout, prefix
 from valve_plugin.records import Attempt, Context, PanelOutcome
-from valve_plugin.rollouts.executors import LocalExecutor, stop_event
+from valve_plugin.rollouts.workers import Workers, stop_event
 from valve_plugin.theory import acceptance
 
 PAIRS = st.lists(st.tuples(outcomes, outcomes), min_size=1, max_size=12)
@@ -41,7 +41,7 @@ def test_what_starts_decides_as_the_whole_plan_and_one_worker_starts_no_more(pai
     def stage(found):
         return acceptance.decide_measurement(now, prefix(plan, found), needed, guard)
 
-    with LocalExecutor(workers) as executor:
+    with Workers(workers) as executor:
         jobs = [executor.submit(partial(_Starter(start, None), cell)) for cell in plan.cells]
         assert [job.result() for job in jobs] == attempts, "without a question all of them run"
         started.clear()

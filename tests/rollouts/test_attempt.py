@@ -23,7 +23,7 @@ from valve_plugin.lab.simulation.server import start
 from valve_plugin.paths import data_dir as bank_data_dir
 from valve_plugin.records import Attempt, Context, Task
 from valve_plugin.rollouts.attempt import attempt, read_trajectory, rollout_key
-from valve_plugin.rollouts.executors import LocalExecutor
+from valve_plugin.rollouts.workers import Workers
 from valve_plugin.sandbox import bubblewrap, workspace
 from valve_plugin.tasks.task_set import TaskSet
 
@@ -103,7 +103,7 @@ def test_outcomes_do_not_depend_on_workers(taskset: TaskSet, simulated: None) ->
     jobs = [(task, ordinal) for task in taskset.tasks for ordinal in range(2)]
     results = []
     for workers in (1, 3):
-        with LocalExecutor(workers) as executor:
+        with Workers(workers) as executor:
             futures = [executor.submit(lambda t=t, o=o: _attempt(t, o)) for t, o in jobs]  # type: ignore[misc]
             results.append([(f.result().id, f.result().outcome, f.result().patch) for f in futures])
     assert results[0] == results[1]
@@ -248,7 +248,7 @@ def test_no_provider_is_errored_and_no_failure(taskset: TaskSet, monkeypatch: py
 
 def test_a_killed_executor_cancels_what_runs_and_what_waits(taskset: TaskSet) -> None:
     settings = saying("sleep 60", SUBMIT)
-    executor = LocalExecutor(2)
+    executor = Workers(2)
     futures = [executor.submit(lambda: attempt(settings, taskset.tasks[0], NONE, 0, "panel")) for _ in range(4)]
     with ThreadPoolExecutor(1) as other:
         other.submit(executor.kill).result()

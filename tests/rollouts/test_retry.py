@@ -18,8 +18,8 @@ from valve_plugin.errors import BudgetError, InfrastructureError
 from valve_plugin.events import AgentsWorking, RunPaused, Waiting
 from valve_plugin.records import Attempt, Context, Task
 from valve_plugin.rollouts import retry as guards
-from valve_plugin.rollouts.executors import LocalExecutor
 from valve_plugin.rollouts.retry import FAILURES_IN_A_ROW, Guard, iterate_results
+from valve_plugin.rollouts.workers import Workers
 from valve_plugin.theory.budget import BudgetLimits
 
 TASK = Task(instance_id="t", repo="o/r", patch="p", fail_to_pass=("a",), pass_to_pass=(), problem_statement="x")
@@ -182,7 +182,7 @@ def test_a_budget_holds_for_all_workers_and_what_runs_is_awaited(workers):
             )
 
     guard, got = Guard(attempt, BudgetLimits(rollouts=7)), []
-    with LocalExecutor(workers) as executor:
+    with Workers(workers) as executor:
         jobs = [
             executor.submit(
                 partial(guard, settings=Settings(), task=TASK, context=Context(text=""), ordinal=n, source="panel")

@@ -44,12 +44,6 @@ def require_verdict(
 ) -> VerdictCost | None:
     """Check that a budget, if there is one, reaches the next verdict; return the maximum cost of this verdict.
 
-    Args:
-        steps: steps of the run; none is executed.
-        tasks: the task set of which the panel is a part.
-        stream: tasks to learn from.
-        queued: the run learns from queued attempts, not from a stream.
-
     Returns:
         The cost, or None if there is nothing to do.
 
@@ -64,12 +58,6 @@ def require_first_verdict(
     settings: Settings, panel: Panel | None, store: BankStore | None, *, proposed: bool = False
 ) -> None:
     """Check that a budget reaches the first verdict of a new bank or epoch.
-
-    Args:
-        settings: settings of the run, with its model.
-        panel: the panel, or None if the bank is ungated.
-        store: the bank, or None if it does not exist yet.
-        proposed: whether a proposal or queued attempts wait.
 
     Raises:
         ConfigError: as `require_verdict`.
@@ -165,13 +153,7 @@ def proposal_rollouts(steps: Steps, tasks: Sequence[Task]) -> int:
 
 
 def rollout_cost(local: LocalStore | None, settings: Settings, *, by_price: bool = False) -> RolloutCost:
-    """Return cost and time of a rollout of this model, from telemetry or else from its price; both may be unknown.
-
-    Args:
-        local: where the telemetry is, or None.
-        settings: model and limits.
-        by_price: look up the price also where no budget in dollars needs it.
-    """
+    """Return cost and time of a rollout of this model, from telemetry or else from its price; both may be unknown."""
     model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
     seen = mean_rollout_cost(
         r for r in (local.read_telemetry("rollouts") if local else ()) if r.get("model", "") in ("", model)

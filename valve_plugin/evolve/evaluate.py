@@ -28,8 +28,8 @@ from valve_plugin.gate.plan import PlannedRollout
 from valve_plugin.records import Attempt, Bank, Kind, PanelTask
 from valve_plugin.retrieval import embedding
 from valve_plugin.rollouts.attempt import solver_of
-from valve_plugin.rollouts.executors import LocalExecutor
 from valve_plugin.rollouts.retry import Guard
+from valve_plugin.rollouts.workers import Workers
 from valve_plugin.tasks.task_set import TaskSet
 
 Key = tuple[str, str, int]
@@ -106,7 +106,7 @@ class Evaluation:
         # A reading is on record also where rollouts are missing, so a host that fails does not end it.
         guard = Guard(self.hook.valve_attempt, lost_in_a_row=len(cells) + 1, observe=observe)
         run = partial(run_durably, guard, self.store.local, self.settings)
-        with LocalExecutor(self.settings.workers) as executor:
+        with Workers(self.settings.workers) as executor:
             jobs = {executor.submit(partial(run, cell, "eval")): cell for cell in cells}
             for job in as_completed(jobs):
                 yield jobs[job], job.result()

@@ -276,13 +276,6 @@ def fix_panel(
 ) -> list[Task]:
     """Fix the panel and open an epoch if necessary; return the stream, in prepared order.
 
-    Args:
-        store: the bank.
-        settings: panel and horizon, where they are not fixed yet.
-        taskset: panel and stream.
-        new_epoch: see `open_run`.
-        gated: see `open_run`.
-
     Raises:
         ConfigError: the bank is about another repository, or would change between gated and ungated.
         TaskError: too few tasks for the panel, or the fixed panel is not in this task set.
@@ -301,11 +294,6 @@ def fix_panel(
 
 def panel_of(store: BankStore | None, settings: Settings, taskset: TaskSet) -> Panel:
     """Return the fixed panel, or the one that would be fixed; nothing is written.
-
-    Args:
-        store: None where there is no bank yet.
-        settings: of the run.
-        taskset: that the panel is chosen from.
 
     Raises:
         ConfigError: the bank is about another repository.
@@ -470,11 +458,6 @@ def require_same_grading(kept: Place, prepared: PreparedRepository, tasks: Seque
 
     A task set that is made again from later source may have the same bug under the same id, but other files or tests:
     then outcomes are not comparable. Rollouts without a note (of earlier versions) are accepted.
-
-    Args:
-        kept: where the rollouts are.
-        prepared: where the tasks' repository is.
-        tasks: all of the set.
 
     Raises:
         TaskError: names the first such task, what changed, and what to do.

@@ -16,7 +16,7 @@ from types import TracebackType
 from valve_plugin.errors import ValveError
 from valve_plugin.gate.plan import PlannedRollout
 from valve_plugin.records import Attempt
-from valve_plugin.rollouts.executors import LocalExecutor, stop_event
+from valve_plugin.rollouts.workers import Workers, stop_event
 
 RunCell = Callable[[PlannedRollout], Attempt]
 
@@ -33,7 +33,7 @@ class Speculation:
         self._planned: dict[_CellKey, PlannedRollout] = {}
         self._running: dict[_CellKey, Future[Attempt]] = {}
         self._lock = threading.RLock()
-        self._executor = LocalExecutor(workers)
+        self._executor = Workers(workers)
 
     def plan(self, cells: Sequence[PlannedRollout]) -> None:
         """Set the rollouts to run, the next one first; end running rollouts that are not among them."""

@@ -41,8 +41,8 @@ from valve_plugin.gate.panel import rollout_facts, run_durably
 from valve_plugin.gate.plan import PlannedRollout, fixed_panel, panel_settings
 from valve_plugin.plugins import send
 from valve_plugin.records import Attempt, Context, Proposal, Task, Verdict
-from valve_plugin.rollouts.executors import LocalExecutor
 from valve_plugin.rollouts.retry import Guard, iterate_results, limits_of, with_limits
+from valve_plugin.rollouts.workers import Workers
 from valve_plugin.words import plural
 
 ATTEMPTS = 3
@@ -99,7 +99,7 @@ class Steps:
         """
         cells = self.cells(task, context)
         self.ahead.busy(len(cells))
-        with LocalExecutor(min(self.settings.workers, len(cells))) as executor:
+        with Workers(min(self.settings.workers, len(cells))) as executor:
             jobs = [executor.submit(partial(self.ahead.first, cell)) for cell in cells]
             attempts = [self._finished(attempt) for _, attempt in iterate_results(jobs)]
         self.ahead.busy(0)

@@ -32,8 +32,8 @@ from valve_plugin.gate.plan import PlannedRollout
 from valve_plugin.records import Attempt, Context, Record, Task
 from valve_plugin.retrieval import block
 from valve_plugin.rollouts.attempt import rollout_key
-from valve_plugin.rollouts.executors import LocalExecutor
 from valve_plugin.rollouts.retry import Guard, RunAttempt, limits_of
+from valve_plugin.rollouts.workers import Workers
 from valve_plugin.tasks.task_set import TaskSet, load
 from valve_plugin.theory import confidence_sequence as sequence
 from valve_plugin.theory.budget import RolloutCost
@@ -255,7 +255,7 @@ class Trial:
         usd_each = self.cost().usd or 0.0 if self.settings.budget_usd else 0.0
         guard = Guard(self._attempt, limits_of(self.settings), observe=self._observe, usd_each=usd_each)
         run = partial(run_durably, guard, self.local, self.settings)
-        with LocalExecutor(self.settings.workers) as executor:
+        with Workers(self.settings.workers) as executor:
             left = self.pairs[len(self.known) :]
             jobs = [[executor.submit(partial(run, cell, "eval")) for cell in self._cells(pair)] for pair in left]
             try:

@@ -33,8 +33,8 @@ from valve_plugin.events import Event, Observe, RolloutCut, RolloutFinished, eve
 from valve_plugin.gate.plan import Plan, PlannedRollout, Stage
 from valve_plugin.records import Attempt, PanelOutcome, Proposal, Source
 from valve_plugin.rollouts.attempt import read_trajectory, rollout_key
-from valve_plugin.rollouts.executors import LocalExecutor
 from valve_plugin.rollouts.retry import Guard, OnSpend, RunAttempt, limits_of
+from valve_plugin.rollouts.workers import Workers
 from valve_plugin.sandbox.supervisor import VALVE_MAIN, kill_tree, python_command
 from valve_plugin.theory.budget import mean_rollout_cost
 
@@ -195,15 +195,8 @@ def run_panel(
 ) -> None:
     """Run a plan and emit a line for each finished rollout. They start in canonical order and end in any order.
 
+    `stage` says whether what has ended decides; then nothing more starts. Lines are emitted from any thread.
     Ctrl-C ends the running rollouts; their cost is emitted, and also rollouts that have just ended.
-
-    Args:
-        attempt: the attempt step.
-        local: where rollouts become durable.
-        settings: of the run.
-        plan: what to run.
-        emit: gets the lines, from any thread.
-        stage: says whether what has ended decides; then nothing more starts. None: the whole plan runs.
 
     Raises:
         InfrastructureError: host or provider fail again and again; the rollouts that still ran are ended.
@@ -223,7 +216,7 @@ def run_panel(
         facts = {**rollout_facts(done), "replayed": not guard.ran(done)}
         emit(PanelLine(outcome=panel_outcome(cell, done), telemetry=facts))
 
-    with LocalExecutor(settings.workers) as executor:
+    with Workers(settings.workers) as executor:
         jobs = {executor.submit(partial(starter, cell)): cell for cell in plan.cells}
         try:
             for job in as_completed(list(jobs)):
@@ -258,11 +251,7 @@ def _expected_usd(local: LocalStore, settings: Settings) -> float:
 
 
 def stop_with(parent: int) -> None:
-    """End this process like Ctrl-C on SIGTERM, or when its parent has ended.
-
-    Args:
-        parent: process id of the caller, or 0.
-    """
+    """End this process like Ctrl-C on SIGTERM, or when the process `parent` (0: none) has ended."""
 
     def interrupt(signum: int, frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt

@@ -29,7 +29,7 @@ from valve_plugin.live.trees import Base
 from valve_plugin.live.workspace import open_copy, shell_environment
 from valve_plugin.records import Attempt
 from valve_plugin.rollouts.attempt import log_defect
-from valve_plugin.rollouts.executors import LocalExecutor, stop_event
+from valve_plugin.rollouts.workers import Workers, stop_event
 from valve_plugin.sandbox import workspace
 from valve_plugin.sandbox.bubblewrap import choose
 from valve_plugin.words import one_line, plural
@@ -70,7 +70,7 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
     settings = attempt_settings(run.settings, agent, Path(run.scratch.name), base)
     job = partial(_attempt, run, base, settings, check, next_ordinal(run.local, run.task_id, run.context.hash))
     try:
-        with LocalExecutor(run.settings.workers) as executor:
+        with Workers(run.settings.workers) as executor:
             jobs = [executor.submit(partial(job, number)) for number in range(1, run.settings.attempts + 1)]
             for future in as_completed(jobs):
                 _report(run, future.result())

@@ -25,7 +25,7 @@ from valve_plugin.files import make_private_dir, pack, unpack, write_atomic
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Attempt, Context, Source, Task
 from valve_plugin.redact import Redactor
-from valve_plugin.rollouts.executors import stop_event
+from valve_plugin.rollouts.workers import stop_event
 from valve_plugin.sandbox import bubblewrap, workspace
 from valve_plugin.tasks.grading.grade import Grade, grade
 from valve_plugin.tasks.image import available_image, place_in_image
@@ -44,13 +44,6 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
 
     The agent sees the task's files in one commit, the issue and the context, but no history, hidden tests, other
     attempts or keys. Failures of the agent are `unresolved`; only those of host or provider are `errored`.
-
-    Args:
-        settings: model, limits, sandbox.
-        task: the task.
-        context: the block at the end of the system message.
-        ordinal: number of this rollout for (task, block).
-        source: purpose of the rollout.
 
     Raises:
         TaskError: the task's repository is not prepared on this machine, or its patch does not apply.
@@ -133,13 +126,7 @@ def _run_and_grade(
 
 
 def log_defect(error: Exception, activity: str, redact: Callable[[str], str]) -> str:
-    """Append the traceback of an unexpected error to `defects.log` in user data; return a one-line message.
-
-    Args:
-        error: the exception.
-        activity: what was being done.
-        redact: removes secrets from a text.
-    """
+    """Append the traceback of an unexpected error to `defects.log` in user data; return a one-line message."""
     lines = "".join(traceback.format_exception(error))
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     with suppress(OSError):
@@ -157,11 +144,7 @@ def log_defect(error: Exception, activity: str, redact: Callable[[str], str]) ->
 def rollout_key(settings: Settings, task: Task, context: Context, ordinal: int) -> str:
     """Return the digest (64 hex digits) of all that determines a rollout; its first 16 are the attempt's id.
 
-    Args:
-        settings: only the solver's settings count; see `solver_configuration`.
-        task: its id, content and issue count.
-        context: only the bytes of the block count.
-        ordinal: number of the rollout for (task, block).
+    Of the settings only the solver's count (`solver_configuration`), of the context only the bytes of the block.
     """
     content = [task.instance_id, task.content_hash, digest_bytes(task.problem_statement.encode("utf-8", "replace"))]
     solver = solver_configuration(settings)

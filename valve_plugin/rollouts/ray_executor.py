@@ -38,7 +38,7 @@ from valve_plugin.records import Attempt, Context, Source, Task
 from valve_plugin.redact import is_key_name
 from valve_plugin.rollouts.attempt import attempt as attempt_here
 from valve_plugin.rollouts.attempt import keep_trajectory, read_trajectory, rollout_key
-from valve_plugin.rollouts.executors import LocalExecutor, stop_event
+from valve_plugin.rollouts.workers import Workers, stop_event
 from valve_plugin.sandbox import bubblewrap
 from valve_plugin.sandbox.git import git
 from valve_plugin.sandbox.supervisor import python_command
@@ -375,7 +375,7 @@ def run_here(version: str, data: bytes, bundle: list[Any]) -> tuple[str, bytes]:
             return "its agent, its container image or a file of mini_config is not the driver's", b""
     except (ConfigError, InfrastructureError, SandboxError) as e:
         return str(e), b""
-    with LocalExecutor(1) as one:
+    with Workers(1) as one:
         job = one.submit(partial(attempt_here, settings, task, context, ordinal, rollout.source))
         try:
             while not job.done():

@@ -20,7 +20,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import BudgetError, InfrastructureError
 from valve_plugin.events import AgentsWorking, Observe, RunPaused, Waiting, ignore
 from valve_plugin.records import Attempt, Context, Source, Task
-from valve_plugin.rollouts.executors import stop_event
+from valve_plugin.rollouts.workers import stop_event
 from valve_plugin.theory import budget
 from valve_plugin.theory.budget import BudgetLimits, Spending
 

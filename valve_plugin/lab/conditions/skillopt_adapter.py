@@ -30,8 +30,8 @@ from valve_plugin.gate.panel import rollout_facts, run_durably
 from valve_plugin.gate.plan import PlannedRollout, fixed_panel, panel_tasks
 from valve_plugin.plugins import send
 from valve_plugin.records import Attempt, Context, Task
-from valve_plugin.rollouts.executors import LocalExecutor
 from valve_plugin.rollouts.retry import Guard, iterate_results, limits_of
+from valve_plugin.rollouts.workers import Workers
 
 PROMPTS = ("analyst_error", "analyst_success", "merge_failure", "merge_success", "merge_final", "ranking")
 Fields = dict[str, Any]
@@ -136,7 +136,7 @@ class Adapter(EnvAdapter):  # type: ignore[misc]  # untyped package
             planned += [PlannedRollout(task, context, first + n) for n in range(repeats)]
         run_one = partial(run_durably, self._guard, opened.store.local, opened.settings)
         source = "panel" if phase == "eval" else "evolve"
-        with LocalExecutor(opened.settings.workers) as executor:
+        with Workers(opened.settings.workers) as executor:
             jobs = [executor.submit(partial(run_one, rollout, source)) for rollout in planned]
             attempts = [attempt for _, attempt in iterate_results(jobs)]
         for attempt in attempts:

@@ -12,7 +12,7 @@ from valve_plugin.errors import BankError, BankNotFoundError, SandboxError
 from valve_plugin.records import Attempt
 from valve_plugin.rollouts import attempt as rollouts
 from valve_plugin.rollouts.attempt import keep_trajectory, read_trajectory
-from valve_plugin.rollouts.executors import LocalExecutor, stop_event
+from valve_plugin.rollouts.workers import Workers, stop_event
 
 
 def _attempt(name: str) -> Attempt:
@@ -63,7 +63,7 @@ def test_jobs_know_whether_they_are_to_stop() -> None:
         assert stop is not None
         return stop.wait(60)
 
-    executor = LocalExecutor(1)
+    executor = Workers(1)
     future = executor.submit(wait)
     assert started.wait(60)
     executor.kill()
@@ -81,7 +81,7 @@ def test_an_error_in_the_block_kills_what_runs() -> None:
         seen.append(stop.wait(60))
 
     def fail() -> None:
-        with LocalExecutor(1) as executor:
+        with Workers(1) as executor:
             executor.submit(job)
             raise SandboxError("gone")
 
