@@ -48,11 +48,11 @@ class RayCluster:
 
     def start(self, *names: str, **environ: str) -> None:
         """Start nodes with these variables, the head first. Does nothing for those that run."""
+        os.environ.update(_ENVIRON)  # of all that uses the cluster, too
         if self._holder is None:
             command = [sys.executable, __file__]
-            env = {**os.environ, **_ENVIRON}
             self._holder = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
             )
         for name in names:
             if name not in self._nodes:

@@ -7,6 +7,7 @@ whose cluster is gone, so the driver keeps Ray in a child process, the bridge. P
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import platform
@@ -34,6 +35,7 @@ from valve_plugin.agents.protocol import Payment, RolloutCancelledError, payment
 from valve_plugin.codec import digest
 from valve_plugin.config import SCRIPTED_MODEL, Settings
 from valve_plugin.errors import ConfigError, InfrastructureError, SandboxError, ValveError
+from valve_plugin.extras import install_command
 from valve_plugin.records import Attempt, Context, Source, Task
 from valve_plugin.redact import is_key_name
 from valve_plugin.rollouts.attempt import attempt as attempt_here
@@ -49,6 +51,7 @@ from valve_plugin.words import one_line
 T = TypeVar("T")
 _POLL_SECONDS = 0.2
 _PROBE_SECONDS = 120.0
+_CONNECT_SECONDS = 90.0
 _CANCEL_SECONDS = 30.0
 _NODE_ID = "ray.io/node-id"
 _BRIDGE = "from valve_plugin.rollouts.ray_executor import bridge; bridge()"
@@ -153,8 +156,11 @@ def nodes(settings: Settings) -> tuple[Node, ...]:
     """Return what the cluster's nodes can do.
 
     Raises:
+        ConfigError: Ray is not installed here.
         InfrastructureError: the cluster cannot be reached.
     """
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError(f"executor is 'ray', which is not installed here: {install_command('ray')}")
     answer = _ask(settings.ray_address, _Request(settings=_encode(_sent(settings))))
     if answer.lost:
         raise InfrastructureError(f"{answer.lost}; start it, or name another with -c ray_address=HOST:PORT")
@@ -193,6 +199,7 @@ def _without_keys(value: Any) -> Any:
 
 def _ask(address: str, request: _Request) -> _Answer:
     """Ask the bridge and wait for its answer; a set stop event cancels the rollout."""
+    address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
     stop, give_up = stop_event(), float("inf")
     place = Path(process.server_address()).with_name(f"ray-{digest(address)[:8]}")
     try:
@@ -206,6 +213,8 @@ def _ask(address: str, request: _Request) -> _Answer:
                     raise CancelledError
             return _read(connection.recv_bytes(), _Answer)
     except (EOFError, OSError):
+        if stop is not None and stop.is_set():
+            raise CancelledError from None
         log = place.with_suffix(".log")
         *_, said = ["", *log.read_text(errors="replace").strip().splitlines()] if log.exists() else [""]
         return _Answer(lost=f"no Ray cluster answers at {address} ({one_line(said)[:300]})")
@@ -252,7 +261,11 @@ def bridge() -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()  # Ray would try for a minute
     import ray
 
+    late = threading.Timer(_CONNECT_SECONDS, os._exit, (1,))
+    late.daemon = True
+    late.start()
     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    late.cancel()
     cluster = _Cluster(ray)
     with socket.socket(fileno=int(sys.argv[1])) as listener:
         while alive not in pipes.wait([listener, alive]):
