@@ -18,9 +18,12 @@ from tests.rollouts.cluster import RayCluster, path_without
 from tests.tools import need, need_module
 from valve_plugin.cli import app
 from valve_plugin.config import Settings
+from valve_plugin.errors import InfrastructureError
 from valve_plugin.rollouts import ray_executor, retry
+from valve_plugin.sandbox.git import git, read_tree
+from valve_plugin.tasks.repository import BASE_REF, prepare, prepare_from
+from valve_plugin.tasks.task_set import load
 
-pytestmark = pytest.mark.heavy
 RUN = (
     "--simulate", "-c", "embedding=hashing", "-c", "rho=0.1", "--panel-size", "1", "--rollouts", "2", "--limit", "2",
     "--workers", "3",
@@ -63,6 +66,7 @@ def evolve(tasks: Path, bank: Path, *more: str, code: int = 0) -> bytes:
     return (bank / "ledger.jsonl").read_bytes()
 
 
+@pytest.mark.heavy
 def test_the_ledger_is_the_local_one_and_a_node_without_a_sandbox_takes_no_rollout(
     tasks: Path, expected: bytes, cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -75,6 +79,7 @@ def test_the_ledger_is_the_local_one_and_a_node_without_a_sandbox_takes_no_rollo
     assert not any(node.key for node in found)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["worker", "node", "head"])
 def test_after_a_kill_the_run_goes_on_or_pauses_and_ends_the_same(
     tasks: Path, expected: bytes, cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -100,3 +105,26 @@ def test_what_travels_has_no_key() -> None:
     arguments = {"api_key": "hunter22", "max_tokens": 9, "extra_headers": {"Authorization": "hunter22", "x": "y"}}
     sent = ray_executor._sent(Settings(model="a/b", model_kwargs=arguments))
     assert sent.model_kwargs == {"max_tokens": 9, "extra_headers": {"x": "y"}}
+
+
+def test_a_cluster_that_is_not_there_is_said_so() -> None:
+    need_module("ray")
+    with pytest.raises(InfrastructureError, match="no Ray cluster answers"):
+        ray_executor.nodes(Settings(ray_address="127.0.0.1:1"))
+
+
+def test_a_repository_is_fetched_once_and_by_its_commit(calc: Path, data_dir: Path) -> None:
+    made = prepare(load(calc).repository)
+    fetched = []
+
+    def bundle() -> bytes:
+        fetched.append(made.base)
+        return git("bundle", "create", "-q", "-", BASE_REF, git_dir=made.store)
+
+    with pytest.MonkeyPatch.context() as elsewhere:
+        elsewhere.setenv("VALVE_DATA", str(data_dir / "elsewhere"))
+        there = [prepare_from(made.repository, made.base, bundle) for _ in range(2)]
+    assert [one.base for one in there] == [made.base] * 2
+    assert there[0].store != made.store
+    assert read_tree(there[0].store, BASE_REF) == read_tree(made.store, BASE_REF)
+    assert fetched == [made.base]
