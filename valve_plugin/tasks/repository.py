@@ -235,7 +235,8 @@ def prepare_from(repository: Repository, base: str, bundle: Callable[[], bytes])
             git("bundle", "unbundle", str(scratch / "bundle"), git_dir=store)
             git("update-ref", BASE_REF, base, git_dir=store)
             write_atomic(store / _BASE_FILE, base.encode() + b"\n")
-        return replace(prepare(repository), base=base)
+        made = _here[place.parent] = replace(prepare(repository), base=base)
+        return made
 
 
 def find_prepared(name: str) -> PreparedRepository:
