@@ -89,6 +89,11 @@ class RayCluster:
         while not self._workers():
             time.sleep(0.1)
 
+    def await_end(self) -> None:
+        """Wait until no node runs a rollout."""
+        while self._workers():
+            time.sleep(0.1)
+
     def _ask(self, name: str, options: dict[str, Any] | None) -> None:
         assert self._holder is not None
         assert self._holder.stdin is not None

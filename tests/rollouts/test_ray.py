@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from functools import partial
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.agents.support import SUBMIT, saying
 from tests.evolve import library
 from tests.lean import lean
 from tests.once import once
@@ -19,7 +21,9 @@ from tests.tools import need, need_module
 from valve_plugin.cli import app
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError
+from valve_plugin.records import Context
 from valve_plugin.rollouts import ray_executor, retry
+from valve_plugin.rollouts.workers import Workers
 from valve_plugin.sandbox.git import git, read_tree
 from valve_plugin.tasks.repository import BASE_REF, prepare, prepare_from
 from valve_plugin.tasks.task_set import load
@@ -99,6 +103,21 @@ def test_after_a_kill_the_run_goes_on_or_pauses_and_ends_the_same(
         cluster.start("head", "second")
         ledger = run()
     assert ledger == expected
+
+
+@pytest.mark.heavy
+def test_a_cancelled_rollout_ends_on_its_node(tasks: Path, cluster: RayCluster) -> None:
+    taskset = load(tasks)
+    prepare(taskset.repository)
+    settings = saying("sleep 600", SUBMIT, ray_address=cluster.address)
+    workers = Workers(1)
+    run = partial(ray_executor.attempt, settings, taskset.tasks[0], Context(text=""), 0, "evolve")
+    job = workers.submit(run)
+    cluster.await_rollout()
+    workers.kill()
+    with pytest.raises(CancelledError):
+        job.result()
+    cluster.await_end()
 
 
 def test_what_travels_has_no_key() -> None:
