@@ -124,14 +124,15 @@ class RayCluster:
         shutil.rmtree(self._temp, ignore_errors=True)
 
 
-def path_without(tool: str, folder: Path) -> str:
-    """Return a PATH that has all but one program."""
+def path_without(folder: Path, *tools: str) -> str:
+    """Return a PATH that has all programs but these."""
     folder.mkdir()
     for place in reversed(os.get_exec_path()):
         for program in Path(place).glob("*"):
             (folder / program.name).unlink(missing_ok=True)
             (folder / program.name).symlink_to(program)
-    (folder / tool).unlink()
+    for tool in tools:
+        (folder / tool).unlink(missing_ok=True)
     return str(folder)
 
 

@@ -60,7 +60,7 @@ def cluster(running: RayCluster) -> RayCluster:
     """Three nodes, whatever the last test did to them; the third has no bubblewrap."""
     running.start("head", "second")
     bare = running.folder / "bin"
-    running.start("bare", PATH=str(bare) if bare.exists() else path_without("bwrap", bare))
+    running.start("bare", PATH=str(bare) if bare.exists() else path_without(bare, "bwrap", "podman", "docker"))
     return running
 
 

@@ -178,8 +178,14 @@ def _nodes(settings: Settings) -> dict[str, CheckResult]:
     found = {}
     for node in nodes(settings):
         key = f"{'a' if node.key else 'no'} key for {settings.model or 'the default model'}"
-        able = f"{output.plural(round(node.cores), 'core')}, Python {node.python}, valve {node.valve}, a sandbox, {key}"
-        found[node.name] = CheckResult("failed", node.problem) if node.problem else CheckResult("ok", able)
+        able = [
+            output.plural(round(node.cores), "core"),
+            f"Python {node.python}",
+            f"valve {node.valve}",
+            node.sandbox,
+            key,
+        ]
+        found[node.name] = CheckResult("failed", node.problem) if node.problem else CheckResult("ok", ", ".join(able))
     return found
 
 

@@ -41,7 +41,7 @@ from valve_plugin.redact import is_key_name
 from valve_plugin.rollouts.attempt import attempt as attempt_here
 from valve_plugin.rollouts.attempt import keep_trajectory, read_trajectory, rollout_key
 from valve_plugin.rollouts.workers import Workers, stop_event
-from valve_plugin.sandbox import bubblewrap
+from valve_plugin.sandbox import bubblewrap, engine
 from valve_plugin.sandbox.git import git
 from valve_plugin.sandbox.supervisor import python_command
 from valve_plugin.tasks.image import place_in_image
@@ -84,6 +84,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     cores: float = 0
     python: str = ""
     valve: str = ""
+    sandbox: str = ""
     key: bool = False
     """Whether the node has a key for the model."""
     problem: str = ""
@@ -413,9 +414,20 @@ def look_here(version: str, data: bytes) -> tuple[str, bytes]:
     settings = _read(data, Settings)
     mini.load_user_settings()
     has_key = bool(os.environ.get(faults.key_variable(settings.model)))
-    node = _encode(Node(python=platform.python_version(), valve=__version__, key=has_key))
-    try:
-        bubblewrap.choose(settings)
-    except SandboxError as e:
-        return str(e), node
-    return "", node
+    sandbox, problem = _sandbox(settings)
+    node = Node(python=platform.python_version(), valve=__version__, sandbox=sandbox, key=has_key)
+    return problem, _encode(node)
+
+
+def _sandbox(settings: Settings) -> tuple[str, str]:
+    """Return the first sandbox that works here; where none does, why."""
+    problems = []
+    if settings.sandbox in ("auto", "bwrap"):
+        problems.append(bubblewrap.bubblewrap_problem())
+        if settings.unsafe_local or not problems[0]:
+            return "no sandbox" if problems[0] else "bubblewrap", ""
+    for name in (name for name in engine.ENGINES if settings.sandbox in ("auto", name)):
+        problems.append(engine.engine_problem(name))
+        if not problems[-1]:
+            return name, ""
+    return "", f"it has no sandbox: {'; '.join(problems)}"
