@@ -16,9 +16,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import connection as pipes
 from multiprocessing.connection import Connection
@@ -51,7 +51,8 @@ from valve_plugin.words import one_line
 T = TypeVar("T")
 _POLL_SECONDS = 0.2
 _PROBE_SECONDS = 120.0
-_CONNECT_SECONDS = 90.0
+_LATE_SECONDS = 60.0
+_WATCH_SECONDS = 2.0
 _CANCEL_SECONDS = 30.0
 _NODE_ID = "ray.io/node-id"
 _BRIDGE = "from valve_plugin.rollouts.ray_executor import bridge; bridge()"
@@ -262,11 +263,9 @@ def bridge() -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()  # Ray would try for a minute
     import ray
 
-    late = threading.Timer(_CONNECT_SECONDS, os._exit, (1,))
-    late.daemon = True
-    late.start()
-    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    late.cancel()
+    with _in_time():
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    threading.Thread(target=_watch, args=(ray,), daemon=True).start()
     cluster = _Cluster(ray)
     with socket.socket(fileno=int(sys.argv[1])) as listener:
         while alive not in pipes.wait([listener, alive]):
@@ -274,6 +273,29 @@ def bridge() -> None:
             threading.Thread(target=cluster.serve, args=(Connection(accepted.detach()),), daemon=True).start()
     ray.shutdown()
     os._exit(0)
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """End this process where a call of Ray does not."""
+    late = threading.Timer(_LATE_SECONDS, os._exit, (1,))
+    late.daemon = True
+    late.start()
+    yield
+    late.cancel()
+
+
+def _watch(ray: Any) -> None:
+    """End this process when its node is gone or the head is another one; Ray itself may then wait for ever."""
+    here, alive = ray.get_runtime_context().get_node_id(), True
+    try:
+        while alive:
+            time.sleep(_WATCH_SECONDS)
+            with _in_time():
+                alive = any(node["Alive"] and node["NodeID"] == here for node in ray.nodes())
+        print("the cluster started anew, or lost the node of this process", flush=True)
+    finally:
+        os._exit(1)
 
 
 class _Cluster:
