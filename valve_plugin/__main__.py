@@ -5,10 +5,15 @@ import sys
 
 def main() -> None:
     """Load the commands and run one; Ctrl-C while they load is an interrupt like any other."""
-    if sys.argv[1:] == ["context", "--hook"]:  # a person waits for it with each prompt: without the commands
+    words = sys.argv[1:]  # a person waits for an agent's hooks with each prompt: these run without the commands
+    if words == ["context", "--hook"]:
         from valve_plugin.live.hook import main as answer
 
         return answer()
+    if words[:2] == ["attempts", "record"] and set(words[2::2]) <= {"--check", "--bank"} and len(words) % 2 == 0:
+        from valve_plugin.live.follow import main as record
+
+        return record(words[2:])
     try:
         from valve_plugin.cli import main as run
     except KeyboardInterrupt:

@@ -22,7 +22,7 @@ def client() -> Any:
     Raises:
         ConfigError: the file is no list of models.
     """
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else the import waits for the network
+    use_own_copies()
     import litellm  # 4 s, so not at import
 
     litellm.suppress_debug_info = True  # else it prints advice to stdout, where results go
@@ -35,6 +35,12 @@ def client() -> Any:
                 f"{REGISTRY} names {path}, which registers no prices: {e}; expected JSON like {_entry('openai/NAME')}"
             ) from e
     return litellm
+
+
+def use_own_copies() -> None:
+    """Have litellm take the prices and headers that it brings along; else it waits for a download of them."""
+    for name in ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS"):
+        os.environ.setdefault(name, "True")
 
 
 def pricing_help(model: str) -> str:

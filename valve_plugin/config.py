@@ -84,6 +84,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Model calls per rollout."""
     cost_limit: Annotated[float, Meta(ge=0)] = 3.0
     """USD per rollout; 0: none (then only steps bound it)."""
+    agent_hours: Annotated[float, Meta(gt=0, le=3)] = 2.0
+    """Hours of wall clock and of CPU time per rollout, for an agent other than mini with all its commands."""
+    agent_memory: Annotated[int, Meta(ge=1024)] = 8192
+    """MiB of memory for such an agent; JavaScript engines reserve 4096 of address space."""
 
     top_principles: Count = 10
     top_skills: Count = 10
@@ -156,7 +160,7 @@ NAMES: tuple[str, ...] = Settings.__struct_fields__
 NEVER_FROM_FILE = ("agent", "unsafe_local", "model_class", "mini_config", "plugins", "tasks", "executor", "ray_address")
 # In the `.valve` of a repository, these could also spend the person's money, or weaken what protects them.
 NOT_FROM_REPOSITORY = ("model", "workers", "run_ahead", "review", "keep_history")
-ONLY_LOWER = ("cost_limit", "step_limit", "check_timeout")
+ONLY_LOWER = ("cost_limit", "step_limit", "check_timeout", "agent_hours", "agent_memory")
 """Limits that such a file may lower, and not raise or switch off."""
 SAMPLING = frozenset(
     {"drop_params", "max_completion_tokens", "max_tokens", "reasoning_effort", "seed", "stop", "temperature", "top_p"}
@@ -178,7 +182,7 @@ _USES = {
     "language test_command": "",
     "attempts": "live attempts learn ungated",
     "review digest_tokens": "learn ungated drain",
-    "agent": "learn ungated drain measure evaluate try",
+    "agent agent_hours agent_memory": "learn ungated drain measure evaluate try",
     "model model_class model_kwargs mini_config model_tries model_pause step_limit cost_limit workers": (
         "attempts learn ungated drain measure evaluate try"
     ),

@@ -3,15 +3,50 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.tools import need
+from valve_plugin.lab.simulation import edits
+from valve_plugin.records import Task
 
 KEY = "sk-test-a1b2c3d4e5f6a7b8c9d0"
 """The key that a provider expects."""
+MODELS = {"claude": "anthropic/claude-sonnet-4-5", "codex": "openai/gpt-5", "command": "openai/gpt-5"}
+ASK = """
+import json, os, subprocess, sys, urllib.request
+messages = [{"role": "user", "content": "\\n".join(sys.argv[1:])}]
+while True:
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    tools = [{"type": "web_search"}, {"type": "function", "function": {"name": "sh"}}]
+    body = json.dumps({"model": "any", "messages": messages, "tools": tools}).encode()
+    request = urllib.request.Request(url, body, {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
+    said = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+    if said["content"] == "done":
+        break
+    print("$", said["content"], flush=True)
+    shown = subprocess.run(said["content"], shell=True, capture_output=True, text=True).stdout
+    messages += [said, {"role": "user", "content": shown}]
+"""
+LESSON = "Change the lines that the report is about, not only look at them."
 FIX = "sed -i 's/result - price/result + price/; s/count > 1/count >= 1/; s/count < 1/count >= 1/' shop/cart.py"
+
+
+def program(agent: str, folder: Path, places: str = "{task}") -> str:
+    """The setting `agent` of claude, codex, or of a "command" that is written into the folder; skips what is absent."""
+    if agent != "command":
+        need(agent)
+        return agent
+    written = folder / "my_agent.py"
+    written.write_text(f"#!/usr/bin/env python3\n{ASK}")
+    written.chmod(0o755)
+    return f"{written} {places}"
 
 
 class ScriptedProvider:
@@ -36,9 +71,13 @@ class ScriptedProvider:
             "NO_PROXY": "127.0.0.1",
         }
 
-    def command(self, done: int, tools: object) -> str:
-        """The next command, or "" for the last word."""
-        return self.commands[done] if tools and done < len(self.commands) else ""
+    def command(self, done: int, request: Mapping[str, Any]) -> str:
+        """The next command of a conversation in which so many are done, or "" for the last word."""
+        return self.commands[done] if request.get("tools") and done < len(self.commands) else ""
+
+    def words(self, request: Mapping[str, Any]) -> str:
+        """What it says in place of a command."""
+        return "done"
 
     def texts(self) -> str:
         """All requests as one text."""
@@ -47,12 +86,12 @@ class ScriptedProvider:
 
 def _messages(model: ScriptedProvider, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     parts = [c for m in request["messages"] if isinstance(m["content"], list) for c in m["content"]]
-    command = model.command(sum(c.get("type") == "tool_result" for c in parts), request.get("tools"))
+    command = model.command(sum(c.get("type") == "tool_result" for c in parts), request)
     if command:
         block = {"type": "tool_use", "id": f"toolu_{len(parts)}", "name": "Bash", "input": {}}
         delta = {"type": "input_json_delta", "partial_json": json.dumps({"command": command, "description": "act"})}
     else:
-        block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": "done"}
+        block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": model.words(request)}
     usage = {"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 1}
     start = {"id": f"m{len(parts)}", "type": "message", "role": "assistant", "content": [], "model": request["model"]}
     stop = {"stop_reason": "tool_use" if command else "end_turn", "stop_sequence": None}
@@ -67,7 +106,7 @@ def _messages(model: ScriptedProvider, request: Mapping[str, Any]) -> Iterator[d
 def _whole(events: Iterator[dict[str, Any]]) -> dict[str, Any]:
     """The message that a stream amounts to."""
     start, block, delta, _, stop, _ = events
-    whole = {**block["content_block"], **({"text": "done"} if "text" in delta["delta"] else {})}
+    whole = {**block["content_block"], **{key: text for key, text in delta["delta"].items() if key == "text"}}
     if "partial_json" in delta["delta"]:
         whole["input"] = json.loads(delta["delta"]["partial_json"])
     usage = {**start["message"]["usage"], **stop["usage"]}
@@ -77,13 +116,13 @@ def _whole(events: Iterator[dict[str, Any]]) -> dict[str, Any]:
 def _responses(model: ScriptedProvider, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     items = [i for i in request.get("input", []) if isinstance(i, dict)]
     done = sum(str(i.get("type", "")).endswith("_output") for i in items)
-    command = model.command(done, request.get("tools"))
+    command = model.command(done, request)
     item: dict[str, Any] = {"id": f"f{done}", "status": "completed"}
     if command:
         call = {"name": "exec_command", "call_id": f"c{done}", "arguments": json.dumps({"cmd": command})}
         item |= {"type": "function_call", **call}
     else:
-        content = [{"type": "output_text", "text": "done", "annotations": []}]
+        content = [{"type": "output_text", "text": model.words(request), "annotations": []}]
         item |= {"type": "message", "role": "assistant", "content": content}
     details = {"input_tokens_details": {"cached_tokens": 90}, "output_tokens_details": {"reasoning_tokens": 0}}
     usage = {"input_tokens": 100, "output_tokens": 5, "total_tokens": 105, **details}
@@ -96,9 +135,44 @@ def _responses(model: ScriptedProvider, request: Mapping[str, Any]) -> Iterator[
 
 def _chat(model: ScriptedProvider, request: Mapping[str, Any]) -> dict[str, Any]:
     done = sum(m["role"] == "assistant" for m in request["messages"])
-    message = {"role": "assistant", "content": model.command(done, True) or "done"}
+    message = {"role": "assistant", "content": model.command(done, request) or model.words(request)}
     usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
     return {"id": "x", "object": "chat.completion", "choices": [{"index": 0, "message": message}], "usage": usage}
+
+
+class TeachableProvider(ScriptedProvider):
+    """Knows the fixes of a task set: finds one at every second attempt, and always once the notes hold its lesson."""
+
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        super().__init__()
+        self._fixes = {
+            json.dumps(t.problem_statement.strip())[1:-1][:200]: edits.command(edits.changes(t.patch)) for t in tasks
+        }
+        self._begun = Counter[str]()
+
+    def command(self, done: int, request: Mapping[str, Any]) -> str:
+        text = json.dumps(request)
+        issue = next((issue for issue in self._fixes if issue in text), "")
+        if not request.get("tools") or not issue or done:
+            return ""
+        self._begun[issue] += 1
+        return self._fixes[issue] if self._begun[issue] % 2 or LESSON in text else "ls"
+
+    def words(self, request: Mapping[str, Any]) -> str:
+        text = json.dumps(request)
+        if "issue_summary" in text:  # the key that only extraction asks for
+            note = {"name": "change_what_the_report_names", "text": LESSON, "markdown": f"# Do it\n\n{LESSON}"}
+            return json.dumps({"issue_summary": "One edited, one looked.", "principles": [note], "skills": []})
+        if '\\"verdicts\\"' in text:  # of the review of items
+            names = re.findall(r'\\"name\\": *\\"([\w/]+)\\"', text)
+            return json.dumps(
+                {"verdicts": [{"name": n, "verdict": "safe", "reason": "Advice."} for n in dict.fromkeys(names)]}
+            )
+        return "done"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text.strip())[1:-1]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -140,10 +214,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = missing > 0
 
 
+Scripted = TypeVar("Scripted", bound=ScriptedProvider)
+
+
 @contextmanager
 def scripted_provider(*commands: str) -> Iterator[ScriptedProvider]:
     """Serve a scripted model."""
-    model = ScriptedProvider(*commands)
+    with serve(ScriptedProvider(*commands)) as model:
+        yield model
+
+
+@contextmanager
+def serve(model: Scripted) -> Iterator[Scripted]:
+    """Serve this model."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"model": model}))
     model.port = server.server_port
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()

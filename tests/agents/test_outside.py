@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests import calc
-from tests.agents.clients import FIX, KEY, ScriptedProvider, scripted_provider
+from tests.agents.clients import FIX, KEY, MODELS, ScriptedProvider, program, scripted_provider
 from tests.agents.support import shop
 from tests.tools import need, some
 from valve_plugin.config import Settings
@@ -24,21 +24,6 @@ from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.task_set import TaskSet
 
 NOTES = Context(text="--- skill: totals ---\nRead cart.py {{ 1/0 }} first.\n", items=(("skill", "totals"),))
-MODELS = {"claude": "anthropic/claude-sonnet-4-5", "codex": "openai/gpt-5", "command": "openai/gpt-5"}
-ASK = """
-import json, os, subprocess, sys, urllib.request
-messages = [{"role": "user", "content": sys.argv[1]}]
-while True:
-    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
-    body = json.dumps({"model": "any", "messages": messages, "tools": [{"type": "web_search"}]}).encode()
-    request = urllib.request.Request(url, body, {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
-    said = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
-    if said["content"] == "done":
-        break
-    print("$", said["content"], flush=True)
-    shown = subprocess.run(said["content"], shell=True, capture_output=True, text=True).stdout
-    messages += [said, {"role": "user", "content": shown}]
-"""
 SEARCH = """python - <<'EOF' > found.txt
 import os, socket, stat
 key = %r + %r
@@ -79,13 +64,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedProvider]:
 
 
 def settings_of(agent: str, tmp_path: Path, **more: Any) -> Settings:
-    if agent != "command":
-        need(agent)
-    program = tmp_path / "my_agent.py"
-    program.write_text(f"#!/usr/bin/env python3\n{ASK}")
-    program.chmod(0o755)
-    template = f"{program} {{task}}" if agent == "command" else agent
-    return Settings(agent=template, model=MODELS[agent], model_tries=2, model_pause=0.0, **more)
+    return Settings(agent=program(agent, tmp_path), model=MODELS[agent], model_tries=2, model_pause=0.0, **more)
 
 
 def _solve(settings: Settings, taskset: TaskSet, context: Context = NOTES) -> Attempt:

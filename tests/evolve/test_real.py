@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
+from tests.agents.clients import LESSON, MODELS, TeachableProvider, program, serve
 from tests.evolve.library import valve
 from tests.report.browser import check, chromium
 from tests.tools import need
@@ -14,6 +17,7 @@ from valve_plugin.bank.entries import Judged, Taken
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.codec import digest_bytes
+from valve_plugin.tasks.task_set import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = ("--simulate", "-c", "embedding=hashing", "-c", "rho=0.1")
@@ -88,6 +92,49 @@ def test_a_small_evolution_on_a_real_library(name, limit, tmp_path):
         assert "SIMULATION" in tab.locator("aside").inner_text()
         tab.locator("#stream button[data-attempts]").first.click()
         assert "diff --git" in tab.locator("dialog[open]").inner_text()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("agent", ["command", "claude", "codex"])
+def test_other_agents_from_evolve_to_try(agent, calc, tmp_path, data_dir):
+    """Real Claude Code, real Codex and a command, with a model that learns from a note."""
+    need("bwrap")
+    bank, note = tmp_path / "bank", tmp_path / "note.md"
+    note.write_text(f"## Edit\n\n{LESSON}\n")
+    solver = ("--agent", program(agent, tmp_path, "{task} {notes}"), "-c", f"model={MODELS[agent]}")
+    sizes = (
+        "-c",
+        "retrieval=paper",
+        "-c",
+        "embedding=hashing",
+        "-c",
+        "rho=0.1",
+        "--panel-size",
+        "2",
+        "--rollouts",
+        "2",
+    )
+    tasks = shutil.copytree(calc, tmp_path / "tasks", symlinks=True)
+    valve("split", tasks, "--holdout", "2", "--panel", "2")
+    with serve(TeachableProvider(load(tasks).tasks)) as model:
+
+        def run(*arguments):
+            return json.loads(valve(*arguments, *solver, "--json", **model.environment()).stdout)
+
+        run("evolve", tasks, "--bank", bank, *sizes, "--rollouts", "2", "--limit", "1")
+        valve("bank", "add", note, "--bank", bank)
+        run("gate", "--bank", bank)
+        run("eval", "--bank", bank, "--rollouts", "1")
+        tried = run("try", note, "--tasks", tasks, "--pairs", "2")
+    store = BankStore.open(bank)
+    assert verify(bank) == []
+    first, second = (e.verdict for e in store.entries() if isinstance(e, Judged))
+    assert first.decision == "accept"
+    assert first.agent == second.agent != UNSET
+    assert first.agent.split()[0] == solver[1].split()[0]
+    assert {a.outcome for a in store.local.attempts()} == {"resolved", "unresolved"}
+    assert tried["with_text"]["passed"] == 1.0
+    assert min(tried["with_text"]["tokens"], tried["without"]["tokens"]) > 0
 
 
 @pytest.mark.heavy

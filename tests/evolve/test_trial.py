@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from valve_plugin.evolve.trial import Means, TaskResult, TrialResult, draw_pairs
 from valve_plugin.paths import data_dir, trials_dir
 from valve_plugin.tasks import split as splits
 from valve_plugin.tasks.task_set import load
-from valve_plugin.theory.confidence_sequence import Interval, PairCounts
+from valve_plugin.theory.confidence_sequence import Interval, PairCounts, pairs_for_no_difference
 
 TOY = ("--unsafe-local", "-c", 'plugins=["valve","toy"]', "-c", "model=toy")
 
@@ -172,16 +173,27 @@ def test_a_budget_stops_it_and_the_same_command_goes_on(run, texts):
     assert "the same command continues from here" in shown
 
 
-def test_what_is_lost_pauses_it(run, texts, calc, monkeypatch):
+def test_a_pair_that_is_lost_is_left_out_and_tried_again(run, texts, calc, monkeypatch):
     first = next(draw_pairs(usable_tasks(load(calc)), 0))
     down = texts / "down"
     down.write_text(f"eval {first.task.instance_id[-2:]} 0 {digest('')}\n")
     monkeypatch.setenv("TOY_DOWN", str(down))
-    run("IDLE.md", "--pairs", "3", code=3)
-    assert "was lost: the provider is down" in run.err
+    facts = run("IDLE.md", "--pairs", "3", "--json")
+    assert sum(facts["counts"].values()) == 2
+    assert facts["lost"] == ["the provider is down"]
+    assert "tries them again" in run("IDLE.md", "--pairs", "3")
+    run("IDLE.md", "--pairs", "1", code=3)
+    assert "every pair was lost: the provider is down" in run.err
     assert "start it again" in run.err
     down.unlink()
-    run("IDLE.md", "--pairs", "3")
+    facts = run("IDLE.md", "--pairs", "3", "--json")
+    assert (sum(facts["counts"].values()), facts["lost"]) == (3, [])
+
+
+def test_it_says_before_it_starts_what_no_difference_would_take(run, texts):
+    run("IDLE.md", "--pairs", "3", "--negligible", "0.3")
+    (needed,) = (int(number) for number in re.findall(r"--pairs (\d+)", run.err))
+    assert needed == pairs_for_no_difference(0.3)
 
 
 def digest(text):

@@ -85,6 +85,24 @@ def test_an_attempt_is_what_changed_between_the_last_prompt_and_its_end(tmp_path
     assert b"make" in local.trajectory(attempt)
 
 
+@pytest.mark.parametrize("options", [[], ["--check", "pytest -q"]], ids=["plain", "check"])
+def test_an_event_is_recorded_without_the_packages_of_the_command_line(tmp_path: Path, options: list[str]) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    local = local_store(banks.sample(tmp_path / ".valve", "shop").dir)
+    event = {"hook_event_name": "UserPromptSubmit", "session_id": "one", "cwd": str(tmp_path), "prompt": "Add it"}
+    code = f"""
+import sys
+from valve_plugin.__main__ import main
+sys.argv = {["valve", "attempts", "record", *options]!r}
+main()
+print([name for name in {("typer", "pluggy", "numpy", "litellm", "minisweagent")!r} if name in sys.modules])
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, input=json.dumps(event), capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "[]"
+    assert list((local.dir / "sessions").glob("*/prompt.json"))
+
+
 def test_another_process_goes_on_with_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, kept = tmp_path / "root", tmp_path / "kept"
     for folder in (root, kept):

@@ -13,7 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from valve_plugin.theory import confidence_sequence as sequence
-from valve_plugin.theory.confidence_sequence import PairCounts, answer, chance_of_helps, detectable, interval
+from valve_plugin.theory.confidence_sequence import (
+    PairCounts,
+    answer,
+    chance_of_helps,
+    detectable,
+    interval,
+    pairs_for_no_difference,
+)
 
 COUNTS = st.builds(PairCounts, st.integers(0, 200), st.integers(0, 200), st.integers(0, 400))
 
@@ -107,3 +114,19 @@ def test_peeking_seldom_finds_what_is_not_there(benchmark):
     wrong = benchmark.false_answers(np.random.default_rng(1), 1000)
     assert set(wrong) == set(benchmark.NOTHING)
     assert max(wrong.values()) <= 0.05
+
+
+@pytest.mark.parametrize(("negligible", "differing"), [(0.2, 0.25), (0.3, 0.5), (0.1, 0.05)])
+def test_so_many_pairs_find_that_there_is_no_difference(negligible, differing):
+    """SIMULATION, with a fixed seed."""
+    pairs, found = pairs_for_no_difference(negligible, differing), 0
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        draws = rng.choice([1, -1, 0], size=pairs, p=[differing / 2, differing / 2, 1 - differing])
+        looks = itertools.accumulate(draws.tolist(), PairCounts.plus, initial=PairCounts())
+        found += (
+            next((said for counts in looks if (said := answer(counts, negligible)) != "unclear"), "") == "no_difference"
+        )
+    assert 0.75 <= found / 200 <= 0.95
+    assert pairs_for_no_difference(negligible / 2, differing) > pairs
+    assert pairs_for_no_difference(1e-9, differing) is None

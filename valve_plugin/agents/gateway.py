@@ -45,7 +45,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     wire: str
     prompt_tokens: int
-    reply_tokens: int
+    completion_tokens: int
     cached_tokens: int
     usd: float
     seconds: float
@@ -229,7 +229,7 @@ class Gateway:
             Call(
                 wire=path,
                 prompt_tokens=tokens.prompt,
-                reply_tokens=tokens.reply,
+                completion_tokens=tokens.reply,
                 cached_tokens=tokens.cache_read,
                 usd=usd or 0.0,
                 seconds=seconds,

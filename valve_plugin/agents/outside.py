@@ -7,7 +7,9 @@ checks and costs of its calls are those of `model.RetryingModel`.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 import socket
 import sys
@@ -43,13 +45,7 @@ _FOLDER = ".agent"
 """In the home directory: the socket, the forwarder, and the agent's own files."""
 _SOCKET = "gateway"
 _FORWARDER = "forward.py"
-_LIMITS = ProcessLimits(
-    cpu_seconds=3600,
-    wall_seconds=2 * 3600,
-    memory_bytes=8192 * MIB,  # JavaScript engines reserve 4 GiB of address space
-    output_bytes=64 * MIB,
-)
-"""Of an agent with all its commands; for mini they are of each command. Reaching one is the agent's doing."""
+_OUTPUT_BYTES = 64 * MIB
 _ENDED = {
     "cpu": "the agent used more than {0.cpu_seconds} s of CPU time",
     "wall": "the agent ran longer than {0.wall_seconds} s",
@@ -97,8 +93,19 @@ def require_provider(settings: Settings, model: str) -> None:
 
 
 def solver(settings: Settings) -> dict[str, Any]:
-    """Return what of the agent changes how it solves tasks: its name or command, and its version."""
-    return {"agent": settings.agent, "version": adapter_of(settings.agent).version()}
+    """Return what of the agent changes how it solves tasks: its name or command, and its version like 2.1.
+
+    These agents release patches almost daily, and one must not end a bank's baseline or a trial.
+    """
+    found = re.search(r"\d+\.\d+", adapter_of(settings.agent).version())
+    return {"agent": settings.agent, "version": found[0] if found else ""}
+
+
+def limits_of(settings: Settings) -> ProcessLimits:
+    """Return the limits of an agent with all its commands; reaching one is the agent's doing."""
+    seconds = math.ceil(3600 * settings.agent_hours)
+    memory = settings.agent_memory * MIB
+    return ProcessLimits(cpu_seconds=seconds, wall_seconds=seconds, memory_bytes=memory, output_bytes=_OUTPUT_BYTES)
 
 
 def describe(settings: Settings) -> str:
@@ -118,7 +125,7 @@ def solve(spec: RolloutSpec, folder: Path, reporter: RolloutReporter) -> Rollout
         output = bytearray()
         launch = _prepare(spec, adapter, gateway)
         done = _run(spec, launch, gateway, output)
-        ended, status, reason = _end(gateway, adapter, done)
+        ended, status, reason = _end(gateway, adapter, done, limits_of(settings))
         _write_trajectory(folder / TRAJECTORY, spec, adapter, launch, gateway, output)
     except Exception as e:  # noqa: BLE001  # the rollout boundary: any error becomes this rollout's outcome
         ended, reason = classify_end("", class_names(e), describe_error(e, redact))
@@ -160,14 +167,14 @@ def _run(spec: RolloutSpec, launch: Launch, gateway: Gateway, output: bytearray)
     workspace = spec.workspace
 
     def watch(sample: Sample) -> None:
-        output.extend(sample.output[: _LIMITS.output_bytes - len(output)])
+        output.extend(sample.output[: _OUTPUT_BYTES - len(output)])
         gateway.require_more()
 
     with serve(gateway, workspace.home / _FOLDER / _SOCKET, workspace.uid), suppress(GatewayStop):
         done = choose(spec.settings, workspace.image).run(
             launch.words,
             workspace,
-            limits=_LIMITS,
+            limits=limits_of(spec.settings),
             env=launch.env,
             stdin=launch.stdin.encode("utf-8", "replace"),
             readonly=launch.shown,
@@ -198,7 +205,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _end(gateway: Gateway, adapter: Adapter, done: CommandResult | None) -> tuple[EndKind, str, str]:
+def _end(
+    gateway: Gateway, adapter: Adapter, done: CommandResult | None, limits: ProcessLimits
+) -> tuple[EndKind, str, str]:
     """Return (how the run ended, exit status, reason)."""
     if gateway.fault:
         return "errored", "ProviderFailed", ""
@@ -206,10 +215,10 @@ def _end(gateway: Gateway, adapter: Adapter, done: CommandResult | None) -> tupl
         return "unresolved", "LimitsExceeded", classify_end("LimitsExceeded")[1]
     name = adapter.name.split()[0]
     last = done.output[-2000:].decode("utf-8", "replace").strip()
-    if done.limit == "wall" and gateway.waited_seconds > _LIMITS.wall_seconds / 2:
+    if done.limit == "wall" and gateway.waited_seconds > limits.wall_seconds / 2:
         return "errored", "TimeExceeded", f"{name} waited {gateway.waited_seconds:.0f} s for the provider"
     if done.limit:
-        return "unresolved", "TimeExceeded", _ENDED[done.limit].format(_LIMITS)
+        return "unresolved", "TimeExceeded", _ENDED[done.limit].format(limits)
     if done.returncode and not gateway.calls:
         return "errored", "NotStarted", f"{name} ended with {done.returncode} before its first model call: {last}"
     if done.returncode:
@@ -231,6 +240,7 @@ def _write_trajectory(
     ]
     info = {
         "agent": spec.settings.agent,
+        "version": adapter.version(),
         "command": list(launch.words),
         "model_stats": {"instance_cost": gateway.usd, "api_calls": len(gateway.calls)},
         "calls": msgspec.to_builtins(gateway.calls),

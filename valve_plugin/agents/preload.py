@@ -15,7 +15,7 @@ from unittest import mock
 
 from valve_plugin.agents.retry import MINI_TRIES
 
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # otherwise litellm waits for a download
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # see `client.use_own_copies`
 os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
 os.environ.setdefault("MSWEA_CONFIGURED", "true")
 

@@ -335,12 +335,13 @@ def _run_request(connection: Connection) -> NoReturn:
 def _work(spec: RolloutSpec, folder: Path, environ: Mapping[str, str], reporter: RolloutReporter) -> None:
     """Run the agent and report its result."""
     from valve_plugin.agents import mini, outside
+    from valve_plugin.client import use_own_copies
 
     os.setsid()  # a group of its own: one signal ends it, and the terminal's do not reach it
     _redirect_output(folder / _LOG)
     os.environ.clear()
     os.environ.update(environ)
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    use_own_copies()
     os.environ.update(MSWEA_SILENT_STARTUP="1", MSWEA_CONFIGURED="true")
     mini.load_user_settings()
     solve = mini.solve if spec.settings.agent == MINI else outside.solve

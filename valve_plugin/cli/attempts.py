@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -101,11 +99,9 @@ def record(
     Reads one event from stdin. When a prompt begins, the files are captured; when its answer ends and a file has
     changed, that is an attempt at the prompt. It says nothing and always exits with 0: the session is the person's.
     """
-    from valve_plugin.live.follow import follow
-    from valve_plugin.live.hook import MAX_BYTES
+    from valve_plugin.live.follow import main
 
-    with suppress(Exception):
-        follow(sys.stdin.buffer.read(MAX_BYTES + 1), check, bank)
+    main(["--check", check, "--bank", bank])
 
 
 @commands.add(

@@ -27,6 +27,7 @@ commands = Commands()
     "valve try skills/ --workers 8              # a folder of SKILL.md files, eight rollouts at a time",
     "valve try NEW.md --against AGENTS.md       # is the new one better?",
     "valve try CLAUDE.md -c model=NAME --budget-usd 20",
+    "valve try AGENTS.md -c model=openai/NAME -c model_kwargs.api_base=http://127.0.0.1:8000/v1   # a local server",
     "valve try AGENTS.md --out page.html        # the answer, every task and both texts on one page",
     "valve try AGENTS.md --simulate             # without a key: a SIMULATION",
 )
@@ -161,13 +162,18 @@ def _names(paths: Sequence[Path]) -> str:
 def _announce(trial: Trial, *, ask: bool) -> None:
     """Print what the trial can tell apart and what it costs at most; ask at a terminal where that is much."""
     from valve_plugin.theory.budget import gate_cost
-    from valve_plugin.theory.confidence_sequence import detectable
+    from valve_plugin.theory.confidence_sequence import detectable, pairs_for_no_difference
 
     least = detectable(len(trial.pairs), error=trial.error)
     size = f"{plural(len(trial.pairs), 'pair')} of rollouts at most, on {plural(len(trial.tasks), 'task')}"
     tells = f"tells a difference of {100 * least:.0f} points from none, 4 times in 5" if least else "tells nothing"
-    hint = "" if least and least <= 0.3 else "; more pairs tell more: --pairs N"
-    output.note(f"plan      {size}: {tells}, if a quarter of the pairs differ by chance{hint}")
+    output.note(f"plan      {size}: {tells}, if a quarter of the pairs differ by chance")
+    enough = pairs_for_no_difference(trial.negligible, error=trial.error)
+    if enough and enough > len(trial.pairs):
+        output.note(
+            f"          too few to say that a text makes no difference larger than {100 * trial.negligible:g} points: "
+            f"that takes about --pairs {enough}, or a larger --negligible D"
+        )
     missing = trial.missing
     if not missing:
         return

@@ -102,6 +102,8 @@ class TrialResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """(pairs, difference, low, high) on the way, at most 100 times."""
     stopped: str = ""
     """Why a budget stopped it; empty: none did."""
+    lost: tuple[str, ...] = ()
+    """Why pairs are left out that host or provider lost; the same trial tries them again."""
 
 
 def usable_tasks(taskset: TaskSet) -> list[Task]:
@@ -221,6 +223,8 @@ class Trial:
         self.known = list[tuple[Attempt, Attempt]]()
         """The attempts of the first pairs, without and with the text."""
         self.counts = PairCounts()
+        self.lost = list[str]()
+        """Why pairs were lost in this run, in spite of further tries; another run tries them again."""
         self._read_back()
 
     @property
@@ -249,6 +253,8 @@ class Trial:
                 self._run()
             except BudgetError as e:
                 stopped = str(e)
+            if self.lost and not self.known:
+                raise InfrastructureError(f"every pair was lost: {self.lost[0]}")
         return self.result(stopped)
 
     def _run(self) -> None:
@@ -260,7 +266,11 @@ class Trial:
             jobs = [[executor.submit(partial(run, cell, "eval")) for cell in self._cells(pair)] for pair in left]
             try:
                 for pair in jobs:
-                    self._add(*(self._result(job, guard) for job in pair))
+                    without, with_text = [self._result(job, guard) for job in pair]
+                    if lost := [a.reason for a in (without, with_text) if a.outcome == "errored"]:
+                        self.lost.append(lost[0])
+                        continue
+                    self._add(without, with_text)
                     at = sequence.interval(self.counts, self.error)
                     self._observe(
                         TrialAdvanced(
@@ -284,8 +294,6 @@ class Trial:
         guard.check()
         if guard.ran(done):
             self._observe(AttemptFinished(**rollout_facts(done)))
-        if done.outcome == "errored":
-            raise InfrastructureError(f"a rollout of {done.task_id} was lost: {done.reason}; nothing else is lost")
         return done
 
     def _read_back(self) -> None:
@@ -333,6 +341,7 @@ class Trial:
             by_task=_by_task(self.known),
             course=self._course(),
             stopped=stopped,
+            lost=tuple(self.lost),
         )
 
     def _course(self) -> tuple[tuple[int, float, float, float], ...]:
@@ -377,14 +386,10 @@ def _means(local: LocalStore, attempts: Sequence[Attempt]) -> Means | None:
 def _tokens(local: LocalStore, attempt: Attempt) -> int | None:
     """Return the tokens that a rollout's model calls read and wrote; None if its trajectory does not say."""
     with suppress(ValveError):
-        messages = decode(local.trajectory(attempt), dict[str, Any], where="trajectory").get("messages", [])
-        usages = [usage for message in messages if (usage := _usage(message))]
-        if usages:
-            return sum(int(u.get("prompt_tokens") or 0) + int(u.get("completion_tokens") or 0) for u in usages)
+        found = decode(local.trajectory(attempt), dict[str, Any], where="trajectory")
+        responses = [(message.get("extra") or {}).get("response") for message in found.get("messages", [])]
+        usages = [response.get("usage") for response in responses if isinstance(response, Mapping)]
+        usages += found.get("info", {}).get("calls", [])  # of agents behind the gateway
+        if counted := [usage for usage in usages if isinstance(usage, Mapping)]:
+            return sum(int(u.get("prompt_tokens") or 0) + int(u.get("completion_tokens") or 0) for u in counted)
     return None
-
-
-def _usage(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    response = (message.get("extra") or {}).get("response")
-    found = response.get("usage") if isinstance(response, Mapping) else None
-    return found if isinstance(found, Mapping) else None

@@ -10,33 +10,31 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
 from valve_plugin import files
-from valve_plugin.agents.adapter import Messages
-from valve_plugin.agents.claude import Claude, model_calls
 from valve_plugin.bank import ledger
 from valve_plugin.bank.identity import find_bank
 from valve_plugin.bank.local import local_store
 from valve_plugin.checkout import find
 from valve_plugin.codec import convert, digest, plain
-from valve_plugin.config import Settings, load
 from valve_plugin.errors import ValveError
-from valve_plugin.live.check import Check
 from valve_plugin.live.context import EMPTY
-from valve_plugin.live.hook import notes, read_event
-from valve_plugin.live.run import Run, record
+from valve_plugin.live.hook import MAX_BYTES, notes, read_event
 from valve_plugin.live.trees import Base, Trees
 from valve_plugin.paths import BANK_NAME
 from valve_plugin.records import Context
-from valve_plugin.redact import gather
-from valve_plugin.sandbox import scratch
+
+if TYPE_CHECKING:
+    from valve_plugin.agents.adapter import Messages
+    from valve_plugin.config import Settings
 
 _STATE = "prompt.json"
 _MAX_BYTES = 50_000_000
@@ -45,6 +43,16 @@ _STALE_SECONDS = 86_400
 """Age from which the tree of a prompt whose answer never ended is removed."""
 _PERSONS_FILES = (".claude/settings.local.json",)
 """What the agent itself writes about the person; never part of a tree."""
+
+
+def main(options: Sequence[str]) -> None:
+    """Act on the event on stdin, as `valve attempts record` with these options does; never fail.
+
+    A person waits for it with each prompt and answer, so it runs without the packages of the command line.
+    """
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    with suppress(Exception):
+        follow(sys.stdin.buffer.read(MAX_BYTES + 1), given.get("--check", ""), given.get("--bank", ""))
 
 
 def follow(raw: bytes, check: str, bank: str = "") -> None:
@@ -150,6 +158,11 @@ def keep(work: Work, messages: Messages, info: Mapping[str, Any], bank_dir: Path
         bank_dir: the bank.
         check: the person's check; empty if it is not graded.
     """
+    from valve_plugin.live.check import Check
+    from valve_plugin.live.run import Run, record
+    from valve_plugin.redact import gather
+    from valve_plugin.sandbox import scratch
+
     settings = _settings(bank_dir, check)
     run = Run(
         settings=settings,
@@ -178,6 +191,8 @@ def keep(work: Work, messages: Messages, info: Mapping[str, Any], bank_dir: Path
 
 def _record_in_background(work: Work, event: dict[str, Any], bank_dir: Path, check: str) -> None:
     """Record in this forked process, which belongs to no session, and end it."""
+    from valve_plugin.agents.claude import Claude, model_calls
+
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
@@ -193,6 +208,8 @@ def _record_in_background(work: Work, event: dict[str, Any], bank_dir: Path, che
 
 def _settings(bank_dir: Path, check: str) -> Settings:
     """Return the bank's settings; what runs a command comes from the hook's command line alone."""
+    from valve_plugin.config import Settings, load
+
     settings = Settings()
     with suppress(ValveError):
         settings = load(bank_dir)

@@ -88,6 +88,11 @@ def footnotes(result: TrialResult, name: str) -> list[str]:
     ]
     if result.stopped:
         lines.append(f"stopped: {result.stopped}. Nothing is lost: the same command continues from here.")
+    if result.lost:
+        lines.append(
+            f"{plural(len(result.lost), 'pair')} left out, because host or provider failed ({result.lost[0]}): "
+            "the same command tries them again."
+        )
     if result.answer == "unclear" and result.needed:
         more = max(1, result.needed - int(counts.total))
         lines.append(

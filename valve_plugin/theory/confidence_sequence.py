@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -25,6 +26,8 @@ BETS = tuple((k + 1) / 11 for k in range(10))
 _MOST = 1 << 20
 """Pairs beyond which nobody waits for an answer."""
 POWER = 0.8
+_QUANTILE_90 = 1.2816
+"""Of the normal distribution: 80 % lie within it on both sides."""
 
 
 class PairCounts(NamedTuple):
@@ -104,15 +107,40 @@ def pairs_needed(pairs: PairCounts, negligible: float, error: float = 0.05) -> i
         scale = total / pairs.total
         return answer(PairCounts(*(count * scale for count in pairs)), negligible, error) != "unclear"
 
-    high = math.ceil(pairs.total)
-    while not answered(high):
+    return _fewest(answered, math.ceil(pairs.total))
+
+
+def pairs_for_no_difference(negligible: float, differing: float = 0.25, error: float = 0.05) -> int | None:
+    """Return the number of pairs after which a text without any effect is called that, 4 times in 5 or more.
+
+    Args:
+        negligible: differences up to this, in rate units, do not matter.
+        differing: share of pairs that differ by chance.
+        error: as of the interval.
+
+    Returns:
+        The number; None where no reasonable number would do.
+    Source: the answer at the 10 % quantile of the mean difference, by its normal approximation.
+    """
+
+    def answered(total: int) -> bool:
+        differ, off = differing * total, _QUANTILE_90 * math.sqrt(differing * total)
+        worst = PairCounts((differ + off) / 2, (differ - off) / 2, total - differ)
+        return off <= differ and answer(worst, negligible, error) == "no_difference"
+
+    return _fewest(answered, 1)
+
+
+def _fewest(enough: Callable[[int], bool], high: int) -> int | None:
+    """Return the fewest pairs, `high` or more to begin with, that are enough; None: more than anybody waits for."""
+    while not enough(high):
         high *= 2
         if high > _MOST:
             return None
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if answered(middle) else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return high
 
 
