@@ -105,11 +105,8 @@ def find_program(name: str, install: str) -> Path:
 def native_program(found: Path, pattern: str) -> Path:
     """Return the executable that an npm package's launcher starts, or the program itself if it is no script.
 
-    The launcher needs Node.js, which a task's image may not have; the executable needs nothing.
-
-    Args:
-        found: the program on PATH.
-        pattern: where the executable is, below a `node_modules`: beside the package or inside it.
+    The launcher needs Node.js, which a task's image may not have; the executable needs nothing. `pattern` says where it
+    is below a `node_modules`, beside the package or inside it.
     """
     real = Path(os.path.realpath(found))
     with real.open("rb") as file:

@@ -12,7 +12,6 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -108,12 +107,6 @@ _NO_USAGE = "Cost must be > 0.0"
 _UNIT = r"(?:ms|milliseconds?|d|days?|h|hours?|hrs?|m|mins?|minutes?|s|sec|seconds?)"
 _RETRY = r"(?i)(?:retry|try again|wait|available|cool ?down|resets?[ _](?:in|after|at|on))[^.\d]{0,24}"
 _RETRY_IN = re.compile(rf"{_RETRY}((?:\d+(?:\.\d+)?\s*{_UNIT}(?![a-z])[ ,]*(?:and )?)+)")
-_RETRY_AT = re.compile(
-    rf"{_RETRY}(?P<date>\d{{4}}-\d\d-\d\d)?[T ]?(?P<time>\d\d:\d\d(?P<second>:\d\d)?)(?:\.\d+)?"
-    r" ?(?P<zone>UTC|GMT|Z|[+-]\d\d:?\d\d)?(?![\d:])"
-)
-_JUST_PASSED_SECONDS = 600.0
-"""A time of day that passed so recently means today, else tomorrow."""
 _RETRY_NUMBER = re.compile(
     r"(?i)retry[ _-]?(?:after|delay)(?:_?seconds)?[\"']?\s*[:=]\s*[\"']?(\d+(?:\.\d+)?)[\"']?\s*(?:[,}\s]|$)"
 )
@@ -239,8 +232,8 @@ def classify_fault(
     Args:
         names: names of the exception's class and bases, most specific first.
         message: the exception's message.
-        status: HTTP status of the reply, if there was one.
-        headers: headers of the reply.
+        status: HTTP status, if there was a reply.
+        headers: of the reply.
         now: seconds since the epoch, for a Retry-After that is a date.
         causes: class names of the exceptions that caused it.
     """
@@ -273,27 +266,8 @@ def retry_after(headers: Mapping[str, str], message: str, now: float) -> float |
             pass
     if match := _RETRY_IN.search(message):
         return sum(float(number) * _unit_seconds(unit.lower()) for number, unit in _DURATION.findall(match[1]))
-    if match := _RETRY_AT.search(message):
-        return _seconds_until(match, now)
     match = _RETRY_NUMBER.search(message)
     return float(match[1]) if match else None
-
-
-def _seconds_until(found: re.Match[str], now: float) -> float | None:
-    """Return the seconds until a date with time (UTC without a zone) or a time of day; None if it means no moment.
-
-    Without date and zone, "00:01:30" is a duration, and "14:05" could be any zone's.
-    """
-    date, zone = found["date"], (found["zone"] or "").upper().replace("UTC", "Z").replace("GMT", "Z")
-    try:
-        moment = datetime.fromisoformat(f"{date or '2000-01-01'}T{found['time']}{zone or 'Z'}").timestamp()
-    except ValueError:  # 25:00
-        return None
-    if date:
-        return max(0.0, moment - now)
-    if zone:
-        return max(0.0, (moment - now + _JUST_PASSED_SECONDS) % 86400.0 - _JUST_PASSED_SECONDS)
-    return moment % 86400.0 if found["second"] else None
 
 
 def _unit_seconds(unit: str) -> float:
@@ -307,14 +281,7 @@ def call_seconds(model_kwargs: Mapping[str, Any]) -> float:
 
 
 def advice(fault: Fault, model: str, model_kwargs: Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    """Return what a person can do about a fault, in one short sentence without a full stop.
-
-    Args:
-        fault: the fault.
-        model: name of the model.
-        model_kwargs: arguments of its calls.
-        environ: environment of the calling process.
-    """
+    """Return what a person can do about a fault, in one short sentence without a full stop."""
     where = address(model, model_kwargs, environ)
     if fault.kind == "quota" and fault.wait_seconds:
         return (

@@ -70,15 +70,7 @@ class Gateway:
     def __init__(
         self, provider: Provider, name: str, settings: Settings, reporter: RolloutReporter, redact: Callable[[str], str]
     ) -> None:
-        """Set what it needs.
-
-        Args:
-            provider: where the calls go.
-            name: litellm's name of the model, for its price.
-            settings: limits and retries.
-            reporter: receives waits and payments.
-            redact: removes secrets from provider messages.
-        """
+        """Set what it needs; `name` is litellm's name of the model, for its price."""
         self._provider, self._name, self._settings = provider, name, settings
         self._reporter, self._redact = reporter, redact
         self.calls: list[Call] = []
@@ -240,12 +232,9 @@ class Gateway:
 
 @contextmanager
 def serve(gateway: Gateway, path: Path, uid: int) -> Iterator[None]:
-    """Serve a gateway at a Unix socket, in a thread, while the block runs.
+    """Serve a gateway at a Unix socket of user `uid`, in a thread, while the block runs.
 
-    Args:
-        gateway: answers the requests.
-        path: of the socket; it may be longer than a socket's path can be.
-        uid: owner of the socket.
+    The path may be longer than a socket's can be.
     """
     listener = _listen(path, uid)
     loop = asyncio.new_event_loop()

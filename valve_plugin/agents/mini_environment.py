@@ -73,11 +73,6 @@ class SandboxEnvironment:
     def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None) -> dict[str, Any]:
         """Run one action's command and return its output, as mini's environments do.
 
-        Args:
-            action: `{"command": ...}`.
-            cwd: directory relative to the workspace; by default the configured one.
-            timeout: CPU limit in seconds; by default the configured one.
-
         Raises:
             Submitted: the command printed mini's final line.
             TimeExceeded: the commands of this rollout have used `COMMAND_SECONDS`.

@@ -82,11 +82,7 @@ def run(spec: RolloutSpec, *, stop: threading.Event | None = None) -> RolloutRes
     """Run one rollout and return how it ended. Never raises for what the agent or the provider did.
 
     Threads may call this at the same time. The process gets the present `os.environ`, the agent's commands do not.
-    Waits are passed on to `retry.report_wait`.
-
-    Args:
-        spec: the rollout; the agent changes its workspace.
-        stop: setting this event kills the rollout.
+    Waits are passed on to `retry.report_wait`; setting `stop` kills the rollout.
 
     Raises:
         RolloutCancelledError: it was stopped; contains its cost so far.
@@ -257,20 +253,13 @@ def _connected(address: str) -> Connection:
 
 
 def main() -> None:
-    """Run as the fork server. `sys.argv` holds the file descriptors of socket and pipe, and the directory."""
-    _serve(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
-
-
-def _serve(listener_fd: int, alive_fd: int, directory: Path) -> None:
     """Fork for each connection until the process that started this server has ended; then remove `directory`.
 
     The server has one thread and no state. The forked process reads the request, so a slow caller delays no other one.
-
-    Args:
-        listener_fd: a listening socket; connections made during the imports wait in its queue.
-        alive_fd: read end of a pipe; only the starting process has the write end.
-        directory: the directory of the socket.
+    Connections made during the imports wait in the listener's queue; `alive_fd` is the read end of a pipe of which only
+    the starting process has the write end.
     """
+    listener_fd, alive_fd, directory = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     with _end_with_starter(alive_fd, directory):
         from valve_plugin.agents import preload  # litellm: seconds
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from valve_plugin.agents.faults import Fault, SilentProviderError, class_names, classify_end, describe_fault, find_fault
+from valve_plugin.agents.faults import SilentProviderError, class_names, classify_end, describe_fault, find_fault
 from valve_plugin.config import Settings
 
 T = TypeVar("T")
@@ -86,14 +86,7 @@ def call_model(
 ) -> T:
     """Return the result of a model call; try again after provider failures if that can help.
 
-    Args:
-        call: makes one model call.
-        tries: maximum number of tries.
-        first_pause: seconds before the second try; see `backoff_seconds`.
-        redact: removes secrets from provider messages.
-        seconds: time limit of one try; None: no limit. (Client libraries limit only the silence between two bytes.)
-        on_wait: called before each wait.
-        sleep: waits.
+    `seconds` limits one try; client libraries limit only the silence between two bytes. See `Tries` for the rest.
 
     Raises:
         Exception: that of the last try, or the first one for which another try is useless.
@@ -114,7 +107,7 @@ class Tries:
     """The tries of one model call: counts them, and says whether and when another one helps."""
 
     def __init__(self, at_most: int, first_pause: float, redact: Callable[[str], str]) -> None:
-        """See `call_model` for the arguments."""
+        """Set the number of tries, the seconds before the second one, and what removes secrets from messages."""
         self._at_most, self._first_pause, self._redact = at_most, first_pause, redact
         self._number = self._timeouts = 0
 
@@ -125,7 +118,9 @@ class Tries:
         self._timeouts += fault is not None and fault.kind == "timeout"
         if fault is None or self._number >= self._at_most or self._timeouts >= _TIMEOUT_TRIES:
             return None
-        if not _another_try_helps(error, fault):
+        if fault.lasting and fault.kind != "timeout":  # a connection may hang once
+            return None
+        if classify_end("", class_names(error), str(error))[0] == "unresolved":  # the agent is at fault
             return None
         pause = backoff_seconds(self._number, self._first_pause, fault.wait_seconds, random.random())  # noqa: S311 (spreads load)
         reason = describe_fault(error, fault, self._redact)
@@ -163,9 +158,3 @@ def backoff_seconds(number: int, first: float, asked: float | None, uniform: flo
     """
     wait = min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(number - 1, 30))
     return (asked or 0.0) + wait * (0.5 + uniform / 2)
-
-
-def _another_try_helps(error: BaseException, fault: Fault) -> bool:
-    if fault.lasting and fault.kind != "timeout":  # a connection may hang once
-        return False
-    return classify_end("", class_names(error), str(error))[0] != "unresolved"  # else the agent is at fault

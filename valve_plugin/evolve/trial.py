@@ -145,14 +145,7 @@ def open_trial(
 ) -> Iterator[Trial]:
     """Open a trial; what is not possible is refused before anything runs.
 
-    Args:
-        tasks: of a task set.
-        given: settings of this run.
-        sides: the two contexts.
-        pairs: at most; None: three for each task.
-        negligible: see `Trial`.
-        observer: one more plugin.
-        scripted: see `open_run`, as `say` and `stages`.
+    See `Trial` and `open_run` for the arguments; without `pairs` there are three for each task.
 
     Raises:
         ConfigError: a setting or a text that does not fit.
@@ -204,17 +197,10 @@ class Trial:
         negligible: float,
         observe: Observe = ignore,
     ) -> None:
-        """Draw the pairs.
+        """Draw the pairs, so many at most.
 
-        Args:
-            attempt: the attempt step.
-            local: where rollouts become durable.
-            settings: solver, workers, budget, seed; `delta` is the probability that the answer is wrong, at most.
-            tasks: to draw from.
-            sides: the two contexts.
-            pairs: number of pairs at most.
-            negligible: differences up to this, in rate units, do not matter.
-            observe: gets the events.
+        Of the settings, `delta` is the probability that the answer is wrong, at most. Differences up to `negligible`,
+        in rate units, do not matter.
         """
         self._observe = observe
         self._attempt, self.local, self.settings, self.sides = attempt, local, settings, sides
@@ -357,16 +343,13 @@ def _difference(without: Attempt, with_text: Attempt) -> int:
 
 
 def _by_task(known: Iterable[tuple[Attempt, Attempt]]) -> tuple[TaskResult, ...]:
-    found: dict[str, TaskResult] = {}
-    for without, with_text in known:
-        old = found.get(without.task_id)
-        found[without.task_id] = TaskResult(
-            task_id=without.task_id,
-            pairs=1 + (old.pairs if old else 0),
-            without=(without.outcome == "resolved") + (old.without if old else 0),
-            with_text=(with_text.outcome == "resolved") + (old.with_text if old else 0),
-        )
-    return tuple(sorted(found.values(), key=lambda t: ((t.without - t.with_text) / t.pairs, t.task_id)))
+    pairs, without, with_text = Counter[str](), Counter[str](), Counter[str]()
+    for bare, told in known:
+        pairs[bare.task_id] += 1
+        without[bare.task_id] += bare.outcome == "resolved"
+        with_text[bare.task_id] += told.outcome == "resolved"
+    found = (TaskResult(task_id=t, pairs=n, without=without[t], with_text=with_text[t]) for t, n in pairs.items())
+    return tuple(sorted(found, key=lambda t: ((t.without - t.with_text) / t.pairs, t.task_id)))
 
 
 def _means(local: LocalStore, attempts: Sequence[Attempt]) -> Means | None:

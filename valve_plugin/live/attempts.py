@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from valve_plugin import files
 from valve_plugin.agents import process
 from valve_plugin.agents.protocol import RolloutResult, RolloutSpec
 from valve_plugin.config import MINI, Settings
@@ -230,24 +229,19 @@ def _apply(run: Run, base: Base, check: Check, chosen: FinishedAttempt) -> None:
             raise InfrastructureError(f"files changed during the attempts: {', '.join(meanwhile[:5])}")
         trees.apply_to_root(trees.patch(base.tree, graded))
     except (InfrastructureError, OSError) as e:
-        run.say(f"nothing was applied: {one_line(str(e))}; the patch is {_save_patch(run, chosen.attempt)}")
+        run.say(f"nothing was applied: {one_line(str(e))}; {_show_patch(run, chosen.attempt)}")
         return
     lines = _changed_lines(base, check, chosen.end)
     run.say(f"applied attempt {chosen.number}: {lines} changed lines in {', '.join(paths)}")
     if dropped:
-        where = _save_patch(run, chosen.attempt)
-        run.say(f"its changes of tests were not graded or applied: {', '.join(dropped)}; the whole patch is {where}")
+        where = _show_patch(run, chosen.attempt)
+        run.say(f"its changes of tests were not graded or applied: {', '.join(dropped)}; {where}")
 
 
-def _save_patch(run: Run, attempt: Attempt) -> str:
-    """Write the recorded patch of an attempt to a file; return a phrase with its path, or why it was not kept."""
-    path = run.local.dir / "patches" / f"{attempt.id}.patch"
-    try:
-        files.make_private_dir(path.parent)
-        files.write_atomic(path, attempt.patch.encode())
-    except OSError as e:
-        return f"not kept: {one_line(str(e))}"
-    return f"in {path}"
+def _show_patch(run: Run, attempt: Attempt) -> str:
+    if attempt.id not in run.kept:
+        return "its patch was not kept"
+    return f"{show_command('show', run.settings, attempt.id, '--patch')} prints the whole patch"
 
 
 def _hand_over(agent: Any, done: Sequence[FinishedAttempt], shown: FinishedAttempt) -> Mapping[str, Any]:

@@ -58,11 +58,6 @@ def main(options: Sequence[str]) -> None:
 def follow(raw: bytes, check: str, bank: str = "") -> None:
     """Act on a hook's event: capture, or record what was captured. Says nothing; without a bank nothing is done.
 
-    Args:
-        raw: the event.
-        check: the person's check; empty if attempts are not graded.
-        bank: the bank's directory, if not the one that applies where the agent works.
-
     Raises:
         ValveError: the directory cannot be captured, or the attempt cannot be kept.
         ValueError, KeyError, TypeError: it is no event of Claude Code.
@@ -151,12 +146,7 @@ def take(folder: Path) -> Work | None:
 def keep(work: Work, messages: Messages, info: Mapping[str, Any], bank_dir: Path, check: str) -> None:
     """Grade and record an attempt, and remove its folder.
 
-    Args:
-        work: what was done.
-        messages: what the agent said and ran.
-        info: `agent`, and `model` and `calls` if they are known.
-        bank_dir: the bank.
-        check: the person's check; empty if it is not graded.
+    `info` holds `agent`, and `model` and `calls` if they are known. Without a check it is not graded.
     """
     from valve_plugin.live.check import Check
     from valve_plugin.live.run import Run, record

@@ -200,7 +200,7 @@ def record(
         trajectory: its messages in the shape of mini's.
         end: the final tree; empty if it was not captured.
         result: as of mini's agent.
-        ended: how the run ended, and the reason; the first is None if the person stopped it.
+        ended: see `_ended`.
         model: its name.
     """
     redactor = run.redactor(trajectory.get("info"))
@@ -226,12 +226,7 @@ def record(
 
 
 def make_attempt(run: Run, graded: CheckResult, notes: Sequence[str], **facts: Any) -> Attempt:
-    """Return the record of an attempt of this run.
-
-    Args:
-        notes: what is missing from the record, in addition to the run's notes.
-        facts: all other fields of the record.
-    """
+    """Return the record of an attempt of this run; `notes` say what else is missing from it."""
     return Attempt(
         id=os.urandom(8).hex(),
         task_id=run.task_id,

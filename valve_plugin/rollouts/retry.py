@@ -75,9 +75,9 @@ class Guard:
             attempt: the step.
             limits: budget of the run.
             clock: returns seconds.
-            lost_in_a_row: number of consecutive lost rollouts that open the circuit.
-            observe: called from any thread with `Waiting` (one wait at a time, for all workers) and `RunPaused`.
-            usd_each: expected cost of a rollout in USD until one has ended; 0 if unknown.
+            lost_in_a_row: consecutive lost rollouts that open the circuit.
+            observe: called from any thread.
+            usd_each: expected cost of a rollout until one has ended; 0 if unknown.
             spending: called from any thread when a rollout starts, and with its cost when it ends; only under limits.
         """
         self._attempt = attempt
