@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,15 +166,33 @@ def test_answers_that_break_off_are_asked_for_again(
     assert (made.outcome, made.fault) == ("errored", "server")
 
 
-def test_another_agent_is_another_solver(taskset: TaskSet, tmp_path: Path) -> None:
-    program = tmp_path / "fix"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+def test_an_agent_that_takes_too_long_fails(taskset: TaskSet, provider: ScriptedProvider) -> None:
+    settings = Settings(agent="sleep 1000; : {task}", model=MODELS["command"], agent_hours=1 / 3600)
+    made = _solve(settings, taskset)
+    assert (made.outcome, made.exit_status, made.reason) == (
+        "unresolved",
+        "TimeExceeded",
+        "the agent ran longer than 1 s",
+    )
+
+
+def test_another_agent_is_another_solver_and_a_patch_of_it_is_not(
+    taskset: TaskSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mini = Settings(model="openai/gpt-5")
-    other = replace(mini, agent=f"{program} {{task_file}}")
+    other = replace(mini, agent=f"{program('command', tmp_path)} --fast")
     assert solver_of(mini) != solver_of(other)
     task = taskset.tasks[0]
     assert rollout_key(mini, task, NOTES, 0) != rollout_key(other, task, NOTES, 0)
+    found = []
+    for version in ("0.171.0", "0.171.1", "0.172.0"):
+        folder = tmp_path / version
+        folder.mkdir()
+        (folder / "codex").write_text(f"#!/bin/sh\necho codex-cli {version}\n")
+        (folder / "codex").chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+        found.append(solver_of(replace(mini, agent="codex")))
+    assert found[0] == found[1] != found[2]
 
 
 @pytest.mark.parametrize("agent", ["claud", "python {tsk}", "fix {notes}", "fix '{task}", "no-such-program-1 {task}"])
