@@ -55,7 +55,7 @@ def test_a_refused_environment_class_stops_every_command_before_anything_runs(pr
     ):
         assert valve(*command, code=2) == "", command
         said = valve.err.splitlines()[-1]  # type: ignore[attr-defined]
-        assert f"mini_config {SINGULARITY}: environment_class 'singularity' is refused" in said, command
+        assert f"mini_config {SINGULARITY}: environment_class 'singularity' is refused: its --contain" in said, command
         assert said.endswith("Leave it out, or name 'docker'"), command
     assert (store.dir / "ledger.jsonl").read_bytes() == before
     assert not (project / "out").exists()

@@ -1,14 +1,10 @@
 """The context of a live run. If the bank cannot be used, the run continues without a context.
 
-An agent can change the bank during a run, so a changed bank is not trusted until it is verified. Each run writes a
-note about the bank's state, and removes it at the end if the state is the same. If the bank changed, or the run was
-killed, the note stays, and the next run verifies the bank before using it.
+An agent can change the bank during a run, so each run verifies it first.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,8 +22,6 @@ from valve_plugin.records import Bank, Context, Panel
 from valve_plugin.words import plural
 
 EMPTY = Context(text="")
-COVERED = ("bank.json", "ledger.jsonl", "panel.json", "valve.toml")
-"""Files of a bank whose changes are detected."""
 _SETTLED = ("accepted", "made here")
 Say = Callable[[str], None]
 """Shows the person one line."""
@@ -35,32 +29,26 @@ Say = Callable[[str], None]
 
 def compose(
     bank_dir: Path, local: LocalStore, retrieve: Callable[[Bank, Panel | None], Context], say: Say, model: str
-) -> tuple[Context, BankWitness | None]:
-    """Return (context of the run, witness of its bank; None if the bank cannot be used).
+) -> Context:
+    """Return the context of the run.
 
-    The context is empty, and one line says why, for a damaged or unverified bank, for one of a later version, and for
-    one that the scripted model taught where a real model runs.
+    It is empty, and one line says why, for a damaged bank, for one of a later version, and for one that the scripted
+    model taught where a real model runs.
 
     Args:
         local: what this machine keeps for it.
         retrieve: the step `valve_retrieve` for this run's task.
     """
     try:
-        witness = BankWitness(local.dir, bank_dir)
-        if notes := witness.other_notes():
-            _verify(bank_dir)
-            for note in notes:
-                note.unlink(missing_ok=True)
-            say("the bank changed during an earlier run; it is verified now")
         store = BankStore.open(bank_dir)
         if not is_welcome(store, say):
-            return EMPTY, None
-        witness.start()
+            return EMPTY
+        _verify(bank_dir)
         for warning in store.warnings:
             say(warning)
         if why := refusal(bank_dir, model):
             say(why)
-            return EMPTY, witness
+            return EMPTY
         context = retrieve(store.bank, store.panel())
         if context.left_out:
             local.write_telemetry("left_out", {"items": context.left_out, "context": context.hash})
@@ -69,8 +57,8 @@ def compose(
             _compare_embedding(bank_dir, context, say)
     except ValveError as e:
         say(f"nothing is injected: {e}")
-        return EMPTY, None
-    return context, witness
+        return EMPTY
+    return context
 
 
 def is_welcome(store: BankStore, say: Say) -> bool:
@@ -104,61 +92,6 @@ def _remember(note: Path, state: str) -> None:
     files.write_atomic(note, state.encode())
 
 
-class BankWitness:
-    """A run's note about the state of its bank, to detect changes during the run."""
-
-    def __init__(self, local_dir: Path, bank_dir: Path) -> None:
-        self._folder, self._bank_dir = local_dir / "runs", bank_dir
-        self._note = self._folder / f"{os.getpid()}-{os.urandom(6).hex()}"
-        self._before = bank_state(bank_dir)
-
-    def other_notes(self) -> list[Path]:
-        """Return the notes of other runs that have another state: the bank must be verified before its use."""
-        notes = self._folder.iterdir() if self._folder.is_dir() else ()
-        return [note for note in notes if not note.name.startswith(".") and _read_note(note) != self._before]
-
-    def start(self) -> None:
-        """Write the note. From here on, changes of the bank are detected."""
-        self._before = bank_state(self._bank_dir)
-        self._leave_note()
-
-    def end(self) -> bool:
-        """Remove the note and return True if the bank has not changed; else keep the note and return False."""
-        if bank_state(self._bank_dir) == self._before:
-            self._note.unlink(missing_ok=True)
-            return True
-        self._leave_note()
-        return False
-
-    def _leave_note(self) -> None:
-        files.make_private_dir(self._folder)
-        files.write_atomic(self._note, self._before.encode())
-
-
-def bank_state(bank_dir: Path) -> str:
-    """Return times, sizes and inodes of a bank's files as JSON, to detect changes without reading the files.
-
-    They include the time of the last status change, which programs cannot set. A file that was written again with the
-    same content counts as changed; that costs one verification.
-    """
-    state: list[list[str | int]] = []
-    for name in COVERED:
-        try:
-            info = os.lstat(bank_dir / name)
-        except OSError:
-            state.append([name])
-        else:
-            state.append([name, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino])
-    return json.dumps(state)
-
-
-def _read_note(note: Path) -> str:
-    try:
-        return note.read_text("ascii")
-    except (OSError, UnicodeDecodeError):
-        return "unreadable"
-
-
 def _verify(bank_dir: Path) -> None:
     """Verify a bank.
 
@@ -171,8 +104,7 @@ def _verify(bank_dir: Path) -> None:
     if errors:
         first = f"{errors[0].file} {errors[0].place}".strip()
         raise BankError(
-            f"{bank_dir} changed during an earlier run and does not verify: {first}: {errors[0].message}; "
-            "see `valve bank verify`"
+            f"{bank_dir} was changed and does not verify: {first}: {errors[0].message}; see `valve bank verify`"
         )
 
 

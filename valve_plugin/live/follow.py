@@ -161,7 +161,6 @@ def keep(work: Work, messages: Messages, info: Mapping[str, Any], bank_dir: Path
         say=lambda line: None,
         task=work.prompt,
         context=work.context,
-        witness=None,
         scratch=scratch.private_folder("valve-run-"),
         base=work.base,
         check=Check(settings, work.base) if check else None,

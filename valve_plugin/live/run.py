@@ -22,7 +22,7 @@ from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, ValveError
 from valve_plugin.live.check import ADVICE, Check, CheckResult, with_mini_option
-from valve_plugin.live.context import BankWitness, Say, compose
+from valve_plugin.live.context import Say, compose
 from valve_plugin.live.record import keep_attempt, last_lines, learn_from, next_ordinal
 from valve_plugin.live.trees import Base, Trees
 from valve_plugin.paths import BANK_NAME
@@ -48,7 +48,6 @@ class Run(msgspec.Struct, kw_only=True):
     say: Say
     task: str
     context: Context
-    witness: BankWitness | None
     scratch: tempfile.TemporaryDirectory[str]
     base: Base | None = None
     """The directory at the start, or None if the agent works in a container or the capture failed."""
@@ -84,7 +83,7 @@ def start(
 ) -> Run:
     """Compose the context and capture the directory, before the agent's first step."""
     local = local_store(bank_dir)
-    context, witness = compose(bank_dir, local, retrieve, say, model_of(agent))
+    context = compose(bank_dir, local, retrieve, say, model_of(agent))
     run = Run(
         settings=settings,
         bank_dir=bank_dir,
@@ -92,7 +91,6 @@ def start(
         say=say,
         task=task,
         context=context,
-        witness=witness,
         scratch=scratch.private_folder("valve-run-"),
     )
     try:
@@ -144,8 +142,6 @@ def finish(run: Run, agent: Any, result: Mapping[str, Any], error: BaseException
         return None
     finally:
         run.scratch.cleanup()
-        if run.witness is not None and not run.witness.end():
-            run.say("the bank changed during this run; it is verified before its next use")
 
 
 def directory(agent: Any) -> Path | None:
