@@ -15,6 +15,7 @@ from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.scripted_bank import refusal
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import decode
+from valve_plugin.config import FILE_NAME as SETTINGS_FILE
 from valve_plugin.config import in_repository
 from valve_plugin.errors import BankError, ValveError
 from valve_plugin.paths import seen_file
@@ -93,14 +94,14 @@ def _remember(note: Path, state: str) -> None:
 
 
 def _verify(bank_dir: Path) -> None:
-    """Verify a bank.
+    """Verify a bank; what is wrong with its settings was said where they are read.
 
     Raises:
         BankError: it does not verify.
     """
     from valve_plugin.bank.verify import verify
 
-    errors = [finding for finding in verify(bank_dir) if finding.level == "error"]
+    errors = [found for found in verify(bank_dir) if found.level == "error" and found.file != SETTINGS_FILE]
     if errors:
         first = f"{errors[0].file} {errors[0].place}".strip()
         raise BankError(
