@@ -34,7 +34,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from valve_plugin.evolve.open import FRESH_QUERIES
 from valve_plugin.theory import acceptance
 
 Floats = NDArray[np.float64]
@@ -263,7 +262,7 @@ class Gate:
         if accepted:
             self.passes[tasks] = -1 if self.fresh else passed.sum(axis=1)
         elif self.fresh:
-            self.passes[self.served >= FRESH_QUERIES] = -1
+            self.passes[self.served >= acceptance.FRESH_QUERIES] = -1
         return accepted
 
 

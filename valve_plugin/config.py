@@ -117,6 +117,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """An apparent accept has to repeat on as many fresh rollouts. Declared with the epoch."""
     guard: Count = 0
     """Reject where a panel task passes so many rollouts fewer, or still fewer; 0: off. Declared with the epoch."""
+    false_accepts: Annotated[float, Meta(ge=0, le=1000)] = 0
+    """Accepts of proposals that do not help, at most, in expectation over the epoch's queries; 0: not limited. Declared
+    with the epoch; each query then measures both sides anew, and far less is learned."""
     horizon: Positive = 100
     """Gate queries declared per epoch."""
     delta: str = "0.05"
@@ -188,7 +191,7 @@ _USES = {
     ),
     "protocol rho panel_size rollouts pairing panel_seed": "learn ungated drain measure",
     "budget_usd max_rollouts max_hours": "learn ungated drain measure try",
-    "confirm guard horizon": "learn drain measure",
+    "confirm guard false_accepts horizon": "learn drain measure",
     "delta": "learn drain measure try",
     "early_stop": "learn drain",
     "max_mixed run_ahead": "learn ungated",

@@ -60,6 +60,10 @@ class HorizonError(ValveError, RuntimeError):
     """All declared gate queries of this epoch are used; a new epoch must be opened first."""
 
 
+class UnjudgedError(ValveError, RuntimeError):
+    """A proposal changes the context of no panel task, so no outcome can say anything about it; no query is used."""
+
+
 class SandboxError(ValveError, RuntimeError):
     """No sandbox is available, or it failed to start."""
 

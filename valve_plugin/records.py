@@ -264,6 +264,9 @@ class Conditions(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fresh: Count = 0
     """Gate queries in which a panel task's outcomes serve before it is measured anew; the tasks that an accept ran are
     measured anew, too. 0: an accept carries its outcomes forward, and they stay until the next one."""
+    bet: Count = 0
+    """What the bet that an accepted proposal helps has to multiply its stake by; see `acceptance.bet_needed`. 0: no
+    such bet."""
 
 
 class Verdict(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -103,7 +103,7 @@ def test_a_gate_is_planned_from_its_bank(bank: BankStore, valve: Run) -> None:
     printed = valve("plan", "--json")
     gate = printed["gate"]
     assert (gate["tasks"], gate["rollouts"], gate["needed"], gate["source"]) == (2, 3, 1, "these tasks")
-    assert [o["effect"] for o in gate["odds"]] == [0.0, 0.03, 0.05, 0.1]
+    assert [o["effect"] for o in gate["odds"]] == [0.0, 0.03, 0.05, 0.1, -0.1]
     assert all(0 <= o["carried"] <= 1 for o in gate["odds"])
     assert printed["cost"]["queries"] == 5
     text = valve("plan")

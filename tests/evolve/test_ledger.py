@@ -14,6 +14,8 @@ from valve_plugin.bank.entries import Baseline, Judged, Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.codec import digest_bytes
+from valve_plugin.evidence.receipts import examine
+from valve_plugin.evidence.summary import proposal_results
 
 EMPTY = digest_bytes(b"")[:8]
 """Hash of no block at all."""
@@ -191,12 +193,21 @@ def test_limits_hold_and_a_longer_run_goes_on(evolve, whole, tmp_path):
     assert ledger(whole).startswith(short)
 
 
-def test_deployed_pairing_keeps_what_does_not_change(evolve, tmp_path):
+def test_deployed_pairing_judges_what_changes_and_sets_aside_what_changes_nothing(evolve, calc, tmp_path):
     evolve(tmp_path / "bank", "-c", "pairing=deployed", "-c", "top_skills=1", "-c", "top_principles=0")
     assert verify(tmp_path / "bank") == []
-    judged = verdicts(BankStore.open(tmp_path / "bank"))
-    assert any(v.reused for v in judged)
+    store = BankStore.open(tmp_path / "bank")
+    judged = verdicts(store)
     assert all(v.deployed == v.n_tasks for v in judged if v.decision == "accept")
+    proposals = [e.proposal for e in store.entries() if isinstance(e, Proposed)]
+    aside = [p for p in proposals if "not judged: no panel task" in p.reason]
+    results = {row.proposal.id: row.outcome for row in proposal_results(store.entries())}
+    assert aside, "a note that no panel task retrieves is set aside"
+    assert {results[p.reason.split()[0]] for p in aside} == {"replaced"}
+    assert store.queries_used() == len(judged), "it uses no query"
+    assert all(v.ran for v in judged if v.current_passes + v.needed <= v.n_tasks * v.rollouts)
+    (tmp_path / "bank" / "valve.toml").write_text("top_skills = 1\ntop_principles = 0\n")  # what the run was given
+    assert examine(tmp_path / "bank", str(calc)).findings == ()
 
 
 def test_a_bank_of_another_repository_is_refused(calc, evolve, tmp_path):

@@ -15,7 +15,7 @@ from valve_plugin.evidence.certify import certify_ledger
 from valve_plugin.evidence.evaluations import read_measurements
 from valve_plugin.evidence.receipts import examine
 from valve_plugin.evidence.summary import version_scores
-from valve_plugin.evolve.open import FRESH_QUERIES
+from valve_plugin.theory.acceptance import FRESH_QUERIES
 
 FRESH = ("-c", "protocol=fresh", "-c", "top_skills=1", "-c", "top_principles=0", "--limit", "8", "--seed", "5")
 
@@ -52,7 +52,7 @@ def test_what_an_accept_ran_is_measured_anew_and_nothing_else(fresh):
     assert anew_again, "the run shows an accept; choose another seed if not"
 
 
-def test_everything_is_recomputed_and_no_cap_on_accepts_is_stated(fresh, calc, tmp_path):
+def test_everything_is_recomputed_and_only_the_horizon_caps_accepts(fresh, calc, tmp_path):
     assert verify(fresh) == []
     named = Path(shutil.copytree(fresh, tmp_path / "bank"))
     (named / "valve.toml").write_text("top_skills = 1\ntop_principles = 0\n")  # what the run was given
@@ -62,7 +62,8 @@ def test_everything_is_recomputed_and_no_cap_on_accepts_is_stated(fresh, calc, t
     store = BankStore.open(fresh)
     found = read_measurements(store.entries())
     assert found.epochs[0].accepts
-    assert certify_ledger(found).caps == ()
+    (cap,) = certify_ledger(found).caps
+    assert (cap.carried, cap.most, cap.useless) == (False, store.epoch().horizon, None)
     full = len(store.panel().tasks) * store.panel().rollouts
     assert {score.rollouts for score in version_scores(store.entries())} == {full}
     assert {len(c.outcomes) for c in found.epochs[0].complete} == {full}
@@ -75,3 +76,28 @@ def test_any_number_of_workers_and_a_second_start_give_the_same_ledger(fresh, ev
     assert [type(e) for e in BankStore.open(tmp_path / "bank").entries() if isinstance(e, EpochOpened)]
     ledgers = [(b / "ledger.jsonl").read_bytes() for b in (fresh, tmp_path / "bank")]
     assert ledgers[0] == ledgers[1]
+
+
+def test_a_declared_number_of_useless_accepts_is_kept_by_a_bet_on_new_rollouts(evolve, calc, tmp_path):
+    bank = tmp_path / "bank"
+    evolve(bank, *FRESH, "-c", "horizon=20", "-c", "false_accepts=10")
+    store = BankStore.open(bank)
+    assert (store.epoch().conditions.bet, store.epoch().conditions.fresh) == (2, 1)
+    judged = [e.verdict for e in store.entries() if isinstance(e, Judged)]
+    assert any(v.net[1] >= v.needed and v.decision == "reject" for v in judged), "the margin alone would accept"
+    assert verify(bank) == []
+    (bank / "valve.toml").write_text("top_skills = 1\ntop_principles = 0\n")
+    assert examine(bank, str(calc)).findings == ()
+    (cap,) = certify_ledger(read_measurements(store.entries())).caps
+    assert cap.useless == 10
+    served = set()
+    for entry in store.entries():
+        if isinstance(entry, Judged):
+            now = set(entry.verdict.order) - {o.task_id for o in entry.verdict.reused}
+            assert not served & now, "no outcome serves twice"
+            served |= now
+        elif isinstance(entry, Baseline):
+            served -= {o.task_id for o in entry.result.outcomes}
+    done = evolve(bank, *FRESH, "-c", "false_accepts=1", check=False)
+    assert done.returncode == 2
+    assert "false_accepts is 1" in done.stderr

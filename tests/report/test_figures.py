@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from tests.report.runs import Maker
 from valve_plugin.errors import ConfigError
 from valve_plugin.evidence.cost import RoleCost
-from valve_plugin.evidence.plan import plan_gate
+from valve_plugin.evidence.plan import GateTerms, Rates, plan_gate
 from valve_plugin.report.build import build_run
 from valve_plugin.report.figures import draw_holdout, figures, gate_figure, rolling_rates, standalone_figures
 from valve_plugin.report.run import RunReport, StreamPoint
@@ -137,7 +136,7 @@ def test_every_figure_says_what_it_shows(read: RunReport, tmp_path: Path) -> Non
 
 
 def test_the_figure_of_a_plan(tmp_path: Path) -> None:
-    plan = plan_gate(BELIEFS, 2, "0.1", (0.0,), random.Random(0).random, source="tasks as given")
+    plan = plan_gate(Rates(BELIEFS, "tasks as given"), GateTerms(rollouts=2, rho="0.1"), effects=(0.0,))
     for name in ("a.svg", "b.svg"):
         write_figure(gate_figure(BELIEFS, plan), str(tmp_path / name))
     first, second = ((tmp_path / name).read_bytes() for name in ("a.svg", "b.svg"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from fractions import Fraction
 from itertools import product
 
@@ -14,7 +16,7 @@ from msgspec import UNSET
 from tests.strategies import conditions
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import PanelOutcome, Verdict
-from valve_plugin.theory import acceptance, panel_order
+from valve_plugin.theory import acceptance, confidence_sequence, panel_order
 from valve_plugin.theory.acceptance import fallen_tasks, recompute
 
 KNOWN = ("resolved", "unresolved")
@@ -291,3 +293,52 @@ def test_tasks_that_lose_two_passes_or_their_only_one_have_fallen(passes, r):
     fallen = fallen_tasks(side(0), side(1))
     expected = {f"t{t}": (min(r, a), min(r, b)) for t, (a, b) in enumerate(passes)}
     assert fallen == {t: (a, b) for t, (a, b) in expected.items() if a - b >= min(2, r)}
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 400))
+def test_the_bet_is_the_capital_of_the_interval_in_integers(better, worse, needed):
+    capital = confidence_sequence.log_capital([(1.0, better), (-1.0, worse)], 0.0)
+    if abs(capital - math.log(needed)) > 1e-9:
+        assert acceptance.bet_reaches(better, worse, needed) == (capital > math.log(needed))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=8).filter(
+        lambda rates: sum(after for _, after in rates) <= sum(before for before, _ in rates)
+    ),
+    st.integers(2, 20),
+)
+def test_a_bet_on_what_does_not_help_seldom_reaches_it(rates, needed):
+    """Exact, however unequal the tasks: some may gain what others lose."""
+    chances = {(0, 0): 1.0}
+    for before, after in rates:
+        up, down = after * (1 - before), before * (1 - after)
+        following = Counter()
+        for (better, worse), chance in chances.items():
+            following[better + 1, worse] += chance * up
+            following[better, worse + 1] += chance * down
+            following[better, worse] += chance * (1 - up - down)
+        chances = following
+    reached = sum(c for (better, worse), c in chances.items() if acceptance.bet_reaches(better, worse, needed))
+    assert reached <= 1 / needed + 1e-12
+
+
+@given(sides(st.sampled_from(KNOWN)), st.integers(1, 6))
+def test_the_bet_ends_with_the_first_outcome_after_which_no_completion_reaches_it(case, needed):
+    current, candidate, _ = case
+
+    def reached(then):
+        better = sum(a != "resolved" and b == "resolved" for a, b in zip(current, then, strict=True))
+        worse = sum(a == "resolved" and b != "resolved" for a, b in zip(current, then, strict=True))
+        return acceptance.bet_reaches(better, worse, needed)
+
+    lost = [
+        n for n in range(len(candidate) + 1) if not any(map(reached, completions(candidate[:n], len(current))))
+    ]  # fmt: skip
+    found = acceptance.bet_prefix(numbered(current, len(current)), numbered(candidate, len(current)), needed)
+    assert found == (lost[0] if lost else None)
+
+
+def test_what_a_bet_has_to_reach_is_the_declared_number_over_the_queries():
+    assert acceptance.bet_needed(100, 0) == 0
+    assert [acceptance.bet_needed(100, k) for k in (0.05, 1, 3)] == [2000, 100, 34]

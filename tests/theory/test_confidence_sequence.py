@@ -130,3 +130,28 @@ def test_so_many_pairs_find_that_there_is_no_difference(negligible, differing):
     assert 0.75 <= found / 200 <= 0.95
     assert pairs_for_no_difference(negligible / 2, differing) > pairs
     assert pairs_for_no_difference(1e-9, differing) is None
+
+
+@given(
+    st.lists(st.floats(0.01, 1), min_size=4, max_size=4), st.integers(1, 12), st.floats(0.1, 6)
+)  # fmt: skip
+def test_a_floor_is_seldom_above_the_mean(weights, tasks, log_term):
+    """Exact, over all ways in which the differences of tasks, thirds among them, can come out."""
+    values = (-1.0, -1 / 3, 2 / 3, 1.0)
+    chances = [w / sum(weights) for w in weights]
+    mean = sum(v * c for v, c in zip(values, chances, strict=True))
+    wrong = 0.0
+    for counts in itertools.product(range(tasks + 1), repeat=3):
+        if (last := tasks - sum(counts)) >= 0:
+            seen = [v for v, n in zip(values, (*counts, last), strict=True) for _ in range(n)]
+            if sequence.mean_floor(seen, log_term) > mean:
+                ways = math.factorial(tasks) / math.prod(math.factorial(n) for n in (*counts, last))
+                wrong += ways * math.prod(c**n for c, n in zip(chances, (*counts, last), strict=True))
+    assert wrong <= math.exp(-log_term) + 1e-9
+
+
+def test_a_floor_needs_no_variance_and_uses_how_little_there_is():
+    steady, noisy = [0.1] * 50, [0.6, -0.4] * 25
+    assert -1 < sequence.mean_floor(noisy, 3.0) < 0 < sequence.mean_floor(steady, 3.0) < 0.1
+    assert sequence.mean_floor([], 3.0) == -1
+    assert sequence.mean_floor([1 / 3] * 2, 8.0) < -0.9, "too few say nothing"

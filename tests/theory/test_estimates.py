@@ -33,12 +33,12 @@ def measurements(draw):
 def test_a_population_has_the_mean_and_noise_asked_for(mean, share):
     rates = RateSpread(mean, share * mean * (1 - mean))
     found = population(rates)
-    assert found.moment(1, 0) == pytest.approx(mean)
-    assert found.moment(1, 1) == pytest.approx(rates.mass)
+    assert found.mean == pytest.approx(mean)
+    assert found.noise == pytest.approx(rates.mass)
 
 
 def test_what_cannot_be_told_apart_is_spread_little():
-    assert population(RateSpread(0.5, 0.25)).moment(1, 1) == pytest.approx(0.25, rel=0.02)
+    assert population(RateSpread(0.5, 0.25)).noise == pytest.approx(0.25, rel=0.02)
     with pytest.raises(ValueError, match="noise above 0"):
         population(RateSpread(0.5, 0.0))
 
@@ -61,7 +61,7 @@ def test_one_task_of_unknown_rate_is_added(case):
 @given(measurements())
 def test_more_passes_are_believed_more(case):
     panels, r = case
-    by_task = sorted(zip(panels[-1], [b.moment(1, 0) for b in posterior(panels, r)], strict=True))
+    by_task = sorted(zip(panels[-1], [b.mean for b in posterior(panels, r)], strict=True))
     assert [mean for _, mean in by_task] == pytest.approx(sorted(mean for _, mean in by_task))
 
 

@@ -164,7 +164,7 @@ def _unjudged(found: Certificate) -> Iterator[str]:
 def _move(move: CertifiedAccept) -> str:
     where = f" (version {move.version}, query {move.query} of epoch {move.epoch})" if move.version else ""
     seen = f"accept {move.accept}{where}: {points(move.panel_gain)} points measured on {plural(move.tasks, 'task')}"
-    chance = f"with probability {1 - move.delta:.4g} for all accepts of the epoch at once"
+    chance = f"with probability {1 - move.delta:.4g} for all accepts of the epoch at once{_other(move)}"
     if move.vacuous:
         return f"{seen}; VACUOUS: no loss can be excluded"
     if move.loss:
@@ -172,7 +172,27 @@ def _move(move: CertifiedAccept) -> str:
     return f"{seen}; no loss: tasks like these gain at least {100 * move.floor:.1f} points, {chance}"
 
 
+def _other(found: Bound | CertifiedAccept) -> str:
+    """Return what the other bound says, in brackets."""
+    if found.other is None:
+        return ""
+    if found.by == "bet":
+        return f" (by a bet, without a variance; Bennett's bound at the estimated {found.variance:.3f}: {_ends(found)})"
+    return f" (by Bennett's bound; a bet, without a variance: {_ends(found)})"
+
+
+def _ends(found: Bound | CertifiedAccept) -> str:
+    assert found.other is not None
+    return "nothing" if abs(found.other) >= 0.9 else f"{100 * found.other:+.1f}"
+
+
 def _cap(cap: AcceptCap) -> str:
+    if not cap.carried:
+        useless = f", of which at most {cap.useless:.3g} do not help, in expectation" if cap.useless else ""
+        return (
+            f"accepts   epoch {cap.epoch}: {cap.accepted} so far, at most {cap.most} (the declared queries: scores are "
+            f"measured anew, so the margin caps nothing){useless}"
+        )
     said = (
         f"accepts   epoch {cap.epoch}: {cap.accepted} so far, at most {cap.most} at margin {cap.rho} from a first "
         f"panel score of {100 * cap.start:.1f} %"
@@ -198,4 +218,4 @@ def _bound(name: str, bound: Bound) -> str:
         return f"{seen}; {says}"
     if bound.vacuous:
         return f"{seen}; VACUOUS: the radius of {100 * bound.radius:.1f} points leaves everything possible"
-    return f"{seen}; {says} (radius {100 * bound.radius:.1f})"
+    return f"{seen}; {says} (radius {100 * bound.radius:.1f}){_other(bound)}"

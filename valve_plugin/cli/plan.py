@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.evidence.plan import (
         AcceptShare,
-        EpochCost,
         GatePlan,
+        RunPlan,
         SelfComparison,
         Sizing,
     )
@@ -35,6 +35,7 @@ commands = Commands()
     "valve plan --rollouts 9 --rho 0.05                   # what if it were another gate",
     "valve plan --base-rate 0.75 --vmass 0.05             # before anything ran: 50 x 3 at margin 0.02",
     "valve plan --base-rate 0.75 --vmass 0.05 --confirm   # and if an accept had to repeat?",
+    "valve plan --base-rate 0.75 --vmass 0.05 --false-accepts 5",
     "valve plan --measure 20 --workers 4                  # try it: 20 proposals that change nothing",
     "valve plan --base-rate 0.75 --vmass 0.05 --figure gate.svg",
     "valve plan --variance 0.025 --horizon 60 --anchor 0.0583 --json",
@@ -52,7 +53,9 @@ def plan(
     mass: Annotated[Real, ranges.noise("--vmass", "V", "Mean of p(1-p) over tasks, with --base-rate P.")] = None,
     confirm: Annotated[bool | None, flag("--confirm/--no-confirm", "Repeat accepts. Default: the epoch's.")] = None,
     guard: Annotated[Count, ranges.passes("--guard", "K", "No task may lose K passes. Default: the epoch's.")] = None,
-    seed: Annotated[int, option("--seed", "SEED", "Of the baselines averaged over.")] = 0,
+    false_accepts: Annotated[Real, ranges.useless("--false-accepts", "K", "Useless accepts, at most. 0: any.")] = None,
+    reach: Annotated[Real, ranges.share("--reach", "S", "Share of panel tasks a proposal changes.")] = None,
+    seed: Annotated[int, option("--seed", "SEED", "Of the runs that are drawn.")] = 0,
     figure: Annotated[str, option("--figure", "FILE", "Draw it too (.svg, .pdf, .png); needs the extra `report`")] = "",
     measure: Annotated[Count, option("--measure", "M", "First measure the bank against itself M times.", min=1)] = None,
     tasks: runs.Tasks = "",
@@ -65,9 +68,10 @@ def plan(
 ) -> None:
     """Say what this gate can tell apart, and how many tasks a promise takes.
 
-    From the outcomes of complete panels it computes how often the gate accepts a proposal that changes nothing, or one
-    worth 3, 5 or 10 points, how many rollouts a verdict takes, and what an epoch costs. It also computes the sizes of
-    holdout and panel for each tolerance. Without a bank, or to try another gate, give the numbers.
+    From the outcomes of complete panels it computes how often one query accepts a proposal that changes nothing, does
+    harm, or is worth 3, 5 or 10 points, and draws what a run of many queries comes to: useless and useful items, gain,
+    rollouts and cost. It also computes the sizes of holdout and panel for each tolerance. Without a bank, or to try
+    another gate, give the numbers.
 
     --measure tries the gate for real: it measures the current bank M times on fresh rollouts, each time as a proposal
     that changes nothing. The measurements go to the ledger, use no gate query and change nothing. Interrupted and
@@ -84,8 +88,9 @@ def plan(
         store = _measure(store, measure, tasks, given, simulate=simulate)
     known = plans.read_panels(store) if store else None
     terms = plans.gate_terms(
-        known, delta=delta, horizon=horizon, rollouts=rollouts, rho=rho or None, confirm=confirm, guard=guard
-    )
+        known, delta=delta, horizon=horizon, rollouts=rollouts, rho=rho or None, confirm=confirm, guard=guard,
+        reach=reach, false_accepts=false_accepts,
+    )  # fmt: skip
     if (base_rate is None) != (mass is None):
         raise ConfigError("--base-rate and --vmass go together: the mean solve rate, and the mean of p(1-p)")
     typed = None if base_rate is None or mass is None else RateSpread(base_rate, mass)
@@ -99,8 +104,9 @@ def plan(
             horizon=terms.horizon,
             anchor=float(terms.rho) if anchor is None else anchor,
         )
-        gate = plans.gate_of_rates(known, rates, terms, seed, Percent("plan    ")) if rates else None
-    price = plans.epoch_cost(gate, terms.horizon, store.local.attempts() if store else []) if gate else None
+        gate = plans.plan_gate(rates, terms, known, seed=seed) if rates else None
+        seen = store.local.attempts() if store else []
+        run = plans.plan_run(rates, terms, known, seen, seed, Percent("plan    ")) if rates else None
     again = known.again if known else None
     simulation = runs.note_simulation(store.dir, json=json) if store else False
     if figure:
@@ -109,13 +115,14 @@ def plan(
 
         if rates is None or gate is None:
             raise ConfigError("--figure draws a gate; without a bank give --base-rate and --vmass")
-        write_figure(gate_figure(rates.beliefs, gate, Percent("figure  ")), figure)
+        write_figure(gate_figure(rates.beliefs, gate), figure)
     if json:
-        facts = {"sizing": sizes, "variance_from": why, "gate": gate, "cost": price, "measured": again}
+        facts = {"sizing": sizes, "variance_from": why, "gate": gate, "cost": run, "measured": again}
         output.emit_json({"simulation": simulation, **facts})
         return
-    if gate:
-        _show_gate(gate, price)
+    if gate and run:
+        _show_gate(gate)
+        _show_run(run)
     if again:
         _show_comparison(again)
     _show_sizes(sizes, why)
@@ -154,46 +161,49 @@ def _measure(store: BankStore | None, gates: int, tasks: str, given: dict[str, o
     return store
 
 
-def _show_gate(gate: GatePlan, price: EpochCost | None) -> None:
-    """Print what a gate accepts, what that costs, and what would make it better."""
+def _show_gate(gate: GatePlan) -> None:
+    """Print what one query accepts, and what would make the gate better."""
     from valve_plugin.evidence.plan import conditions_in_words, percent
 
     total = gate.tasks * gate.rollouts
     panel = f"{plural(gate.tasks, 'task')} x {plural(gate.rollouts, 'rollout')}"
+    reach = f"; a proposal reaches {100 * gate.reach:.0f} % of the tasks" if gate.reach < 1 else ""
     output.say(
         f"The gate: {panel}, margin {gate.rho}{conditions_in_words(gate)}: "
         f"an accept takes {plural(gate.needed, 'more pass', 'more passes')} of {total}",
         style="bold",
     )
-    output.say(f"rates of {gate.source}: mean {100 * gate.mean_rate:.1f} %, noise p(1-p) {gate.noise:.3f}\n")
+    output.say(f"rates of {gate.source}: mean {100 * gate.mean_rate:.1f} %, noise p(1-p) {gate.noise:.3f}{reach}\n")
     carried = any(o.carried is not None for o in gate.odds)
     rows = []
     for o in gate.odds:
-        chances = [o.fresh, o.carried] if carried else [o.fresh]
+        chances = [o.fresh, o.whole, *[o.carried] * carried]
         rows.append(
             [
                 "nothing" if o.effect == 0 else f"{points(o.effect)} points",
-                *["not that much to gain" if c is None else percent(c) for c in chances],
+                *["not possible" if c is None else percent(c) for c in chances],
                 "" if o.rollouts is None else f"{o.rollouts:.0f}",
             ]
         )
-    now = ["ACCEPTED NOW"] * carried
     most = f"ROLLOUTS OF {total * (1 + gate.confirm)}"
-    output.table(["TRUE EFFECT", "ACCEPTED, FRESH BASELINE", *now, most], rows)
+    output.table(["FIRST QUERY: EFFECT", "EVENLY SPREAD", "WHOLE TASKS", *["ACCEPTED NOW"] * carried, most], rows)
     output.say()
-    if price:
-        idle = plural(price.queries, "proposal that changes nothing", "proposals that change nothing")
-        money = "dollars unknown: no cost is recorded" if price.usd is None else f"${price.usd:.2f}"
-        time = "hours unknown: no time is recorded" if price.hours is None else f"{price.hours:.1f} hours in sequence"
-        basis = f" (means of {plural(price.measured, 'panel rollout')} here)" if price.measured else ""
-        output.say(f"An epoch of {idle} takes about {plural(price.rollouts, 'rollout')}; {money}; {time}{basis}")
     output.say(gate.advice, style="bold")
-    output.say("An effect is spread evenly over failing rollouts, and rates are estimates.")
-    if carried:
-        output.say(
-            "Carried outcomes are taken at face value; accepted ones flatter, so the true chances now are lower."
-        )
-    output.say()
+    output.say("After a fresh baseline; an effect is spread evenly over rollouts, or mends or breaks whole tasks.\n")
+
+
+def _show_run(run: RunPlan) -> None:
+    """Print what a run comes to."""
+    output.say(f"A run of {plural(run.queries, 'query', 'queries')}, drawn many times (SIMULATION)", style="bold")
+    for kind in run.kinds:
+        what = "change nothing" if kind.effect == 0 else f"are worth {points(kind.effect)} points"
+        output.say(f"accepts  {kind.accepted:.1f} of {kind.proposals:.0f} that {what}")
+    between = f"{points(run.low)} to {points(run.high)}"
+    output.say(f"gain     {points(run.gain)} points on tasks that no gate saw; 9 of 10 runs gain {between}")
+    money = "dollars unknown: no cost is recorded" if run.usd is None else f"${run.usd:.2f}"
+    time = "hours unknown: no time is recorded" if run.hours is None else f"{run.hours:.1f} hours in sequence"
+    basis = f" (means of {plural(run.measured, 'panel rollout')} here)" if run.measured else ""
+    output.say(f"takes    {plural(run.rollouts, 'rollout')}; {money}; {time}{basis}\n")
 
 
 def _show_comparison(again: SelfComparison) -> None:

@@ -53,6 +53,8 @@ banks = between(1, 1_000_000, "a number of different banks")
 accepts = between(1, 100_000, "a number of accepts")
 panel_tasks = between(1, 1000, "a number of panel tasks")
 per_task = between(1, 30, "a number of rollouts per task")
+useless = between(0, 1000, "a number of accepts that do not help, in expectation; 0 limits nothing")
+share = between(0, 1, "a share of the panel's tasks", ends="(]")
 passes = between(0, 30, "a number of passes; 0 guards nothing")
 
 Variance = Annotated[Real, spread("--variance", "V", "Bound on the variance of a paired difference, e.g. 0.025.")]

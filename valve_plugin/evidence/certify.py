@@ -1,4 +1,9 @@
-"""Certificates and their assumptions, from a ledger or from given numbers."""
+"""Certificates and their assumptions, from a ledger or from given numbers.
+
+Two bounds stand beside each other. Bennett's needs a bound on the variance, which only the user can give. The bet
+(`confidence_sequence.mean_floor`) needs none, but each task's difference, which only a ledger has. So the bet is used
+for a ledger, and Bennett's where a variance was given; the other one is told, too.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +14,20 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from valve_plugin.bank.entries import Evaluated
 from valve_plugin.evidence.evaluations import (
     AcceptedMove,
     Epoch,
     EvaluatedCheckpoint,
     Measurements,
+    differences,
     mean_gain,
     passes_by_task,
     peak_checkpoint,
 )
 from valve_plugin.records import Conditions, Record
 from valve_plugin.theory import certificates, estimates
+from valve_plugin.theory.confidence_sequence import mean_floor
 from valve_plugin.words import plural
 
 
@@ -31,6 +39,9 @@ class Assumption(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     why: str
     needed_for: tuple[str, ...]
     """Certified numbers that need it: panel (each accept), gain or drawdown (on the holdout), or another name."""
+
+
+By = Literal["bennett", "bet"]
 
 
 class Bound(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +59,9 @@ class Bound(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     vacuous: bool
     by_gain: float | None = None
     """For a drawdown: a lower ceiling from the gain's floor, if the only other evaluated bank is version 0."""
+    by: By = "bennett"
+    other: float | None = None
+    """What the other bound says, Bennett's with the variance named here; None if it cannot be computed."""
 
 
 class CertifiedAccept(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,6 +87,9 @@ class CertifiedAccept(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
     vacuous: bool
     deployed: int | None = None
     """Panel tasks that get exactly the judged context in use; the certificate needs all of them."""
+    by: By = "bennett"
+    other: float | None = None
+    """The floor by the other bound; None if it cannot be computed."""
 
 
 class AcceptCap(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,9 +98,13 @@ class AcceptCap(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     epoch: int
     accepted: int
     most: int
-    """floor((1 - F0)/rho): holds for any proposals."""
+    """floor((1 - F0)/rho): holds for any proposals. Where scores are measured anew: the declared queries."""
     localized: int
     """floor(h/rho): holds only if all gains are on tasks with mixed baseline rollouts, which is not proven."""
+    carried: bool = True
+    """False where an accept's outcomes are measured anew, so that no cap follows from the margin."""
+    useless: float | None = None
+    """Accepts that do not help, at most, in expectation; None if the epoch declared no bet."""
     rho: str
     start: float
     """F0."""
@@ -107,6 +128,8 @@ class Certificate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     assumptions: tuple[Assumption, ...]
 
 
+_NOTHING = -0.9
+"""A bet's floor as low as this says as good as nothing; with very few tasks it is never quite -1."""
 LIKE_YOURS = "tasks like yours"
 _PANEL, _HOLDOUT = ("panel",), ("gain", "drawdown")
 
@@ -124,14 +147,16 @@ def certify_ledger(found: Measurements, variance: float | None = None) -> Certif
         if (complete := found.complete(epoch.opened.panel_hash))
     }
     used = {panel: variance if variance is not None else value for panel, value in plug_in.items()}
-    moves = tuple(_accepted(e, a, used[e.opened.panel_hash]) for e in found.epochs for a in e.accepts)
+    moves = tuple(
+        _accepted(e, a, used[e.opened.panel_hash], bet=variance is None) for e in found.epochs for a in e.accepts
+    )
     gain, drawdown, unknown, about_holdout = _certify_holdout(found, variance)
     return Certificate(
         gain=gain,
         drawdown=drawdown,
         unevaluated=unknown,
         moves=moves,
-        caps=tuple(_cap(epoch) for epoch in found.epochs if _carries(epoch)),
+        caps=tuple(_cap(epoch) for epoch in found.epochs if epoch.complete),
         taken=found.taken,
         owned=tuple(found.owned),
         assumptions=(
@@ -191,11 +216,11 @@ def check_range(moves: Sequence[CertifiedAccept], gain: Bound | None, drawdown: 
     sums = [
         certificates.radius(m.tasks, m.log_term, m.variance, 1 + m.loss) + (-m.loss or m.floor)
         for m in moves
-        if not m.vacuous
+        if not m.vacuous and m.by == "bennett"
     ]
     needed = ["panel"] * bool(sums)
     for name, bound, certified in (("gain", gain, gain.value if gain else 0.0), ("drawdown", drawdown, 0.0)):
-        if bound and (not bound.vacuous or bound.by_gain is not None):
+        if bound and bound.by == "bennett" and (not bound.vacuous or bound.by_gain is not None):
             needed.append(name)
             sums += [bound.radius + certified] * (bound.range < 2)
     if not needed:
@@ -241,11 +266,27 @@ def tasks_for_gain(found: Bound | CertifiedAccept) -> str:
     )
 
 
-def _accepted(epoch: Epoch, accepted: AcceptedMove, variance: float) -> CertifiedAccept:
+def _accepted(epoch: Epoch, accepted: AcceptedMove, variance: float, *, bet: bool) -> CertifiedAccept:
     verdict = accepted.verdict
     delta = certificates.epoch_delta(float(epoch.opened.delta), epoch.opened.epoch)
     move = certify_accept(float(accepted.gain), verdict.n_tasks, epoch.horizon, accepted.number, delta, variance)
-    return replace(move, version=accepted.version, epoch=verdict.epoch, query=verdict.query, deployed=verdict.deployed)
+    move = replace(move, version=accepted.version, epoch=verdict.epoch, query=verdict.query, deployed=verdict.deployed)
+    floor = mean_floor(accepted.differences, move.log_term)
+    if not bet:
+        return replace(move, other=floor)
+    return replace(
+        move, floor=floor, loss=max(0.0, -floor), vacuous=floor <= _NOTHING, by="bet", other=move.floor
+    )  # fmt: skip
+
+
+def _with_bet(bound: Bound, value: float, *, bet: bool) -> Bound:
+    """Return the bound with what the bet says: as its value, or beside it."""
+    if not bet:
+        return replace(bound, other=value)
+    return replace(
+        bound, value=value, radius=abs(bound.measured - value), vacuous=abs(value) >= -_NOTHING, by="bet",
+        other=bound.value,
+    )  # fmt: skip
 
 
 def _carries(epoch: Epoch) -> bool:
@@ -254,14 +295,17 @@ def _carries(epoch: Epoch) -> bool:
 
 
 def _cap(epoch: Epoch) -> AcceptCap:
-    panel, first = epoch.panel, epoch.complete[0].passes
+    panel, first, carried = epoch.panel, epoch.complete[0].passes, _carries(epoch)
+    horizon, bet = epoch.opened.horizon, (epoch.opened.conditions or Conditions()).bet
     start = Fraction(sum(first), len(panel.tasks) * panel.rollouts)
     unstable = estimates.unstable_share(first, panel.rollouts)
     return AcceptCap(
         epoch=epoch.opened.epoch,
         accepted=len(epoch.accepts),
-        most=estimates.accept_cap(panel.rho, start),
-        localized=estimates.localized_cap(panel.rho, unstable),
+        most=estimates.accept_cap(panel.rho, start) if carried else horizon,
+        localized=estimates.localized_cap(panel.rho, unstable) if carried else horizon,
+        carried=carried,
+        useless=horizon / bet if bet else None,
         rho=panel.rho,
         start=float(start),
         unstable=float(unstable),
@@ -286,13 +330,22 @@ def _certify_holdout(
     used = seen if variance is None else variance
     first, last = points[0].entry, points[-1].entry
     n = len(first.holdout)
-    banks = len({p.entry.bank_hash for p in points})
+    others = {p.entry.bank_hash: p.entry for p in points if p.entry.bank_hash != last.bank_hash}
+    banks = 1 + len(others)
     floor = certify_gain(float(mean_gain(first, last).low), n, delta, used)
     ceiling = certify_drawdown(float(mean_gain(last, peak_checkpoint(points).entry).low), n, delta, used, banks)
+    gained, bet = _differences(first, last), variance is None
+    floor = _with_bet(floor, mean_floor(gained, math.log(1 / delta)), bet=bet)
+    drops = [-mean_floor(_differences(entry, last), math.log(banks / delta)) for entry in others.values()]
+    ceiling = _with_bet(ceiling, max(0.0, *drops), bet=bet)
     if banks == 2 and first.bank_hash != last.bank_hash:  # gain and drawdown compare the same two banks
         ceiling = implied_drawdown(floor, ceiling)
     bound = _variance("holdout variance", variance, seen, "the evaluations", _HOLDOUT)
-    return floor, ceiling, "", [sealed, bound]
+    return floor, ceiling, "", [sealed] if bet else [sealed, bound]
+
+
+def _differences(before: Evaluated, after: Evaluated) -> list[float]:
+    return [float(change.low) for change in differences(before, after).values()]
 
 
 def _uncertifiable(found: Measurements) -> str:
@@ -379,10 +432,12 @@ def ledger_assumptions(found: Measurements, variance: float | None, plug_in: dic
         variance: the upper bound that the user gave, if any.
         plug_in: panel hash -> estimated variance from its complete panels.
     """
+    seen = max(plug_in.values(), default=None)
+    bounds = [] if variance is None else [_variance("variance", variance, seen, "the complete panels", _PANEL)]
     return [
         *_about_tasks(found),
         *_about_epochs(found),
-        _variance("variance", variance, max(plug_in.values(), default=None), "the complete panels", _PANEL),
+        *bounds,
         *_about_accepts(found),
     ]
 

@@ -93,6 +93,8 @@ class AcceptedMove(NamedTuple):
     """k: number of this accept on its panel, from 1."""
     gain: Fraction
     """Panel gain, in rate units."""
+    differences: tuple[float, ...]
+    """Of each task, in rate units."""
 
 
 @dataclass
@@ -403,9 +405,11 @@ def _add_verdict(found: Measurements, state: Replay, verdict: Verdict, before: t
         return
     after = _panel_of(state, state.in_panel_order(verdict.measured))
     number = sum(len(e.accepts) for e in found.on_panel(verdict.panel_hash)) + 1
-    gain = Fraction(sum(after.passes) - _passes(before)[0], verdict.n_tasks * verdict.rollouts)
+    then = _panel_of(state, before).passes
+    gain = Fraction(sum(after.passes) - sum(then), verdict.n_tasks * verdict.rollouts)
+    differences = tuple((b - a) / verdict.rollouts for a, b in zip(then, after.passes, strict=True))
     epoch.complete.append(after)
-    epoch.accepts.append(AcceptedMove(verdict, state.bank.version, number, gain))
+    epoch.accepts.append(AcceptedMove(verdict, state.bank.version, number, gain, differences))
 
 
 def _panel_of(state: Replay, outcomes: tuple[PanelOutcome, ...], *, again: bool = False) -> CompletePanel:

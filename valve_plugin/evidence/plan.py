@@ -1,4 +1,4 @@
-"""Plan a gate: its chances, its cost, and the number of tasks for a given tolerance.
+"""Plan a gate: its chances, what a run of it comes to, and the number of tasks for a given tolerance.
 
 The numbers come from a bank's complete panels or from given rates. The A/A comparison of the current bank with itself
 is measured, not computed.
@@ -6,27 +6,29 @@ is measured, not computed.
 
 from __future__ import annotations
 
-import itertools
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
 from valve_plugin.errors import ConfigError
 from valve_plugin.evidence.evaluations import CompletePanel, Epoch, read_measurements
 from valve_plugin.records import Attempt, Conditions, Panel, PanelOutcome, Record
-from valve_plugin.theory import acceptance, certificates, estimates, panel_order, power
-from valve_plugin.theory.power import Belief, Gate
+from valve_plugin.theory import acceptance, certificates, estimates, power
+from valve_plugin.theory.power import Beta, Change, Gate
 from valve_plugin.words import plural
 
-EFFECTS = (0.0, 0.03, 0.05, 0.10)
+EFFECTS = (0.0, 0.03, 0.05, 0.10, -0.10)
 """Of the proposals whose odds are computed, in rate units."""
 FALSE_ACCEPT, POWER, WORTH = 0.05, 0.8, 0.05
 """A good gate accepts a do-nothing proposal at most 1 in 20 times, and one worth 5 points 4 in 5 times."""
 _MOST_ROLLOUTS, _LARGEST_PANEL = 30, 5000
 """Limits of the advice: rollouts per task, and rollouts of a full panel."""
+KINDS = ((0.0, 0.7), (0.03, 0.2), (-0.03, 0.1))
+"""The proposals of a planned run: effect in rate units, and share."""
+_MOST_QUERIES = 300
 
 Source = Literal["these tasks", "tasks like these", "tasks as given"]
 """Origin of the rates: the recorded panel, a population like it (for another panel size), or given numbers."""
@@ -58,6 +60,8 @@ class Odds(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     effect: float
     fresh: float | None
     """Chance of an accept after a fresh baseline; None if the tasks leave less to gain than the effect."""
+    whole: float | None
+    """The same where the effect makes whole tasks pass or fail, instead of being spread evenly."""
     carried: float | None
     """Chance of an accept against the current outcomes; None also if there are none."""
     rollouts: float | None
@@ -65,7 +69,7 @@ class Odds(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class GatePlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A gate's chances and cost."""
+    """A gate's chances in one query."""
 
     tasks: int
     rollouts: int
@@ -76,6 +80,10 @@ class GatePlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """True if an accept must be repeated on fresh rollouts."""
     guard: int = 0
     """A task that loses this many passes causes a reject; 0: no guard."""
+    bet: int = 0
+    """What the bet that an accepted proposal helps multiplies its stake by; 0: no such bet."""
+    reach: float = 1.0
+    """Chance that a panel task gets a proposal at all."""
     mean_rate: float
     """Expected share of panel rollouts that pass."""
     noise: float
@@ -87,12 +95,26 @@ class GatePlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     advice: str
 
 
-class EpochCost(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cost of an epoch in which no proposal changes anything, the most common case."""
+class RunKind(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The proposals of one effect in a run."""
+
+    effect: float
+    proposals: float
+    accepted: float
+
+
+class RunPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run of many queries comes to, on average over drawn runs."""
 
     queries: int
+    kinds: tuple[RunKind, ...]
+    gain: float
+    """Mean change of the rate of tasks that no gate saw, in rate units."""
+    low: float
+    high: float
+    """9 of 10 runs gain between these."""
     rollouts: int
-    """Expected rollouts of the baseline and all gates."""
+    """Expected rollouts of all baselines and gates."""
     measured: int
     """Number of recorded panel attempts behind the means below."""
     usd_each: float | None
@@ -130,15 +152,6 @@ class SelfComparison(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Standard error of `measured` between measurements; 0 for a single one."""
 
 
-class Carried(NamedTuple):
-    """The current outcomes of an open epoch."""
-
-    passes: tuple[int, ...]
-    """Passes of each task, in panel order."""
-    order: tuple[int, ...]
-    """Indices of the tasks in the order of the next gate."""
-
-
 class RecordedPanels(NamedTuple):
     """A bank's last epoch, and every complete measurement on its panel."""
 
@@ -147,12 +160,14 @@ class RecordedPanels(NamedTuple):
     horizon: int
     panels: list[tuple[int, ...]]
     """Resolved rollouts per task, in panel order, of each measurement."""
-    carried: Carried | None
-    """Outcomes that the next gate compares with; None between epochs."""
+    carried: tuple[int, ...] | None
+    """Passes of each task, in panel order, that the next gate compares with; None between epochs."""
     current: list[tuple[int, ...]]
     """Measurements of the current bank; if there are A/A measurements only these, since they were not selected."""
     conditions: Conditions
     """Conditions of an accept besides the margin."""
+    reach: float
+    """Mean share of panel tasks that a proposal changed the context of; 1 before the first."""
     again: SelfComparison | None
     """Result of the current bank's A/A measurements."""
 
@@ -166,15 +181,16 @@ class GateTerms(NamedTuple):
     rho: str = "0.02"
     confirm: bool = False
     guard: int = 0
+    fresh: int = acceptance.FRESH_QUERIES
+    bet: int = 0
+    reach: float = 1.0
 
 
 class Rates(NamedTuple):
     """Distributions of the solve rates of a panel's tasks."""
 
-    beliefs: list[Belief]
+    beliefs: list[Beta]
     source: Source
-    counts: list[tuple[int, int]]
-    """(passes, rollouts) of each recorded task; empty if the rates do not come from recorded tasks."""
 
 
 def read_panels(store: BankStore) -> RecordedPanels | None:
@@ -190,13 +206,14 @@ def read_panels(store: BankStore) -> RecordedPanels | None:
         horizon=last.opened.horizon,
         panels=[c.passes for c in complete],
         carried=_carried(store, last.panel),
+        reach=_reach(store, last.opened.panel_hash),
         current=_current(last.complete),
         conditions=last.opened.conditions or Conditions(),
         again=compare_with_itself(last, store.current_outcomes() or (), store.bank.version),
     )
 
 
-def gate_terms(known: RecordedPanels | None, **typed: Any) -> GateTerms:
+def gate_terms(known: RecordedPanels | None, *, false_accepts: float | None = None, **typed: Any) -> GateTerms:
     """Return the settings of the recorded gate, or the defaults; values in `typed` that are not None replace them.
 
     Raises:
@@ -204,11 +221,15 @@ def gate_terms(known: RecordedPanels | None, **typed: Any) -> GateTerms:
     """
     base = GateTerms()
     if known:
-        conditions = known.conditions
+        asked = known.conditions
         base = GateTerms(
-            known.delta, known.horizon, known.panel.rollouts, known.panel.rho, conditions.confirm, conditions.guard
-        )
+            known.delta, known.horizon, known.panel.rollouts, known.panel.rho, asked.confirm, asked.guard, asked.fresh,
+            asked.bet, known.reach,
+        )  # fmt: skip
     terms = base._replace(**{name: value for name, value in typed.items() if value is not None})
+    if false_accepts is not None:
+        bet = acceptance.bet_needed(terms.horizon, false_accepts)
+        terms = terms._replace(bet=bet, fresh=1 if bet else acceptance.FRESH_QUERIES)
     acceptance.needed_passes(terms.rho, 1, 1)  # raises an error for an invalid margin
     if terms.guard > terms.rollouts:
         raise ConfigError(
@@ -228,14 +249,13 @@ def panel_rates(known: RecordedPanels | None, given: estimates.RateSpread | None
         ValueError: no population has the given mean and noise.
     """
     if given is not None:
-        return Rates([power.exact_population(given)] * (size or 50), "tasks as given", [])
+        return Rates([power.exact_population(given)] * (size or 50), "tasks as given")
     if known is None or not known.panels:
         return None
     r = known.panel.rollouts
     if size not in (None, len(known.panel.tasks)):
-        return Rates([power.population(estimates.rate_spread(known.panels, r))] * size, "tasks like these", [])
-    counts = [(sum(column), r * len(column)) for column in zip(*known.panels, strict=True)]
-    return Rates([*power.posterior(known.panels, r, known.current)], "these tasks", counts)
+        return Rates([power.population(estimates.rate_spread(known.panels, r))] * size, "tasks like these")
+    return Rates(power.posterior(known.panels, r, known.current), "these tasks")
 
 
 def plan_variance(
@@ -297,92 +317,83 @@ def plan_sizes(
 
 
 def plan_gate(
-    beliefs: Sequence[Belief],
-    rollouts: int,
-    rho: str,
-    effects: Sequence[float],
-    uniform: Callable[[], float],
-    *,
-    source: Source,
-    recorded: Sequence[tuple[int, int]] = (),
-    carried: Carried | None = None,
-    conditions: Conditions = Conditions(),  # noqa: B008 (immutable)
-    progress: Callable[[float], None] = lambda _: None,
+    rates: Rates,
+    terms: GateTerms,
+    known: RecordedPanels | None = None,
+    effects: Sequence[float] = EFFECTS,
+    seed: int = 0,
 ) -> GatePlan:
-    """Return the chances and the cost of a gate over these tasks, for proposals of these effects.
+    """Return the chances of one query of a gate of these terms, over tasks of these rates.
 
     Args:
-        uniform: returns random numbers in [0, 1), to draw the baselines for the expected rollouts.
-        recorded: (passes, rollouts) of each task in complete panels, if the beliefs are about those tasks.
-        carried: current outcomes that the next gate compares with, if an epoch is open.
-        conditions: conditions of an accept besides the margin.
-        progress: called from time to time with the finished share, 0 to 1.
+        known: recorded outcomes are carried if it is the bank's own gate.
+        effects: of the proposals, in rate units.
+        seed: of the drawn queries that the expected rollouts are means of.
+    Raises:
+        ValueError: with `confirm`, the panel is too large.
     """
-    rule = Gate(rollouts, acceptance.needed_passes(rho, len(beliefs), rollouts), conditions.confirm, conditions.guard)
-    drawn = 1 if carried else _baselines(len(beliefs), rule)
-    steps = itertools.count(1)
-
-    def step() -> None:
-        progress(next(steps) / (len(effects) * (1 + drawn) + 1))
-
-    odds = tuple(_odds(beliefs, rule, e, uniform, recorded, carried, step) for e in effects)
+    beliefs, rule, now = rates.beliefs, _rule(rates, terms), _now(rates, terms, known)
     return GatePlan(
         tasks=len(beliefs),
-        rollouts=rollouts,
-        rho=rho,
+        rollouts=terms.rollouts,
+        rho=terms.rho,
         needed=rule.needed,
         confirm=rule.confirm,
         guard=rule.guard,
-        mean_rate=sum(b.moment(1, 0) for b in beliefs) / len(beliefs),
-        noise=sum(b.moment(1, 1) for b in beliefs) / len(beliefs),
-        source=source,
-        odds=odds,
-        baseline=len(beliefs) * rollouts,
-        advice=_advice(beliefs, rule, rho),
+        bet=rule.bet,
+        reach=terms.reach,
+        mean_rate=sum(b.mean for b in beliefs) / len(beliefs),
+        noise=sum(b.noise for b in beliefs) / len(beliefs),
+        source=rates.source,
+        odds=tuple(_odds(beliefs, rule, effect, terms.reach, now, seed) for effect in effects),
+        baseline=len(beliefs) * terms.rollouts,
+        advice=_saturated(rule, now) or _advice(beliefs, rule, terms),
     )
 
 
-def gate_of_rates(
-    known: RecordedPanels | None, rates: Rates, terms: GateTerms, seed: int, progress: Callable[[float], None]
-) -> GatePlan:
-    """Plan a gate of these terms for tasks of these rates; recorded outcomes are carried if it is the bank's own gate.
+def plan_run(
+    rates: Rates,
+    terms: GateTerms,
+    known: RecordedPanels | None,
+    attempts: Sequence[Attempt],
+    seed: int = 0,
+    progress: Callable[[float], None] = lambda _: None,
+) -> RunPlan:
+    """Return what a run of the declared queries comes to, 300 at most, if its proposals are those of `KINDS`.
+
+    An effect is spread evenly, and at most what the tasks leave.
 
     Args:
-        seed: of the baselines that the odds are averaged over.
-        progress: see `plan_gate`.
+        attempts: this machine's, for the cost of a rollout.
+        progress: see `power.simulate`.
     """
-    same = known if rates.source == "these tasks" and known and terms.rollouts == known.panel.rollouts else None
-    return plan_gate(
-        rates.beliefs,
-        terms.rollouts,
-        terms.rho,
-        EFFECTS,
-        random.Random(seed).random,  # noqa: S311 (a simulation)
-        source=rates.source,
-        recorded=rates.counts,
-        carried=same.carried if same else None,
-        conditions=Conditions(confirm=terms.confirm, guard=terms.guard),
-        progress=progress,
-    )
-
-
-def epoch_cost(plan: GatePlan, queries: int, attempts: Sequence[Attempt]) -> EpochCost | None:
-    """Return the expected cost of an epoch, or None if `plan` has no odds for an effect of 0."""
-    idle = next((o.rollouts for o in plan.odds if o.effect == 0), None)
-    if idle is None:
-        return None
+    beliefs, queries = rates.beliefs, min(terms.horizon, _MOST_QUERIES)
+    room = power.most_gain(beliefs, terms.reach)
+    kinds = [
+        (share, power.change_of(beliefs, max(min(e, room), room - terms.reach), terms.reach)) for e, share in KINDS
+    ]
+    found = power.simulate(
+        beliefs, _rule(rates, terms), kinds, queries,
+        seed=seed, runs=_draws(beliefs, terms.rollouts, 300), now=_now(rates, terms, known), progress=progress,
+    )  # fmt: skip
     seen = [a for a in attempts if a.source == "panel" and a.outcome in ("resolved", "unresolved")]
     usd = sum(a.cost_usd for a in seen) / len(seen) if seen else 0.0
     seconds = sum(a.seconds for a in seen) / len(seen) if seen else 0.0
-    total = round(plan.baseline + queries * idle)
-    return EpochCost(
+    return RunPlan(
         queries=queries,
-        rollouts=total,
+        kinds=tuple(
+            RunKind(effect=effect, proposals=share * queries, accepted=accepted)
+            for (effect, share), accepted in zip(KINDS, found.accepted, strict=True)
+        ),
+        gain=found.gain,
+        low=found.low,
+        high=found.high,
+        rollouts=round(found.rollouts),
         measured=len(seen),
         usd_each=usd or None,
         seconds_each=seconds or None,
-        usd=total * usd or None,
-        hours=total * seconds / 3600 or None,
+        usd=found.rollouts * usd or None,
+        hours=found.rollouts * seconds / 3600 or None,
     )
 
 
@@ -403,7 +414,9 @@ def compare_with_itself(epoch: Epoch, carried: Sequence[PanelOutcome], version: 
     each = 1 + asked.confirm
 
     def accepts(current: Sequence[PanelOutcome], candidates: Sequence[Sequence[PanelOutcome]]) -> bool:
-        return all(acceptance.decide_measurement(current, c, needed, asked.guard)[0] == "accept" for c in candidates)
+        return all(
+            acceptance.decide_measurement(current, c, needed, asked.guard, asked.bet)[0] == "accept" for c in candidates
+        )
 
     now = [accepts(carried, panels[i : i + each]) for i in range(0, len(panels) - each + 1, each)]
     then = [accepts(panels[i], panels[i + 1 : i + 1 + each]) for i in range(0, len(panels) - each, each + 1)]
@@ -421,23 +434,55 @@ def compare_with_itself(epoch: Epoch, carried: Sequence[PanelOutcome], version: 
 
 
 def percent(chance: float) -> str:
-    """Return a chance in whole percent; `< 1 %` or `> 99 %` near the ends."""
-    return "< 1 %" if chance < 0.01 else "> 99 %" if chance > 0.99 else f"{100 * chance:.0f} %"
+    """Return a chance in whole percent, below 1 with a digit more; `< 0.1 %` or `> 99 %` near the ends."""
+    if chance < 0.01:
+        return f"{100 * chance:.1f} %" if chance >= 0.0005 else "< 0.1 %"
+    return "> 99 %" if chance > 0.99 else f"{100 * chance:.0f} %"
 
 
 def conditions_in_words(rule: Gate | GatePlan) -> str:
     """Return the conditions of an accept besides the margin, as the end of a sentence; empty if there are none."""
-    repeated = ", accepts repeated" if rule.confirm else ""
-    return repeated + (f", no task losing {plural(rule.guard, 'pass', 'passes')}" if rule.guard else "")
+    words = ", accepts repeated" if rule.confirm else ""
+    words += f", no task losing {plural(rule.guard, 'pass', 'passes')}" if rule.guard else ""
+    return words + (f", a bet multiplied by {rule.bet}" if rule.bet else "")
 
 
-def _advice(beliefs: Sequence[Belief], rule: Gate, rho: str) -> str:
+def _rule(rates: Rates, terms: GateTerms) -> Gate:
+    needed = acceptance.needed_passes(terms.rho, len(rates.beliefs), terms.rollouts)
+    return Gate(terms.rollouts, needed, terms.confirm, terms.guard, terms.fresh, terms.bet)
+
+
+def _now(rates: Rates, terms: GateTerms, known: RecordedPanels | None) -> tuple[int, ...] | None:
+    """Return the outcomes that the next gate compares with, if this is the bank's own gate."""
+    own = known and rates.source == "these tasks" and terms.rollouts == known.panel.rollouts
+    return known.carried if known and own else None
+
+
+def _draws(beliefs: Sequence[Beta], rollouts: int, most: int) -> int:
+    """Return how many runs to draw: fewer for large panels, which differ less."""
+    return max(20, most * 150 // max(150, len(beliefs) * rollouts))
+
+
+def _saturated(rule: Gate, now: Sequence[int] | None) -> str:
+    """Return a sentence where the bank's outcomes leave no proposal a chance, else an empty string."""
+    if now is None or sum(now) + rule.needed <= len(now) * rule.rollouts:
+        return ""
+    return (
+        f"Saturated: the bank passes {sum(now)} of {len(now) * rule.rollouts} panel rollouts now, and an accept takes "
+        f"{plural(rule.needed, 'more pass', 'more passes')}. No proposal can be accepted: choose harder panel tasks."
+    )
+
+
+def _advice(beliefs: Sequence[Beta], rule: Gate, terms: GateTerms) -> str:
     """Return one sentence: whether this gate is good enough, and how to improve it."""
     tasks, rollouts = len(beliefs), rule.rollouts
-    false, found = power.fresh_accept_chance(beliefs, rule, power.EffectChange()), _power(beliefs, rule)
-    size = f"{tasks} x {rollouts} at margin {rho}{conditions_in_words(rule)}"
-    if found is None:
-        return f"{size}: on these tasks less than 5 points can be gained, so choose harder panel tasks."
+    size = f"{tasks} x {rollouts} at margin {terms.rho}{conditions_in_words(rule)}"
+    if power.most_gain(beliefs, terms.reach) < WORTH:
+        return (
+            f"{size}: saturated. On these tasks a proposal can gain less than 5 points, so choose harder panel tasks."
+        )
+    worth = power.change_of(beliefs, WORTH, terms.reach)
+    false, found = (_chance(beliefs, rule, how) for how in (Change(reach=terms.reach), worth))
     now = (
         f"{size} accepts {percent(false)} of the proposals that change nothing and {percent(found)} of those worth "
         "5 points"
@@ -445,9 +490,9 @@ def _advice(beliefs: Sequence[Belief], rule: Gate, rho: str) -> str:
     if false <= FALSE_ACCEPT and found >= POWER:
         return f"{now}, which is good enough: keep it."
     for more in range(rollouts, min(_MOST_ROLLOUTS, _LARGEST_PANEL // tasks) + 1):
-        asked = power.margin_for(beliefs, more, FALSE_ACCEPT)
-        better = _power(beliefs, Gate(more, asked))
-        if better is not None and better >= POWER:
+        asked = power.margin_for(beliefs, more, FALSE_ACCEPT, terms.reach)
+        better = power.accept_chance(beliefs, Gate(more, asked), worth)
+        if better >= POWER:
             return (
                 f"{now}. For at most 5 % and at least 80 %, use {plural(more, 'rollout')} per task and margin "
                 f"{_margin(asked, tasks * more)} ({percent(better)} found, {tasks * more} rollouts per full panel), or "
@@ -456,43 +501,31 @@ def _advice(beliefs: Sequence[Belief], rule: Gate, rho: str) -> str:
     return f"{now}. At most 5 % and at least 80 % need more tasks, not more rollouts per task."
 
 
-def _power(beliefs: Sequence[Belief], rule: Gate) -> float | None:
-    """Return the chance to accept a proposal worth 5 points after a fresh baseline, or None if less can be gained."""
-    try:
-        return power.fresh_accept_chance(beliefs, rule, power.effect_change(beliefs, WORTH))
-    except ValueError:
-        return None
+def _chance(beliefs: Sequence[Beta], rule: Gate, how: Change, now: Sequence[int] | None = None) -> float:
+    """Return the chance of an accept: exact, but with a bet the share of drawn queries."""
+    if not rule.bet:
+        return power.accept_chance(beliefs, rule, how, now)
+    runs = _draws(beliefs, rule.rollouts, 4000)
+    return power.simulate(beliefs, rule, [(1.0, how)], 1, runs=runs, now=now).first[0]
 
 
 def _odds(
-    beliefs: Sequence[Belief],
-    rule: Gate,
-    effect: float,
-    uniform: Callable[[], float],
-    recorded: Sequence[tuple[int, int]],
-    carried: Carried | None,
-    step: Callable[[], None],
+    beliefs: Sequence[Beta], rule: Gate, effect: float, reach: float, now: Sequence[int] | None, seed: int
 ) -> Odds:
     try:
-        how = power.effect_change(beliefs, effect)
+        how = power.change_of(beliefs, effect, reach)
     except ValueError:
-        return Odds(effect=effect, fresh=None, carried=None, rollouts=None)
-    fresh = power.fresh_accept_chance(beliefs, rule, how)
-    step()
-    if carried is None:
-        few = _baselines(len(beliefs), rule)
-        used = power.fresh_rollouts(beliefs, rule, how, uniform, recorded=recorded, baselines=few, progress=step)
-        return Odds(effect=effect, fresh=fresh, carried=None, rollouts=used)
-    chance = power.carried_accept_chance(beliefs, rule, carried.passes, how)
-    ordered, now = [beliefs[i] for i in carried.order], [carried.passes[i] for i in carried.order]
-    used = power.carried_rollouts(ordered, rule, now, how)
-    step()
-    return Odds(effect=effect, fresh=fresh, carried=chance, rollouts=used)
-
-
-def _baselines(tasks: int, rule: Gate) -> int:
-    """Return how many baselines to draw: fewer for large panels, which differ less between baselines."""
-    return max(4, 2400 // (tasks * rule.rollouts)) if rule.confirm else max(8, 3200 // tasks)
+        return Odds(effect=effect, fresh=None, whole=None, carried=None, rollouts=None)
+    drawn = power.simulate(
+        beliefs, rule, [(1.0, how)], 1, seed=seed, runs=_draws(beliefs, rule.rollouts, 1000), now=now
+    )
+    return Odds(
+        effect=effect,
+        fresh=_chance(beliefs, rule, how),
+        whole=_chance(beliefs, rule, how._replace(whole=True)),
+        carried=None if now is None else _chance(beliefs, rule, how, now),
+        rollouts=drawn.rollouts - drawn.baselines,
+    )
 
 
 def _margin(needed: int, total: int) -> str:
@@ -511,14 +544,18 @@ def _current(complete: Sequence[CompletePanel]) -> list[tuple[int, ...]]:
     return [c.passes for c in mine if c.again] or [c.passes for c in mine]
 
 
-def _carried(store: BankStore, panel: Panel) -> Carried | None:
+def _carried(store: BankStore, panel: Panel) -> tuple[int, ...] | None:
     current = store.current_outcomes()
     if current is None or store.panel() != panel:
         return None
-    ids = [task.instance_id for task in panel.tasks]
-    order = panel_order.task_order(ids, store.recorded(), current)
     passed = Counter(o.task_id for o in current if o.outcome == "resolved")
-    return Carried(tuple(passed[task] for task in ids), tuple(map(ids.index, order)))
+    return tuple(passed[task.instance_id] for task in panel.tasks)
+
+
+def _reach(store: BankStore, panel_hash: str) -> float:
+    verdicts = [e.verdict for e in store.entries() if isinstance(e, Judged) and e.verdict.panel_hash == panel_hash]
+    kept = [len(v.reused) / (v.n_tasks * v.rollouts) for v in verdicts]
+    return 1 - sum(kept) / len(kept) if kept and min(kept) < 1 else 1.0
 
 
 def _accept_share(accepted: Sequence[bool]) -> AcceptShare:

@@ -49,15 +49,17 @@ class ProposalResult(NamedTuple):
     """Bank version after it."""
     taken: bool = False
     """True if it was accepted without a gate."""
+    replaced: bool = False
+    """True if a later proposal of its task took its place before a verdict: one without duplicates, or none at all."""
 
     @property
-    def outcome(self) -> Literal["accept", "reject", "indecisive", "taken", "empty", "pending"]:
+    def outcome(self) -> Literal["accept", "reject", "indecisive", "taken", "empty", "pending", "replaced"]:
         """The result in one word."""
         if self.taken:
             return "taken"
         if self.verdict:
             return self.verdict.decision
-        return "empty" if self.proposal.empty else "pending"
+        return "empty" if self.proposal.empty else "replaced" if self.replaced else "pending"
 
 
 class VersionScore(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +79,8 @@ def proposal_results(entries: Iterable[Entry]) -> list[ProposalResult]:
         if isinstance(entry, Proposed):
             passed = sum(a.outcome == "resolved" for a in entry.attempts)
             p = entry.proposal
+            waiting = [row for row in found.values() if row.task_id == p.task_id and not (row.verdict or row.taken)]
+            found |= {row.proposal.id: row._replace(replaced=True) for row in waiting}
             found[p.id] = ProposalResult(p.task_id, passed, len(entry.attempts), p, None, version)
         elif isinstance(entry, Judged):
             row = found[entry.verdict.proposal_id]

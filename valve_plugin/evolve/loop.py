@@ -36,8 +36,8 @@ def evolve(steps: Steps, stream: Sequence[Task]) -> None:
 def settle(steps: Steps) -> None:
     """Judge the pending proposal, if there is one; judge it again if the bank changed during its gate."""
     while proposal := steps.pending():
-        decision = steps.validate(proposal)
-        steps.commit(proposal, decision)
+        if decision := steps.validate(proposal):
+            steps.commit(proposal, decision)
 
 
 def drain(steps: Steps) -> bool:

@@ -42,10 +42,9 @@ from valve_plugin.tasks.grading.grade import refused_fixes
 from valve_plugin.tasks.image import choose_image, place_in_image
 from valve_plugin.tasks.repository import PreparedRepository, prepare
 from valve_plugin.tasks.task_set import TaskSet, find, load
+from valve_plugin.theory import acceptance
 from valve_plugin.words import plural
 
-FRESH_QUERIES = 15
-"""Gate queries in which a panel task's outcomes serve, in the fresh protocol; 10 or 30 learn as much in simulations."""
 LAST_TASKS = "tasks"
 """Name under which a bank's local store remembers its last task set."""
 GRADING_FILE = "graded.json"
@@ -318,7 +317,9 @@ def opens_epoch(store: BankStore | None, settings: Settings, *, new_epoch: bool,
     epoch = store.epoch()
     if epoch is None or not gated:
         return gated
-    terms = {name: getattr(settings, name) for name in ("horizon", "delta", "confirm", "guard", "protocol")}
+    terms = {
+        name: getattr(settings, name) for name in ("horizon", "delta", "confirm", "guard", "false_accepts", "protocol")
+    }
     return new_epoch and (store.queries_used() > 0 or bool(differing_settings(terms, panel, epoch)))
 
 
@@ -352,9 +353,13 @@ def _require_never_gated(store: BankStore) -> None:
 
 
 def _conditions(settings: Settings) -> Conditions:
-    return Conditions(
-        confirm=settings.confirm, guard=settings.guard, fresh=FRESH_QUERIES * (settings.protocol == "fresh")
-    )
+    bet = acceptance.bet_needed(settings.horizon, settings.false_accepts)
+    if bet and settings.protocol == "paper":
+        raise ConfigError(
+            'false_accepts goes with protocol = "fresh": what it promises needs both sides of a query measured anew'
+        )
+    fresh = (1 if bet else acceptance.FRESH_QUERIES) * (settings.protocol == "fresh")
+    return Conditions(confirm=settings.confirm, guard=settings.guard, fresh=fresh, bet=bet)
 
 
 def _open_epoch(store: BankStore, settings: Settings, panel: Panel, reason: str) -> None:

@@ -16,7 +16,14 @@ from valve_plugin.bank.entries import AttemptNote, DecisionEntry, Entry, Judged,
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest_bytes
 from valve_plugin.config import Settings
-from valve_plugin.errors import BankError, BudgetError, InfrastructureError, PluginError, StaleVerdictError
+from valve_plugin.errors import (
+    BankError,
+    BudgetError,
+    InfrastructureError,
+    PluginError,
+    StaleVerdictError,
+    UnjudgedError,
+)
 from valve_plugin.events import (
     AttemptFinished,
     Event,
@@ -181,8 +188,11 @@ class Steps:
             self.record(fresh)  # it replaces the old one; if it is empty, the next proposal follows
         return None
 
-    def validate(self, proposal: Proposal) -> DecisionEntry:
-        """Ask the gate.
+    def validate(self, proposal: Proposal) -> DecisionEntry | None:
+        """Ask the gate. A proposal that no panel task retrieves is set aside, with the reason: then None.
+
+        That uses no query: it depends on the bank and the proposal alone, on no outcome, so nobody learns anything
+        about the panel from it.
 
         Raises:
             BudgetError: a limit is reached; what ran is kept, and the same query goes on with the next run.
@@ -196,6 +206,10 @@ class Steps:
                     observe=self._observe,
                     account=self,
                 )
+        except UnjudgedError as e:
+            self.store.refresh()  # the gate may have added the baseline
+            self.record(Proposal(task_id=proposal.task_id, reason=f"{proposal.id} {e}"))  # replaces it
+            return None
         except BudgetError as e:  # its message names the part of the budget that the gate had; the person set the whole
             raise self.guard.used_up() from e
         verdict = _answered(answer, "valve_validate")

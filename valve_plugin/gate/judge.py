@@ -15,7 +15,7 @@ from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import convert
 from valve_plugin.config import Settings
-from valve_plugin.errors import BankError, BudgetError, HorizonError, InfrastructureError
+from valve_plugin.errors import BankError, BudgetError, HorizonError, InfrastructureError, UnjudgedError
 from valve_plugin.events import (
     BaselineMeasured,
     BaselineStarted,
@@ -72,6 +72,7 @@ def judge(
         account: of the run that asks.
 
     Raises:
+        UnjudgedError: the proposal changes no panel task's context.
         HorizonError: all queries of the epoch are used.
         BankError: no panel is fixed, no epoch is open, or another solver measured the panel.
         InfrastructureError: the baseline could not be completed; run again to retry what failed.
@@ -150,6 +151,8 @@ class _Gate:
         epoch, query = self._query(proposal)
         current = self.store.current_outcomes() or self._baseline(epoch)
         plan = gate_plan(self.settings, self.store, self.tasks, proposal, self.retrieve)
+        if not plan.cells:
+            raise UnjudgedError("not judged: no panel task retrieves it")
         needed = acceptance.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
         passes = acceptance.count_passes(_values(current))
         self.observe(

@@ -134,6 +134,9 @@ def differing_settings(given: Mapping[str, Any], panel: Panel, epoch: EpochOpene
         terms = epoch.conditions or Conditions()
         fixed |= {"horizon": epoch.horizon, "delta": epoch.delta, "confirm": terms.confirm, "guard": terms.guard}
         fixed["protocol"] = "fresh" if terms.fresh else "paper"
+        asked = given.get("false_accepts", 0)
+        same = acceptance.bet_needed(epoch.horizon, asked) == terms.bet
+        fixed["false_accepts"] = asked if same else epoch.horizon / terms.bet if terms.bet else 0
     return [(name, kept) for name, kept in fixed.items() if name in given and not _agree(name, given[name], kept)]
 
 
@@ -303,8 +306,10 @@ def staging(store: BankStore, plan: Plan) -> Stage | None:
     if current is None or epoch is None:
         return None
     needed = acceptance.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
-    guard = (epoch.conditions or Conditions()).guard
-    return lambda found: acceptance.decide_measurement(current, (*plan.reused, *prefix(plan, found)), needed, guard)
+    asked = epoch.conditions or Conditions()
+    return lambda found: acceptance.decide_measurement(
+        current, (*plan.reused, *prefix(plan, found)), needed, asked.guard, asked.bet
+    )
 
 
 def deployed_share(settings: Settings, enlarged: Bank, tasks: Sequence[Task], plan: Plan, retrieve: Retrieve) -> int:

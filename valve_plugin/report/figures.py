@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from valve_plugin.evidence.cost import APART, RoleCost
@@ -306,13 +305,9 @@ _EFFECTS = range(-4, 13)
 _CHANCE_LINES = (("-", "o", ACCENT), ("--", "s", SECOND), (":", "^", INK))
 
 
-def gate_figure(
-    beliefs: Sequence[power.Belief], gate: GatePlan, progress: Callable[[float], None] = lambda _: None
-) -> Figure:
+def gate_figure(beliefs: Sequence[power.Beta], gate: GatePlan) -> Figure:
     """Return the chance of an accept after a fresh baseline, with and without confirmation, by the true effect.
 
-    Args:
-        progress: called from time to time with the finished share, 0 to 1.
     Raises:
         ValueError: the panel is too large for the exact chances of a confirmed gate.
     """
@@ -321,11 +316,10 @@ def gate_figure(
         "with confirm": Gate(gate.rollouts, gate.needed, confirm=True, guard=gate.guard),
         "without confirm, twice the rollouts": Gate(2 * gate.rollouts, 2 * gate.needed, guard=gate.guard),
     }
-    effects = [e for e in _EFFECTS if _possible(beliefs, e / 100)]
-    chances: dict[str, list[float]] = {name: [] for name in rules}
-    for done, (effect, (name, rule)) in enumerate(product(effects, rules.items()), start=1):
-        chances[name].append(power.fresh_accept_chance(beliefs, rule, power.effect_change(beliefs, effect / 100)))
-        progress(done / (len(effects) * len(rules)))
+    most = power.most_gain(beliefs, gate.reach)
+    effects = [e for e in _EFFECTS if most - gate.reach <= e / 100 <= most]
+    changes = [power.change_of(beliefs, effect / 100, gate.reach) for effect in effects]
+    chances = {name: [power.accept_chance(beliefs, rule, how) for how in changes] for name, rule in rules.items()}
     return Figure("gate", "What this gate accepts", _gate_caption(gate), lambda: _draw_gate_chances(effects, chances))
 
 
@@ -348,11 +342,3 @@ def _gate_caption(gate: GatePlan) -> str:
         f"over rates of {gate.source} (mean {100 * gate.mean_rate:.0f} %, noise p(1-p) {gate.noise:.3f}).{guard} Left "
         "of 0 an accept does harm, at 0 it is for nothing. An effect is spread evenly over the rollouts it can change."
     )
-
-
-def _possible(beliefs: Sequence[power.Belief], effect: float) -> bool:
-    try:
-        power.effect_change(beliefs, effect)
-    except ValueError:
-        return False
-    return True

@@ -190,7 +190,7 @@ def describe_gate(panel: int, rollouts: int = 3, rho: str = "0.02") -> str:
     """Return a sentence on how often a gate of this size is right and wrong, with the figures of `valve plan`."""
     beliefs, needed = [power.exact_population(_TYPICAL)] * panel, acceptance.needed_passes(rho, panel, rollouts)
     wrong, right = (
-        power.fresh_accept_chance(beliefs, power.Gate(rollouts, needed), power.effect_change(beliefs, effect))
+        power.accept_chance(beliefs, power.Gate(rollouts, needed), power.change_of(beliefs, effect))
         for effect in (0, _EFFECT)
     )
     return (

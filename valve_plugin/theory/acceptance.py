@@ -8,7 +8,7 @@ started, the r rollouts of a task in a row.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -17,6 +17,8 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.records import Conditions, Decision, Outcome, PanelOutcome, Verdict
 from valve_plugin.theory.panel_order import canonical_cells
 
+FRESH_QUERIES = 15
+"""Gate queries in which a panel task's outcomes serve, in the fresh protocol; 10 or 30 learn as much in simulations."""
 _MAX_DECIMALS = 50  # "1e-999999999" is a number too, and exact arithmetic on it never ends
 
 
@@ -140,19 +142,66 @@ def fallen_tasks(current: Sequence[PanelOutcome], candidate: Sequence[PanelOutco
     return {t: (before[t], after[t]) for t, r in runs.items() if before[t] - after[t] >= min(2, r)}
 
 
+def bet_needed(horizon: int, false_accepts: float) -> int:
+    """Return what an accept's bet has to multiply its stake by: T / k, rounded up; 0 where k is 0, for no bet.
+
+    Then an epoch of T queries accepts at most k proposals that do not help, in expectation; so with probability 1 - k
+    none at all, for k < 1. A proposal that does not help multiplies the stake by T / k with probability k / T at most
+    (Markov), whatever was seen before it, because both sides of its comparison are measured anew.
+
+    Args:
+        horizon: T, gate queries declared in advance.
+        false_accepts: k.
+    """
+    return math.ceil(horizon / Fraction(str(false_accepts))) if false_accepts else 0
+
+
+def bet_reaches(better: int, worse: int, needed: int) -> bool:
+    """Return whether bets on the pairs of rollouts that differ, an average over ten, multiply the stake by `needed`.
+
+    A pair's difference d multiplies the stake by 1 + bet * d. Rollouts are independent, so the expected product is
+    the product of 1 + bet * E[d], at most (1 + bet * the mean of E[d]) to the number of pairs: at most 1 where the
+    panel's mean does not rise, however unequal its tasks and however few of them change.
+
+    Source: the capital of `confidence_sequence.log_capital` at mean 0, in integers: its bets are 1/11, ..., 10/11.
+    """
+    capital: int = sum((11 + bet) ** better * (11 - bet) ** worse for bet in range(1, 11))
+    return capital >= 10 * needed * int(11 ** (better + worse))
+
+
+def bet_prefix(current: Sequence[PanelOutcome], candidate: Sequence[PanelOutcome], needed: int) -> int | None:
+    """Return after how many candidate outcomes the bet can no longer reach `needed`; None while it can.
+
+    A task's outcomes are paired in order. Errored outcomes of either side count as the best for the candidate.
+    """
+    before: defaultdict[str, deque[bool]] = defaultdict(deque)
+    for o in current:
+        before[o.task_id].append(o.outcome == "resolved")
+    better, worse = sum(not passed for passes in before.values() for passed in passes), 0
+    if not bet_reaches(better, worse, needed):
+        return 0
+    for length, o in enumerate(candidate, start=1):
+        passed = before[o.task_id].popleft()
+        if o.outcome == "unresolved":
+            better, worse = better - (not passed), worse + passed
+            if not bet_reaches(better, worse, needed):
+                return length
+    return None
+
+
 def decide_measurement(
-    current: Sequence[PanelOutcome], candidate: Sequence[PanelOutcome], needed: int, guard: int = 0
+    current: Sequence[PanelOutcome], candidate: Sequence[PanelOutcome], needed: int, guard: int = 0, bet: int = 0
 ) -> tuple[Decision, int | None]:
     """Return what one measurement of the candidate says, and the length of its shortest prefix that says so.
 
-    As `decide` and `decisive_prefix`, but that a task which falls by `guard` passes is a rejection too. The
-    length is None while nothing is decided.
+    As `decide` and `decisive_prefix`, but that a task which falls by `guard` passes is a rejection too, and so is a bet
+    that falls short. The length is None while nothing is decided.
     """
     now, then = [o.outcome for o in current], [o.outcome for o in candidate]
-    by_margin, by_guard = decisive_prefix(now, then, needed), guard_prefix(current, candidate, guard)
-    if by_guard is None:
-        return decide(now, then, needed), by_margin
-    return "reject", by_guard if by_margin is None else min(by_margin, by_guard)
+    ends = [guard_prefix(current, candidate, guard), bet_prefix(current, candidate, bet) if bet else None]
+    if ends == [None, None]:
+        return decide(now, then, needed), decisive_prefix(now, then, needed)
+    return "reject", min(end for end in (*ends, decisive_prefix(now, then, needed)) if end is not None)
 
 
 def recompute(verdict: Verdict, current: Sequence[PanelOutcome]) -> list[str]:
@@ -167,11 +216,11 @@ def recompute(verdict: Verdict, current: Sequence[PanelOutcome]) -> list[str]:
     judged = [o.outcome for o in verdict.outcomes]
     needed = needed_passes(verdict.rho, verdict.n_tasks, verdict.rollouts)
     asked = verdict.conditions or Conditions()
-    decision, problems = _check_measurement(verdict, verdict.outcomes, current, needed, asked.guard)
+    decision, problems = _check_measurement(verdict, verdict.outcomes, current, needed, asked)
     confirming = verdict.confirming
     if decision == "accept" and asked.confirm:
         if confirming:
-            decision, more = _check_measurement(verdict, confirming, current, needed, asked.guard)
+            decision, more = _check_measurement(verdict, confirming, current, needed, asked)
             problems += [f"confirming: {problem}" for problem in more]
         else:
             problems.append("an apparent accept that was not repeated, though its epoch asks for it")
@@ -194,11 +243,11 @@ def recompute(verdict: Verdict, current: Sequence[PanelOutcome]) -> list[str]:
 
 
 def _check_measurement(
-    verdict: Verdict, outcomes: Sequence[PanelOutcome], current: Sequence[PanelOutcome], needed: int, guard: int
+    verdict: Verdict, outcomes: Sequence[PanelOutcome], current: Sequence[PanelOutcome], needed: int, asked: Conditions
 ) -> tuple[Decision, list[str]]:
     """What one measurement of the candidate decides, and what is wrong with its length."""
     candidate = [*verdict.reused, *outcomes]
-    decision, length = decide_measurement(current, candidate, needed, guard)
+    decision, length = decide_measurement(current, candidate, needed, asked.guard, asked.bet)
     if decision == "reject" and outcomes and length != len(candidate):
         return decision, [f"{len(outcomes)} outcomes, but fewer decide already: not the shortest decisive prefix"]
     if decision == "indecisive" and len(candidate) < len(current):

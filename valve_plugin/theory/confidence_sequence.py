@@ -1,9 +1,10 @@
 """The interval of a mean paired difference that stays valid however often one looks, and what follows from it.
 
-Each pair is one rollout with a text and one without, at a task drawn with replacement from a finite set. The
-differences (+1 better, 0 same, -1 worse) are then independent and have the same mean, the effect on *these tasks*,
-whatever the tasks' rates and however alike the rollouts of one task are. Without replacement this does not hold: the
-mean of the next difference depends on the tasks that are left.
+In `valve try` each pair is one rollout with a text and one without, at a task drawn with replacement from a finite
+set. The differences (+1 better, 0 same, -1 worse) are then independent and have the same mean, the effect on *these
+tasks*, whatever the tasks' rates and however alike the rollouts of one task are. Without replacement this does not
+hold: the mean of the next difference depends on the tasks that are left. In a certificate the differences are those of
+tasks, a random sample.
 
 Source: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, JRSS B 86 (2024): the hedged
 capital process with a grid of bets (hgKelly), and Ville's inequality. Differs: each side is compared with 2/error
@@ -15,7 +16,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -188,7 +190,8 @@ def detectable(pairs: int, differing: float = 0.25, error: float = 0.05) -> floa
 @lru_cache(maxsize=1 << 17)
 def _exceeds(pairs: PairCounts, mean: float, error: float) -> bool:
     """Whether the mean difference is surely greater than `mean`."""
-    return _log_capital(pairs, mean) >= math.log(2 / error)
+    counts = (1.0, pairs.better), (0.0, pairs.same), (-1.0, pairs.worse)
+    return log_capital(counts, mean) >= math.log(2 / error)
 
 
 def _lower_end(pairs: PairCounts, error: float) -> float:
@@ -200,21 +203,36 @@ def _lower_end(pairs: PairCounts, error: float) -> float:
     return low
 
 
-def _log_capital(pairs: PairCounts, mean: float) -> float:
+def mean_floor(differences: Iterable[float], log_term: float) -> float:
+    """Return the greatest mean that the true one exceeds, wrongly with probability e^-L at most; -1: nothing is known.
+
+    Args:
+        differences: independent, in [-1, 1], and of the same mean; how much they vary need not be known.
+        log_term: L, nats.
+    Source: see the module, at one look; the grid of bets stands for the variance that Bennett's bound has to be told.
+    """
+    counts = sorted(Counter(differences).items())
+    number = sum(count for _, count in counts)
+    low, high = -1.0, sum(value * count for value, count in counts) / number if number else -1.0
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if log_capital(counts, middle) >= log_term else (low, middle)
+    return low
+
+
+def log_capital(counts: Iterable[tuple[float, float]], mean: float) -> float:
     """Return the logarithm of the capital of bets, a grid of them, that the mean difference is greater than `mean`.
 
     If it is not, the capital is a nonnegative supermartingale that starts at 1: it ever reaches 2/error with
     probability error/2 at most.
+
+    Args:
+        counts: (difference, how often it was seen).
     """
     if mean <= -1:
         return math.inf
-    won, drew = 2 / (1 + mean), 1 / (1 + mean)
-    logs = [
-        pairs.better * math.log1p(bet * (won - 1))
-        + pairs.same * math.log1p(bet * (drew - 1))
-        + pairs.worse * math.log1p(-bet)
-        for bet in BETS
-    ]
+    gains = [((1 + difference) / (1 + mean) - 1, count) for difference, count in counts]
+    logs = [math.fsum(count * math.log1p(bet * gain) for gain, count in gains) for bet in BETS]
     most = max(logs)
     return most + math.log(math.fsum(math.exp(x - most) for x in logs) / len(logs))
 

@@ -1,34 +1,32 @@
-"""Exact chances and rollouts of a gate of N tasks and r rollouts, for a proposal of known effect.
+"""What a gate accepts, exactly, and what a run of many gates comes to, by drawing runs.
 
-A rollout passes with its task's rate, which has a known distribution. A proposal makes a failing rollout pass, or a
-passing one fail, with the same probability on all tasks, so that the mean rate changes by exactly the effect. Counts
-are then mixtures of binomials, and their sums over tasks are convolutions.
+The model. A panel task passes a rollout with its rate, and rates have known Beta distributions. A proposal reaches each
+task with the same chance, and changes those that it reaches. Spread evenly, it makes a failing rollout pass, or a
+passing one fail, with the same chance on all of them. Whole, it makes a task always pass, or always fail, with that
+chance, and leaves the others alone. A task that is not reached keeps its outcomes on both sides of the comparison.
 
-With `confirm` the two measurements of a candidate are compared with the same current outcomes and share the tasks'
-unknown rates, so sums are taken over their joint distribution, by products of Fourier transforms.
+Passes of one task are then mixtures of binomials, and their sum over tasks a product of Fourier transforms.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from valve_plugin.theory.confidence_sequence import BETS
 from valve_plugin.theory.estimates import RateSpread, rate_spread
-from valve_plugin.theory.panel_order import pass_chance
 
 Chances: TypeAlias = NDArray[np.float64]
-"""Probabilities of 0, 1, 2, ... counts; with two axes, of pairs of counts."""
 
-_NEGLIGIBLE = 1e-18  # mass that a sum leaves out at each end: far below what a sum of doubles can show
-_LARGEST = 4096  # side of a joint distribution: its transform takes the square
+_LARGEST = 1 << 24  # sums of pairs held at once
 _MOST_ALIKE = 100.0  # pseudo-rollouts of a population whose tasks look all the same
+_ALIKE = 1e9  # pseudo-rollouts of tasks that all have one rate
 
 
 class Beta(NamedTuple):
@@ -37,47 +35,23 @@ class Beta(NamedTuple):
     a: float
     b: float
 
-    def moment(self, passed: int, failed: int) -> float:
-        """Return E[p^passed (1-p)^failed]: the chance of one given sequence of so many passes and failures."""
-        up = [self.a + i for i in range(passed)] + [self.b + i for i in range(failed)]
-        return math.prod(x / (self.a + self.b + i) for i, x in enumerate(up))
+    @property
+    def mean(self) -> float:
+        """E[p]."""
+        return self.a / (self.a + self.b)
 
-    def moments(self, n: int, passed: int = 0, failed: int = 0) -> Chances:
-        """Return `moment(passed + k, failed + n - k)` for k = 0..n, through logarithms: none underflows on the way."""
+    @property
+    def noise(self) -> float:
+        """E[p(1-p)]."""
+        return self.mean * self.b / (self.a + self.b + 1)
+
+    def moments(self, n: int) -> Chances:
+        """Return E[p^k (1-p)^(n-k)] for k = 0..n, through logarithms: none underflows on the way."""
         up, down, both = (
-            np.concatenate([[0.0], np.cumsum(np.log(x + np.arange(n + passed + failed)))])
-            for x in (self.a, self.b, self.a + self.b)
+            np.concatenate([[0.0], np.cumsum(np.log(x + np.arange(n)))]) for x in (self.a, self.b, self.a + self.b)
         )
-        k = np.arange(n + 1)
-        chances: Chances = np.exp(up[passed + k] + down[failed + n - k] - both[n + passed + failed])
+        chances: Chances = np.exp(up + down[::-1] - both[n])
         return chances
-
-    def updated(self, passed: int, failed: int) -> Beta:
-        """Return the distribution after these additional passes and failures."""
-        return Beta(self.a + passed, self.b + failed)
-
-
-class KnownRate(NamedTuple):
-    """A task whose solve rate is known."""
-
-    p: float
-
-    def moment(self, passed: int, failed: int) -> float:
-        """Return p^passed (1-p)^failed."""
-        return float(self.p**passed * (1 - self.p) ** failed)
-
-    def moments(self, n: int, passed: int = 0, failed: int = 0) -> Chances:
-        """Return `moment(passed + k, failed + n - k)` for k = 0..n."""
-        k = np.arange(n + 1)
-        chances: Chances = self.p ** (passed + k) * (1 - self.p) ** (failed + n - k)
-        return chances
-
-    def updated(self, passed: int, failed: int) -> KnownRate:
-        """Return itself, since the rate is known."""
-        return self
-
-
-Belief: TypeAlias = Beta | KnownRate
 
 
 def population(rates: RateSpread) -> Beta:
@@ -93,11 +67,8 @@ def population(rates: RateSpread) -> Beta:
     return Beta(rates.mean * weight, (1 - rates.mean) * weight)
 
 
-def exact_population(rates: RateSpread) -> Belief:
+def exact_population(rates: RateSpread) -> Beta:
     """Return the distribution of solve rates with exactly this mean and noise, as given by the user.
-
-    Unlike `population`, it corrects nothing. If the noise is the largest that the mean allows, all tasks have one
-    known rate.
 
     Raises:
         ValueError: no solve rates have this mean and noise, or only rates of 0 and 1.
@@ -111,10 +82,8 @@ def exact_population(rates: RateSpread) -> Belief:
             f"tasks that pass {100 * mean:g} % of their rollouts have a mean p(1-p) above 0 and of at most {most:.4g}, "
             f"not {mass:g}; {most:.4g} is when all have the same rate, less the more they differ"
         )
-    between = most - mass
-    if between <= most * 1e-9:
-        return KnownRate(mean)
-    return Beta(mean * mass / between, (1 - mean) * mass / between)
+    weight = min(mass / max(most - mass, 1e-300), _ALIKE)
+    return Beta(mean * weight, (1 - mean) * weight)
 
 
 def posterior(
@@ -133,34 +102,35 @@ def posterior(
     now = current or panels[-1:]
     prior = population(RateSpread(rate_spread(now, rollouts).mean, rate_spread(panels, rollouts).mass))
     passed = [sum(task) for task in zip(*now, strict=True)]
-    return [prior.updated(p, rollouts * len(now) - p) for p in passed]
+    return [Beta(prior.a + p, prior.b + rollouts * len(now) - p) for p in passed]
 
 
-class EffectChange(NamedTuple):
-    """The effect of a proposal on every rollout."""
+class Change(NamedTuple):
+    """What a proposal does to the tasks that it reaches."""
 
-    rescue: float = 0.0
-    """Probability that a rollout passes that would fail without the proposal."""
-    spoil: float = 0.0
-    """Probability that a rollout fails that would pass without the proposal."""
+    chance: float = 0.0
+    """Of a failing rollout (or task) to pass; below 0: of a passing one to fail."""
+    reach: float = 1.0
+    """Chance that a task gets it at all."""
+    whole: bool = False
+    """Whole tasks change, not single rollouts."""
 
 
-_NO_CHANGE = EffectChange()
-
-
-def effect_change(beliefs: Sequence[Belief], effect: float) -> EffectChange:
+def change_of(beliefs: Sequence[Beta], effect: float, reach: float = 1.0, *, whole: bool = False) -> Change:
     """Return the change that moves the expected mean rate by `effect`, in rate units.
 
     Raises:
-        ValueError: the rates cannot rise (or fall) by that much.
+        ValueError: the rates of the tasks that it reaches cannot rise (or fall) by that much.
     """
-    mean = sum(b.moment(1, 0) for b in beliefs) / len(beliefs)
-    room = 1 - mean if effect > 0 else mean
+    room = most_gain(beliefs, reach) if effect > 0 else reach - most_gain(beliefs, reach)
     if abs(effect) > room:
-        raise ValueError(f"an effect of {effect:+.3f} at a mean rate of {mean:.3f}, expected at most {room:.3f}")
-    if effect == 0:
-        return _NO_CHANGE
-    return EffectChange(rescue=effect / room) if effect > 0 else EffectChange(spoil=-effect / room)
+        raise ValueError(f"an effect of {effect:+.3f}, expected at most {room:.3f} in size on tasks of these rates")
+    return Change(effect / room if effect else 0.0, reach, whole)
+
+
+def most_gain(beliefs: Sequence[Beta], reach: float = 1.0) -> float:
+    """Return the most that a proposal can add to the mean rate: what the tasks that it reaches fail."""
+    return reach * (1 - sum(b.mean for b in beliefs) / len(beliefs))
 
 
 class Gate(NamedTuple):
@@ -174,277 +144,230 @@ class Gate(NamedTuple):
     """An apparent accept has to repeat on fresh rollouts."""
     guard: int = 0
     """A task that loses this many passes causes a reject; 0: no guard."""
+    fresh: int = 0
+    """Queries that outcomes serve in; an accept's are measured anew. 0: an accept's outcomes carry forward."""
+    bet: int = 0
+    """What an accept's bet has to multiply its stake by, as `acceptance.bet_reaches`; 0: no such bet."""
 
 
-def fresh_accept_chance(beliefs: Sequence[Belief], gate: Gate, how: EffectChange) -> float:
-    """Return the chance of an accept after a fresh baseline of the current bank.
+def accept_chance(beliefs: Sequence[Beta], gate: Gate, how: Change, now: Sequence[int] | None = None) -> float:
+    """Return the exact chance of an accept; the bet is left out.
 
     Args:
-        beliefs: one per panel task.
-        gate: the rule; with `confirm`, both measurements of the candidate have to reach it.
-        how: the proposal's change.
+        beliefs: one per panel task; with `now`, those outcomes already counted in.
+        now: each task's current passes; None: after a fresh baseline.
     Raises:
         ValueError: with `confirm`, the panel is too large.
     Source: eq:gate.
     """
-    gains = [(_gains(b, gate, how), tasks) for b, tasks in Counter(beliefs).items()]
-    return _reach_chance(gains, len(beliefs) * gate.rollouts + gate.needed)
+    gains = _sum_of_gains(beliefs, gate, how, now)
+    first, second = (len(beliefs) * r + gate.needed for r in (gate.rollouts, gate.rollouts * gate.confirm))
+    return min(1.0, max(0.0, float(gains[first:, second if gate.confirm else 0 :].sum())))
 
 
-def carried_accept_chance(beliefs: Sequence[Belief], gate: Gate, now: Sequence[int], how: EffectChange) -> float:
-    """Return the chance of an accept against outcomes that are carried forward.
-
-    Args:
-        beliefs: one per panel task, the carried outcomes already counted in.
-        now: each task's carried passes, 0 to r.
-    Raises:
-        ValueError: with `confirm`, the panel is too large.
-    Source: eq:gate with score carry-forward (app:impl-validate).
-    """
-    r = gate.rollouts
-    alike = Counter(zip(beliefs, now, strict=True))
-    passes = [
-        (_apply_guard(_joint(b, r, r * gate.confirm, how), gate, passed), tasks) for (b, passed), tasks in alike.items()
-    ]
-    return _reach_chance(passes, sum(now) + gate.needed)
-
-
-def carried_rollouts(beliefs: Sequence[Belief], gate: Gate, now: Sequence[int], how: EffectChange) -> float:
-    """Return the expected rollouts until the verdict, one after the other, tasks in the order given.
-
-    A rejection is certain with the first failure beyond the N * r - current - needed that an accept can afford; an
-    accept runs everything. So it is the sum over n < N * r of the chance that n rollouts left the verdict open, and
-    the same for the second measurement. The guard may stop sooner; it is left out, so this is an upper bound then.
-    """
-    r = gate.rollouts
-    spare = len(beliefs) * r - sum(now) - gate.needed
-    if spare < 0:
-        return 0.0
-    expected, failures = 0.0, _ZERO
-    for belief in beliefs:
-        expected += float(_waits(belief, 0, r, how)[0] @ failures.at_most(spare - np.arange(r)))
-        failures = failures.plus(pass_counts(belief, r, how)[::-1])
-        if failures.low > spare:
-            break
-    return expected + _repeat_rollouts(beliefs, r, spare, how) if gate.confirm else expected
-
-
-def fresh_rollouts(
-    beliefs: Sequence[Belief],
-    gate: Gate,
-    how: EffectChange,
-    uniform: Callable[[], float],
-    *,
-    recorded: Sequence[tuple[int, int]] = (),
-    baselines: int = 64,
-    progress: Callable[[], None] = lambda: None,
-) -> float:
-    """Return the expected rollouts of a gate after a fresh baseline: exact for each of a few drawn baselines.
-
-    Args:
-        uniform: gives numbers in [0, 1); the only randomness.
-        recorded: for each task (passes, rollouts) recorded so far; the order is as in `panel_order.task_order`.
-        baselines: how many are drawn.
-        progress: called after each of them.
-    """
-    r, total = gate.rollouts, 0.0
-    earlier = recorded or [(0, 0)] * len(beliefs)
-    for _ in range(baselines):
-        now = [_draw(pass_counts(b, r), uniform()) for b in beliefs]
-        keys = [(pass_chance(p + c, of + r), c) for (p, of), c in zip(earlier, now, strict=True)]
-        order = sorted(range(len(beliefs)), key=keys.__getitem__)
-        after = [beliefs[i].updated(now[i], r - now[i]) for i in order]
-        total += carried_rollouts(after, gate, [now[i] for i in order], how)
-        progress()
-    return total / baselines
-
-
-def margin_for(beliefs: Sequence[Belief], rollouts: int, false_accept: float) -> int:
+def margin_for(beliefs: Sequence[Beta], rollouts: int, false_accept: float, reach: float = 1.0) -> int:
     """Return the smallest margin in net passes, at least 1, that keeps the rate of false accepts below the limit."""
-    gains = list(_partial_sums(_gains(b, Gate(rollouts, 0), _NO_CHANGE)[:, 0] for b in beliefs))[-1]
-    middle = len(beliefs) * rollouts
-    return next(m for m in range(1, middle + 2) if gains.at_least(middle + m) <= false_accept)
+    gains = _sum_of_gains(beliefs, Gate(rollouts, 0), Change(reach=reach), None)[:, 0]
+    tails = np.cumsum(gains[::-1])[::-1][len(beliefs) * rollouts + 1 :]
+    return 1 + int((tails > false_accept).sum())
 
 
-def pass_counts(belief: Belief, rollouts: int, how: EffectChange = _NO_CHANGE) -> Chances:
-    """Return the distribution of a task's passes in `rollouts` rollouts of the candidate."""
-    counts: Chances = _joint(belief, rollouts, 0, how)[:, 0]
-    return counts
-
-
-@lru_cache(maxsize=4096)
-def _joint(belief: Belief, one: int, other: int, how: EffectChange, passed: int = 0, failed: int = 0) -> Chances:
-    """Joint distribution of a task's passes in `one` and `other` rollouts of the candidate.
-
-    Multiplied by the chance of one sequence of `passed` and `failed` rollouts of the current bank before them.
-    """
-    moments = belief.moments(one + other, passed, failed)[np.add.outer(np.arange(one + 1), np.arange(other + 1))]
-    base = np.outer(_binomial_coefficients(one), _binomial_coefficients(other)) * moments
-    joint: Chances = _effect(how, one).T @ base @ _effect(how, other)
-    return joint
+def _sum_of_gains(beliefs: Sequence[Beta], gate: Gate, how: Change, now: Sequence[int] | None) -> Chances:
+    """Distribution of the panel's gain, from -N * r on; with `confirm`, of both gains."""
+    most = len(beliefs) * gate.rollouts
+    shape = 2 * most + 1, 2 * most * gate.confirm + 1
+    if shape[0] * shape[1] > _LARGEST:
+        raise ValueError(f"{most} rollouts are too many to compute with confirm: take a smaller panel")
+    transform: Any = 1.0
+    known: Sequence[int | None] = now or [None] * len(beliefs)
+    for (belief, passed), tasks in Counter(zip(beliefs, known, strict=True)).items():
+        transform = transform * np.fft.rfft2(_gains(belief, gate, how, passed), shape[::-1], axes=(1, 0)) ** tasks
+    gains: Chances = np.fft.irfft2(transform, shape[::-1], axes=(1, 0))
+    return gains
 
 
 @lru_cache(maxsize=4096)
-def _gains(belief: Belief, gate: Gate, how: EffectChange) -> Chances:
-    """Distribution of a task's gains, -r..r, over one fresh measurement of the bank; with confirm, of both gains."""
-    r = gate.rollouts
-    second = r * gate.confirm
+def _gains(belief: Beta, gate: Gate, how: Change, passed: int | None) -> Chances:
+    """Distribution of a task's gain, -r..r; with `confirm`, of both. The mass that a guard rejects is left out."""
+    r, second = gate.rollouts, gate.rollouts * gate.confirm
     grid = np.zeros((2 * r + 1, 2 * second + 1))
-    for now in range(r + 1):
-        then = _binomial_coefficients(r)[now] * _apply_guard(_joint(belief, r, second, how, now, r - now), gate, now)
-        start = min(second, r - now)
-        grid[r - now : 2 * r + 1 - now, start : start + second + 1] += then
+    moments = belief.moments((2 if passed is None else 1) * r + second)
+    pairs = np.add.outer(np.arange(r + 1), np.arange(second + 1))
+    for now in range(r + 1) if passed is None else [passed]:
+        weight, start = (1.0, 0) if passed is not None else (float(math.comb(r, now)), now)
+        then = weight * np.outer(_choose(r), _choose(second)) * moments[start + pairs]
+        if how.whole:
+            changed = np.zeros_like(then)
+            changed[(-1, -1) if how.chance > 0 else (0, 0)] = then.sum()
+            then = (1 - abs(how.chance)) * then + abs(how.chance) * changed
+        else:
+            then = _effect(how.chance, r).T @ then @ _effect(how.chance, second)
+        then, kept = how.reach * then, (1 - how.reach) * then.sum()
+        if gate.guard and now >= gate.guard:
+            then[: now - gate.guard + 1] = 0
+            then[:, : (now - gate.guard + 1) * gate.confirm] = 0
+        grid[r - now : 2 * r + 1 - now, (second - now) * gate.confirm :][:, : second + 1] += then
+        grid[r, second] += kept
     return grid
 
 
-def _apply_guard(chances: Chances, gate: Gate, now: int) -> Chances:
-    """Take out what the guard rejects: the mass that is left is that of panels on which no task fell."""
-    if not gate.guard or now < gate.guard:
-        return chances
-    kept: Chances = chances.copy()
-    kept[: now - gate.guard + 1, :] = 0
-    if gate.confirm:
-        kept[:, : now - gate.guard + 1] = 0
-    return kept
-
-
-@lru_cache(maxsize=4096)
-def _waits(belief: Belief, first: int, rollouts: int, how: EffectChange) -> Chances:
-    """How many of a task's rollouts begin after exactly 0, 1, 2, ... of its failures, expected (columns).
-
-    Jointly with its failures in `first` rollouts of an earlier measurement (rows).
-    """
-    waits = np.zeros((first + 1, rollouts))
-    for done in range(rollouts):
-        waits[:, : done + 1] += _joint(belief, first, done, how)[::-1, ::-1]
-    return waits
-
-
 @lru_cache(maxsize=1024)
-def _effect(how: EffectChange, rollouts: int) -> Chances:
+def _effect(chance: float, rollouts: int) -> Chances:
     """Return the matrix from passes without the proposal (rows) to passes with it."""
-    rows = [np.convolve(_binomial(k, 1 - how.spoil), _binomial(rollouts - k, how.rescue)) for k in range(rollouts + 1)]
+    spoil, rescue = max(-chance, 0.0), max(chance, 0.0)
+    rows = [np.convolve(_binomial(k, 1 - spoil), _binomial(rollouts - k, rescue)) for k in range(rollouts + 1)]
     return np.array(rows)
 
 
 def _binomial(n: int, p: float) -> Chances:
     k = np.arange(n + 1)
-    chances: Chances = _binomial_coefficients(n) * p**k * (1 - p) ** (n - k)
+    chances: Chances = _choose(n) * p**k * (1 - p) ** (n - k)
     return chances
 
 
 @lru_cache(maxsize=1024)
-def _binomial_coefficients(n: int) -> Chances:
-    """Return the binomial coefficients of n."""
+def _choose(n: int) -> Chances:
     return np.array([float(math.comb(n, k)) for k in range(n + 1)])
 
 
-def _draw(chances: Chances, u: float) -> int:
-    return min(int(np.searchsorted(np.cumsum(chances), u, side="right")), len(chances) - 1)
+# ---- runs
 
 
-class _Counts(NamedTuple):
-    """The distribution of a sum of counts, held only where its mass is.
+class RunFigures(NamedTuple):
+    """What drawn runs came to."""
 
-    A thousand tasks of thirty rollouts have 30,001 possible sums, and all but a few hundred never happen.
-    """
-
-    low: int
-    """The least count that is held."""
-    chances: Chances
-    """Of `low`, `low + 1`, ..."""
-
-    def plus(self, more: Chances) -> _Counts:
-        """Return the distribution of the sum with an independent count of 0, 1, 2, ..."""
-        chances = np.convolve(self.chances, more)
-        start = int(np.searchsorted(np.cumsum(chances), _NEGLIGIBLE))
-        end = len(chances) - int(np.searchsorted(np.cumsum(chances[::-1]), _NEGLIGIBLE))
-        if start >= end:  # less mass than that in all
-            return _Counts(self.low, np.zeros(1))
-        return _Counts(self.low + start, chances[start:end])
-
-    def at_least(self, count: int) -> float:
-        """Return the chance of so many or more."""
-        return min(1.0, float(self.chances[max(count - self.low, 0) :].sum()))
-
-    def at_most(self, counts: NDArray[np.int_]) -> Chances:
-        """Return, for each of the counts, the chance of so many or fewer."""
-        sums = np.concatenate([[0.0], np.cumsum(self.chances)])
-        reached: Chances = sums[np.clip(counts - self.low + 1, 0, len(self.chances))]
-        return reached
+    accepted: tuple[float, ...]
+    """Mean accepts of each kind of proposal."""
+    first: tuple[float, ...]
+    """Share of each kind that the first query accepted."""
+    gain: float
+    """Mean change of the rate of as many tasks that no gate saw, in rate units."""
+    low: float
+    high: float
+    """90 % of the runs gained between these."""
+    rollouts: float
+    """Mean, baselines included."""
+    baselines: float
 
 
-_ZERO = _Counts(0, np.ones(1))
+def simulate(
+    beliefs: Sequence[Beta],
+    gate: Gate,
+    kinds: Sequence[tuple[float, Change]],
+    queries: int,
+    *,
+    seed: int = 0,
+    runs: int = 1000,
+    now: Sequence[int] | None = None,
+    progress: Callable[[float], None] = lambda _: None,
+) -> RunFigures:
+    """Draw runs of the gate and return their means.
 
-
-def _partial_sums(parts: Iterable[Chances]) -> Iterable[_Counts]:
-    """Yield the distribution of the sum of none, the first, the first two, ... of independent counts."""
-    return accumulate(parts, _Counts.plus, initial=_ZERO)
-
-
-def _reach_chance(grids: Sequence[tuple[Chances, int]], start: int) -> float:
-    """The chance that a sum of independent pairs reaches `start` in both places, or in its only one.
+    Each query is about a proposal of a kind drawn by its share. What is accepted stays. Tasks run by their current
+    passes, the fewest first, and a query ends with the first rollout that makes a rejection certain.
 
     Args:
-        grids: the distribution of a task's pair (one column: of a single count), and how many tasks have it; both
-            places are distributed alike.
+        kinds: share and change of each kind of proposal; the shares add up to 1.
+        now: current passes of each task at the start; None: the first query measures them.
+        progress: called from time to time with the finished share, 0 to 1.
     """
-    once = list(_partial_sums(grid.sum(axis=1) for grid, tasks in grids for _ in range(tasks)))[-1]
-    if grids[0][0].shape[1] == 1:
-        return once.at_least(start)
-    # Counts are taken modulo a size that holds all but the mass which `once` leaves out.
-    size = _transform_size(max(len(once.chances), *(len(grid) for grid, _ in grids)))
-    transform = np.ones((size, size // 2 + 1), dtype=complex)
-    for grid, tasks in grids:
-        transform *= np.fft.rfft2(grid, (size, size)) ** tasks
-    places = np.arange(max(start, once.low), once.low + size) % size
-    chances = np.fft.irfft2(transform, (size, size))
-    return min(1.0, max(0.0, float(chances[np.ix_(places, places)].sum())))
+    draw, n, r = np.random.default_rng(seed), len(beliefs), gate.rollouts
+    a, b = np.array(beliefs).T
+    rates = draw.beta(np.tile(a, 2), np.tile(b, 2), (runs, 2 * n))  # the panel's tasks, then those that nobody sees
+    begin = rates[:, n:].mean(1)
+    passes = np.tile(-1 if now is None else np.array(now), (runs, 1 if now is not None else n))
+    served = np.zeros_like(passes)
+    ends, chances, reaches, wholes = (
+        np.array(x) for x in zip(*((share, *change) for share, change in kinds), strict=True)
+    )
+    accepted, first = np.zeros(len(kinds)), np.zeros(len(kinds))
+    baselines = ran = 0
+    for query in range(queries):
+        lacking = passes < 0
+        passes[lacking] = draw.binomial(r, rates[:, :n][lacking])
+        baselines += r * int(lacking.sum())
+        kind = np.searchsorted(np.cumsum(ends)[:-1], draw.random(runs), side="right")
+        reached = draw.random((runs, 2 * n)) < reaches[kind, None]
+        after = np.where(reached, _changed(draw, rates, chances[kind, None], wholes[kind, None]), rates)
+        yes, then, used = _measure(draw, gate, passes, after[:, :n], reached[:, :n])
+        if gate.confirm:
+            again, repeated, more = _measure(draw, gate, passes, after[:, :n], reached[:, :n])
+            then, used, yes = np.where(yes[:, None], repeated, then), used + more * yes, yes & again
+        ran += int(used.sum())
+        counts = np.bincount(kind[yes], minlength=len(kinds))
+        accepted += counts
+        if query == 0:
+            first = counts / np.maximum(np.bincount(kind, minlength=len(kinds)), 1)
+        rates = np.where(yes[:, None], after, rates)
+        ours = reached[:, :n] & yes[:, None]
+        if gate.fresh:
+            served += reached[:, :n]
+            old = ours | (served >= gate.fresh)
+            passes, served = np.where(old, -1, passes), np.where(old, 0, served)
+        else:
+            passes = np.where(ours, then, passes)
+        progress((query + 1) / queries)
+    gains = rates[:, n:].mean(1) - begin
+    low, high = np.quantile(gains, (0.05, 0.95))
+    spent = (ran + baselines) / runs
+    return RunFigures(
+        tuple(map(float, accepted / runs)),
+        tuple(map(float, first)),
+        float(gains.mean()),
+        float(low),
+        float(high),
+        spent,
+        baselines / runs,
+    )
 
 
-def _repeat_rollouts(beliefs: Sequence[Belief], r: int, spare: int, how: EffectChange) -> float:
-    """Expected rollouts of the second measurement; none where the first is no apparent accept.
-
-    A sum over its rollouts: the chance that the first measurement, all of it, leaves no more than the spare failures
-    and the second has not used them up yet. Each is a sum over the pairs of failure counts, taken over their
-    frequencies (Parseval), where the tasks' contributions are products.
-    """
-    failures = {b: _joint(b, r, r, how)[::-1, ::-1] for b in set(beliefs)}
-    sums = list(_partial_sums(failures[b].sum(axis=1) for b in beliefs))
-    size = _transform_size(max(len(s.chances) for s in sums) + r)
-    steps = {b: np.fft.rfft2(pairs, (size, size)) for b, pairs in failures.items()}
-    # Frequencies of the first measurement that matter: the others vanish in the product over the tasks. One task is
-    # left out of it, the one that would weaken a frequency most, since it enters in another form.
-    loud = {b: np.log(np.maximum(np.abs(t).max(axis=1), 1e-300)) for b, t in steps.items()}
-    product = sum(tasks * loud[b] for b, tasks in Counter(beliefs).items())
-    heard = product - np.min(list(loud.values()), axis=0) > math.log(_NEGLIGIBLE)
-    steps = {b: t[heard] for b, t in steps.items()}
-    turns = np.exp(-2j * np.pi / size * np.outer(np.arange(size), np.arange(r + 1)))  # a transform of few frequencies
-    waits = {b: turns[heard] @ _waits(b, r, r, how) @ turns[: size // 2 + 1, :r].T for b in steps}
-    # The first measurement's rollouts on the tasks that are still to come in the second.
-    to_come = [np.fft.fft(_at_most_mask(spare, sums[-1].low, size))[heard].conj()]
-    for belief in reversed(beliefs[1:]):
-        to_come.append(to_come[-1] * steps[belief][:, 0])
-    twice = np.full(size // 2 + 1, 2.0)  # a real sum's other half of the frequencies mirrors this one
-    twice[[0, -1][: 2 - size % 2]] = 1.0
-    total, before = 0.0, np.ones_like(next(iter(steps.values())))
-    for belief, rest, done in zip(beliefs, reversed(to_come), sums, strict=False):
-        open_ = twice * np.fft.rfft(_at_most_mask(spare, done.low, size)).conj()
-        total += float((rest @ (before * waits[belief]) @ open_).real)
-        before *= steps[belief]
-    return total / size**2
+def _changed(draw: np.random.Generator, rates: Chances, chance: Chances, whole: NDArray[np.bool_]) -> Chances:
+    """Return the rates with a proposal, everywhere."""
+    evenly = np.where(chance > 0, rates + (1 - rates) * chance, rates * (1 + chance))
+    struck = np.where(draw.random(rates.shape) < np.abs(chance), (chance > 0).astype(float), rates)
+    changed: Chances = np.where(whole, struck, evenly)
+    return changed
 
 
-def _at_most_mask(count: int, low: int, size: int) -> Chances:
-    """Which remainders modulo `size` stand for a count of at most `count`, when counts begin at `low`."""
-    counts = np.arange(low, low + size)
-    marks = np.zeros(size)
-    marks[counts % size] = counts <= count
-    return marks
+def _measure(
+    draw: np.random.Generator,
+    gate: Gate,
+    passes: NDArray[np.int_],
+    rates: Chances,
+    reached: NDArray[np.bool_],
+) -> tuple[NDArray[np.bool_], NDArray[np.int_], NDArray[np.int_]]:
+    """Draw one measurement of each run's candidate: (accepts, passes of each task, rollouts until the verdict)."""
+    runs, n = passes.shape
+    order = np.argsort(passes, axis=1, kind="stable")
+    shape = runs, n, gate.rollouts
+    passed = draw.random(shape) < np.take_along_axis(rates, order, 1)[:, :, None]
+    before = np.arange(gate.rollouts) < np.take_along_axis(passes, order, 1)[:, :, None]
+    live = np.broadcast_to(np.take_along_axis(reached, order, 1)[:, :, None], shape)
+    then = np.empty_like(passes)
+    np.put_along_axis(then, order, passed.sum(2), 1)
+
+    def seen(cells: NDArray[np.bool_]) -> NDArray[np.int_]:
+        """Return how many such cells there were after each."""
+        return np.cumsum((live & cells).reshape(runs, -1), axis=1)
+
+    total, failed_before = live.sum((1, 2)), (live & ~before).sum((1, 2))[:, None]
+    could_gain = failed_before - seen(~passed)
+    open_, never = could_gain >= gate.needed, failed_before[:, 0] < gate.needed
+    if gate.bet:
+        capital = _capitals(n * gate.rollouts)
+        never |= capital[failed_before[:, 0], 0] < math.log(gate.bet)
+        open_ &= capital[failed_before - seen(~before & ~passed), seen(before & ~passed)] >= math.log(gate.bet)
+    yes = open_[:, -1] & (total > 0)
+    if gate.guard:
+        yes &= ~((passes - then >= gate.guard) & reached).any(axis=1)
+    used = np.where(open_.all(axis=1), total, np.take_along_axis(seen(live), open_.argmin(1)[:, None], 1)[:, 0])
+    return yes, then, np.where(never, 0, used)
 
 
-def _transform_size(size: int) -> int:
-    """Return the least length of at least `size` whose Fourier transform is fast."""
-    if size > _LARGEST:
-        raise ValueError(f"{size} counts are possible, expected at most {_LARGEST} with confirm: take a smaller panel")
-    return min(odd << i for odd in (1, 3, 5) for i in range(size.bit_length() + 1) if odd << i >= size)
+@lru_cache(maxsize=4)
+def _capitals(pairs: int) -> Chances:
+    """Return the logarithm of the capital by pairs that are better (rows) and worse, as `log_capital`."""
+    bets, count = np.array(BETS), np.arange(pairs + 1)
+    logs = np.add.outer(count, 0 * count)[..., None] * np.log1p(bets) + count[None, :, None] * np.log1p(-bets)
+    capitals: Chances = np.logaddexp.reduce(logs, axis=2) - math.log(len(bets))
+    return capitals
