@@ -23,7 +23,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import BankFinding, verify
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, TaskError, ValveError
-from valve_plugin.evidence.certify import CertifiedAccept, certify_ledger
+from valve_plugin.evidence.certify import certify_ledger
 from valve_plugin.evidence.evaluations import read_measurements
 from valve_plugin.extract.duplicates import sort_duplicates
 from valve_plugin.gate.plan import (
@@ -39,7 +39,6 @@ from valve_plugin.records import Bank, Merge, PanelOutcome, PanelTask, Proposal,
 from valve_plugin.retrieval import contexts
 from valve_plugin.tasks import task_set
 from valve_plugin.theory import panel_order
-from valve_plugin.theory.certificates import radius
 
 _SETTINGS = "were the settings (top_principles, top_skills), the task set or the retrieval plugin different?"
 
@@ -136,7 +135,6 @@ def examine(path: Path, tasks: str = "") -> Receipt:
         reader.state.feed(entry)
         reader.seen.append(entry)
     certified = certify_ledger(read_measurements(reader.seen)).moves
-    findings += [_finding(f"accept {m.accept}", problem) for m in certified for problem in _certificate_problems(m)]
     return Receipt(
         recomputed={**reader.count, "certificates": len(certified)},
         findings=tuple(findings),
@@ -313,15 +311,6 @@ def _rollout_problems(outcomes: Sequence[PanelOutcome], plan: Plan) -> Iterator[
             yield f"{o.task_id} has rollout {o.ordinal}, expected {first + seen[o.task_id]}"
             return
         seen[o.task_id] += 1
-
-
-def _certificate_problems(move: CertifiedAccept) -> Iterator[str]:
-    """Check the inequality that defines the certificate."""
-    if move.vacuous or move.by == "bet":
-        return
-    slack = radius(move.tasks, move.log_term, move.variance, 1 + move.loss)
-    if slack > move.panel_gain + move.loss + 1e-9:
-        yield f"a loss of at most {move.loss:.6f} is certified, but the radius is {slack:.6f}"
 
 
 def _tasks(store: BankStore, given: str) -> list[Task] | None:
