@@ -63,7 +63,7 @@ def texts(min_size: int = 0, max_size: int = 30) -> SearchStrategy[str]:
 
 
 conditions = st.just(UNSET) | st.builds(
-    Conditions, confirm=st.booleans(), guard=st.integers(0, 3), fresh=st.integers(0, 2)
+    Conditions, confirm=st.booleans(), guard=st.integers(0, 3), fresh=st.integers(0, 2), bet=st.sampled_from([0, 2])
 )
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
 ids = texts(1, 12)
@@ -396,10 +396,10 @@ class _Teller:
         same = self.draw(st.sets(st.sampled_from(order))) if self.panel.pairing == "deployed" else set()
         reused = tuple(o for o in self.outcomes if o.task_id in same)
         rest = [task for task in order if task not in same]
-        decision, kept = self._stage(rest, reused, needed, asked.guard, context)
+        decision, kept = self._stage(rest, reused, needed, asked, context)
         again = None
         if decision == "accept" and asked.confirm:
-            decision, again = self._stage(rest, reused, needed, asked.guard, context)
+            decision, again = self._stage(rest, reused, needed, asked, context)
         return Verdict(
             proposal_id=proposal.id,
             decision=decision,
@@ -423,11 +423,13 @@ class _Teller:
         )
 
     def _stage(
-        self, order: list[str], reused: tuple[PanelOutcome, ...], needed: int, guard: int, context: str
+        self, order: list[str], reused: tuple[PanelOutcome, ...], needed: int, asked: Conditions, context: str
     ) -> tuple[Decision, tuple[PanelOutcome, ...]]:
         assert self.outcomes is not None
         found = self._rollouts(order, outcomes if self.draw(st.booleans()) else st.just("resolved"), context)
-        decision, length = acceptance.decide_measurement(self.outcomes, (*reused, *found), needed, guard)
+        decision, length = acceptance.decide_measurement(
+            self.outcomes, (*reused, *found), needed, asked.guard, asked.bet
+        )
         return decision, found if length is None else found[: max(0, length - len(reused))]
 
     def _rollouts(

@@ -181,13 +181,13 @@ def verdicts(draw):
     fresh = cells({t: draw(row) for t in order if t not in kept})
     needed = acceptance.needed_passes(rho, n, r)
     asked = draw(conditions)
-    guard = asked.guard if asked else 0
-    decision, length = acceptance.decide_measurement(current, reused + fresh, needed, guard)
+    guard, bet = (asked.guard, asked.bet) if asked else (0, 0)
+    decision, length = acceptance.decide_measurement(current, reused + fresh, needed, guard, bet)
     judged = fresh if length is None else fresh[: max(0, length - len(reused))]
     confirming = UNSET
     if decision == "accept" and asked and asked.confirm:
         again = cells({t: draw(row) for t in order if t not in kept}, first=r)
-        decision, length = acceptance.decide_measurement(current, reused + again, needed, guard)
+        decision, length = acceptance.decide_measurement(current, reused + again, needed, guard, bet)
         confirming = again if length is None else again[: length - len(reused)]
     now, values = [o.outcome for o in current], [o.outcome for o in judged]
     verdict = Verdict(
