@@ -208,6 +208,8 @@ def test_deployed_pairing_judges_what_changes_and_sets_aside_what_changes_nothin
     assert all(v.ran for v in judged if v.current_passes + v.needed <= v.n_tasks * v.rollouts)
     (tmp_path / "bank" / "valve.toml").write_text("top_skills = 1\ntop_principles = 0\n")  # what the run was given
     assert examine(tmp_path / "bank", str(calc)).findings == ()
+    (tmp_path / "bank" / "valve.toml").write_text("top_skills = 10\ntop_principles = 10\n")
+    assert any("was set aside, but" in f.message for f in examine(tmp_path / "bank", str(calc)).findings)
 
 
 def test_a_bank_of_another_repository_is_refused(calc, evolve, tmp_path):

@@ -337,7 +337,7 @@ def _certify_holdout(
     gained, bet = _differences(first, last), variance is None
     floor = _with_bet(floor, mean_floor(gained, math.log(1 / delta)), bet=bet)
     drops = [-mean_floor(_differences(entry, last), math.log(banks / delta)) for entry in others.values()]
-    ceiling = _with_bet(ceiling, max(0.0, *drops), bet=bet)
+    ceiling = _with_bet(ceiling, max([0.0, *drops]), bet=bet)
     if banks == 2 and first.bank_hash != last.bank_hash:  # gain and drawdown compare the same two banks
         ceiling = implied_drawdown(floor, ceiling)
     bound = _variance("holdout variance", variance, seen, "the evaluations", _HOLDOUT)

@@ -27,6 +27,7 @@ from valve_plugin.evidence.certify import certify_ledger
 from valve_plugin.evidence.evaluations import read_measurements
 from valve_plugin.extract.duplicates import sort_duplicates
 from valve_plugin.gate.plan import (
+    UNREACHED,
     Plan,
     baseline_plan,
     deployed_share,
@@ -147,6 +148,7 @@ def _entry_problems(reader: _LedgerReader, entry: Entry) -> Iterator[str]:
     if isinstance(entry, Proposed):
         yield from _duplicate_problems(reader, entry.proposal)
         yield from _source_problems(entry)
+        yield from _aside_problems(reader, entry.proposal)
         yield from _attempt_problems(reader, entry)
     elif isinstance(entry, PanelFixed):
         yield from _content_problems(reader, entry.panel.tasks)
@@ -219,6 +221,15 @@ def _source_problems(entry: Proposed) -> Iterator[str]:
             if (item.passes, item.attempts) != found:
                 said, of = (f"{passes} of {attempts}" for passes, attempts in ((item.passes, item.attempts), found))
                 yield f"{item.kind} {item.name!r} says that {said} source attempts passed, but {of} did"
+
+
+def _aside_problems(reader: _LedgerReader, proposal: Proposal) -> Iterator[str]:
+    """Check that no panel task retrieves what was set aside for that reason."""
+    known = reader.state.proposals.get(proposal.reason.removesuffix(UNREACHED).strip())
+    if known and proposal.empty and reader.state.outcomes and (found := reader.measured_panel(0)):
+        settings, tasks = found
+        if gate_plan(settings, reader, tasks, known, contexts.retrieve).cells:
+            yield f"proposal {known.id} was set aside, but panel tasks retrieve it; {_SETTINGS}"
 
 
 def _content_problems(reader: _LedgerReader, pinned: Sequence[PanelTask]) -> Iterator[str]:

@@ -31,6 +31,7 @@ from valve_plugin.events import (
 )
 from valve_plugin.gate.panel import PanelLine, panel_process, rollout_finished
 from valve_plugin.gate.plan import (
+    UNREACHED,
     Plan,
     baseline_plan,
     continued,
@@ -152,7 +153,7 @@ class _Gate:
         current = self.store.current_outcomes() or self._baseline(epoch)
         plan = gate_plan(self.settings, self.store, self.tasks, proposal, self.retrieve)
         if not plan.cells:
-            raise UnjudgedError("not judged: no panel task retrieves it")
+            raise UnjudgedError(UNREACHED)
         needed = acceptance.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
         passes = acceptance.count_passes(_values(current))
         self.observe(

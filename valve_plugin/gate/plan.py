@@ -22,6 +22,9 @@ from valve_plugin.retrieval.contexts import candidate
 from valve_plugin.rollouts.attempt import solver_of
 from valve_plugin.theory import acceptance, panel_order
 
+UNREACHED = "not judged: no panel task retrieves it"
+"""How the reason ends of what is set aside; before it is the id of the proposal."""
+
 
 class Retrieve(Protocol):
     """The retrieve step as implemented by the plugins of a run."""
