@@ -68,7 +68,7 @@ EFFECTS = (-0.5, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.5)
 
 
 def log_capital(better: Counts, worse: Counts, same: Counts, mean: float) -> Rates:
-    """Return `confidence_sequence._log_capital` of arrays of counts."""
+    """Return `confidence_sequence.log_capital` of arrays of counts."""
     factors = [
         (math.log1p(b * (1 - mean) / (1 + mean)), math.log1p(-b), math.log1p(-b * mean / (1 + mean))) for b in BETS
     ]

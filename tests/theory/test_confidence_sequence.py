@@ -133,7 +133,7 @@ def test_so_many_pairs_find_that_there_is_no_difference(negligible, differing):
 
 
 @given(
-    st.lists(st.floats(0.01, 1), min_size=4, max_size=4), st.integers(1, 12), st.floats(0.1, 6)
+    st.lists(st.floats(0.01, 1), min_size=4, max_size=4), st.integers(1, 8), st.floats(0.1, 6)
 )  # fmt: skip
 def test_a_floor_is_seldom_above_the_mean(weights, tasks, log_term):
     """Exact, over all ways in which the differences of tasks, thirds among them, can come out."""
