@@ -13,14 +13,14 @@ import pytest
 import typer
 
 from tests import calc as library
-from tests.evolve.shared import calc, evolve, evolved, here, toy, whole  # noqa: F401 (fixtures)
+from tests.evolve.shared import calc, evolve, evolved, here, installed, toy, whole  # noqa: F401 (fixtures)
 from tests.tools import TEST_ALL
 from valve_plugin.config import Settings
 from valve_plugin.records import Task
 from valve_plugin.tasks.repository import PreparedRepository
 
 # Wall-clock deadlines per example say more about the machine's load than about the code.
-hypothesis.settings.register_profile("valve", deadline=None, print_blob=True, max_examples=100 if TEST_ALL else 40)
+hypothesis.settings.register_profile("valve", deadline=None, print_blob=True, max_examples=100 if TEST_ALL else 25)
 hypothesis.settings.load_profile("valve")
 
 _GIT_CONFIG = """

@@ -6,12 +6,11 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.tools import missing, need
+from tests.tools import missing, need, until
 
 
 @contextmanager
@@ -41,8 +40,9 @@ def daemon(folder: Path, image: str) -> Iterator[dict[str, str]]:
 
 
 def _await(process: subprocess.Popen[bytes], question: list[str], environ: dict[str, str], log: Path) -> None:
-    deadline = time.monotonic() + 60
-    while subprocess.run(question, env=os.environ | environ, capture_output=True, check=False).returncode:
-        if process.poll() is not None or time.monotonic() > deadline:
+    def answers() -> bool:
+        if process.poll() is not None:
             missing(f"dockerd does not work here: {log.read_text()[-500:]}")
-        time.sleep(0.1)
+        return not subprocess.run(question, env=os.environ | environ, capture_output=True, check=False).returncode
+
+    until(answers, 300)

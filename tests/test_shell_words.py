@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from valve_plugin.cli import output
@@ -15,7 +15,6 @@ odd_text = st.text("a ' \\\"$`\t\n\x1b\u202e\u200bé\xa0!#~-", max_size=12)
 bytes_of_a_word = st.binary(max_size=12) | odd_text.map(os.fsencode)
 
 
-@settings(max_examples=60)
 @given(st.lists(bytes_of_a_word.filter(lambda word: 0 not in word), min_size=1, max_size=30))
 def test_words_are_pasted_as_they_are(raw: list[bytes]) -> None:
     command = join(map(os.fsdecode, raw))

@@ -100,21 +100,23 @@ def lives(process: psutil.Process) -> bool:
 
 
 def cost(call: Callable[[], object]) -> float:
-    """Return the CPU time that a call takes, in multiples of what adding up a few numbers takes here (about 10 ms)."""
-
-    def spent(work: Callable[[], object]) -> float:
-        before = time.process_time()
-        work()
-        return time.process_time() - before
-
-    def unit() -> float:
-        return min(spent(lambda: sum(n * n for n in range(100_000))) for _ in range(3))
-
-    before, taken = unit(), spent(call)
+    """Return the CPU time that a call takes, in units of this machine's own pace."""
+    before, taken = unit(), _spent(call)
     return taken / max(before, unit())
+
+
+def unit() -> float:
+    """Return the CPU seconds that adding up a few numbers takes here: about 0.01."""
+    return min(_spent(lambda: sum(n * n for n in range(100_000))) for _ in range(3))
+
+
+def _spent(work: Callable[[], object]) -> float:
+    before = time.process_time()
+    work()
+    return time.process_time() - before
 
 
 @functools.cache
 def _probe(tool: str) -> str:
-    done = subprocess.run(_PROBES[tool], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    done = subprocess.run(_PROBES[tool], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     return "" if done.returncode == 0 else done.stderr.strip() or f"exit status {done.returncode}"

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.bank import build
-from tests.tools import need
+from tests.tools import TEST_ALL, need
 from valve_plugin.bank import directory, ledger
 from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.store import BankStore
@@ -214,7 +214,7 @@ def test_a_settings_file_that_is_damaged(bank_dir: Path) -> None:
     name=st.sampled_from([*COVERED, "valve.toml"]),
     cuts=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 40), st.binary(max_size=40)), min_size=1, max_size=3),
 )
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150 if TEST_ALL else 40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_the_bytes_the_answer_is_a_clear_error_or_the_right_bank(
     name: str, cuts: list[tuple[float, int, bytes]], bank_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 
 from tests import strategies
 from tests.bank.generate_schemas import DOCUMENTS, SCHEMAS, generate
+from tests.tools import TEST_ALL
 from valve_plugin.bank.directory import BankFile, Head
 from valve_plugin.bank.ledger import StoredLine
 from valve_plugin.codec import canonical, decode
@@ -71,7 +72,6 @@ def test_the_files_are_made_from_the_records(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_every_record_is_valid(name: str, data: st.DataObject) -> None:
     record = data.draw(RECORDS[name])
@@ -81,7 +81,7 @@ def test_every_record_is_valid(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120 if TEST_ALL else 40)
 @given(data=st.data())
 def test_what_the_schema_refuses_the_record_refuses_and_the_reverse(name: str, data: st.DataObject) -> None:
     """On valid documents with one place changed, left out or added."""

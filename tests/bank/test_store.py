@@ -105,7 +105,6 @@ class TestCreate:
         assert store.settings({"rho": "0.1"}).rho == "0.1"
 
     @given(kwargs=st.dictionaries(strategies.texts(), TOML_VALUES, max_size=4), command=strategies.texts())
-    @settings(max_examples=50)
     def test_any_settings_come_back(self, kwargs: dict[str, Any], command: str) -> None:
         text = config.to_toml({"model_kwargs": kwargs, "test_command": command, "workers": 3})
         assert config.tomllib.loads(text) == {"model_kwargs": kwargs, "test_command": command, "workers": 3}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.bank import build
+from tests.tools import TEST_ALL
 from valve_plugin.bank import directory, ledger
 from valve_plugin.bank.entries import Entry, Judged, Proposed
 from valve_plugin.bank.replay import Replay
@@ -54,7 +55,7 @@ def test_where_there_is_no_bank(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", COVERED)
 @given(where=st.floats(0, 1, exclude_max=True), change=st.integers(1, 255))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60 if TEST_ALL else 20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_changed_byte_is_found(name: str, where: float, change: int, bank_dir: Path) -> None:
     path = bank_dir / name
     original = path.read_bytes()

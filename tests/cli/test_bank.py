@@ -111,7 +111,6 @@ def test_context_is_what_retrieval_composes(bank: BankStore, valve: Run, project
     assert {item["name"] for item in printed["items"]} == {"look-first", "dates"}
 
 
-@pytest.mark.timeout(60)
 def test_a_task_is_read_from_a_file_or_a_pipe_of_the_shell(bank: BankStore, valve: Run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for trap in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):

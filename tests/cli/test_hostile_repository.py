@@ -69,7 +69,6 @@ def test_a_repository_inside_the_bank_is_never_asked(
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", ["panel.json", "ledger.jsonl", "valve.toml"])
 @pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
 def test_a_bank_of_files_without_end(name: str, plant: Callable[[Path], None], victim: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.banks import NOISE
@@ -19,7 +19,6 @@ from valve_plugin.records import Proposal
 WORDS = st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8), max_size=5)
 
 
-@settings(max_examples=60)
 @given(WORDS)
 def test_a_shell_reads_what_was_typed(words):
     with pytest.MonkeyPatch.context() as patch:

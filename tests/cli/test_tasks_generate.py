@@ -37,7 +37,6 @@ def tree(project: Path) -> Path:
     return project
 
 
-@pytest.mark.timeout(220)
 def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "find_candidates", lambda *_: CANDIDATES)
     venv = str(lean())

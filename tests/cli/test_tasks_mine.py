@@ -43,7 +43,6 @@ def history(project: Path) -> Path:
     return project
 
 
-@pytest.mark.timeout(200)
 def test_a_fix_in_the_history_becomes_a_task(history: Path, valve: Run) -> None:
     before = subprocess.run(["find", ".git", "-type", "f"], cwd=history, capture_output=True, check=True).stdout
     options = ["--python", str(lean()), "--unsafe-local", "--repo", "acme/calc"]

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tests.bank.test_version_0_1_0 import OLD
+from tests.tools import TEST_ALL
 from valve_plugin.bank import ledger, moves
 from valve_plugin.bank.entries import Evaluated, Proposed, Taken
 from valve_plugin.bank.store import BankStore
@@ -88,7 +89,7 @@ def changed(value):
     return other.get(value) or value[:-1] + ("0" if value[-1] != "0" else "1")
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40 if TEST_ALL else 15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_number_of_a_verdict_can_be_changed(ungiven, calc, data, tmp_path):
     """By somebody who makes the whole hash chain anew, so that only recomputing can tell."""

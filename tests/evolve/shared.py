@@ -49,9 +49,15 @@ def evolve(calc: Path, toy: Path) -> Evolve:
 
 
 @pytest.fixture
-def here(calc: Path, toy: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Evolve with the toy plugin in this process, where litellm is loaded once for all tests."""
+def installed(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The toy plugin is installed, here and in the processes started from here."""
     monkeypatch.syspath_prepend(str(toy))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture
+def here(calc: Path, installed: None) -> Callable[..., Result]:
+    """Evolve with the toy plugin in this process, where litellm is loaded once for all tests."""
 
     def run(bank: Path, *arguments: str) -> Result:
         return CliRunner().invoke(app, ["evolve", *library.TOY, str(calc), "--bank", str(bank), *arguments])

@@ -86,12 +86,11 @@ def inside(settings, bank_dir, proposal, *, observe, charge, unused, confirm=Fal
 
 
 @pytest.fixture
-def goes_on(calc, toy, tmp_path, monkeypatch):
+def goes_on(calc, installed, tmp_path, monkeypatch):
     """Go on with a bank as far as limits allow, unless preflight would refuse them.
 
     Returns how many tries started, what stopped the run, and what it still takes to a verdict after it.
     """
-    monkeypatch.syspath_prepend(str(toy))
     monkeypatch.setattr(judge, "panel_process", inside)
     started = tmp_path / "started"
     for name, value in {"USD": "0.1", "SECONDS": "0.004", "STARTED": str(started)}.items():

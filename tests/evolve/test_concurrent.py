@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,11 +117,7 @@ def test_folders_of_user_data_are_made_by_whoever_comes_first(tmp_path: Path) ->
     assert local.warnings == []
 
 
-def test_a_second_run_on_a_fresh_bank_ends_with_3(
-    calc: Path, toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.syspath_prepend(str(toy))
+def test_a_second_run_on_a_fresh_bank_ends_with_3(calc: Path, installed: None, tmp_path: Path) -> None:
     words = ["evolve", *library.TOY, str(calc), "--bank", str(tmp_path / "bank"), "--limit", "3"]
     done = at_once(words, words, ["init", "--bank", str(tmp_path / "bank"), "--repo", "acme/core"], words)
     codes = [code for code, _ in done]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -39,11 +38,8 @@ def tasks(calc: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def installed(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The toy plugin is installed, and takes no time."""
-    monkeypatch.syspath_prepend(str(toy))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
+@pytest.fixture(autouse=True)
+def _no_time(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOY_SECONDS", "0")
 
 

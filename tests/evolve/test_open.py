@@ -27,9 +27,8 @@ Change = Callable[[Path], None]
 
 
 @pytest.fixture
-def run(toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Result]:
+def run(installed: None, tmp_path: Path) -> Callable[[Path], Result]:
     """Evolve one bank on a task set, as far as its first task."""
-    monkeypatch.syspath_prepend(str(toy))
     given = ("--bank", str(tmp_path / "bank"), "--panel-size", "2", "--rollouts", "1", "--limit", "1")
     return lambda tasks: CliRunner().invoke(app, ["evolve", *library.TOY, str(tasks), *given])
 

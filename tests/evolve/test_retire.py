@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 
 import pytest
@@ -28,9 +27,7 @@ ASK = (
 
 
 @pytest.fixture
-def bank(whole, toy, calc, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(toy))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
+def bank(whole, installed, tmp_path, monkeypatch):
     monkeypatch.setenv("TOY_SECONDS", "0")
     return shutil.copytree(whole, tmp_path / "bank")
 

@@ -97,8 +97,7 @@ TOY = [word for number, word in enumerate(library.TOY) if word == "-c" or librar
 
 
 @pytest.fixture
-def run(calc: Path, toy: Path, bank: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.syspath_prepend(str(toy))
+def run(calc: Path, installed: None, bank: Path) -> Callable[..., Result]:
     tasks = {"evolve": [str(calc)], "gate": ["--tasks", str(calc)], "panel": ["--tasks", str(calc)]}
 
     def invoke(command: str, *arguments: str) -> Result:
@@ -130,8 +129,7 @@ def test_what_agrees_with_what_is_fixed_is_no_error(run: Callable[..., Result], 
     assert done.exit_code == 0, done.output
 
 
-def test_a_new_epoch_takes_its_terms(calc: Path, toy: Path, bank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(toy))
+def test_a_new_epoch_takes_its_terms(calc: Path, installed: None, bank: Path) -> None:
     given = overrides([*TOY[1::2], *(text(name) for name in EPOCH)], "learn")
     for _ in range(2):  # opened again with the same terms, it stays open
         with open_run(str(calc), str(bank), given, new_epoch=True) as opened:

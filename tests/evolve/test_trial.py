@@ -43,9 +43,8 @@ def texts(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(calc, toy, monkeypatch):
+def run(calc, installed):
     """`run(*arguments, code=0)`: the command with the toy agent; JSON parsed."""
-    monkeypatch.syspath_prepend(str(toy))
 
     def invoke(*arguments, code=0):
         done = CliRunner().invoke(app, ["try", *arguments, "--tasks", str(calc), *TOY])

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from tests.evolve import library as small
 from tests.evolve.library import Done
+from tests.evolve.test_ledger import ledger
 from valve_plugin.bank.verify import verify
 from valve_plugin.paths import local_dir
 
@@ -33,10 +34,6 @@ class Trial(NamedTuple):
     what: str
     held: bool
     how: str
-
-
-def ledger(bank: Path) -> bytes:
-    return (bank / "ledger.jsonl").read_bytes()
 
 
 def copy(bank: Path, to: Path) -> Path:

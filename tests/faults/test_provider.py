@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
+from tests.evolve.test_ledger import ledger
 from tests.faults.proxy import KINDS
 from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
-
-
-def ledger(bank: Path) -> bytes:
-    return (bank / "ledger.jsonl").read_bytes()
 
 
 @pytest.mark.heavy

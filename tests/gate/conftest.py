@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +10,6 @@ import pytest
 
 from valve_plugin import config
 from valve_plugin.bank.store import BankStore
-
-
-@pytest.fixture
-def plugins(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The toy plugin is installed, here and in the processes started from here."""
-    monkeypatch.syspath_prepend(str(toy))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
 
 
 @pytest.fixture

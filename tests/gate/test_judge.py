@@ -22,7 +22,7 @@ from valve_plugin.records import Attempt, PanelOutcome
 from valve_plugin.theory import panel_order
 from valve_plugin.theory.acceptance import recompute
 
-pytestmark = pytest.mark.usefixtures("plugins")
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 def test_a_verdict_can_be_recomputed_and_changes_nothing_by_itself(bank, settings):

@@ -22,7 +22,7 @@ from valve_plugin.evidence.evaluations import read_measurements
 from valve_plugin.evidence.items import removal_losses
 from valve_plugin.evidence.receipts import examine
 
-pytestmark = pytest.mark.usefixtures("plugins")
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 @pytest.fixture

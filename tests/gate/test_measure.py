@@ -16,7 +16,7 @@ from valve_plugin.errors import InfrastructureError, RecordError, StaleVerdictEr
 from valve_plugin.evidence.evaluations import read_measurements
 from valve_plugin.gate.judge import measure
 
-pytestmark = pytest.mark.usefixtures("plugins")
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 def again(bank):

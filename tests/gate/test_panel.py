@@ -23,7 +23,7 @@ from valve_plugin.errors import ConfigError, InfrastructureError, ValveError
 from valve_plugin.gate.panel import PanelLine, _nameless, _path, panel_process
 
 TOY = ("--unsafe-local", "-c", 'plugins=["valve","toy"]', "-c", "model=toy")
-pytestmark = pytest.mark.usefixtures("plugins")
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 def lines(text):

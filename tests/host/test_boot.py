@@ -108,7 +108,7 @@ NO_FACTORY = (
     ("damage", "plugin", "message"),
     [
         (NEWER, ["--plugin", "probe"], "mini-SWE-agent 3.0.0 is not supported"),
-        (ODD, [], "mini-SWE-agent main is not supported"),
+        pytest.param(ODD, [], "mini-SWE-agent main is not supported", marks=pytest.mark.heavy),
         (NO_FACTORY, ["--plugin", "probe"], "has no minisweagent.run.mini.recursive_merge"),
     ],
 )
@@ -129,8 +129,8 @@ def test_unsupported_mini_goes_on_as_stock(mini: Mini, damage: str, plugin: list
     ("module", "args"),
     [
         ("valve_plugin.host.option", ["--plugin", "probe"]),
-        ("valve_plugin.host.option", []),
-        ("msgspec", ["--plugin", "probe"]),
+        pytest.param("valve_plugin.host.option", [], marks=pytest.mark.heavy),
+        pytest.param("msgspec", ["--plugin", "probe"], marks=pytest.mark.heavy),
     ],
 )
 def test_damaged_installation_goes_on_as_stock(mini: Mini, module: str, args: list[str]) -> None:

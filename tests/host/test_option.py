@@ -60,7 +60,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("kind", some(BROKEN, "import", "hook"))
+@pytest.mark.parametrize("kind", some(BROKEN, "import"))
 def test_broken_plugin_costs_one_line(mini: Mini, kind: str) -> None:
     source, reason = BROKEN[kind]
     add_distribution(mini.plugins, "broken", source, entry="broken_plugin:P" if kind == "class" else "")
@@ -74,7 +74,7 @@ def test_broken_plugin_costs_one_line(mini: Mini, kind: str) -> None:
     assert len(mini.events("post_run")) == 1
 
 
-@pytest.mark.parametrize("event", some(["add_options", "configure", "pre_run", "post_run"], "pre_run", "post_run"))
+@pytest.mark.parametrize("event", some(["add_options", "configure", "pre_run", "post_run"], "pre_run"))
 def test_a_hook_that_raises_costs_one_line(mini: Mini, event: str) -> None:
     second = PROBE.replace("PROBE_RAISE", "SECOND_RAISE").replace("--probe-level", "--second-level")
     add_distribution(mini.plugins, "second", second)
@@ -107,7 +107,7 @@ def test_options_of_plugins(mini: Mini) -> None:
     [
         ({"flag": "--task", "dest": "t"}, "option --task is taken"),
         pytest.param({"dest": "level"}, "KeyError: 'flag'", marks=pytest.mark.heavy),
-        ({"flag": "--level", "dest": "level", "type": "nonsense"}, "NameError: name 'nonsense' is not defined"),
+        pytest.param({"flag": "--level", "dest": "level", "type": "nonsense"}, "NameError: ", marks=pytest.mark.heavy),
     ],
 )
 def test_options_that_cannot_be_added(mini: Mini, option: dict[str, Any], problem: str) -> None:
@@ -131,6 +131,7 @@ def test_settings_alone_keep_minis_default(default_config: Mini) -> None:
     assert "valve" not in json.dumps(default_config.trajectory()["info"]["config"]["model"])
 
 
+@pytest.mark.heavy
 def test_settings_beside_minis_own_do_not(default_config: Mini) -> None:
     done = default_config.task(*CONFIG, "-c", "valve.attempts=0", "--plugin", "probe")
     assert done.returncode == 0, done.stderr
@@ -156,7 +157,7 @@ def test_settings_in_a_config_file(mini: Mini) -> None:
     [
         ("valve.chek=x", "unknown setting 'chek'; did you mean 'check'?"),
         pytest.param("valve.rho=2", "expected a number between 0 and 1", marks=pytest.mark.heavy),
-        ("valve=3", "expected settings like valve.attempts=3"),
+        pytest.param("valve=3", "expected settings like valve.attempts=3", marks=pytest.mark.heavy),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_runs(mini: Mini, spec: str, problem: str) -> None:
@@ -166,6 +167,7 @@ def test_wrong_settings_are_refused_before_anything_runs(mini: Mini, spec: str, 
     assert "Building agent config" not in done.stdout
 
 
+@pytest.mark.heavy
 def test_without_the_option_they_are_as_in_stock(mini: Mini) -> None:
     done = mini.task("-c", "valve.attempts=3")
     stock = mini.task("-c", "valve.attempts=3", env={"VALVE_STARTUP": "0"})

@@ -32,7 +32,7 @@ def plain(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+|\d{10}\.\d+", "", text)
 
 
-@pytest.mark.parametrize("name", some(STOCK_COMMANDS, "a run", "a missing file", "mini-extra, unknown"))
+@pytest.mark.parametrize("name", some(STOCK_COMMANDS, "a run", "mini-extra, unknown"))
 def test_same_output_exit_code_and_trajectory(mini: Mini, name: str) -> None:
     deterministic(mini.directory / "failing.yaml")
     (mini.directory / "failing.yaml").write_text((mini.directory / "failing.yaml").read_text().replace(SUBMIT, "true"))
@@ -66,7 +66,7 @@ HELPS = [
 ]
 
 
-@pytest.mark.parametrize("program", some(HELPS, ("mini",), ("mini-extra", "swebench")), ids=" ".join)
+@pytest.mark.parametrize("program", some(HELPS, ("mini",)), ids=" ".join)
 def test_help_differs_by_the_option_alone(mini: Mini, program: tuple[str, ...]) -> None:
     stock = mini("--help", program=program, env=OFF)
     ours = mini("--help", program=program)

@@ -62,10 +62,8 @@ tasks = "calc"
 
 
 @pytest.fixture
-def start(toy: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
+def start(installed: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
     """Starts runs whose agent is the toy; extraction asks the scripted model."""
-    monkeypatch.syspath_prepend(str(toy))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("TOY_SECONDS", "0")
     monkeypatch.setenv("TOY_ASKS", "1")
 

@@ -35,7 +35,7 @@ def facts() -> dict[str, Any]:
         [semantic_python(), Path(__file__).with_name("semantic_check.py")],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -63,12 +63,6 @@ def test_auto_takes_the_default_model_once_it_is_on_disk(facts: dict[str, Any]) 
 
 def test_a_recorded_embedding_is_found_again(facts: dict[str, Any]) -> None:
     assert facts["pinned"]
-
-
-def test_a_missing_model_is_one_line_at_once(facts: dict[str, Any]) -> None:
-    assert facts["missing_embedding"] == "hashing"
-    assert facts["missing_seconds"] < 1
-    assert "'no/such-model' is not on disk" in facts["stderr"].splitlines()[-1]
 
 
 def test_code_that_comes_with_a_model_is_never_run(facts: dict[str, Any]) -> None:

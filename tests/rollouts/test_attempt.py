@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from tests.agents.support import SCRIPTED, SUBMIT, always, saying, shop
 from tests.lab.simulation.rows import requests
 from tests.tools import need
-from valve_plugin.bank.local import LocalStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError, TaskError
 from valve_plugin.lab.simulation import parameters as p
@@ -135,20 +134,12 @@ def test_the_agent_finds_no_history_no_hidden_test_and_no_other_attempt(taskset:
     assert "empty" in made.reason
 
 
-def test_an_edit_of_the_tests_is_dropped_and_named(taskset: TaskSet) -> None:
-    cheat = "mkdir -p tests && echo 'def test_total(): pass' > tests/test_cart.py"
-    made = attempt(saying(cheat, SUBMIT), taskset.tasks[0], NONE, 0, "panel")
-    assert made.outcome == "unresolved"
-    assert made.dropped_paths == ("tests/test_cart.py",)
-
-
 DIG = """python3 -c "import os; [(os.mkdir('{name}'), os.chdir('{name}')) for _ in range({depth})]" """
 
 
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
-        (DIG.format(name="a", depth=1500), "has more than 2,048 bytes"),
         (DIG.format(name="a" * 200, depth=40), "has more than 2,048 bytes"),
         ("for i in $(seq 30); do truncate -s 500M f$i; done", "the files have 15,728,640,"),
         ("mkfifo .gitignore shop/.gitignore; chmod 0 shop", "the patch is empty"),
@@ -203,13 +194,6 @@ def test_secrets_are_not_kept(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch)
     assert len(json.loads(kept)["messages"]) == 2 + 2 * len(commands)  # however it was escaped, it stays JSON
 
 
-def test_a_local_store_takes_the_trajectory(taskset: TaskSet, tmp_path: Path) -> None:
-    made = attempt(saying(SUBMIT), taskset.tasks[0], NONE, 0, "evolve")
-    store = LocalStore(tmp_path / "local")
-    kept = store.add_attempt(made, read_trajectory(made))
-    assert store.trajectory(kept) == read_trajectory(made)
-
-
 def test_trajectories_open_in_minis_inspector(taskset: TaskSet, tmp_path: Path) -> None:
     from minisweagent.run.utilities.inspector import TrajectoryInspector
 
@@ -235,15 +219,6 @@ def test_what_cannot_be_run_is_refused(taskset: TaskSet, monkeypatch: pytest.Mon
     monkeypatch.setattr(bubblewrap, "bubblewrap_problem", lambda: "it was taken away")
     with pytest.raises(SandboxError, match="--unsafe-local"):
         _attempt(taskset.tasks[0])
-
-
-def test_no_provider_is_errored_and_no_failure(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_BASE", "http://127.0.0.1:9/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", "planted-key-1234")
-    made = _attempt(taskset.tasks[0])
-    assert made.outcome == "errored"
-    assert "Connection" in made.reason
-    assert "planted" not in made.reason
 
 
 def test_a_killed_executor_cancels_what_runs_and_what_waits(taskset: TaskSet) -> None:

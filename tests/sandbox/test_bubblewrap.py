@@ -53,7 +53,7 @@ def test_output_is_cut_without_a_deadlock(any_sandbox: Sandbox, place: Workspace
 @pytest.mark.parametrize(
     ("command", "limits", "limit"),
     [
-        ("while :; do :; done", ProcessLimits(cpu_seconds=1), "cpu"),
+        pytest.param("while :; do :; done", ProcessLimits(cpu_seconds=1), "cpu", marks=pytest.mark.heavy),
         ("for i in 1 2 3 4; do (while :; do :; done) & done; wait", ProcessLimits(cpu_seconds=1), "cpu"),
         ("exec >&- 2>&-; while :; do :; done", ProcessLimits(cpu_seconds=1), "cpu"),
         ("sleep 100", ProcessLimits(wall_seconds=1), "wall"),

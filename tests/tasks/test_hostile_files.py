@@ -19,7 +19,6 @@ from valve_plugin.sandbox.git import find_git_dir, read_files
 from valve_plugin.tasks import issue_text, verify
 from valve_plugin.tasks.make import candidates, generate
 
-pytestmark = pytest.mark.timeout(60)
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "an environment of the person's": ("pyvenv.cfg", lambda path: environment.base_prefix(path.parent)),
     "a file of the test environment": ("ops.py", lambda path: verify._holds(path, b"x" * 100) or refused()),

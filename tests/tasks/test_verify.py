@@ -27,7 +27,6 @@ def kinds(result: Verification) -> set[str]:
     return {finding.kind for finding in result.findings}
 
 
-@pytest.mark.timeout(200)
 def test_good_and_bad_tasks(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifying, "_LEAST_LINE", 10)
     two = ["tests/test_ops.py::TestClamp::test_high"]
@@ -48,7 +47,6 @@ def test_good_and_bad_tasks(tmp_path: Path, data_dir: Path, monkeypatch: pytest.
     assert [f.message for f in tells.findings] == ["the issue text contains a line of the fix: return high"]
 
 
-@pytest.mark.timeout(200)
 def test_a_copy_of_the_fix_and_a_test_that_varies(
     tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

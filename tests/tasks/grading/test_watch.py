@@ -197,7 +197,6 @@ def test_a_traced_run_that_is_ended_returns_nothing(tmp_path: Path, data_dir: Pa
     assert candidates.trace_calls(where, sandbox, group.run("traced run")) is None
 
 
-@pytest.mark.timeout(100)
 def test_a_watcher_changes_no_verdict(tmp_path: Path, data_dir: Path) -> None:
     """Not even where tests replace what the progress plugin uses."""
     hostile = {"tests/test_json.py": "import json, os\n\n\ndef test_it():\n    json.dumps = os.write = None\n"}
@@ -273,7 +272,6 @@ def test_many(n):
 """
 
 
-@pytest.mark.timeout(100)
 def test_a_real_run_ends_when_too_many_fail_or_are_not_collected(tmp_path: Path, data_dir: Path) -> None:
     where = prepared(tmp_path, {**calc.FILES, "tests/test_zmany.py": LONG})
     sandbox = sandboxes.choose(Settings(unsafe_local=True))
@@ -291,7 +289,6 @@ DIES = {
 }
 
 
-@pytest.mark.timeout(100)
 def test_files_that_end_the_process_are_left_out_of_the_set(tmp_path: Path, data_dir: Path) -> None:
     said: list[str] = []
     repository = read_definition(calc.write(tmp_path, files={**calc.FILES, **DIES}) / "repository.toml")
@@ -310,7 +307,6 @@ def test_files_that_end_the_process_are_left_out_of_the_set(tmp_path: Path, data
     assert generate.survey(out, kept, "valve tasks generate", sandbox, said.append, again=COMMAND) == (where, survey)
 
 
-@pytest.mark.timeout(100)
 def test_a_file_at_the_top_is_left_out_although_it_is_a_test_root(tmp_path: Path, data_dir: Path) -> None:
     files = {"test_a.py": "import os\n\n\ndef test_it():\n    os.abort()\n", "test_b.py": "def test_it():\n    pass\n"}
     repository = read_definition(calc.write(tmp_path, files=files) / "repository.toml")

@@ -40,7 +40,6 @@ def changing(patch: str) -> Candidate:
     return Candidate(modifier="m", file="calc/ops.py", digest="1", patch=patch)
 
 
-@pytest.mark.timeout(100)
 def test_a_watched_run(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unused = calc.OPS + "\n\ndef unused():\n    return 1\n"
     monkeypatch.setitem(calc.FILES, "calc/ops.py", unused)

@@ -71,7 +71,6 @@ CANDIDATES = [
 ]
 
 
-@pytest.mark.timeout(200)
 def test_candidates_become_rows_or_reasons(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MAX_BROKEN_SHARE", 0.5)
     where = prepare(read_definition(calc.write(tmp_path) / "repository.toml"))
@@ -129,7 +128,6 @@ def test_box(tmp_path):
 """
 
 
-@pytest.mark.timeout(100)
 def test_what_a_text_shows_fails_by_itself_and_is_the_same_each_time(
     tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +171,6 @@ class Hurried:
         return self._sandbox.run(command, workspace, limits=limits, **options)
 
 
-@pytest.mark.timeout(100)
 def test_waiting_ends_a_candidate_and_the_clock_says_nothing(
     tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
