@@ -122,7 +122,9 @@ def test_a_cancelled_rollout_ends_on_its_node(tasks: Path, cluster: RayCluster) 
 
 def test_what_travels_has_no_key() -> None:
     arguments = {"api_key": "hunter22", "max_tokens": 9, "extra_headers": {"Authorization": "hunter22", "x": "y"}}
-    sent = ray_executor._sent(Settings(model="a/b", model_kwargs=arguments))
+    config = ("own.yaml", "model.model_kwargs.api_key=hunter22", "model.model_kwargs.max_tokens=9", 'a={"token": "x"}')
+    sent = ray_executor._sent(Settings(model="a/b", model_kwargs=arguments, mini_config=config))
+    assert sent.mini_config == ("own.yaml", "model.model_kwargs.max_tokens=9", "a={}")
     assert sent.model_kwargs == {"max_tokens": 9, "extra_headers": {"x": "y"}}
 
 

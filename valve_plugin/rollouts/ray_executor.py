@@ -8,6 +8,7 @@ whose cluster is gone, so the driver keeps Ray in a child process, the bridge. P
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import os
 import platform
@@ -190,13 +191,26 @@ def _sent(settings: Settings) -> Settings:
     """Return the settings for a node, with the driver's model and without keys."""
     mini.load_user_settings()
     model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
-    return replace(settings, executor="local", model=model, model_kwargs=_without_keys(settings.model_kwargs))
+    arguments, config = _without_keys(settings.model_kwargs), tuple(filter(None, map(_entry, settings.mini_config)))
+    return replace(settings, executor="local", model=model, model_kwargs=arguments, mini_config=config)
 
 
 def _without_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _without_keys(v) for k, v in value.items() if not (isinstance(v, str) and is_key_name(str(k)))}
     return [_without_keys(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _entry(given: str) -> str:
+    """Return an entry of `mini_config` without keys; empty if it is one."""
+    name, equals, value = given.partition("=")
+    held: Any = value
+    with suppress(ValueError):
+        held = json.loads(value)
+    kept = _without_keys({name: held})
+    if not equals or kept == {name: held}:
+        return given
+    return f"{name}={json.dumps(kept[name])}" if kept else ""
 
 
 def _ask(address: str, request: _Request) -> _Answer:
