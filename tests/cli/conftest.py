@@ -46,7 +46,7 @@ def valve() -> Run:
         assert code is None or result.exit_code == code, (
             f"{args}: {result.exit_code}, {result.output} {result.exception!r}"
         )
-        run.err = result.stderr  # type: ignore[attr-defined]
+        run.err, run.code = result.stderr, result.exit_code  # type: ignore[attr-defined]
         return json.loads(result.stdout) if "--json" in args else result.stdout
 
     return run
