@@ -388,6 +388,15 @@ def live_task(text_hash: str) -> str:
     return f"{_LIVE}{text_hash[:16]}"
 
 
+EVERY_TASK = "every task"
+"""Scope of what a person wrote without saying when it applies: it is always injected."""
+
+
+def is_for_every_task(item: Item) -> bool:
+    """Tell whether an item is injected whatever the task: no attempts taught it, and its scope says so."""
+    return item.scope_hint == EVERY_TASK and not item.source_tasks
+
+
 def owner_task(what: str) -> str:
     """Return the task id of a proposal that the bank's owner makes, like `owner: AGENTS.md`."""
     return f"{_OWNER}{what}"

@@ -15,7 +15,7 @@ from tests import strategies
 from valve_plugin.bank import exchange
 from valve_plugin.bank.exchange import LIMIT, Note, place, read_file, section, sections, skill_files
 from valve_plugin.errors import ConfigError
-from valve_plugin.records import Item
+from valve_plugin.records import EVERY_TASK, Item
 
 MARKS = st.sampled_from(
     [
@@ -153,6 +153,21 @@ def test_skill_of_others_and_rules_of_cursor() -> None:
         "api.mdc", b"---\ndescription: API style\nglobs: **/*.py\nalwaysApply: false\n---\nUse types.\n"
     )
     assert (rule.name, rule.text, rule.scope_hint) == ("api", "API style", "**/*.py")
+
+
+@pytest.mark.parametrize(
+    ("head", "scope"),
+    [
+        ("", EVERY_TASK),
+        ("applyTo: '**'", EVERY_TASK),
+        ("description: Our API\nalwaysApply: true", EVERY_TASK),
+        ("description: Our API\nalwaysApply: false", ""),
+        ("applyTo: src/**", "src/**"),
+    ],
+)
+def test_rules_without_a_scope_are_for_every_task(head: str, scope: str) -> None:
+    text = f"---\n{head}\n---\nUse types.\n" if head else "Use types.\n"
+    assert [note.scope_hint for note in read_file("copilot-instructions.md", text.encode())] == [scope]
 
 
 @pytest.mark.parametrize("spoilt", ["<!-- valve:begin -->\n", "<!-- valve:end -->\n", "both"])

@@ -9,6 +9,7 @@ from tests.report.runs import Maker
 from valve_plugin.report.attempts import attempt_details
 from valve_plugin.report.build import build_run
 from valve_plugin.report.items import group_items
+from valve_plugin.report.page import render_page
 
 
 def test_an_item_leads_to_its_attempts_within_the_room(tmp_path: Path, data_dir: Path) -> None:
@@ -39,6 +40,10 @@ def test_what_is_in_the_bank_comes_first_and_the_newest_of_it(grown: Maker) -> N
         lines = [-run.items[n].line for n in shelf.places]
         assert lines == sorted(lines)
         assert sum(shelf.states.values()) == len(shelf.places)
+    html = render_page([run], {})
+    lessons = html[html.index('class="lessons"') : html.index('class="cards"')]
+    assert all(f'href="#item-{n}"' in lessons for n in mine.places)
+    assert lessons.count("<li>") == len(mine.places)
     shown = [id_ for id_ in page([run]).all("id") if id_.startswith("item-") and id_ != "item-list"]
     assert shown == [f"item-{n}" for n in (*mine.places, *rest.places)]
 

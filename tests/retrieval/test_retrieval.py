@@ -15,7 +15,7 @@ from tests.retrieval.banks import banks, sentences, shelf
 from tests.tools import cost
 from valve_plugin.codec import canonical
 from valve_plugin.config import Settings
-from valve_plugin.records import Bank, Item, Kind, Proposal
+from valve_plugin.records import EVERY_TASK, Bank, Item, Kind, Proposal
 from valve_plugin.retrieval import block, embedding
 from valve_plugin.retrieval.contexts import candidate, retrieve
 from valve_plugin.retrieval.ranking_paper import QUERY_LIMIT, PaperIndex, RankedItem
@@ -277,3 +277,21 @@ def test_threads_may_share_a_bank() -> None:
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(lambda issue: retrieve(using(), fresh, "t", issue), issues))
     assert canonical(together) == canonical(alone)
+
+
+def test_what_a_person_wrote_for_every_task_is_always_given_within_the_bytes() -> None:
+    def note(name: str, sources: tuple[str, ...] = ()) -> Item:
+        text = f"Use {name} here"
+        return Item(
+            kind="skill", name=name, text=text, markdown=f"{text}.", scope_hint=EVERY_TASK, source_tasks=sources
+        )
+
+    own, learned = [note(f"tabs{n}") for n in range(12)], note("spaces", ("bug",))
+    bank = Bank(repo="o/r", skills=(*own, learned))
+    settings = Settings(retrieval="fused", embedding="hashing")
+    found = retrieve(settings, bank, "t", "The parser drops the last line")
+    assert set(found.items) == {item.key for item in own}
+    small = retrieve(msgspec.structs.replace(settings, context_bytes=900), bank, "t", "The parser drops the last line")
+    assert {*small.items, *small.left_out} == {item.key for item in own}
+    assert small.items
+    assert small.left_out

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin.errors import ConfigError
 from valve_plugin.files import read_regular
-from valve_plugin.records import Item, Kind
+from valve_plugin.records import EVERY_TASK, Item, Kind
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -42,6 +42,7 @@ _HEADING = (
 )
 _APPLIES = "Applies to: "
 _FRONT = re.compile(r"\A---\n(?P<head>.*?)^---[ \t]*(?:\n|\Z)", re.MULTILINE | re.DOTALL)
+_EVERY_FILE = ("", "*", "**", "**/*")
 _CURSOR_HEAD = "---\ndescription: Notes for this repository\nalwaysApply: true\n---\n\n"
 
 
@@ -97,8 +98,10 @@ def read_file(name: str, data: bytes, kind: Kind = "skill", folder: str = "") ->
     own = [_marked(found) for part in _PART.finditer(body) for found in _NOTE.finditer(part[0])]
     title = Path(name).stem.lstrip(".") or "notes"
     scope = _words(next((head[key] for key in ("globs", "applyTo", "paths") if head.get(key)), ""))
-    notes = [n._replace(scope_hint=scope) for n in sections(_PART.sub("", body), title, kind)]
     described = _words(head.get("description"))
+    if scope in _EVERY_FILE and (not described or scope or head.get("alwaysApply") is True):
+        scope = EVERY_TASK
+    notes = [n._replace(scope_hint=scope) for n in sections(_PART.sub("", body), title, kind)]
     if described and len(notes) == 1:
         notes = [notes[0]._replace(text=described[:_SENTENCE])]
     return _unique([*own, *notes])

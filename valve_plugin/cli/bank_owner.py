@@ -47,7 +47,7 @@ Names = Annotated[list[str], argument("NAME...", "Items, as name or kind/name.")
 def add(
     file: Annotated[str, argument("FILE", "Text or Markdown; - reads stdin.")],
     name: Annotated[str, option("--name", "NAME", "Take the whole text as one item of this name.")] = "",
-    when: Annotated[str, option("--when", "SENTENCE", "With --name: the sentence that retrieval matches.")] = "",
+    when: Annotated[str, option("--when", "SENTENCE", "With --name: which tasks get it. Default: every task.")] = "",
     kind: KindOf = "skill",
     unjudged: Unjudged = False,
     each: Each = False,
@@ -62,13 +62,15 @@ def add(
     looks like an attack or holds a secret is withheld, with the reason.
     """
     from valve_plugin.bank.exchange import Note, read_file
+    from valve_plugin.records import EVERY_TASK
 
     data = read_input(file, _MAX_BYTES)
     label = "stdin" if file == "-" else Path(file).name
     if when and not name:
         raise ConfigError("--when is about one item; give its --name, too")
     if name:
-        notes = [Note(_kind(kind), name, when or name, data.decode("utf-8", "replace"))]
+        scope = "" if when else EVERY_TASK
+        notes = [Note(_kind(kind), name, when or name, data.decode("utf-8", "replace"), scope)]
     else:
         notes = read_file(label, data, _kind(kind), folder=Path(file).resolve().parent.name)
     store = open_bank(bank)

@@ -65,6 +65,7 @@ def try_text(
     from valve_plugin.cli.stage import Stage
     from valve_plugin.config import Settings
     from valve_plugin.evolve.trial import Sides, open_trial
+    from valve_plugin.report.trial import verdict
 
     texts, others = read_texts(files), read_texts(against)
     if texts == others:
@@ -89,6 +90,7 @@ def try_text(
         _announce(trial, ask=not (yes or json))
         result = trial.run()
     name, other = _names(files), _names(against)
+    _record(trial, result, verdict(result, name, other, negligible), simulate=simulate)
     if out:
         from valve_plugin.report.trial import render_trial_page
 
@@ -188,6 +190,14 @@ def _announce(trial: Trial, *, ask: bool) -> None:
 
 
 # ---- after
+
+
+def _record(trial: Trial, result: TrialResult, verdict: str, *, simulate: bool) -> None:
+    """Keep the answer for the report."""
+    from valve_plugin.evolve.trial import ANSWERS
+
+    said = f"SIMULATION: {verdict}" if simulate else verdict
+    trial.local.write_telemetry(ANSWERS, {"verdict": said, "pairs": int(result.counts.total)})
 
 
 def facts(result: TrialResult, trial: Trial) -> dict[str, Any]:

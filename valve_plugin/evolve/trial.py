@@ -39,6 +39,8 @@ from valve_plugin.theory import confidence_sequence as sequence
 from valve_plugin.theory.budget import RolloutCost
 from valve_plugin.theory.confidence_sequence import Answer, Interval, PairCounts
 
+ANSWERS = "answers"
+"""The log of what trials in a repository came to."""
 _SEED_ORDINALS = 1000
 """Ordinals of one seed: another seed draws other pairs, of fresh rollouts."""
 

@@ -5,20 +5,26 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from valve_plugin.bank import verify
 from valve_plugin.bank.entries import Baseline, Entry, Judged, PanelFixed, Proposed, Remeasured, makes_version
+from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import plain
 from valve_plugin.config import SCRIPTED_MODEL
+from valve_plugin.errors import ValveError
 from valve_plugin.evidence.certify import CertifiedAccept, certify_ledger
 from valve_plugin.evidence.cost import clock_time, cost_by_role
 from valve_plugin.evidence.evaluations import EvaluatedCheckpoint, gain_over_empty, read_measurements, solve_rate
 from valve_plugin.evidence.history import words
 from valve_plugin.evidence.summary import Savings, fallen_by_accept, gate_savings, version_scores
+from valve_plugin.evolve.open import LAST_TASKS
+from valve_plugin.evolve.trial import ANSWERS
 from valve_plugin.extract.digest import printable
 from valve_plugin.gate.panel import CUT
+from valve_plugin.paths import trials_dir
 from valve_plugin.records import Attempt, PanelOutcome, Proposal, Verdict, is_live
 from valve_plugin.report.items import KeptAttempts, accepted_proposal, proposed_items
 from valve_plugin.report.run import (
@@ -34,11 +40,14 @@ from valve_plugin.report.run import (
     Rollout,
     RunReport,
     StreamPoint,
+    TriedText,
 )
+from valve_plugin.tasks import task_set
 
 LATEST = 20
 """Number of live attempts in the list."""
 _TASK, _REASON = 160, 300
+_FUNCTION = re.compile(r"^(?:@@ .*@@|[ +-]) *(?:async )?(?:def|class|function|func|fn) (\w+)")
 _PLACE = re.compile(r"line (\d+)")
 
 
@@ -84,6 +93,8 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
         clock=clock_time(attempts, calls, entries),
         live=live_runs(attempts),
         certificate=certificate,
+        tasks=task_names(store.local.recall(LAST_TASKS), attempts),
+        trials=tried_texts(store.bank.repo),
         ledger=tuple(_line(n, e, by_line.get(n, ""), fallen) for n, e in enumerate(entries, 1)),
         problems=tuple(f"{f.file}: {f.message}" for f in faults if not _PLACE.match(f.place)),
     )
@@ -288,6 +299,45 @@ def live_runs(attempts: Iterable[Attempt]) -> LiveRuns:
     )
     outcomes: Counter[str] = Counter(sorted(a.outcome for a in own))
     return LiveRuns(attempts=len(own), outcomes=dict(outcomes), latest=tuple(latest))
+
+
+def tried_texts(repo: str) -> tuple[TriedText, ...]:
+    """Return what `valve try` answered in a repository, on this machine."""
+    log = LocalStore(trials_dir(repo)).read_timed_telemetry(ANSWERS)
+    found = [TriedText(recorded_at=at, verdict=str(a["verdict"]), pairs=int(a["pairs"])) for at, a in log]
+    return tuple(found[: -LATEST - 1 : -1])
+
+
+def task_names(tasks: str, attempts: Iterable[Attempt]) -> dict[str, str]:
+    """Return the function and file of each task: of its bug in the task set, else of a patch that resolved it.
+
+    Args:
+        tasks: the task set that was used last.
+        attempts: on this machine.
+    """
+    patches = {a.task_id: a.patch for a in attempts if a.outcome == "resolved" and not is_live(a.task_id)}
+    with suppress(ValveError, OSError):  # it may be gone
+        patches |= {t.instance_id: t.patch for t in task_set.load(task_set.find(tasks)).tasks if tasks}
+    places = {task: place for task, patch in patches.items() if (place := changed_place(patch))}
+    count = Counter(places.values())
+    return {task: f"{place} ({task[-8:]})" if count[place] > 1 else place for task, place in places.items()}
+
+
+def changed_place(patch: str) -> str:
+    """Return `function in file` of the first change of a patch; of a change outside of functions, the file."""
+    file, function = "", ""
+    for line in patch.splitlines():
+        if line.startswith(("--- ", "+++ ")):
+            file = name.removeprefix("b/") if (name := line[4:].split("\t")[0]) != "/dev/null" else file
+            continue
+        if line.startswith("@@"):
+            function = ""
+        if found := _FUNCTION.search(line):
+            function = found[1]
+        if file and line[:1] in ("+", "-"):
+            break
+    file = file.removeprefix("a/")
+    return f"{function} in {file}" if function and file else file
 
 
 def _sizes(points: Sequence[StreamPoint], store: BankStore) -> tuple[BankSize, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from valve_plugin.evidence.certify import Certificate
 from valve_plugin.evidence.cost import run_cost, sum_costs
 from valve_plugin.report.measurements import holdout_signs
-from valve_plugin.report.run import RunReport
-from valve_plugin.report.templates import Statement, statement, text
+from valve_plugin.report.run import ProposedItem, RunReport
+from valve_plugin.report.templates import Statement, statement, task_name, text
 from valve_plugin.theory.acceptance import needed_passes
 
 Tone = Literal["yes", "no", "open", ""]
@@ -117,6 +118,12 @@ def _cost_card(run: RunReport) -> AnswerCard:
     own, everything = run_cost(run.spent), sum_costs(run.spent)
     gate = sum(s.rollouts for s in run.spent if s.role == "gate")
     return AnswerCard("cost", "known", {"run": run, "own": own, "all": everything, "gate": gate})
+
+
+def lesson(run: RunReport, item: ProposedItem, names: Mapping[str, str]) -> Statement:
+    """Return where an item of the bank was learned, what the gate said, and how often it was used."""
+    gate = next((g for g in run.gates if g.proposal_id == item.proposal_id), None) if item.proposal_id else None
+    return statement("lesson", run=run, item=item, gate=gate, place=task_name(item.task_id, names))
 
 
 def findings(run: RunReport) -> dict[str, list[Statement]]:

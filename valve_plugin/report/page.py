@@ -17,7 +17,7 @@ from valve_plugin.evidence.cost import APART, run_cost, sum_costs
 from valve_plugin.records import is_live
 from valve_plugin.report.compare import comparison_card, comparison_columns, task_pairs
 from valve_plugin.report.figures import figures
-from valve_plugin.report.findings import answers, findings
+from valve_plugin.report.findings import answers, findings, lesson
 from valve_plugin.report.items import group_items
 from valve_plugin.report.measurements import heatmap
 from valve_plugin.report.run import RunReport
@@ -53,7 +53,9 @@ def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
             js=Markup(js),  # noqa: S704 (a file of this package)
             runs=parts,
             reports=runs,
+            names={task: name for run in runs for task, name in run.tasks.items()},
             two=two,
+            lesson=lesson,
             simulated=[run for run in runs if run.simulated],
             apart=APART,
             figures=drawn,

@@ -215,6 +215,16 @@ class LiveRuns(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The latest first."""
 
 
+class TriedText(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `valve try` in this repository, on this machine."""
+
+    recorded_at: float
+    """Seconds since the epoch."""
+    verdict: str
+    """The answer, in a sentence."""
+    pairs: int
+
+
 class PanelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The panel in force."""
 
@@ -255,6 +265,10 @@ class RunReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     live: LiveRuns
     certificate: Certificate
     ledger: tuple[LedgerLine, ...]
+    tasks: dict[str, str]
+    """Task id -> its function and file, of tasks that this machine has."""
+    trials: tuple[TriedText, ...]
+    """The latest first."""
     problems: tuple[str, ...]
     """What verification found, besides what belongs to one line."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin.evidence.certify import guarantee, tasks_for_gain
@@ -57,7 +57,7 @@ def environment(*, html: bool = True) -> Environment:
         undefined=StrictUndefined,
     )
     filters = (
-        points, signed_points, plural, duration, format_time, join_numbers, short_task_id, attempt_ids,
+        points, signed_points, plural, duration, format_time, join_numbers, short_task_id, task_name, attempt_ids,
         tasks_for_gain, guarantee, render_markdown, format_json, split_caption, allow_breaks, code_spans,
     )  # fmt: skip
     made.filters |= {function.__name__: function for function in filters}
@@ -81,6 +81,11 @@ def join_numbers(numbers: Iterable[int]) -> str:
             runs.append([n])
     parts = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     return " and ".join(", ".join(parts).rsplit(", ", 1))
+
+
+def task_name(task_id: str, names: Mapping[str, str]) -> str:
+    """Return a task's function and file, where they are known, else its short id."""
+    return names.get(task_id) or short_task_id(task_id)
 
 
 def short_task_id(task_id: str) -> str:

@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from valve_plugin.config import Settings
-from valve_plugin.records import Bank, Context, Item, Kind, Proposal
+from valve_plugin.records import Bank, Context, Item, Kind, Proposal, is_for_every_task
 from valve_plugin.retrieval import block, embedding
 from valve_plugin.retrieval.ranking_fused import FusedIndex
 from valve_plugin.retrieval.ranking_paper import PaperIndex
@@ -35,7 +35,10 @@ def retrieve(settings: Settings, bank: Bank, task_id: str, issue: str) -> Contex
     if not bank.items:
         return Context(text="", bank_hash=bank.hash)  # and no model is loaded to rank nothing
     index = _index(bank, settings)
-    return _context(settings, bank, index, index.select(settings, task_id, issue))
+    chosen = index.select(settings, task_id, issue)
+    if settings.retrieval != "paper" and (always := {item.key for item in bank.items if is_for_every_task(item)}):
+        chosen = index.order({*always, *(item.key for item in chosen)}, task_id, issue)
+    return _context(settings, bank, index, chosen)
 
 
 def candidate(settings: Settings, bank: Bank, enlarged: Bank, proposal: Proposal, task_id: str, issue: str) -> Context:
