@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 
-import pytest
-
 from valve_plugin.lab import figures, tables
 from valve_plugin.lab.results import CurvePoint, RunResult
 
@@ -58,7 +56,6 @@ def test_every_run_is_a_line_of_the_csv():
 
 
 def test_equal_rows_give_equal_figures_that_say_what_they_are(tmp_path):
-    pytest.importorskip("matplotlib")
     made = [figures.draw(ROWS, _folder(tmp_path / name), simulated=True) for name in ("one", "two")]
     assert [p.name for p in made[0]] == ["calc-m-curves.svg", "calc-m-retention.svg"]
     for one, other in zip(*made, strict=True):

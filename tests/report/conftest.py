@@ -11,23 +11,8 @@ import pytest
 from tests.cli.banks import sample
 from tests.report.browser import chromium
 from tests.report.runs import Maker
-from tests.tools import TEST_ALL
 from valve_plugin.report.build import build_run
 from valve_plugin.report.run import RunReport
-
-
-@pytest.fixture
-def drawn() -> None:
-    """The pages of this test have their figures; so have all in continuous integration."""
-
-
-@pytest.fixture(autouse=True)
-def _without_figures(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Draw no figures into the pages of other tests: it takes ten times as long as all the rest of a page."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not TEST_ALL and "drawn" not in request.fixturenames:
-            patch.setattr("valve_plugin.report.page.page_svg", lambda figure: "<svg></svg>")
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -212,7 +212,6 @@ def _lead(tab: Any) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.usefixtures("drawn")
 def test_on_paper_nothing_is_missing_or_torn(tmp_path: Path, data_dir: Path, browser: Any) -> None:
     maker = Maker(tmp_path / "bank", 8, seed=3, panel_kept=True)
     maker.stream(60, 10)

@@ -20,7 +20,6 @@ def valve(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "valve_plugin", *args], capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.usefixtures("drawn")
 def test_the_command_writes_page_and_figures(tmp_path: Path, data_dir: Path) -> None:
     sample(tmp_path / "bank")
     done = valve(
@@ -28,8 +27,7 @@ def test_the_command_writes_page_and_figures(tmp_path: Path, data_dir: Path) -> 
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path / 'r.html'}\n"
-    assert sorted(p.name for p in (tmp_path / "f").iterdir()) == ["gates.png", "gates.svg", "stream.png", "stream.svg"]
-    assert (tmp_path / "f/gates.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(p.name for p in (tmp_path / "f").iterdir()) == ["gates.svg", "stream.svg"]
     alone = (tmp_path / "f/gates.svg").read_text()
     assert "Gate verdicts" in alone, "a file that travels says what it shows"
     assert "Panel gain of each proposal" in alone
@@ -84,11 +82,11 @@ def test_a_page_may_be_written_again(tmp_path: Path, data_dir: Path, monkeypatch
     sample(Path("bank"))
     Path("r.HTM").touch()
     Path("f").mkdir()
-    Path("f/gates.png").touch()
+    Path("f/gates.svg").touch()
     for _ in range(2):
         done = CliRunner().invoke(app, ["report", "--bank", "bank", "--out", "r.HTM", "--figures", "f"])
         assert done.exit_code == 0, done.stderr
-    assert Path("f/gates.png").stat().st_size
+    assert Path("f/gates.svg").stat().st_size
     assert Path("r.HTM").read_text().startswith("<!doctype html>")
 
 
@@ -105,23 +103,6 @@ def test_a_page_without_a_place_has_one_of_its_bank(tmp_path: Path, data_dir: Pa
     assert not BankStore.open(Path(banks[0])).local.exists, "a page is no rollout that this machine keeps"
 
 
-def test_without_matplotlib_no_figures_and_nothing_half_written(
-    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    sample(Path("bank"))
-    done = CliRunner().invoke(app, ["report", "--bank", "bank", "--out", "new/r.html", "--figures", "f"])
-    assert done.exit_code == 2
-    assert "not installed; run: pip install 'matplotlib>=3.8'\n" in done.stderr, "a page says it too: no path of here"
-    assert not Path("new").exists()
-    assert not Path("f").exists()
-    done = CliRunner().invoke(app, ["report", "--bank", "bank", "--out", "r.html"])
-    assert (done.exit_code, done.stdout) == (0, "r.html\n")
-    assert "no figures: matplotlib draws them and is not installed; run: " in done.stderr
-    assert "'matplotlib>=3.8'" in done.stderr
-
-
 def test_json_writes_files_too(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shown: list[Path] = []
@@ -133,7 +114,7 @@ def test_json_writes_files_too(tmp_path: Path, data_dir: Path, monkeypatch: pyte
     assert done.exit_code == 0, done.stderr
     assert len(json.loads(done.stdout)["runs"]) == 1
     assert (done.stderr, shown) == ("r.html\n", [tmp_path / "r.html"])
-    assert {p.suffix for p in Path("f").iterdir()} == {".svg", ".png"}
+    assert {p.suffix for p in Path("f").iterdir()} == {".svg"}
 
 
 def test_banks_are_called_by_what_tells_them_apart() -> None:

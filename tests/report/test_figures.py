@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.report.runs import Maker
@@ -15,9 +17,20 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.evidence.cost import RoleCost
 from valve_plugin.evidence.plan import GateTerms, Rates, plan_gate
 from valve_plugin.report.build import build_run
-from valve_plugin.report.figures import draw_holdout, figures, gate_figure, rolling_rates, standalone_figures
+from valve_plugin.report.figures import figures, gate_figure, holdout, rolling_rates, standalone_figures
 from valve_plugin.report.run import RunReport, StreamPoint
-from valve_plugin.report.style import Figure, page_svg, svg, write_figure
+from valve_plugin.report.style import (
+    Boxes,
+    Chart,
+    Figure,
+    Line,
+    Marks,
+    Note,
+    file_svg,
+    page_svg,
+    ticks,
+    write_figure,
+)
 from valve_plugin.theory.estimates import RateSpread
 from valve_plugin.theory.power import population
 
@@ -37,12 +50,12 @@ def read(grown: Maker) -> RunReport:
     return build_run(grown.store)
 
 
-@pytest.mark.usefixtures("drawn")
 def test_equal_runs_give_equal_figures(small: RunReport) -> None:
     for figure in figures([small]):
-        assert svg(figure) == svg(figure)
-        kept = ("p", "m", "h", f"figure-{figure.name}-")  # what something refers to
-        assert all(id_.startswith(kept) for id_ in re.findall(' id="([^"]*)"', page_svg(figure)))
+        assert file_svg(figure) == file_svg(figure)
+        assert page_svg(figure) == page_svg(figure) != page_svg(figure, narrow=True)
+        ids = re.findall(' id="([^"]*)"', page_svg(figure) + page_svg(figure, narrow=True))
+        assert len(ids) == len(set(ids)) == 4, "one page has both"
 
 
 def test_the_rate_is_taken_over_the_last_tasks() -> None:
@@ -55,70 +68,91 @@ def test_the_rate_is_taken_over_the_last_tasks() -> None:
     assert (rates[9], rates[14], rates[19]) == (0, 0.5, 1)
 
 
+def _labels(figure: Figure) -> set[str]:
+    return {p.label for chart in figure.charts for p in chart.parts if isinstance(p, Line | Marks) and p.label}
+
+
 def test_the_stream_draws_true_sizes_and_short_windows_apart(long: RunReport) -> None:
-    rate, *_, size = _by_name(long)["stream"].draw().axes
-    ends = [s.position + 0.5 for s in long.sizes]
-    for line, kind in zip(size.lines, ("principles", "skills"), strict=True):
-        assert list(line.get_ydata())[:-1] == [getattr(s, kind) for s in long.sizes]
-        assert list(line.get_xdata()) == [*ends, max(30, ends[-1])]
-        assert line.get_transform() == size.transData, "nothing moves it off its value"
-    solid, dotted = rate.lines[:2]
-    assert (list(solid.get_xdata()), list(dotted.get_xdata())) == (list(range(10, 31)), list(range(1, 11)))
-    marks = next(line for line in rate.lines if line.get_label() == "accept")
-    assert list(marks.get_xdata()) == [p.position + 0.5 for p in long.stream if p.accepted]
+    rate, size = _by_name(long)["stream"].charts
+    for line, kind in zip(size.parts, ("principles", "skills"), strict=True):
+        assert isinstance(line, Line)
+        corners = [(s.position + 0.5, getattr(s, kind)) for s in long.sizes]
+        assert set(corners) <= set(line.points)
+        assert line.points[-1] == (30, corners[-1][1])
+        assert all(x == to or y == end for (x, y), (to, end) in pairwise(line.points)), "a bank grows in steps"
+    solid, dotted, marks = rate.parts
+    assert isinstance(solid, Line)
+    assert isinstance(dotted, Line)
+    assert isinstance(marks, Marks)
+    assert ([x for x, _ in solid.points], [x for x, _ in dotted.points]) == (list(range(10, 31)), list(range(1, 11)))
+    assert [x for x, _ in marks.points] == [p.position + 0.5 for p in long.stream if p.accepted]
 
 
-@pytest.mark.usefixtures("drawn")
 def test_a_legend_names_what_is_drawn(small: RunReport, tmp_path: Path) -> None:
-    drawn = {name: svg(figure) for name, figure in _by_name(small).items()}
-    assert "reject: best it could still reach" in drawn["gates"]
-    for absent in ("reject: measured", "indecisive: between", "its certified floor", "first gain"):
-        assert absent not in drawn["gates"], absent
-    maker = Maker(tmp_path / "b", 4, panel_kept=True)
-    maker.stream(10, 5)
-    other = build_run(maker.store)
-    cost = svg(_by_name(replace(other, spent=other.spent[:1]), other)["cost"])
-    assert ("solver" in cost, "gate" in cost) == (True, True), "a role that only the second run has is named too"
+    gates = _by_name(small)["gates"]
+    assert _labels(gates) == {"margin", "accept: measured", "reject: best it could still reach"}
+    assert all(label in page_svg(gates) for label in _labels(gates))
 
 
 def test_what_looks_at_a_run_has_a_bar_of_its_own(small: RunReport) -> None:
     spent = tuple(RoleCost(role=role, rollouts=1, usd=0, hours=1.0) for role in ("solver", "evaluation"))
-    bars = _by_name(replace(small, spent=spent))["cost"].draw().axes[0].patches
-    assert [(b.get_x(), b.get_width()) for b in bars] == [(0, 1), (0, 1)], "no gap that the axis would count"
-    assert len({b.get_y() for b in bars}) == 2
+    (chart,) = _by_name(replace(small, spent=spent))["cost"].charts
+    (bars,) = chart.parts
+    assert isinstance(bars, Boxes)
+    assert [(corner[0], to[0]) for corner, to in bars.corners] == [(0, 1), (0, 1)]
+    assert list((chart.y_ticks or {}).values()) == ["solver", "evaluation (apart)"]
 
 
-def _texts(axes: Any) -> list[str]:
-    return [text.get_text() for text in axes.texts]
+def _texts(chart: Chart) -> list[str]:
+    return [part.text for part in chart.parts if isinstance(part, Note)]
 
 
 def test_two_readings_are_two_dots_and_a_guarantee(read: RunReport) -> None:
-    axes, gain = draw_holdout([read]).axes[0], read.certificate.gain
+    chart, gain = holdout([read]), read.certificate.gain
     assert gain is not None
-    assert _texts(axes) == ["40.0%", "60.0%", f"guaranteed:\n{100 * gain.value:+.1f} points"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["version 0", f"version {read.version}"]
-    assert {line.get_linestyle() for line in axes.lines if line.get_marker() == "o"} == {"None"}, "two are no course"
-    (area,) = axes.collections[1:]
-    drawn = area.get_datalim(axes.transData)
-    assert (drawn.y0, drawn.y1) == (pytest.approx(0.4 + gain.value), pytest.approx(0.6)), "a band down to the guarantee"
-    below = [line for line in axes.lines if line.get_marker() == "v"]
+    assert set(_texts(chart)) == {"40.0%", "60.0%", f"guaranteed: {100 * gain.value:+.1f} points"}
+    assert list((chart.x_ticks or {}).values()) == ["version 0", f"version {read.version}"]
+    dots = [(0.0, 0.4), (1.0, 0.6)]
+    assert [p.points for p in chart.parts if isinstance(p, Marks) and p.shape == "circle"] == [dots]
+    assert dots not in [p.points for p in chart.parts if isinstance(p, Line)], "two are no course"
+    (area,) = (p for p in chart.parts if isinstance(p, Boxes))
+    ((_, low), (_, high)) = area.corners[0]
+    assert (low, high) == (pytest.approx(0.4 + gain.value), pytest.approx(0.6)), "a band down to the guarantee"
+    below = [p for p in chart.parts if isinstance(p, Marks) and p.shape == "down"]
     assert len(below) == (0.4 + gain.value < 0), "a mark where it leaves the picture"
     nothing = replace(read, certificate=replace(read.certificate, gain=replace(gain, vacuous=True)))
-    assert _texts(draw_holdout([nothing]).axes[0]) == ["40.0%", "60.0%"]
+    assert _texts(holdout([nothing])) == ["40.0%", "60.0%"]
 
 
 def test_many_readings_have_their_ends_named_and_two_runs_their_letters(read: RunReport) -> None:
     last = read.checkpoints[-1]
     rates = (0.1, 0.2, 0.3, 0.9, 0.5, 0.4, 0.6)
     many = replace(read, checkpoints=tuple(replace(last, version=n, low=r, high=r) for n, r in enumerate(rates)))
-    assert _texts(draw_holdout([many]).axes[0])[:2] == ["10.0%", "60.0%"]
-    both = [label.get_text() for label in draw_holdout([read, read]).axes[0].get_xticklabels()]
-    assert both == [f"{letter} version {v}" for letter in "AB" for v in (0, read.version)]
+    assert {"10.0%", "60.0%"} == {text for text in _texts(holdout([many])) if text.endswith("%")}
+    both = (holdout([read, read]).x_ticks or {}).values()
+    assert list(both) == [f"{letter} version {v}" for letter in "AB" for v in (0, read.version)]
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(1, 20))
+def test_ticks_are_few_and_inside(low: float, width: float, most: int) -> None:
+    found = list(ticks(low, low + width, most))
+    assert len(found) <= most + 1
+    slack = 1e-6 * (abs(low) + width)
+    assert all(low - slack <= value <= low + width + slack for value in found)
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0.1, 1e3))
+def test_what_lies_outside_is_drawn_at_the_end(value: float, height: float) -> None:
+    chart = Chart([Line([(0, value), (1, value)])], (0, 1), (0, height))
+    drawn = page_svg(Figure("x", "t", "c", [chart]))
+    size = float(re.findall(r'viewBox="0 0 \d+ (\d+)"', drawn)[0])
+    places = [float(y) for _, y in re.findall(r"([\d.-]+),([\d.-]+)", "".join(re.findall('points="([^"]*)"', drawn)))]
+    assert all(0 <= y <= size for y in places)
 
 
 def test_every_figure_says_what_it_shows(read: RunReport, tmp_path: Path) -> None:
     for figure in standalone_figures([read]):
-        for told in (svg(figure), page_svg(figure)):
+        for told in (file_svg(figure), page_svg(figure)):
             root = ET.fromstring(told)
             title, desc = root[0], root[1]
             assert (title.tag, desc.tag, root.get("role")) == (f"{SVG}title", f"{SVG}desc", "img")
@@ -126,8 +160,8 @@ def test_every_figure_says_what_it_shows(read: RunReport, tmp_path: Path) -> Non
             assert title.text == f"{figure.title}: {figure.of}"
             assert desc.text == f"{figure.caption} {figure.message}"
             assert figure.message
-    hostile = Figure("x", "a</title><script>\x00\x1b", 'b</desc>&"\ud800', figures([read])[0].draw)
-    root = ET.fromstring(svg(hostile))
+    hostile = Figure("x", "a</title><script>\x00\x1b", 'b</desc>&"\ud800', figures([read])[0].charts)
+    root = ET.fromstring(file_svg(hostile))
     assert (root[0].text, root[1].text) == ("a</title><script>??", 'b</desc>&"?')
     for _ in range(2):  # it knows its own figure again
         write_figure(standalone_figures([read])[0], str(tmp_path / "x.svg"))
@@ -144,7 +178,7 @@ def test_the_figure_of_a_plan(tmp_path: Path) -> None:
     said = " ".join("".join(text.itertext()) for text in ET.fromstring(first).iter(f"{SVG}text"))
     for what in ("What this gate accepts", "6 tasks x 2 rollouts, margin 0.1", "with confirm"):
         assert what in said, "title, caption and legend are text in the figure"
-    lines = set(re.findall(r"stroke-dasharray: [^;\"]+", first.decode()))
+    lines = set(re.findall(r"stroke-dasharray:[^;\"]+", first.decode()))
     assert len(lines) >= 2, "lines differ without colour"
     for name, told in (("nowhere/a.svg", "in a folder that exists"), ("a.bmp", "ending in .svg")):
         with pytest.raises(ConfigError, match=told):

@@ -45,7 +45,6 @@ _LEAST_GIB = 2
 _WITHOUT = {
     "smith": "`valve tasks generate` needs it",
     "semantic": "items are ranked by hashed words",
-    "report": "reports and experiments have no figures",
     "mcp": "`valve mcp` needs it",
     "ray": "rollouts run on this machine only",
     "skillopt": "experiments have no condition `skillopt`",

@@ -104,7 +104,7 @@ def conditions(json: Json = False) -> None:
 
 
 def _write(experiment: Experiment, rows: Sequence[RunResult], remarks: Mapping[str, str], out: Path) -> list[Path]:
-    """Write tables, and figures where matplotlib is installed; return what was written."""
+    """Write tables and figures; return what was written."""
     from valve_plugin.files import make_dir, write_atomic
     from valve_plugin.lab import figures, tables
 
@@ -113,11 +113,7 @@ def _write(experiment: Experiment, rows: Sequence[RunResult], remarks: Mapping[s
     written = [out / name for name in tables.SIGNATURES]
     for path, text in zip(written, (page, tables.comma_separated(rows)), strict=True):
         write_atomic(path, text.encode())
-    try:
-        return written + figures.draw(rows, out, simulated=experiment.simulate)
-    except ConfigError as e:
-        output.note(f"valve: {e}", style="yellow")
-        return written
+    return written + figures.draw(rows, out, simulated=experiment.simulate)
 
 
 def _complete_runs(

@@ -56,7 +56,7 @@ def plan(
     false_accepts: Annotated[Real, ranges.useless("--false-accepts", "K", "Useless accepts, at most. 0: any.")] = None,
     reach: Annotated[Real, ranges.share("--reach", "S", "Share of panel tasks a proposal changes.")] = None,
     seed: Annotated[int, option("--seed", "SEED", "Of the runs that are drawn.")] = 0,
-    figure: Annotated[str, option("--figure", "FILE", "Draw it too (.svg, .pdf, .png); needs the extra `report`")] = "",
+    figure: Annotated[str, option("--figure", "FILE", "Draw it too, as .svg.")] = "",
     measure: Annotated[Count, option("--measure", "M", "First measure the bank against itself M times.", min=1)] = None,
     tasks: runs.Tasks = "",
     workers: runs.Workers = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 from valve_plugin.cli import output, output_paths
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.errors import ConfigError
-from valve_plugin.extras import install_command
 from valve_plugin.paths import page_path
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ commands = Commands()
 @commands.add(
     "report",
     "valve report --open                          # this repository's bank, in the browser",
-    "valve report --out run.html --figures figs/  # the page, and its figures as SVG and PNG",
+    "valve report --out run.html --figures figs/  # the page, and its figures as SVG",
     "valve report --compare A/bank B/bank         # two runs on one page",
     "valve report --json                          # the numbers of every figure and table",
 )
@@ -38,7 +36,7 @@ def report(
     ] = None,
     compare: Annotated[bool, flag("--compare", "Put two runs on one page.")] = False,
     out: Annotated[Path | None, option("--out", "FILE", "Where to write the page. Default: in user data.")] = None,
-    figures: Annotated[Path | None, option("--figures", "DIR", "Write each figure as SVG and PNG too.")] = None,
+    figures: Annotated[Path | None, option("--figures", "DIR", "Write each figure as SVG too.")] = None,
     open_: Annotated[bool, flag("--open", "Show the page in the browser.")] = False,
     size: Annotated[float, option("--attempts-mb", "MB", "Room for patches and trajectories.", min=0, max=500)] = 6.0,
     bank: BankDir = "",
@@ -57,7 +55,7 @@ def report(
     _require_places(out, figures, stores)
     labels = _labels(banks or []) if compare else [""]
     runs = [build_run(store, label) for store, label in zip(stores, labels, strict=True)]
-    drawn = _draw(runs, figures) if figures else {}  # before anything is written: drawing may be impossible here
+    drawn = _draw(runs, figures) if figures else {}  # before anything is written: a file may be in the way
     if not json or out or open_:
         from valve_plugin.report.page import render_page
 
@@ -67,8 +65,6 @@ def report(
             path.parent.mkdir(mode=0o777 if out else 0o700, parents=True, exist_ok=True)  # patches are private code
             path.write_text(render_page(runs, shown), encoding="utf-8")
         (output.note if json else output.say)(str(path))
-        if importlib.util.find_spec("matplotlib") is None:
-            output.note(f"no figures: matplotlib draws them and is not installed; run: {install_command('report')}")
         if open_:
             _open(path.resolve())
     if figures:
@@ -140,19 +136,17 @@ def _draw(runs: Sequence[RunReport], folder: Path) -> dict[Path, bytes]:
     """Return the content of each figure's files, by path.
 
     Raises:
-        ConfigError: matplotlib is not installed, or a file in the way is no figure of ours.
+        ConfigError: a file in the way is no figure of ours.
     """
     from valve_plugin.report.figures import standalone_figures
-    from valve_plugin.report.style import png, require_replaceable, svg, with_caption
+    from valve_plugin.report.style import file_svg, require_replaceable
 
     found = {}
     for figure in standalone_figures(runs):
-        whole = with_caption(figure)
-        for suffix, drawn in ((".svg", lambda f: svg(f).encode()), (".png", png)):
-            path = folder / f"{figure.name}{suffix}"
-            with output_paths.explain_errors("--figures", path):
-                require_replaceable(path)
-            found[path] = drawn(whole)
+        path = folder / f"{figure.name}.svg"
+        with output_paths.explain_errors("--figures", path):
+            require_replaceable(path)
+        found[path] = file_svg(figure).encode()
     return found
 
 

@@ -1,4 +1,4 @@
-"""The paper's figures: evolution curves with bank sizes, and peak against final. Needs the extra `report`.
+"""The paper's figures: evolution curves with bank sizes, and peak against final.
 
 Source: fig:evolution-curve-main, fig:drawdown-main, fig:bank-growth-example, fig:ablation.
 """
@@ -8,14 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from valve_plugin.lab.results import RunResult
-from valve_plugin.report.style import ACCENT, GRID, INK, SECOND, SOFT, WARN, Figure, new_canvas, write_figure
+from valve_plugin.report.style import (
+    ACCENT,
+    DOTTED,
+    GRID,
+    INK,
+    SOFT,
+    WARN,
+    Boxes,
+    Chart,
+    Figure,
+    Line,
+    Marks,
+    Note,
+    Part,
+    write_figure,
+)
 from valve_plugin.words import plural
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
 
 LABEL = "SIMULATION of the solver"
 _COLUMNS = 5
@@ -23,11 +34,7 @@ _COLUMNS = 5
 
 
 def draw(rows: Sequence[RunResult], out: Path, *, simulated: bool) -> list[Path]:
-    """Write two SVG files for each repository and model; equal rows give equal bytes.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
+    """Write two SVG files for each repository and model; equal rows give equal bytes."""
     written = []
     for repository, model in dict.fromkeys((r.repository, r.model) for r in rows):
         here = [r for r in rows if (r.repository, r.model) == (repository, model)]
@@ -48,30 +55,22 @@ def _curves(rows: Sequence[RunResult]) -> Figure:
         "Beside a point: items in the bank then. Dotted: step 0. A step is a mixed task that was learned from; in "
         "all-tasks, any task."
     )
-    return Figure("curves", "Rate and bank size over evolution steps", caption, lambda: _draw_curves(first))
+    return Figure("curves", "Rate and bank size over evolution steps", caption, _curve_charts(first), _COLUMNS)
 
 
-def _draw_curves(rows: Sequence[RunResult]) -> Canvas:
-    columns = min(len(rows), _COLUMNS)
-    lines = -(-len(rows) // columns)
-    canvas, grid = new_canvas(1.0 + 1.5 * lines, nrows=lines, ncols=columns, sharex=True, sharey=True, squeeze=False)
-    for axes, row in zip(grid.flat, rows, strict=False):
-        steps = [c.step for c in row.curve]
-        axes.axhline(row.base[0], linestyle=":", color=SOFT, linewidth=1.2)
-        axes.plot(steps, [c.rate[0] for c in row.curve], color=ACCENT, marker="o", markersize=4)
-        axes.vlines(steps, *zip(*(c.rate for c in row.curve), strict=True), color=WARN, linewidth=1)
-        for c in row.curve:
-            axes.annotate(str(c.items), (c.step, c.rate[0]), xytext=(0, 5), textcoords="offset points",
-                          ha="center", fontsize=7, color=SECOND)  # fmt: skip
-        axes.set_title(row.condition, fontsize=9)
-        axes.margins(0.12, 0.2)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    for axes in list(grid.flat)[len(rows) :]:
-        axes.set_visible(False)
-    canvas.supylabel("resolved on the holdout, %", fontsize=9)
-    for axes in grid[-1]:
-        axes.set_xlabel("evolution steps", fontsize=9)
-    return canvas
+def _curve_charts(rows: Sequence[RunResult]) -> list[Chart]:
+    rates = [end for row in rows for c in row.curve for end in c.rate]
+    x = (-1.0, max((c.step for row in rows for c in row.curve), default=0) + 1.0)
+    y = (max(0.0, min(rates, default=0) - 10), min(100.0, max(rates, default=100) + 15))
+    found = []
+    for row in rows:
+        curve = [(float(c.step), c.rate[0]) for c in row.curve]
+        parts: list[Part] = [Line([(x[0], row.base[0]), (x[1], row.base[0])], SOFT, DOTTED, 1.2)]
+        parts += [Line(curve), Marks(curve)]
+        parts += [Line([(c.step, c.rate[0]), (c.step, c.rate[1])], WARN, "", 1) for c in row.curve]
+        parts += [Note(at, str(c.items)) for at, c in zip(curve, row.curve, strict=True)]
+        found.append(Chart(parts, x, y, 110, "evolution steps", "%", title=row.condition))
+    return found
 
 
 def _retention(rows: Sequence[RunResult]) -> Figure:
@@ -82,18 +81,17 @@ def _retention(rows: Sequence[RunResult]) -> Figure:
         "Tick: the best checkpoint, selected on this very holdout, so it flatters; what lies between was lost again. "
         "Dotted: step 0, without memory."
     )
-    return Figure("retention", "Final and peak rate", caption, lambda: _draw_retention(rows))
+    return Figure("retention", "Final and peak rate", caption, [_retention_chart(rows)])
 
 
-def _draw_retention(rows: Sequence[RunResult]) -> Canvas:
-    canvas, axes = new_canvas(4.0, nrows=1)
+def _retention_chart(rows: Sequence[RunResult]) -> Chart:
     names = list(dict.fromkeys(r.condition for r in rows))
-    for place, name in enumerate(names):
-        group = [r for r in rows if r.condition == name]
-        axes.bar(place, fmean(r.final[0] for r in group), facecolor=GRID, edgecolor=INK)
-        axes.hlines(fmean(r.peak[0] for r in group), place - 0.4, place + 0.4, color=ACCENT, linewidth=2.5)
-    axes.axhline(fmean(r.base[0] for r in rows), linestyle=":", color=SOFT, linewidth=1.5)
-    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    axes.set_ylabel("resolved on the holdout, %")
-    axes.grid(visible=False, axis="x")
-    return canvas
+    groups = [[r for r in rows if r.condition == name] for name in names]
+    base = fmean(r.base[0] for r in rows)
+    bars = [((n - 0.4, 0), (n + 0.4, fmean(r.final[0] for r in group))) for n, group in enumerate(groups)]
+    parts: list[Part] = [Boxes(bars, GRID, INK)]
+    for n, peak in enumerate(fmean(r.peak[0] for r in group) for group in groups):
+        parts.append(Line([(n - 0.4, peak), (n + 0.4, peak)], ACCENT, "", 2.5))
+    parts.append(Line([(-0.6, base), (len(names) - 0.4, base)], SOFT, DOTTED, 1.5))
+    labels = {float(n): name for n, name in enumerate(names)}
+    return Chart(parts, (-0.6, len(names) - 0.4), (0, 100), 200, "", "resolved on the holdout, %", labels)

@@ -2,60 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from valve_plugin.evidence.cost import APART, RoleCost
 from valve_plugin.evidence.plan import GatePlan
 from valve_plugin.report.run import GateResult, RunReport, StreamPoint
 from valve_plugin.report.style import (
     ACCENT,
+    DASHED,
+    DOTTED,
     GRID,
     INK,
+    MIXED,
+    PERCENT,
     SECOND,
     SOFT,
     WARN,
+    Boxes,
+    Chart,
     Figure,
-    draw_band,
-    new_canvas,
+    Line,
+    Marks,
+    Note,
+    Part,
+    Point,
     plain_name,
-    show_percent,
 )
 from valve_plugin.report.templates import statement, text
 from valve_plugin.theory import power
 from valve_plugin.theory.power import Gate
 from valve_plugin.words import plural, points
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Canvas
-
-
 _MOST_TICKS = 40
 _ALL_NAMED = 6
 """Up to this number of holdout evaluations all are labelled, else the first and the last."""
 _HALF = 0.2
 """Half of a band's width; evaluations are 1 apart."""
-_ABOVE = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "fontsize": 8, "ncols": 6}
-"""A legend above the axes."""
 
 
 def figures(runs: Sequence[RunReport]) -> list[Figure]:
     """Return the figures of one run, or of two runs to compare."""
     found = []
     if any(run.stream for run in runs):
-        found.append(_figure("stream", runs, _draw_stream))
+        found.append(_figure("stream", runs, _stream(runs)))
     if any(run.checkpoints for run in runs):
-        found.append(_figure("holdout", runs, draw_holdout))
+        found.append(_figure("holdout", runs, [holdout(runs)]))
     for number, run in enumerate(runs, 1):
         if run.gates:
-            gates = _figure("gates", [run], lambda mine: _draw_gates(mine[0]))
+            gates = _figure("gates", [run], _gates(run))
             if len(runs) > 1:
                 gates = gates._replace(name=f"gates-{number}", title=f"{gates.title}, {'AB'[number - 1]}")
             found.append(gates)
     if any(run.spent for run in runs):
-        found.append(_figure("cost", runs, _draw_cost))
+        found.append(_figure("cost", runs, [_cost(runs)]))
     return found
 
 
@@ -66,12 +67,12 @@ def standalone_figures(runs: Sequence[RunReport]) -> list[Figure]:
     return [figure._replace(of=of) for figure in figures(runs)]
 
 
-def _figure(name: str, runs: Sequence[RunReport], draw: Callable[[Sequence[RunReport]], Canvas]) -> Figure:
+def _figure(name: str, runs: Sequence[RunReport], charts: Sequence[Chart]) -> Figure:
     """Return a figure with its title, caption and text for screen readers."""
     values = {"runs": runs, "window": max(window(run.stream) for run in runs)}
     said = {part: text(statement(f"{name}_{part}", **values)) for part in ("title", "caption", "message")}
     caption = " ".join(filter(None, [text(statement("simulated_caption", runs=runs)), said["caption"]]))
-    return Figure(name, said["title"], caption, partial(draw, runs), message=said["message"])
+    return Figure(name, said["title"], caption, charts, message=said["message"])
 
 
 class Pen(NamedTuple):
@@ -81,12 +82,12 @@ class Pen(NamedTuple):
     """`A: ` before a legend's labels; empty if there is one run."""
     letter: str
     colour: str
-    line: str
+    dash: str
     shape: str
 
 
 def _pens(runs: Sequence[RunReport]) -> Iterator[tuple[RunReport, Pen]]:
-    looks = (("A", ACCENT, "-", "o"), ("B", SECOND, "--", "D"))
+    looks = (("A", ACCENT, "", "circle"), ("B", SECOND, DASHED, "diamond"))
     for run, look in zip(runs, looks, strict=False):
         yield run, Pen("" if len(runs) == 1 else f"{look[0]}: ", *look)
 
@@ -104,58 +105,47 @@ def rolling_rates(points: Sequence[StreamPoint]) -> list[float]:
     return [passed / graded if graded else 0.0 for passed, graded in sums]
 
 
-def _draw_stream(runs: Sequence[RunReport]) -> Canvas:
-    canvas, (rate, size) = new_canvas(5.0, nrows=2, sharex=True, height_ratios=[3, 1.2])
-    for run, pen in _pens(runs):
-        if run.stream:
-            _curve(rate, run, pen)
-        _growth(size, run, pen)
-    show_percent(rate, "resolved rate")
-    size.set_ylabel("items")
-    size.set_xlabel("stream task")
-    for axes, columns in ((rate, 3), (size, 4)):
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.legend(loc="upper left", fontsize=8, ncols=columns)
-    size.yaxis.get_major_locator().set_params(integer=True)
+def _stream(runs: Sequence[RunReport]) -> list[Chart]:
+    rate = [part for run, pen in _pens(runs) if run.stream for part in _curve(run, pen)]
+    size = [part for run, pen in _pens(runs) for part in _growth(run, pen)]
     most = max(max(s.principles, s.skills) for run in runs for s in run.sizes)
-    size.set_ylim(0, 1.45 * max(1, most))  # room for the legend
-    return canvas
+    x = (0.0, max(p.position for run in runs for p in run.stream) + 0.5)
+    return [
+        Chart(rate, x, (0, 1), 190, y_label="resolved rate", x_ticks={}, y_ticks=PERCENT),
+        Chart(size, x, (0, max(1, most)), 70, y_label="items", x_label="stream task"),
+    ]
 
 
-def _curve(axes: Axes, run: RunReport, pen: Pen) -> None:
-    """Draw the rate, dotted before a full window, with a triangle at each accepted proposal."""
-    places, rates = [p.position for p in run.stream], rolling_rates(run.stream)
+def _curve(run: RunReport, pen: Pen) -> Iterator[Part]:
+    """Yield the rate, dotted before a full window, with a triangle at each accepted proposal."""
+    rates = list(zip((p.position for p in run.stream), rolling_rates(run.stream), strict=True))
     few = window(run.stream) - 1
-    if places[few:]:
-        label = f"{pen.prefix}resolved rate"
-        axes.plot(places[few:], rates[few:], pen.line, color=pen.colour, linewidth=1.8, label=label)
-    label = f"{pen.prefix}under {few + 1} tasks"
-    axes.plot(places[: few + 1], rates[: few + 1], ":", color=pen.colour, linewidth=2.2, label=label)
-    came, shape = ("accept", "^") if run.gated else ("taken", "v")
-    behind = [(places[i] + 0.5, rates[i : i + 2]) for i, p in enumerate(run.stream) if p.accepted]
-    if behind:
-        axes.plot([x for x, _ in behind], [sum(near) / len(near) for _, near in behind], shape, color=pen.colour,
-                  markersize=8, markeredgecolor=INK, linestyle="none", label=f"{pen.prefix}{came}")  # fmt: skip
+    if rates[few:]:
+        yield Line(rates[few:], pen.colour, pen.dash, label=f"{pen.prefix}resolved rate")
+    yield Line(rates[: few + 1], pen.colour, DOTTED, 2.2, f"{pen.prefix}under {few + 1} tasks")
+    came, shape = ("accept", "up") if run.gated else ("taken", "down")
+    behind = [rates[i : i + 2] for i, p in enumerate(run.stream) if p.accepted]
+    places = [(near[0][0] + 0.5, sum(rate for _, rate in near) / len(near)) for near in behind]
+    if places:
+        yield Marks(places, shape, pen.colour, label=f"{pen.prefix}{came}")
 
 
-def _growth(axes: Axes, run: RunReport, pen: Pen) -> None:
-    """Draw the bank's size, which changes between two tasks. Lines that overlap differ in style, width and marker."""
-    below = pen.prefix == "A: "
+def _growth(run: RunReport, pen: Pen) -> Iterator[Part]:
+    """Yield the bank's size, which changes between two tasks. Lines that overlap differ in style and width."""
     last = max((p.position for p in run.stream), default=0)
-    places = [s.position + 0.5 for s in run.sizes]
-    styles = ("--D", "-.v") if pen.letter == "B" else ("-o", ":s")
-    kinds = {"principles": [s.principles for s in run.sizes], "skills": [s.skills for s in run.sizes]}
-    for style, (kind, sizes) in zip(styles, kinds.items(), strict=True):
-        axes.step([*places, max(last, places[-1])], [*sizes, sizes[-1]], style, where="post", color=pen.colour,
-                  linewidth=4.5 if below else 1.6, alpha=0.5 if below else 1, markersize=7 if pen.letter == "B" else 5,
-                  fillstyle="none", markevery=range(len(places)), label=f"{pen.prefix}{kind}")  # fmt: skip
+    styles = (DASHED, MIXED) if pen.letter == "B" else ("", DOTTED)
+    for kind, dash in zip(("principles", "skills"), styles, strict=True):
+        sizes = [(s.position + 0.5, float(getattr(s, kind))) for s in run.sizes]
+        ends = [*sizes, (max(last, sizes[-1][0]), sizes[-1][1])]
+        stairs = [ends[0], *(at for (_, y), (x, to) in pairwise(ends) for at in ((x, y), (x, to)))]
+        yield Line(stairs, pen.colour, dash, 3.4 if pen.prefix == "A: " else 1.6, f"{pen.prefix}{kind}")
 
 
-def draw_holdout(runs: Sequence[RunReport]) -> Canvas:
-    """Draw the holdout evaluations of one run, or of two runs side by side, since their versions differ."""
-    canvas, axes = new_canvas(3.6, nrows=1)
+def holdout(runs: Sequence[RunReport]) -> Chart:
+    """Return the holdout evaluations of one run, or of two runs side by side, since their versions differ."""
     total = sum(len(run.checkpoints) for run in runs)
-    ticks: dict[float, str] = {}
+    labels: dict[float, str] = {}
+    parts: list[Part] = []
     start = 0.0
     for run, pen in _pens(runs):
         if not run.checkpoints:
@@ -163,146 +153,115 @@ def draw_holdout(runs: Sequence[RunReport]) -> Canvas:
         last = len(run.checkpoints) - 1
         named = range(last + 1) if total <= _ALL_NAMED else sorted({0, last})
         letter = f"{pen.letter} " if len(runs) > 1 else ""
-        ticks |= {start + n: f"{letter}version {run.checkpoints[n].version}" for n in named}
-        _readings(axes, run, pen, start, named)
+        labels |= {start + n: f"{letter}version {run.checkpoints[n].version}" for n in named}
+        parts += _readings(run, pen, start, named)
         start += last + 1 + max(1.0, total / 4)
-    axes.set_xticks(list(ticks), list(ticks.values()))
-    axes.set_xlim(-0.6, start - 1)
-    show_percent(axes, "avg over rollouts", top=1.1)
-    axes.set_yticks([n / 4 for n in range(5)])
-    axes.grid(visible=False, axis="x")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(**_ABOVE)
-    return canvas
+    return Chart(parts, (-0.6, start - 0.6), (0, 1.1), 190, "", "avg over rollouts", labels, PERCENT)
 
 
-def _readings(axes: Axes, run: RunReport, pen: Pen, start: float, named: Sequence[int]) -> None:
-    low, high = [c.low for c in run.checkpoints], [c.high for c in run.checkpoints]
-    places = [start + n for n in range(len(low))]
+def _readings(run: RunReport, pen: Pen, start: float, named: Sequence[int]) -> Iterator[Part]:
+    low = [(start + n, c.low) for n, c in enumerate(run.checkpoints)]
+    open_ = [(at, c.high) for at, c in zip(low, run.checkpoints, strict=True) if c.high > c.low]
+    yield Line([low[0], (low[-1][0] + 0.4, low[0][1])], SOFT, DASHED, 1)
+    yield from _guarantee(run, low[-1][0], pen.colour)
     if len(low) > 2:  # a line needs more than two points
-        axes.plot(places, low, pen.line, color=pen.colour, linewidth=1)
-    axes.plot(places, low, pen.shape, linestyle="none", color=pen.colour, markersize=8, zorder=3)
-    axes.hlines(low[0], places[0], places[-1] + 0.4, color=SOFT, linestyle="--", linewidth=1)
-    if low != high:
-        axes.vlines(places, low, high, color=WARN, linestyle=":", label=f"{pen.prefix}unknown")
-    for place in named:
-        below = place > 0 and low[place] < low[place - 1]  # there is no line on this side
-        axes.annotate(f"{low[place]:.1%}", (places[place], low[place]), (0, -16 if below else 8),
-                      textcoords="offset points", ha="center", fontsize=10, color=INK)  # fmt: skip
-    _guarantee(axes, run, places[-1], pen.colour)
+        yield Line(low, pen.colour, pen.dash, 1)
+    yield Marks(low, pen.shape, pen.colour)
+    for n, (at, high) in enumerate(open_):
+        yield Line([at, (at[0], high)], WARN, DOTTED, label="" if n else f"{pen.prefix}unknown")
+    for n in named:
+        below = n > 0 and low[n][1] < low[n - 1][1]  # there is no line on this side
+        yield Note(low[n], f"{low[n][1]:.1%}", "below" if below else "above")
 
 
-def _guarantee(axes: Axes, run: RunReport, place: float, colour: str) -> None:
-    """Draw the band from the guaranteed to the measured rate; a mark at 0 % shows that it goes below the figure."""
+def _guarantee(run: RunReport, place: float, colour: str) -> Iterator[Part]:
+    """Yield the band from the guaranteed to the measured rate; a mark at 0 % shows that it goes below the figure."""
     gain = run.certificate.gain
     if not gain or gain.vacuous:
         return
-    floor, right = run.checkpoints[0].low + gain.value, place + _HALF
-    draw_band(axes, place - _HALF, right, floor, run.checkpoints[-1].low, colour)
+    floor = run.checkpoints[0].low + gain.value
+    yield from _band(place - _HALF, place + _HALF, floor, run.checkpoints[-1].low, colour)
     if floor < 0:
-        axes.plot([place], [0.0], "v", color=colour, markersize=12)
-    axes.annotate(f"guaranteed:\n{points(gain.value)}", (right, max(0.0, floor)), (6, -3), textcoords="offset points",
-                  fontsize=9, color=INK, va="center" if floor > 0.1 else "bottom")  # fmt: skip
+        yield Marks([(place, 0.0)], "down", colour)
+    yield Note((place - _HALF, max(0.03, floor)), f"guaranteed: {points(gain.value)}", "left")
 
 
-def _draw_gates(run: RunReport) -> Canvas:
-    canvas, (gain, used) = new_canvas(4.6, nrows=2, sharex=True, height_ratios=[3, 1])
-    gain.axhline(0, color=SOFT, linewidth=0.8)
-    for gate in run.gates:
-        _verdict(gain, gate)
-    numbers, margins = [g.number for g in run.gates], [100 * g.margin for g in run.gates]
-    gain.step(numbers, margins, where="mid", color=INK, linestyle="--", linewidth=1, label="margin")
-    gain.set_ylabel("panel gain, points")
-    _scale(gain, run.gates)
-    _legend(gain, run.gates)
-    used.bar(numbers, [100 * g.ran / g.total for g in run.gates], color=GRID, edgecolor=INK, width=0.6)
-    used.set_ylim(0, 105)
-    used.set_ylabel("% of its\nrollouts run")
-    used.set_xlabel("gate")
-    used.set_xlim(0.4, max(numbers) + 0.6)
-    if len(numbers) <= _MOST_TICKS:
-        used.set_xticks(numbers)
-    return canvas
+def _band(left: float, right: float, low: float, high: float, colour: str, label: str = "") -> list[Part]:
+    """Return a certificate's band, from the guaranteed value (the line at the bottom) to the measured one."""
+    return [
+        Boxes([((left, low), (right, high))], colour, opacity=0.18),
+        Line([(left, low), (right, low)], colour, "", 2, label),
+    ]
 
 
-def _scale(axes: Axes, gates: Sequence[GateResult]) -> None:
-    """Set the y axis so that all marks are visible; distant floors and ranges of rejects may leave the figure."""
+def _gates(run: RunReport) -> list[Chart]:
+    numbers = [g.number for g in run.gates]
+    x = (0.4, max(numbers) + 0.6)
+    margins = [at for g in run.gates for at in ((g.number - 0.5, 100 * g.margin), (g.number + 0.5, 100 * g.margin))]
+    margin = Line(margins, INK, DASHED, 1, "margin")
+    gain = [Line([(x[0], 0), (x[1], 0)], SOFT, "", 0.8), margin, *_verdicts(run.gates)]
+    used = Boxes([((g.number - 0.3, 0), (g.number + 0.3, 100 * g.ran / g.total)) for g in run.gates], GRID, INK)
+    labels = {float(n): str(n) for n in numbers} if len(numbers) <= _MOST_TICKS else None
+    return [
+        Chart(gain, x, _range(run.gates), 180, y_label="panel gain, points", x_ticks={}),
+        Chart([used], x, (0, 105), 60, "gate", "% run", labels, {0: "0", 50: "50", 100: "100"}),
+    ]
+
+
+def _range(gates: Sequence[GateResult]) -> tuple[float, float]:
+    """Return the y axis in which all marks are visible; distant floors and ranges of rejects may leave it."""
     seen = [0.0, *(100 * bound for g in gates for bound in (g.high, g.margin, g.high if g.first is None else g.first))]
     seen += [100 * g.low for g in gates if not g.bounded]
     room = max(seen) - min(seen) + 1
     below = 0.25 if any(g.bounded for g in gates) else 0.08
-    axes.set_ylim(min(seen) - below * room, max(seen) + 0.08 * room)
+    return min(seen) - below * room, max(seen) + 0.08 * room
 
 
-def _verdict(axes: Axes, gate: GateResult) -> None:
-    x, low, high = gate.number, 100 * gate.low, 100 * gate.high
-    if gate.first is not None:
-        axes.plot([x], [100 * gate.first], "o", color=ACCENT, markersize=5, fillstyle="none")
-    if gate.decision == "accept":
-        axes.plot([x], [low], "o", color=ACCENT, markersize=7, zorder=3)
-        if gate.floor is not None and not gate.vacuous:
-            draw_band(axes, x - 0.3, x + 0.3, 100 * gate.floor, low, ACCENT)
-    elif gate.decision == "reject":
-        axes.plot([x, x], [low, high], "-", color=GRID, linewidth=3, solid_capstyle="butt")
-        axes.plot([x], [high], "s", color=SOFT, markersize=6, fillstyle="none" if gate.bounded else "full")
-    else:
-        axes.plot([x, x], [low, high], "-", color=WARN, linewidth=1.5)
-        axes.plot([x, x], [low, high], "x", color=WARN, markersize=5)
+def _verdicts(gates: Sequence[GateResult]) -> Iterator[Part]:
+    """Yield the marks of all verdicts, one part for each kind, so that the legend names what is drawn."""
 
+    def at(found: list[GateResult], field: str = "high") -> list[Point]:
+        return [(g.number, 100 * getattr(g, field)) for g in found]
 
-def _legend(axes: Axes, gates: Sequence[GateResult]) -> None:
-    """Add a legend with only the symbols that are drawn."""
-    rejects = {g.bounded for g in gates if g.decision == "reject"}
-    seen = {g.decision for g in gates}
-    floors = any(g.decision == "accept" and g.floor is not None and not g.vacuous for g in gates)
-    for drawn, shape, colour, line, filled, label in (
-        ("accept" in seen, "o", ACCENT, "none", "full", "accept: measured"),
-        (floors, "none", ACCENT, "-", "full", "its certified floor"),
-        (True in rejects, "s", SOFT, "none", "none", "reject: best it could still reach"),
-        (False in rejects, "s", SOFT, "none", "full", "reject: measured"),
-        ("indecisive" in seen, "x", WARN, "-", "full", "indecisive: between"),
-        (any(g.first is not None for g in gates), "o", ACCENT, "none", "none", "first gain"),
+    accepts = [g for g in gates if g.decision == "accept"]
+    rejects = [g for g in gates if g.decision == "reject"]
+    lost = [g for g in gates if g.decision == "indecisive"]
+    floors = [g for g in accepts if g.floor is not None and not g.vacuous]
+    for n, g in enumerate(floors):
+        label = "" if n else "its certified floor"
+        yield from _band(g.number - 0.3, g.number + 0.3, 100 * (g.floor or 0), 100 * g.low, ACCENT, label)
+    yield from (Line([*at([g], "low"), *at([g])], GRID, "", 3) for g in rejects)
+    yield from (Line([*at([g], "low"), *at([g])], WARN, "", 1.5) for g in lost)
+    for found, field, shape, colour, filled, label in (
+        (accepts, "low", "circle", ACCENT, True, "accept: measured"),
+        ([g for g in rejects if g.bounded], "high", "square", SOFT, False, "reject: best it could still reach"),
+        ([g for g in rejects if not g.bounded], "high", "square", SOFT, True, "reject: measured"),
+        (lost, "low", "cross", WARN, True, "indecisive: between"),
+        (lost, "high", "cross", WARN, True, ""),
+        ([g for g in gates if g.first is not None], "first", "circle", ACCENT, False, "first gain"),
     ):
-        if drawn:
-            axes.plot([], [], marker=shape, color=colour, linestyle=line, fillstyle=filled, label=label)
-    axes.legend(**_ABOVE)
+        if found:
+            yield Marks(at(found, field), shape, colour, filled, label)
 
 
-def _draw_cost(runs: Sequence[RunReport]) -> Canvas:
-    bars = _bars(runs)
-    canvas, axes = new_canvas(0.6 + 0.45 * len(bars) + 0.6, nrows=1)
-    hatches = {"solver": "", "gate": "///", "extractor": "...", "measurement": "++", "evaluation": "xx"}
-    unit, scale = ("minutes", 60) if all(sum(s.hours for s in bar) < 1 for _, bar in bars) else ("hours", 1)
-    named: set[str] = set()
-    for row, (_, bar) in enumerate(bars):
-        left = 0.0
-        for spent in bar:
-            axes.barh([row], [spent.hours * scale], left=[left], height=0.6, facecolor=GRID, edgecolor=INK,
-                      hatch=hatches[spent.role], label="" if spent.role in named else spent.role)  # fmt: skip
-            named.add(spent.role)
-            left += spent.hours * scale
-    axes.set_yticks(range(len(bars)), [name for name, _ in bars])
-    axes.invert_yaxis()
-    axes.set_xlabel(f"{unit} of rollouts")
-    axes.grid(visible=False, axis="y")
-    axes.legend(**_ABOVE)
-    return canvas
+def _cost(runs: Sequence[RunReport]) -> Chart:
+    """Return a bar for each role of each run."""
+    rows = [(f"{pen.prefix}{_role(spent)}", spent.hours) for run, pen in _pens(runs) for spent in run.spent]
+    unit, scale = ("minutes", 60) if sum(hours for _, hours in rows) < 1 else ("hours", 1)
+    bars = [((0, -n - 0.3), (hours * scale, -n + 0.3)) for n, (_, hours) in enumerate(rows)]
+    most = max(*(to[0] for _, to in bars), 1e-3)
+    names = {-float(n): name for n, (name, _) in enumerate(rows)}
+    y = (0.5 - len(rows), 0.5)
+    return Chart([Boxes(bars, GRID, INK)], (0, 1.05 * most), y, 26 * len(rows), f"{unit} of rollouts", "", None, names)
 
 
-def _bars(runs: Sequence[RunReport]) -> list[tuple[str, list[RoleCost]]]:
-    """Return one bar for each run, and one for its evaluation and measurement. Every bar starts at 0."""
-    bars = []
-    for run, pen in _pens(runs):
-        name, apart = (pen.letter, f"{pen.letter}, apart") if len(runs) > 1 else ("run", "apart")
-        looks = [s for s in run.spent if s.role in APART]
-        bars.append((name, [s for s in run.spent if s not in looks]))
-        bars += [(apart, looks)] if looks else []
-    return bars
+def _role(spent: RoleCost) -> str:
+    return f"{spent.role} (apart)" if spent.role in APART else spent.role
 
 
 _EFFECTS = range(-4, 13)
 """Drawn, in points."""
-_CHANCE_LINES = (("-", "o", ACCENT), ("--", "s", SECOND), (":", "^", INK))
+_CHANCE_LINES = (("", "circle", ACCENT), (DASHED, "square", SECOND), (DOTTED, "up", INK))
 
 
 def gate_figure(beliefs: Sequence[power.Beta], gate: GatePlan) -> Figure:
@@ -320,18 +279,16 @@ def gate_figure(beliefs: Sequence[power.Beta], gate: GatePlan) -> Figure:
     effects = [e for e in _EFFECTS if most - gate.reach <= e / 100 <= most]
     changes = [power.change_of(beliefs, effect / 100, gate.reach) for effect in effects]
     chances = {name: [power.accept_chance(beliefs, rule, how) for how in changes] for name, rule in rules.items()}
-    return Figure("gate", "What this gate accepts", _gate_caption(gate), lambda: _draw_gate_chances(effects, chances))
+    return Figure("gate", "What this gate accepts", _gate_caption(gate), [_gate_chances(effects, chances)])
 
 
-def _draw_gate_chances(effects: Sequence[int], chances: dict[str, list[float]]) -> Canvas:
-    canvas, axes = new_canvas(4.2, nrows=1)
-    for (name, drawn), (line, shape, colour) in zip(chances.items(), _CHANCE_LINES, strict=True):
-        axes.plot(effects, drawn, line, marker=shape, markersize=4, color=colour, linewidth=1.8, label=name)
-    axes.axvline(0, color=SOFT, linewidth=0.8)
-    show_percent(axes, "chance of an accept")
-    axes.set_xlabel("true effect of the proposal, points")
-    axes.legend(loc="lower right", fontsize=8)
-    return canvas
+def _gate_chances(effects: Sequence[int], chances: dict[str, list[float]]) -> Chart:
+    parts: list[Part] = [Line([(0, 0), (0, 1)], SOFT, "", 0.8)]
+    for (name, drawn), (dash, shape, colour) in zip(chances.items(), _CHANCE_LINES, strict=True):
+        places = list(zip(effects, drawn, strict=True))
+        parts += [Line(places, colour, dash, label=name), Marks(places, shape, colour)]
+    ends = (effects[0] - 0.5, effects[-1] + 0.5)
+    return Chart(parts, ends, (0, 1), 230, "true effect of the proposal, points", "chance of an accept", None, PERCENT)
 
 
 def _gate_caption(gate: GatePlan) -> str:

@@ -12,7 +12,6 @@ from importlib import resources
 from typing import Any
 
 from valve_plugin import __version__
-from valve_plugin.errors import ConfigError
 from valve_plugin.evidence.cost import APART, run_cost, sum_costs
 from valve_plugin.records import is_live
 from valve_plugin.report.compare import comparison_card, comparison_columns, task_pairs
@@ -21,7 +20,7 @@ from valve_plugin.report.findings import answers, findings, lesson
 from valve_plugin.report.items import group_items
 from valve_plugin.report.measurements import heatmap
 from valve_plugin.report.run import RunReport
-from valve_plugin.report.style import narrow_figure, page_svg
+from valve_plugin.report.style import page_svg
 from valve_plugin.report.templates import environment, json_for_script
 from valve_plugin.words import visible
 
@@ -31,8 +30,6 @@ def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
 
     Args:
         attempts: attempt id -> its details.
-
-    Without matplotlib the page has no figures and says how to install it.
     """
     from markupsafe import Markup
 
@@ -42,7 +39,6 @@ def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
     )
     parts = [_part(run, number, len(runs)) for number, run in enumerate(runs, 1)]
     two = len(runs) > 1
-    drawn, missing = _draw(runs)
     page: str = (
         environment()
         .get_template("page.html.j2")
@@ -58,8 +54,7 @@ def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
             lesson=lesson,
             simulated=[run for run in runs if run.simulated],
             apart=APART,
-            figures=drawn,
-            missing=missing,
+            figures=_draw(runs),
             versus=comparison_card(*runs) if two else None,
             sides=comparison_columns(runs),
             pairs=task_pairs(runs),
@@ -92,22 +87,19 @@ def _part(run: RunReport, number: int, of: int) -> dict[str, Any]:
     }
 
 
-def _draw(runs: Sequence[RunReport]) -> tuple[list[dict[str, str]], str]:
-    """Return the figures as SVG, and the reason if there are none."""
+def _draw(runs: Sequence[RunReport]) -> list[dict[str, str]]:
+    """Return the figures as SVG."""
     from markupsafe import Markup
 
-    try:
-        return [
-            {
-                "title": f.title,
-                "caption": f.caption,
-                "wide": Markup(page_svg(f)),  # noqa: S704 (matplotlib escapes text)
-                "narrow": Markup(page_svg(narrow_figure(f))),  # noqa: S704
-            }
-            for f in figures(runs)
-        ], ""
-    except ConfigError as e:
-        return [], str(e)
+    return [
+        {
+            "title": f.title,
+            "caption": f.caption,
+            "wide": Markup(page_svg(f)),  # noqa: S704 (all text is escaped there)
+            "narrow": Markup(page_svg(f, narrow=True)),  # noqa: S704
+        }
+        for f in figures(runs)
+    ]
 
 
 def policy(css: str, js: str) -> str:

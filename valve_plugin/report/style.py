@@ -1,4 +1,4 @@
-"""The style of all figures. They are readable in black and white: shapes and lines show the state.
+"""Figures as SVG, drawn here. They are readable in black and white: shapes and lines show the state.
 
 Text from models or repositories never enters a figure. A figure in its own file names its repository, in plain
 characters.
@@ -6,52 +6,90 @@ characters.
 
 from __future__ import annotations
 
-import io
+import math
 import os
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from valve_plugin.errors import ConfigError
-from valve_plugin.extras import install_command
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
-
-INK, SOFT, GRID, ACCENT, SECOND, WARN = "#1a1c20", "#5f6670", "#d5d9de", "#0b57a4", "#7a4a00", "#a32020"
-_VARIABLES = {INK: "ink", SOFT: "soft", GRID: "grid", ACCENT: "accent", SECOND: "second", WARN: "warn"}
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": INK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "hatch.linewidth": 0.9,
-    "text.color": INK,
-    "text.parse_math": False,
-    "axes.unicode_minus": False,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "legend.frameon": False,
-}
-_WIDTH = 9.0
-_NARROW = 3.9
-_LABEL = 20
-"""Longest label, in characters, of a legend with two columns on a phone."""
+INK, SOFT, GRID, ACCENT, SECOND, WARN = "ink", "soft", "grid", "accent", "second", "warn"
+"""Variables of the page's style sheet; a file has these colours instead."""
+_COLOURS = {INK: "#1a1c20", SOFT: "#5f6670", GRID: "#d5d9de", ACCENT: "#0b57a4", SECOND: "#7a4a00", WARN: "#a32020"}
+DASHED, DOTTED, MIXED = "7 4", "2 3", "8 3 2 3"
+PERCENT = {n / 4: f"{25 * n} %" for n in range(5)}
+"""Ticks of a share."""
+_WIDE, _NARROW = 760, 360
+_LETTER, _ROW = 6.2, 17.0
+"""Width of a letter and height of a line of text."""
 _MADE_BY = "figure made by valve-plugin"
-"""Mark in the metadata of every file; a file with it may be overwritten."""
-_ENDS = 8_192
+"""Mark in every file; a file with it may be overwritten."""
+_MAX_BYTES = 50_000_000
 _NAME = 60
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+Point = tuple[float, float]
+_Scale = Callable[[Point], Point]
+"""From a chart's values to places in the document."""
+
+
+class Line(NamedTuple):
+    """A line through points; a legend names it by its label."""
+
+    points: Sequence[Point]
+    colour: str = ACCENT
+    dash: str = ""
+    width: float = 1.8
+    label: str = ""
+
+
+class Marks(NamedTuple):
+    """One mark at each point."""
+
+    points: Sequence[Point]
+    shape: str = "circle"
+    colour: str = ACCENT
+    filled: bool = True
+    label: str = ""
+
+
+class Boxes(NamedTuple):
+    """Areas, each from a corner to the opposite one."""
+
+    corners: Sequence[tuple[Point, Point]]
+    colour: str = GRID
+    edge: str = ""
+    opacity: float = 1.0
+
+
+class Note(NamedTuple):
+    """Text above a point, below it, or to its left."""
+
+    at: Point
+    text: str
+    side: str = "above"
+
+
+Part = Line | Marks | Boxes | Note
+
+
+class Chart(NamedTuple):
+    """Parts in one pair of axes; what lies outside of `y` is drawn at its end."""
+
+    parts: Sequence[Part]
+    x: tuple[float, float]
+    y: tuple[float, float]
+    height: float = 180.0
+    x_label: str = ""
+    y_label: str = ""
+    x_ticks: Mapping[float, str] | None = None
+    """Value -> label; None: round numbers."""
+    y_ticks: Mapping[float, str] | None = None
+    title: str = ""
 
 
 class Figure(NamedTuple):
@@ -61,75 +99,74 @@ class Figure(NamedTuple):
     title: str
     caption: str
     """What was measured, and on which tasks."""
-    draw: Callable[[], Canvas]
+    charts: Sequence[Chart]
+    columns: int = 1
     of: str = ""
     """Bank and version, shown in a figure in its own file."""
     message: str = ""
     """What the figure shows, as text for screen readers."""
 
 
-def svg(figure: Figure) -> str:
-    """Return the figure as an SVG document; equal numbers give equal bytes.
+def ticks(low: float, high: float, most: float, *, whole: bool = False) -> dict[float, str]:
+    """Return at most so many round numbers of a range, with their labels."""
+    rough = max((high - low) / max(1.0, most), 1e-9)
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * n for n in (1, 2, 5, 10) if size * n >= rough * 0.999)
+    step = max(1.0, step) if whole else step
+    return {n * step: f"{n * step:g}" for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)}
 
-    Raises:
-        ConfigError: matplotlib is not installed.
+
+# ---- a figure as a document
+
+
+def page_svg(figure: Figure, *, narrow: bool = False) -> str:
+    """Return the figure for the page; equal numbers give equal bytes.
+
+    Args:
+        narrow: in the width of a phone.
     """
-    return _accessible(figure, _svg_text(figure))
+    width = _NARROW if narrow else _WIDE
+    parts, height = _grid(figure, width, 0.0)
+    name = f"{figure.name}-narrow" if narrow else figure.name
+    return _document(figure, name, parts, width, height, 'focusable="false"')
 
 
-def _svg_text(figure: Figure, *, transparent: bool = True) -> str:
-    out = io.StringIO()
-    _save(figure, out, "svg", transparent=transparent)
-    text = out.getvalue()
-    return text[text.index("<svg") :]
+def file_svg(figure: Figure) -> str:
+    """Return the figure with title and caption, on white."""
+    title = f"{figure.title}: {figure.of}" if figure.of else figure.title
+    head = _text(8, 18, title, size=14)
+    parts, bottom = _grid(figure, _WIDE, 30.0)
+    lines = textwrap.wrap(_CONTROLS.sub("?", figure.caption), 125)
+    parts += [_text(8, bottom + 14 * n, line, colour=SOFT) for n, line in enumerate(lines, 1)]
+    height = bottom + 14 * len(lines) + 10
+    white = f'<metadata>{_MADE_BY}</metadata><rect width="{_WIDE}" height="{height:.0f}" style="fill:#fff"/>'
+    size = f'width="{_WIDE}" height="{height:.0f}"'
+    drawn = _document(figure, figure.name, [white, head, *parts], _WIDE, height, size)
+    return re.sub(r"var\(--(\w+)\)", lambda found: _COLOURS[found[1]], drawn)
 
 
-def _accessible(figure: Figure, text: str) -> str:
-    """Return the SVG document with a title and a description for screen readers."""
-    id_, title = f"figure-{figure.name}", f"{figure.title}: {figure.of}" if figure.of else figure.title
-    said = f"{figure.caption} {figure.message}".strip()
-    title, said = (escape(_CONTROLS.sub("?", part)) for part in (title, said))
-    start = text.index(">") + 1
-    root = text[:start].replace("<svg ", f'<svg role="img" aria-labelledby="{id_}-title {id_}-desc" ', 1)
-    return f'{root}<title id="{id_}-title">{title}</title><desc id="{id_}-desc">{said}</desc>{text[start:]}'
-
-
-def png(figure: Figure) -> bytes:
-    """Return the figure as a PNG image on white, 160 dots per inch."""
-    out = io.BytesIO()
-    _save(figure, out, "png")
-    return out.getvalue()
-
-
-def page_svg(figure: Figure) -> str:
-    """Return the figure as SVG for the page, with the colours of its style sheet and without unused ids."""
-    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", _svg_text(figure), flags=re.DOTALL)
-    used = set(re.findall(r'(?:url\(|href=")#([^")]+)', text))
-    text = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", text)
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    for colour, name in _VARIABLES.items():
-        text = text.replace(colour, f"var(--{name})")
-    return _accessible(figure, text.replace("<svg ", '<svg focusable="false" ', 1))
+def _document(figure: Figure, name: str, parts: Sequence[str], width: float, height: float, more: str) -> str:
+    title = f"{figure.title}: {figure.of}" if figure.of else figure.title
+    title, said = (_plain(text) for text in (title, f"{figure.caption} {figure.message}".strip()))
+    id_ = f"figure-{name}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{id_}-title {id_}-desc" {more} '
+        f'viewBox="0 0 {width} {height:.0f}" style="font:11px sans-serif"><title id="{id_}-title">{title}</title>'
+        f'<desc id="{id_}-desc">{said}</desc>{"".join(parts)}</svg>'
+    )
 
 
 def write_figure(figure: Figure, file: str) -> None:
-    """Write the figure with title and caption to its own .svg, .pdf or .png file.
+    """Write the figure with title and caption to its own file.
 
     Raises:
-        ConfigError: matplotlib is not installed, the file cannot be written, or it is not a figure of valve's.
+        ConfigError: the file is no .svg, cannot be written, or it is not a figure of valve's.
     """
-    kind = Path(file).suffix.removeprefix(".")
-    if kind not in ("svg", "pdf", "png"):
-        raise ConfigError(f"{file}: valve cannot write figures of this type; name a file ending in .svg, .pdf or .png")
+    if Path(file).suffix != ".svg":
+        raise ConfigError(f"{file}: valve cannot write figures of this type; name a file ending in .svg")
     try:
         require_replaceable(Path(file))
-        if kind == "svg":
-            Path(file).write_text(
-                _accessible(figure, _svg_text(with_caption(figure), transparent=False)), encoding="utf-8"
-            )
-        else:
-            _save(with_caption(figure), file, kind, transparent=False)
+        Path(file).write_text(file_svg(figure), encoding="utf-8")
     except OSError as e:
         raise ConfigError(f"{file}: {e}; name a file in a folder that exists") from e
 
@@ -140,16 +177,12 @@ def require_replaceable(path: Path) -> None:
     Raises:
         ConfigError: another file is there.
     """
+    from valve_plugin.files import read_regular
+
     if not os.path.lexists(path):
         return
-    if path.is_file():
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            start = file.read(_ENDS)
-            file.seek(max(0, size - _ENDS))  # a PDF has its metadata at the end
-            if size == 0 or _MADE_BY.encode() in start + file.read():
-                return
+    if path.is_file() and (not path.stat().st_size or _MADE_BY.encode() in read_regular(path, _MAX_BYTES)):
+        return
     raise ConfigError(f"{path}: this file exists and is not a figure of valve's; name another file or remove it first")
 
 
@@ -158,77 +191,143 @@ def plain_name(repo: str, version: int) -> str:
     return f"{re.sub(r'[^A-Za-z0-9._/ -]', '?', repo)[:_NAME]}, version {version}"
 
 
-def with_caption(figure: Figure) -> Figure:
-    """Return the figure with its title and caption inside, for a file of its own."""
-    return figure._replace(draw=lambda: _draw_with_caption(figure))
+# ---- charts
 
 
-def narrow_figure(figure: Figure) -> Figure:
-    """Return the figure in the width of a phone, with its legends above the axes."""
-    return figure._replace(name=f"{figure.name}-narrow", draw=lambda: _draw_narrow(figure))
+def _grid(figure: Figure, width: float, top: float) -> tuple[list[str], float]:
+    """Return the elements of all charts, row by row, and where they end."""
+    found: list[str] = []
+    aside = _LETTER * max(len(label) for chart in figure.charts for label in _y_ticks(chart).values())
+    columns = max(1, min(figure.columns, round(figure.columns * width / _WIDE)))
+    for start in range(0, len(figure.charts), columns):
+        row = figure.charts[start : start + columns]
+        drawn = [_chart(chart, n * width / columns, top, width / columns, aside) for n, chart in enumerate(row)]
+        found += [element for elements, _ in drawn for element in elements]
+        top = max(bottom for _, bottom in drawn) + 6
+    return found, top
 
 
-def _draw_narrow(figure: Figure) -> Canvas:
-    canvas = figure.draw()
-    rows = 0
-    for axes in canvas.axes:
-        if shown := axes.get_legend():
-            longest = max(len(label.get_text()) for label in shown.get_texts())
-            columns = 1 if longest > _LABEL else 2
-            legend = axes.legend(
-                loc="lower left",
-                bbox_to_anchor=(0, 1),
-                fontsize=9.5,
-                ncols=columns,
-                columnspacing=1.0,
-                handlelength=1.6,
+def _y_ticks(chart: Chart) -> Mapping[float, str]:
+    return ticks(*chart.y, chart.height / 40) if chart.y_ticks is None else chart.y_ticks
+
+
+def _chart(chart: Chart, left: float, top: float, width: float, aside: float) -> tuple[list[str], float]:
+    """Return a chart's elements, and where they end; `aside` is the width of the labels beside all charts."""
+    found = []
+    if chart.title:
+        found.append(_text(left + width / 2, top + 12, chart.title, anchor="middle"))
+        top += _ROW
+    legend, top = _legend(chart, left + 8, top, width - 16)
+    x0 = left + 14 + aside + _ROW * bool(chart.y_label)
+    x1, y0, y1 = left + width - 14, top + 8, top + 8 + chart.height
+    x_ticks = ticks(*chart.x, (x1 - x0) / 60, whole=True) if chart.x_ticks is None else chart.x_ticks
+
+    def at(point: Point) -> Point:
+        x, y = point[0] - chart.x[0], min(max(point[1], chart.y[0]), chart.y[1]) - chart.y[0]
+        return x0 + x * (x1 - x0) / (chart.x[1] - chart.x[0]), y1 - y * chart.height / (chart.y[1] - chart.y[0])
+
+    for value, label in _y_ticks(chart).items():
+        y = at((chart.x[0], value))[1]
+        found.append(_path([(x0, y), (x1, y)], GRID, width=0.6))
+        found.append(_text(x0 - 6, y + 4, label, anchor="end", colour=SOFT))
+    below, bottom = _below(chart, x_ticks, at, (x0, x1), y1)
+    found += [*below, _path([(x0, y0), (x0, y1), (x1, y1)], SOFT, width=0.8)]
+    if chart.y_label:
+        x, y = left + 12, (y0 + y1) / 2
+        found.append(_text(x, y, chart.y_label, anchor="middle", turn=-90))
+    for part in chart.parts:
+        found += _part(part, at)
+    return [*found, *legend], bottom
+
+
+def _below(
+    chart: Chart, labels: Mapping[float, str], at: _Scale, ends: tuple[float, float], bottom: float
+) -> tuple[list[str], float]:
+    """Return the labels below the axes, slanted where they would overlap, and where they end."""
+    longest = _LETTER * max(map(len, labels.values()), default=0)
+    slanted = longest > (ends[1] - ends[0]) / max(1, len(labels))
+    found = []
+    for value, label in labels.items():
+        x = at((value, chart.y[0]))[0]
+        found.append(_path([(x, bottom), (x, bottom + 4)], SOFT, width=0.8))
+        anchor, turn = ("end", -30) if slanted else ("middle", 0)
+        found.append(_text(x, bottom + 16, label, anchor=anchor, colour=SOFT, turn=turn))
+    bottom += (10 + longest / 2 if slanted else _ROW) if labels else 4
+    if chart.x_label:
+        found.append(_text(sum(ends) / 2, bottom + 14, chart.x_label, anchor="middle"))
+        bottom += _ROW
+    return found, bottom
+
+
+def _legend(chart: Chart, left: float, top: float, width: float) -> tuple[list[str], float]:
+    """Return a sample and a label of every part that has one, in rows, and where they end."""
+    found: list[str] = []
+    x, rows = 0.0, 0
+    for part in chart.parts:
+        if not isinstance(part, Line | Marks) or not part.label:
+            continue
+        size = 36 + _LETTER * len(part.label)
+        if rows == 0 or x + size > width:
+            x, rows = 0.0, rows + 1
+        y = top + _ROW * rows - 5
+        sample = [(left + x, y - 4), (left + x + 22, y - 4)] if isinstance(part, Line) else [(left + x + 11, y - 4)]
+        found += [*_part(part._replace(points=sample), lambda point: point), _text(left + x + 27, y, part.label)]
+        x += size + 8
+    return found, top + _ROW * rows
+
+
+# ---- elements
+
+
+def _part(part: Part, at: _Scale) -> Iterator[str]:
+    if isinstance(part, Line):
+        yield _path(list(map(at, part.points)), part.colour, part.dash, part.width)
+    elif isinstance(part, Marks):
+        yield from (_mark(at(point), part) for point in part.points)
+    elif isinstance(part, Boxes):
+        for corner, other in part.corners:
+            (x, y), (to_x, to_y) = at(corner), at(other)
+            edge = f"stroke:var(--{part.edge});" if part.edge else ""
+            yield (
+                f'<rect x="{min(x, to_x):.1f}" y="{min(y, to_y):.1f}" width="{abs(to_x - x):.1f}" '
+                f'height="{abs(to_y - y):.1f}" style="fill:var(--{part.colour});{edge}opacity:{part.opacity:g}"/>'
             )
-            rows += -(-len(legend.get_texts()) // columns)
-    canvas.set_size_inches(_NARROW, 0.8 * canvas.get_figheight() + 0.2 * rows)
-    return canvas
+    else:
+        x, y = at(part.at)
+        dy = {"above": -9, "below": 18}.get(part.side, 4)
+        left = part.side == "left"
+        yield _text(x - 6 * left, y + dy, part.text, anchor="end" if left else "middle")
 
 
-def _draw_with_caption(figure: Figure) -> Canvas:
-    canvas = figure.draw()
-    canvas.suptitle(f"{figure.title}: {figure.of}" if figure.of else figure.title, x=0.01, ha="left", fontsize=11)
-    canvas.supxlabel(textwrap.fill(figure.caption, 125), x=0.01, ha="left", fontsize=8, color=SOFT)
-    return canvas
+def _path(points: Sequence[Point], colour: str, dash: str = "", width: float = 1.8) -> str:
+    drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    dashes = f";stroke-dasharray:{dash}" if dash else ""
+    return f'<polyline points="{drawn}" style="fill:none;stroke:var(--{colour});stroke-width:{width:g}{dashes}"/>'
 
 
-def _save(figure: Figure, out: Any, kind: str, *, transparent: bool | None = None) -> None:
-    try:
-        import matplotlib
-    except ImportError as e:
-        how = install_command("report", anywhere=True)  # the message may be on a page for other readers
-        raise ConfigError(f"figures are drawn by matplotlib, which is not installed; run: {how}") from e
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": figure.name}):
-        canvas = figure.draw()
-        marks: dict[str, dict[str, Any]] = {
-            "svg": {"Date": None, "Creator": _MADE_BY},
-            "pdf": {"CreationDate": None, "Creator": _MADE_BY},
-            "png": {"Software": _MADE_BY},
-        }
-        given: dict[str, Any] = {"metadata": marks[kind], "dpi": 160 if kind == "png" else None}
-        clear = kind == "svg" if transparent is None else transparent
-        canvas.savefig(out, format=kind, transparent=clear, bbox_inches="tight", pad_inches=0.05, **given)
+_SHAPES = {
+    "square": "M-4,-4H4V4H-4Z",
+    "diamond": "M0,-5.5L5.5,0L0,5.5L-5.5,0Z",
+    "up": "M0,-5L5,4H-5Z",
+    "down": "M0,5L5,-4H-5Z",
+    "cross": "M-4,-4L4,4M-4,4L4,-4",
+    "circle": "M-4,0A4,4 0 1 0 4,0A4,4 0 1 0 -4,0Z",
+}
 
 
-def new_canvas(height: float, **parts: Any) -> tuple[Canvas, Any]:
-    """Return an empty figure of this height in inches, and its axes."""
-    from matplotlib.figure import Figure as Canvas  # no pyplot: nothing global, no display
-
-    canvas = Canvas(figsize=(_WIDTH, height), layout="constrained")
-    return canvas, canvas.subplots(**parts)
+def _mark(point: Point, part: Marks) -> str:
+    fill = f"var(--{part.colour})" if part.filled else "none"
+    style = f"fill:{fill};stroke:var(--{part.colour});stroke-width:1.4"
+    return f'<path transform="translate({point[0]:.1f},{point[1]:.1f})" d="{_SHAPES[part.shape]}" style="{style}"/>'
 
 
-def show_percent(axes: Any, label: str, top: float = 1.02) -> None:
-    """Set the y axis to a share from 0 to 100 %."""
-    axes.set_ylim(-0.02, top)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_ylabel(label)
+def _text(
+    x: float, y: float, text: str, *, anchor: str = "start", colour: str = INK, size: int = 11, turn: int = 0
+) -> str:
+    turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
+    style = f"fill:var(--{colour})" + (f";font-size:{size}px" if size != 11 else "")
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{turned} style="{style}">{_plain(text)}</text>'
 
 
-def draw_band(axes: Any, left: float, right: float, low: float, high: float, colour: str) -> None:
-    """Draw a certificate as a band from the guaranteed value (the line at the bottom) to the measured value."""
-    axes.fill_between([left, right], low, high, facecolor=colour, alpha=0.18, linewidth=0)
-    axes.plot([left, right], [low, low], color=colour, linewidth=2, solid_capstyle="butt")
+def _plain(text: str) -> str:
+    return escape(_CONTROLS.sub("?", text))
