@@ -108,12 +108,6 @@ def clone(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return project
 
 
-@pytest.fixture
-def git() -> str:
-    """Where git is, before `machine` hides it."""
-    return need("git")
-
-
 @pytest.mark.parametrize("name", STATES)
 def test_what_is_advised_works_as_it_is_pasted(name: str, clone: Path, valve: Run) -> None:
     state = STATES[name]
@@ -171,9 +165,11 @@ def test_a_simulation_leads_on(limits: tuple[str, ...], clone: Path, valve: Run)
     follow({"evolve": done.stdout + done.stderr, **{tried: answer(tried, valve)[1] for tried in tries}}, valve)
 
 
-def test_without_bubblewrap_it_is_said_how_to_go_on(clone: Path, git: str, machine: Path, valve: Run) -> None:
-    (machine / "bin" / "git").symlink_to(git)
-    for tried in ("doctor", "demo"):
+def test_without_bubblewrap_it_is_said_how_to_go_on(clone: Path, valve: Run, request: pytest.FixtureRequest) -> None:
+    split(valve)
+    git = need("git")
+    (request.getfixturevalue("machine") / "bin" / "git").symlink_to(git)
+    for tried in ("doctor", "evolve acme/core --simulate"):
         code, said = answer(tried, valve)
         assert code in (1, 3)
         assert "bubblewrap" in said

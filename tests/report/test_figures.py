@@ -146,7 +146,7 @@ def test_what_lies_outside_is_drawn_at_the_end(value: float, height: float) -> N
     chart = Chart([Line([(0, value), (1, value)])], (0, 1), (0, height))
     drawn = page_svg(Figure("x", "t", "c", [chart]))
     size = float(re.findall(r'viewBox="0 0 \d+ (\d+)"', drawn)[0])
-    places = [float(y) for _, y in re.findall(r"([\d.-]+),([\d.-]+)", "".join(re.findall('points="([^"]*)"', drawn)))]
+    places = [float(y) for _, y in re.findall(r"([\d.-]+),([\d.-]+)", " ".join(re.findall('points="([^"]*)"', drawn)))]
     assert all(0 <= y <= size for y in places)
 
 

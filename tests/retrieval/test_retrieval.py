@@ -291,7 +291,7 @@ def test_what_a_person_wrote_for_every_task_is_always_given_within_the_bytes() -
     settings = Settings(retrieval="fused", embedding="hashing")
     found = retrieve(settings, bank, "t", "The parser drops the last line")
     assert set(found.items) == {item.key for item in own}
-    small = retrieve(msgspec.structs.replace(settings, context_bytes=900), bank, "t", "The parser drops the last line")
+    small = retrieve(msgspec.structs.replace(settings, context_bytes=600), bank, "t", "The parser drops the last line")
     assert {*small.items, *small.left_out} == {item.key for item in own}
     assert small.items
     assert small.left_out

@@ -68,12 +68,7 @@ def withdraw(store: BankStore, proposal: Proposal, reason: str) -> None:
 
 
 def undo(store: BankStore, to: int | None, reason: str) -> int:
-    """Give the bank the items of an earlier version; return that version.
-
-    Args:
-        store: the bank.
-        to: the version; None takes back the last one that is not taken back already.
-        reason: for the ledger.
+    """Give the bank the items of an earlier version, by default as before its last change; return that version.
 
     Raises:
         BankBusyError: a run is judging the bank.
@@ -197,11 +192,6 @@ class Branch(NamedTuple):
 
 def branch(ours: bytes, theirs: bytes, where: str) -> Branch:
     """Compare two ledgers that may begin with the same lines.
-
-    Args:
-        ours: bytes of this bank's ledger.
-        theirs: of the other one's.
-        where: names the other one in errors.
 
     Raises:
         BankError: the other ledger is damaged.

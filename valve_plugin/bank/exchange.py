@@ -79,12 +79,6 @@ def read_path(path: Path, kind: Kind = "skill") -> list[Note]:
 def read_file(name: str, data: bytes, kind: Kind = "skill", folder: str = "") -> list[Note]:
     """Read the notes of one file.
 
-    Args:
-        name: of the file; of `SKILL.md` the folder counts.
-        data: its bytes.
-        kind: of notes that do not say it.
-        folder: in which the file is.
-
     Raises:
         ConfigError: it is no UTF-8, or its front matter is no YAML.
     """
@@ -108,14 +102,7 @@ def read_file(name: str, data: bytes, kind: Kind = "skill", folder: str = "") ->
 
 
 def sections(text: str, title: str, kind: Kind = "skill", limit: int = LIMIT) -> list[Note]:
-    """Cut Markdown into notes: at headings of the first two levels, and where a part is too long, further.
-
-    Args:
-        text: without front matter.
-        title: for what comes before the first heading.
-        kind: of every note.
-        limit: characters of one note.
-    """
+    """Cut Markdown into notes: at headings of the first two levels, and where a part is too long, further."""
     found = _split(text, (title,), (), 2, limit)
     return _unique([note for titles, body in found for note in _pieces(titles, body, kind, limit)])
 
@@ -125,14 +112,9 @@ Titled = tuple[tuple[str, ...], str]
 
 
 def _split(text: str, first: tuple[str, ...], above: tuple[str, ...], depth: int, limit: int) -> Iterator[Titled]:
-    """Yield the sections of a text, cut at headings down to a depth.
+    """Yield the sections of a text, cut at headings down to a depth, and longer ones at headings below that.
 
-    Args:
-        text: Markdown.
-        first: titles of what comes before the first heading.
-        above: titles of the section that all headings belong to.
-        depth: level of the least heading that counts.
-        limit: characters from which a section is cut at headings one level deeper.
+    `first` titles what comes before the first heading, `above` comes before the titles of all others.
     """
     lines, tokens = text.splitlines(keepends=True), _parse(text)
     spots = [(t.map, int(t.tag[1]), _plain(tokens[i + 1])) for i, t in enumerate(tokens) if t.type == "heading_open"]
@@ -285,11 +267,6 @@ def section(items: Sequence[Item], standing: Standing) -> str:
 def place(existing: str, part: str, *, head: str = "") -> str:
     """Return a file's text with our part replaced, or added at its end; all other text stays as it is.
 
-    Args:
-        existing: the text, empty where there is no file.
-        part: of `section`.
-        head: how a new file begins.
-
     Raises:
         ConfigError: the markers are not one pair.
     """
@@ -308,12 +285,7 @@ def place(existing: str, part: str, *, head: str = "") -> str:
 
 
 def take_out(existing: str, *, head: str = "") -> str:
-    """Return a file's text without our part, as it was before `place`, except that it ends with a line end.
-
-    Args:
-        existing: the text.
-        head: how `place` began a new file; a file with nothing else becomes empty.
-    """
+    """Return a file's text without our part, as it was before `place`, except that it ends with a line end."""
     found = _PART.search(existing)
     if not found:
         return existing

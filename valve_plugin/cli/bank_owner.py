@@ -31,11 +31,22 @@ _MAX_BYTES = 1_000_000
 commands = Commands()
 
 Reason = Annotated[str, option("--reason", "TEXT", "Why; kept in the ledger.")]
-Unjudged = Annotated[bool, flag("--unjudged", "Take them at once. The ledger, certificates and exports say so.")]
-Each = Annotated[bool, flag("--each", "Judge every item on its own: one gate query each.")]
-DryRun = Annotated[bool, flag("--dry-run", "Show what would be done, and change nothing.")]
 KindOf = Annotated[str, option("--kind", "KIND", "Of notes that do not say it: skill or principle.")]
 Names = Annotated[list[str], argument("NAME...", "Items, as name or kind/name.")]
+
+
+class How(NamedTuple):
+    """The options of the commands that bring items in."""
+
+    unjudged: Annotated[bool, flag("--unjudged", "Take them at once. The ledger, certificates and exports say so.")] = (
+        False
+    )
+    each: Annotated[bool, flag("--each", "Judge every item on its own: one gate query each.")] = False
+    reason: Reason = ""
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would be done, and change nothing.")] = False
+
+
+HOW = How()
 
 
 @commands.add(
@@ -49,10 +60,7 @@ def add(
     name: Annotated[str, option("--name", "NAME", "Take the whole text as one item of this name.")] = "",
     when: Annotated[str, option("--when", "SENTENCE", "With --name: which tasks get it. Default: every task.")] = "",
     kind: KindOf = "skill",
-    unjudged: Unjudged = False,
-    each: Each = False,
-    reason: Reason = "",
-    dry_run: DryRun = False,
+    how: How = HOW,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
@@ -74,7 +82,7 @@ def add(
     else:
         notes = read_file(label, data, _kind(kind), folder=Path(file).resolve().parent.name)
     store = open_bank(bank)
-    _enter(store, label, _screened(notes), How(unjudged, each, reason, dry_run, json))
+    _enter(store, label, _screened(notes), how, json=json)
 
 
 @commands.add(
@@ -86,10 +94,7 @@ def add(
 def import_(
     path: Annotated[str, argument("PATH", "A file of instructions, a folder of skills or rules, or a bank.")],
     kind: KindOf = "skill",
-    unjudged: Unjudged = False,
-    each: Each = False,
-    reason: Reason = "",
-    dry_run: DryRun = False,
+    how: How = HOW,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
@@ -105,13 +110,11 @@ def import_(
     place = place.parent if place.name in (ledger.FILE_NAME, ledger.BANK_FILE) else place
     store = open_bank(bank)
     if (place / ledger.FILE_NAME).is_file():
-        _merge(
-            store, path, acts.read_ledger(str(place), store.dir), How(unjudged, each, reason, dry_run, json), whole=True
-        )
+        _merge(store, path, acts.read_ledger(str(place), store.dir), how, json=json, whole=True)
         return
     if not place.exists():
         raise ConfigError(f"{path}: there is no such file or folder")
-    _enter(store, path, _screened(read_path(place, _kind(kind))), How(unjudged, each, reason, dry_run, json))
+    _enter(store, path, _screened(read_path(place, _kind(kind))), how, json=json)
 
 
 @commands.add(
@@ -122,10 +125,7 @@ def import_(
 )
 def merge(
     other: Annotated[str, argument("OTHER", "Directory of the other bank, or a branch or commit of git.")],
-    unjudged: Unjudged = False,
-    each: Each = False,
-    reason: Reason = "",
-    dry_run: DryRun = False,
+    how: How = HOW,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
@@ -137,7 +137,7 @@ def merge(
     from valve_plugin.bank import acts
 
     store = open_bank(bank)
-    _merge(store, other, acts.read_ledger(other, store.dir), How(unjudged, each, reason, dry_run, json))
+    _merge(store, other, acts.read_ledger(other, store.dir), how, json=json)
 
 
 @commands.add("remove", "valve bank remove check-callers-first --reason 'no longer true'", "valve bank remove a b c")
@@ -262,17 +262,7 @@ def _withhold(items: Sequence[Item]) -> tuple[list[Item], list[Withheld]]:
     return kept, withheld
 
 
-class How(NamedTuple):
-    """The options of the commands that bring items in."""
-
-    unjudged: bool
-    each: bool
-    reason: str
-    dry_run: bool
-    json: bool
-
-
-def _merge(store: BankStore, source: str, theirs: bytes, how: How, *, whole: bool = False) -> None:
+def _merge(store: BankStore, source: str, theirs: bytes, how: How, *, json: bool, whole: bool = False) -> None:
     """Bring in what another bank has beyond the common part; of a whole one, nothing is removed here."""
     from msgspec import UNSET
     from msgspec.structs import replace
@@ -290,7 +280,7 @@ def _merge(store: BankStore, source: str, theirs: bytes, how: How, *, whole: boo
         for kind, name in found.both:
             output.note(f"valve: {kind} {name} changed on both sides; this side's stays", style="yellow")
     fresh = [replace(item, created_step=0, judged=UNSET) for item in coming]
-    _enter(store, source, _withhold(fresh), how, removes=removes, merging=True)
+    _enter(store, source, _withhold(fresh), how, json=json, removes=removes, merging=True)
 
 
 def _enter(
@@ -299,6 +289,7 @@ def _enter(
     screened: tuple[list[Item], list[Withheld]],
     how: How,
     *,
+    json: bool,
     removes: Sequence[tuple[Kind, str]] = (),
     merging: bool = False,
 ) -> None:
@@ -309,7 +300,7 @@ def _enter(
     items, withheld = screened
     proposals = _proposals(store, source, items, withheld, removes, each=how.each and not how.unjudged)
     changes = [p for p in proposals if not p.empty]
-    if not how.json:
+    if not json:
         _show(proposals, withheld)
     for one in withheld if not how.dry_run else ():
         if one.item is not None:
@@ -322,7 +313,7 @@ def _enter(
     elif not how.dry_run:
         _queue(store, changes)
     state = "shown" if how.dry_run else "taken" if how.unjudged else "queued"
-    if how.json:
+    if json:
         about = {"bank": str(store.dir), "version": store.bank.version, "state": state}
         shown = [{"id": p.id, **plain(p)} for p in proposals]
         refused = [{"kind": w.kind, "name": w.name, "why": w.why} for w in withheld]

@@ -101,13 +101,7 @@ def _hooked(path: Path, before: str, check: str, *, undo: bool) -> str:
 
 
 def with_hooks(settings: dict[str, Any], program: str, check: str) -> dict[str, Any]:
-    """Return Claude Code's settings with the hooks. Pure.
-
-    Args:
-        settings: the settings without them.
-        program: start of their commands.
-        check: the check of recorded attempts, or "".
-    """
+    """Return Claude Code's settings with the hooks. Pure."""
     from valve_plugin.shell_words import quote
 
     hooks = dict(settings.get("hooks", {}))

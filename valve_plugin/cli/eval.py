@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin.cli import output, runs
-from valve_plugin.cli.options import BankDir, Commands, Json, flag, option, overrides
+from valve_plugin.cli.options import BankDir, Commands, Json, flag, option
 from valve_plugin.errors import ConfigError
 from valve_plugin.words import plural
 
@@ -51,11 +51,7 @@ def evaluate(
     categories: Annotated[Path | None, option("--categories", "FILE", "With --items: categories, as TOML.")] = None,
     show: Annotated[bool, flag("--show", "Print what is on record and run nothing.")] = False,
     bank: BankDir = "",
-    workers: runs.Workers = None,
-    agent: runs.Agent = None,
-    set_: runs.Set = [],  # noqa: B006 (Typer copies it)
-    simulate: runs.Simulate = False,
-    unsafe_local: runs.UnsafeLocal = False,
+    solving: runs.Solving = runs.SOLVING,
     json: Json = False,
 ) -> None:
     """Measure frozen versions of the bank on the sealed holdout.
@@ -73,17 +69,15 @@ def evaluate(
     from valve_plugin.evolve.evaluate import Evaluation, Frozen
     from valve_plugin.plugins import send
 
-    store = runs.open_store(bank, simulate, tasks)
+    store = runs.open_store(bank, solving.simulate, tasks)
     if categories is not None and not items:
         raise ConfigError("--categories sorts single items: give --items as well")
     if items and not store.bank.items:
         raise ConfigError(f"{store.dir}: the bank holds no items to measure")
     sorting = read_categories(categories, store.bank.items) if categories else {}
     if not show:
-        given = overrides(
-            set_, "evaluate", simulate=simulate, workers=workers, agent=agent, unsafe_local=unsafe_local or None
-        )
-        with runs.reopen(store, tasks, given, simulate=simulate, purpose="evaluate") as run:
+        given = solving.settings("evaluate")
+        with runs.reopen(store, tasks, given, simulate=solving.simulate, purpose="evaluate") as run:
             store = run.store
             wanted = version or [c.version for c in checkpoints(store.entries(), every)]
             frozen = list(map(Frozen, dict.fromkeys(wanted)))
@@ -93,9 +87,9 @@ def evaluate(
             _note_other_solver(store, evaluation.solver)
             evaluation.run(frozen, partial(send, run.manager.hook))
     if items:
-        report_items(store, sorting, json=json, simulate=simulate)
+        report_items(store, sorting, json=json, simulate=solving.simulate)
     else:
-        report(store, every, json=json, simulate=simulate)
+        report(store, every, json=json, simulate=solving.simulate)
 
 
 def report(store: BankStore, every: int, *, json: bool = False, simulate: bool = False) -> None:

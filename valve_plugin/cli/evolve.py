@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from valve_plugin.cli import output, runs, task_sets
-from valve_plugin.cli.options import BankDir, Commands, Json, flag, open_bank, option, overrides
+from valve_plugin.cli.options import BankDir, Commands, Json, flag, open_bank, option
 from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,20 +41,13 @@ def evolve(
     rollouts: Annotated[int | None, option("--rollouts", "R", "Panel rollouts per task. Default: 3.", min=1)] = None,
     limit: Annotated[int | None, option("--limit", "N", "Use only the first N tasks of the stream.", min=1)] = None,
     seed: Annotated[int | None, option("--seed", "SEED", "Seed of what is drawn. Default: 0.")] = None,
-    workers: runs.Workers = None,
-    agent: runs.Agent = None,
-    set_: runs.Set = [],  # noqa: B006 (Typer copies it)
-    simulate: runs.Simulate = False,
-    unsafe_local: runs.UnsafeLocal = False,
+    solving: runs.Solving = runs.SOLVING,
     keep_history: runs.KeepHistory = False,
     new_epoch: runs.NewEpoch = False,
     no_early_stop: runs.NoEarlyStop = False,
     ungated: Annotated[bool, flag("--ungated", "Take every proposal without a gate, only to compare.")] = False,
     attach: Annotated[bool, flag("--attach", "Watch the run that another terminal started on this bank.")] = False,
-    budget_usd: runs.BudgetUsd = None,
-    max_rollouts: runs.MaxRollouts = None,
-    max_hours: runs.MaxHours = None,
-    yes: runs.Yes = False,
+    limits: runs.Limits = runs.LIMITS,
     json: Json = False,
 ) -> None:
     """Learn from a stream of tasks.
@@ -72,21 +65,20 @@ def evolve(
     from valve_plugin.evolve.steps import Steps, Ungated
 
     if attach:
-        _watch(tasks, runs.bank_for_run(bank, simulate, tasks), json=json)
+        _watch(tasks, runs.bank_for_run(bank, solving.simulate, tasks), json=json)
         return
     if ungated and new_epoch:
         raise ConfigError("--new-epoch and --ungated are mutually exclusive")
     tasks = tasks or str(task_sets.find_folder())
-    given = overrides(
-        set_, "ungated" if ungated else "learn", simulate=simulate, panel_size=panel_size, rollouts=rollouts,
-        seed=seed, workers=workers, agent=agent, unsafe_local=unsafe_local or None,
-        keep_history=keep_history or None, early_stop=False if no_early_stop else None,
-        budget_usd=budget_usd, max_rollouts=max_rollouts, max_hours=max_hours,
+    given = solving.settings(
+        "ungated" if ungated else "learn", panel_size=panel_size, rollouts=rollouts,
+        seed=seed, keep_history=keep_history or None, early_stop=False if no_early_stop else None,
+        **limits.settings,
     )  # fmt: skip
     with (
         Progress() as progress,
         runs.open_run(
-            tasks, bank, given, simulate=simulate, new_epoch=new_epoch, gated=not ungated, observer=progress
+            tasks, bank, given, simulate=solving.simulate, new_epoch=new_epoch, gated=not ungated, observer=progress
         ) as run,
     ):
         if run.settings.condition:
@@ -96,15 +88,16 @@ def evolve(
             )
         run = run._replace(stream=run.stream[:limit])
         steps = (Ungated if ungated else Steps)(run.manager, run.store, run.settings)
-        runs.preflight(run, steps, yes=yes)
+        runs.preflight(run, steps, yes=limits.yes)
         runs.note_sizes(run.store, run.taskset)
-        progress.begin(run, "SIMULATION" if simulate else "")
+        progress.begin(run, "SIMULATION" if solving.simulate else "")
         with runs.stopping(progress):
             loop(steps, run.stream)
     if json:
-        output.emit_json({**bank_facts(run.store), "simulation": simulate, **runs.spent_facts(progress, run.store)})
+        spent = runs.spent_facts(progress, run.store)
+        output.emit_json({**bank_facts(run.store), "simulation": solving.simulate, **spent})
     else:
-        show(run.store, simulate=simulate)
+        show(run.store, simulate=solving.simulate)
         if not (progress.view.spent or progress.stopped):
             output.say(
                 f"finished: nothing is left to attempt among the {output.plural(len(run.stream), 'task')} of the stream"

@@ -8,7 +8,7 @@ import typer
 
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.evolve import show
-from valve_plugin.cli.options import BankDir, Commands, Json, argument, find_item, overrides
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, find_item
 
 commands = Commands()
 
@@ -22,18 +22,11 @@ commands = Commands()
 def gate(
     tasks: runs.Tasks = "",
     bank: BankDir = "",
-    workers: runs.Workers = None,
-    agent: runs.Agent = None,
-    set_: runs.Set = [],  # noqa: B006 (Typer copies it)
-    simulate: runs.Simulate = False,
-    unsafe_local: runs.UnsafeLocal = False,
+    solving: runs.Solving = runs.SOLVING,
     keep_history: runs.KeepHistory = False,
     new_epoch: runs.NewEpoch = False,
     no_early_stop: runs.NoEarlyStop = False,
-    budget_usd: runs.BudgetUsd = None,
-    max_rollouts: runs.MaxRollouts = None,
-    max_hours: runs.MaxHours = None,
-    yes: runs.Yes = False,
+    limits: runs.Limits = runs.LIMITS,
     json: Json = False,
 ) -> None:
     """Judge the proposals that wait, first in, first out.
@@ -48,31 +41,32 @@ def gate(
     from valve_plugin.gate.plan import require_kept
     from valve_plugin.tasks import task_set
 
-    store = runs.open_store(bank, simulate, tasks)
+    store = runs.open_store(bank, solving.simulate, tasks)
     judged, progress = False, Progress()
-    given = overrides(
-        set_, "drain", simulate=simulate, workers=workers, agent=agent, unsafe_local=unsafe_local or None,
+    given = solving.settings(
+        "drain",
         keep_history=keep_history or None,
         early_stop=False if no_early_stop else None,
-        budget_usd=budget_usd, max_rollouts=max_rollouts, max_hours=max_hours,
+        **limits.settings,
     )  # fmt: skip
     settings = store.settings(given)  # wrong settings are refused also where nothing waits
     if panel := store.panel():
         require_kept(given, panel, store.epoch(), store.dir)
     if tasks:
         task_set.find(tasks)
-    runs.require_apart(store, settings, simulate=simulate)
+    runs.require_apart(store, settings, simulate=solving.simulate)
     if store.local.queue() or waiting(store):
         found = runs.tasks_of(store, tasks, settings)
         with (
             progress,
             runs.open_run(
-                found, str(store.dir), given, simulate=simulate, new_epoch=new_epoch, purpose="drain", observer=progress
+                found, str(store.dir), given, simulate=solving.simulate, new_epoch=new_epoch, purpose="drain",
+                observer=progress,
             ) as run,
-        ):
+        ):  # fmt: skip
             steps = Steps(run.manager, run.store, run.settings)
-            runs.preflight(run, steps, queued=True, yes=yes)
-            progress.begin(run, "SIMULATION" if simulate else "")
+            runs.preflight(run, steps, queued=True, yes=limits.yes)
+            progress.begin(run, "SIMULATION" if solving.simulate else "")
             before = run.store.head
             with runs.stopping(progress):
                 drain(steps)
@@ -80,9 +74,9 @@ def gate(
             store = run.store
     if json:
         spent = runs.spent_facts(progress, store)
-        output.emit_json({**bank_facts(store), "judged": judged, "simulation": simulate, **spent})
+        output.emit_json({**bank_facts(store), "judged": judged, "simulation": solving.simulate, **spent})
     elif judged or progress.stopped:
-        show(store, simulate=simulate)
+        show(store, simulate=solving.simulate)
         runs.say_spent(progress)
     else:
         output.say("nothing waits")
@@ -92,11 +86,7 @@ def retire(
     name: Annotated[str, argument("NAME", "Name of the item, or kind/name.")],
     tasks: runs.Tasks = "",
     bank: BankDir = "",
-    workers: runs.Workers = None,
-    agent: runs.Agent = None,
-    set_: runs.Set = [],  # noqa: B006 (Typer copies it)
-    simulate: runs.Simulate = False,
-    unsafe_local: runs.UnsafeLocal = False,
+    solving: runs.Solving = runs.SOLVING,
     new_epoch: runs.NewEpoch = False,
     json: Json = False,
 ) -> None:
@@ -110,10 +100,10 @@ def retire(
     from valve_plugin.evolve.steps import Steps
     from valve_plugin.records import Proposal
 
-    store = runs.open_store(bank, simulate, tasks)
+    store = runs.open_store(bank, solving.simulate, tasks)
     find_item(store.bank, name)  # before anything is asked for or set up
-    given = overrides(set_, "drain", simulate=simulate, workers=workers, agent=agent, unsafe_local=unsafe_local or None)
-    with runs.reopen(store, tasks, given, simulate=simulate, new_epoch=new_epoch, purpose="measure") as run:
+    given = solving.settings("drain")
+    with runs.reopen(store, tasks, given, simulate=solving.simulate, new_epoch=new_epoch, purpose="measure") as run:
         steps = Steps(run.manager, run.store, run.settings)
         settle(steps)  # what waits was proposed about the bank as it is
         item = find_item(run.store.bank, name)
@@ -122,7 +112,7 @@ def retire(
         settle(steps)
         gone = item.key not in {i.key for i in run.store.bank.items}
     if json:
-        output.emit_json({**bank_facts(run.store), "retired": gone, "simulation": simulate})
+        output.emit_json({**bank_facts(run.store), "retired": gone, "simulation": solving.simulate})
     else:
         show(run.store)
         output.say(f"{item.kind} {item.name} {'is retired' if gone else 'stays'}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -56,7 +58,42 @@ class Commands(typer.Typer):
 
     def add(self, name: str, *lines: str, **how: Any) -> Callable[[Command], Command]:
         """Return a decorator that makes a function the command `name`; `lines` are the examples in its help."""
-        return self.command(name, epilog=examples(*lines), **how)
+        register = self.command(name, epilog=examples(*lines), **how)
+
+        def add(function: Command) -> Command:
+            register(_with_groups(function))
+            return function
+
+        return add
+
+
+def _with_groups(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the fields of a named tuple in place of each parameter of that type.
+
+    So options that several commands have are declared once.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if hasattr(hint, "_field_defaults")}
+    if not groups:
+        return function
+    shown: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in groups:
+            fields, defaults = get_type_hints(groups[name], include_extras=True), groups[name]._field_defaults
+            shown += [parameter.replace(name=n, annotation=kind, default=defaults[n]) for n, kind in fields.items()]
+        else:
+            shown.append(parameter.replace(annotation=hints[name]))
+
+    @functools.wraps(function)
+    def command(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field: given.pop(field) for field in group._fields})
+        function(**given)
+
+    del command.__wrapped__
+    command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in shown}
+    return command
 
 
 def read_input(name: str, most: int) -> bytes:

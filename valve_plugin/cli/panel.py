@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from valve_plugin.cli import runs
-from valve_plugin.cli.options import BankDir, Commands, Json, bank_dir, flag, option, overrides, read_input
+from valve_plugin.cli.options import BankDir, Commands, Json, bank_dir, flag, option, read_input
 from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,11 +42,7 @@ def run(
     confirm: Annotated[bool, flag("--confirm", "Measure the fresh rollouts that would confirm an accept.")] = False,
     tasks: runs.Tasks = "",
     bank: BankDir = "",
-    workers: runs.Workers = None,
-    agent: runs.Agent = None,
-    set_: runs.Set = [],  # noqa: B006 (Typer copies it)
-    simulate: runs.Simulate = False,
-    unsafe_local: runs.UnsafeLocal = False,
+    solving: runs.Solving = runs.SOLVING,
     keep_history: runs.KeepHistory = False,
     json: Annotated[bool, flag("--json", "As everywhere; the lines are JSON with or without it.")] = False,
     settings_file: Annotated[Path | None, option("--settings", "FILE", "Complete settings.", hidden=True)] = None,
@@ -73,19 +69,19 @@ def run(
         raise ConfigError("--confirm goes with --proposal: the current bank has nothing to repeat")
     stop_with(parent)
     process.use_server(fork_server)
-    store = BankStore.open(bank_dir(runs.bank_for_run(bank, simulate, tasks)))
-    given = overrides(
-        set_, "measure", simulate=simulate, workers=workers, agent=agent, unsafe_local=unsafe_local or None,
+    store = BankStore.open(bank_dir(runs.bank_for_run(bank, solving.simulate, tasks)))
+    given = solving.settings(
+        "measure",
         keep_history=keep_history or None,
     )  # fmt: skip
     settings = _settings(store, settings_file, given)
     if settings_file is None:  # else a gate asks, which has made sure of it
-        runs.require_apart(store, settings, simulate=simulate)
+        runs.require_apart(store, settings, simulate=solving.simulate)
     process.require_agent(settings)
     require_kept(given, fixed_panel(store), store.epoch(), store.dir)
     taskset = load(runs.tasks_of(store, tasks, settings))
     with ExitStack() as stack:
-        if simulate:
+        if solving.simulate:
             settings = stack.enter_context(runs.serve_scripted(taskset, settings))
         proposed = _read(proposal) if proposal else None
         _print(store, settings, taskset.tasks, proposed, confirm=confirm, until_decided=until_decided)
@@ -100,11 +96,7 @@ def items(
     show: Annotated[bool, flag("--show", "Print what is on record and run nothing.")] = False,
     tasks: runs.Tasks = "",
     bank: BankDir = "",
-    workers: runs.Workers = None,
-    agent: runs.Agent = None,
-    set_: runs.Set = [],  # noqa: B006 (Typer copies it)
-    simulate: runs.Simulate = False,
-    unsafe_local: runs.UnsafeLocal = False,
+    solving: runs.Solving = runs.SOLVING,
     json: Json = False,
 ) -> None:
     """Measure the panel without each item of the bank: leave-one-out.
@@ -117,15 +109,13 @@ def items(
     from valve_plugin.gate.leave_one_out import leave_out
     from valve_plugin.plugins import send
 
-    store = runs.open_store(bank, simulate, tasks)
+    store = runs.open_store(bank, solving.simulate, tasks)
     if not show:
-        given = overrides(
-            set_, "measure", simulate=simulate, workers=workers, agent=agent, unsafe_local=unsafe_local or None
-        )
-        with runs.reopen(store, tasks, given, simulate=simulate, purpose="measure") as run_:
+        given = solving.settings("measure")
+        with runs.reopen(store, tasks, given, simulate=solving.simulate, purpose="measure") as run_:
             leave_out(run_.manager, run_.store, run_.settings, run_.taskset, partial(send, run_.manager.hook))
             store = run_.store
-    report_items(store, {}, json=json, simulate=simulate, panel=True)
+    report_items(store, {}, json=json, simulate=solving.simulate, panel=True)
 
 
 def _print(

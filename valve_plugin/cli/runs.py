@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from valve_plugin.cli import output, resume, task_sets
-from valve_plugin.cli.options import argument, flag, option
+from valve_plugin.cli.options import argument, flag, option, overrides
 from valve_plugin.errors import BankNotFoundError, BudgetError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from valve_plugin.bank.store import BankStore
     from valve_plugin.cli.progress import Progress
-    from valve_plugin.config import Settings
+    from valve_plugin.config import Settings, Use
     from valve_plugin.evolve.open import OpenRun, Options, Purpose
     from valve_plugin.evolve.steps import Steps
     from valve_plugin.tasks.task_set import TaskSet
@@ -57,6 +57,40 @@ NoEarlyStop = Annotated[bool, flag("--no-early-stop", "Run whole panels, to comp
 BudgetUsd = Annotated[float | None, option("--budget-usd", "USD", "Stop when this much is spent. Default: no limit.")]
 MaxRollouts = Annotated[int | None, option("--max-rollouts", "N", "Stop after N rollouts. Default: no limit.")]
 MaxHours = Annotated[float | None, option("--max-hours", "H", "Start nothing new after H hours. Default: no limit.")]
+
+
+class Solving(NamedTuple):
+    """The options of every command that runs rollouts."""
+
+    workers: Workers = None
+    agent: Agent = None
+    set_: Set = []  # noqa: RUF012 (Typer copies it)
+    simulate: Simulate = False
+    unsafe_local: UnsafeLocal = False
+
+    def settings(self, use: Use, **more: Any) -> dict[str, Any]:
+        """Return the settings that the command line gives; see `overrides`."""
+        return overrides(
+            self.set_, use, simulate=self.simulate, workers=self.workers, agent=self.agent,
+            unsafe_local=self.unsafe_local or None, **more,
+        )  # fmt: skip
+
+
+class Limits(NamedTuple):
+    """The options that end a run early, and that let it begin."""
+
+    budget_usd: BudgetUsd = None
+    max_rollouts: MaxRollouts = None
+    max_hours: MaxHours = None
+    yes: Yes = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the limits as settings."""
+        return {"budget_usd": self.budget_usd, "max_rollouts": self.max_rollouts, "max_hours": self.max_hours}
+
+
+SOLVING, LIMITS = Solving(), Limits()
 
 
 @contextmanager

@@ -122,7 +122,8 @@ def generate(
         output.emit_json({**facts, "tried": len(trials.tried), "yield": _yields(trials.tried)})
     else:
         _report_yields(directory, len(rows), n, trials.tried)
-        output.note(f"next: valve tasks verify {quote(task_sets.display_name(directory))}")
+        verify = f"valve tasks verify {quote(task_sets.display_name(directory))}"
+        output.note(f"next: {verify if rows else f'valve tasks mine {quote(path)}'}")
     if len(rows) < n:
         raise typer.Exit(output.FINDING)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin.cli import output, output_paths, ranges, resume, runs, task_sets
-from valve_plugin.cli.options import Commands, Json, argument, option, overrides
+from valve_plugin.cli.options import Commands, Json, argument, option
 from valve_plugin.errors import ConfigError
 from valve_plugin.words import duration, hidden_characters, plural
 
@@ -42,16 +42,9 @@ def try_text(
     negligible: Annotated[float, ranges.tolerable("--negligible", "D", "Differences up to this do not matter.")] = 0.1,
     seed: Annotated[int | None, option("--seed", "SEED", "Draw other tasks, with fresh rollouts. Default: 0.")] = None,
     out: Annotated[Path | None, option("--out", "FILE", "Write a page about it, one HTML file.")] = None,
-    yes: runs.Yes = False,
-    workers: runs.Workers = None,
-    agent: runs.Agent = None,
-    set_: runs.Set = [],  # noqa: B006 (Typer copies it)
-    simulate: runs.Simulate = False,
-    unsafe_local: runs.UnsafeLocal = False,
+    solving: runs.Solving = runs.SOLVING,
     keep_history: runs.KeepHistory = False,
-    budget_usd: runs.BudgetUsd = None,
-    max_rollouts: runs.MaxRollouts = None,
-    max_hours: runs.MaxHours = None,
+    limits: runs.Limits = runs.LIMITS,
     json: Json = False,
 ) -> None:
     """Does this text help? Paired rollouts with and without it.
@@ -70,10 +63,8 @@ def try_text(
     texts, others = read_texts(files), read_texts(against)
     if texts == others:
         raise ConfigError(f"{_names(files)} and {_names(against)} hold the same text: there is nothing to compare")
-    given = overrides(
-        set_, "try", simulate=simulate, seed=seed, workers=workers, agent=agent,
-        unsafe_local=unsafe_local or None,
-        keep_history=keep_history or None, budget_usd=budget_usd, max_rollouts=max_rollouts, max_hours=max_hours,
+    given = solving.settings(
+        "try", seed=seed, keep_history=keep_history or None, **limits.settings,
     )  # fmt: skip
     folder = task_sets.find_folder(tasks)
     if out:
@@ -84,24 +75,24 @@ def try_text(
         resume.advise_on_stop(Settings(model_kwargs=dict(given.get("model_kwargs", {})))),
         open_trial(
             folder, given, sides, pairs=pairs, negligible=negligible, observer=progress,
-            scripted=runs.serve_scripted if simulate else None, say=runs.say, stages=Stage(),
+            scripted=runs.serve_scripted if solving.simulate else None, say=runs.say, stages=Stage(),
         ) as trial,
     ):  # fmt: skip
-        _announce(trial, ask=not (yes or json))
+        _announce(trial, ask=not (limits.yes or json))
         result = trial.run()
     name, other = _names(files), _names(against)
-    _record(trial, result, verdict(result, name, other, negligible), simulate=simulate)
+    _record(trial, result, verdict(result, name, other, negligible), simulate=solving.simulate)
     if out:
         from valve_plugin.report.trial import render_trial_page
 
-        page = render_trial_page(result, name, other, sides, negligible=negligible, simulated=simulate)
+        page = render_trial_page(result, name, other, sides, negligible=negligible, simulated=solving.simulate)
         with output_paths.explain_errors("--out", out):
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(page, encoding="utf-8")
     if json:
-        output.emit_json({**facts(result, trial), "text": name, "against": other, "simulation": simulate})
+        output.emit_json({**facts(result, trial), "text": name, "against": other, "simulation": solving.simulate})
     else:
-        show(result, name, other, negligible=negligible, simulate=simulate)
+        show(result, name, other, negligible=negligible, simulate=solving.simulate)
     if result.answer == "harms":
         raise typer.Exit(output.FINDING)
 

@@ -280,11 +280,7 @@ def checkpoints(points: Sequence[EvaluatedCheckpoint]) -> tuple[HoldoutReading, 
 
 
 def live_runs(attempts: Iterable[Attempt]) -> LiveRuns:
-    """Return the user's live runs, without the rollouts of the loop.
-
-    Args:
-        attempts: all attempts on this machine, oldest first.
-    """
+    """Return the user's live runs, without the rollouts of the loop."""
     own = [a for a in attempts if a.source == "live"]
     latest = (
         LiveAttempt(
@@ -309,12 +305,7 @@ def tried_texts(repo: str) -> tuple[TriedText, ...]:
 
 
 def task_names(tasks: str, attempts: Iterable[Attempt]) -> dict[str, str]:
-    """Return the function and file of each task: of its bug in the task set, else of a patch that resolved it.
-
-    Args:
-        tasks: the task set that was used last.
-        attempts: on this machine.
-    """
+    """Return the function and file of each task: of its bug in the task set, else of a patch that resolved it."""
     patches = {a.task_id: a.patch for a in attempts if a.outcome == "resolved" and not is_live(a.task_id)}
     with suppress(ValveError, OSError):  # it may be gone
         patches |= {t.instance_id: t.patch for t in task_set.load(task_set.find(tasks)).tasks if tasks}

@@ -26,11 +26,7 @@ from valve_plugin.words import visible
 
 
 def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
-    """Return the page of one run, or of two to compare.
-
-    Args:
-        attempts: attempt id -> its details.
-    """
+    """Return the page of one run, or of two to compare."""
     from markupsafe import Markup
 
     css, js = (

@@ -120,11 +120,7 @@ def ticks(low: float, high: float, most: float, *, whole: bool = False) -> dict[
 
 
 def page_svg(figure: Figure, *, narrow: bool = False) -> str:
-    """Return the figure for the page; equal numbers give equal bytes.
-
-    Args:
-        narrow: in the width of a phone.
-    """
+    """Return the figure for the page; equal numbers give equal bytes."""
     width = _NARROW if narrow else _WIDE
     parts, height = _grid(figure, width, 0.0)
     name = f"{figure.name}-narrow" if narrow else figure.name
