@@ -311,7 +311,8 @@ def task_names(tasks: str, attempts: Iterable[Attempt]) -> dict[str, str]:
         patches |= {t.instance_id: t.patch for t in task_set.load(task_set.find(tasks)).tasks if tasks}
     places = {task: place for task, patch in patches.items() if (place := changed_place(patch))}
     count = Counter(places.values())
-    return {task: f"{place} ({task[-8:]})" if count[place] > 1 else place for task, place in places.items()}
+    last = {task: task.rpartition(".")[2].rpartition("__")[2] for task in places}  # of an id of SWE-smith's, its hash
+    return {task: f"{place} ({last[task]})" if count[place] > 1 else place for task, place in places.items()}
 
 
 def changed_place(patch: str) -> str:
