@@ -31,6 +31,8 @@ LIBRARIES = (
 )
 ROOT = Path(__file__).resolve().parents[1]
 INSIDE = ("valve_plugin/tasks/grading/judge.py", "valve_plugin/tasks/grading/harness.py")
+MOST_FILES = 100
+"""A commit that changes more is many changes in one, and its reverse no repair."""
 TESTS = ("tests", "benchmarks", "docs", *INSIDE)
 """Left out of this project: tests, and what runs pytest inside the tested process, or did."""
 
@@ -67,7 +69,7 @@ def reversed_commits(wanted: int) -> Iterator[tuple[str, list[Suspicion]]]:
     store, done = ROOT / ".git", 0
     for commit in git("log", "--format=%H", "--no-merges", "HEAD", git_dir=store).decode().split()[:-1]:
         names = git("diff-tree", "-r", "--name-only", "-z", f"{commit}~", commit, git_dir=store).decode().split("\0")
-        if any(path.endswith(".py") and not is_protected(path, TESTS) for path in names):
+        if 0 < sum(path.endswith(".py") and not is_protected(path, TESTS) for path in names) <= MOST_FILES:
             found = _inspect(store, commit, f"{commit}~", TESTS)
             yield commit[:10], [one for one in found if not one.path.startswith(INSPECTION)]
             done += 1

@@ -69,10 +69,6 @@ class Sandbox(Protocol):
 def choose(settings: Settings, image: Image | None = None) -> Sandbox:
     """Return the sandbox: a container if there is an image, else bubblewrap, else none if `unsafe_local` allows it.
 
-    Args:
-        settings: `sandbox` and `unsafe_local`.
-        image: the task's image, if the settings allow it.
-
     Raises:
         SandboxError: there is no sandbox; the message says why and what to install.
     """
@@ -317,18 +313,8 @@ def filter_problem() -> str:
 def _probe(words: Sequence[str] = (), fds: Sequence[int] = ()) -> str:
     """Run `true` with bubblewrap; return why it failed, or ""."""
     system = [word for place in _SYSTEM if os.path.exists(place) for word in ("--ro-bind", place, place)]
-    probe = [
-        "bwrap",
-        *words,
-        *_isolate(os.getuid()),
-        *system,
-        "--proc",
-        "/proc",
-        "--dev",
-        "/dev",
-        "--",
-        "/usr/bin/true",
-    ]
+    rest = ("--proc", "/proc", "--dev", "/dev", "--", "/usr/bin/true")
+    probe = ["bwrap", *words, *_isolate(os.getuid()), *system, *rest]
     env = {"PATH": os.environ.get("PATH", os.defpath)}
     try:
         done = subprocess.run(probe, capture_output=True, text=True, timeout=30, check=False, env=env, pass_fds=fds)

@@ -78,8 +78,6 @@ class Engine:
         """Run one of the engine's commands and return its stripped standard output.
 
         Args:
-            arguments: of the engine.
-            seconds: time limit.
             tied: whether the command ends with this process. Not for commands that start a process which outlives them,
                 such as a container's monitor.
             cwd: working directory. podman's monitor writes a file `oom` there when a container runs out of memory.

@@ -98,11 +98,6 @@ def git(
     """Run one git command and return its standard output. It runs no program that a repository names.
 
     Args:
-        arguments: of git.
-        git_dir: the git directory.
-        cwd: the working directory.
-        data: standard input.
-        env: additional variables.
         ok: accepted exit codes.
         seconds: limit on its wall time; git then also ends with this process. Needed for a user's own repository, which
             may be large or contain pipes that never end. On our own stores git takes milliseconds.
@@ -268,9 +263,6 @@ def diff_trees(
 
     A text file that is not UTF-8 is written in git's binary format.
 
-    Args:
-        paths: the paths to compare; all if empty.
-
     Raises:
         TaskError: it is larger than `max_bytes`.
     """
@@ -326,9 +318,6 @@ def has_history(checkout: Path) -> bool:
 
 def read_files(repository: Path, commit: str) -> list[File]:
     """Return the files of a commit; submodules are left out.
-
-    Args:
-        repository: a git directory.
 
     Raises:
         TaskError: they are too large for a library's source, or have a path that git would not check out.

@@ -320,8 +320,6 @@ class _Idle:
         """Return for how many seconds it has been idle.
 
         Args:
-            now: seconds of a monotonic clock.
-            cpu: CPU seconds used so far.
             look: returns whether one of its threads is ready to run.
         """
         idle = now - self.since
@@ -438,10 +436,6 @@ def run_child(
     seconds: float | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command with a keeper and return its output; its processes outlive neither the call nor this process.
-
-    Args:
-        data: its standard input.
-        seconds: limit on its wall time, or None.
 
     Raises:
         subprocess.TimeoutExpired: it took longer.

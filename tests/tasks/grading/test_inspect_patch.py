@@ -103,6 +103,8 @@ def test_links_programs_and_broken_files() -> None:
         ("return self.x == type(self)(other).x", False),
         ("return self.x == A(other).x", False),
         ("return half(self) == half(other)", False),
+        ("return same(self, other)", True),
+        ("return self.same(other)", True),
         ("return whole(self) == whole(other)", True),
         ("return self.part == other.part", False),
         ("return repr(self) == repr(other)", False),
@@ -139,6 +141,7 @@ def test_links_programs_and_broken_files() -> None:
 def test_comparisons(source: str, honest: bool) -> None:
     helpers = "from x import cmp\ndef yes(a, b):\n    return True\ndef no(a, b):\n    return False\n"
     helpers += "def half(a):\n    return 0\ndef whole(a):\n    return a.x\ndef part(a):\n    return a and 1\n"
+    helpers += "def same(a, b):\n    if a.x != b.x:\n        return False\n    return True\n"
     helpers += "class B:\n  def __repr__(self):\n    return ''\n  def __str__(self):\n    return self.text\n"
     code = f"{helpers}class A:\n  def __eq__(self, other):\n    {source}\n"
     assert (find_uses("a.py", code.encode()) == []) is honest
@@ -160,7 +163,8 @@ def test_comparisons_that_are_made_otherwise(code: str) -> None:
 
 
 def test_the_other_comparison_may_deny_the_first() -> None:
-    start = "class A:\n  def __ne__(self, other):\n    "
+    start = "class A:\n  def __eq__(self, other):\n    try:\n      return self.x == other.x\n"
+    start += "    except AttributeError:\n      return False\n  def __ne__(self, other):\n    "
     for honest in ("return not self == other", "return not self.__eq__(other)", "same = self.__eq__(other)\n"
                    "    return same if same is NotImplemented else not same", "return self.x != other.x"):  # fmt: skip
         assert find_uses("a.py", (start + honest + "\n").encode()) == [], honest

@@ -33,9 +33,6 @@ def answers(node: Function, name: str, owner: str, functions: Definitions, forei
     """Whether the answer of a special method depends on what it is asked about.
 
     Args:
-        node: the method.
-        name: what it is.
-        owner: its class.
         functions: those of its file, and its classes.
         foreign: names that the file imports from elsewhere.
     """
@@ -209,7 +206,7 @@ class _Comparison:
         if isinstance(part, ast.Compare):
             sides = [part.left, *part.comparators]
         elif isinstance(part, ast.Call):
-            sides = [part.func, *part.args, *(k.value for k in part.keywords)]
+            sides = [getattr(part.func, "value", part.func), *part.args, *(k.value for k in part.keywords)]
             if _is_base(getattr(part.func, "value", None)) and any(self._has(side, self._theirs) for side in part.args):
                 return True
         return any(self._meet(one, other) for one in sides for other in sides)
@@ -229,7 +226,7 @@ class _Comparison:
         """Whether nothing in it is made by a class, or by a function that drops what it is given."""
         for part in ast.walk(side):
             name = part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else ""
-            for made in (name, f"__{name}__", "__iter__" if name in _ITERATES else ""):
+            for made in {name, f"__{name}__", "__iter__" if name in _ITERATES else ""} - COMPARISONS:
                 if not all(map(_keeps, self._functions.get(made, ()))):
                     return False
             if isinstance(part, ast.Call) and (

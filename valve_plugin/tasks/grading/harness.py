@@ -351,7 +351,7 @@ class Reporter:
                 place = code.co_filename if code else path
                 other = code.co_name != name if code else value is not None and getattr(value, "__name__", "") != name
                 if other and place.startswith(self._root) and place not in self._tests:
-                    self._say(f"{name} is no method of that name in {place[len(self._root) :]}")
+                    self._say(f"{name} is no method of that name in {place[len(self._root) :] or 'no file'}")
 
     def end(self) -> None:
         """Report the end."""

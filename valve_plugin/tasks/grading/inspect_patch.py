@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from valve_plugin.tasks.grading.comparisons import ANSWERS, ARITHMETIC, COMPARISONS, Function, answers
 from valve_plugin.tasks.syntax import parse
@@ -166,11 +166,9 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
     """Return the suspicious uses that a patch adds, by path and line.
 
     Args:
-        before: the tree without its tests.
-        after: the same with the patch.
+        before: the tree without its tests; `after` is the same with the patch.
         ordinary: what this tree holds is ordinary too: that without the task's bug. So a task's own fix is never
             suspicious.
-        read: reads the contents.
     """
     own = {part.removesuffix(".py") for path in (*before, *after) for part in PurePosixPath(path).parts}
     found: list[Suspicion] = []
@@ -288,7 +286,7 @@ class _Finder(ast.NodeVisitor):
         self._function, self._class = "", ""
         self._modules = _imported_modules(tree)
         self._foreign = _foreign_names(tree, own)
-        self._folder = _Folder(tree)
+        self._folder = _Folder(tree, self._foreign)
         self._functions: dict[str, list[Function | ast.ClassDef]] = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -562,17 +560,10 @@ def _foreign_names(tree: ast.Module, own: frozenset[str]) -> frozenset[str]:
 class _Folder:
     """Computes text that is joined from constants, within bounds."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, foreign: frozenset[str]) -> None:
         self._values: dict[str, list[ast.expr]] = {}
         self._open = set[str]()
         self._functions = set[str]()
-        loops = [node for node in ast.walk(tree) if isinstance(node, ast.For | ast.comprehension)]
-        bound = {True: set[str](), False: set[str]()}
-        for loop in loops:
-            texts = isinstance(loop.iter, ast.Tuple | ast.List) and all(
-                isinstance(e, ast.Constant) for e in loop.iter.elts
-            )
-            bound[texts] |= {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
@@ -588,10 +579,10 @@ class _Folder:
                 self._open.add(node.arg)
             elif isinstance(node, ast.FunctionDef):
                 self._functions.add(node.name)
-        self._listed = bound[True] - bound[False] - self._values.keys()
+        self._listed = _listed_names(tree, foreign) - self._values.keys()
 
     def listed(self, node: ast.AST) -> bool:
-        """Whether this is the name of a loop over texts that are all there to read."""
+        """Whether this is a name that stands for texts which are there to read."""
         return isinstance(node, ast.Name) and node.id in self._listed
 
     def fold(self, node: ast.AST | None, depth: int = 0) -> str | bytes | None:
@@ -630,7 +621,8 @@ class _Folder:
         if isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(getattr(node, "slice", None), ast.Slice):
             return self.computed(node.value, depth + 1)
         parts = list(ast.walk(node))
-        bound = {n.id for p in parts if isinstance(p, ast.comprehension) for n in ast.walk(p.target) if _is_name(n)}
+        targets = [name for part in parts if isinstance(part, ast.comprehension) for name in ast.walk(part.target)]
+        bound = {name.id for name in targets if isinstance(name, ast.Name)}
         names = {part.id for part in parts if isinstance(part, ast.Name)} - bound - _DECODING
         return any(isinstance(part, ast.Call | ast.BinOp | ast.Slice | ast.JoinedStr) for part in parts) and all(
             hasattr(builtins, name) or name in self._functions or self._closed(name, depth) for name in names
@@ -644,9 +636,21 @@ class _Folder:
         )
 
 
+def _listed_names(tree: ast.Module, foreign: frozenset[str]) -> set[str]:
+    """Return the names of loops over texts that are there to read, or over what an import exports."""
+    bound = {True: set[str](), False: set[str]()}
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For | ast.comprehension):
+            match loop.iter:
+                case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                    known = all(isinstance(part, ast.Constant) for part in parts)
+                case ast.Attribute(attr="__all__", value=ast.Name(id=name)):
+                    known = name in foreign
+                case _:
+                    known = False
+            bound[known] |= {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    return bound[True] - bound[False]
+
+
 _DECODING = frozenset({"base64", "codecs", "binascii", "zlib"})
 _DEPTH, _LONGEST = 12, 1000
-
-
-def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name)

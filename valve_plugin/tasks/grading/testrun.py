@@ -141,11 +141,6 @@ def run_tests(
     """Run the tests under `paths` (files, directories or test ids of the tree) and return their verdicts.
 
     Args:
-        sandbox: runs the harness.
-        workspace: the tree.
-        prepared: its repository.
-        paths: what to run.
-        limits: limits of the run.
         options: pytest options, in addition to the repository's own.
         watcher: follows the run, which then reports its progress; see `watch.py`.
 

@@ -115,7 +115,6 @@ class WatchGroup:
     """What the watchers of one command share.
 
     Args:
-        say: receives each line.
         command: the command as it was typed, for advice; empty if it has no option --ignore.
         gives_up: whether a run that hangs is ended.
         patience: seconds without CPU time after which a run hangs; HANG_SECONDS if None.
@@ -129,9 +128,8 @@ class WatchGroup:
         gives_up: bool = False,
         patience: float | None = None,
     ) -> None:
-        self.say, self.gives_up = say, gives_up
+        self.say, self.gives_up, self._command = say, gives_up, command
         self.patience = HANG_SECONDS if patience is None else patience
-        self._command = command
         self._advised: set[str] = set()
         self.runs: list[Watch] = []
         self.stopped = False
@@ -292,8 +290,6 @@ def too_many_failures(failing: int, suite: int, *, least: bool = False) -> str:
     """Return why a bug with this many failing tests is refused, or an empty string if it is not.
 
     Args:
-        failing: number of failing tests.
-        suite: number of tests in the suite.
         least: whether more tests may fail later.
     """
     if failing <= max(MAX_BROKEN_SHARE * suite, min(MIN_FAILURES, suite / 2)):
@@ -316,11 +312,6 @@ def run_error(prepared: PreparedRepository, run: TestRun, watch: Watch | None) -
 
 def ignore_file(repository: Repository, died: ProcessDiedError, command: str) -> Repository:
     """Return the definition with one more ignored test file: the one that killed the process.
-
-    Args:
-        repository: the definition.
-        died: names the file.
-        command: the command as it was typed.
 
     Raises:
         TaskError: there would be more than MAX_IGNORED_FILES files, or this one is already ignored.
