@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from valve_plugin.tasks.make.project import (
-    examine,
-    imported_modules,
-    missing_modules,
-    normalize_name,
-    required_packages,
-)
+from valve_plugin.tasks.make.project import examine, find_cures, imported_modules, normalize_name, required_packages
 
 NAMES = ("pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "PKG-INFO", "tests/test_a.py", "requirements-dev.txt")
 
@@ -114,10 +108,32 @@ def test_sets_of_requirements_with_included_groups() -> None:
     }
 
 
-def test_modules_that_are_missing_are_named() -> None:
-    lines = ["ModuleNotFoundError: No module named 'b.x'", "assert 1 == 2", "ImportError: No module named 'a'"]
-    assert missing_modules(lines).startswith("missing modules: a, b.x; add --with PACKAGE")
-    assert missing_modules(["assert 1 == 2"]) == ""
+@pytest.mark.parametrize(
+    ("line", "about", "parts"),
+    [
+        ("ModuleNotFoundError: No module named 'itsdangerous'", "itsdangerous", ["extra full", "--with itsdangerous"]),
+        (
+            "ModuleNotFoundError: No module named 'multipart.x'",
+            "multipart.x",
+            ["--with python-multipart", "--auto-env"],
+        ),
+        ("AssertionError: The `python-multipart` library must be installed.", "python-multipart", ["extra full"]),
+        ("ModuleNotFoundError: No module named 'httpx'", "httpx", ["group test"]),
+        ("ModuleNotFoundError: No module named 'hypothesis'", "hypothesis", ["hypothesis has it", "--with hypothesis"]),
+        ("ModuleNotFoundError: No module named 'msgspec._x'", "msgspec._x", ["--with msgspec"]),  # of our environment
+        ("ModuleNotFoundError: No module named 'acme._fast'", "acme._fast", ["of the source itself", "--python VENV"]),
+        ("ModuleNotFoundError: No module named 'evil_typo'", "evil_typo", ["no known package", "--with PACKAGE"]),
+    ],
+)
+def test_what_is_missing_is_cured(line: str, about: str, parts: list[str]) -> None:
+    cures = find_cures([line, "assert 1 == 2", line], examine(SETS), ["trustme==1"])
+    assert list(cures) == [about]
+    assert all(part in cures[about] for part in parts), cures
+
+
+def test_what_is_installed_or_not_missing_needs_no_cure() -> None:
+    lines = ["AssertionError: trustme must be installed", "AssertionError: pyyaml is 3, expected 4"]
+    assert find_cures(lines, examine(SETS), ["trustme==1"]) == {}
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.binary(max_size=60) | st.text(max_size=60).map(str.encode)))

@@ -23,7 +23,7 @@ from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.files import read_regular, write_atomic
 from valve_plugin.records import Record
 from valve_plugin.sandbox.bubblewrap import Sandbox
-from valve_plugin.sandbox.git import File, apply_patch
+from valve_plugin.sandbox.git import File, apply_patch, read_files
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.sandbox.supervisor import Watcher
 from valve_plugin.tasks import task_set
@@ -35,7 +35,7 @@ from valve_plugin.tasks.issue_text import Issue, headline, pytest_output, write_
 from valve_plugin.tasks.make import candidates
 from valve_plugin.tasks.make.candidates import CallTrace, Candidate, ReachingTests
 from valve_plugin.tasks.make.define import CPU_SECONDS, Say, SuiteNeeds, add_declared, collection_errors, define
-from valve_plugin.tasks.make.project import missing_modules
+from valve_plugin.tasks.make.project import examine, find_cures
 from valve_plugin.tasks.repository import FILE_NAME, PreparedRepository, Repository, prepare, read_definition
 from valve_plugin.tasks.states import commit_tree, is_protected
 from valve_plugin.tasks.syntax import patch_changes
@@ -158,12 +158,12 @@ def survey(
             task_set.write_definition(out, repository, command)  # there are no rows yet
             prepared = prepare(repository, say)
         except TaskError as e:
-            raise TaskError("; ".join(filter(None, [str(e), missing_modules([str(e)])]))) from e
+            raise TaskError("; ".join([str(e), *_cures(prepared, [str(e)])])) from e
     if failures := found.reached.failures if found.reached else {}:
         name, why = min(failures.items())
         say(f"{len(failures)} tests and files fail on the original source and are not used; the first: {name}: {why}")
-        if missing := missing_modules(failures.values()):
-            say(f"  {missing}")
+        for cure in _cures(prepared, failures.values()):
+            say(f"  {cure}")
     say(f"{len(found.suite)} tests pass in both runs, {spent:.0f} s of CPU time each")
     if repository.cpu_seconds == CPU_SECONDS:
         repository = replace(repository, cpu_seconds=max(10, math.ceil(3 * spent) + 5))
@@ -172,6 +172,12 @@ def survey(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, codec.canonical(SurveyFile(digest=prepared.digest, ground=found)))
     return prepared, found
+
+
+def _cures(prepared: PreparedRepository, failures: Iterable[str]) -> list[str]:
+    """Return what to do about packages that failures say are missing."""
+    files = {path: content for path, _, content in read_files(prepared.store, prepared.base)}
+    return list(find_cures(failures, examine(files), prepared.repository.requirements).values())
 
 
 def _run_survey(

@@ -6,8 +6,9 @@ import ast
 import configparser
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from email.parser import HeaderParser
+from importlib.metadata import packages_distributions
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -62,7 +63,9 @@ _TEST_DIRS = ("tests", "test", "testing", "testsuite")
 _SOURCE_DIRS = ("src", "lib", "python")
 _TEST_FILE = r"(test_[^/]*|[^/]*_test)\.py"
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
+_REQUIREMENT_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]")
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_SAYS_MISSING = re.compile(r"install|requires? |required|not found|missing")
 _REQUIREMENT_FILE = re.compile(
     r"(^|/)(requirements[^/]*|[^/]*requirements|requirements/[^/]+|requirements_[^/]+)\.(txt|in)$"
 )
@@ -257,15 +260,31 @@ def _group(groups: Mapping[str, Any], name: str, above: tuple[str, ...] = ()) ->
     return found
 
 
-def missing_modules(failures: Iterable[str]) -> str:
-    """Return what to do about modules that failures say are missing, or an empty string if none is."""
-    found = sorted({match[1] for line in failures if (match := _NO_MODULE.search(line))})
-    return (
-        f"missing modules: {', '.join(found)}; add --with PACKAGE for what has one, or --auto-env for all that the "
-        "project declares; where the project's build makes one, build it in an environment and give --python VENV"
-        if found
-        else ""
-    )
+def find_cures(failures: Iterable[str], project: Project, installed: Collection[str]) -> dict[str, str]:
+    """Return, for each module or package that failures say is missing, the sentence that says what to do."""
+    there, cures = {requirement_name(pin) for pin in installed}, dict[str, str]()
+    for line in dict.fromkeys(failures):
+        if found := _NO_MODULE.search(line):
+            module = found[1].partition(".")[0]
+            cures.setdefault(found[1], f"the module {found[1]} is missing{_cure(module, project)}")
+        elif _SAYS_MISSING.search(line):
+            for word in map(normalize_name, _REQUIREMENT_WORD.findall(line)):
+                if word in project.declared and word not in there:
+                    cures.setdefault(word, f"the package {word} is missing{_cure(word, project)}")
+    return cures
+
+
+def _cure(module: str, project: Project) -> str:
+    if module in project.packages:
+        return ", which is of the source itself: its build makes it; build it in an environment and give --python VENV"
+    carriers = packages_distributions().get(module, [])
+    names = [normalize_name(name) for name in (PACKAGES.get(module, module), module, *carriers)]
+    for name in names:
+        if place := next((place for place, lines in project.sets.items() if name in map(requirement_name, lines)), ""):
+            return f": {place} declares {name}; add --with {name}, or --auto-env"
+    if PACKAGES.get(module) or names[0] in WELL_KNOWN or carriers:
+        return f": {(carriers or names)[0]} has it; add --with {(carriers or names)[0]}"
+    return ", and no known package has it; find out which does and add --with PACKAGE"
 
 
 def _by_name(lines: Iterable[str]) -> dict[str, str]:
