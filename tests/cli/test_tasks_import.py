@@ -1,4 +1,4 @@
-"""`valve tasks import`, from rows over a source tree."""
+"""`valve tasks import`, from rows over a source tree and from the branches of a clone."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import pytest
 from tests import calc
 from tests.cli.conftest import Run
 from tests.lean import lean
-from tests.tools import put
+from tests.tools import git, put
 from valve_plugin.tasks import task_set
+from valve_plugin.tasks.repository import find_prepared
+from valve_plugin.tasks.states import gold_patch, task_states
 from valve_plugin.tasks.task_set import load
 
 
@@ -75,6 +77,32 @@ def test_rows_over_a_source_tree(project: Path, valve: Run, tmp_path: Path) -> N
     assert "2 tasks imported, 10 refused" in valve("tasks", "import", given, *options, code=1)
 
 
+def test_branches_of_a_clone(project: Path, valve: Run, tmp_path: Path) -> None:
+    clone = put(tmp_path / "clone", calc.FILES)
+    name = str(calc.row()["instance_id"])
+    git(clone, "init", "-q")
+    git(clone, "add", "-A")
+    git(clone, "commit", "-qm", "source")
+    git(clone, "checkout", "-qb", name)
+    put(clone, {"calc/ops.py": calc.BUGGY})
+    git(clone, "commit", "-qam", "bug")
+    (clone / "tests/test_ops.py").unlink()
+    git(clone, "commit", "-qam", "no tests")
+    git(clone, "checkout", "-q", "main")
+    put(clone, {"calc/ops.py": "moved_on = True\n"})
+    git(clone, "commit", "-qam", "later")
+    given = rows(tmp_path, calc.row(instance_id="nowhere"))
+    options = ["--clone", str(clone), "--python", str(lean())]
+    made = valve("tasks", "import", given, *options, "--json", code=1)
+    assert made["tasks"] == 1
+    assert made["refusals"] == [
+        "line 2: nowhere: the clone has no branch of that name; fetch it with git, or give --source"
+    ]
+    task = load(task_set.default_folder("acme/calc")).tasks[0]
+    assert task_states(find_prepared("acme/calc"), task)
+    assert "+        return high" in gold_patch(find_prepared("acme/calc"), task)
+
+
 def test_what_the_rows_change_must_be_said(project: Path, valve: Run, tmp_path: Path) -> None:
     given = rows(tmp_path)
     valve("tasks", "import", given, code=2)
@@ -82,10 +110,19 @@ def test_what_the_rows_change_must_be_said(project: Path, valve: Run, tmp_path: 
     named = tmp_path / "named.jsonl"
     named.write_text(json.dumps(calc.row(image_name="nowhere/none:1")) + "\n")
     valve("tasks", "import", str(named), code=None)
-    assert valve.err.index("--source PATH") < valve.err.index("the image nowhere/none:1")
+    assert (
+        valve.err.index("--source PATH") < valve.err.index("--clone PATH") < valve.err.index("the image nowhere/none:1")
+    )
+    valve("tasks", "import", given, "--source", "a", "--clone", "b", code=2)
+    assert "give one of them" in valve.err
     shutil.copytree(calc.write(tmp_path / "known"), task_set.default_folder("acme/calc"))
     (task_set.default_folder("acme/calc") / "tasks.jsonl").unlink()
     assert valve("tasks", "import", given, "--json")["tasks"] == 1
+
+
+def test_a_clone_that_is_none(project: Path, valve: Run, tmp_path: Path) -> None:
+    valve("tasks", "import", rows(tmp_path), "--clone", str(tmp_path), code=2)
+    assert "not a git repository" in valve.err
 
 
 @pytest.mark.parametrize("bad", [calc.row(FAIL_TO_PASS=[])])

@@ -21,12 +21,13 @@ from valve_plugin.shell_words import quote
 if TYPE_CHECKING:
     from valve_plugin.sandbox.bubblewrap import Sandbox
     from valve_plugin.sandbox.git import File
-    from valve_plugin.tasks.import_rows import Survey
+    from valve_plugin.tasks.import_rows import Branches, Survey
     from valve_plugin.tasks.make.candidates import Candidate
     from valve_plugin.tasks.make.define import SuiteNeeds
     from valve_plugin.tasks.make.generate import CandidateResult
     from valve_plugin.tasks.make.mine import Fixes
     from valve_plugin.tasks.repository import Repository
+    from valve_plugin.tasks.row_files import Rows
     from valve_plugin.tasks.task_set import SmithRow
 
 _GENERATE, _MINE, _IMPORT = "valve tasks generate", "valve tasks mine", "valve tasks import"
@@ -131,6 +132,7 @@ def generate(
 @commands.add(
     "import",
     "valve tasks import SWE-bench/SWE-smith --repo seperman/deepdiff --source pypi:deepdiff==8.2.0",
+    "valve tasks import rows.parquet --repo owner/name --clone ../clone-with-branches",
     "valve tasks import rows.jsonl --repo owner/name  # in the image that the rows name, if it is here",
     "valve tasks import rows.jsonl --source ../lib --python ../lib/.venv --out tasks/",
 )
@@ -141,6 +143,7 @@ def import_(
     ],
     repo: Annotated[str, option("--repo", "NAME", "Take the rows of this repository.")] = "",
     out: Out = "",
+    clone: Annotated[str, option("--clone", "PATH", "Local clone with a branch for each row.")] = "",
     tree: Annotated[str, option("--source", "PATH", "Source of the rows: a tree or pypi:NAME==VERSION.")] = "",
     split: Annotated[str, option("--split", "NAME", "Of the data set.")] = "train",
     python: Python = "",
@@ -151,7 +154,7 @@ def import_(
 ) -> None:
     """Import SWE-smith rows as a task set.
 
-    The code that the rows change is in a source tree, or in /testbed of the container image they name.
+    The code that the rows change is in a source tree, in a clone, or in /testbed of the container image they name.
 
     The rows are read one at a time, from a file of any size, also from a compressed one. A row that cannot be read or
     used is listed with its line or row number and the reason, the others are imported, and the exit code is 1. Refused
@@ -182,10 +185,10 @@ def import_(
     with Stage() as stage:
         sandbox = cache(lambda: bubblewrap.choose(Settings(unsafe_local=unsafe_local)))
         needs = SuiteNeeds(python, with_, (), _completing(auto_env, python, sandbox))
-        repository = _rows_repository(directory, survey, tree, needs, stage)
+        repository, branches = _rows_repository(directory, survey, rows, clone, tree, needs, stage)
         prepared = prepare(repository, stage)
         stage.on("applying the rows' patches to the source")
-        importer = import_rows.Importer(prepared, rows.unit, sandbox)
+        importer = import_rows.Importer(prepared, rows.unit, sandbox, branches)
         made = (task_set.SmithRow(**asdict(task)) for task in importer.tasks(import_rows.rows_about(rows, survey)))
         output_paths.make_folder("--out", directory)
         tasks = task_set.write(directory, repository, made, made_by=_IMPORT)
@@ -421,32 +424,47 @@ def _report_import(survey: Survey, path: str, tasks: int, refusals: dict[int, st
     output.say(f"{output.plural(tasks, 'task')} imported, {len(refused)} refused{left_out}{where}")
 
 
-def _rows_repository(directory: Path, survey: Survey, tree: str, needs: SuiteNeeds, stage: Stage) -> Repository:
-    """Return the definition; the code is in a source tree or an image.
+def _rows_repository(
+    directory: Path, survey: Survey, rows: Rows, clone: str, tree: str, needs: SuiteNeeds, stage: Stage
+) -> tuple[Repository, Branches | None]:
+    """Return the definition, and the bugs if they are in branches; the code is in a clone, a source tree or an image.
 
     Raises:
-        ConfigError: neither is known.
+        ConfigError: none of these is known, or two are given.
         SandboxError: the image is not here.
     """
-    from valve_plugin.config import Settings
-    from valve_plugin.tasks.image import image_files
+    from valve_plugin.sandbox.git import read_files
+    from valve_plugin.tasks import import_rows
     from valve_plugin.tasks.make.define import define_image, read_source
     from valve_plugin.tasks.make.generate import define_repository
     from valve_plugin.tasks.repository import FILE_NAME, read_definition
 
-    missing = "the rows say what a bug changes, not in what: give --source PATH or --source pypi:NAME==VERSION"
-    if not tree and (directory / FILE_NAME).exists():
-        return read_definition(directory / FILE_NAME)
-    if not tree and survey.image:
+    if clone and tree:
+        raise ConfigError("--clone and --source both say what the rows change; give one of them")
+    branches = None
+    if clone:
+        stage(f"reading the rows' branches in {clone}")
+        branches = import_rows.read_branches(Path(clone), import_rows.rows_about(rows, survey))
+        files = read_files(branches.git_dir, branches.tree)
+    elif tree:
+        files = read_source(tree, stage)
+    elif (directory / FILE_NAME).exists():
+        return read_definition(directory / FILE_NAME), None
+    elif survey.image:
         try:
-            _, files = image_files(survey.image, Settings(), stage)
+            files, branches = import_rows.read_image(survey.image, import_rows.rows_about(rows, survey), stage)
         except SandboxError as e:
-            raise SandboxError(f"{missing}. Or use their container image: {e}") from e
-        return define_image(survey.name, survey.image, files)
-    if not tree:
+            raise SandboxError(
+                "the rows say what a bug changes, not in what: give --source PATH or --source pypi:NAME==VERSION, or "
+                f"--clone PATH. Or use their container image: {e}"
+            ) from e
+        return define_image(survey.name, survey.image, files), branches
+    else:
         raise ConfigError(
-            f"{missing}, or rows that all name one container image in image_name, or put a {FILE_NAME} into {directory}"
+            "the rows say what a bug changes, not in what: give --source PATH or --source pypi:NAME==VERSION, or "
+            "--clone PATH, or rows that all name one container image in image_name, or put a "
+            f"{FILE_NAME} into {directory}"
         )
-    files = read_source(tree, stage)
     output_paths.make_folder("--out", directory)
-    return define_repository(directory, survey.name, files, _IMPORT, needs, say=stage, wanted=survey.rows)
+    repository = define_repository(directory, survey.name, files, _IMPORT, needs, say=stage, wanted=survey.rows)
+    return repository, branches

@@ -1,7 +1,7 @@
 """Import of SWE-smith rows that others made: which are about one repository, and what makes a task of each.
 
-The source that their patches change comes from a source tree or a container image. Rows are read twice and never held
-together: a data set may be larger than the memory.
+The source that their patches change comes from a source tree, the branches of a clone, or a container image. Rows are
+read twice and never held together: a data set may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -9,24 +9,34 @@ from __future__ import annotations
 import ast
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from msgspec import field
 from msgspec.structs import replace
 
 from valve_plugin import codec
+from valve_plugin.config import Settings
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Record, Task
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import (
+    File,
+    diff_trees,
+    find_git_dir,
+    git,
+    git_line,
+    read_files,
     read_tree,
+    resolve_commit,
 )
 from valve_plugin.tasks import task_set
+from valve_plugin.tasks.image import image_files
 from valve_plugin.tasks.issue_text import write_issue
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.row_files import Raw, Rows
-from valve_plugin.tasks.states import changed_files, is_protected, task_states
+from valve_plugin.tasks.states import changed_files, is_protected, task_states, test_files
 from valve_plugin.tasks.task_set import plain_name
 
 Refused = dict[int, str]
@@ -51,6 +61,17 @@ class Survey(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     image: str = ""
     """The container image that all its rows name, or an empty string if they name none or several."""
     refusals: Refused = field(default_factory=dict)
+
+
+class Branches(NamedTuple):
+    """Bugs in the branches of a clone."""
+
+    git_dir: Path
+    tree: str
+    """The source that most of them change."""
+    commits: dict[int, tuple[str, str]]
+    """(source, bug) by row number."""
+    refusals: Refused
 
 
 def survey_rows(rows: Rows, wanted: str) -> Survey:
@@ -110,11 +131,14 @@ def _is_called(repo: str, wanted: str) -> bool:
 
 
 def missing_fields(row: Raw) -> str:
-    """Return the missing fields of a row, like `lacks repo`, or an empty string if it has all of them."""
+    """Return the missing fields of a row, like `lacks repo`, or an empty string if it has a repository and all others.
+
+    A missing patch alone is accepted: the bug may be in the git branch that is named after the row.
+    """
     names = [name for name in _NEEDED if not _is_given(row.get(name))]
     if "repo" not in names and not isinstance(row["repo"], str):
         return f"repo is {str(row['repo'])[:60]}, expected text"
-    return f"lacks {', '.join(names)}" if names else ""
+    return f"lacks {', '.join(names)}" if set(names) - {"patch"} else ""
 
 
 def _is_given(value: Any) -> bool:
@@ -170,17 +194,87 @@ def _literal(text: str) -> Any:
     return value if repr(value) == text else text  # numpy prints no commas, and Python would join the ids
 
 
+def read_branches(clone: Path, rows: Iterator[tuple[int, Raw]], *, missing: bool = False) -> Branches:
+    """Find the bug of each row in the git branch that is named after the row.
+
+    The last commit of SWE-smith's branch removes the hidden tests. Its parent has the bug and all tests; the parent
+    of that is the original source.
+
+    Args:
+        clone: a checkout or a git directory.
+        missing: accept rows without a branch.
+
+    Raises:
+        TaskError: `clone` is not a git repository, or has no branch of any row.
+    """
+    git_dir = find_git_dir(clone)
+    commits: dict[int, tuple[str, str]] = {}
+    trees: dict[int, str] = {}
+    refusals: Refused = {}
+    for number, raw in rows:
+        try:
+            row = normalize_row(raw, "x")
+            task_set.check_id(name := row["instance_id"])
+            if tip := resolve_commit(git_dir, name):
+                commits[number] = _read_branch(git_dir, tip, row["FAIL_TO_PASS"])
+                trees[number] = git_line("rev-parse", f"{commits[number][0]}^{{tree}}", git_dir=git_dir)
+            elif not missing:
+                raise TaskError("the clone has no branch of that name; fetch it with git, or give --source")
+        except (TaskError, RecordError) as e:
+            refusals[number] = f"{_start(raw)}{e}"
+    if not commits and not missing:
+        first = next(iter(refusals.values()), "there are no rows")
+        raise TaskError(f"{clone}: there is no usable branch for any of the {len(refusals)} rows: {first}")
+    common = Counter(trees.values()).most_common(1)[0][0] if trees else ""
+    for number, tree in trees.items():
+        if tree != common:
+            del commits[number]
+            refusals[number] = "its source differs from that of most rows; import it into another task set"
+    return Branches(git_dir, common, commits, refusals)
+
+
+def _read_branch(git_dir: Path, tip: str, failing: Sequence[str]) -> tuple[str, str]:
+    """Return the commits (original source, bug) of a row's branch.
+
+    Raises:
+        TaskError: it does not look like SWE-smith's.
+    """
+    chain = git("rev-list", "--first-parent", "-3", tip, git_dir=git_dir).decode().split()
+    at_tip = read_tree(git_dir, tip)
+    bug = int(any(path not in at_tip for path in test_files(failing)))
+    if len(chain) < bug + 2:
+        raise TaskError(f"its branch has {len(chain)} commits, expected three: source, bug, removal of the tests")
+    return chain[bug + 1], chain[bug]
+
+
+def read_image(image: str, rows: Iterator[tuple[int, Raw]], say: Callable[[str], None]) -> tuple[list[File], Branches]:
+    """Return the source in an image's /testbed, and the bugs in its branches that are named after rows.
+
+    SWE-smith's images have no such branches until they are fetched. Without a branch, the row's own patch is used.
+
+    Raises:
+        SandboxError: the engine or the image is missing; the message says what to do.
+        TaskError: /testbed is not a git repository.
+    """
+    git_dir, files = image_files(image, Settings(), say)
+    branches = read_branches(git_dir, rows, missing=True)
+    return read_files(git_dir, branches.tree) if branches.tree else files, branches
+
+
 class Importer:
     """Makes tasks of rows, one at a time; `refusals` has the reasons of those that cannot be used.
 
     Args:
         unit: what the numbers of rows count, "line" or "row".
         sandbox: returns what runs the tests of rows without a problem statement.
+        branches: where the bugs are; None if each row has its patch.
     """
 
-    def __init__(self, prepared: PreparedRepository, unit: str, sandbox: Callable[[], Sandbox]) -> None:
-        self.refusals: Refused = {}
-        self._prepared, self._unit, self._sandbox = prepared, unit, sandbox
+    def __init__(
+        self, prepared: PreparedRepository, unit: str, sandbox: Callable[[], Sandbox], branches: Branches | None = None
+    ) -> None:
+        self.refusals: Refused = dict(branches.refusals) if branches else {}
+        self._prepared, self._unit, self._sandbox, self._branches = prepared, unit, sandbox, branches
         self._there = read_tree(prepared.store, prepared.base)
         self._ids: dict[str, int] = {}
         self._bugs: dict[str, int] = {}
@@ -188,6 +282,8 @@ class Importer:
     def tasks(self, rows: Iterator[tuple[int, Raw]]) -> Iterator[Task]:
         """Yield the tasks of the rows that can be used."""
         for number, raw in rows:
+            if number in self.refusals:
+                continue
             try:
                 yield self._task(number, raw)
             except (RecordError, TaskError) as e:
@@ -196,6 +292,8 @@ class Importer:
 
     def _task(self, number: int, raw: Raw) -> Task:
         row = normalize_row(raw, self._prepared.name)
+        if self._branches and number in self._branches.commits:
+            row["patch"] = diff_trees(self._branches.git_dir, *self._branches.commits[number])
         task = task_set.check_row(codec.canonical(row), self._prepared.repository, without_issue=True)
         if earlier := self._ids.get(task.instance_id):
             raise TaskError(f"the same instance_id as {self._unit} {earlier}")
