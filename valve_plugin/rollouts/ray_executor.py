@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import platform
+import re
 import socket
 import subprocess
 import sys
@@ -232,7 +233,8 @@ def _ask(address: str, request: _Request) -> _Answer:
         if stop is not None and stop.is_set():
             raise CancelledError from None
         log = place.with_suffix(".log")
-        *_, said = ["", *log.read_text(errors="replace").strip().splitlines()] if log.exists() else [""]
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        said = next((line for line in reversed(lines) if re.search("rror|ailed|started anew", line)), "it ended")
         return _Answer(lost=f"no Ray cluster answers at {address} ({one_line(said)[:300]})")
 
 
@@ -344,7 +346,7 @@ class _Cluster:
             except self._ray.exceptions.TaskCancelledError:
                 return _Answer(paid=Payment())
             except self._ray.exceptions.RayError as e:
-                return _Answer(lost=one_line(str(e))[:500])
+                return _Answer(lost=_said(e))
             if not problem:
                 return _read(answer, _Answer)
             self._unfit[node] = problem
@@ -382,10 +384,14 @@ class _Cluster:
         try:
             _, problem, found = self._ray.get(job, timeout=0)
         except self._ray.exceptions.RayError as e:  # a timeout too
-            problem, found = one_line(str(e))[:300] or "it does not answer", b""
+            problem, found = _said(e) or "it does not answer", b""
         seen = _read(found, Node) if found else Node()
         name = f"{node['NodeManagerAddress']} {node['NodeID'][:8]}"
         return replace(seen, name=name, cores=node["Resources"]["CPU"], problem=problem)
+
+
+def _said(error: Exception) -> str:
+    return one_line(str(getattr(error, "cause", None) or error))[:300]
 
 
 def _remote_function(ray: Any) -> Any:
