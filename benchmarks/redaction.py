@@ -24,7 +24,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from valve_plugin.redact import Redactor
-from valve_plugin.secret_kinds import table
+from valve_plugin.secret_shapes import table
 
 ROOT = Path(__file__).parent.parent
 CORPUS_BYTES = 10_000_000

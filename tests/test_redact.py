@@ -248,7 +248,10 @@ def test_redacting_twice_changes_nothing_more(values: dict[str, str], text: str)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        *[(n, True) for n in ("OPENAI_API_KEY", "dbPassword", "GH_TOKEN", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY")],
+        *[
+            (n, True)
+            for n in ("OPENAI_API_KEY", "dbPassword", "GH_TOKEN", "PGPASSWORD", "DB_PASSCODE", "AWS_SECRET_ACCESS_KEY")
+        ],
         *[(n, True) for n in ("api_key", "SENTRY_DSN", "DB_PWD", "session-cookie", "MYAPIKEY", "apiKey2")],
         *[
             (n, False)

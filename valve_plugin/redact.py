@@ -1,7 +1,7 @@
 """Take secrets out of what VALVE writes: first by value, then by kinds.
 
 By value is the strong half: whatever the environment, `.env` files or the model's configuration hold under a
-key-like name is replaced wherever it appears, also encoded, backwards, in pieces or cut. The kinds (`secret_kinds`)
+key-like name is replaced wherever it appears, also encoded, backwards, in pieces or cut. The kinds (`secret_shapes`)
 catch what the process never knew. The time is linear in the text.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
 from valve_plugin.files import read_regular
-from valve_plugin.secret_kinds import Span, find, is_random
+from valve_plugin.secret_shapes import Span, find, is_random, table
 
 _LOWER = bytes(range(256)).lower()
 _SIGNS = bytes(c for c in range(256) if not chr(c).isalnum() or c > 127)
@@ -42,11 +42,6 @@ _SKIP_DIRS = {".git", "node_modules", "__pycache__", "site-packages"}
 _PLAIN = frozenset((
     "development", "production", "localhost", "127.0.0.1", "postgres", "postgresql", "password", "username",
     "changeme", "disabled", "enabled", "required", "optional", "database", "redacted",
-))
-_KEY_WORDS = frozenset((
-    "key", "keys", "apikey", "apikeys", "token", "tokens", "secret", "secrets", "password", "passwords", "passwd",
-    "passphrase", "pwd", "pass", "credential", "credentials", "auth", "authorization", "cookie", "dsn", "pat",
-    "bearer", "webhook", "salt",
 ))
 # fmt: on
 _KEY_ENDS = ("apikey", "token", "secret", "password", "passwd")
@@ -241,7 +236,9 @@ def is_key_name(name: str) -> bool:
     if name in ("PWD", "OLDPWD"):  # the working directory
         return False
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
-    return any(w.lower() in _KEY_WORDS or w.lower().endswith(_KEY_ENDS) for w in words)
+    rows = table().words
+    known = rows["password"] | rows["secret"] | rows["held"]
+    return any(w.lower() in known or w.lower().endswith(_KEY_ENDS) for w in words)
 
 
 def _all_strings(value: Any, glue: str = "\n") -> Iterator[tuple[str, str]]:

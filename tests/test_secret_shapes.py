@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from valve_plugin.redact import Redactor
-from valve_plugin.secret_kinds import _ASSIGNED, _STEMS, is_random, table
+from valve_plugin.secret_shapes import _ASSIGNED, _STEMS, is_random, table
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 ALNUM = LETTERS + LETTERS.upper() + "0123456789"

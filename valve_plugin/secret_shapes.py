@@ -1,6 +1,6 @@
 """What a secret looks like that this process never knew, such as a key printed by a command.
 
-The kinds are a table, `secret_kinds.toml`. The time is linear in the text whatever it holds: a kind begins with a
+The kinds are a table, `secret_shapes.toml`. The time is linear in the text whatever it holds: a kind begins with a
 literal, which is searched at memory speed; what follows is bounded, but for a last run of characters, which is
 consumed whether or not it is a secret. Functions decide about what was found, each looking at it once.
 """
@@ -81,7 +81,7 @@ class Table(NamedTuple):
 @cache
 def table() -> Table:
     """Return the table of kinds."""
-    raw = tomllib.loads(files(__package__).joinpath("secret_kinds.toml").read_text("utf-8"))
+    raw = tomllib.loads(files(__package__).joinpath("secret_shapes.toml").read_text("utf-8"))
     return Table(
         {prefix: label for label, row in raw["prefixes"].items() for prefix in row.split()},
         {name: frozenset(row.split()) for name, row in raw["words"].items()},
