@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from msgspec.structs import replace
 
-from tests.cli.banks import GOOD, PRINCIPLE, SKILL, sample
+from tests.cli.banks import GOOD, NOISE, PRINCIPLE, SKILL, sample
 from tests.cli.conftest import Run
 from tests.tools import git
 from valve_plugin.bank.acts import act, undo
-from valve_plugin.bank.entries import OwnerAct, Proposed
+from valve_plugin.bank.entries import OwnerAct, Proposed, undecided
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.config import SCRIPTED_MODEL
@@ -188,6 +189,68 @@ def test_two_branches_of_a_repository_are_merged(bank: BankStore, valve: Run) ->
     assert [(i.name, i.markdown) for i in bank.bank.items] == [("dates", "Our words."), ("paths", "Never by hand.")]
     valve("bank", "merge", "nowhere", code=2)
     assert "neither a bank's directory nor a branch" in valve.err
+
+
+SHORT = """\
+# Our rules
+
+## Python
+
+Use Python 3.11 to run the tests.
+
+## Benchmarks
+
+Use Python 3.13 to run the benchmarks.
+
+## Private
+
+Name private helpers with an underscore.
+
+## Public
+
+Name public helpers without an underscore.
+
+## Python
+
+Use  python 3.11 to run the tests.
+"""
+
+
+def test_a_rule_is_dropped_only_where_it_repeats_one_exactly(bank: BankStore, project: Path, valve: Run) -> None:
+    Path("rules.md").write_text(SHORT)
+    found = valve("bank", "import", "rules.md", "--json")
+    (proposal,) = found["proposals"]
+    assert [i["name"] for i in proposal["items"]] == ["python", "benchmarks", "private", "public"]
+    assert [s["duplicate_of"] for s in proposal["suppressed"]] == ["python"]
+    similar = {one["name"]: one["similar_to"] for one in found["similar"]}
+    assert similar == {"benchmarks": "python", "public": "private"}
+    bank.refresh()
+    assert verify(bank.dir) == []
+    assert not problems(bank)
+    valve("bank", "import", "rules.md", "--unjudged")
+    Path("more.md").write_text("Use Python 3.12 to run the tests.\n")
+    valve("bank", "add", "more.md", "--dry-run")
+    assert "more is similar to python; both are kept" in valve.err
+    Path("more.md").write_text("# Words\n\n## Wholly other\n\nDates are in UTC.\n")
+    assert valve("bank", "add", "more.md", "--dry-run", "--json")["similar"] == []
+    Path("more.md").write_text("")
+    valve("bank", "import", "more.md")
+    assert "no notes in more.md" in valve.err
+
+
+def test_each_removal_is_a_proposal_of_its_own(bank: BankStore, tmp_path: Path, valve: Run) -> None:
+    shutil.copytree(bank.dir, tmp_path / "other")
+    other = BankStore.open(tmp_path / "other")
+    act(other, "remove", "theirs", removes=[SKILL.key])
+    for items, moves in (((), [((), ["skill", "dates"])]), ((NOISE,), [(("noise",), None), ((), ["skill", "dates"])])):
+        if items:
+            act(other, "add", "theirs", items=items)
+        found = valve("bank", "merge", str(other.dir), "--each", "--dry-run", "--json")["proposals"]
+        shown = [(tuple(i["name"] for i in p.get("items", ())), *p.get("removes", [None])) for p in found]
+        assert shown == moves
+    valve("bank", "merge", str(other.dir), "--each")
+    bank.refresh()
+    assert [p.removed for p in undecided(bank.entries())] == [(), (SKILL.key,)]
 
 
 def test_another_bank_is_imported(bank: BankStore, tmp_path: Path, valve: Run) -> None:

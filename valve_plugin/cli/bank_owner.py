@@ -300,8 +300,11 @@ def _enter(
     items, withheld = screened
     proposals = _proposals(store, source, items, withheld, removes, each=how.each and not how.unjudged)
     changes = [p for p in proposals if not p.empty]
+    alike = _similar(store, changes)
     if not json:
         _show(proposals, withheld)
+        for near in alike:
+            output.note(f"valve: {near['name']} is similar to {near['similar_to']}; both are kept", style="yellow")
     for one in withheld if not how.dry_run else ():
         if one.item is not None:
             store.local.add_withheld(one)
@@ -317,9 +320,28 @@ def _enter(
         about = {"bank": str(store.dir), "version": store.bank.version, "state": state}
         shown = [{"id": p.id, **plain(p)} for p in proposals]
         refused = [{"kind": w.kind, "name": w.name, "why": w.why} for w in withheld]
-        output.emit_json({**about, "proposals": shown, "withheld": refused})
+        output.emit_json({**about, "proposals": shown, "similar": alike, "withheld": refused})
+    elif not (items or removes or withheld):
+        output.note(f"no notes in {source}")
     else:
         _say_state(store, state, len(changes))
+
+
+def _similar(store: BankStore, proposals: Sequence[Proposal]) -> list[dict[str, str]]:
+    """Return which new items have much of the body of another one; title and scope say little about that."""
+    from msgspec.structs import replace
+
+    from valve_plugin.extract.duplicates import nearest
+
+    gone = {key for p in proposals for key in p.removed}
+    bodies = [replace(item, text="", scope_hint="") for item in store.bank.items if item.key not in gone]
+    found = []
+    for item in (item for p in proposals for item in p.items):
+        body = replace(item, text="", scope_hint="")
+        if near := nearest(body, bodies):
+            found.append({"kind": item.kind, "name": item.name, "similar_to": near.duplicate_of})
+        bodies.append(body)
+    return found
 
 
 def _say_state(store: BankStore, state: str, changes: int) -> None:
@@ -345,7 +367,7 @@ def _proposals(
     *,
     each: bool,
 ) -> list[Proposal]:
-    """Return what is proposed: one proposal, or one for each item; duplicates are left out.
+    """Return what is proposed: one proposal, or one for each item and each removal; what is there already is left out.
 
     An item with the name of one in the bank is a new version of it.
     """
@@ -356,11 +378,17 @@ def _proposals(
     from valve_plugin.records import Proposal, owner_task
 
     here = {item.key for item in store.bank.items}
-    groups = [(item,) for item in items] if each else [tuple(items)] if items or removes or withheld else []
+    groups: list[tuple[tuple[Item, ...], Sequence[tuple[Kind, str]]]] = [(tuple(items), removes)]
+    if each:
+        new = {item.key for item in items}
+        groups = [*(((item,), ()) for item in items), *(((), (key,)) for key in removes if key not in new)]
+    elif not (items or removes or withheld):
+        groups = []
     found = []
-    for number, group in enumerate(groups):
-        gone = [item.key for item in group if item.key in here] + list(removes if not number else ())
-        what = f"{source} {group[0].kind}/{group[0].name}" if each else source
+    for number, (group, leaving) in enumerate(groups):
+        gone = [*(item.key for item in group if item.key in here), *leaving]
+        kind, name = group[0].key if group else gone[0] if each else ("", "")
+        what = f"{source} {kind}/{name}" if each else source
         proposal = Proposal(
             task_id=owner_task(what),
             items=group,

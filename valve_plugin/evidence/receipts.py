@@ -36,7 +36,18 @@ from valve_plugin.gate.plan import (
     panel_settings,
     panel_tasks,
 )
-from valve_plugin.records import Bank, Merge, PanelOutcome, PanelTask, Proposal, Record, Suppressed, Task, Verdict
+from valve_plugin.records import (
+    Bank,
+    Merge,
+    PanelOutcome,
+    PanelTask,
+    Proposal,
+    Record,
+    Suppressed,
+    Task,
+    Verdict,
+    is_owners,
+)
 from valve_plugin.retrieval import contexts
 from valve_plugin.tasks import task_set
 from valve_plugin.theory import panel_order
@@ -167,7 +178,8 @@ def _entry_problems(reader: _LedgerReader, entry: Entry) -> Iterator[str]:
 def _duplicate_problems(reader: _LedgerReader, proposal: Proposal) -> Iterator[str]:
     """Check that a proposal's items were new to the bank, and that its duplicates repeat the item they name."""
     reader.count["duplicates"] += len(proposal.items)
-    if sort_duplicates(proposal.items, reader.bank, proposal.removed) != (proposal.items, (), ()):
+    exact = is_owners(proposal.task_id)
+    if sort_duplicates(proposal.items, reader.bank, proposal.removed, exact=exact) != (proposal.items, (), ()):
         yield f"proposal {proposal.id} has an item that is a duplicate, or has the name, of an item in the bank"
     duplicates: list[Merge | Suppressed] = [*proposal.merges, *proposal.suppressed]
     for left in duplicates:
@@ -180,7 +192,7 @@ def _duplicate_problems(reader: _LedgerReader, proposal: Proposal) -> Iterator[s
         reader.count["duplicates"] += 1
         twin = left.name if isinstance(left, Merge) else left.duplicate_of
         own = [item for item in proposal.items if item.key == (left.kind, twin)]
-        _, merges, suppressed = sort_duplicates([*own, left.item], reader.bank, proposal.removed)
+        _, merges, suppressed = sort_duplicates([*own, left.item], reader.bank, proposal.removed, exact=exact)
         if left not in (*merges, *suppressed):
             yield f"{left.kind} {left.item.name!r} is recorded as a duplicate of {twin!r}, but it is not one"
 

@@ -1,4 +1,7 @@
-"""Duplicates: exact ones merge into the bank's item, near ones are suppressed, repeated names get a number."""
+"""Duplicates: exact ones merge into the bank's item, near ones are suppressed, repeated names get a number.
+
+What a person wrote is left out only where it repeats an item exactly: 3.11 and 3.13 are one word of two rules.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import NamedTuple
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from valve_plugin.records import Bank, Item, Kind, Merge, Proposal, Suppressed
+from valve_plugin.records import Bank, Item, Kind, Merge, Proposal, Suppressed, is_owners
 from valve_plugin.theory.similarity import jaccard, near_duplicate, tokens
 
 _NAME_LENGTH = 120  # of records.Name
@@ -28,8 +31,9 @@ def fit(proposal: Proposal, bank: Bank) -> Proposal:
         k for k, item in versions.items() if k in old and _comparable(old[k]).normal == _comparable(item).normal
     }
     removes = tuple(key for key in proposal.removed if key in old and key not in unchanged)
+    exact = is_owners(proposal.task_id)
     while True:
-        new, merges, suppressed = sort_duplicates(proposal.items, bank, removes)
+        new, merges, suppressed = sort_duplicates(proposal.items, bank, removes, exact=exact)
         kept = {item.key for item in new}
         left = tuple(key for key in removes if key not in versions or key in kept)
         if left == removes:
@@ -47,15 +51,15 @@ def fit(proposal: Proposal, bank: Bank) -> Proposal:
 
 
 def sort_duplicates(
-    items: Sequence[Item], bank: Bank, removed: Collection[tuple[Kind, str]] = ()
+    items: Sequence[Item], bank: Bank, removed: Collection[tuple[Kind, str]] = (), *, exact: bool = False
 ) -> tuple[tuple[Item, ...], tuple[Merge, ...], tuple[Suppressed, ...]]:
     """Sort proposed items into new ones, merges and suppressed ones, in the order proposed.
 
     Only items of the same kind are compared. An exact duplicate (equal search sentence, body and scope hint
     after Unicode, case and white space are normalized) of a bank item is a merge. One whose tokens overlap
     by 0.45 or more with an item of the bank, or with an earlier new item of this proposal, is suppressed and
-    names the item it resembles most. A new item whose name is taken by different content becomes `name-2`. Items that
-    the move removes count for nothing.
+    names the item it resembles most; with `exact`, only one that is equal. A new item whose name is taken by
+    different content becomes `name-2`. Items that the move removes count for nothing.
 
     Source: eq:impl-dedup.
     """
@@ -69,7 +73,7 @@ def sort_duplicates(
         if same := known.get((item.kind, _comparable(item).normal)):
             merges.append(_merge(item, into=same))
             continue
-        if near := nearest(item, [*kept, *new]):
+        if near := nearest(item, [*kept, *new], exact=exact):
             suppressed.append(near)
             continue
         item = _unique_name(item, taken)
@@ -78,7 +82,7 @@ def sort_duplicates(
     return tuple(new), tuple(merges), tuple(suppressed)
 
 
-def nearest(item: Item, others: Iterable[Item]) -> Suppressed | None:
+def nearest(item: Item, others: Iterable[Item], *, exact: bool = False) -> Suppressed | None:
     """Return the most similar duplicate of this item among the others of its kind, the earliest of equals, or None."""
     mine = _comparable(item)
     found: tuple[float, Item] | None = None
@@ -88,7 +92,7 @@ def nearest(item: Item, others: Iterable[Item]) -> Suppressed | None:
         theirs = _comparable(other)
         if mine.normal == theirs.normal:
             similarity = 1.0
-        elif near_duplicate(mine.tokens, theirs.tokens):
+        elif not exact and near_duplicate(mine.tokens, theirs.tokens):
             shared, union = jaccard(mine.tokens, theirs.tokens)
             similarity = shared / union
         else:
