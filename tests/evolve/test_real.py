@@ -146,7 +146,9 @@ def test_the_demo(tmp_path):
         tab = check(browser, page, viewport={"width": 390, "height": 800})
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
         heads = [h.inner_text() for h in tab.locator("#overview h3").all()]
-        assert heads == ["A versus B", "A, gated simulation", "B, ungated simulation", "Side by side"]
+        sides = ["A, gated", "B, ungated"]
+        learned, cards = ([form.format(side) for side in sides] for form in ("What was learned, {}", "{} simulation"))
+        assert heads == [*learned, "A versus B", *cards, "Side by side"], "lessons first"
     refused = valve("demo", "--out", out, check=False)
     assert refused.returncode == 2
     assert "not an empty directory" in refused.stderr

@@ -94,8 +94,14 @@ const show = (button) => {
   back.disabled = place <= 0;
   on.disabled = place + 1 >= beside.length;
 };
-dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
-dialog.addEventListener("close", () => shown.focus());
+// The `close` event comes later, when a key may already have moved the focus on.
+const leave = (event) => {
+  event.preventDefault();
+  dialog.close();
+  shown.focus();
+};
+dialog.addEventListener("click", (event) => { if (event.target === dialog) leave(event); });
+dialog.addEventListener("submit", leave);
 for (const [button, way] of [[back, -1], [on, 1]]) {
   button.addEventListener("click", () => {
     show(beside[beside.indexOf(shown) + way]);
@@ -103,6 +109,7 @@ for (const [button, way] of [[back, -1], [on, 1]]) {
   });
 }
 dialog.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") return leave(event);
   const button = { ArrowLeft: back, ArrowRight: on }[event.key];
   if (!button || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
