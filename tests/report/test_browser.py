@@ -18,10 +18,14 @@ from tests.report.test_build import keep_live
 from tests.report.test_page import attacked
 from tests.tools import need_module
 from valve_plugin.bank.store import BankStore
+from valve_plugin.evolve.trial import Means, Sides, TaskResult, TrialResult
+from valve_plugin.records import Context
 from valve_plugin.report.attempts import attempt_details
 from valve_plugin.report.build import build_run
 from valve_plugin.report.page import render_page
 from valve_plugin.report.run import RunReport
+from valve_plugin.report.trial import render_trial_page
+from valve_plugin.theory.confidence_sequence import Interval, PairCounts
 
 MOST_BOXES = 6_000
 """Laid out at first, of 80,000 elements: what is off the screen takes no time. It was 36,788 once, and seconds."""
@@ -174,6 +178,28 @@ def test_in_a_browser_a_live_attempt_opens_with_its_check(tmp_path: Path, data_d
     assert violations(tab) == []
     assert tab.title() == "VALVE report: owner/name"
     assert said == []
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("width", [1280, 390])
+def test_in_a_browser_a_trial_is_read_without_a_script(tmp_path: Path, browser: Any, width: int) -> None:
+    means = Means(passed=1.0, steps=18.25, seconds=92.0, usd=None, tokens=None)
+    result = TrialResult(
+        answer="unclear", counts=PairCounts(1, 1, 1), interval=Interval(-0.5, 0.5), alike=Interval(-1, 1), tasks=1,
+        planned=3, needed=None, without=means, with_text=means,
+        by_task=(TaskResult(task_id="o__r.1.lm_rewrite__0123abcd", pairs=3, without=3, with_text=3),),
+    )  # fmt: skip
+    sides = Sides(Context(text="old words"), Context(text="new words"))
+    path = tmp_path / "trial.html"
+    page = render_trial_page(result, "NEW.md", "OLD.md", sides, negligible=0.1, simulated=True)
+    path.write_text(page, encoding="utf-8")
+    tab = check(browser, path, viewport={"width": width, "height": 900})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.locator("pre:visible").all_inner_texts() == ["old words", "new words"]
+    numbers = tab.locator("td").filter(has_text=re.compile(r"^(100\.0 %|unknown|92\.0)$"))
+    assert numbers.count() == 8
+    for cell in numbers.all():
+        assert cell.evaluate("e => e.clientHeight < 3 * parseFloat(getComputedStyle(e).fontSize)"), "in one line"
 
 
 @pytest.mark.heavy
