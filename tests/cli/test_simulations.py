@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tests.cli.banks import NOISE
+from tests.cli.banks import AFTER, NOISE, outcomes
 from tests.cli.conftest import Run
-from valve_plugin.bank.entries import Proposed
+from valve_plugin.bank.entries import Baseline, Proposed
 from valve_plugin.bank.scripted_bank import refusal
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.lab.demo import example
 from valve_plugin.paths import scripted_bank_dir
-from valve_plugin.records import Proposal
+from valve_plugin.records import PanelResult, Proposal
+from valve_plugin.report.build import build_run
 
 REAL = ("-c", "model=openai/real")
 READ = (["bank", "list"], ["bank", "log"], ["bank", "show", "dates"], ["bank", "lint"], ["bank", "verify"], ["certify"],
@@ -29,15 +32,33 @@ def simulated(bank: BankStore) -> BankStore:
     return bank
 
 
+def by_proposing(bank: BankStore) -> None:
+    bank.append(PROPOSED)
+
+
+def by_judging(bank: BankStore) -> None:
+    """A gate of the scripted model begins: of what, the ledger does not have to say."""
+    panel, epoch = bank.panel(), bank.epoch()
+    assert panel is not None
+    assert epoch is not None
+    bank.append(replace(epoch, epoch=2))
+    measured = PanelResult(bank_hash=bank.bank.hash, outcomes=outcomes(AFTER, 3, 6, first=20))
+    bank.append(Baseline(epoch=2, result=measured, model=SCRIPTED_MODEL))
+
+
+@pytest.mark.parametrize("simulate", [by_proposing, by_judging])
 @pytest.mark.parametrize("command", READ, ids=" ".join)
-def test_who_reads_a_bank_is_told_whether_it_is_a_simulations(command: list[str], bank: BankStore, valve: Run) -> None:
+def test_who_reads_a_bank_is_told_whether_it_is_a_simulations(
+    command: list[str], simulate: Callable[[BankStore], None], bank: BankStore, valve: Run
+) -> None:
     for simulation in (False, True):
         first, _, _ = valve(*command, code=None).partition("\n")
         assert first.startswith("SIMULATION") == simulation
         found = valve(*command, "--json", code=None)
         assert {one["simulation"] for one in (found if isinstance(found, list) else [found])} == {simulation}
+        assert build_run(BankStore.open(bank.dir)).simulated == simulation
         if not simulation:
-            bank.append(PROPOSED)
+            simulate(bank)
 
 
 def test_a_body_alone_stays_as_it_is(simulated: BankStore, valve: Run) -> None:
@@ -78,7 +99,7 @@ def test_neither_goes_on_in_a_bank_of_the_other(command: list[str], bank: BankSt
     bank.append(PROPOSED)
     for words in ((), here):
         valve(*command, *words, *REAL, code=2)
-        assert "this bank was learned by the scripted model" in valve.err
+        assert "this bank was learned or judged by the scripted model" in valve.err
         assert "--bank DIR`" in valve.err
     bank.refresh()
     assert list(bank.entries())[-1] == PROPOSED

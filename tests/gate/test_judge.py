@@ -12,7 +12,9 @@ from tests.gate.test_panel import TOY, new_proposal
 from valve_plugin import plugins as loading
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import EpochOpened, Judged, Proposed
+from valve_plugin.bank.scripted_bank import is_scripted
 from valve_plugin.bank.store import BankStore
+from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import BankError, HorizonError, TaskError
 from valve_plugin.evolve.loop import settle
 from valve_plugin.evolve.steps import Steps, waiting
@@ -36,6 +38,14 @@ def test_a_verdict_can_be_recomputed_and_changes_nothing_by_itself(bank, setting
     assert seen.count("rollout_finished") >= len(verdict.outcomes)
     assert BankStore.open(bank).head == store.head
     assert judge(settings(store), bank, proposal) == verdict, "any number of workers, and out of the journal"
+
+
+def test_the_ledger_says_that_the_scripted_model_judged(bank, settings):
+    for epoch, model in ((2, "toy"), (3, SCRIPTED_MODEL)):
+        store = BankStore.open(bank)
+        store.append(EpochOpened(epoch=epoch, horizon=1, delta="0.05", panel_hash=store.panel().hash, reason="test"))
+        judge(settings(store, model=model), bank, new_proposal(bank))
+        assert is_scripted(bank) == (model == SCRIPTED_MODEL)
 
 
 def test_a_new_epoch_needs_a_fresh_baseline_with_new_draws(bank, settings):

@@ -50,7 +50,9 @@ def test_what_a_simulation_taught_is_for_the_scripted_model_alone(
     simulate(BankStore.open(project.bank))
     assert system(project.run(FIX)) == "You fix code."
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"valve: SIMULATION: {project.bank} was learned by the scripted model, so nothing in it")
+    assert line.startswith(
+        f"valve: SIMULATION: {project.bank} was learned or judged by the scripted model, so nothing in it"
+    )
     assert (project.attempt().context_items, project.local.usage()) == ((), {})
     agent = project.agent(FIX)
     agent.model.config.model_name = SCRIPTED_MODEL

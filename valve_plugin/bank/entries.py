@@ -64,6 +64,8 @@ class Baseline(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     """Digest of what of the settings changes how the agent solves; absent: from before it was recorded."""
     agent: str | UnsetType = UNSET
     """The agent that solved, where it was not mini: a name or a command, and its version."""
+    model: str | UnsetType = UNSET
+    """The scripted model, where it was that: its figures, and the verdicts on them, are a simulation's."""
 
 
 class Remeasured(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="remeasured"):

@@ -1,4 +1,4 @@
-"""A bank that the scripted model taught: it is shown to people, and never given to a run of another model."""
+"""A bank that the scripted model taught or judged: it is shown to people, and never given to a run of another model."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _MARK = f'"model":"{SCRIPTED_MODEL}"'.encode()
 
 
 def names_scripted_model(data: bytes) -> bool:
-    """Return True if the scripted model wrote a proposal in a ledger of these bytes.
+    """Return True if the scripted model wrote a proposal, or ran a baseline, in a ledger of these bytes.
 
-    A ledger is canonical JSON, in which texts escape their quotes. So the mark occurs only where a proposal names its
-    model, and a long ledger need not be parsed at the start of a live run.
+    No verdict is without a baseline. A ledger is canonical JSON, in which texts escape their quotes. So the mark occurs
+    only where an entry names its model, and a long ledger need not be parsed at the start of a live run.
     """
     return _MARK in data
 
 
 def is_scripted(bank_dir: Path) -> bool:
-    """Whether the scripted model taught this bank, by its place or its ledger; False where no bank can be read."""
+    """Whether the scripted model taught or judged a bank, by its place or ledger; False where none can be read."""
     if bank_dir.resolve().parent == scripted_bank_dir("").parent.resolve():
         return True
     try:
@@ -37,7 +37,7 @@ def is_scripted(bank_dir: Path) -> bool:
 
 
 def ran_scripted_model(store: BankStore) -> bool:
-    """Return True if the scripted model wrote a proposal here, or ran an attempt that is kept on this machine."""
+    """Return True if the scripted model taught or judged this bank, or ran an attempt that is kept on this machine."""
     return is_scripted(store.dir) or any(
         a.model == SCRIPTED_MODEL for a in store.local.attempts() if a.source != "live"
     )
@@ -54,7 +54,8 @@ def refusal(bank_dir: Path, model: str) -> str:
     """Return why a run of this model must not use this bank, or an empty string if it may."""
     if model == SCRIPTED_MODEL or not is_scripted(bank_dir):
         return ""
-    return f"SIMULATION: {bank_dir} was learned by the scripted model, so nothing in it is for {model or 'a real one'}"
+    whom = model or "a real one"
+    return f"SIMULATION: {bank_dir} was learned or judged by the scripted model, so nothing in it is for {whom}"
 
 
 def require_own_bank(store: BankStore | None, bank_dir: Path, model: str, tasks: str = "TASKS") -> None:
@@ -66,8 +67,8 @@ def require_own_bank(store: BankStore | None, bank_dir: Path, model: str, tasks:
     if store is not None and ran_scripted_model(store):
         if model != SCRIPTED_MODEL:
             raise ConfigError(
-                f"{bank_dir}: this bank was learned by the scripted model, and a real run would take its verdicts "
-                f"for its own; learn for real in another: `valve evolve {quote(tasks)} --bank DIR`"
+                f"{bank_dir}: this bank was learned or judged by the scripted model, and a real run would take its "
+                f"verdicts for its own; learn for real in another: `valve evolve {quote(tasks)} --bank DIR`"
             )
         return
     if model != SCRIPTED_MODEL:

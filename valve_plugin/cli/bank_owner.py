@@ -272,7 +272,9 @@ def _merge(store: BankStore, source: str, theirs: bytes, how: How, *, json: bool
 
     ours = (store.dir / ledger.FILE_NAME).read_bytes()
     if names_scripted_model(theirs) and not names_scripted_model(ours):
-        raise ConfigError(f"{source} was taught by the scripted model of a SIMULATION; a real bank takes nothing of it")
+        raise ConfigError(
+            f"{source} was taught or judged by the scripted model of a SIMULATION; a real bank takes nothing of it"
+        )
     found = acts.branch(ours, theirs, source)
     coming, removes = (found.bank.items, ()) if whole else (found.items, found.removes)
     if not whole:

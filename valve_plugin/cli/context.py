@@ -57,7 +57,9 @@ def context(
     store = runs.open_store(bank, simulate)
     simulation = runs.note_simulation(store.dir, json=json, data=True)
     if simulation and not simulate:
-        raise ConfigError(f"{store.dir} was learned by the scripted model: for no real agent; --simulate prints it")
+        raise ConfigError(
+            f"{store.dir} was learned or judged by the scripted model: for no real agent; --simulate prints it"
+        )
     _warn_if_foreign(store)
     settings = store.settings()
     hooks = plugins.load(settings.plugins).hook

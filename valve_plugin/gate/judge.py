@@ -14,7 +14,7 @@ from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import convert
-from valve_plugin.config import Settings
+from valve_plugin.config import SCRIPTED_MODEL, Settings
 from valve_plugin.errors import BankError, BudgetError, HorizonError, InfrastructureError, UnjudgedError
 from valve_plugin.events import (
     BaselineMeasured,
@@ -244,6 +244,7 @@ class _Gate:
                 result=result,
                 solver=solver_of(self.settings),
                 agent=outside.describe(self.settings) or UNSET,
+                model=SCRIPTED_MODEL if self.settings.model == SCRIPTED_MODEL else UNSET,
             )
         )
         current = self.store.current_outcomes()

@@ -11,6 +11,7 @@ from typing import Any
 from valve_plugin.bank import verify
 from valve_plugin.bank.entries import Baseline, Entry, Judged, PanelFixed, Proposed, Remeasured, makes_version
 from valve_plugin.bank.local import LocalStore
+from valve_plugin.bank.scripted_bank import is_scripted
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import plain
 from valve_plugin.config import SCRIPTED_MODEL
@@ -73,7 +74,7 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
     return RunReport(
         label=label or store.bank.repo,
         repo=store.bank.repo,
-        simulated=SCRIPTED_MODEL in models,
+        simulated=SCRIPTED_MODEL in models or is_scripted(store.dir),
         models=tuple(models),
         version=store.bank.version,
         principles=len(store.bank.principles),
