@@ -14,12 +14,15 @@ from tests.cli.test_attempts import FAILED
 from tests.report.runs import Maker
 from tests.strategies import Story, few, stories
 from valve_plugin.bank.entries import AttemptNote, Baseline, Judged, Proposed, Remeasured
+from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import canonical, digest, plain
 from valve_plugin.errors import ValveError
 from valve_plugin.evidence.summary import Savings
+from valve_plugin.evolve.trial import ANSWERS
+from valve_plugin.paths import trials_dir
 from valve_plugin.records import Proposal, live_task
-from valve_plugin.report.build import LATEST, build_run, changed_place, columns, gates
+from valve_plugin.report.build import LATEST, build_run, changed_place, columns, gates, tried_texts
 from valve_plugin.report.findings import answers, findings
 from valve_plugin.report.items import KeptAttempts
 from valve_plugin.report.measurements import heatmap
@@ -195,3 +198,10 @@ X = "--- a/x.py\n+++ b/x.py\n"
 )
 def test_a_task_is_named_by_function_and_file(patch: str, place: str) -> None:
     assert changed_place(patch) == place
+
+
+def test_of_each_text_that_was_tried_the_last_answer_is_shown(data_dir: Path) -> None:
+    log = LocalStore(trials_dir("owner/name"))
+    for text_, verdict in (("A.md", "unclear"), ("B.md", "harms"), ("A.md", "helps")):
+        log.write_telemetry(ANSWERS, {"verdict": verdict, "pairs": 3, "text": text_})
+    assert [t.verdict for t in tried_texts("owner/name")] == ["helps", "harms"]

@@ -31,10 +31,10 @@ def _states(run: RunReport) -> list[str]:
 @pytest.mark.parametrize(
     ("before", "after", "tasks", "better", "tone", "sure"),
     [
-        (4, 2, 2, "lower", "no", "too_few"),
+        (4, 2, 2, "perhaps_lower", "open", "too_few"),
         (12, 15, 10, "perhaps_higher", "open", "open"),
         (12, 12, 10, "same", "open", "open"),
-        (24, 9, 10, "lower", "no", "open"),
+        (24, 9, 10, "perhaps_lower", "open", "open"),
         (225, 75, 100, "lower", "no", "open"),
         (75, 225, 100, "higher", "yes", "gain"),
     ],
@@ -47,6 +47,8 @@ def test_the_holdout_decides_whether_a_bank_is_better(
     found = answers(build_run(grown.store))
     assert (found[0].state, found[0].tone) == (better, tone)
     assert (found[1].state, found[2].state) == ("holdout", sure)
+    change = f"{100 * (after - before) / (3 * tasks):+.1f} on {tasks} tasks"
+    assert text(found[0].headline).endswith(change) is better.startswith("perhaps")
 
 
 def test_a_gain_over_a_version_that_was_not_evaluated_is_unknown(grown: Maker) -> None:
@@ -98,6 +100,10 @@ def test_what_is_left_counts_from_the_current_reference(long: RunReport) -> None
         found = room_to_improve(now)
         assert found is not None
         assert (found.values["reference"].passes, found.values["needed"], found.values["fit"]) == (passes, 1, fit)
+    cap = replace(long.certificate.caps[-1], carried=False, most=100)
+    fresh = room_to_improve(replace(long, certificate=replace(long.certificate, caps=(cap,))))
+    assert fresh is not None
+    assert (fresh.name, fresh.values["cap"].most) == ("measured_anew", 100), "the margin caps nothing, as in certify"
     opened = replace(next(line for line in long.ledger if line.type == "epoch_opened"), number=10_000)
     assert room_to_improve(replace(long, ledger=(*long.ledger, opened))) is None, "no reference before its baseline"
 

@@ -81,7 +81,8 @@ def try_text(
         _announce(trial, ask=not (limits.yes or json))
         result = trial.run()
     name, other = _names(files), _names(against)
-    _record(trial, result, verdict(result, name, other, negligible), simulate=solving.simulate)
+    said = verdict(result, name, other, negligible)
+    _record(trial, result, said, text=f"{name} against {other}", simulate=solving.simulate)
     if out:
         from valve_plugin.report.trial import render_trial_page
 
@@ -183,12 +184,13 @@ def _announce(trial: Trial, *, ask: bool) -> None:
 # ---- after
 
 
-def _record(trial: Trial, result: TrialResult, verdict: str, *, simulate: bool) -> None:
-    """Keep the answer for the report."""
+def _record(trial: Trial, result: TrialResult, verdict: str, *, text: str, simulate: bool) -> None:
+    """Keep the answer for the report, which shows the last one of each text."""
     from valve_plugin.evolve.trial import ANSWERS
 
-    said = f"SIMULATION: {verdict}" if simulate else verdict
-    trial.local.write_telemetry(ANSWERS, {"verdict": said, "pairs": int(result.counts.total)})
+    mark = "SIMULATION: " if simulate else ""
+    said = {"verdict": mark + verdict, "pairs": int(result.counts.total), "text": mark + text}
+    trial.local.write_telemetry(ANSWERS, said)
 
 
 def facts(result: TrialResult, trial: Trial) -> dict[str, Any]:

@@ -299,10 +299,13 @@ def live_runs(attempts: Iterable[Attempt]) -> LiveRuns:
 
 
 def tried_texts(repo: str) -> tuple[TriedText, ...]:
-    """Return what `valve try` answered in a repository, on this machine."""
+    """Return what `valve try` last answered about each text in a repository, on this machine."""
     log = LocalStore(trials_dir(repo)).read_timed_telemetry(ANSWERS)
-    found = [TriedText(recorded_at=at, verdict=str(a["verdict"]), pairs=int(a["pairs"])) for at, a in log]
-    return tuple(found[: -LATEST - 1 : -1])
+    found: dict[str, TriedText] = {}
+    for at, a in reversed(list(log)):
+        answer = TriedText(recorded_at=at, verdict=str(a["verdict"]), pairs=int(a["pairs"]))
+        found.setdefault(str(a.get("text", answer.verdict)), answer)
+    return tuple(found.values())[:LATEST]
 
 
 def task_names(tasks: str, attempts: Iterable[Attempt]) -> dict[str, str]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from valve_plugin.evidence.certify import Certificate
 from valve_plugin.evidence.cost import run_cost, sum_costs
-from valve_plugin.report.measurements import holdout_signs
+from valve_plugin.report.measurements import holdout_pairs, holdout_signs
 from valve_plugin.report.run import ProposedItem, RunReport
 from valve_plugin.report.templates import Statement, statement, task_name, text
 from valve_plugin.theory.acceptance import needed_passes
+from valve_plugin.theory.confidence_sequence import mean_floor
 
 Tone = Literal["yes", "no", "open", ""]
 
@@ -62,11 +64,17 @@ def _better(run: RunReport) -> tuple[str, Tone]:
     low, high = last.gain
     if low <= 0 <= high:
         return ("same" if low == high else "unclear"), "open"
-    if high < 0:  # only a gain can be certified
-        return "lower", "no"
+    if high < 0:
+        return ("lower", "no") if _surely_lower(run) else ("perhaps_lower", "open")
     if certified and not certified.vacuous and certified.value > 0:
         return "higher", "yes"
     return "perhaps_higher", "open"
+
+
+def _surely_lower(run: RunReport) -> bool:
+    """Tell whether the interval of the loss, at 95 %, lies above zero; a certificate is only of a gain."""
+    losses = [(before - after) / run.checkpoints[-1].rollouts for after, before in holdout_pairs(run)]
+    return mean_floor(losses, math.log(2 / 0.05)) > 0
 
 
 def _gain_card(run: RunReport) -> AnswerCard:
@@ -126,6 +134,12 @@ def lesson(run: RunReport, item: ProposedItem, names: Mapping[str, str]) -> Stat
     return statement("lesson", run=run, item=item, gate=gate, place=task_name(item.task_id, names))
 
 
+def origins(run: RunReport) -> Statement:
+    """Return where the items of the bank are from."""
+    items = [item for item in run.items if item.version is not None]
+    return statement("origins", run=run, items=len(items), owned=sum(item.owned for item in items))
+
+
 def findings(run: RunReport) -> dict[str, list[Statement]]:
     """Return the statements of sections of the page; a list may be empty."""
     found: dict[str, list[Statement | None]] = {
@@ -137,10 +151,17 @@ def findings(run: RunReport) -> dict[str, list[Statement]]:
 
 
 def room_to_improve(run: RunReport) -> Statement | None:
-    """Return how many accepts the reference leaves room for; None before an epoch has its baseline."""
+    """Return how many accepts can follow, as `valve certify` says; None before an epoch has its baseline."""
     last = {line.type: line.number for line in run.ledger}
-    if run.panel is None or not run.scores or last.get("baseline", 0) < last.get("epoch_opened", 0):
+    if (
+        run.panel is None
+        or not (run.scores and run.certificate.caps)
+        or last.get("baseline", 0) < last.get("epoch_opened", 0)
+    ):
         return None
+    cap = run.certificate.caps[-1]
+    if not cap.carried:
+        return statement("measured_anew", cap=cap)
     reference = run.scores[-1]
     needed = needed_passes(run.panel.rho, run.panel.tasks, run.panel.rollouts)
     return statement("room", reference=reference, needed=needed, fit=(reference.rollouts - reference.passes) // needed)

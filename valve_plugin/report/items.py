@@ -10,7 +10,7 @@ from msgspec import UnsetType
 from msgspec.structs import asdict
 
 from valve_plugin.bank.entries import AttemptNote, Entry, Judged, OwnerAct, Proposed, Taken
-from valve_plugin.records import Attempt, Bank, Item, Kind, PanelOutcome, Proposal
+from valve_plugin.records import Attempt, Bank, Item, Kind, PanelOutcome, Proposal, owner_task
 from valve_plugin.report.run import ItemState, ProposedItem, Rollout, SourceAttempt
 
 Key = tuple[Kind, str]
@@ -91,7 +91,7 @@ def _owned_items(entries: Sequence[Entry], now: Mapping[Key, Item], uses: Mappin
         item = now.get(key)
         if item and item.judged is False:
             yield ProposedItem(
-                task_id=f"owner: {entry.reason}", proposal_id="", line=line, **_text(item), kind=item.kind,
+                task_id=owner_task(entry.reason), proposal_id="", line=line, **_text(item), kind=item.kind,
                 name=item.name, state="taken", version=item.created_step, support=item.support,
                 uses=uses.get(key, 0),
             )  # fmt: skip

@@ -98,10 +98,16 @@ def count_signs(pairs: Sequence[tuple[float, float]]) -> Signs:
     return Signs(found.count(1), found.count(-1), found.count(0))
 
 
-def holdout_signs(run: RunReport) -> Signs | None:
-    """Return the signs of the last version against version 0 on the holdout, or None if unknown."""
+def holdout_pairs(run: RunReport) -> list[tuple[int, int]]:
+    """Return, by holdout task, the passes of the last version and of version 0; nothing if one is not fully known."""
     read = run.checkpoints
     if not read or read[0].version or not read[-1].version or any(c.low != c.high for c in (read[0], read[-1])):
-        return None
+        return []
     before, after = (resolved_by_task(run.evaluations[n]) for n in (0, -1))
-    return count_signs([(after[task], before[task]) for task in after])
+    return [(after[task], before[task]) for task in after]
+
+
+def holdout_signs(run: RunReport) -> Signs | None:
+    """Return the signs of the last version against version 0 on the holdout, or None if unknown."""
+    pairs = holdout_pairs(run)
+    return count_signs(pairs) if pairs else None

@@ -16,7 +16,7 @@ from valve_plugin.evidence.cost import APART, run_cost, sum_costs
 from valve_plugin.records import is_live
 from valve_plugin.report.compare import comparison_card, comparison_columns, task_pairs
 from valve_plugin.report.figures import figures
-from valve_plugin.report.findings import answers, findings, lesson
+from valve_plugin.report.findings import answers, findings, lesson, origins
 from valve_plugin.report.items import group_items
 from valve_plugin.report.measurements import heatmap
 from valve_plugin.report.run import RunReport
@@ -69,6 +69,7 @@ def _part(run: RunReport, number: int, of: int) -> dict[str, Any]:
         "suffix": "" if of == 1 else f", {run.label}",
         "answers": answers(run),
         "findings": findings(run),
+        "origins": origins(run),
         "panel": heatmap(run.columns),
         "holdout": heatmap(run.evaluations),
         "shelves": group_items(run.items),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from valve_plugin.evidence.certify import Certificate
 from valve_plugin.evidence.cost import ClockTime, RoleCost
 from valve_plugin.evidence.summary import VersionScore
-from valve_plugin.records import AttemptOutcome, Decision, Kind, Outcome, Pairing, Record, is_live
+from valve_plugin.records import AttemptOutcome, Decision, Kind, Outcome, Pairing, Record, is_live, is_owners
 
 ItemState = Literal["accepted", "taken", "retired", "rejected", "waiting", "near-duplicate", "merged", "withheld"]
 
@@ -139,7 +139,7 @@ class BankSize(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ProposedItem(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One item that a model proposed, whatever became of it."""
+    """One item that a model or the bank's owner proposed, whatever became of it."""
 
     kind: Kind
     name: str
@@ -161,6 +161,11 @@ class ProposedItem(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Stream tasks and live runs whose context had it, counted on this machine; no gates, no evaluations."""
     sources: tuple[SourceAttempt, ...] = ()
     """The attempts it was contrasted from."""
+
+    @property
+    def owned(self) -> bool:
+        """Whether the bank's owner put it in; no attempts taught it."""
+        return is_owners(self.task_id)
 
 
 class HoldoutReading(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

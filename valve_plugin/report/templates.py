@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin.evidence.certify import guarantee, tasks_for_gain
+from valve_plugin.records import is_owners
 from valve_plugin.report.run import StreamPoint
 from valve_plugin.words import duration, format_time, plural, points, visible
 
@@ -90,7 +91,7 @@ def task_name(task_id: str, names: Mapping[str, str]) -> str:
 
 def short_task_id(task_id: str) -> str:
     """Return a task id without its prefix of repository and commit, which SWE-smith's ids have."""
-    return task_id.rpartition(".")[2] or task_id
+    return task_id if is_owners(task_id) else task_id.rpartition(".")[2] or task_id
 
 
 def attempt_ids(point: StreamPoint) -> str:
