@@ -307,6 +307,24 @@ def test_export_reads_back_and_check_tells(format_: str, place: str, bank: BankS
     assert [m["name"] for m in read["merges"]] == ["look-first"]
 
 
+@pytest.mark.parametrize(("format_", "out"), [("agents", "AGENTS.md"), ("text", "text.md"), ("skills", "skills")])
+def test_an_export_of_a_simulation_says_so_and_no_real_bank_takes_it(
+    format_: str, out: str, bank: BankStore, tmp_path: Path, valve: Run
+) -> None:
+    other = sample(tmp_path / "simulated")
+    other.append(Proposed(proposal=Proposal(task_id="t", model=SCRIPTED_MODEL)))
+    valve("bank", "export", "--to", format_, "--out", out, "--bank", str(other.dir))
+    files = sorted(Path(out).rglob("SKILL.md")) or [Path(out)]
+    assert all("SIMULATION" in file.read_text() for file in files)
+    for words in (["import", out], ["add", str(files[0])], ["add", str(files[0]), "--name", "x"]):
+        valve("bank", *words, code=2)
+        assert "SIMULATION" in valve.err
+    read = valve("bank", "import", out, "--bank", str(other.dir), "--json")["proposals"][0]
+    assert sorted(m["name"] for m in read["merges"]) == ["dates", "look-first"]
+    valve("bank", "export", "--to", format_, "--out", out)
+    valve("bank", "import", out)
+
+
 def test_export_leaves_the_rest_alone(bank: BankStore, valve: Run) -> None:
     own = b"# Mine\r\n\xff no utf-8"
     Path("AGENTS.md").write_bytes(own)

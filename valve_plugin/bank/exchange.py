@@ -28,6 +28,7 @@ _SKILL_NAME = 64
 
 _BEGIN = "<!-- valve:begin: `valve bank export` writes this part; change the bank, not these lines -->"
 _END = "<!-- valve:end -->"
+_SIMULATED = "<!-- valve:simulation -->"
 _PART = re.compile(r"^<!-- valve:begin\b[^\n]*-->\n.*?^<!-- valve:end -->$", re.MULTILINE | re.DOTALL)
 _NOTE = re.compile(
     r"^<!-- valve:item (?P<kind>principle|skill) (?P<name>\S+) -->\n(?P<about>.*?)^<!-- valve:body -->\n"
@@ -55,6 +56,8 @@ class Note(NamedTuple):
     """The search sentence."""
     markdown: str
     scope_hint: str = ""
+    simulated: bool = False
+    """Whether its file was written from a simulation's bank."""
 
 
 # Reading
@@ -87,8 +90,9 @@ def read_file(name: str, data: bytes, kind: Kind = "skill", folder: str = "") ->
     except UnicodeDecodeError as e:
         raise ConfigError(f"{name}: is no UTF-8 text ({e.reason} at byte {e.start})") from e
     head, body = _front_matter(text, name)
+    simulated = is_simulated(text)
     if name == SKILL_FILE or (isinstance(head.get("name"), str) and isinstance(head.get("description"), str)):
-        return _skill(head, body, kind, folder or Path(name).stem)
+        return [n._replace(simulated=simulated) for n in _skill(head, body, kind, folder or Path(name).stem)]
     own = [_marked(found) for part in _PART.finditer(body) for found in _NOTE.finditer(part[0])]
     title = Path(name).stem.lstrip(".") or "notes"
     scope = _words(next((head[key] for key in ("globs", "applyTo", "paths") if head.get(key)), ""))
@@ -98,7 +102,7 @@ def read_file(name: str, data: bytes, kind: Kind = "skill", folder: str = "") ->
     notes = [n._replace(scope_hint=scope) for n in sections(_PART.sub("", body), title, kind)]
     if described and len(notes) == 1:
         notes = [notes[0]._replace(text=described[:_SENTENCE])]
-    return _unique([*own, *notes])
+    return _unique([n._replace(simulated=simulated) for n in (*own, *notes)])
 
 
 def sections(text: str, title: str, kind: Kind = "skill", limit: int = LIMIT) -> list[Note]:
@@ -253,9 +257,9 @@ Standing = Callable[[Item], str]
 """Returns what a reader has to know about how an item came in; empty where a gate judged it."""
 
 
-def section(items: Sequence[Item], standing: Standing) -> str:
-    """Return the items between markers, without a line end."""
-    parts = [_BEGIN] + [_HEADING] * bool(items)
+def section(items: Sequence[Item], standing: Standing, simulation: str = "") -> str:
+    """Return the items between markers, without a line end; `simulation` is said first, and kept when it is read."""
+    parts = [_BEGIN] + [f"{_SIMULATED}\n{simulation}"] * bool(simulation) + [_HEADING] * bool(items)
     for item in items:
         about = [_line(item.text)] + [_APPLIES + _line(item.scope_hint)] * bool(item.scope_hint)
         about += [f"({standing(item)})"] * bool(standing(item))
@@ -298,10 +302,10 @@ def cursor_head(path: Path) -> str:
     return _CURSOR_HEAD if path.suffix == ".mdc" else ""
 
 
-def skill_files(items: Sequence[Item], standing: Standing) -> dict[str, str]:
+def skill_files(items: Sequence[Item], standing: Standing, simulation: str = "") -> dict[str, str]:
     """Return, by name of its folder, the `SKILL.md` of each item; see https://agentskills.io/specification.
 
-    An agent reads name and description always, and the rest when it takes the skill up.
+    An agent reads name and description always, and the rest when it takes the skill up. Both say `simulation`.
     """
     import yaml
 
@@ -310,10 +314,11 @@ def skill_files(items: Sequence[Item], standing: Standing) -> dict[str, str]:
         name = _skill_name(item.name, found)
         scope = f" {_APPLIES}{_line(item.scope_hint)}" if item.scope_hint else ""
         about = {"valve-item": f"{item.kind}/{item.name}", "valve-text": item.text, "valve-scope": item.scope_hint}
-        about["valve-note"] = standing(item)
+        about |= {"valve-note": standing(item), "valve-simulation": simulation}
+        said = f"{simulation}. " if simulation else ""
         head = {
             "name": name,
-            "description": f"{_line(item.text)}{scope}"[:_DESCRIPTION],
+            "description": f"{said}{_line(item.text)}{scope}"[:_DESCRIPTION],
             "metadata": {key: value for key, value in about.items() if value},
         }
         written = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=10_000)
@@ -323,11 +328,21 @@ def skill_files(items: Sequence[Item], standing: Standing) -> dict[str, str]:
 
 def is_ours(text: str) -> bool:
     """Tell whether a `SKILL.md` was written by `skill_files`."""
+    return bool(_metadata(text).get("valve-item"))
+
+
+def is_simulated(text: str) -> bool:
+    """Tell whether a file has a part, or is a skill, that was written from a simulation's bank."""
+    marked = any(f"\n{_SIMULATED}\n" in part[0] for part in _PART.finditer(text))
+    return marked or bool(_metadata(text).get("valve-simulation"))
+
+
+def _metadata(text: str) -> Mapping[str, Any]:
     try:
         own = _front_matter(text, "")[0].get("metadata")
     except ConfigError:
-        return False
-    return isinstance(own, dict) and bool(own.get("valve-item"))
+        return {}
+    return own if isinstance(own, dict) else {}
 
 
 def _skill_name(name: str, taken: Mapping[str, str]) -> str:

@@ -82,9 +82,7 @@ def _report(wanted: dict[str, str | None], stale: list[str], *, check: bool) -> 
 
 def refuse_simulation(store: BankStore) -> None:
     """Raise ConfigError for a simulation's bank."""
-    from valve_plugin.bank.scripted_bank import is_scripted
-
-    if is_scripted(store.dir):
+    if _simulation(store):
         raise ConfigError(f"{store.dir} is a SIMULATION's bank, so no agent should get it; name a place with --out")
 
 
@@ -92,7 +90,13 @@ def notes(store: BankStore) -> str:
     """Return the part between the marks."""
     from valve_plugin.bank import acts, exchange
 
-    return exchange.section(_seen(store), acts.standing(store.entries()))
+    return exchange.section(_seen(store), acts.standing(store.entries()), _simulation(store))
+
+
+def _simulation(store: BankStore) -> str:
+    from valve_plugin.bank.scripted_bank import LABEL, is_scripted
+
+    return LABEL if is_scripted(store.dir) else ""
 
 
 def _seen(store: BankStore) -> list[Item]:
@@ -112,7 +116,7 @@ def _wanted(to: str, out: str, store: BankStore) -> dict[str, str | None]:
         if place == "-":
             raise ConfigError("--out -: skills are folders; name one")
         folder = Path(place) if out else inside(place)
-        written = exchange.skill_files(_seen(store), acts.standing(store.entries()))
+        written = exchange.skill_files(_seen(store), acts.standing(store.entries()), _simulation(store))
         files = {str(folder / name / exchange.SKILL_FILE): text for name, text in written.items()}
         return {**_left_over(folder, files), **files}
     part = notes(store)

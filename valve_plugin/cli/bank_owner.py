@@ -69,7 +69,7 @@ def add(
     They wait in the queue, and `valve gate` judges them like any proposal: one query for all of them together. What
     looks like an attack or holds a secret is withheld, with the reason.
     """
-    from valve_plugin.bank.exchange import Note, read_file
+    from valve_plugin.bank.exchange import Note, is_simulated, read_file
     from valve_plugin.records import EVERY_TASK
 
     data = read_input(file, _MAX_BYTES)
@@ -78,11 +78,12 @@ def add(
         raise ConfigError("--when is about one item; give its --name, too")
     if name:
         scope = "" if when else EVERY_TASK
-        notes = [Note(_kind(kind), name, when or name, data.decode("utf-8", "replace"), scope)]
+        text = data.decode("utf-8", "replace")
+        notes = [Note(_kind(kind), name, when or name, text, scope, is_simulated(text))]
     else:
         notes = read_file(label, data, _kind(kind), folder=Path(file).resolve().parent.name)
     store = open_bank(bank)
-    _enter(store, label, _screened(notes), how, json=json)
+    _enter(store, label, _screened(store, label, notes), how, json=json)
 
 
 @commands.add(
@@ -114,7 +115,7 @@ def import_(
         return
     if not place.exists():
         raise ConfigError(f"{path}: there is no such file or folder")
-    _enter(store, path, _screened(read_path(place, _kind(kind))), how, json=json)
+    _enter(store, path, _screened(store, path, read_path(place, _kind(kind))), how, json=json)
 
 
 @commands.add(
@@ -233,15 +234,25 @@ def _kind(given: str) -> Kind:
     raise ConfigError(f"--kind {given}: expected {' or '.join(KINDS)}")
 
 
-def _screened(notes: Sequence[Note]) -> tuple[list[Item], list[Withheld]]:
+def _screened(store: BankStore, source: str, notes: Sequence[Note]) -> tuple[list[Item], list[Withheld]]:
     """Return the notes as items, and what is withheld: by the rules for a model's proposal, and for hidden text."""
     from valve_plugin.extract.parse import Draft
     from valve_plugin.extract.screen import Source, screen
 
+    _refuse_simulation(store, source, any(note.simulated for note in notes))
     drafts = [(n.kind, Draft(n.name, n.text, n.markdown, n.scope_hint)) for n in notes]
     found = screen(drafts, Source((), 0, 0))
     items, hiding = _withhold(found.items)
     return items, [*found.withheld, *hiding]
+
+
+def _refuse_simulation(store: BankStore, source: str, simulated: bool) -> None:
+    from valve_plugin.bank.scripted_bank import is_scripted
+
+    if simulated and not is_scripted(store.dir):
+        raise ConfigError(
+            f"{source} was taught or judged by the scripted model of a SIMULATION; a real bank takes nothing of it"
+        )
 
 
 def _withhold(items: Sequence[Item]) -> tuple[list[Item], list[Withheld]]:
@@ -271,10 +282,7 @@ def _merge(store: BankStore, source: str, theirs: bytes, how: How, *, json: bool
     from valve_plugin.bank.scripted_bank import names_scripted_model
 
     ours = (store.dir / ledger.FILE_NAME).read_bytes()
-    if names_scripted_model(theirs) and not names_scripted_model(ours):
-        raise ConfigError(
-            f"{source} was taught or judged by the scripted model of a SIMULATION; a real bank takes nothing of it"
-        )
+    _refuse_simulation(store, source, names_scripted_model(theirs))
     found = acts.branch(ours, theirs, source)
     coming, removes = (found.bank.items, ()) if whole else (found.items, found.removes)
     if not whole:
