@@ -64,10 +64,10 @@ INSPECTION = "valve_plugin/tasks/grading/"
 """Names what patches must not use, so changes of it are not counted."""
 
 
-def reversed_commits(wanted: int) -> Iterator[tuple[str, list[Suspicion]]]:
-    """Yield (commit, what is suspected) of the reverse of this project's last commits that change its Python."""
+def reversed_commits(wanted: int, last: str = "HEAD") -> Iterator[tuple[str, list[Suspicion]]]:
+    """Yield (commit, what is suspected) of the reverse of this project's commits up to one that change its Python."""
     store, done = ROOT / ".git", 0
-    for commit in git("log", "--format=%H", "--no-merges", "HEAD", git_dir=store).decode().split()[:-1]:
+    for commit in git("log", "--format=%H", "--no-merges", last, git_dir=store).decode().split()[:-1]:
         names = git("diff-tree", "-r", "--name-only", "-z", f"{commit}~", commit, git_dir=store).decode().split("\0")
         if 0 < sum(path.endswith(".py") and not is_protected(path, TESTS) for path in names) <= MOST_FILES:
             found = _inspect(store, commit, f"{commit}~", TESTS)

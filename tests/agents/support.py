@@ -85,7 +85,7 @@ def saying(*commands: str, **more: Any) -> Settings:
     return Settings(
         model_class="minisweagent.models.test_models.DeterministicToolcallModel",
         model="said",
-        cost_limit=0,
+        cost_limit=0.0,
         mini_config=(f"model.outputs={json.dumps(outputs)}",),
         **more,
     )

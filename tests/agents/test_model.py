@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.agents.support import SUBMIT, completion, provider_of, tool_call
@@ -131,7 +131,12 @@ def run(workspace: Workspace, reply: Any, **more: Any) -> tuple[RolloutResult, d
         return result, json.loads((Path(folder) / TRAJECTORY).read_text()), progress
 
 
+ODD_FUNCTION = {"id": "c1", "function": [], "custom": {"name": "bash", "input": "ls"}}
+
+
 @given(st.lists(ANSWERS, min_size=1, max_size=3))
+@example([completion({"content": "", "tool_calls": [ODD_FUNCTION]}, "stop")])
+@example([completion({"content": "", "tool_calls": [ODD_FUNCTION | {"function": None}]}, "stop")])
 @settings(
     max_examples=200 if TEST_ALL else 20,
     deadline=None,

@@ -55,9 +55,13 @@ def test_every_command_writes_utf_8(accented: BankStore, number: int) -> None:
 
 
 def test_a_task_is_the_same_text_in_every_locale(project: Path, valve: Run) -> None:
-    (project / "AGENTS.md").write_text("# Clamp\n\nAlways run the naïve check.\n\n# Other\n\nRead clamp first.\n")
     valve("init")
-    valve("bank", "import", "AGENTS.md", "--unjudged", "--reason", "by hand")
+    for name, text, when in (
+        ("clamp", "Always run the naïve check.", "naïve"),
+        ("other", "Read clamp first.", "release"),
+    ):
+        (project / f"{name}.md").write_text(text)
+        valve("bank", "add", f"{name}.md", "--name", name, "--when", when, "--unjudged", "--reason", "by hand")
     command = [sys.executable, "-m", "valve_plugin", "context", "it looks naïve", "--json"]
     chosen = [
         json.loads(subprocess.run(command, env=os.environ | locale, capture_output=True, check=True).stdout)["items"]

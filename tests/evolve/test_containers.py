@@ -15,7 +15,10 @@ from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
 from valve_plugin.sandbox.engine import OWNER_LABEL, owner
 
-SMALL = ("--simulate", "-c", "embedding=hashing", "-c", "rho=0.1", "--panel-size", "2", "--rollouts", "1")
+SMALL = (
+    "--simulate", "-c", "embedding=hashing", "-c", "rho=0.1", "-c", "pairing=paper", "--panel-size", "2",
+    "--rollouts", "1",
+)  # fmt: skip
 
 
 @pytest.mark.heavy

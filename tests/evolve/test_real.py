@@ -28,7 +28,8 @@ def test_a_small_evolution_with_real_agents(calc, tmp_path, data_dir, monkeypatc
     monkeypatch.chdir(tmp_path)
     valve("init")
     before = {p: p.read_bytes() for p in Path(".valve").rglob("*") if p.is_file()}
-    arguments = ("evolve", calc, *SMALL, "--panel-size", "2", "--rollouts", "1", "--limit", "1")
+    sizes = ("--panel-size", "2", "--rollouts", "1", "--limit", "1")
+    arguments = ("evolve", calc, *SMALL, *sizes, "-c", "pairing=paper")  # so few panel tasks may not retrieve a note
     done = valve(*arguments, "--workers", "2", "--json", VALVE_BANK=".valve")
     (bank,) = (data_dir / "simulations").iterdir()
     assert done.stderr.startswith(f"SIMULATION, in a bank of its own: {bank}; ")

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli import banks
 from tests.tools import git, need_module, until
+from valve_plugin.agents.claude import has_answered
 from valve_plugin.bank.local import local_store
 from valve_plugin.live import trees
 from valve_plugin.live.trees import Trees
@@ -155,3 +156,18 @@ def test_an_mcp_client_gets_notes_and_records_an_attempt(tmp_path: Path) -> None
     assert (attempt.task_text, attempt.outcome, len(attempt.context_items)) == (task, "ungraded", 2)
     assert "+total = 2" in attempt.patch
     assert b"I ran `make`." in local.trajectory(attempt)
+
+
+def test_a_transcript_has_its_answer_when_its_last_message_uses_no_tool() -> None:
+    said, used, result, answer = (
+        json.dumps({"type": kind, "message": {"content": content}})
+        for kind, content in (
+            ("user", "Fix it"),
+            ("assistant", [{"type": "tool_use"}]),
+            ("user", [{"type": "tool_result"}]),
+            ("assistant", [{"type": "text", "text": "Done."}]),
+        )
+    )
+    lines = [said, used, result, answer]
+    assert [has_answered("\n".join(lines[:end])) for end in range(5)] == [False] * 4 + [True]
+    assert has_answered("\n".join([*lines, '{"type":"summary"}', '{"type'])), "what follows is no message"

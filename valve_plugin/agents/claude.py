@@ -82,6 +82,19 @@ def model_calls(output: str) -> tuple[str, int]:
     return model, len(answers)
 
 
+def has_answered(output: str) -> bool:
+    """Whether a transcript ends with an answer that uses no tool; Claude Code writes it a moment after the answer."""
+    for line in reversed(output.splitlines()):
+        try:
+            event = json.loads(line)
+            if event["type"] in ("assistant", "user"):
+                uses = [part["type"] == "tool_use" for part in event["message"]["content"]]
+                return event["type"] == "assistant" and not any(uses)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return False
+
+
 def _command(use: dict[str, Any]) -> str:
     """Return a use of a tool as a command that says the same."""
     name, given = str(use.get("name")), use.get("input")

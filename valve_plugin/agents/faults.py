@@ -128,8 +128,10 @@ def is_unreadable_answer(message: str) -> bool:
     """
     if "codec can't encode" in message and "surrogates not allowed" in message:
         return True
-    if re.match(r"'\w*ToolCall' object has no attribute", message):  # of another type than function
-        return True
+    if re.match(
+        r"'(\w*ToolCall' object has no attribute|\w+' object has no attribute '(function|name|arguments|id)')", message
+    ):
+        return True  # a call of another type than function, or one whose parts are of another type
     reason = message.partition("received_args")[0]  # without the model's words
     return "Invalid response object" in message and not (_NO_MESSAGE.search(message) or _NO_NUMBERS.search(reason))
 

@@ -41,6 +41,8 @@ _MAX_BYTES = 50_000_000
 """Largest part of a transcript, and largest state, that is read."""
 _STALE_SECONDS = 86_400
 """Age from which the tree of a prompt whose answer never ended is removed."""
+_TRANSCRIPT_SECONDS = 3.0
+"""How long to wait for the answer's end in a transcript, which is written after the hook has begun."""
 _PERSONS_FILES = (".claude/settings.local.json",)
 """What the agent itself writes about the person; never part of a tree."""
 
@@ -180,14 +182,16 @@ def keep(work: Work, messages: Messages, info: Mapping[str, Any], bank_dir: Path
 
 def _record_in_background(work: Work, event: dict[str, Any], bank_dir: Path, check: str) -> None:
     """Record in this forked process, which belongs to no session, and end it."""
-    from valve_plugin.agents.claude import Claude, model_calls
+    from valve_plugin.agents.claude import Claude, has_answered, model_calls
 
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(null, stream)
-        transcript = _transcript(event, work.transcript_at)
+        late = time.monotonic() + _TRANSCRIPT_SECONDS
+        while not has_answered(transcript := _transcript(event, work.transcript_at)) and time.monotonic() < late:
+            time.sleep(0.1)
         model, calls = model_calls(transcript)
         info = {"agent": "claude", "model": model, "calls": calls}
         keep(work, Claude().messages(transcript), info, bank_dir, check)

@@ -53,7 +53,8 @@ FILES = {
     "pytest.ini": "[pytest]\naddopts =\n",
 }
 IMAGE = images.IMAGE.replace("_calc.", "_graded.")  # of its own: other tests make theirs at the same time
-NAME = "acme__graded.12345678.func_pm_x__1"
+COMMIT = IMAGE.rpartition(".")[2]
+NAME = f"acme__graded.{COMMIT}.func_pm_x__1"
 F2P = ["tests/test_hidden.py::test_clamp", "tests/test_hidden.py::test_sign"]
 P2P = ["tests/test_hidden.py::test_low", "tests/test_shown.py::test_add"]
 
@@ -186,7 +187,7 @@ def smith(run: str, patches: dict[str, str]) -> dict[str, bool]:
     class Calc(PythonProfile):
         owner: str = "acme"
         repo: str = "graded"
-        commit: str = "12345678"
+        commit: str = COMMIT
         _cache_image_exists = True
         _cache_repo_private: bool = False
 

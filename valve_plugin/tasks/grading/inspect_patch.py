@@ -170,7 +170,8 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
         ordinary: what this tree holds is ordinary too: that without the task's bug. So a task's own fix is never
             suspicious.
     """
-    own = {part.removesuffix(".py") for path in (*before, *after) for part in PurePosixPath(path).parts}
+    parts = {part for path in (*before, *after) for part in PurePosixPath(path).parts}
+    own = parts | {part.removesuffix(".py") for part in parts}
     found: list[Suspicion] = []
     for path in sorted(path for path, file in after.items() if file not in (before.get(path), ordinary.get(path))):
         new, *states = read([tree[path][1] for tree in (after, before, ordinary) if path in tree])
@@ -264,7 +265,7 @@ def find_uses(path: str, source: bytes, own: Iterable[str] = (), *, unread: bool
     """Return all suspicious uses in a Python file; none in another file.
 
     Args:
-        own: names of the repository's own modules, which code may change.
+        own: names of the repository's own modules, which code may change, and of their files.
         unread: whether a file that cannot be parsed is suspicious.
     """
     if not path.endswith(_SOURCE):
@@ -308,7 +309,8 @@ class _Finder(ast.NodeVisitor):
             self._module(node, module)
         for alias in node.names:
             if not node.level:
-                self._module(node, f"{module}.{alias.name}")
+                file = f"{module.rpartition('.')[2]}.py" in self._own  # what a file has is a function, not a module
+                self._module(node, module if file else f"{module}.{alias.name}")
                 if alias.name.startswith("_") and alias.name.lstrip("_") in _REACHES:
                     self._add(node, f"reaches a module through another: {alias.name}")
             elif _TEST_MODULE.fullmatch(module.split(".")[0] or alias.name):
