@@ -151,6 +151,10 @@ def test_remove_rename_edit_undo_and_diff(bank: BankStore, valve: Run, monkeypat
     valve("bank", "undo")  # the accept itself
     valve("bank", "undo", code=2)
     assert valve("bank", "diff", "0", "8") == ""
+    valve("bank", "undo", "--to", "7")  # takes that undo back
+    bank.refresh()
+    assert bank.bank.items == first
+    assert [e.reason for e in bank.entries() if isinstance(e, OwnerAct)][1] == "no reason given"
     assert verify(bank.dir) == []
 
 
@@ -236,6 +240,43 @@ def test_a_rule_is_dropped_only_where_it_repeats_one_exactly(bank: BankStore, pr
     Path("more.md").write_text("")
     valve("bank", "import", "more.md")
     assert "no notes in more.md" in valve.err
+
+
+def test_what_waits_is_not_queued_again_and_what_is_taken_waits_no_more(
+    bank: BankStore, rules: Path, tmp_path: Path, valve: Run
+) -> None:
+    shutil.copytree(bank.dir, tmp_path / "other")
+    other = BankStore.open(tmp_path / "other")
+    act(other, "add", "theirs", items=[NOISE])
+    act(other, "remove", "theirs", removes=[SKILL.key])
+
+    def queue() -> list[Proposal]:
+        bank.refresh()
+        return undecided(bank.entries())
+
+    valve("bank", "import", "AGENTS.md")
+    valve("bank", "merge", str(other.dir))
+    waiting = queue()
+    shutil.copy("AGENTS.md", "CLAUDE.md")
+    again = [["import", "AGENTS.md"], ["import", "CLAUDE.md"], ["add", str(rules)], ["import", "AGENTS.md", "--each"]]
+    again += [["merge", str(other.dir)], ["merge", f"{other.dir}/."], ["merge", str(other.dir), "--each"]]
+    for words in again:
+        valve("bank", *words)
+        assert "waits already" in valve.err
+        assert queue() == waiting
+    rules.write_text(f"{RULES}\n## Style\n\nUse tabs.\n")
+    valve("bank", "import", "CLAUDE.md")
+    valve("bank", "add", str(rules.rename("more.md")))  # what is new of it
+    assert [i.name for i in queue()[-1].items] == ["style"]
+    valve("bank", "import", "CLAUDE.md", "--unjudged")
+    assert [p.task_id for p in queue()] == [f"owner: {other.dir}", "owner: more.md"]
+    valve("bank", "merge", str(other.dir), "--unjudged")
+    valve("bank", "add", "more.md", "--unjudged")
+    assert queue() == []
+    valve("bank", "merge", str(other.dir))
+    assert queue() == []
+    assert verify(bank.dir) == []
+    assert not problems(bank)
 
 
 def test_each_removal_is_a_proposal_of_its_own(bank: BankStore, tmp_path: Path, valve: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import (
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from valve_plugin.records import Item, Kind, Proposal, Withheld
 
 _MAX_BYTES = 1_000_000
+_NO_REASON = "no reason given"
 
 commands = Commands()
 
@@ -151,7 +152,7 @@ def remove(names: Names, reason: Reason = "", bank: BankDir = "", json: Json = F
 
     store = open_bank(bank)
     keys = list(dict.fromkeys(find_item(store.bank, name).key for name in names))
-    acts.act(store, "remove", reason or "no reason given", removes=keys)
+    acts.act(store, "remove", reason or _NO_REASON, removes=keys)
     _done(store, json=json)
 
 
@@ -177,7 +178,7 @@ def rename(
     name = normal_name(new)
     if not name or name == item.name:
         raise ConfigError(f"{new!r} is no other name; expected letters, digits, - and _")
-    acts.act(store, "rename", reason or "a better name", removes=[item.key], items=[replace(item, name=name)])
+    acts.act(store, "rename", reason or _NO_REASON, removes=[item.key], items=[replace(item, name=name)])
     _done(store, json=json)
 
 
@@ -216,7 +217,7 @@ def undo(
 ) -> None:
     """Go back to an earlier version.
 
-    Its items become a new version, so nothing is lost, and an undo can be undone.
+    Its items become a new version, so nothing is lost. A second undo goes back further; --to takes an undo back.
     """
     from valve_plugin.bank import acts
 
@@ -304,7 +305,6 @@ def _enter(
     merging: bool = False,
 ) -> None:
     """Show what comes in, and put it into the queue or into the bank."""
-    from valve_plugin.bank import acts
     from valve_plugin.codec import plain
 
     items, withheld = screened
@@ -312,29 +312,63 @@ def _enter(
     changes = [p for p in proposals if not p.empty]
     alike = _similar(store, changes)
     if not json:
-        _show(proposals, withheld)
-        for near in alike:
-            output.note(f"valve: {near['name']} is similar to {near['similar_to']}; both are kept", style="yellow")
-    for one in withheld if not how.dry_run else ():
-        if one.item is not None:
-            store.local.add_withheld(one)
-    if how.unjudged and not how.dry_run:
-        for p in changes:
-            acts.act(
-                store, "merge" if merging else "add", how.reason or f"from {source}", removes=p.removed, items=p.items
-            )
-    elif not how.dry_run:
-        _queue(store, changes)
+        _show(proposals, withheld, alike)
+    done = changes if how.dry_run else _keep(store, source, changes, withheld, how, merging=merging)
     state = "shown" if how.dry_run else "taken" if how.unjudged else "queued"
     if json:
         about = {"bank": str(store.dir), "version": store.bank.version, "state": state}
         shown = [{"id": p.id, **plain(p)} for p in proposals]
         refused = [{"kind": w.kind, "name": w.name, "why": w.why} for w in withheld]
         output.emit_json({**about, "proposals": shown, "similar": alike, "withheld": refused})
-    elif not (items or removes or withheld):
+    elif not (items or withheld or merging):
         output.note(f"no notes in {source}")
+    elif changes and not done:
+        output.note("all of this waits already; `valve bank review` lists it")
     else:
-        _say_state(store, state, len(changes))
+        _say_state(store, state, len(done))
+
+
+def _keep(
+    store: BankStore,
+    source: str,
+    changes: Sequence[Proposal],
+    withheld: Sequence[Withheld],
+    how: How,
+    *,
+    merging: bool,
+) -> Sequence[Proposal]:
+    """Take the changes into the bank, or queue them; return those that did not wait already."""
+    from valve_plugin.bank import acts
+    from valve_plugin.bank.entries import Proposed
+
+    for one in withheld:
+        if one.item is not None:
+            store.local.add_withheld(one)
+    if how.unjudged:
+        what: Literal["merge", "add"] = "merge" if merging else "add"
+        for p in changes:
+            acts.act(store, what, how.reason or f"from {source}", removes=p.removed, items=p.items)
+        _withdraw_taken(store)
+        return changes
+    fresh = acts.not_waiting(store.entries(), changes)
+    for p in fresh:
+        store.append(Proposed(proposal=p))
+    return fresh
+
+
+def _withdraw_taken(store: BankStore) -> None:
+    """Take out of the owner's waiting proposals what the bank has now."""
+    from msgspec.structs import replace
+
+    from valve_plugin.bank.entries import Proposed, undecided
+    from valve_plugin.extract.duplicates import fit
+    from valve_plugin.records import is_owners
+
+    for waiting in filter(lambda p: is_owners(p.task_id), undecided(store.entries())):
+        left = fit(waiting, store.bank)
+        if left != waiting:
+            reason = "its owner took it without a gate" if left.empty else left.reason
+            store.append(Proposed(proposal=replace(left, reason=reason)))
 
 
 def _similar(store: BankStore, proposals: Sequence[Proposal]) -> list[dict[str, str]]:
@@ -409,16 +443,7 @@ def _proposals(
     return found
 
 
-def _queue(store: BankStore, proposals: Sequence[Proposal]) -> None:
-    from valve_plugin.bank.entries import Proposed, undecided
-
-    waiting = undecided(store.entries())
-    for proposal in proposals:
-        if proposal not in waiting:
-            store.append(Proposed(proposal=proposal))
-
-
-def _show(proposals: Sequence[Proposal], withheld: Sequence[Withheld]) -> None:
+def _show(proposals: Sequence[Proposal], withheld: Sequence[Withheld], alike: Sequence[dict[str, str]]) -> None:
     rows: list[list[object]] = []
     for p in proposals:
         for i in p.items:
@@ -430,6 +455,8 @@ def _show(proposals: Sequence[Proposal], withheld: Sequence[Withheld]) -> None:
     rows += [[w.kind, w.name, f"withheld: {w.why}", "", ""] for w in withheld]
     if rows:
         output.table(["KIND", "NAME", "STATE", "SIZE", "SENTENCE"], rows, prose=("SENTENCE",))
+    for near in alike:
+        output.note(f"valve: {near['name']} is similar to {near['similar_to']}; both are kept", style="yellow")
     if any(w.item is not None for w in withheld):
         output.note("`valve bank review` shows what was withheld, and lets you decide")
 
