@@ -120,6 +120,8 @@ def test_two_readings_are_two_dots_and_a_guarantee(read: RunReport) -> None:
     assert (low, high) == (pytest.approx(0.4 + gain.value), pytest.approx(0.6)), "a band down to the guarantee"
     below = [p for p in chart.parts if isinstance(p, Marks) and p.shape == "down"]
     assert len(below) == (0.4 + gain.value < 0), "a mark where it leaves the picture"
+    edges = [p for p in chart.parts if isinstance(p, Line) and not p.dash]
+    assert len(edges) != len(below), "and no line there, as if it were the guarantee"
     nothing = replace(read, certificate=replace(read.certificate, gain=replace(gain, vacuous=True)))
     assert _texts(holdout([nothing])) == ["40.0%", "60.0%"]
 
@@ -139,6 +141,29 @@ def test_ticks_are_few_and_inside(low: float, width: float, most: int) -> None:
     assert len(found) <= most + 1
     slack = 1e-6 * (abs(low) + width)
     assert all(low - slack <= value <= low + width + slack for value in found)
+
+
+@given(st.floats(1e-3, 1e6), st.integers(2, 20), st.booleans())
+def test_an_axis_from_zero_has_more_than_one_tick(high: float, most: int, whole: bool) -> None:
+    assert len(ticks(0, high, most, whole=whole)) > 1 or (whole and high < 1)
+
+
+def test_a_floor_below_the_picture_is_told(long: RunReport) -> None:
+    accept = replace(next(g for g in long.gates if g.decision == "accept"), floor=-0.824, vacuous=False)
+    (gain, _) = _by_name(replace(long, gates=(accept,)))["gates"].charts
+    assert gain.y[0] > -82.4
+    assert "-82.4" in _texts(gain)
+    (down,) = (p for p in gain.parts if isinstance(p, Marks) and p.shape == "down")
+    assert list(down.points) == [(accept.number, gain.y[0])]
+    assert not [p for p in gain.parts if isinstance(p, Line) and p.label == "its certified floor"]
+
+
+@pytest.mark.parametrize(("hours", "unit"), [(2.0, "hours"), (0.3, "minutes"), (0.004, "seconds")])
+def test_times_have_a_unit_in_which_they_can_be_read(small: RunReport, hours: float, unit: str) -> None:
+    spent = tuple(RoleCost(role=role, rollouts=1, usd=0, hours=hours) for role in ("solver", "gate"))
+    (chart,) = _by_name(replace(small, spent=spent))["cost"].charts
+    assert chart.x_label.startswith(unit)
+    assert len(chart.x_ticks or {}) > 2
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0.1, 1e3))

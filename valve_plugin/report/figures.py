@@ -29,6 +29,7 @@ from valve_plugin.report.style import (
     Part,
     Point,
     plain_name,
+    ticks,
 )
 from valve_plugin.report.templates import statement, text
 from valve_plugin.theory import power
@@ -37,7 +38,7 @@ from valve_plugin.words import plural, points
 
 _MOST_TICKS = 40
 _ALL_NAMED = 6
-"""Up to this number of holdout evaluations all are labelled, else the first and the last."""
+"""Up to this number of holdout evaluations all are labelled, else the first and the last; so are floors, else none."""
 _HALF = 0.2
 """Half of a band's width; evaluations are 1 apart."""
 
@@ -112,7 +113,15 @@ def _stream(runs: Sequence[RunReport]) -> list[Chart]:
     x = (0.0, max(p.position for run in runs for p in run.stream) + 0.5)
     return [
         Chart(rate, x, (0, 1), 190, y_label="resolved rate", x_ticks={}, y_ticks=PERCENT),
-        Chart(size, x, (0, max(1, most)), 70, y_label="items", x_label="stream task"),
+        Chart(
+            size,
+            x,
+            (0, max(1, most)),
+            70,
+            "stream task",
+            "items",
+            y_ticks=ticks(0, max(1, most), 2, whole=True),
+        ),
     ]
 
 
@@ -180,18 +189,19 @@ def _guarantee(run: RunReport, place: float, colour: str) -> Iterator[Part]:
     if not gain or gain.vacuous:
         return
     floor = run.checkpoints[0].low + gain.value
-    yield from _band(place - _HALF, place + _HALF, floor, run.checkpoints[-1].low, colour)
-    if floor < 0:
+    area, line = _band(place - _HALF, place + _HALF, floor, run.checkpoints[-1].low, colour)
+    yield area
+    if floor >= 0:
+        yield line
+    else:
         yield Marks([(place, 0.0)], "down", colour)
     yield Note((place - _HALF, max(0.03, floor)), f"guaranteed: {points(gain.value)}", "left")
 
 
-def _band(left: float, right: float, low: float, high: float, colour: str, label: str = "") -> list[Part]:
+def _band(left: float, right: float, low: float, high: float, colour: str, label: str = "") -> tuple[Boxes, Line]:
     """Return a certificate's band, from the guaranteed value (the line at the bottom) to the measured one."""
-    return [
-        Boxes([((left, low), (right, high))], colour, opacity=0.18),
-        Line([(left, low), (right, low)], colour, "", 2, label),
-    ]
+    area = Boxes([((left, low), (right, high))], colour, opacity=0.18)
+    return area, Line([(left, low), (right, low)], colour, "", 2, label)
 
 
 def _gates(run: RunReport) -> list[Chart]:
@@ -199,11 +209,12 @@ def _gates(run: RunReport) -> list[Chart]:
     x = (0.4, max(numbers) + 0.6)
     margins = [at for g in run.gates for at in ((g.number - 0.5, 100 * g.margin), (g.number + 0.5, 100 * g.margin))]
     margin = Line(margins, INK, DASHED, 1, "margin")
-    gain = [Line([(x[0], 0), (x[1], 0)], SOFT, "", 0.8), margin, *_verdicts(run.gates)]
+    y = _range(run.gates)
+    gain = [Line([(x[0], 0), (x[1], 0)], SOFT, "", 0.8), margin, *_floors(run.gates, y[0]), *_verdicts(run.gates)]
     used = Boxes([((g.number - 0.3, 0), (g.number + 0.3, 100 * g.ran / g.total)) for g in run.gates], GRID, INK)
     labels = {float(n): str(n) for n in numbers} if len(numbers) <= _MOST_TICKS else None
     return [
-        Chart(gain, x, _range(run.gates), 180, y_label="panel gain, points", x_ticks={}),
+        Chart(gain, x, y, 180, y_label="panel gain, points", x_ticks={}),
         Chart([used], x, (0, 105), 60, "gate", "% run", labels, {0: "0", 50: "50", 100: "100"}),
     ]
 
@@ -226,10 +237,6 @@ def _verdicts(gates: Sequence[GateResult]) -> Iterator[Part]:
     accepts = [g for g in gates if g.decision == "accept"]
     rejects = [g for g in gates if g.decision == "reject"]
     lost = [g for g in gates if g.decision == "indecisive"]
-    floors = [g for g in accepts if g.floor is not None and not g.vacuous]
-    for n, g in enumerate(floors):
-        label = "" if n else "its certified floor"
-        yield from _band(g.number - 0.3, g.number + 0.3, 100 * (g.floor or 0), 100 * g.low, ACCENT, label)
     yield from (Line([*at([g], "low"), *at([g])], GRID, "", 3) for g in rejects)
     yield from (Line([*at([g], "low"), *at([g])], WARN, "", 1.5) for g in lost)
     for found, field, shape, colour, filled, label in (
@@ -244,15 +251,38 @@ def _verdicts(gates: Sequence[GateResult]) -> Iterator[Part]:
             yield Marks(at(found, field), shape, colour, filled, label)
 
 
+def _floors(gates: Sequence[GateResult], bottom: float) -> Iterator[Part]:
+    """Yield a band from each accept down to its certified floor; one below the axis has a triangle and its number."""
+    label = "its certified floor"
+    below: list[Point] = []
+    for g in gates:
+        if g.decision != "accept" or g.floor is None or g.vacuous:
+            continue
+        left, right, floor = g.number - 0.3, g.number + 0.3, 100 * g.floor
+        if floor >= bottom:
+            yield from _band(left, right, floor, 100 * g.low, ACCENT, label)
+            label = ""
+        else:
+            yield Boxes([((left, bottom), (right, 100 * g.low))], ACCENT, opacity=0.18)
+            below.append((g.number, floor))
+    if below:
+        yield Marks(
+            [(number, bottom) for number, _ in below], "down", ACCENT, label="its certified floor, further below"
+        )
+    if len(below) <= _ALL_NAMED:
+        yield from (Note((number, bottom), f"{floor:.1f}") for number, floor in below)
+
+
 def _cost(runs: Sequence[RunReport]) -> Chart:
     """Return a bar for each role of each run."""
     rows = [(f"{pen.prefix}{_role(spent)}", spent.hours) for run, pen in _pens(runs) for spent in run.spent]
-    unit, scale = ("minutes", 60) if sum(hours for _, hours in rows) < 1 else ("hours", 1)
+    longest = max(hours for _, hours in rows)
+    unit, scale = ("hours", 1) if longest >= 1 else ("minutes", 60) if longest >= 1 / 60 else ("seconds", 3600)
     bars = [((0, -n - 0.3), (hours * scale, -n + 0.3)) for n, (_, hours) in enumerate(rows)]
-    most = max(*(to[0] for _, to in bars), 1e-3)
+    x = (0.0, 1.05 * max(scale * longest, 1e-3))
     names = {-float(n): name for n, (name, _) in enumerate(rows)}
     y = (0.5 - len(rows), 0.5)
-    return Chart([Boxes(bars, GRID, INK)], (0, 1.05 * most), y, 26 * len(rows), f"{unit} of rollouts", "", None, names)
+    return Chart([Boxes(bars, GRID, INK)], x, y, 26 * len(rows), f"{unit} of rollouts", "", ticks(*x, 5), names)
 
 
 def _role(spent: RoleCost) -> str:

@@ -112,6 +112,8 @@ def ticks(low: float, high: float, most: float, *, whole: bool = False) -> dict[
     rough = max((high - low) / max(1.0, most), 1e-9)
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * n for n in (1, 2, 5, 10) if size * n >= rough * 0.999)
+    if most >= 2 and step > high - low:  # 5 becomes 2, or there would be one tick
+        step *= 0.4
     step = max(1.0, step) if whole else step
     return {n * step: f"{n * step:g}" for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)}
 
@@ -204,7 +206,7 @@ def _grid(figure: Figure, width: float, top: float) -> tuple[list[str], float]:
 
 
 def _y_ticks(chart: Chart) -> Mapping[float, str]:
-    return ticks(*chart.y, chart.height / 40) if chart.y_ticks is None else chart.y_ticks
+    return ticks(*chart.y, max(2, chart.height / 40)) if chart.y_ticks is None else chart.y_ticks
 
 
 def _chart(chart: Chart, left: float, top: float, width: float, aside: float) -> tuple[list[str], float]:
