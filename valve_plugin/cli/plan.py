@@ -80,6 +80,8 @@ def plan(
     from valve_plugin.evidence import plan as plans
     from valve_plugin.theory.estimates import RateSpread
 
+    if set_ and not measure:
+        raise ConfigError(f"-c {set_[0]}: settings are for the rollouts of --measure; what a gate has are options here")
     if figure:
         output_paths.make_folder("--figure", Path(figure).parent)
     store = _store(bank, simulate and bool(measure), tasks)
