@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import random
+import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -105,12 +106,19 @@ def find_candidates(
     names = [name for name in sorted(found, key=lambda path: path.split("/")) if not skip(name)]
     by_patch: dict[str, Candidate] = {}
     done = list(accumulate((root / name).lstat().st_size + 1 for name in names))
-    with multiprocessing.get_context("fork").Pool(workers, exit_with_parent, (os.getpid(),)) as pool:
+    with multiprocessing.get_context("fork").Pool(workers, _begin, (os.getpid(),)) as pool:
         for so_far, of_file in zip(done, pool.imap(partial(_in_file, root, seed), names), strict=True):
             report(so_far / done[-1])
             for candidate in of_file:
                 by_patch.setdefault(candidate.patch, candidate)
+        pool.close()  # they end by themselves; a signal could meet a handler that this process had
+        pool.join()
     return list(by_patch.values())
+
+
+def _begin(parent: int) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which a pool ends them after an error
+    exit_with_parent(parent)
 
 
 def _in_file(root: Path, seed: int, name: str) -> list[Candidate]:
