@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, PanelFixed, Proposed
 from valve_plugin.bank.moves import apply
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest
-from valve_plugin.records import Bank, Item, Panel, PanelOutcome, PanelResult, PanelTask, Proposal, Verdict
+from valve_plugin.records import Item, Panel, PanelOutcome, PanelResult, PanelTask, Proposal, Verdict
 from valve_plugin.theory.acceptance import decisive_prefix, needed_passes
 
 
@@ -55,37 +53,24 @@ def words(rng: random.Random, count: int) -> str:
     return " ".join(word() for _ in range(count))
 
 
-def make_bank(rng: random.Random, size: int) -> Bank:
-    """Return a bank of `size` items, half of each kind, of the lengths that real ones have."""
+def distinct(rng: random.Random, count: int) -> list[Item]:
+    """Return items as they are proposed, half of each kind: none repeats another, each speaks of things of its own."""
 
-    def item(i: int) -> Item:
-        skill = i % 2 == 1
-        steps = "\n".join(f"{n}. {words(rng, 18)}." for n in range(1, rng.randint(4, 8)))
+    def item(n: int) -> Item:
+        skill = n % 2 == 1
+        steps = "\n".join(f"{step}. {words(rng, 18)}." for step in range(1, rng.randint(4, 8)))
+        own = " ".join(f"thing{n}x{j}" for j in range(60))
         return Item(
             kind="skill" if skill else "principle",
-            name=f"{rng.choice(VERBS)}-{rng.choice(AREAS)}-{i}",
+            name=f"{rng.choice(VERBS)}-{rng.choice(AREAS)}-{n}",
             text=words(rng, rng.randint(10, 25)),
             scope_hint=words(rng, rng.randint(4, 12)) if skill else "",
-            markdown=f"**Trigger**: {words(rng, 20)}\n\n**Procedure**\n{steps}\n",
-            created_step=i // 6 + 1,
+            markdown=f"**Trigger**: {words(rng, 20)}\n\n**Procedure**\n{steps}\n\n{own}",
             passes=rng.randint(1, 2),
             attempts=3,
         )
 
-    items = [item(i) for i in range(size)]
-    return Bank(
-        repo="benchmark/benchmark",
-        version=size // 6 + 1,
-        principles=tuple(i for i in items if i.kind == "principle"),
-        skills=tuple(i for i in items if i.kind == "skill"),
-    )
-
-
-def distinct(rng: random.Random, count: int) -> list[Item]:
-    """Return items as they are proposed: none repeats another, because each speaks of things of its own."""
-    own = [" ".join(f"thing{n}x{j}" for j in range(60)) for n in range(count)]
-    made = make_bank(rng, count).items
-    return [replace(item, markdown=f"{item.markdown}\n{own[n]}", created_step=0) for n, item in enumerate(made)]
+    return [item(n) for n in range(count)]
 
 
 class History:
