@@ -94,11 +94,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retrieval: Literal["auto", "fused", "paper"] = "auto"
     """fused: weighted words, a model's cosine where one is on disk, and a floor. paper: eq:impl-retrieval. auto: as the
     bank's panel was judged, else fused."""
-    context_bytes: Positive = 200_000
+    context_bytes: Positive = 128_000
     """Bytes of the injected block, at most; what does not fit is left out in whole items, lowest rank first."""
-    context_share: Annotated[float, Meta(gt=0, le=1)] = 0.25
-    """Share of the model's context window that the block may fill, at four bytes a token; 128,000 tokens where the
-    window is not known."""
     embedding: str = "auto"
     """auto: sentence-transformers when the extra and the model are on disk, else hashing; or a name on the hub, or a
     path: absolute, or beginning with ./, ../ or ~."""

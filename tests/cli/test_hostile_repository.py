@@ -16,7 +16,6 @@ from tests.tools import git
 from valve_plugin import config
 from valve_plugin.cli import output
 from valve_plugin.cli.doctor import _set_variable
-from valve_plugin.config import Settings
 from valve_plugin.errors import TaskError
 from valve_plugin.sandbox import engine
 from valve_plugin.sandbox.git import find_git_dir
@@ -111,17 +110,6 @@ def test_odd_names_of_folders(project: Path, monkeypatch: pytest.MonkeyPatch) ->
         paste(hint, monkeypatch)
         assert (project / name / "bank/ledger.jsonl").exists()
         assert not (project / name / "ran").exists()
-
-
-def test_a_model_of_items_that_cannot_be_fetched(project: Path) -> None:
-    def fix(name: str) -> str:
-        return check("embedding model", here()._replace(settings=Settings(embedding=name))).hint
-
-    odd = ("--token", "-x/y", "a/-x", "x/y/z", "x--y/z", "a/b..c", "a/b.", ".a/b", "\u0430/b", "a/b\n", f"a/{'b' * 99}")
-    for name in (*odd, "../x", "/tmp/x", "a b", "a;b", "$(x)/y", "a/", "/", "a@b"):
-        assert "hf download" not in fix(name), name
-    assert fix("none/such").endswith("hf download none/such")
-    assert fix("none-v2").endswith("hf download sentence-transformers/none-v2"), "where it is looked for"
 
 
 def test_an_image_is_pulled_by_a_name_that_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,10 +63,6 @@ def test_no_line_of_a_body_starts_like_a_header(chosen: list[Item]) -> None:
         assert not any(line.lstrip().startswith(f"{rule} ") for line in one.markdown.splitlines())
 
 
-def test_no_items_give_no_block() -> None:
-    assert render([]) == ""
-
-
 def test_the_block_as_a_model_reads_it() -> None:
     text = render([item("principle", "look-first", "**Statement**: look."), item("skill", "run-it", "1. Run it.")])
     assert text == (
@@ -79,14 +75,6 @@ def test_the_block_as_a_model_reads_it() -> None:
         "Use a note where it fits the task at hand. Where a note and the repository's own code, tests or output "
         "disagree, the repository is right: follow what you see there.\n"
     )
-
-
-def test_a_plain_markdown_rule_does_not_lengthen_the_headers() -> None:
-    assert "\n--- skill: a ---\n" in render([item("skill", "a", "one\n------\ntwo")])
-
-
-def test_a_kind_without_items_has_no_heading() -> None:
-    assert "principles" not in render([item("skill", "run-it", "1. Run it.")])
 
 
 def test_only_notes_that_were_judged_are_said_to_have_helped() -> None:

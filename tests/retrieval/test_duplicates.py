@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.retrieval.banks import banks, shelf
 from valve_plugin.extract.duplicates import sort_duplicates
@@ -38,12 +37,6 @@ def test_an_exact_duplicate_merges_whatever_its_case_spacing_and_name() -> None:
     assert sort_duplicates([again], BANK) == ((), (merge,), ())
 
 
-def test_a_merge_goes_into_the_oldest_of_equal_items() -> None:
-    bank = Bank(repo="a/b", skills=(KNOWN, item("skill", "copy", KNOWN.text, KNOWN.markdown, KNOWN.scope_hint)))
-    ((merge,), _) = sort_duplicates([item("skill", "n", KNOWN.text, KNOWN.markdown, KNOWN.scope_hint)], bank)[1:]
-    assert merge.name == "run-it"
-
-
 def test_other_punctuation_is_not_an_exact_duplicate_but_a_near_one() -> None:
     near = item("skill", "new", "Run the tests first!", "1. Run *them*.\n2. Read.", "tests")
     assert sort_duplicates([near], BANK) == (
@@ -68,11 +61,6 @@ def test_the_scope_hint_of_a_skill_counts() -> None:
     bank = Bank(repo="a/b", skills=(item("skill", "s", *same, words(0, 20)),))
     assert sort_duplicates([item("skill", "n", *same, words(20, 40))], bank)[0]
     assert not sort_duplicates([item("skill", "n", *same, words(0, 20) + " more")], bank)[0]
-
-
-def test_kinds_are_compared_apart() -> None:
-    principle = item("principle", "run-it", KNOWN.text, KNOWN.markdown)
-    assert sort_duplicates([principle], BANK) == ((principle,), (), ())
 
 
 def test_a_duplicate_within_the_proposal_is_suppressed_by_the_earlier_one() -> None:
@@ -142,17 +130,6 @@ def test_accepted_items_merge_when_proposed_again(bank: Bank, skills: tuple[Item
     again, merges, suppressed = sort_duplicates(new, enlarged)
     assert (again, suppressed) == ((), ())
     assert len(merges) == len(new)
-
-
-@given(banks(), st.data())
-def test_the_banks_order_decides_nothing_but_ties(bank: Bank, data: st.DataObject) -> None:
-    proposed = data.draw(shelf("skill", 4))
-    shuffled = Bank(repo="a/b", principles=bank.principles, skills=tuple(data.draw(st.permutations(bank.skills))))
-    new, merges, suppressed = sort_duplicates(proposed, bank)
-    again, merges_again, suppressed_again = sort_duplicates(proposed, shuffled)
-    assert new == again
-    assert [m.source_task for m in merges] == [m.source_task for m in merges_again]
-    assert [(s.name, s.similarity) for s in suppressed] == [(s.name, s.similarity) for s in suppressed_again]
 
 
 def _tokens(one: Item) -> frozenset[str]:

@@ -13,7 +13,7 @@ from tests.retrieval.banks import items as some_items
 from valve_plugin.config import Settings
 from valve_plugin.records import Bank, Item, Kind, Proposal
 from valve_plugin.retrieval import contexts
-from valve_plugin.retrieval.block import context_window, fitting, render
+from valve_plugin.retrieval.block import fitting, render
 
 PAPER = Settings(retrieval="paper")
 
@@ -52,19 +52,11 @@ def test_proposed_items_are_left_out_last() -> None:
     assert [i.name for i in kept] == ["a", "d"]
 
 
-def test_the_share_of_the_models_window_counts(caplog: pytest.LogCaptureFixture) -> None:
-    assert context_window("gpt-4") == 8192
-    assert context_window("openai/gpt-4") == 8192
-    assert context_window("nobody/knows-this") == 0
+def test_what_is_left_out_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     bank = Bank(repo="o/r", principles=tuple(item(f"n{n}", f"{n} " * 1500) for n in range(10)))
     with caplog.at_level(logging.WARNING):
-        small = contexts.retrieve(Settings(model="gpt-4", retrieval="paper"), bank, "", "about")
-        again = contexts.retrieve(Settings(model="gpt-4", retrieval="paper"), bank, "", "about")
-    large = contexts.retrieve(Settings(model="nobody/knows-this", retrieval="paper"), bank, "", "about")
-    assert len(small.text.encode()) <= 8192
-    assert small == again
-    assert small.items == large.items[: len(small.items)]
-    assert small.items + small.left_out == large.items
-    assert large.left_out == ()
-    assert [name for _, name in small.left_out if f"principle {name}" not in caplog.text] == []
-    assert len(caplog.records) == 1
+        small = [contexts.retrieve(replace(PAPER, context_bytes=8000), bank, "", "about") for _ in range(2)]
+    assert len(small[0].text.encode()) <= 8000
+    assert small[0].items + small[0].left_out == contexts.retrieve(PAPER, bank, "", "about").items
+    (record,) = caplog.records
+    assert [name for _, name in small[0].left_out if f"principle {name}" not in record.getMessage()] == []

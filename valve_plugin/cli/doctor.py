@@ -327,10 +327,10 @@ def _embedding(place: Place) -> CheckResult:
     name = embedding.DEFAULT_MODEL if wanted == embedding.AUTO else wanted
     if embedding.find_model(name) is not None:
         return CheckResult("ok", f"{name}, on disk")
-    hub = embedding.hub_name(name)  # empty for a path, and for a hostile name
-    hint = own_command("hf", "download", hub) if hub else ""
-    state: State = "missing" if wanted == embedding.AUTO else "failed"
-    return CheckResult(state, f"{name} is not on disk; items are ranked by hashed words", hint)
+    words = f"{name} is not on disk; items are ranked by hashed words"
+    if wanted == embedding.AUTO:
+        return CheckResult("missing", words, own_command("hf", "download", name))
+    return CheckResult("failed", f"{words}; fetch it with `hf download`, or change `embedding`")
 
 
 def _bank(place: Place) -> CheckResult:

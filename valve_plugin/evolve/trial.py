@@ -30,7 +30,6 @@ from valve_plugin.evolve.open import Place, Say, make_ready, require_able
 from valve_plugin.gate.panel import rollout_facts, run_durably
 from valve_plugin.gate.plan import PlannedRollout
 from valve_plugin.records import Attempt, Context, Record, Task
-from valve_plugin.retrieval import block
 from valve_plugin.rollouts.attempt import rollout_key
 from valve_plugin.rollouts.retry import Guard, RunAttempt, limits_of
 from valve_plugin.rollouts.workers import Workers
@@ -157,10 +156,10 @@ def open_trial(
     settings = config.load(None, given)
     require_able(taskset, replace(settings, model=SCRIPTED_MODEL) if scripted else settings)
     for context in sides:
-        if not block.fits(settings, size := len(context.text.encode())):
+        if (size := len(context.text.encode())) > settings.context_bytes:
             raise ConfigError(
-                f"the text has {size:,} bytes, more than context_bytes ({settings.context_bytes:,}) or context_share "
-                f"({settings.context_share:g} of the model's context window) allow; shorten it, or raise them with -c"
+                f"the text has {size:,} bytes, more than context_bytes ({settings.context_bytes:,}) allows; shorten "
+                "it, or raise that with -c"
             )
     drawn_from = usable_tasks(taskset)
     local = LocalStore(paths.trials_dir(taskset.repository.name))

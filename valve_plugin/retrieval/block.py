@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import re
 from collections.abc import Collection, Iterable, Sequence
-from functools import cache
-from pathlib import Path
 
 from valve_plugin.config import Settings
-from valve_plugin.files import read_text
 from valve_plugin.records import Item, Kind
 
 _OPENING = "Notes from earlier work in this repository."
@@ -19,10 +14,6 @@ _NOT_ALL_JUDGED = "Not all of them were tested, and most may not apply to this o
 _GUIDE = "Use those whose first sentence matches what you see, and check each against the code before you act on it."
 _HEADINGS = {"principle": "Learned principles: how to reason", "skill": "Learned skills: what to do"}
 _LOOKALIKE = re.compile(r"\s*(-{3,}) ").match
-_TOKEN_BYTES = 4
-_UNKNOWN_WINDOW = 128_000
-_ANY_WINDOW = 4_000
-"""Tokens that every model reads: for smaller blocks its window need not be looked up."""
 _CLOSING = (
     "Use a note where it fits the task at hand. Where a note and the repository's own code, tests or output "
     "disagree, the repository is right: follow what you see there."
@@ -82,38 +73,6 @@ def fitting(
     """
     chosen = list(items)
     ranks = {item.key: rank for kind in _HEADINGS for rank, item in enumerate(i for i in items if i.kind == kind)}
-    while chosen and not fits(settings, len(render(chosen, guided=guided).encode("utf-8", "surrogatepass"))):
+    while chosen and len(render(chosen, guided=guided).encode("utf-8", "surrogatepass")) > settings.context_bytes:
         chosen.remove(max(chosen, key=lambda item: (item.key not in proposed, ranks[item.key], item.kind)))
     return chosen
-
-
-def fits(settings: Settings, size: int) -> bool:
-    """Whether a block of so many bytes fits what the settings allow and a share of the model's context window."""
-    share = settings.context_share * _TOKEN_BYTES
-    if size > settings.context_bytes or size <= _ANY_WINDOW * share:
-        return size <= settings.context_bytes
-    return size <= share * (context_window(settings.model) or _UNKNOWN_WINDOW)
-
-
-@cache
-def context_window(model: str) -> int:
-    """Return the tokens that a model reads at once, by litellm's table; 0 if it is not known there."""
-    windows = _windows() if model else {}
-    names = [model.split("/", n)[-1] for n in range(model.count("/") + 1)]
-    return next((windows[name] for name in names if name in windows), 0)
-
-
-@cache
-def _windows() -> dict[str, int]:
-    """Read the table that comes with litellm; importing litellm would take seconds."""
-    spec = importlib.util.find_spec("litellm")
-    folders = (spec.submodule_search_locations if spec else None) or ()
-    text = "".join(
-        read_text(Path(folder) / "model_prices_and_context_window_backup.json", 50_000_000) for folder in folders
-    )
-    try:
-        rows = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    given = ((name, row.get("max_input_tokens") or row.get("max_tokens")) for name, row in rows.items())
-    return {name: tokens for name, tokens in given if isinstance(tokens, int) and tokens > 0}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import functools
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
@@ -62,26 +62,16 @@ def recorded_name(settings: Settings) -> str:
     return name if settings.retrieval == "paper" else embedding.fused_name(name)
 
 
-_CACHE: dict[tuple[str, str, bool], Index] = {}
-_CACHE_LOCK = threading.Lock()
-_CACHE_SIZE = 4  # the current and the enlarged bank of a gate, and some room
-
-
 def _index(bank: Bank, settings: Settings) -> Index:
-    """Return the bank's index for the ranking that the settings name."""
-    vectors, fused = embedding.choose(settings.embedding), settings.retrieval != "paper"
-    key = (bank.hash, vectors.name, fused)
-    with _CACHE_LOCK:
-        index = _CACHE.pop(key, None)
-    if index is None:
-        # Nobody should be given an item that hides what it says, whoever wrote it.
-        principles, skills = (tuple(i for i in kind if not i.hidden) for kind in (bank.principles, bank.skills))
-        index = (FusedIndex if fused else PaperIndex)(replace(bank, principles=principles, skills=skills), vectors)
-    with _CACHE_LOCK:
-        _CACHE[key] = index  # the last used is kept longest
-        if len(_CACHE) > _CACHE_SIZE:
-            del _CACHE[next(iter(_CACHE))]
-    return index
+    return _made(bank, settings.embedding, settings.retrieval != "paper")
+
+
+@functools.lru_cache(maxsize=4)  # the current and the enlarged bank of a gate, and some room
+def _made(bank: Bank, setting: str, fused: bool) -> Index:
+    # Nobody should be given an item that hides what it says, whoever wrote it.
+    principles, skills = (tuple(i for i in kind if not i.hidden) for kind in (bank.principles, bank.skills))
+    shown = replace(bank, principles=principles, skills=skills)
+    return (FusedIndex if fused else PaperIndex)(shown, embedding.choose(setting))
 
 
 def _context(
@@ -100,8 +90,8 @@ def _context(
 
         _TOLD.add(left_out)
         logging.getLogger(__name__).warning(
-            "valve: the notes for a task are too large for the model's context, so these are left out: %s; shorten "
-            "them, or raise context_bytes or context_share",
+            "valve: the notes for a task are larger than context_bytes, so these are left out: %s; shorten them, or "
+            "raise it",
             ", ".join(f"{kind} {name}" for kind, name in left_out),
         )
     return Context(

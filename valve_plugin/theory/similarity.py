@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import repeat
@@ -132,43 +132,34 @@ class Score(NamedTuple):
         return sum(self)
 
 
-def scope_weight(idf_units: int) -> int:
-    """Return 0.45 of an IDF term, rounded down to the grid."""
-    return idf_units * 9 // 20
-
-
-def overlap(shared: int, query_size: int, item_size: int) -> int:
-    """Return the overlap coefficient in units of 1/UNIT; 0 when either set is empty."""
-    smaller = min(query_size, item_size)
-    return shared * UNIT // smaller if smaller else 0
-
-
 def score(
     query: AbstractSet[str],
     text: AbstractSet[str],
     scope: AbstractSet[str],
-    bank: Collection[AbstractSet[str]],
+    size: int,
+    counts: Mapping[str, int],
     importance_units: int,
     cosine_units: int,
 ) -> Score:
-    """Return s(i, q) term by term, the plain way; the index in `bank.retrieval` gives the same totals.
+    """Return s(i, q) term by term.
 
     Args:
         query: Q, the tokens of task id and issue.
         text: C, the tokens of the item's search sentence.
         scope: M, the tokens of a skill's scope hint; empty for a principle.
-        bank: C | M of every item of the same kind, this one included; N is its size and df(w) the number
-            of its sets that hold w (the paper leaves df's documents open).
+        size: N, the number of items of the same kind, this one included.
+        counts: df, in how many of them a word is in C | M (the paper leaves df's documents open).
         importance_units: I, see `importance`.
         cosine_units: cos(e_q, e_i), see `cosine_to`.
 
     Source: eq:impl-retrieval.
     """
-    weights = {w: idf(len(bank), sum(w in either for either in bank)) for w in query & (text | scope)}
+    weights = {w: idf(size, counts[w]) for w in query & (text | scope)}
+    smaller = min(len(query), len(text | scope))
     return Score(
-        overlap=overlap(len(weights), len(query), len(text | scope)),
+        overlap=len(weights) * UNIT // smaller if smaller else 0,
         text=sum(weights[w] for w in query & text),
-        scope=sum(scope_weight(weights[w]) for w in query & scope),
+        scope=sum(weights[w] * 9 // 20 for w in query & scope),  # 0.45
         importance=importance_units // 2,
         cosine=cosine_units,
     )
