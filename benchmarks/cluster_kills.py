@@ -4,12 +4,13 @@ The cluster is real, of processes of this machine; agents are mini's own in bubb
 SIMULATION. Kills come at random times of a run. A node or a cluster that was killed starts again; a run that paused
 meanwhile (exit code 3) does, too.
 
-    python benchmarks/cluster_kills.py --kills 20
+    python benchmarks/cluster_kills.py --kills 20 --folder kills --hours 1    # again and again, until it is done
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import subprocess
@@ -76,27 +77,40 @@ def main() -> None:
     options.add_argument("--kills", type=int, default=20, help="of each kind")
     options.add_argument("--hours", type=float, default=24.0, help="after which no further run starts")
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--folder", type=Path, help="what is done is kept here, and the next start goes on with it")
     given = options.parse_args()
-    chance, hits, equal, banks = random.Random(given.seed), Counter(dict.fromkeys(KINDS, 0)), 0, 0
-    with tempfile.TemporaryDirectory() as name, RayCluster(Path(name)) as cluster:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as name, RayCluster(folder := (given.folder or Path(name)).resolve()) as cluster:
+        folder.mkdir(parents=True, exist_ok=True)
         os.environ["VALVE_DATA"] = str(folder / "data")
         once.root = folder / "once"
-        tasks = library.write(folder / "calc", lean())
-        assert ended(start(tasks, folder / "local"))
-        expected = (folder / "local" / "ledger.jsonl").read_bytes()
-        cluster.start(*NODES)
-        started = time.monotonic()
-        assert ended(start(tasks, folder / "ray", *cluster.arguments))
-        seconds = time.monotonic() - started
-        assert (folder / "ray" / "ledger.jsonl").read_bytes() == expected
-        while min(hits.values()) < given.kills and time.monotonic() - started < given.hours * 3600:
-            bank = folder / f"bank-{banks}"
-            struck(tasks, bank, cluster, hits, given.kills, seconds, chance)
-            banks += 1
-            equal += (bank / "ledger.jsonl").read_bytes() == expected
-            print(f"{time.monotonic() - started:.0f} s: kills {dict(hits)}, ledgers {equal} of {banks}", flush=True)
-    print(f"ledgers equal: {equal} of {banks}")
+        state, began = folder / "state.json", time.monotonic()
+        tasks, expected, seconds = measured(folder, cluster)
+        done = json.loads(state.read_text()) if state.exists() else {"hits": {}, "banks": 0, "equal": 0}
+        hits = Counter(dict.fromkeys(KINDS, 0) | done["hits"])
+        while min(hits.values()) < given.kills and time.monotonic() - began < given.hours * 3600:
+            bank = folder / f"bank-{done['banks']}"
+            struck(tasks, bank, cluster, hits, given.kills, seconds, random.Random(f"{given.seed} {bank.name}"))
+            done["banks"] += 1
+            done["equal"] += (bank / "ledger.jsonl").read_bytes() == expected
+            state.write_text(json.dumps(done | {"hits": hits}))
+            ledgers = f"{done['equal']} of {done['banks']}"
+            print(f"{time.monotonic() - began:.0f} s: kills {dict(hits)}, ledgers {ledgers}", flush=True)
+    print(f"ledgers equal: {done['equal']} of {done['banks']}")
+
+
+def measured(folder: Path, cluster: RayCluster) -> tuple[Path, bytes, float]:
+    """Return the tasks, the ledger of a run here, and the seconds of one on the cluster, which has the same ledger."""
+    tasks = folder / "calc"
+    if not tasks.exists():
+        library.write(tasks, lean())
+    assert ended(start(tasks, folder / "local"))
+    expected = (folder / "local" / "ledger.jsonl").read_bytes()
+    cluster.start(*NODES)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as bank:
+        assert ended(start(tasks, Path(bank, "bank"), *cluster.arguments))
+        assert Path(bank, "bank", "ledger.jsonl").read_bytes() == expected
+    return tasks, expected, time.monotonic() - began
 
 
 if __name__ == "__main__":

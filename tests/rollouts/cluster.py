@@ -140,6 +140,7 @@ def hold() -> None:
     """Start and kill nodes as the lines of standard input say; the end of it ends them all."""
     from ray.cluster_utils import Cluster
 
+    Path("/tmp/ray").mkdir(exist_ok=True)  # the cluster notes its address there, and does not make the folder
     replies, sys.stdout = sys.stdout, sys.stderr
     cluster, nodes = Cluster(), {}
     for line in sys.stdin:

@@ -17,7 +17,7 @@ from tests.evolve import library
 from tests.lean import lean
 from tests.once import once
 from tests.rollouts.cluster import RayCluster, path_without
-from tests.tools import need, need_module
+from tests.tools import need, need_module, until
 from valve_plugin.cli import app
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError
@@ -101,6 +101,7 @@ def test_after_a_kill_the_run_goes_on_or_pauses_and_ends_the_same(
     thread.join()
     if kind == "head":  # the cluster is gone; it starts again, and so does the run
         cluster.start("head", "second")
+        until(lambda: len(ray_executor.nodes_now(Settings(ray_address=cluster.address))) == 2)
         ledger = run()
     assert ledger == expected
 

@@ -104,13 +104,13 @@ def test_steps_of_running_rollouts_are_told_now_and_then():
     def attempt(**_):
         for step in range(1, 31):
             now[0] += 1.0
-            report_step(step)
+            report_step(step, 0.0)
         return Attempt(id="x", task_id="t", ordinal=0, source="panel", outcome="resolved", steps=30)
 
     guard = Guard(attempt, clock=lambda: now[0], observe=heard.append)
     guard(settings=Settings(step_limit=40), task=TASK, context=Context(text=""), ordinal=0, source="panel")
     assert heard == [AgentsWorking(rollouts=1, steps=n, longest=n, of=40) for n in range(5, 31, 5)]
-    report_step(3)  # nobody listens
+    report_step(3, 0.0)  # nobody listens
 
 
 def test_what_waits_in_the_attempt_is_heard_and_the_open_circuit_told():

@@ -131,5 +131,5 @@ class RolloutProgress:
             report_wait(report.wait)
         if report.usd is not None:
             self.paid = Payment(self.paid.calls + 1, self.paid.usd + report.usd)
-            report_step(self.paid.calls)
+            report_step(self.paid.calls, self.paid.usd)
         self.result = report.result or self.result

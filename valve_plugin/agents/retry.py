@@ -38,8 +38,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OnWait = Callable[[Wait], None]
-OnStep = Callable[[int], None]
-"""Receives the number of answered model calls of a rollout."""
+OnStep = Callable[[int, float], None]
+"""Receives the number of answered model calls of a rollout, and their cost in USD."""
 
 _ON_WAIT: ContextVar[OnWait | None] = ContextVar("valve_on_wait", default=None)
 _ON_STEP: ContextVar[OnStep | None] = ContextVar("valve_on_step", default=None)
@@ -62,10 +62,10 @@ def report_wait(wait: Wait) -> None:
         on_wait(wait)
 
 
-def report_step(steps: int) -> None:
-    """Report that a rollout of this thread has had so many answers, if somebody listens."""
+def report_step(steps: int, usd: float) -> None:
+    """Report that a rollout of this thread has had so many answers at this cost, if somebody listens."""
     if on_step := _ON_STEP.get():
-        on_step(steps)
+        on_step(steps, usd)
 
 
 def model_tries(settings: Settings, environ: Mapping[str, str]) -> int:

@@ -32,6 +32,7 @@ from valve_plugin.errors import BankNotFoundError, BudgetError, InfrastructureEr
 from valve_plugin.events import Event, Observe, RolloutCut, RolloutFinished, event_of, ignore
 from valve_plugin.gate.plan import Plan, PlannedRollout, Stage
 from valve_plugin.records import Attempt, PanelOutcome, Proposal, Source
+from valve_plugin.rollouts import share
 from valve_plugin.rollouts.attempt import read_trajectory, rollout_key
 from valve_plugin.rollouts.retry import Guard, OnSpend, RunAttempt, limits_of
 from valve_plugin.rollouts.workers import Workers
@@ -110,29 +111,30 @@ def run_durably(
     its end is observed as `RolloutCut`.
     """
     key = rollout_key(settings, cell.task, cell.context, cell.ordinal)
-    known = local.journal_get(key)
-    if known is not None:
-        return known
-    try:
-        done = attempt(settings=settings, task=cell.task, context=cell.context, ordinal=cell.ordinal, source=source)
-    except CancelledError as e:
-        had = payment_of(e)
-        cut = RolloutCut(
-            task_id=cell.task.instance_id,
-            ordinal=cell.ordinal,
-            context_hash=cell.context.hash,
-            source=source,
-            steps=had.calls,
-            cost_usd=had.usd,
-        )
-        local.write_telemetry(CUT, cut.data)
-        observe(cut)
-        raise
-    kept = local.add_attempt(done, _trajectory(done))
-    local.write_telemetry("rollouts", rollout_facts(kept))
-    if kept.outcome != "errored":
-        local.journal_put(key, kept)
-    return kept
+    with share.claim(key):
+        known = local.journal_get(key)
+        if known is not None:
+            return known
+        try:
+            done = attempt(settings=settings, task=cell.task, context=cell.context, ordinal=cell.ordinal, source=source)
+        except CancelledError as e:
+            had = payment_of(e)
+            cut = RolloutCut(
+                task_id=cell.task.instance_id,
+                ordinal=cell.ordinal,
+                context_hash=cell.context.hash,
+                source=source,
+                steps=had.calls,
+                cost_usd=had.usd,
+            )
+            local.write_telemetry(CUT, cut.data)
+            observe(cut)
+            raise
+        kept = local.add_attempt(done, _trajectory(done))
+        local.write_telemetry("rollouts", rollout_facts(kept))
+        if kept.outcome != "errored":
+            local.journal_put(key, kept)
+        return kept
 
 
 def _trajectory(attempt: Attempt) -> bytes | None:

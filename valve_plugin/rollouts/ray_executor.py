@@ -18,10 +18,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import CancelledError, wait
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager, suppress
-from functools import partial
 from multiprocessing import connection as pipes
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,6 +34,7 @@ from msgspec.structs import replace
 from valve_plugin import __version__, errors
 from valve_plugin.agents import faults, mini, process
 from valve_plugin.agents.protocol import Payment, RolloutCancelledError, payment_of
+from valve_plugin.agents.retry import Wait, listen_to_waits, report_step, report_wait
 from valve_plugin.codec import digest
 from valve_plugin.config import SCRIPTED_MODEL, Settings
 from valve_plugin.errors import ConfigError, InfrastructureError, SandboxError, ValveError
@@ -53,8 +54,13 @@ from valve_plugin.words import one_line
 T = TypeVar("T")
 _POLL_SECONDS = 0.2
 _PROBE_SECONDS = 120.0
-_LATE_SECONDS = 60.0
+_JOIN_SECONDS = 40.0
+"""Until the bridge is in the cluster, at most."""
 _WATCH_SECONDS = 2.0
+_SILENT_SECONDS = 20.0
+"""A cluster that does not answer the bridge for so long is gone."""
+_AWAY_SECONDS = 30.0
+"""A rollout that is tried again so long after the cluster was found gone, and finds it gone, ends the run."""
 _CANCEL_SECONDS = 30.0
 _NODE_ID = "ray.io/node-id"
 _BRIDGE = "from valve_plugin.rollouts.ray_executor import bridge; bridge()"
@@ -92,10 +98,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the node has a key for the model."""
     problem: str = ""
     """Why it takes no rollout; empty if it does."""
+    rollouts: int = 0
+    """Rollouts of this run that are at work there."""
 
 
 class _Request(msgspec.Struct, frozen=True, kw_only=True):
-    """From the driver to its bridge: a rollout, or (without one) the question what the nodes can do."""
+    """From the driver to its bridge: a rollout, or (with settings alone) what the nodes can do, or what they do now."""
 
     rollout: bytes = b""
     base: str = ""
@@ -105,16 +113,23 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The attempt, or why there is none."""
+    """What the bridge or a node says: how a rollout goes on, the attempt, or why there is none."""
 
+    goes_on: bool = False
+    """The rollout has not ended: another answer follows."""
+    paid: Payment = Payment()
+    """Of a rollout without an attempt, so far."""
+    wait: Wait | None = None
+    """What it waits for."""
     attempt: Attempt | None = None
     trajectory: bytes = b""
-    paid: Payment | None = None
-    """Of a rollout that was cancelled."""
+    cancelled: bool = False
     error: tuple[str, str] | None = None
     """Class and message of a ValveError."""
     lost: str = ""
-    """What happened to the worker, the node or the cluster."""
+    """What happened to the worker or the node."""
+    away: str = ""
+    """Why no cluster answers."""
     nodes: tuple[Node, ...] = ()
 
 
@@ -142,7 +157,8 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
     )  # fmt: skip
     request = _Request(rollout=_encode(rollout), base=prepared.base, store=str(prepared.store))
     answer = _ask(settings.ray_address, request)
-    if answer.paid is not None:
+    _require_present(settings.ray_address, answer)
+    if answer.cancelled:
         raise RolloutCancelledError(answer.paid)
     if answer.error:
         raise getattr(errors, answer.error[0], ValveError)(answer.error[1])
@@ -150,10 +166,32 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
     if answer.attempt:
         return replace(answer.attempt, id=rollout_id, trajectory=keep_trajectory(rollout_id, answer.trajectory))
     return Attempt(
-        id=rollout_id, task_id=task.instance_id, ordinal=ordinal, source=source, outcome="errored", reason=answer.lost,
-        exit_status="Lost", seconds=time.monotonic() - started, recorded_at=time.time(), model=sent.model,
+        id=rollout_id, task_id=task.instance_id, ordinal=ordinal, source=source, outcome="errored",
+        reason=answer.lost or answer.away, exit_status="Lost", steps=answer.paid.calls, cost_usd=answer.paid.usd,
+        seconds=time.monotonic() - started, recorded_at=time.time(), model=sent.model,
         task_text=task.problem_statement, context_hash=context.hash, context_items=context.items,
     )  # fmt: skip
+
+
+_away_since: dict[str, float] = {}
+"""When the clusters that do not answer were found gone, by address."""
+
+
+def _require_present(address: str, answer: _Answer) -> None:
+    """Give up a cluster that was found gone and has not come back since.
+
+    Raises:
+        InfrastructureError: it has not.
+    """
+    if not answer.away:
+        _away_since.pop(address, None)
+        return
+    gone = time.monotonic() - _away_since.setdefault(address, time.monotonic())
+    if gone > _AWAY_SECONDS:
+        raise InfrastructureError(
+            f"the cluster is gone: {answer.away}, for {gone:.0f} s. The run pauses, and nothing is lost: finished "
+            "rollouts are kept on this machine. Start the cluster again (`ray start --head`, then its nodes)"
+        )
 
 
 def nodes(settings: Settings) -> tuple[Node, ...]:
@@ -166,9 +204,14 @@ def nodes(settings: Settings) -> tuple[Node, ...]:
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(f"executor is 'ray', which is not installed here: {install_command('ray')}")
     answer = _ask(settings.ray_address, _Request(settings=_encode(_sent(settings))))
-    if answer.lost:
-        raise InfrastructureError(f"{answer.lost}; start it, or name another with -c ray_address=HOST:PORT")
+    if answer.away:
+        raise InfrastructureError(f"{answer.away}; start it, or name another with -c ray_address=HOST:PORT")
     return answer.nodes
+
+
+def nodes_now(settings: Settings) -> tuple[Node, ...]:
+    """Return the cluster's nodes with the number of rollouts at work on each; none while no cluster answers."""
+    return _ask(settings.ray_address, _Request()).nodes
 
 
 def require_nodes(settings: Settings) -> None:
@@ -215,27 +258,39 @@ def _entry(given: str) -> str:
 
 
 def _ask(address: str, request: _Request) -> _Answer:
-    """Ask the bridge and wait for its answer; a set stop event cancels the rollout."""
+    """Ask the bridge and wait for its last answer; a set stop event cancels the rollout."""
     address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    stop, give_up = stop_event(), float("inf")
+    stop, paid = stop_event(), Payment()
     place = Path(process.server_address()).with_name(f"ray-{digest(address)[:8]}")
     try:
         with _connect(place, address) as connection:
             connection.send_bytes(_encode(request))
-            while not connection.poll(_POLL_SECONDS):
-                if stop is not None and stop.is_set() and give_up == float("inf"):
-                    connection.send_bytes(b"cancel")
-                    give_up = time.monotonic() + _CANCEL_SECONDS
-                if time.monotonic() > give_up:
-                    raise CancelledError
-            return _read(connection.recv_bytes(), _Answer)
+            while (answer := _next(connection, stop)).goes_on:
+                if answer.wait:
+                    report_wait(answer.wait)
+                if answer.paid != paid:
+                    paid = answer.paid
+                    report_step(paid.calls, paid.usd)
+            return answer
     except (EOFError, OSError):
         if stop is not None and stop.is_set():
-            raise CancelledError from None
+            raise RolloutCancelledError(paid) from None
         log = place.with_suffix(".log")
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         said = next((line for line in reversed(lines) if re.search("rror|ailed|started anew", line)), "it ended")
-        return _Answer(lost=f"no Ray cluster answers at {address} ({one_line(said)[:300]})")
+        return _Answer(away=f"no Ray cluster answers at {address} ({one_line(said)[:300]})", paid=paid)
+
+
+def _next(connection: Connection, stop: threading.Event | None) -> _Answer:
+    """Return the bridge's next answer. Where it should stop, it is told so, and gets some seconds for a last one."""
+    give_up = float("inf")
+    while not connection.poll(_POLL_SECONDS):
+        if stop is not None and stop.is_set() and give_up == float("inf"):
+            connection.send_bytes(b"cancel")
+            give_up = time.monotonic() + _CANCEL_SECONDS
+        if time.monotonic() > give_up:
+            raise EOFError
+    return _read(connection.recv_bytes(), _Answer)
 
 
 def _connect(place: Path, address: str) -> Connection:
@@ -279,7 +334,7 @@ def bridge() -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()  # Ray would try for a minute
     import ray
 
-    with _in_time():
+    with _in_time(_JOIN_SECONDS):
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     threading.Thread(target=_watch, args=(ray,), daemon=True).start()
     cluster = _Cluster(ray)
@@ -292,26 +347,30 @@ def bridge() -> None:
 
 
 @contextmanager
-def _in_time() -> Iterator[None]:
+def _in_time(seconds: float) -> Iterator[None]:
     """End this process where a call of Ray does not."""
-    late = threading.Timer(_LATE_SECONDS, os._exit, (1,))
+    late = threading.Timer(seconds, _end, (f"Error: the cluster has not answered within {seconds:.0f} s",))
     late.daemon = True
     late.start()
     yield
     late.cancel()
 
 
+def _end(why: str) -> None:
+    print(why, flush=True)
+    os._exit(1)
+
+
 def _watch(ray: Any) -> None:
-    """End this process when its node is gone or the head is another one; Ray itself may then wait for ever."""
+    """End this process when its node is gone or the head is another one; Ray itself may then wait for minutes."""
     here, alive = ray.get_runtime_context().get_node_id(), True
     try:
         while alive:
             time.sleep(_WATCH_SECONDS)
-            with _in_time():
+            with _in_time(_SILENT_SECONDS):
                 alive = any(node["Alive"] and node["NodeID"] == here for node in ray.nodes())
-        print("the cluster started anew, or lost the node of this process", flush=True)
     finally:
-        os._exit(1)
+        _end("the cluster started anew, or lost the node of this process")
 
 
 class _Cluster:
@@ -324,6 +383,8 @@ class _Cluster:
         """Why nodes take no rollouts, by id."""
         self._bundles: dict[str, Any] = {}
         """References to bundles in the object store, by commit."""
+        self._busy: Counter[str] = Counter()
+        """Rollouts at work, by the id of their node."""
         self._lock = threading.Lock()
 
     def serve(self, connection: Connection) -> None:
@@ -340,24 +401,48 @@ class _Cluster:
             unfit = ",".join(self._unfit)
             where = {"label_selector": {_NODE_ID: f"!in({unfit})"}} if unfit else {}
             job = self._there.options(**where).remote("run_here", __version__, request.rollout, [bundle])
-            try:
-                self._await(job, connection)
-                node, problem, answer = self._ray.get(job)
-            except self._ray.exceptions.TaskCancelledError:
-                return _Answer(paid=Payment())
-            except self._ray.exceptions.RayError as e:
-                return _Answer(lost=_said(e))
-            if not problem:
-                return _read(answer, _Answer)
-            self._unfit[node] = problem
+            answer = self._follow(job, connection)
+            if answer is not None:
+                return answer
             alive = [one["NodeID"] for one in self._alive()]
             if all(one in self._unfit for one in alive):
                 return _Answer(error=("SandboxError", _none({one: self._unfit[one] for one in alive})))
 
-    def _await(self, job: Any, connection: Connection) -> None:
+    def _follow(self, job: Any, connection: Connection) -> _Answer | None:
+        """Pass on what a rollout says until its last answer; None where its node takes no rollout."""
+        last, at = _Answer(goes_on=True), ""
+        try:
+            for node, problem, data in self._heard(job, connection):
+                if problem:
+                    self._unfit[node] = problem
+                    return None
+                if not at:
+                    at = node
+                    self._busy[at] += 1
+                last = _read(data, _Answer)
+                if last.goes_on:
+                    connection.send_bytes(data)
+        except self._ray.exceptions.TaskCancelledError:
+            return replace(last, goes_on=False, cancelled=True)
+        except self._ray.exceptions.RayError as e:
+            return replace(last, goes_on=False, wait=None, lost=_said(e))
+        except OSError:  # nobody waits for it any more
+            self._ray.cancel(job)
+            raise
+        finally:
+            self._busy[at] -= 1
+        return replace(last, goes_on=False, lost="it ended without an answer") if last.goes_on else last
+
+    def _heard(self, job: Any, connection: Connection) -> Iterator[tuple[str, str, bytes]]:
+        """Yield what a rollout says, and cancel it once the driver says anything or is gone."""
         cancelled = False
-        while not self._ray.wait([job], timeout=_POLL_SECONDS)[0]:
-            if not cancelled and connection.poll():
+        while True:
+            if self._ray.wait([job], timeout=_POLL_SECONDS)[0]:
+                try:
+                    yield self._ray.get(next(job))
+                except StopIteration:
+                    return
+            elif not cancelled and connection.poll():
                 self._ray.cancel(job)
                 cancelled = True
 
@@ -373,21 +458,29 @@ class _Cluster:
         return [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
     def _nodes(self, request: _Request) -> _Answer:
+        if not request.settings:
+            return _Answer(nodes=tuple(self._node(node) for node in self._alive()))
         jobs = {}
         for node in self._alive():
             look = self._there.options(num_cpus=0, label_selector={_NODE_ID: node["NodeID"]})
             jobs[look.remote("look_here", __version__, request.settings)] = node
-        self._ray.wait(list(jobs), num_returns=len(jobs), timeout=_PROBE_SECONDS) if jobs else None
-        return _Answer(nodes=tuple(self._seen(job, node) for job, node in jobs.items()))
+        ends = time.monotonic() + _PROBE_SECONDS
+        return _Answer(nodes=tuple(self._seen(job, node, ends - time.monotonic()) for job, node in jobs.items()))
 
-    def _seen(self, job: Any, node: Mapping[str, Any]) -> Node:
+    def _node(self, node: Mapping[str, Any]) -> Node:
+        at = node["NodeID"]
+        name = f"{node['NodeManagerAddress']} {at[:8]}"
+        cores, problem = node["Resources"]["CPU"], self._unfit.get(at, "")
+        return Node(name=name, cores=cores, problem=problem, rollouts=self._busy[at])
+
+    def _seen(self, job: Any, node: Mapping[str, Any], seconds: float) -> Node:
         try:
-            _, problem, found = self._ray.get(job, timeout=0)
-        except self._ray.exceptions.RayError as e:  # a timeout too
+            ready, _ = self._ray.wait([job], timeout=max(0.0, seconds))
+            _, problem, found = self._ray.get(next(job)) if ready else ("", "it does not answer", b"")
+        except self._ray.exceptions.RayError as e:
             problem, found = _said(e) or "it does not answer", b""
-        seen = _read(found, Node) if found else Node()
-        name = f"{node['NodeManagerAddress']} {node['NodeID'][:8]}"
-        return replace(seen, name=name, cores=node["Resources"]["CPU"], problem=problem)
+        seen, known = _read(found, Node) if found else Node(), self._node(node)
+        return replace(seen, name=known.name, cores=known.cores, problem=problem)
 
 
 def _said(error: Exception) -> str:
@@ -397,68 +490,100 @@ def _said(error: Exception) -> str:
 def _remote_function(ray: Any) -> Any:
     """Return the remote function that calls one of those below. It travels by value, so it runs without VALVE, too."""
 
-    def there(function: str, *arguments: Any) -> tuple[str, str, bytes]:
+    def there(function: str, *arguments: Any) -> Iterator[tuple[str, str, bytes]]:
         import ray
 
         node = ray.get_runtime_context().get_node_id()
         try:
             from valve_plugin.rollouts import ray_executor
         except ImportError as e:
-            return node, f"valve cannot be loaded there: {e}", b""
-        return node, *getattr(ray_executor, function)(*arguments)
+            yield node, f"valve cannot be loaded there: {e}", b""
+            return
+        for answer in getattr(ray_executor, function)(*arguments):
+            yield node, *answer
 
-    return ray.remote(num_cpus=1, max_retries=0)(there)  # retries are the driver's: it counts and shows them
+    # retries are the driver's: it counts and shows them
+    return ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(there)
 
 
-# On a node
+# On a node. Each function yields (why this node cannot, an answer)
 
 
-def run_here(version: str, data: bytes, bundle: list[Any]) -> tuple[str, bytes]:
-    """Run a rollout on this node; return (why this node cannot, the answer)."""
+def run_here(version: str, data: bytes, bundle: list[Any]) -> Iterator[tuple[str, bytes]]:
+    """Run a rollout on this node; the answers are those about how it goes on, then its last one."""
     import ray
 
     if version != __version__:
-        return f"it has valve {__version__}, the driver {version}", b""
+        yield f"it has valve {__version__}, the driver {version}", b""
+        return
     rollout = _read(data, Rollout)
-    settings, task, context, ordinal = rollout.settings, rollout.task, rollout.context, rollout.ordinal
     os.environ.update(rollout.environ)
-    try:
-        prepared = prepare_from(rollout.repository, rollout.base, lambda: bytes(ray.get(bundle[0])))
-        bubblewrap.choose(settings, place_in_image(prepared, task, settings).image)
-        if prepared.base_python != rollout.python:
-            return f"its tests would run in Python {prepared.base_python}, the driver's in {rollout.python}", b""
-        if rollout_key(settings, task, context, ordinal) != rollout.key:
-            return "its agent, its container image or a file of mini_config is not the driver's", b""
-    except (ConfigError, InfrastructureError, SandboxError) as e:
-        return str(e), b""
+    if problem := _unfit(rollout, lambda: bytes(ray.get(bundle[0]))):
+        yield problem, b""
+        return
+    yield "", _encode(_Answer(goes_on=True))
+    told = last = _Answer(goes_on=True)
+
+    def note(**news: Any) -> None:
+        nonlocal last
+        last = replace(last, **news)
+
+    def step(calls: int, usd: float) -> None:
+        note(paid=Payment(calls, usd), wait=None)
+
+    def run() -> Attempt:
+        with listen_to_waits(lambda wait: note(wait=wait), step):
+            return attempt_here(rollout.settings, rollout.task, rollout.context, rollout.ordinal, rollout.source)
+
     with Workers(1) as one:
-        job = one.submit(partial(attempt_here, settings, task, context, ordinal, rollout.source))
+        job = one.submit(run)
         try:
-            while not job.done():
-                wait([job], timeout=_POLL_SECONDS)
+            while not wait([job], timeout=_POLL_SECONDS).done:
+                if last != told:
+                    told = last
+                    yield "", _encode(told)
         except KeyboardInterrupt:  # Ray's way to cancel
             one.cancel(job)
             wait([job])
+    yield "", _encode(_last_answer(job))
+
+
+def _unfit(rollout: Rollout, fetch: Callable[[], bytes]) -> str:
+    """Return why this node cannot run a rollout; empty if it can."""
+    settings, task = rollout.settings, rollout.task
+    try:
+        prepared = prepare_from(rollout.repository, rollout.base, fetch)
+        bubblewrap.choose(settings, place_in_image(prepared, task, settings).image)
+        if prepared.base_python != rollout.python:
+            return f"its tests would run in Python {prepared.base_python}, the driver's in {rollout.python}"
+        if rollout_key(settings, task, rollout.context, rollout.ordinal) != rollout.key:
+            return "its agent, its container image or a file of mini_config is not the driver's"
+    except (ConfigError, InfrastructureError, SandboxError) as e:
+        return str(e)
+    return ""
+
+
+def _last_answer(job: Future[Attempt]) -> _Answer:
     try:
         made = job.result()
-        answer = _Answer(attempt=made, trajectory=read_trajectory(made) if made.trajectory else b"")
     except CancelledError as e:
-        answer = _Answer(paid=payment_of(e))
+        return _Answer(cancelled=True, paid=payment_of(e))
     except ValveError as e:
-        answer = _Answer(error=(type(e).__name__, str(e)))
-    return "", _encode(answer)
+        return _Answer(error=(type(e).__name__, str(e)))
+    return _Answer(attempt=made, trajectory=read_trajectory(made) if made.trajectory else b"")
 
 
-def look_here(version: str, data: bytes) -> tuple[str, bytes]:
-    """Return why this node takes no rollout, and what it can do."""
+def look_here(version: str, data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Say why this node takes no rollout, and what it can do."""
     if version != __version__:
-        return f"it has valve {__version__}, the driver {version}", b""
+        yield f"it has valve {__version__}, the driver {version}", b""
+        return
     settings = _read(data, Settings)
     mini.load_user_settings()
     has_key = bool(os.environ.get(faults.key_variable(settings.model)))
     sandbox, problem = _sandbox(settings)
     node = Node(python=platform.python_version(), valve=__version__, sandbox=sandbox, key=has_key)
-    return problem, _encode(node)
+    yield problem, _encode(node)
 
 
 def _sandbox(settings: Settings) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import BudgetError, InfrastructureError
 from valve_plugin.events import AgentsWorking, Observe, RunPaused, Waiting, ignore
 from valve_plugin.records import Attempt, Context, Source, Task
+from valve_plugin.rollouts import share
 from valve_plugin.rollouts.workers import stop_event
 from valve_plugin.theory import budget
 from valve_plugin.theory.budget import BudgetLimits, Spending
@@ -122,26 +123,8 @@ class Guard:
     def _try(self, **arguments: Any) -> Attempt:
         """Run one rollout once, and count its cost and whether it failed."""
         self.check()
-        with self._lock:
-            if self._lent:
-                raise BudgetError("the rest of the budget is reserved for the gate until its rollouts have ended")
-            self._require_budget()
-            self._running += 1
-        usd = 0.0
-        try:
-            self._on_spend(0.0, 1)
-            with listen_to_waits(self.report, partial(self._step, arguments["settings"].step_limit)):
-                done = self._attempt(**arguments)
-            usd = done.cost_usd
-        except CancelledError as e:
-            usd = payment_of(e).usd
-            raise
-        finally:
-            with self._lock:
-                self._running -= 1
-                self._steps.pop(threading.get_ident(), None)
-                self._spent = self._spent.plus(usd, 1)
-            self._on_spend(usd, 0)
+        with share.worker() as worker:
+            done = self._paid(worker, **arguments)
         with self._lock:
             if done.outcome != "errored":
                 self._failed_tries = 0
@@ -151,6 +134,30 @@ class Guard:
                 self._failed_tries += 1
                 if done.fault in LASTING_FAULTS or self._failed_tries >= FAILURES_IN_A_ROW:
                     self._open(done.reason)
+        return done
+
+    def _paid(self, worker: share.Worker, **arguments: Any) -> Attempt:
+        """Run one rollout, and charge the budget."""
+        self.check()  # it may have waited for its worker
+        with self._lock:
+            if self._lent:
+                raise BudgetError("the rest of the budget is reserved for the gate until its rollouts have ended")
+            self._require_budget()
+            self._running += 1
+        try:
+            self._on_spend(0.0, 1)
+            with listen_to_waits(self.report, partial(self._step, arguments["settings"].step_limit)):
+                done = self._attempt(**arguments)
+            worker.usd = done.cost_usd
+        except CancelledError as e:
+            worker.usd = payment_of(e).usd
+            raise
+        finally:
+            with self._lock:
+                self._running -= 1
+                self._steps.pop(threading.get_ident(), None)
+                self._spent = self._spent.plus(worker.usd, 1)
+            self._on_spend(worker.usd, 0)
         return done
 
     def report(self, wait: Wait) -> None:
@@ -163,7 +170,7 @@ class Guard:
         seconds = round(wait.seconds, 1)
         self._observe(Waiting(said=wait.reason, tried=wait.tried, of=wait.at_most, seconds=seconds))
 
-    def _step(self, limit: int, steps: int) -> None:
+    def _step(self, limit: int, steps: int, usd: float) -> None:
         """Count one answered call of this thread's rollout; tell the observer now and then."""
         with self._lock:
             self._steps[threading.get_ident()] = steps
@@ -231,6 +238,8 @@ class Guard:
 
     def used_up(self) -> BudgetError:
         """Return the error of a run whose panel run stopped because the lent budget was used up."""
+        if shared := share.reached():
+            return BudgetError(shared)
         try:
             left = self.left()
         except BudgetError as e:
