@@ -130,6 +130,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Task set that panel and stream come from: a directory with repository.toml and tasks.jsonl."""
     plugins: tuple[str, ...] = ("valve",)
     """Plugins of unattended steps, by entry point; the last is asked first."""
+    tracker: str = ""
+    """Plugin that a run's events go to, beside those: `mlflow`, or another's entry point. Empty: none."""
     condition: str = ""
     """Condition of the experiment whose run the bank is: its hooks, which are ours, are then among `plugins`."""
     workers: Positive = 1
@@ -157,7 +159,17 @@ NAMES: tuple[str, ...] = Settings.__struct_fields__
 
 # A bank comes along with a repository, from whoever wrote there. These could run code, leave the sandbox or send
 # keys and issues to another server, so they count only where the person typed them.
-NEVER_FROM_FILE = ("agent", "unsafe_local", "model_class", "mini_config", "plugins", "tasks", "executor", "ray_address")
+NEVER_FROM_FILE = (
+    "agent",
+    "unsafe_local",
+    "model_class",
+    "mini_config",
+    "plugins",
+    "tasks",
+    "executor",
+    "ray_address",
+    "tracker",
+)
 # In the `.valve` of a repository, these could also spend the person's money, or weaken what protects them.
 NOT_FROM_REPOSITORY = ("model", "workers", "run_ahead", "review", "keep_history")
 ONLY_LOWER = ("cost_limit", "step_limit", "check_timeout", "agent_hours", "agent_memory")
@@ -194,7 +206,7 @@ _USES = {
     "max_mixed run_ahead": "learn ungated",
     "tasks": "drain measure evaluate",
     "condition": "learn ungated drain measure evaluate",
-    "seed plugins keep_history executor ray_address": "learn ungated drain measure evaluate try",
+    "seed plugins keep_history executor ray_address tracker": "learn ungated drain measure evaluate try",
     "top_principles top_skills retrieval embedding": "live attempts learn ungated drain measure evaluate",
 }
 """What uses the settings that not everything uses."""

@@ -42,6 +42,10 @@ class RunStarted(Event, frozen=True, kw_only=True):
     pid: int = 0
     created: float = 0.0
     """When the process started, in seconds since the epoch: process numbers are used again."""
+    host: str = ""
+    """Name of the machine that the process is on."""
+    bank: str = ""
+    """Directory of the bank."""
     repo: str = ""
     note: str = ""
     """What a screen's title has to say, such as that the model is scripted."""
@@ -118,6 +122,25 @@ class AgentsWorking(Event, frozen=True, kw_only=True):
     """Model calls of the one with the most."""
     of: int
     """Model calls that a rollout may make."""
+
+
+class NodeSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """One node of a cluster."""
+
+    name: str
+    cores: float
+    rollouts: int
+    """Rollouts of the run that are at work there."""
+    problem: str = ""
+    """Why it takes none; empty if it does."""
+
+
+class ClusterSeen(Event, frozen=True, kw_only=True):
+    """The cluster on whose nodes the rollouts run; sent when it is another than before, and every minute."""
+
+    NAME = "cluster"
+    nodes: tuple[NodeSeen, ...] = ()
+    """None: no cluster answers."""
 
 
 class RolloutEvent(Event, frozen=True, kw_only=True):

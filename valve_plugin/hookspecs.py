@@ -125,7 +125,7 @@ class StepHooks:
         same as text and plain data, which is also how telemetry keeps it. In the order of a run:
 
         - RunStarted, AgentsLoading, RunEnded; Waiting and RunPaused when a provider or the host fails
-        - TaskStarted, AgentsWorking, AttemptFinished, TaskFinished
+        - TaskStarted, AgentsWorking, ClusterSeen (with a cluster), AttemptFinished, TaskFinished
         - ExtractionStarted, ModelCalled, ProposalRecorded
         - BaselineStarted, BaselineMeasured; GateStarted, ConfirmationStarted; RolloutFinished, and RolloutUnused or
           RolloutCut for what was under way when the verdict was certain

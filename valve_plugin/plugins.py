@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import pluggy
@@ -13,9 +13,12 @@ from valve_plugin.hookspecs import HostEvents, StepHooks
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from valve_plugin.config import Settings
     from valve_plugin.events import Event
 
 GROUP = "minisweagent.plugins"
+TRACKERS = {"mlflow": "valve_plugin.hooks.mlflow:Tracker"}
+"""Trackers that come with VALVE."""
 
 
 def installed() -> dict[str, EntryPoint]:
@@ -61,15 +64,21 @@ def load(names: Sequence[str], *, broken: Callable[[PluginError], None] | None =
     return manager
 
 
+def tracked(settings: Settings) -> tuple[str, ...]:
+    """Return the names of a run's plugins, with its tracker among them."""
+    return tuple(filter(None, (settings.tracker, *settings.plugins)))
+
+
 def send(hook: pluggy.HookRelay, event: Event) -> None:
     """Tell all plugins of a manager (its `hook`) about an event."""
     hook.valve_event(event=event, name=event.name, data=event.data)
 
 
-def _references(names: Iterable[str]) -> dict[str, EntryPoint]:
+def _references(names: Collection[str]) -> dict[str, EntryPoint]:
     from importlib.metadata import EntryPoint
 
-    return {name: EntryPoint(name, name, GROUP) for name in names if ":" in name}
+    places = TRACKERS | {name: name for name in names if ":" in name}
+    return {name: EntryPoint(name, place, GROUP) for name, place in places.items() if name in names}
 
 
 def _register(manager: pluggy.PluginManager, entry_point: EntryPoint) -> None:

@@ -47,6 +47,7 @@ _WITHOUT = {
     "semantic": "items are ranked by hashed words",
     "mcp": "`valve mcp` needs it",
     "ray": "rollouts run on this machine only",
+    "mlflow": "`-c tracker=mlflow` needs it",
     "skillopt": "experiments have no condition `skillopt`",
 }
 """What does not work without each extra for users, in the order of the checks."""

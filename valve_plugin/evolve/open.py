@@ -6,6 +6,7 @@ A run that is not possible is refused before a bank is made, an epoch is opened 
 from __future__ import annotations
 
 import os
+import platform
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -149,7 +150,7 @@ def open_run(
         place = Place(store.local, store.dir, instead)
         make_ready(taskset, settings, place, scripted=scripted is not None, say=say, stages=stages)
         store.local.remember(LAST_TASKS, settings.tasks)
-        manager = plugins.load(settings.plugins)
+        manager = plugins.load(plugins.tracked(settings))
         if observer is not None:
             manager.register(observer)
         stream: list[Task] = []
@@ -236,6 +237,7 @@ def require_able(taskset: TaskSet, settings: Settings) -> None:
             "`mini-extra config set MSWEA_MODEL_NAME PROVIDER/NAME`; --simulate shows the loop without one"
         )
     process.require_agent(settings)
+    plugins.load(plugins.tracked(settings))
     source = taskset.repository.source
     if all(choose_image(task, source, settings) is None for task in taskset.tasks):
         bubblewrap.choose(settings)
@@ -528,6 +530,8 @@ def start_event(run: OpenRun, note: str, command: str) -> RunStarted:
     return RunStarted(
         pid=os.getpid(),
         created=psutil.Process().create_time(),
+        host=platform.node(),
+        bank=str(store.dir.resolve()),
         repo=store.bank.repo,
         note=note,
         command=command,

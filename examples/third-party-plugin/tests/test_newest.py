@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from valve_plugin import plugins
 from valve_plugin.config import Settings
-from valve_plugin.events import PluginEvent
+from valve_plugin.events import PluginEvent, VerdictReached
 from valve_plugin.records import Bank, Item
+
+VERDICT = VerdictReached(
+    proposal_id="p1", decision="accept", version=3, current_passes=4, candidate_passes=6, needed=1, net=(2, 2),
+    rollouts=8, of=8,
+)  # fmt: skip
 
 
 def item(name: str, step: int) -> Item:
@@ -41,3 +48,11 @@ def test_events_are_written_where_the_option_says(tmp_path: Path) -> None:
     assert [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()] == [
         {"event": "verdict", "decision": "accept"}
     ]
+
+
+def test_the_tracker_writes_a_line_for_each_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    manager = plugins.load(plugins.tracked(Settings(tracker="verdicts-csv")))
+    plugins.send(manager.hook, VERDICT)
+    plugins.send(manager.hook, PluginEvent(called="other", content={}))
+    assert Path("verdicts.csv").read_text() == "p1,accept,6,4,3\n"

@@ -1,4 +1,4 @@
-"""The plugin `newest`: inject what the bank learned last, and write down what happens.
+"""The plugins `newest`: inject what the bank learned last, and `verdicts-csv`: a tracker.
 
 A plugin is a class without arguments (or a module) whose `@hookimpl` functions are named as in
 `valve_plugin.hookspecs`. Each takes only the arguments it needs.
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from valve_plugin.config import Settings
+from valve_plugin.events import Event, VerdictReached
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Bank, Context, Item
 from valve_plugin.retrieval.block import render
 
-__all__ = ["Newest"]
+__all__ = ["Csv", "Newest"]
 
 
 class Newest:
@@ -56,6 +57,18 @@ class Newest:
         if self.log is not None:
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"event": name, **data}, default=str) + "\n")
+
+
+class Csv:
+    """A tracker: `-c tracker=verdicts-csv` adds a line for each verdict to a file."""
+
+    @hookimpl
+    def valve_event(self, event: Event) -> None:
+        """Write a verdict; any thread may call this."""
+        if isinstance(event, VerdictReached):
+            cells = (event.proposal_id, event.decision, event.candidate_passes, event.current_passes, event.version)
+            with Path("verdicts.csv").open("a", encoding="utf-8") as file:
+                file.write(",".join(map(str, cells)) + "\n")
 
 
 def _newest(items: Sequence[Item], count: int) -> list[Item]:

@@ -1,0 +1,69 @@
+"""The tracker for MLflow, with a real store: what a run came to is there, and a store that fails costs no run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.evolve import library
+from tests.tools import need_module
+from valve_plugin import plugins
+from valve_plugin.bank.entries import Judged
+from valve_plugin.bank.store import BankStore
+from valve_plugin.config import Settings
+from valve_plugin.errors import PluginError
+
+KEY = "hunter22-hunter22"
+
+
+@pytest.mark.heavy
+def test_a_run_is_in_the_store_without_its_keys(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_module("mlflow")
+    monkeypatch.setenv("PYTHONPATH", str(library.toy_site(tmp_path / "site")), prepend=":")
+    monkeypatch.setenv("TOY_USD", "0.25")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.chdir(tmp_path)
+    library.write(tmp_path / "calc")
+    asked = ("evolve", "calc", "--bank", tmp_path / "bank", *library.TOY, "-c", "tracker=mlflow", "--limit", "6")
+    library.valve(*asked, "-c", f"model_kwargs.api_key={KEY}")
+    from mlflow import MlflowClient
+
+    store = BankStore.open(tmp_path / "bank")
+    verdicts = [entry.verdict for entry in store.entries() if isinstance(entry, Judged)]
+    assert any(verdict.decision == "accept" for verdict in verdicts), "or nothing is tested"
+    client = MlflowClient(tracking_uri=f"sqlite:///{data_dir}/mlflow/runs.db")
+    experiment = client.get_experiment_by_name("valve acme/core")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.status, run.data.tags["valve.ended"]) == ("FINISHED", "the run is done")
+    accepted = client.get_metric_history(run.info.run_id, "accepted")
+    assert [one.value == 1 for one in accepted] == [verdict.decision == "accept" for verdict in verdicts]
+    assert run.data.metrics["usd"] == pytest.approx(0.25 * sum(
+        value for name, value in run.data.metrics.items() if name.startswith("rollouts.")
+    ))  # fmt: skip
+    kept = Path(client.download_artifacts(run.info.run_id, ""))
+    lines = (kept / "verdicts.jsonl").read_text().splitlines()
+    assert [json.loads(line)["decision"] for line in lines] == [verdict.decision for verdict in verdicts]
+    text = (kept / "versions" / f"{store.bank.version}.md").read_text()
+    assert all(item.markdown in text for item in store.bank.items)
+    assert "<html" in (kept / "report.html").read_text()
+    files = [path for path in (data_dir / "mlflow").rglob("*") if path.is_file()]
+    assert not any(KEY.encode() in path.read_bytes() for path in files)
+    assert not (tmp_path / "mlruns").exists(), "nothing is left where the run was started"
+
+    (tmp_path / "file").write_text("")
+    done = library.valve(
+        *asked, "--bank", tmp_path / "other", "--limit", "1", MLFLOW_TRACKING_URI=f"sqlite:///{tmp_path}/file/x.db"
+    )
+    assert done.stderr.count("no more is logged to MLflow") == 1
+
+
+def test_a_tracker_is_one_more_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plugins.tracked(Settings()) == ("valve",)
+    assert plugins.tracked(Settings(tracker="mlflow")) == ("mlflow", "valve")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(PluginError, match="not installed here: "):
+        plugins.load(plugins.tracked(Settings(tracker="mlflow")))
