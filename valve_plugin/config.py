@@ -203,10 +203,11 @@ _USES = {
     "confirm guard false_accepts horizon": "learn drain measure",
     "delta": "learn drain measure try",
     "early_stop": "learn drain",
+    "tracker": "learn ungated drain",
     "max_mixed run_ahead": "learn ungated",
     "tasks": "drain measure evaluate",
     "condition": "learn ungated drain measure evaluate",
-    "seed plugins keep_history executor ray_address tracker": "learn ungated drain measure evaluate try",
+    "seed plugins keep_history executor ray_address": "learn ungated drain measure evaluate try",
     "top_principles top_skills retrieval embedding": "live attempts learn ungated drain measure evaluate",
 }
 """What uses the settings that not everything uses."""

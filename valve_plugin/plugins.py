@@ -13,7 +13,6 @@ from valve_plugin.hookspecs import HostEvents, StepHooks
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from valve_plugin.config import Settings
     from valve_plugin.events import Event
 
 GROUP = "minisweagent.plugins"
@@ -62,11 +61,6 @@ def load(names: Sequence[str], *, broken: Callable[[PluginError], None] | None =
                 raise
             broken(e)
     return manager
-
-
-def tracked(settings: Settings) -> tuple[str, ...]:
-    """Return the names of a run's plugins, with its tracker among them."""
-    return tuple(filter(None, (settings.tracker, *settings.plugins)))
 
 
 def send(hook: pluggy.HookRelay, event: Event) -> None:

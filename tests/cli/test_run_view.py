@@ -20,12 +20,16 @@ from valve_plugin.events import (
     AttemptFinished,
     BaselineMeasured,
     BaselineStarted,
+    ClusterSeen,
     ExtractionStarted,
     GateStarted,
     ModelCalled,
+    NodeSeen,
     ProposalRecorded,
     RemeasureStarted,
+    RolloutCut,
     RolloutFinished,
+    RolloutUnused,
     RunEnded,
     RunStarted,
     TaskFinished,
@@ -90,7 +94,7 @@ def drawn(view, now, width=80):
 
 def test_the_figures_of_a_gate_and_of_the_end() -> None:
     gate, ended = dict(rows(folded(story()), 600.0)), dict(rows(folded(story() + ENDING), 950.0))
-    assert gate["gate 1"] == "20 of 57   23 passed, 42 needed, 60 possible   ######.........."
+    assert gate["gate 1"] == "20 of 57   23 passed, 42 needed, 60 possible, odds 99 %   ######.........."
     assert gate["spent"] == "$0.91 of $5.00, 78 rollouts of 500, 0:10:00 of 2:00:00"
     assert gate["panel"] == "40 of 60 passed, 66.7 %"
     assert gate["left"] == "14:50:00 at this pace   workers 2"
@@ -110,6 +114,25 @@ def test_what_the_agents_do_is_counted_while_they_work(capsys, tmp_path, monkeyp
     monkeypatch.setattr(progress, "_SILENCE_SECONDS", 0.0)
     shown.valve_event(news)
     assert "working   1 at work, 3 steps, the longest 3 of 50" in capsys.readouterr().err
+
+
+def test_a_cluster_its_pace_and_what_is_wasted_are_shown() -> None:
+    nodes = (
+        NodeSeen(name="10.0.0.1 ab", cores=4, rollouts=3),
+        NodeSeen(name="10.0.0.2 cd", cores=2, rollouts=1),
+        NodeSeen(name="10.0.0.3 ef", cores=8, rollouts=0, problem="it has no sandbox"),
+    )
+    view = fold(folded(story()), ClusterSeen(nodes=nodes), 610.0)
+    cut = RolloutCut(task_id="t", ordinal=0, context_hash="", cost_usd=0.5)
+    view = fold(fold(view, cut, 615.0), RolloutUnused(outcome=RESOLVED, cost_usd=0.25), 620.0)
+    shown = dict(rows(view, 630.0))
+    assert shown["nodes"].startswith("2 of 3, 4 rollouts on 6 cores (10.0.0.1 ab 3, 10.0.0.2 cd 1)")
+    assert shown["nodes"].endswith("; 10.0.0.3 ef: it has no sandbox")
+    assert shown["wasted"] == "2 rollouts $0.75"
+    assert dict(rows(fold(view, ClusterSeen(), 640.0), 640.0))["nodes"] == "no cluster answers"
+    # In the ten minutes before: 60 of the baseline, 15 of the gate (5 were read back), 2 wasted, and a call at 70.
+    assert view.pace(630.0) == pytest.approx((7.7, 6 * (0.6 + 0.15 + 0.75 + 0.1 + 0.02)), abs=0.11)
+    assert "pace" not in dict(rows(folded(story() + ENDING), 950.0))
 
 
 def test_mixed_tasks_are_counted_among_those_of_the_stream():

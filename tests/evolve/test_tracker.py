@@ -14,6 +14,7 @@ from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import PluginError
+from valve_plugin.evolve.open import plugin_names
 
 KEY = "hunter22-hunter22"
 
@@ -62,8 +63,8 @@ def test_a_run_is_in_the_store_without_its_keys(
 
 
 def test_a_tracker_is_one_more_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert plugins.tracked(Settings()) == ("valve",)
-    assert plugins.tracked(Settings(tracker="mlflow")) == ("mlflow", "valve")
+    assert plugin_names(Settings()) == ("valve",)
+    assert plugin_names(Settings(tracker="mlflow")) == ("mlflow", "valve")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(PluginError, match="not installed here: "):
-        plugins.load(plugins.tracked(Settings(tracker="mlflow")))
+        plugins.load(["mlflow"])

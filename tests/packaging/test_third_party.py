@@ -56,8 +56,8 @@ def test_its_step_replaces_ours(mini: Mini) -> None:
     info = mini.plugins / "example-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {metadata['name']}\nVersion: 1.0\n")
-    (entry,) = metadata["entry-points"]["minisweagent.plugins"].items()
-    (info / "entry_points.txt").write_text(f"[minisweagent.plugins]\n{entry[0]} = {entry[1]}\n")
+    lines = "".join(f"{name} = {at}\n" for name, at in metadata["entry-points"]["minisweagent.plugins"].items())
+    (info / "entry_points.txt").write_text(f"[minisweagent.plugins]\n{lines}")
     mini.variables["PYTHONPATH"] += f"{os.pathsep}{EXAMPLE / 'src'}"
     check_used(mini)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,7 @@ commands = Commands()
     "valve evolve tasks/ --budget-usd 20 --max-hours 8    # stops there; the same command continues",
     "valve evolve tasks/ --agent claude                   # Claude Code solves; also codex, or a command",
     "valve evolve tasks/ --attach                         # watch it from another terminal",
+    "valve evolve --all sets/ --workers 8                 # every task set in a folder, at once",
     "valve evolve tasks/ --ungated --bank ungated         # what the gate is worth: the same without one",
 )
 def evolve(
@@ -46,6 +47,9 @@ def evolve(
     new_epoch: runs.NewEpoch = False,
     no_early_stop: runs.NoEarlyStop = False,
     ungated: Annotated[bool, flag("--ungated", "Take every proposal without a gate, only to compare.")] = False,
+    all_: Annotated[
+        str, option("--all", "DIR", "Learn from each task set in DIR, with workers and budget shared.")
+    ] = "",
     attach: Annotated[bool, flag("--attach", "Watch the run that another terminal started on this bank.")] = False,
     limits: runs.Limits = runs.LIMITS,
     json: Json = False,
@@ -56,29 +60,60 @@ def evolve(
     principles and skills. They enter the bank only if the panel, tasks that are not in the stream, gains by the
     margin. Interrupted and started again, the run continues.
 
+    With --all each task set has the bank and the ledger that it would have alone. --workers and the limits are for all
+    of them together; --bank names the folder of the banks. What stops one run stops no other.
+
     With --ungated the bank takes every proposal from the same stream: nothing is judged or certified. A gated bank
     cannot be run with --ungated, and an ungated bank needs --new-epoch to be gated.
     """
-    from valve_plugin.cli.progress import Progress
-    from valve_plugin.evidence.summary import bank_facts
-    from valve_plugin.evolve.loop import evolve as loop
-    from valve_plugin.evolve.steps import Steps, Ungated
-
+    if all_ and tasks:
+        raise ConfigError("--all names a folder of task sets and TASKS a single one: give one of them")
     if attach:
-        _watch(tasks, runs.bank_for_run(bank, solving.simulate, tasks), json=json)
+        from valve_plugin.cli import queue
+
+        if not all_:
+            _watch(tasks, runs.bank_for_run(bank, solving.simulate, tasks), json=json)
+        else:
+            queue.watch(queue.find(all_, bank, simulate=solving.simulate), json=json)
         return
     if ungated and new_epoch:
         raise ConfigError("--new-epoch and --ungated are mutually exclusive")
-    tasks = tasks or str(task_sets.find_folder())
     given = solving.settings(
         "ungated" if ungated else "learn", panel_size=panel_size, rollouts=rollouts,
         seed=seed, keep_history=keep_history or None, early_stop=False if no_early_stop else None,
         **limits.settings,
     )  # fmt: skip
+    how: dict[str, Any] = {"limit": limit, "new_epoch": new_epoch, "gated": not ungated, "simulate": solving.simulate}
+    if all_:
+        from valve_plugin.cli import queue
+
+        queue.run(queue.find(all_, bank, simulate=solving.simulate), given, how, yes=limits.yes, json=json)
+    else:
+        learn(tasks or str(task_sets.find_folder()), bank, given, yes=limits.yes, json=json, **how)
+
+
+def learn(
+    tasks: str,
+    bank: str,
+    given: Mapping[str, Any],
+    *,
+    limit: int | None,
+    new_epoch: bool,
+    gated: bool,
+    simulate: bool,
+    yes: bool,
+    json: bool,
+) -> None:
+    """Run one bank on one task set, with the settings of the command line."""
+    from valve_plugin.cli.progress import Progress
+    from valve_plugin.evidence.summary import bank_facts
+    from valve_plugin.evolve.loop import evolve as loop
+    from valve_plugin.evolve.steps import Steps, Ungated
+
     with (
         Progress() as progress,
         runs.open_run(
-            tasks, bank, given, simulate=solving.simulate, new_epoch=new_epoch, gated=not ungated, observer=progress
+            tasks, bank, given, simulate=simulate, new_epoch=new_epoch, gated=gated, observer=progress
         ) as run,
     ):
         if run.settings.condition:
@@ -87,17 +122,17 @@ def evolve(
                 "steps of its own; `valve experiment run` goes on with it"
             )
         run = run._replace(stream=run.stream[:limit])
-        steps = (Ungated if ungated else Steps)(run.manager, run.store, run.settings)
-        runs.preflight(run, steps, yes=limits.yes)
+        steps = (Steps if gated else Ungated)(run.manager, run.store, run.settings)
+        runs.preflight(run, steps, yes=yes)
         runs.note_sizes(run.store, run.taskset)
-        progress.begin(run, "SIMULATION" if solving.simulate else "")
+        progress.begin(run, "SIMULATION" if simulate else "")
         with runs.stopping(progress):
             loop(steps, run.stream)
     if json:
         spent = runs.spent_facts(progress, run.store)
-        output.emit_json({**bank_facts(run.store), "simulation": solving.simulate, **spent})
+        output.emit_json({**bank_facts(run.store), "simulation": simulate, **spent})
     else:
-        show(run.store, simulate=solving.simulate)
+        show(run.store, simulate=simulate)
         if not (progress.view.spent or progress.stopped):
             output.say(
                 f"finished: nothing is left to attempt among the {output.plural(len(run.stream), 'task')} of the stream"

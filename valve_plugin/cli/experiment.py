@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from valve_plugin.cli.runs import UnsafeLocal, Workers, open_run
 from valve_plugin.errors import ConfigError, HorizonError, ValveError
 
 if TYPE_CHECKING:
+    from valve_plugin.evolve.open import OpenRun
     from valve_plugin.lab.results import RunResult
     from valve_plugin.lab.spec import Experiment, ExperimentRun
 
@@ -65,7 +66,7 @@ def run(
     folder.require_unchanged(experiment, list_runs(experiment), out, file.parent, tables=tables)
     given = {"workers": workers} if workers else {}
     given |= {"unsafe_local": True} if unsafe_local else {}
-    failed = {} if tables else _complete_runs(experiment, wanted, out, file.parent, given)
+    failed = {} if tables else _complete_runs(experiment, wanted, out, file, given)
     # Another process may meanwhile have completed a run that failed here.
     ended = {run.path.as_posix() for run in wanted if folder.is_done(experiment, run, out)}
     failed = {place: failure for place, failure in failed.items() if place not in ended}
@@ -117,37 +118,74 @@ def _write(experiment: Experiment, rows: Sequence[RunResult], remarks: Mapping[s
 
 
 def _complete_runs(
-    experiment: Experiment, wanted: Sequence[ExperimentRun], out: Path, root: Path, given: Mapping[str, Any]
+    experiment: Experiment, wanted: Sequence[ExperimentRun], out: Path, file: Path, given: Mapping[str, Any]
 ) -> dict[str, tuple[str, int]]:
-    """Complete every run; a failure of one does not stop the others.
+    """Complete every run, as many at once as there are workers; a failure of one does not stop the others.
 
     Returns:
         folder of each run that did not end -> why, and the exit code that says so.
     """
-    from valve_plugin.cli.progress import Progress
+    from valve_plugin.cli import together
     from valve_plugin.cli.stage import Meter
+    from valve_plugin.cli.together import Job
+    from valve_plugin.config import resolve
     from valve_plugin.lab.folder import is_done
-    from valve_plugin.lab.run import complete_run, require_usable
+    from valve_plugin.lab.run import require_usable
 
-    require_usable(experiment, [run for run in wanted if not is_done(experiment, run, out)], root, given)
+    require_usable(experiment, [run for run in wanted if not is_done(experiment, run, out)], file.parent, given)
     output_paths.make_folder("--out", out)
     failed: dict[str, tuple[str, int]] = {}
     meter = Meter(len(wanted))
+    workers = resolve(experiment.settings, given).workers
+
+    def tell(place: str, why: str, code: int) -> None:
+        if code:
+            failed[place] = (why, code)
+        meter.tick(f"{place}: {why}" if code else place, style="red" if code else "")
+
+    if workers > 1 and len(wanted) > 1:  # all at once
+        about = {"file": str(file), "out": str(out), "given": given}
+        jobs = [
+            Job(run.path.as_posix(), f"{__name__}:complete", {**about, "place": run.path.as_posix()}) for run in wanted
+        ]
+        together.run(jobs, workers, tell=lambda place, ended: tell(place, ended.said, ended.code))
+        return failed
     for run in wanted:
-        place = run.path.as_posix()
         try:
-            with Progress() as progress:
-                complete_run(experiment, run, out, root, given, partial(open_run, observer=progress))
+            _complete(experiment, run, out, file.parent, given)
         except BrokenPipeError:
             raise
-        except HorizonError as e:  # its own message names an option that this command does not have
-            why = "its gate queries are used up before its stream; give another --out and a larger horizon"
-            failed[place] = (why, e.exit_code)
         except Exception as e:  # noqa: BLE001 (also of a package that is not ours; the others' hours are not lost)
             why = str(e) if isinstance(e, ValveError) else f"{type(e).__name__}: {e}"
-            failed[place] = (why, e.exit_code if isinstance(e, ValveError) else output.INFRASTRUCTURE)
+            tell(run.path.as_posix(), why, e.exit_code if isinstance(e, ValveError) else output.INFRASTRUCTURE)
         else:
-            meter.tick(place)
-            continue
-        meter.tick(f"{place}: {failed[place][0]}", style="red")
+            tell(run.path.as_posix(), "", 0)
     return failed
+
+
+def complete(file: str, place: str, out: str, given: dict[str, Any]) -> None:
+    """Complete the run with this folder, in a process of its own."""
+    from valve_plugin.lab.spec import list_runs, read
+
+    experiment = read(Path(file))
+    (run,) = [run for run in list_runs(experiment) if run.path.as_posix() == place]
+    _complete(experiment, run, Path(out), Path(file).parent, given)
+
+
+def _complete(experiment: Experiment, run: ExperimentRun, out: Path, root: Path, given: Mapping[str, Any]) -> None:
+    from valve_plugin.cli.progress import Progress
+    from valve_plugin.lab.run import complete_run
+
+    try:
+        with Progress() as progress:
+
+            @contextmanager
+            def watched(*about: Any, **options: Any) -> Iterator[OpenRun]:
+                with open_run(*about, **options, observer=progress) as opened:
+                    progress.begin(opened, "SIMULATION" if experiment.simulate else "")
+                    yield opened
+
+            complete_run(experiment, run, out, root, given, watched)
+    except HorizonError as e:  # its own message names an option that this command does not have
+        why = "its gate queries are used up before its stream; give another --out and a larger horizon"
+        raise HorizonError(why) from e

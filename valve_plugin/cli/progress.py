@@ -6,6 +6,7 @@ events there, from another terminal.
 
 from __future__ import annotations
 
+import platform
 import sys
 import threading
 import time
@@ -19,8 +20,10 @@ from valve_plugin.cli.run_view import SIMULATION, View, draw, eta, fold, line, r
 from valve_plugin.cli.stage import minutes
 from valve_plugin.errors import BankError
 from valve_plugin.hookspecs import hookimpl
+from valve_plugin.plugins import send
 
 if TYPE_CHECKING:
+    import pluggy
     from rich.live import Live
 
     from valve_plugin.bank.local import LocalStore
@@ -32,6 +35,9 @@ EVENTS = "events"
 """The telemetry that holds the latest run's events."""
 _STYLES = {"accept": "green", "indecisive": "yellow"}
 _POLL_SECONDS = 0.5
+_CENSUS_SECONDS, _CENSUS_AGAIN = 5.0, 60.0
+_ELSEWHERE_SECONDS = 300.0
+"""A run on another machine has ended where its record says nothing new for so long."""
 _SILENCE_SECONDS = 60.0
 """Time without a line, after which one says what the agents do."""
 
@@ -54,13 +60,16 @@ class Progress:
         self._local: LocalStore | None = None
         self._live: Live | None = None
         self._lock = threading.RLock()  # workers send events, too
+        self._over = threading.Event()
+        self._hook: pluggy.HookRelay | None = None
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if self._local:
-            self.valve_event(events.RunEnded(how=self.stopped or _ending(error)))
+        self._over.set()
+        if self._hook:
+            send(self._hook, events.RunEnded(how=self.stopped or _ending(error)))
         if self._live:
             self._live.stop()
 
@@ -70,11 +79,30 @@ class Progress:
 
         self._local = run.store.local
         self._local.clear_telemetry(EVENTS)
-        self.valve_event(start_event(run, note, resume.command(run.settings)))
+        self._hook = run.manager.hook
+        send(self._hook, start_event(run, note, resume.command(run.settings)))
         if sys.stderr.isatty() and self._beside is None:
             self._live = _live(lambda: self.view, stderr=True)
             self._live.start()
-        self.valve_event(events.AgentsLoading())  # the first rollout waits for it, silently
+        send(self._hook, events.AgentsLoading())  # the first rollout waits for it, silently
+        if run.settings.executor == "ray":
+            threading.Thread(target=self._census, args=(run,), daemon=True).start()
+
+    def _census(self, run: OpenRun) -> None:
+        """Tell what the cluster's nodes do, as long as the run goes on."""
+        from valve_plugin.rollouts.ray_executor import nodes_now
+
+        told, at = events.ClusterSeen(), 0.0
+        while not self._over.wait(_CENSUS_SECONDS):
+            found = nodes_now(run.settings)
+            seen = [
+                events.NodeSeen(name=one.name, cores=one.cores, rollouts=one.rollouts, problem=one.problem)
+                for one in found
+            ]
+            now = events.ClusterSeen(nodes=tuple(seen))
+            if (now != told or time.time() - at > _CENSUS_AGAIN) and not self._over.is_set():
+                told, at = now, time.time()
+                send(run.manager.hook, told)
 
     @hookimpl
     def valve_event(self, event: events.Event) -> None:
@@ -167,6 +195,8 @@ class Watched:
         run = self.view.run
         if not run.pid or self.view.ended:
             return False
+        if run.host and run.host != platform.node():
+            return time.time() - self._local.telemetry_path(EVENTS).stat().st_mtime < _ELSEWHERE_SECONDS
         try:
             return abs(psutil.Process(run.pid).create_time() - run.created) < 1.0
         except (psutil.Error, ValueError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from valve_plugin import events
 from valve_plugin.events import Event
 from valve_plugin.theory.budget import Role, Spending, spending_by_role
+from valve_plugin.theory.odds import accept_odds
 from valve_plugin.words import plural
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ SIMULATION = "SIMULATION"
 LINES = 6
 """Latest events shown below the figures."""
 _BAR = 16
+_PACE_SECONDS, _PACE_EVENTS = 600.0, 200
+"""The pace is that of the last ten minutes, or of as many rollouts and calls."""
 
 
 # ---- a line per event
@@ -122,11 +125,20 @@ class Judging(NamedTuple):
     """Passes carried over because the context did not change."""
     role: Role = "gate"
     """The role that its rollouts are counted for."""
+    current: int = 0
+    """Passes of the current bank on the tasks that run."""
 
     @property
     def possible(self) -> int:
         """Passes the candidate can still reach."""
         return self.reused + self.passed + self.rollouts - self.done
+
+    @property
+    def odds(self) -> float:
+        """How likely an accept is, by what the current bank and the candidate did so far."""
+        failed = self.rollouts - self.current + self.done - self.passed
+        wanted = (self.wanted or 0) - self.reused - self.passed
+        return accept_odds(wanted, max(0, self.rollouts - self.done), self.current + self.passed, max(0, failed))
 
 
 class View(NamedTuple):
@@ -155,8 +167,13 @@ class View(NamedTuple):
     """The latest wait and its end, in seconds since the epoch; None: a call succeeded since then."""
     working: events.AgentsWorking | None = None
     """The latest news of the running rollouts; None: one has ended since."""
+    cluster: events.ClusterSeen | None = None
     spent: Mapping[Role, Spending] = {}
     """Spent in this run, by role."""
+    wasted: Spending = Spending()
+    """Of that, for rollouts that no verdict uses."""
+    recent: tuple[tuple[float, float, int], ...] = ()
+    """When the latest rollouts and calls ended, what each cost, and 1 for a rollout."""
     lines: tuple[str, ...] = ()
 
     @property
@@ -165,10 +182,23 @@ class View(NamedTuple):
         usd = sum(s.usd for s in self.spent.values())
         return Spending(usd, sum(s.rollouts for role, s in self.spent.items() if role != "extractor"), 0.0)
 
+    def pace(self, now: float) -> tuple[float, float]:
+        """Return rollouts a minute and USD an hour."""
+        since = max(self.started, now - _PACE_SECONDS)
+        if len(self.recent) == _PACE_EVENTS:
+            since = max(since, self.recent[0][0])
+        seen = [(usd, rollouts) for at, usd, rollouts in self.recent if at >= since]
+        seconds = max(1.0, now - since)
+        return 60 * sum(n for _, n in seen) / seconds, 3600 * sum(usd for usd, _ in seen) / seconds
+
 
 def fold(view: View, event: Event, at: float = 0.0) -> View:
     """Return the view after one event, at so many seconds since the epoch; unknown events change nothing."""
     after = _fold_run(view, event)
+    if isinstance(event, events.ClusterSeen):
+        return after._replace(cluster=event)
+    if after.spent is not view.spent and not isinstance(event, events.RunStarted):
+        after = after._replace(recent=(*after.recent, _ended(event, at))[-_PACE_EVENTS:])
     if isinstance(event, events.AgentsWorking):
         return after._replace(working=event, waiting=None)
     if not isinstance(event, events.Waiting):
@@ -217,7 +247,10 @@ def _fold_panel(view: View, event: Event) -> View:
             return view._replace(judging=None, panel_passes=event.passes, panel_rollouts=event.rollouts)
         case events.GateStarted(current_passes=passes):
             wanted = passes + event.needed
-            judging = Judging(f"gate {event.query}", event.rollouts, wanted, reused=event.reused_passes)
+            current = passes - event.reused_passes
+            judging = Judging(
+                f"gate {event.query}", event.rollouts, wanted, reused=event.reused_passes, current=current
+            )
             return view._replace(judging=judging, panel_passes=passes)
         case events.ConfirmationStarted() if view.judging:
             again = view.judging._replace(what="confirm", rollouts=event.rollouts, done=0, passed=0)
@@ -245,7 +278,14 @@ def _pay(view: View, event: Event, changes: Mapping[str, str] = {}) -> View:
     spent = dict(view.spent)
     for role, more in spending_by_role([{**event.data, **changes}]).items():
         spent[role] = spent.get(role, Spending()).plus(*more)
+    if isinstance(event, events.RolloutUnused | events.RolloutCut):
+        view = view._replace(wasted=view.wasted.plus(event.cost_usd, 1))
     return view._replace(spent=spent)
+
+
+def _ended(event: Event, at: float) -> tuple[float, float, int]:
+    usd = getattr(event, "cost_usd", 0.0)
+    return at, usd if isinstance(usd, float) else 0.0, int(not isinstance(event, events.ModelCalled))
 
 
 def eta(view: View, now: float) -> float | None:
@@ -270,12 +310,16 @@ def rows(view: View, now: float) -> list[tuple[str, str]]:
         found.insert(1, ("agents", working(view.working)))
     if view.waiting and not view.ended:
         found.append(("waiting", _wait(*view.waiting, now)))
+    if not view.ended:
+        found += [("nodes", _nodes(view.cluster))] if view.cluster else []
+        found.append(("pace", _pace(*view.pace(now))))
     found.append(("ended", view.ended) if view.ended else ("left", f"{left}   workers {view.run.workers}"))
     return [
         *found,
         ("stream", f"task {at} of {view.of}   mixed {view.mixed} of {at}   {_bar(at, view.of)}"),
         ("panel", _panel(view)),
         ("accepts", f"{view.accepts}   version {view.version}"),
+        ("wasted", describe_spent("gate", view.wasted) if view.wasted.rollouts else "nothing"),
         ("by role", ", ".join(f"{role} {describe_spent(role, s)}" for role, s in view.spent.items()) or "nothing"),
     ]
 
@@ -312,7 +356,22 @@ def _activity(view: View) -> tuple[str, str]:
     if judging.wanted is None:
         return judging.what, f"{done}   {judging.passed} passed   {bar}"
     passed = judging.reused + judging.passed
-    return judging.what, f"{done}   {passed} passed, {judging.wanted} needed, {judging.possible} possible   {bar}"
+    counts = f"{passed} passed, {judging.wanted} needed, {judging.possible} possible"
+    return judging.what, f"{done}   {counts}, odds {100 * judging.odds:.0f} %   {bar}"
+
+
+def _nodes(cluster: events.ClusterSeen) -> str:
+    if not cluster.nodes:
+        return "no cluster answers"
+    able = [node for node in cluster.nodes if not node.problem]
+    cores, busy = sum(node.cores for node in able), sum(node.rollouts for node in able)
+    each = ", ".join(f"{node.name} {node.rollouts}" for node in able)
+    unfit = "".join(f"; {node.name}: {node.problem}" for node in cluster.nodes if node.problem)
+    return f"{len(able)} of {len(cluster.nodes)}, {plural(busy, 'rollout')} on {cores:g} cores ({each}){unfit}"
+
+
+def _pace(rollouts: float, usd: float) -> str:
+    return f"{rollouts:.1f} rollouts a minute" + (f", ${usd:.2f} an hour" if usd else "")
 
 
 def _spent(view: View, now: float) -> str:

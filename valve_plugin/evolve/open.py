@@ -150,7 +150,7 @@ def open_run(
         place = Place(store.local, store.dir, instead)
         make_ready(taskset, settings, place, scripted=scripted is not None, say=say, stages=stages)
         store.local.remember(LAST_TASKS, settings.tasks)
-        manager = plugins.load(plugins.tracked(settings))
+        manager = plugins.load(plugin_names(settings))
         if observer is not None:
             manager.register(observer)
         stream: list[Task] = []
@@ -218,6 +218,11 @@ def require_fixes(prepared: PreparedRepository, tasks: Sequence[Task], settings:
         say(f"valve: nor can {len(refused) - 3} more tasks")
 
 
+def plugin_names(settings: Settings) -> tuple[str, ...]:
+    """Return the names of a run's plugins, its tracker among them."""
+    return tuple(filter(None, (settings.tracker, *settings.plugins)))
+
+
 def model_of(settings: Settings) -> str:
     """Return the model of a run: the setting, else mini's default, else an empty string."""
     return settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
@@ -237,7 +242,7 @@ def require_able(taskset: TaskSet, settings: Settings) -> None:
             "`mini-extra config set MSWEA_MODEL_NAME PROVIDER/NAME`; --simulate shows the loop without one"
         )
     process.require_agent(settings)
-    plugins.load(plugins.tracked(settings))
+    plugins.load(plugin_names(settings))
     source = taskset.repository.source
     if all(choose_image(task, source, settings) is None for task in taskset.tasks):
         bubblewrap.choose(settings)

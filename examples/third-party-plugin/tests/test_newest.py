@@ -52,7 +52,7 @@ def test_events_are_written_where_the_option_says(tmp_path: Path) -> None:
 
 def test_the_tracker_writes_a_line_for_each_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    manager = plugins.load(plugins.tracked(Settings(tracker="verdicts-csv")))
+    manager = plugins.load(["verdicts-csv", "valve"])
     plugins.send(manager.hook, VERDICT)
     plugins.send(manager.hook, PluginEvent(called="other", content={}))
     assert Path("verdicts.csv").read_text() == "p1,accept,6,4,3\n"

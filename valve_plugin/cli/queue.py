@@ -1,0 +1,195 @@
+"""`valve evolve --all DIR`: the banks of many repositories, run with one set of workers and one budget."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+
+from valve_plugin.cli import output, resume, together
+from valve_plugin.cli.output import plural
+from valve_plugin.cli.progress import Watched
+from valve_plugin.cli.run_view import line, rows
+from valve_plugin.errors import ConfigError
+
+_FACTS = ("version", "principles", "skills")
+_HEADS = ["TASKS", "STREAM", "VERSION", "SPENT", "PACE", "NOW"]
+_POLL_SECONDS = 0.5
+
+
+class Entry(NamedTuple):
+    """A task set and its bank."""
+
+    name: str
+    tasks: Path
+    bank: Path
+
+
+def find(folder: str, bank: str, *, simulate: bool) -> list[Entry]:
+    """Return the task sets in a folder, by name, each with the bank that `valve evolve` would use for it alone.
+
+    Args:
+        folder: holds task sets as folders.
+        bank: folder of the banks, by name of the set; empty: each where it would be.
+        simulate: whether the banks are those of simulations.
+
+    Raises:
+        ConfigError: there is no task set, or two would share a bank.
+        TaskError: a definition is damaged.
+    """
+    from valve_plugin.tasks.task_set import is_task_set
+
+    place = Path(folder)
+    if is_task_set(place):
+        raise ConfigError(f"{folder} is one task set; --all takes a folder of several: leave --all out")
+    sets = sorted(path for path in place.glob("*/") if is_task_set(path))
+    if not sets:
+        raise ConfigError(f"{folder}: no folder in it is a task set, with repository.toml and tasks.jsonl")
+    found = [Entry(path.name, path, Path(bank) / path.name if bank else _bank(path, simulate)) for path in sets]
+    owners: dict[Path, str] = {}
+    for one in found:
+        if (other := owners.setdefault(one.bank.resolve(), one.name)) != one.name:
+            raise ConfigError(
+                f"{other} and {one.name} would use one bank, {one.bank}; --bank DIR gives each one of its own there"
+            )
+    return found
+
+
+def _bank(tasks: Path, simulate: bool) -> Path:
+    from valve_plugin.bank.identity import find_bank
+    from valve_plugin.checkout import find as find_checkout
+    from valve_plugin.paths import scripted_bank_dir
+    from valve_plugin.tasks.repository import FILE_NAME, read_definition
+
+    name = read_definition(tasks / FILE_NAME).name  # the tasks are read by the run, which may fail alone
+    return scripted_bank_dir(name) if simulate else find_bank("", find_checkout(Path.cwd()), name)
+
+
+def run(queue: Sequence[Entry], given: dict[str, Any], how: dict[str, Any], *, yes: bool, json: bool) -> None:
+    """Run all banks, and print what each came to.
+
+    Raises:
+        typer.Exit: some did not end; with their lowest exit code.
+    """
+    from valve_plugin.config import resolve
+    from valve_plugin.rollouts.retry import limits_of
+
+    settings = resolve(given)
+    asks = sys.stdin.isatty() and sys.stderr.isatty()
+    if asks and not (yes or how["simulate"] or any(limits_of(settings))):
+        what = f"{plural(len(queue), 'bank')} would learn without a limit (--budget-usd, --max-rollouts, --max-hours)"
+        typer.confirm(f"{what}. Start?", abort=True, err=True)
+    jobs = [
+        together.Job(
+            one.name,
+            "valve_plugin.cli.evolve:learn",
+            {"tasks": str(one.tasks), "bank": str(one.bank), "given": given, **how, "yes": True, "json": True},
+        )
+        for one in queue
+    ]
+    with resume.advise_on_stop(settings):
+        ended = together.run(jobs, settings.workers, limits_of(settings))
+    rows = {one.name: _facts(one, ended[one.name]) for one in queue}
+    if json:
+        output.emit_json({"simulation": how["simulate"], "banks": rows})
+    else:
+        _show(rows)
+    if failed := [row["code"] for row in rows.values() if row["code"]]:
+        again = resume.command(settings)
+        advice = f": {again}" if again else ""
+        output.note(f"{len(failed)} of {plural(len(rows), 'bank')} did not end; the same command goes on{advice}")
+        raise typer.Exit(min(failed))
+
+
+def _facts(one: Entry, ended: together.Ended) -> dict[str, Any]:
+    answer = ended.answer if isinstance(ended.answer, dict) else {}
+    state = ended.said if ended.code else answer.get("stopped") or "done"
+    return {"bank": str(one.bank), "code": ended.code, "ended": state, **answer}
+
+
+def _show(rows: Mapping[str, Mapping[str, Any]]) -> None:
+    table, usd, rollouts = [], 0.0, 0
+    for name, row in rows.items():
+        spent = row.get("spent", {}).get("run", {})
+        ran = sum(of["number"] for role, of in spent.items() if role != "extractor")
+        cost = sum(of["usd"] for of in spent.values())
+        rollouts, usd = rollouts + ran, usd + cost
+        sizes = [row.get(fact, "") for fact in _FACTS]
+        table.append([name, *sizes, ran, f"{cost:.2f}" if cost else "", output.one_line(row["ended"])])
+    output.table(["TASKS", "VERSION", "PRINCIPLES", "SKILLS", "ROLLOUTS", "USD", "ENDED"], table)
+    money = f", ${usd:.2f}" if usd else ""
+    output.say(f"{plural(len(rows), 'bank')}: {plural(rollouts, 'rollout')} in this run{money}")
+
+
+def watch(queue: Sequence[Entry], *, json: bool) -> None:
+    """Show what the runs of all banks do, until none goes on; exit with 1 when none did.
+
+    With `json`, print it once.
+    """
+    runs: dict[str, Watched] = {}
+    _look(queue, runs)
+    going = any(run.alive for run in runs.values())
+    if json:
+        shown = {name: {"running": run.alive, "shown": dict(rows(run.view, time.time()))} for name, run in runs.items()}
+        output.emit_json({"running": going, "banks": shown})
+    elif going:
+        try:
+            _follow(queue, runs)
+        except KeyboardInterrupt:
+            output.say("stopped watching; the runs go on")
+    else:
+        output.table(_HEADS, _cells(runs))
+    if not going:
+        raise typer.Exit(output.FINDING)
+
+
+def _look(queue: Sequence[Entry], runs: dict[str, Watched]) -> list[tuple[str, str]]:
+    """Read what is new; return the lines, each with the name of its run."""
+    from valve_plugin.bank.local import LocalStore
+    from valve_plugin.paths import local_dir
+
+    said = []
+    for one in queue:
+        if one.name not in runs and one.bank.exists():
+            runs[one.name] = Watched(LocalStore(local_dir(one.bank)))
+        elif one.name in runs:
+            said += [(one.name, text) for text in map(line, runs[one.name].read()) if text]
+    return said
+
+
+def _cells(runs: Mapping[str, Watched]) -> list[list[object]]:
+    """Return a row for each run: its place in the stream, what it does, its pace and what it spent."""
+    found = []
+    for name, run in runs.items():
+        shown, view = dict(rows(run.view, time.time())), run.view
+        (_, now), *_ = rows(view, time.time())
+        state = now if run.alive else run.ending or "not started"
+        found.append([name, f"{view.position}/{view.of}", view.version, shown["spent"], shown.get("pace", ""), state])
+    return found
+
+
+def _follow(queue: Sequence[Entry], runs: dict[str, Watched]) -> None:
+    def draw() -> Table:
+        grid = Table(*_HEADS, expand=True, box=None)
+        for cells in _cells(runs):
+            grid.add_row(*(Text(output.clean(str(cell)), no_wrap=True, overflow="ellipsis") for cell in cells))
+        return grid
+
+    from rich.live import Live
+    from rich.table import Table
+    from rich.text import Text
+
+    tty = sys.stdout.isatty()
+    live = Live(get_renderable=draw, console=output.console(), refresh_per_second=2) if tty else nullcontext()
+    with live:
+        while any(run.alive for run in runs.values()):
+            time.sleep(_POLL_SECONDS)
+            for name, text in _look(queue, runs):
+                if not tty:
+                    output.say(f"{name}  {text}")
+    output.table(_HEADS, _cells(runs)) if not tty else None

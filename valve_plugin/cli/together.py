@@ -1,0 +1,161 @@
+"""Several runs at once, each in a process of its own, with one set of workers and one budget for all of them.
+
+A run's lines appear with its name before them. What one run does cannot stop another.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from valve_plugin.cli import output
+from valve_plugin.theory.budget import BudgetLimits
+
+_MAIN = "from valve_plugin.cli.together import main; main()"
+_GRACE_SECONDS = 20.0
+
+
+class Job(NamedTuple):
+    """A run: a function of the package, and its arguments, which travel as JSON."""
+
+    name: str
+    function: str
+    """module:function"""
+    arguments: Mapping[str, Any]
+
+
+class Ended(NamedTuple):
+    """How a run ended."""
+
+    code: int
+    said: str
+    """Its last line, without "valve: "."""
+    answer: Any
+    """The JSON that it printed; None where it printed none."""
+
+
+def run(
+    jobs: Sequence[Job],
+    workers: int,
+    limits: BudgetLimits | None = None,
+    tell: Callable[[str, Ended], None] = lambda name, ended: None,
+) -> dict[str, Ended]:
+    """Run jobs, at most `workers` at a time, and return how each ended; `tell` hears it at once.
+
+    Ctrl-C ends all of them, each as Ctrl-C ends it alone.
+    """
+    from valve_plugin.rollouts.share import Share
+
+    ended: dict[str, Ended] = {}
+    width = max((len(job.name) for job in jobs), default=0)
+    with Share(workers, limits) as share, ThreadPoolExecutor(workers) as pool:
+        children = _Children(share.address)
+        open_: dict[Future[Ended], str] = {pool.submit(children.run, job, width): job.name for job in jobs}
+        try:
+            while open_:
+                for done in wait(open_, return_when=FIRST_COMPLETED).done:
+                    name = open_.pop(done)
+                    ended[name] = done.result()
+                    tell(name, ended[name])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            children.stop()
+            raise
+    return ended
+
+
+class _Children:
+    """The processes of the runs."""
+
+    def __init__(self, share: str) -> None:
+        from valve_plugin.agents.process import server_address
+
+        self._share, self._server = share, server_address()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def run(self, job: Job, width: int) -> Ended:
+        """Run one to its end."""
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as answer:
+            given.write(json.dumps([job.function, job.arguments, os.getpid(), self._server]).encode())
+            given.seek(0)
+            process = self._start(given, answer)
+            said = ""
+            assert process.stderr is not None
+            with process.stderr:
+                for raw in process.stderr:
+                    text = raw.decode("utf-8", "replace").rstrip()
+                    said = text or said
+                    output.note(f"{job.name:{width}}  {text}")
+            code = process.wait()
+            with self._lock:
+                self._running.discard(process)
+            answer.seek(0)
+            with suppress(ValueError):
+                return Ended(code, said.removeprefix("valve: "), json.loads(answer.read() or b"null"))
+            return Ended(code, said.removeprefix("valve: "), None)
+
+    def _start(self, given: Any, answer: Any) -> subprocess.Popen[bytes]:
+        from valve_plugin.rollouts.share import VARIABLE
+        from valve_plugin.sandbox.supervisor import python_command
+
+        with self._lock:
+            if self._stopped:
+                raise KeyboardInterrupt
+            process = subprocess.Popen(
+                python_command(_MAIN),
+                stdin=given,  # not arguments, which all can read: it may hold keys
+                stdout=answer,
+                stderr=subprocess.PIPE,
+                env={**os.environ, VARIABLE: self._share},
+                start_new_session=True,  # Ctrl-C is for us
+            )
+            self._running.add(process)
+        return process
+
+    def stop(self) -> None:
+        """End all, as Ctrl-C would."""
+        from valve_plugin.sandbox.supervisor import kill_tree
+
+        with self._lock:
+            self._stopped = True
+            running = list(self._running)
+        for process in running:
+            process.terminate()
+        for process in running:
+            try:
+                process.wait(_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                kill_tree(process.pid)
+
+
+def main() -> None:
+    """Run one job, in its process."""
+    import typer
+
+    from valve_plugin.agents.process import use_server
+    from valve_plugin.extras import ignore_dotenv
+    from valve_plugin.gate.panel import stop_with
+
+    ignore_dotenv()
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    sys.stderr.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    function, arguments, parent, server = json.load(sys.stdin)
+    stop_with(parent)
+    use_server(server)
+    module, _, name = function.partition(":")
+    try:
+        with output.boundary():
+            getattr(importlib.import_module(module), name)(**arguments)
+    except typer.Exit as e:
+        sys.exit(e.exit_code)
