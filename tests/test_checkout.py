@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.tools import git
 from valve_plugin.checkout import find, name_of
@@ -62,11 +60,6 @@ def test_a_submodule_is_a_repository_of_its_own(checkout: Path, tmp_path: Path) 
     assert (here.folder, here.name) == (checkout / "lib/inner", "inner")
 
 
-def test_another_remote_serves_when_there_is_no_origin(checkout: Path) -> None:
-    git(checkout, "remote", "rename", "origin", "upstream")
-    assert find(checkout).named_by == "git remote upstream"
-
-
 @pytest.mark.parametrize("section", ["include", 'includeIf "gitdir:**/NAME/.git"', 'includeIf "gitdir:NAME/"'])
 def test_a_remote_in_an_included_file(checkout: Path, section: str) -> None:
     git(checkout, "remote", "remove", "origin")
@@ -75,13 +68,6 @@ def test_a_remote_in_an_included_file(checkout: Path, section: str) -> None:
         f.write(f"[{section.replace('NAME', checkout.name)}]\n\tpath = team.conf\n")
     git(checkout, "worktree", "add", str(checkout.parent / "other"))
     assert find(checkout).name == find(checkout.parent / "other").name == "team/lib"
-
-
-def test_an_included_pipe_holds_nothing_up(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("valve_plugin.checkout._GIT_SECONDS", 0.2)
-    os.mkfifo(checkout / ".git/pipe")
-    git(checkout, "config", "include.path", "pipe")
-    assert find(checkout).name == "work"
 
 
 def test_a_source_tree_without_git(tmp_path: Path) -> None:
@@ -96,11 +82,6 @@ def test_the_home_directory_is_no_project(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "package.json").write_text("{}")
     (tmp_path / "notes").mkdir()
     assert find(tmp_path / "notes").folder == tmp_path / "notes"
-
-
-def test_git_files_that_make_no_sense_are_survived(tmp_path: Path) -> None:
-    (tmp_path / ".git").write_bytes(b"\xff\xfe not a link")
-    assert find(tmp_path).folder == tmp_path
 
 
 def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
@@ -124,11 +105,6 @@ def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
 )
 def test_names_of_remotes(url: str, name: str) -> None:
     assert name_of(url) == name
-
-
-@given(st.text("abcdefgh0123456789", min_size=1), st.text("xyz", min_size=1))
-def test_credentials_never_become_part_of_a_name(secret: str, name: str) -> None:
-    assert name_of(f"https://u:{secret}@example.org/o/{name}.git") == f"o/{name}"
 
 
 def test_a_name_has_no_parts_that_lead_elsewhere() -> None:

@@ -177,20 +177,6 @@ def test_a_model_that_mini_cannot_price_is_refused_before_a_bank_is_made(here, t
     assert served.asked == []
 
 
-def test_hours_in_which_nothing_could_run_are_refused_before_anything_is_made(evolve, whole, tmp_path):
-    done = evolve(tmp_path / "bank", "--max-hours", "1e-7", check=False)
-    assert done.returncode == 2
-    assert "max_hours is 1e-07, over before the agents are loaded" in done.stderr
-    assert "give at least --max-hours 0.01" in done.stderr
-    assert "may take 19 rollouts where the next task is mixed" in done.stderr
-    assert not (tmp_path / "bank").exists()
-    before = ledger(whole)
-    again = evolve(whole, "--new-epoch", "--max-hours", "0.00001", check=False)
-    assert again.returncode == 2
-    assert re.search(r"recorded rollouts\).* would do: --max-hours 0\.0[1-9]\n", again.stderr), again.stderr
-    assert ledger(whole) == before, "no epoch is opened"
-
-
 @pytest.mark.heavy
 def test_another_terminal_follows_a_run_that_started_earlier(calc, toy, evolve, tmp_path):
     none = library.valve("evolve", "--attach", "--bank", tmp_path / "bank", check=False)

@@ -74,14 +74,6 @@ def test_several_inits_at_once_all_end_well(tmp_path: Path, round_: int) -> None
         assert not [path.name for path in bank.iterdir() if "aside" in path.name or path.suffix == ".tmp"]
 
 
-def test_an_init_with_a_test_command_beside_others(tmp_path: Path) -> None:
-    (tmp_path / "repository" / ".git").mkdir(parents=True)  # where no test command is found
-    words = ["init", str(tmp_path / "repository"), "--repo", "acme/shop"]
-    done = at_once(*[words] * 4, *[[*words, "--test-command", "tox"]] * 4)
-    assert [code for code, _ in done] == [0] * 8, done
-    assert BankStore.open(tmp_path / "repository" / ".valve").settings().test_command == "tox"
-
-
 @pytest.mark.parametrize("decision", ["--approve", "--drop"])
 def test_reviews_at_once_propose_an_item_once(tmp_path: Path, decision: str) -> None:
     store = BankStore.create(tmp_path / "bank", "acme/shop")

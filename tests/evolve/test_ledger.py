@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -50,39 +47,6 @@ def test_a_rejection_stops_at_the_shortest_decisive_prefix(whole):
         lost = v.n_tasks * v.rollouts - v.needed - v.current_passes  # passes that may be lost before it is over
         unresolved = sum(o.outcome == "unresolved" for o in v.outcomes)
         assert unresolved == lost + 1 if v.decision == "reject" else len(v.outcomes) == v.n_tasks * v.rollouts
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    "seed", [1, pytest.param(2, marks=pytest.mark.heavy), pytest.param(3, marks=pytest.mark.heavy)]
-)
-def test_killed_at_any_instant_it_ends_where_an_uninterrupted_run_ends(evolve, tmp_path, seed):
-    given = ("--seed", str(seed), "--workers", "2")
-    evolve(tmp_path / "whole", *given)
-    chance = random.Random(seed)
-    for _ in range(5 if seed == 1 else 8):
-        _start_and_kill(evolve, tmp_path / "killed", given, chance.uniform(0.3, 2.5))
-    evolve(tmp_path / "killed", *given)
-    assert ledger(tmp_path / "killed") == ledger(tmp_path / "whole")
-    assert verify(tmp_path / "killed") == []
-
-
-def _start_and_kill(evolve, bank, given, seconds):
-    """Start the command and kill it, and only it, after a while; its panel run must end by itself."""
-    with pytest.MonkeyPatch.context() as patch:
-        killed = []
-
-        def run(command, **options):
-            process = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=options["env"]
-            )
-            time.sleep(seconds)
-            process.kill()
-            killed.append(process.wait())
-            return subprocess.CompletedProcess(command, 0, "", "")
-
-        patch.setattr(library.subprocess, "run", run)
-        evolve(bank, *given)
 
 
 @pytest.mark.heavy
@@ -136,27 +100,6 @@ def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whol
     assert (store.bank, store.queries_used()) == (done.bank, done.queries_used())
     assert [v for v in verdicts(store) if v.decision != "indecisive"] == verdicts(done)
     assert verify(tmp_path / "bank") == []
-
-
-@pytest.mark.heavy
-def test_with_a_third_of_all_tries_lost_the_ledger_is_the_same(evolve, whole, tmp_path):
-    evolve(tmp_path / "bank", "--workers", "3", TOY_LOST="0.3")
-    assert ledger(tmp_path / "bank") == ledger(whole)
-
-
-@pytest.mark.heavy
-def test_a_refused_key_is_no_verdict(evolve, whole, tmp_path):
-    """The rollout that hangs a gate is undecided when a container died, but when the key is refused nothing is said."""
-    accepted = next(v for v in verdicts(BankStore.open(whole)) if v.decision == "accept")
-    lost = accepted.outcomes[0]
-    down = tmp_path / "down"
-    down.write_text(f"panel {lost.task_id[-2:]} {lost.ordinal} {lost.context_hash[:8]}\n")
-    paused = evolve(tmp_path / "bank", check=False, TOY_DOWN=str(down), TOY_FAULT="key")
-    assert paused.returncode == 3
-    assert "nothing is lost; then start it again: valve evolve" in paused.stderr
-    assert ledger(whole).startswith(ledger(tmp_path / "bank")), "nothing but what an undisturbed run writes"
-    evolve(tmp_path / "bank")
-    assert ledger(tmp_path / "bank") == ledger(whole)
 
 
 def test_a_proposal_is_on_record_before_it_is_judged_also_an_empty_one(here, tmp_path):
@@ -218,12 +161,6 @@ def test_a_bank_of_another_repository_is_refused(here, tmp_path):
     assert done.exit_code == 2
     assert "is the bank of someone/else, the tasks are about acme/core" in done.stderr
     assert "make the tasks with --repo someone/else" in done.stderr
-
-
-def test_a_fork_of_the_banks_repository_is_recognised_and_said(here, tmp_path):
-    BankStore.create(tmp_path / "bank", "someone/core")
-    done = here(tmp_path / "bank", "--limit", "1")
-    assert "the tasks are about acme/core, a fork of someone/core by its name" in done.stderr
 
 
 def test_a_panel_that_leaves_nothing_is_refused(here, tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,20 +12,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from tests.evolve import library
 from tests.tools import need, until
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.cli import app
-from valve_plugin.cli.trial import show
 from valve_plugin.codec import digest_bytes, pretty
-from valve_plugin.evolve.trial import Means, TaskResult, TrialResult, draw_pairs, usable_tasks
+from valve_plugin.evolve.trial import draw_pairs, usable_tasks
 from valve_plugin.paths import data_dir, trials_dir
 from valve_plugin.tasks import split as splits
 from valve_plugin.tasks.task_set import load
-from valve_plugin.theory.confidence_sequence import Interval, PairCounts, pairs_for_no_difference
 
 TOY = ("--unsafe-local", "-c", 'plugins=["valve","toy"]', "-c", "model=toy")
 
@@ -84,31 +80,6 @@ def test_what_it_prints(run, texts):
     assert "[40/40]" in run.err
     assert run("GOOD.md", "--pairs", "40") == first
     assert "cost" not in run.err, "all of it is in the journal"
-
-
-def test_the_screen(capsys):
-    rows = [("swap", 3, 0, 3), ("clamp", 3, 1, 2), ("mean", 4, 4, 4), ("sign", 2, 1, 0)]
-    result = TrialResult(
-        answer="helps",
-        counts=PairCounts(16, 1, 31),
-        interval=Interval(0.0214, 0.5361),
-        alike=Interval(-0.081, 0.44),
-        tasks=16,
-        planned=48,
-        needed=None,
-        without=Means(passed=0.4375, steps=18.25, seconds=92.0, usd=0.11, tokens=41_200.0),
-        with_text=Means(passed=0.75, steps=21.0, seconds=110.4, usd=0.143, tokens=52_300.0),
-        by_task=tuple(TaskResult(task_id=f"o__r.1.{n}", pairs=p, without=w, with_text=t) for n, p, w, t in rows),
-    )
-    show(result, "AGENTS.md", "", negligible=0.1)
-    assert capsys.readouterr().out == SCREEN
-    unclear = replace(result, answer="unclear", needed=90, stopped="the budget of $5.00 is used up")
-    show(unclear, "NEW.md", "OLD.md", negligible=0.1)
-    last = capsys.readouterr().out
-    assert last.startswith("Not clear whether NEW.md helps, compared with OLD.md: ")
-    assert "\tOLD.md\tNEW.md\tDIFFERENCE\n" in last
-    assert "stopped: the budget of $5.00 is used up. Nothing is lost" in last
-    assert "About 84 more rollouts would make it clear, if it goes on like this: --pairs 90." in last
 
 
 def test_the_page(run, texts):
@@ -187,12 +158,6 @@ def test_a_pair_that_is_lost_is_left_out_and_tried_again(run, texts, calc, monke
     down.unlink()
     facts = run("IDLE.md", "--pairs", "3", "--json")
     assert (sum(facts["counts"].values()), facts["lost"]) == (3, [])
-
-
-def test_it_says_before_it_starts_what_no_difference_would_take(run, texts):
-    run("IDLE.md", "--pairs", "3", "--negligible", "0.3")
-    (needed,) = (int(number) for number in re.findall(r"--pairs (\d+)", run.err))
-    assert needed == pairs_for_no_difference(0.3)
 
 
 def digest(text):
@@ -284,21 +249,3 @@ def test_real_agents_in_the_scripted_world(calc, texts, lessons, answer):
     done = library.valve("try", "AGENTS.md", "--tasks", calc, *given, check=False)
     assert done.returncode == (answer == "harms"), done.stderr
     assert json.loads(done.stdout)["answer"] == answer
-
-
-SCREEN = """\
-AGENTS.md helps: +31.2 points on these 16 tasks, between +2.1 and +53.6
-
-\tWITHOUT\tWITH\tDIFFERENCE
-pass rate\t43.8 %\t75.0 %\t+31.2 points, between +2.1 and +53.6
-tokens\t41,200\t52,300\t+11,100 (+27 %)
-steps\t18.2\t21.0\t+2.8 (+15 %)
-seconds\t92.0\t110.4\t+18.4 (+20 %)
-dollars\t$0.110\t$0.143\t+$0.033 (+30 %)
-
-fixed  swap (0/3 to 3/3), clamp (1/3 to 2/3)
-broke  sign (1/2 to 0/2)
-48 pairs of 48: AGENTS.md did better in 16, worse in 1, the same in 31.
-The interval is about these tasks, and stays valid however often one looks. For tasks like these, if they are a random \
-sample: between -8.1 and +44.0.
-"""

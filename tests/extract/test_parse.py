@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.extract import variants
 from tests.extract.variants import VARIANTS
 from tests.tools import cost
-from valve_plugin import schemas
 from valve_plugin.errors import ModelOutputError
 from valve_plugin.extract.answer import MAX_BYTES
 from valve_plugin.extract.parse import parse, parse_strictly
@@ -20,12 +19,6 @@ from valve_plugin.extract.parse import parse, parse_strictly
 PRINCIPLE = {"name": "check_the_negation", "text": "Check which way a test goes.", "markdown": "**Statement:** x"}
 SKILL = {**PRINCIPLE, "scope_hint": "diff.py"}
 ANSWER = {"issue_summary": "s", "principles": [PRINCIPLE], "skills": [SKILL]}
-
-
-def test_the_contract_is_a_valid_schema():
-    from jsonschema import Draft202012Validator
-
-    Draft202012Validator.check_schema(schemas.load("extraction"))
 
 
 @pytest.mark.parametrize(
@@ -44,10 +37,6 @@ def test_a_good_answer_is_read(text):
         "diff.py",
         "s",
     )
-
-
-def test_the_summary_is_optional_and_nothing_learned_is_fine():
-    assert parse_strictly('{"principles": [], "skills": []}').skills == ()
 
 
 def changed(**changes):
@@ -135,10 +124,6 @@ def test_what_is_left_out_is_named_with_its_reason():
     assert [d.name for d in found.skills] == ["check_the_negation"]
 
 
-def test_a_new_version_names_what_it_replaces():
-    assert parse(changed(skills=[{**SKILL, "replaces": "old_one"}])).skills[0].replaces == "old_one"
-
-
 HARD = {
     "open braces": "{" * 190_000,
     "open objects": '{"a":' * 38_000,
@@ -165,12 +150,6 @@ def test_no_answer_takes_long_to_read(name):
             parse(HARD[name])
 
     assert cost(read) < 200
-
-
-@given(st.text())
-def test_no_text_crashes_it(text):
-    with contextlib.suppress(ModelOutputError):
-        parse(text)
 
 
 json_values = st.recursive(

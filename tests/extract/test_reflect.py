@@ -13,7 +13,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, InfrastructureError
 from valve_plugin.extract.ask import count_calls
 from valve_plugin.extract.duplicates import fit
-from valve_plugin.extract.reflect import FRESH, PAPER, fill, prompt_hash, reflect
+from valve_plugin.extract.reflect import FRESH, PAPER, prompt_hash, reflect
 from valve_plugin.records import Attempt, Bank, Item
 
 PRINCIPLE = {"name": "Check the sign", "text": "Check which way it goes.", "markdown": "**Statement:** Check it."}
@@ -100,22 +100,6 @@ def test_an_unusable_answer_is_told_why_and_asked_for_once_more(provider):
     assert "holds no JSON object" in told
 
 
-def test_earlier_verdicts_stand_before_what_is_asked(provider):
-    reflect(settings(provider), Bank(repo="o/r"), "i", ATTEMPTS, DIGESTS, feedback="- rejected: old_one")
-    user = provider.asked[0]["messages"][1]["content"]
-    assert user.index("- rejected: old_one") < user.index("# Your answer")
-
-
-def test_what_is_no_use_is_left_out_by_name_and_the_rest_is_kept(provider):
-    provider.contents = [json.dumps({**ANSWER, "skills": [{**SKILL, "markdown": "word " * 200}]})]
-    proposal = ask(provider)
-    assert [i.name for i in proposal.items] == ["check_the_sign"]
-    assert [(w.name, w.why) for w in proposal.withheld] == [
-        ("grep_it", "unusable: markdown has 200 words, expected at most 150")
-    ]
-    assert len(provider.asked) == 1, "something is of use"
-
-
 def test_the_papers_protocol_takes_its_own_form_and_nothing_else(provider):
     assert ask(provider, protocol="paper").prompt_hash == prompt_hash(PAPER.prompts)
     provider.contents = [f"Here: {json.dumps(ANSWER)}"]
@@ -154,16 +138,6 @@ def test_a_note_can_be_replaced_in_one_move(provider):
     assert fit(proposal, bank) == proposal
     gone = fit(proposal, Bank(repo="o/r", version=2))
     assert (gone.items, gone.removed) == (proposal.items, ()), "retired meanwhile: it is an item like any other"
-
-
-@pytest.mark.parametrize(
-    "changes", [{"replaces": "never_heard_of"}, {"replaces": ""}, {"replaces": None}, {"replaces": ["old_one"]}]
-)
-def test_what_replaces_nothing_known_is_added(provider, changes):
-    provider.contents = [json.dumps({"principles": [], "skills": [{**SKILL, **changes}]})]
-    proposal = ask(provider, Bank(repo="o/r", skills=(OLD,)))
-    assert [i.name for i in proposal.items] == ["grep_it"]
-    assert proposal.removed == ()
 
 
 def test_a_new_version_that_goes_no_further_leaves_the_old_one(provider):
@@ -211,7 +185,3 @@ def test_a_model_that_is_named_nowhere(monkeypatch):
     monkeypatch.delenv("MSWEA_MODEL_NAME", raising=False)
     with pytest.raises(ConfigError, match=r"valve\.model"):
         reflect(Settings(), Bank(repo="o/r"), "issue", ATTEMPTS, DIGESTS)
-
-
-def test_places_are_filled_once():
-    assert fill("<<A>> <<B>> <c>", {"A": "<<B>>", "B": "b"}) == "<<B>> b <c>"

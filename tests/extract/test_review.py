@@ -9,7 +9,6 @@ import pytest
 from tests.extract.provider import provider as running
 from tests.extract.test_reflect import ANSWER, ATTEMPTS, DIGESTS, settings
 from valve_plugin.errors import InfrastructureError
-from valve_plugin.extract.ask import count_calls
 from valve_plugin.extract.reflect import FRESH, prompt_hash, reflect
 from valve_plugin.extract.review import FOREIGN, NO_ANSWER, OBJECTION, review_prompt
 from valve_plugin.records import Bank, Item, Proposal
@@ -98,14 +97,6 @@ def test_a_provider_that_fails_pauses_the_run_and_withholds_nothing() -> None:
             reflect(settings(provider, review="model"), Bank(repo="o/r"), "issue", ATTEMPTS, DIGESTS)
 
 
-def test_off_asks_nothing_more() -> None:
-    with running(json.dumps(ANSWER)) as provider:
-        proposal = reflect(settings(provider), Bank(repo="o/r"), "issue", ATTEMPTS, DIGESTS)
-        assert len(provider.asked) == 1
-    assert proposal.prompt_hash == prompt_hash(FRESH.prompts)
-    assert len(proposal.items) == 2
-
-
 CHINESE = {
     "name": "检查符号",
     "text": "在修改之前先检查比较的方向。",
@@ -126,10 +117,3 @@ def test_another_language_is_left_to_the_review(skill: dict[str, str]) -> None:
         assert held.why == FOREIGN, "nobody would have read it"
         proposal, _ = look([verdict(f"skill/{held.name}")], extraction=extraction)
         assert [i.markdown for i in proposal.items] == [skill["markdown"]]
-
-
-def test_its_calls_are_counted_as_review() -> None:
-    answers = (json.dumps(ANSWER), json.dumps({"verdicts": [verdict(FIRST), verdict(SECOND)]}))
-    with running(*answers) as provider, count_calls() as calls:
-        reflect(settings(provider, review="model"), Bank(repo="o/r"), "issue", ATTEMPTS, DIGESTS)
-    assert [call.source for call in calls] == ["extract", "review"]

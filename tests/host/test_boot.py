@@ -90,11 +90,6 @@ def test_names_on_a_command_line(argv: list[str], names: list[str]) -> None:
     assert _boot.plugin_names(argv) == names
 
 
-def test_a_line_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    _boot.say("two\nlines \x1b[31mand colour")
-    assert capsys.readouterr().err == "valve: two lines [31mand colour\n"
-
-
 # What a later or damaged mini-SWE-agent might look like, imposed on the real one before its command starts.
 NEWER = "import minisweagent; minisweagent.__version__ = '3.0.0'"
 ODD = "import minisweagent; minisweagent.__version__ = 'main'"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -145,30 +143,6 @@ def test_attaching_twice_gives_one_block_and_one_record() -> None:
     assert tested.serialize()["info"]["plugins"] == ["plugin0"]
 
 
-def test_a_template_replaced_between_runs_is_followed() -> None:
-    tested = attach(agent(runs=2), host(Recorder()))
-    tested.run("a")
-    tested.config.system_template = "Another\n"
-    tested.run("b")
-    assert tested.messages[0]["content"] == "Another\n\n<b>"
-
-
-def test_many_agents_in_threads() -> None:
-    shared, barrier = Recorder(), threading.Barrier(8)
-    one_host = host(shared)
-
-    def work(number: int) -> str:
-        tested = attach(agent("true"), one_host)
-        barrier.wait()
-        tested.run(f"task {number}")
-        return str(tested.messages[0]["content"])
-
-    with ThreadPoolExecutor(8) as pool:
-        messages = list(pool.map(work, range(8)))
-    assert messages == [f"You help.\n\n<task {n}>" for n in range(8)]
-    assert sorted(task for task, _, _ in shared.ends) == [f"task {n}" for n in range(8)]
-
-
 # -- endings --
 
 
@@ -274,15 +248,6 @@ def test_a_plugin_that_fails_in_the_run_it_took_ends_it(capsys: pytest.CaptureFi
     assert "plugin 'plugin0' failed in run: RuntimeError: no sandbox" in capsys.readouterr().err
 
 
-def test_stopping_in_pre_run_stops() -> None:
-    stopping = Recorder()
-    stopping.fails["pre_run"] = KeyboardInterrupt()
-    tested = attach(agent(), host(stopping))
-    with pytest.raises(KeyboardInterrupt):
-        tested.run("t")
-    assert tested.messages == []
-
-
 def test_a_follow_up_task_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["now add a test", ""])
     monkeypatch.setattr("minisweagent.agents.interactive.prompt_session.prompt", lambda *_, **__: next(answers))
@@ -361,29 +326,3 @@ def test_wrong_arguments_are_refused() -> None:
         instrument(agent(), settings={"lern": "off"})
     with pytest.raises(PluginError, match=r"no plugin named 'nope'; installed: .*valve"):
         instrument(agent(), plugins=["nope"])
-
-
-def test_a_plugin_that_fails_to_configure_raises_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Failing:
-        @hookimpl
-        def minisweagent_configure(self, config: Any) -> None:
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        host(Failing()).configure({}, {}, strict=True)
-
-
-def test_a_plugin_cannot_take_the_settings_from_the_next() -> None:
-    seen: list[Any] = []
-
-    class Greedy:
-        @hookimpl
-        def minisweagent_configure(self, config: dict[str, Any]) -> None:
-            settings = config.pop("valve")
-            seen.append(dict(settings))
-            settings.clear()
-
-    config: dict[str, Any] = {"agent": {}, "valve": {"learn": "off"}}
-    host(Greedy(), Greedy()).configure(config, {})
-    assert seen == [{"learn": "off"}] * 2
-    assert config == {"agent": {}}

@@ -15,7 +15,7 @@ from minisweagent.run.benchmarks import swebench
 from tests.host.harness import PROBE, Mini, add_distribution
 from tests.tools import some
 from valve_plugin.host.events import Host
-from valve_plugin.host.option import Request, attach_plugins, config_specs
+from valve_plugin.host.option import Request, config_specs
 from valve_plugin.plugins import load
 
 CONFIG = ("-c", "mini.yaml", "-c", "model.yaml")
@@ -131,16 +131,6 @@ def test_settings_alone_keep_minis_default(default_config: Mini) -> None:
     assert "valve" not in json.dumps(default_config.trajectory()["info"]["config"]["model"])
 
 
-@pytest.mark.heavy
-def test_settings_beside_minis_own_do_not(default_config: Mini) -> None:
-    done = default_config.task(*CONFIG, "-c", "valve.attempts=0", "--plugin", "probe")
-    assert done.returncode == 0, done.stderr
-    (seen,) = default_config.events("configure")
-    assert seen["step_limit"] == 0  # mini.yaml's, not the default file's 17
-    key = default_config.task("-c", "agent.cost_limit=9", "-c", "valve.attempts=0", "--plugin", "probe")
-    assert key.returncode != 0  # as in mini: a key of its own drops its default
-
-
 def test_settings_in_a_config_file(mini: Mini) -> None:
     (mini.directory / "ours.yaml").write_text("valve: {attempts: 2, rho: '0.1'}")
     done = mini.task(*CONFIG, "-c", "ours.yaml", "-c", "valve.attempts=1", "--plugin", "probe")
@@ -165,13 +155,6 @@ def test_wrong_settings_are_refused_before_anything_runs(mini: Mini, spec: str, 
     assert done.returncode == 2
     assert problem in done.stderr
     assert "Building agent config" not in done.stdout
-
-
-@pytest.mark.heavy
-def test_without_the_option_they_are_as_in_stock(mini: Mini) -> None:
-    done = mini.task("-c", "valve.attempts=3")
-    stock = mini.task("-c", "valve.attempts=3", env={"VALVE_STARTUP": "0"})
-    assert (done.returncode, done.stderr.splitlines()[-2:]) == (stock.returncode, stock.stderr.splitlines()[-2:])
 
 
 @pytest.mark.parametrize("module", [runner, swebench])
@@ -210,19 +193,6 @@ def test_refused_agents_end_the_command_in_one_line(mini: Mini) -> None:
     (line,) = ours(done.stderr)
     assert "agents_plugin.Agent has a dict as its config; expected an object" in line
     assert mini.events("pre_run") == []
-
-
-def test_the_modules_globals_are_put_back() -> None:
-    before = dict(vars(runner))
-
-    def run() -> None:
-        with attach_plugins(runner, "get_agent", Host(load([])), {}):
-            assert vars(runner)["get_agent"] is not before["get_agent"]
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    assert vars(runner) == before
 
 
 @pytest.mark.parametrize("begun", [False, True])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -137,11 +136,3 @@ print("fine")
     )
     done = mini(str(script), program=("python",))
     assert done.stdout.splitlines()[-1:] == ["fine"], done.stderr
-
-
-def test_a_task_that_looks_like_the_option(mini: Mini) -> None:
-    done = mini("-y", "--exit-immediately", "-o", "t.json", "-c", "mini.yaml", "-c", "model.yaml", "-t", "--plugin")
-    assert done.returncode == 0, done.stderr
-    assert "--plugin" in mini.trajectory()["messages"][1]["content"]
-    assert mini.events() == []
-    assert Path(mini.directory / "probe.jsonl").exists() is False

@@ -122,21 +122,6 @@ def test_other_tasks_under_the_same_name_are_refused_before_anything_runs(made, 
     require(made, other, tables=True)
 
 
-def test_a_folder_that_moved_with_its_environment_goes_on(made, tmp_path):
-    (tmp_path / "tasks").mkdir()
-    (tmp_path / "tasks/tasks.jsonl").write_bytes((tmp_path / "calc/tasks.jsonl").read_bytes())
-    definition = (tmp_path / "calc/repository.toml").read_text()
-    (tmp_path / "tasks/repository.toml").write_text(re.sub('environment = ".*"', 'environment = "venv"', definition))
-    text = FILE.replace('tasks = "calc"', 'tasks = "tasks"')
-    experiment = read(_file(tmp_path, text))
-    (run,) = list_runs(experiment)
-    folder.record_run(experiment, run, tmp_path / "out2", tmp_path)
-    (tmp_path / "elsewhere").mkdir()
-    for name in ("tasks", "out2"):
-        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
-    folder.require_unchanged(experiment, [run], tmp_path / "elsewhere/out2", tmp_path / "elsewhere", tables=False)
-
-
 def test_a_longer_stream_reopens_the_run_and_a_longer_schedule_of_skillopts_is_another_run(made, tmp_path):
     longer = read(_file(tmp_path, FILE.replace("limit = 3", "")))
     (run,) = list_runs(longer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -19,23 +18,20 @@ from typer.testing import CliRunner
 from tests.evolve import library
 from tests.lab.simulation.rows import requests
 from tests.tools import need
-from valve_plugin import plugins
-from valve_plugin.bank import moves
-from valve_plugin.bank.entries import Evaluated, Judged, Proposed, Taken
+from valve_plugin.bank.entries import Evaluated, Judged, Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.cli import app
 from valve_plugin.cli import experiment as command
 from valve_plugin.cli.runs import open_run
-from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import BankBusyError, ConfigError, TaskError
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.lab import folder, results, tables
-from valve_plugin.lab.conditions import NAMES, with_hooks
+from valve_plugin.lab.conditions import NAMES
 from valve_plugin.lab.results import collect
 from valve_plugin.lab.run import SHARED, complete_run, draw_split, task_folder
 from valve_plugin.lab.spec import Experiment, ExperimentRun, list_runs, read
-from valve_plugin.records import Item, Proposal
+from valve_plugin.records import Proposal
 from valve_plugin.tasks import split as splits
 from valve_plugin.tasks.task_set import load
 
@@ -245,27 +241,6 @@ def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, 
     assert remarks["calc/default/base/seed-1"] == "begun and not ended"
 
 
-def _its_bank_knows_what_it_was_made_with(bank, out):
-    """Who measures there measures the same thing, and is told where that is not so."""
-    settings, before = BankStore.open(bank).settings(), (bank / "ledger.jsonl").read_bytes()
-    facts = json.loads(CliRunner().invoke(app, ["eval", "--show", "--json", "--bank", str(bank)]).stdout)
-    assert facts["simulation"] is True, "whoever asks"
-    assert (settings.seed, settings.rho, settings.rollouts, settings.embedding) == (1, "0.1", 2, "hashing")
-    asked = ["eval", "--bank", str(bank), "--simulate", "--unsafe-local", "--every", "2", "--rollouts", "2"]
-    asked += ["-c", 'plugins=["valve", "toy"]']
-    done = CliRunner().invoke(app, asked)
-    assert (done.exit_code, (bank / "ledger.jsonl").read_bytes()) == (0, before), done.output
-    assert "another solver" not in done.output
-    copied = shutil.copytree(bank, bank.parent / "copied")
-    tasks = next((out / "tasks").iterdir())
-    other = CliRunner().invoke(app, [*asked, str(tasks), "--bank", str(copied), "--version", "0", "-c", "seed=0"])
-    assert re.search(r"another solver than the one on record \(ledger lines \d+, \d+", other.output), other.output
-    shown = CliRunner().invoke(app, ["eval", "--show", "--bank", str(copied)])
-    assert re.search(r"not shown: \d evaluations on other holdout tasks", shown.output), shown.output
-    facts = json.loads(CliRunner().invoke(app, ["eval", "--show", "--json", "--bank", str(copied)]).stdout)
-    assert len(facts["not_shown"]) == len([e for e in BankStore.open(bank).entries() if isinstance(e, Evaluated)])
-
-
 def _what_comes_after_the_run_takes_nothing_away(made, out, start):
     rows, run = collect(made, out).rows, list_runs(made)[1]
     bank = out / run.path / "bank"
@@ -375,37 +350,6 @@ def test_what_is_missing_is_reported_before_a_folder_is_made(names, message, cal
     done = CliRunner().invoke(app, ["experiment", "run", str(file), "--out", str(tmp_path / "out")])
     assert (done.exit_code, message in done.output) == (2, True), done.output
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.heavy
-def test_a_run_s_bank_names_its_condition_and_never_a_key(calc, tmp_path, data_dir):
-    experiment(tmp_path, calc, "inject-all")
-    given = 'model_kwargs = { api_key = "sk-secret", top_p = 1 }, mini_config = ["agent.step_limit=9"]'
-    file = tmp_path / "matrix.toml"
-    file.write_text(file.read_text() + f"settings = {{ {given}, unsafe_local = true }}\n")
-    made = read(file)
-    (run,) = list_runs(made)
-    store = BankStore.create(tmp_path / "bank", "acme/core")
-    for name in ("older", "newer"):
-        item = Item(kind="skill", name=name, text="Look.", markdown="Look.")
-        store.append(Proposed(proposal=(proposal := Proposal(task_id=name, items=(item,), model=SCRIPTED_MODEL))))
-        after = moves.apply(store.bank, proposal)
-        store.append(Taken(proposal_id=proposal.id, bank_hash=store.bank.hash, bank_after=after.hash))
-    folder.write_bank_settings(made, run, store.dir, "acme/core")
-    text = (store.dir / "valve.toml").read_text()
-    assert "give it with -c as the experiment does: mini_config, model_kwargs.api_key." in text
-    assert "sk-secret" not in text
-    settings = store.settings()
-    assert (settings.model_kwargs, settings.condition, settings.pairing) == ({"top_p": 1}, "inject-all", "deployed")
-    hook = plugins.load(with_hooks(settings).plugins).hook
-    block = hook.valve_retrieve(settings=settings, bank=store.bank, task_id="t", issue="Look.")
-    assert [name for _, name in block.items] == ["newer", "older"], "as the run injected them"
-    again = ["evolve", str(calc), "--simulate", "--ungated", "--unsafe-local", "--bank", str(store.dir)]
-    refused = CliRunner().invoke(app, again)
-    assert (refused.exit_code, "`valve experiment run` goes on with it" in refused.output) == (2, True), refused.output
-    (store.dir / "valve.toml").write_text('condition = "os:system"\n')
-    refused = CliRunner().invoke(app, again)
-    assert (refused.exit_code, "no condition 'os:system'" in refused.output) == (2, True), refused.output
 
 
 @pytest.mark.heavy

@@ -97,9 +97,3 @@ def test_a_panel_of_zero_is_no_validation_and_arguments_of_the_model_add_up(tmp_
 def test_hostile_files_are_refused(tmp_path, raw):
     with pytest.raises(ConfigError):
         read(written(tmp_path, raw))
-
-
-@pytest.mark.parametrize("name", ["", "none.toml"])
-def test_a_folder_and_a_missing_file_are_no_experiment(tmp_path, name):
-    with pytest.raises(ConfigError, match=r"no usable experiment: .*; FILE is the experiment's TOML file"):
-        read(tmp_path / name)

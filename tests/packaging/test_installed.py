@@ -19,13 +19,6 @@ def test_start_up_files_are_installed_and_current(name: str) -> None:
     assert name in map(str, recorded), "an uninstall would leave it behind"
 
 
-def test_start_up_line_is_one_import_line() -> None:
-    """`site` executes lines of a .pth file that start with `import`; others would be taken as directories."""
-    lines = (ROOT / "minisweagent_valve.pth").read_text().splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("import ")
-
-
 def test_plugin_and_command_are_advertised() -> None:
     (plugin,) = importlib.metadata.entry_points(group="minisweagent.plugins", name="valve")
     (command,) = importlib.metadata.entry_points(group="console_scripts", name="valve")

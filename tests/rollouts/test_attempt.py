@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -22,7 +20,6 @@ from valve_plugin.lab.simulation.server import start
 from valve_plugin.paths import data_dir as bank_data_dir
 from valve_plugin.records import Attempt, Context, Task
 from valve_plugin.rollouts.attempt import attempt, read_trajectory, rollout_key
-from valve_plugin.rollouts.workers import Workers
 from valve_plugin.sandbox import bubblewrap, workspace
 from valve_plugin.tasks.task_set import TaskSet
 
@@ -96,16 +93,6 @@ def test_the_same_draw_is_the_same_attempt(taskset: TaskSet, simulated: None) ->
     others = [_attempt(task, ordinal) for ordinal in (1, 2, 3)]
     assert len({x.id for x in (first, *others)}) == 4
     assert len({tuple(_commands(x)) for x in (first, *others)}) > 1
-
-
-def test_outcomes_do_not_depend_on_workers(taskset: TaskSet, simulated: None) -> None:
-    jobs = [(task, ordinal) for task in taskset.tasks for ordinal in range(2)]
-    results = []
-    for workers in (1, 3):
-        with Workers(workers) as executor:
-            futures = [executor.submit(lambda t=t, o=o: _attempt(t, o)) for t, o in jobs]  # type: ignore[misc]
-            results.append([(f.result().id, f.result().outcome, f.result().patch) for f in futures])
-    assert results[0] == results[1]
 
 
 def test_the_context_ends_the_system_message_and_is_recorded(taskset: TaskSet, simulated: None) -> None:
@@ -194,22 +181,6 @@ def test_secrets_are_not_kept(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch)
     assert len(json.loads(kept)["messages"]) == 2 + 2 * len(commands)  # however it was escaped, it stays JSON
 
 
-def test_trajectories_open_in_minis_inspector(taskset: TaskSet, tmp_path: Path) -> None:
-    from minisweagent.run.utilities.inspector import TrajectoryInspector
-
-    made = attempt(saying("echo look at me", SUBMIT), taskset.tasks[0], NONE, 0, "evolve")
-    path = tmp_path / "one.traj.json"
-    path.write_bytes(read_trajectory(made))
-
-    async def browse() -> int:
-        inspector = TrajectoryInspector([path])
-        async with inspector.run_test() as pilot:
-            await pilot.press("right")
-            return int(inspector.n_steps)
-
-    assert asyncio.run(browse()) == 3
-
-
 def test_what_cannot_be_run_is_refused(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch) -> None:
     import msgspec
 
@@ -219,17 +190,6 @@ def test_what_cannot_be_run_is_refused(taskset: TaskSet, monkeypatch: pytest.Mon
     monkeypatch.setattr(bubblewrap, "bubblewrap_problem", lambda: "it was taken away")
     with pytest.raises(SandboxError, match="--unsafe-local"):
         _attempt(taskset.tasks[0])
-
-
-def test_a_killed_executor_cancels_what_runs_and_what_waits(taskset: TaskSet) -> None:
-    settings = saying("sleep 60", SUBMIT)
-    executor = Workers(2)
-    futures = [executor.submit(lambda: attempt(settings, taskset.tasks[0], NONE, 0, "panel")) for _ in range(4)]
-    with ThreadPoolExecutor(1) as other:
-        other.submit(executor.kill).result()
-    for future in futures:
-        with pytest.raises(CancelledError):
-            future.result(timeout=0)
 
 
 def test_minis_own_default_model_and_keys_are_used(

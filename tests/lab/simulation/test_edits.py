@@ -64,16 +64,6 @@ def test_line_ends_of_the_file_survive(tmp_path: Path) -> None:
     assert _run(edits.command(edits.changes(lines + "\n")), tmp_path, buggy) == fixed
 
 
-def test_slips_are_neither_the_fix_nor_the_bug() -> None:
-    changes = edits.changes(row().patch)
-    wrong = [_apply(slip, BUGGY) for slip in edits.slips(changes)]
-    assert wrong
-    assert FIXED not in wrong
-    assert BUGGY not in wrong
-    for text in wrong:
-        compile(text, "cart.py", "exec")
-
-
 def test_the_function_is_named() -> None:
     assert edits.function_of(row().patch) == "total"
     assert edits.function_of("@@ -9,1 +9,1 @@ class Cart:\n-a\n+b\n") == "Cart"
@@ -87,9 +77,3 @@ def test_the_function_is_named() -> None:
 )
 def test_patches_without_lines_to_restore_have_no_changes(text: str) -> None:
     assert edits.changes(text) == []
-
-
-@given(st.text())
-def test_any_text_is_read_without_an_error(text: str) -> None:
-    edits.changes(text)
-    edits.function_of(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,22 +24,6 @@ def _prompt(*lessons: p.Lesson) -> str:
 
 def _chance(task_id: str, *lessons: p.Lesson) -> float:
     return success_chance(DEFAULTS, LESSONS, task_id, _prompt(*lessons))
-
-
-@pytest.mark.parametrize(
-    ("modifier", "expected"),
-    [
-        ("func_pm_op_change_const", "operators"),
-        ("func_pm_flip_operators", "operators"),
-        ("func_pm_ctrl_invert_if", "control"),
-        ("func_pm_remove_assign", "removed"),
-        ("func_pm_class_rm_base", "structure"),
-        ("lm_rewrite", "other"),
-        ("combine_file", "other"),
-    ],
-)
-def test_class_of_bug_comes_from_the_modifier(modifier: str, expected: str) -> None:
-    assert bug_class(DEFAULTS, row(modifier).instance_id) == expected
 
 
 @given(_MODIFIERS, st.integers(0, 10**6), st.sets(st.sampled_from(LESSONS)))
@@ -68,12 +51,6 @@ def test_a_name_inside_another_word_is_no_lesson() -> None:
     assert lesson.count_in(f"--- skill: not_{lesson.name} ---") == 0
 
 
-def test_lessons_written_for_a_task_are_recognised_with_any_function() -> None:
-    (lesson,) = [x for x in LESSONS if x.name.startswith("begin_reading_at")]
-    assert lesson.count_in("--- skill: begin_reading_at_total ---\n--- skill: begin_reading_at_other ---") == 2
-    assert lesson.count_in("--- skill: begin_reading_at_ ---") == 0
-
-
 @given(_MODIFIERS, st.integers(0, 10**6), st.integers(0, 50), st.floats(0, 1))
 def test_scripts_look_then_edit_then_submit(modifier: str, number: int, ordinal: int, chance: float) -> None:
     task = row(modifier, number)
@@ -91,16 +68,3 @@ def test_the_share_of_right_fixes_is_the_chance() -> None:
     scripts = [script(DEFAULTS, task, 0.3, Draw("share", n)) for n in range(2000)]
     share = sum(any("I repair it" in s.thought for s in steps) for steps in scripts) / len(scripts)
     assert 0.26 < share < 0.34  # four standard deviations
-
-
-def test_all_ways_to_fail_occur() -> None:
-    task = row()
-    thoughts = {s.thought for n in range(200) for s in script(DEFAULTS, task, 0.0, Draw("fail", n))}
-    for way in ("that must be it", "as it should be", "guard against"):
-        assert any(way in t for t in thoughts)
-    assert not any("I repair it" in t for t in thoughts)
-
-
-def test_unknown_parameters_are_refused() -> None:
-    with pytest.raises(ValueError, match="no_such"):
-        p.parse({"no_such": 1})
