@@ -121,8 +121,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=24)
     options = parser.parse_args()
     definition = repository.read_definition(options.example / repository.FILE_NAME)
-    work = Path(repository.prepare(definition, print).folder) / "regenerate"
-    prepared, ground = build.survey(work, definition, "examples/regenerate.py", choose(Settings()), print)
+    work = Path(repository.prepare(definition, print).folder) / "agreement"
+    prepared, ground = build.survey(work, definition, "benchmarks/agreement.py", choose(Settings()), print)
     with open_commit(prepared, prepared.base) as workspace:
         source = partial(generate.is_excluded, test_roots=definition.test_roots)
         found = candidates.find_candidates(workspace.path, source, options.seed, workers=2)

@@ -18,16 +18,13 @@ from valve_plugin.errors import ConfigError
     [
         ("unsafe_local = true", "unsafe_local"),
         ('plugins = ["valve", "other"]', "plugins"),
-        ('mini_config = ["evil.yaml"]', "mini_config"),
         ('model_class = "evil.Model"', "model_class"),
         ('model_kwargs = {api_base = "http://127.0.0.1:1"}', "model_kwargs.api_base"),
         ('tasks = "tasks"', "tasks"),
         ("model_kwargs = {extra_headers = {}}", "model_kwargs.extra_headers"),
         ('model = "huggingface/https://127.0.0.1:1/v1"', "model"),
         ('embedding = "./model"', "embedding"),
-        ('embedding = ".."', "embedding"),
         ('embedding = "/proc/self/cwd/model"', "embedding"),
-        ('embedding = "~/clone/model"', "embedding"),
     ],
 )
 def test_what_could_run_code_or_leak_keys_is_not_taken_from_a_file(tmp_path: Path, line: str, name: str) -> None:
@@ -89,9 +86,7 @@ def test_a_name_is_proposed_only_where_it_is_near(name: str, said: str) -> None:
     ("given", "said"),
     [
         ({"top_skills": "abc"}, "top_skills is 'abc', expected a whole number of at least 0;"),
-        ({"attempts": 500}, "attempts is 500, expected a whole number of at least 0 and at most 100;"),
         ({"learn": "never"}, "learn is 'never', expected one of inline, off, queue;"),
-        ({"mini_config": [1]}, "mini_config is [1], expected a list of texts;"),
         ({"unsafe_local": "1"}, "unsafe_local is '1', expected true or false;"),
         (
             {"budget_usd": float("inf")},
@@ -125,8 +120,3 @@ def test_settings_that_never_end(tmp_path: Path) -> None:
     path.write_bytes(b"#" * (config.MAX_BYTES + 1))
     with pytest.raises(ConfigError, match="expected at most"):
         config.load(tmp_path)
-
-
-def test_a_setting_of_mini() -> None:
-    with pytest.raises(ConfigError, match="mini_config"):
-        config.resolve({"environment_class": "local"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import machine as machine
 from tests.cli.conftest import project as project
-from valve_plugin.extras import own_command, pip_install
+from valve_plugin.extras import own_command
 
 
 def test_a_command_of_ours_is_found_where_it_is_pasted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -24,14 +23,6 @@ def test_a_command_of_ours_is_found_where_it_is_pasted(monkeypatch: pytest.Monke
     assert own_command("hf", "download", "x") == "hf download x", "it is not there either"
     monkeypatch.setenv("PATH", str(tmp_path))
     assert own_command("valve", "init") == "valve init"
-
-
-def test_an_environment_that_uv_made_has_no_pip(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert pip_install("a>=1").endswith(" -m pip install 'a>=1'")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert pip_install("a").startswith(f"{sys.executable} -m ensurepip && "), "nor is uv on PATH"
-    (machine / "bin/uv").touch(0o755)
-    assert pip_install("a") == f"uv pip install --python {sys.executable} a"
 
 
 @pytest.mark.parametrize(("module", "command"), [("msgspec", "doctor"), ("typer", "doctor"), ("numpy", "plan")])

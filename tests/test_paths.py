@@ -37,12 +37,6 @@ def test_paths_from_a_person(checkout: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert paths.data_dir() == checkout / "data"
 
 
-def test_user_data_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("VALVE_DATA")
-    assert paths.data_dir().name == "valve"
-    assert paths.data_dir().is_absolute()
-
-
 @given(repo=st.text())
 def test_no_name_leads_outside(repo: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The name comes from a remote's URL."""

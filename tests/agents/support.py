@@ -11,13 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from tests.lab.simulation.rows import FIXED, row
 from tests.lean import lean
 from tests.tools import put
 from valve_plugin.config import Settings
-from valve_plugin.lab.simulation import parameters as p
 from valve_plugin.records import Task
 from valve_plugin.tasks.repository import prepare
 from valve_plugin.tasks.task_set import TaskSet, load
@@ -64,14 +61,6 @@ def _line(task: Task, failing: list[str], passing: list[str]) -> dict[str, Any]:
         "PASS_TO_PASS": passing,
         "problem_statement": task.problem_statement,
     }
-
-
-def always(right: bool) -> p.Parameters:
-    """Parameters of a simulated model that always, or never, finds the fix."""
-    defaults = p.defaults()
-    chance = 1.0 if right else 0.0
-    solver = msgspec.structs.replace(defaults.solver, floor=chance, ceiling=chance)
-    return msgspec.structs.replace(defaults, solver=solver)
 
 
 def saying(*commands: str, **more: Any) -> Settings:

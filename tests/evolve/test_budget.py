@@ -157,14 +157,6 @@ def test_a_budget_of_nothing_is_refused_before_anything_is_made(here, tmp_path, 
         assert not (tmp_path / "bank").exists()
 
 
-def test_dollars_of_an_unknown_model_are_refused(here, tmp_path):
-    done = here(tmp_path / "bank", "--budget-usd", "3")
-    assert done.exit_code == 2
-    assert "the cost of toy is not known" in done.stderr
-    assert "--max-rollouts" in done.stderr
-    assert not (tmp_path / "bank").exists()
-
-
 def test_a_model_that_mini_cannot_price_is_refused_before_a_bank_is_made(here, tmp_path, monkeypatch):
     monkeypatch.delenv("MSWEA_COST_TRACKING", raising=False)
     given = ("-c", 'plugins=["valve"]', "-c", "model=openai/priced-nowhere")

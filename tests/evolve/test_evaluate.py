@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.bank.build import decided
-from tests.evolve import library
 from valve_plugin import plugins
 from valve_plugin.bank.entries import Baseline, EpochOpened, Evaluated, PanelFixed, Proposed
 from valve_plugin.bank.store import BankStore
@@ -134,18 +133,6 @@ def _dies_after(rollouts):
     return observe
 
 
-def test_no_event_tells_how_a_rollout_ended_before_it_is_on_record(make, tasks):
-    store, seen = make("bank"), []
-
-    def observe(event):
-        seen.append((event.name, any(isinstance(e, Evaluated) for e in store.entries())))
-        assert event.name != "eval_rollout" or set(event.data) == {"done", "of", "version"}
-
-    evaluation(store, tasks).run([Frozen(0)], observe)
-    assert dict(seen)["attempt_finished"] is True
-    assert seen[0] == ("eval_started", False)
-
-
 def test_what_errored_is_unknown_and_only_that_is_run_again(make, tasks, tmp_path, monkeypatch):
     store, down = make("bank"), tmp_path / "down"
     held = load(tasks).split.holdout.tasks
@@ -266,12 +253,6 @@ def test_no_item_is_no_reading_of_the_holdout(tasks, tmp_path, installed):
     done = CliRunner().invoke(app, ["eval", str(tasks), "--bank", str(store.dir), *ASK, "--items"])
     assert (done.exit_code, "holds no items" in done.stderr, done.stdout) == (2, True, "")
     assert len(list(store.entries())) == 1
-
-
-def test_nothing_to_evaluate_with(tmp_path, calc, installed):
-    done = library.valve("eval", calc, "--bank", tmp_path / "none", check=False)
-    assert done.returncode == 2
-    assert "there is no bank" in done.stderr or "no bank" in done.stderr
 
 
 EXPECTED = """\

@@ -55,9 +55,3 @@ def test_the_gate_decides_and_the_ledger_says_so(bank, calc):
     unchanged = {o.context_hash for o in judged.verdict.reused}
     assert unchanged.isdisjoint(o.context_hash for o in judged.verdict.outcomes), "only changed contexts are run again"
     assert verify(bank) == []
-
-
-def test_an_item_that_is_not_there(bank, calc):
-    done = CliRunner().invoke(app, ["bank", "retire", "nothing", "--bank", str(bank), "--tasks", str(calc), *ASK])
-    assert done.exit_code == 2
-    assert "no item 'nothing'" in done.stderr

@@ -185,15 +185,10 @@ ONE = (
     "Check which way it goes.",
     "Look in utils.py before you change __init__.py",
     "On Python 3.11 (e.g. in CI, i.e. there) run `make test. Then stop`, etc. and see Fig. 3.",
-    "Does the sign flip?",
     "Compare old vs. new values\nin one go",
 )
 MORE = (
     "First do this. Then that.\n- a\n- b",
-    "# Heading\nDo this.",
-    "Do this\n\nand that",
-    "1. Do this 2. do that",
-    "Does it flip? Then flip it.",
     "Open setup.cfg. Change it.",
     "Do this:\n```\nx\n```",
     'It said "no." Then it left',

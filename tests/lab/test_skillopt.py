@@ -16,9 +16,8 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.codec import digest, plain
 from valve_plugin.config import Settings
-from valve_plugin.errors import ConfigError
 from valve_plugin.lab.conditions import skillopt
-from valve_plugin.lab.conditions.skillopt import PIECE, model_of, pieces, record, settings_of
+from valve_plugin.lab.conditions.skillopt import PIECE, pieces, record, settings_of
 
 GATE = [("reject", False, ""), ("accept_new_best", True, "# One\n"), ("reject", False, "# One\n")]
 
@@ -92,11 +91,3 @@ def test_what_its_optimizer_is_asked(tmp_path, data_dir):
     asked = [f"### {m['role']}\n\n{m['content']}\n\n" for r in server.asked for m in r["messages"]]
     compare("skillopt.prompt.txt", "".join(asked))
     assert all(map(load_prompt, ours.PROMPTS))
-
-
-def test_it_talks_to_the_endpoint_of_the_run(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    given = Settings(model="openai/m", model_kwargs={"api_base": "http://127.0.0.1:1/v1"})
-    assert model_of(given) == {"name": "m", "endpoint": "http://127.0.0.1:1/v1", "key": "k"}
-    with pytest.raises(ConfigError, match="OpenAI-compatible"):
-        model_of(Settings(model="anthropic/claude"))

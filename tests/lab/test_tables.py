@@ -1,11 +1,11 @@
-"""Tables and figures from rows: the numbers, the bounds, and the line behind each."""
+"""Tables from rows: the numbers, the bounds, and the line behind each."""
 
 from __future__ import annotations
 
 import csv
 import io
 
-from valve_plugin.lab import figures, tables
+from valve_plugin.lab import tables
 from valve_plugin.lab.results import CurvePoint, RunResult
 
 
@@ -53,16 +53,3 @@ def test_every_run_is_a_line_of_the_csv():
     read = list(csv.DictReader(io.StringIO(tables.comma_separated(ROWS))))
     assert [r["condition"] for r in read] == ["base", "valve", "valve", "a|b"]
     assert (read[3]["final_low"], read[3]["final_high"], read[3]["line_final"]) == ("55.0000", "57.0000", "9")
-
-
-def test_equal_rows_give_equal_figures_that_say_what_they_are(tmp_path):
-    made = [figures.draw(ROWS, _folder(tmp_path / name), simulated=True) for name in ("one", "two")]
-    assert [p.name for p in made[0]] == ["calc-m-curves.svg", "calc-m-retention.svg"]
-    for one, other in zip(*made, strict=True):
-        assert one.read_bytes() == other.read_bytes()
-        assert "SIMULATION of the solver" in one.read_text()
-
-
-def _folder(path):
-    path.mkdir()
-    return path

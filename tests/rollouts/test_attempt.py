@@ -10,7 +10,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from tests.agents.support import SCRIPTED, SUBMIT, always, saying, shop
+from tests.agents.support import SCRIPTED, SUBMIT, saying, shop
 from tests.lab.simulation.rows import requests
 from tests.tools import need
 from valve_plugin.config import Settings
@@ -53,7 +53,7 @@ def _commands(made: Attempt) -> list[str]:
 
 @pytest.mark.parametrize("right", [True, False])
 def test_the_grade_is_what_the_tests_say(taskset: TaskSet, monkeypatch: pytest.MonkeyPatch, right: bool) -> None:
-    with start(taskset, seed=1, parameters=always(right)) as server:
+    with start(taskset, seed=1, chance=float(right)) as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         made = [_attempt(task) for task in taskset.tasks]
@@ -75,7 +75,7 @@ def test_other_model_classes_work_and_send_the_effort_asked_for(
         model_kwargs={"reasoning_effort": "high"},
     )  # fmt: skip
     asked = requests(monkeypatch)
-    with start(taskset, seed=1, parameters=always(True)) as server:
+    with start(taskset, seed=1, chance=1.0) as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         made = attempt(settings, taskset.tasks[0], NONE, 0, "evolve")

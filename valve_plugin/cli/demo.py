@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,15 +37,15 @@ def demo(
     fast: Annotated[bool, flag("--fast", "Fewer tasks and a smaller panel.")] = False,
     out: Annotated[Path | None, option("--out", "DIR", "Keep everything here. Default: a temporary folder.")] = None,
     seed: Annotated[int, option("--seed", "SEED", "Another simulated model.")] = 0,
-    workers: Annotated[int, option("--workers", "N", "Rollouts that each of the two runs makes at a time.", min=1)] = 2,
+    workers: Annotated[int, option("--workers", "N", "Rollouts at a time.", min=1)] = 4,
     json: Json = False,
 ) -> None:
     """Show the whole loop on real bugs, offline.
 
     The bugs, their tests, the agent and its commands are real: funcy 2.0 with bugs made by SWE-smith's modifiers. The
     model is a script, so this is a SIMULATION: it shows what VALVE does, not what a model gains. Two banks learn from
-    the same tasks, one through the gate, one taking whatever is proposed. The first time, the repository and what its
-    tests need are fetched from the package index.
+    the same tasks: first one through the gate, then one that takes whatever is proposed. The first time, the
+    repository and what its tests need are fetched from the package index.
     """
     from valve_plugin.bank.verify import verify
     from valve_plugin.lab import demo as lab
@@ -55,12 +54,8 @@ def demo(
     given: dict[str, Any] = {**(lab.FAST if fast else lab.FULL), "seed": seed, "workers": workers}
     given |= {"embedding": "hashing", "unsafe_local": _lacks_sandbox()}
     limit = lab.FAST_TASKS if fast else lab.FULL_TASKS
-    with _open_runs(str(lab.example(lab.EXAMPLE)), folder, given, limit) as runs:
-        lab.learn(runs["gated"], runs["ungated"])
-    for run in runs.values():
-        shutil.copytree(run.store.local.dir, run.store.dir.parent / "local", dirs_exist_ok=True)
-    found = [one for run in runs.values() for one in verify(run.store.dir) if one.level == "error"]
-    results = {name: lab.read_result(run) for name, run in runs.items()}
+    results = {name: _learn(folder / name, given, limit, gated=name == "gated") for name in ("gated", "ungated")}
+    found = [one for result in results.values() for one in verify(result.run.store.dir) if one.level == "error"]
     if json:
         output.emit_json({**_facts(results), "simulation": True, "out": str(folder), "verified": not found})
     else:
@@ -69,25 +64,25 @@ def demo(
         raise typer.Exit(output.FINDING)
 
 
-@contextmanager
-def _open_runs(tasks: str, folder: Path, given: Mapping[str, Any], limit: int) -> Iterator[dict[str, OpenRun]]:
-    """Open one run with a gate and one without, on the same tasks and the same scripted model."""
+def _learn(folder: Path, given: Mapping[str, Any], limit: int, *, gated: bool) -> DemoResult:
+    """Learn from the first tasks of the stream, with a gate or without one."""
     from valve_plugin.cli.progress import Progress
+    from valve_plugin.evolve.loop import evolve
+    from valve_plugin.evolve.steps import Steps, Ungated
+    from valve_plugin.lab import demo as lab
     from valve_plugin.paths import local_dir
 
-    banks = {name: folder / name / "bank" for name in ("gated", "ungated")}
-    for bank in banks.values():
-        shutil.rmtree(local_dir(bank), ignore_errors=True)  # rollouts of an earlier demo in the same folder
-    with ExitStack() as stack:
-        upper = stack.enter_context(Progress("gated    "))
-        lower = stack.enter_context(Progress("ungated  ", beside=upper))
-        gated = stack.enter_context(open_run(tasks, str(banks["gated"]), given, simulate=True, observer=upper))
-        same_model = {**given, "model": gated.settings.model, "model_kwargs": gated.settings.model_kwargs}
-        ungated = stack.enter_context(open_run(tasks, str(banks["ungated"]), same_model, gated=False, observer=lower))
-        runs = {name: run._replace(stream=run.stream[:limit]) for name, run in (("gated", gated), ("ungated", ungated))}
-        upper.begin(runs["gated"], "SIMULATION")
-        lower.begin(runs["ungated"], "SIMULATION")
-        yield runs
+    tasks, bank = str(lab.example(lab.EXAMPLE)), folder / "bank"
+    shutil.rmtree(local_dir(bank), ignore_errors=True)  # rollouts of an earlier demo in the same folder
+    with (
+        Progress(f"{folder.name:8} ") as progress,
+        open_run(tasks, str(bank), given, simulate=True, gated=gated, observer=progress) as opened,
+    ):
+        run = opened._replace(stream=opened.stream[:limit])
+        progress.begin(run, "SIMULATION")
+        evolve((Steps if gated else Ungated)(run.manager, run.store, run.settings), run.stream)
+        shutil.copytree(run.store.local.dir, folder / "local", dirs_exist_ok=True)
+        return lab.read_result(run)
 
 
 def _make_folder(out: Path | None) -> Path:

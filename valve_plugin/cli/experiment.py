@@ -36,7 +36,7 @@ commands = Commands(
 )
 def run(
     file: Annotated[Path, argument("FILE", "The experiment, as TOML.")],
-    out: Annotated[Path, option("--out", "DIR", "Where banks, tables and figures go.")],
+    out: Annotated[Path, option("--out", "DIR", "Where banks and tables go.")],
     only: Annotated[list[str], option("--only", "LABEL", "Run these conditions of the file alone; repeat.")] = [],  # noqa: B006 (Typer copies it)
     tables: Annotated[bool, flag("--tables", "Run nothing; write what the finished runs say.")] = False,
     workers: Workers = None,
@@ -45,7 +45,7 @@ def run(
 ) -> None:
     """Run repositories x models x conditions x seeds.
 
-    Writes the paper's tables and figures. Every run has its own bank and ledger. Rollouts that are provably the same
+    Writes the paper's tables. Every run has its own bank and ledger. Rollouts that are provably the same
     (task, context, ordinal, solver) are shared between runs. Started again, it continues where it stopped. FILE may
     gain seeds, conditions or tasks later; other changes are refused. A run that fails does not stop the others, and the
     tables name it (exit code 3: host or provider failed; 4: its budget is used up; 2: it cannot continue).
@@ -105,16 +105,16 @@ def conditions(json: Json = False) -> None:
 
 
 def _write(experiment: Experiment, rows: Sequence[RunResult], remarks: Mapping[str, str], out: Path) -> list[Path]:
-    """Write tables and figures; return what was written."""
+    """Write the tables; return what was written."""
     from valve_plugin.files import make_dir, write_atomic
-    from valve_plugin.lab import figures, tables
+    from valve_plugin.lab import tables
 
     page = tables.markdown(rows, experiment.name, simulated=experiment.simulate, remarks=remarks)
     make_dir(out)
     written = [out / name for name in tables.SIGNATURES]
     for path, text in zip(written, (page, tables.comma_separated(rows)), strict=True):
         write_atomic(path, text.encode())
-    return written + figures.draw(rows, out, simulated=experiment.simulate)
+    return written
 
 
 def _complete_runs(

@@ -46,12 +46,11 @@ class Progress:
     """A plugin that shows and records a run's events. Use it as a context manager around the run.
 
     Args:
-        label: printed before every line, where several runs are shown at once.
-        beside: the progress of another run at the same time, which alone may draw.
+        label: printed before every line, where several runs follow each other.
     """
 
-    def __init__(self, label: str = "", beside: Progress | None = None) -> None:
-        self._label, self._beside = label, beside
+    def __init__(self, label: str = "") -> None:
+        self._label = label
         self.view = View(started=time.time())  # until a run says so
         self.stopped = ""
         """Why a budget stopped the run; empty: none did."""
@@ -81,7 +80,7 @@ class Progress:
         self._local.clear_telemetry(EVENTS)
         self._hook = run.manager.hook
         send(self._hook, start_event(run, note, resume.command(run.settings)))
-        if sys.stderr.isatty() and self._beside is None:
+        if sys.stderr.isatty():
             self._live = _live(lambda: self.view, stderr=True)
             self._live.start()
         send(self._hook, events.AgentsLoading())  # the first rollout waits for it, silently

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin.cli import output, output_paths, ranges, resume, runs, task_sets
-from valve_plugin.cli.options import Commands, Json, argument, option
+from valve_plugin.cli.options import Commands, Json, argument, option, read_input
 from valve_plugin.errors import ConfigError
 from valve_plugin.words import duration, hidden_characters, plural
 
@@ -120,18 +120,12 @@ def read_texts(paths: Sequence[Path]) -> list[tuple[str, str]]:
 
 
 def _read(path: Path) -> str:
-    from valve_plugin.files import read_regular
-
     try:
-        raw = read_regular(path, _MAX_BYTES)
-    except OSError as e:
-        raise ConfigError(f"{path}: cannot be read: {e.strerror or e}; name a file of text, such as AGENTS.md") from e
-    if b"\0" in raw:
-        raise ConfigError(f"{path}: holds NUL bytes, so it is no text; name a file of text, such as AGENTS.md")
-    try:
-        text = raw.decode("utf-8-sig")
+        text = read_input(str(path), _MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        raise ConfigError(f"{path}: not UTF-8 text at byte {e.start + 1}; save it as UTF-8") from e
+        raise ConfigError(
+            f"{path}: not UTF-8 text at byte {e.start + 1}; name a file of text, such as AGENTS.md"
+        ) from e
     if not text.strip():
         raise ConfigError(f"{path}: the file is empty; there is nothing to try")
     if hidden := hidden_characters(text):

@@ -24,7 +24,7 @@ from valve_plugin.bank.local import LocalStore
 from valve_plugin.codec import decode
 from valve_plugin.config import SCRIPTED_MODEL, Settings
 from valve_plugin.errors import BudgetError, ConfigError, InfrastructureError, TaskError, ValveError
-from valve_plugin.events import AgentsLoading, AttemptFinished, Observe, TrialAdvanced, ignore
+from valve_plugin.events import AgentsLoading, AttemptFinished, Observe, TrialAdvanced
 from valve_plugin.evolve.budget import rollout_cost
 from valve_plugin.evolve.open import Place, Say, make_ready, require_able
 from valve_plugin.gate.panel import rollout_facts, run_durably
@@ -172,39 +172,25 @@ def open_trial(
         if observer is not None:
             manager.register(observer)
         yield Trial(
-            manager.hook.valve_attempt,
-            local,
-            settings,
-            drawn_from,
-            sides,
-            pairs=pairs or 3 * len(drawn_from),
-            negligible=negligible,
-            observe=partial(plugins.send, manager.hook),
-        )
+            manager.hook.valve_attempt, local, settings, drawn_from, sides, pairs or 3 * len(drawn_from), negligible,
+            partial(plugins.send, manager.hook),
+        )  # fmt: skip
 
 
 class Trial:
     """One comparison of two texts, or of a text and none."""
 
     def __init__(
-        self,
-        attempt: RunAttempt,
-        local: LocalStore,
-        settings: Settings,
-        tasks: Sequence[Task],
-        sides: Sides,
-        *,
-        pairs: int,
-        negligible: float,
-        observe: Observe = ignore,
-    ) -> None:
+        self, attempt: RunAttempt, local: LocalStore, settings: Settings, tasks: Sequence[Task], sides: Sides,
+        pairs: int, negligible: float, observe: Observe,
+    ) -> None:  # fmt: skip
         """Draw the pairs, so many at most.
 
         Of the settings, `delta` is the probability that the answer is wrong, at most. Differences up to `negligible`,
         in rate units, do not matter.
         """
-        self._observe = observe
-        self._attempt, self.local, self.settings, self.sides = attempt, local, settings, sides
+        self._observe, self._attempt = observe, attempt
+        self.local, self.settings, self.sides = local, settings, sides
         self.tasks, self.negligible, self.error = tasks, negligible, float(settings.delta)
         self.pairs = list(islice(draw_pairs(tasks, settings.seed), pairs))
         self.known = list[tuple[Attempt, Attempt]]()

@@ -1,20 +1,16 @@
-"""The demo: two banks learn from the same real bugs at the same time, one through the gate and one without it."""
+"""The demo: two banks learn from the same real bugs, one through the gate and one without it."""
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from valve_plugin.codec import decode, digest_bytes
+from valve_plugin.codec import decode
 from valve_plugin.errors import TaskError
 from valve_plugin.evidence.summary import ProposalResult, proposal_results
-from valve_plugin.evolve.loop import evolve
 from valve_plugin.evolve.open import OpenRun
-from valve_plugin.evolve.steps import Steps, Ungated
-from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Attempt
+from valve_plugin.retrieval import block
 
 EXAMPLE = "funcy"
 FULL = {"panel_size": 8, "rollouts": 3, "pairing": "paper"}
@@ -36,35 +32,6 @@ def example(name: str) -> Path:
         if (place / "tasks.jsonl").is_file():
             return place
     raise TaskError(f"the {name} tasks are in neither {places[0]} nor {places[1]}; install the package again")
-
-
-class _Stop:
-    """A plugin that ends a run at its next event once the other run has failed or was interrupted."""
-
-    def __init__(self) -> None:
-        self.requested = threading.Event()
-
-    @hookimpl
-    def valve_event(self) -> None:
-        """End the run if that was requested."""
-        if self.requested.is_set():
-            raise CancelledError
-
-
-def learn(gated: OpenRun, ungated: OpenRun) -> None:
-    """Learn with both runs at the same time; when one fails, the other stops as well."""
-    stop = _Stop()
-    with ThreadPoolExecutor(2) as pool:
-        jobs = []
-        for run, kind in ((gated, Steps), (ungated, Ungated)):
-            run.manager.register(stop)
-            jobs.append(pool.submit(evolve, kind(run.manager, run.store, run.settings), run.stream))
-        try:
-            for job in as_completed(jobs):
-                job.result()
-        except BaseException:
-            stop.requested.set()
-            raise
 
 
 class TaskResult(NamedTuple):
@@ -114,9 +81,6 @@ def first_block(run: OpenRun) -> tuple[Attempt, str] | None:
     for attempt in run.store.local.attempts():
         if attempt.source == "evolve" and attempt.context_items:
             trajectory = decode(run.store.local.trajectory(attempt), dict[str, Any], where="trajectory")
-            lines = str(trajectory["messages"][0]["content"]).split("\n")
-            for start in range(len(lines)):
-                block = "\n".join(lines[start:])  # the message ends with the block, byte for byte
-                if digest_bytes(block.encode("utf-8", "surrogatepass")) == attempt.context_hash:
-                    return attempt, block
+            content = str(trajectory["messages"][0]["content"])
+            return attempt, content[content.rindex(block.OPENING) :]  # the message ends with the block
     return None

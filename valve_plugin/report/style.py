@@ -89,7 +89,6 @@ class Chart(NamedTuple):
     x_ticks: Mapping[float, str] | None = None
     """Value -> label; None: round numbers."""
     y_ticks: Mapping[float, str] | None = None
-    title: str = ""
 
 
 class Figure(NamedTuple):
@@ -100,7 +99,6 @@ class Figure(NamedTuple):
     caption: str
     """What was measured, and on which tasks."""
     charts: Sequence[Chart]
-    columns: int = 1
     of: str = ""
     """Bank and version, shown in a figure in its own file."""
     message: str = ""
@@ -196,12 +194,10 @@ def _grid(figure: Figure, width: float, top: float) -> tuple[list[str], float]:
     """Return the elements of all charts, row by row, and where they end."""
     found: list[str] = []
     aside = _LETTER * max(len(label) for chart in figure.charts for label in _y_ticks(chart).values())
-    columns = max(1, min(figure.columns, round(figure.columns * width / _WIDE)))
-    for start in range(0, len(figure.charts), columns):
-        row = figure.charts[start : start + columns]
-        drawn = [_chart(chart, n * width / columns, top, width / columns, aside) for n, chart in enumerate(row)]
-        found += [element for elements, _ in drawn for element in elements]
-        top = max(bottom for _, bottom in drawn) + 6
+    for chart in figure.charts:
+        elements, bottom = _chart(chart, top, width, aside)
+        found += elements
+        top = bottom + 6
     return found, top
 
 
@@ -209,15 +205,12 @@ def _y_ticks(chart: Chart) -> Mapping[float, str]:
     return ticks(*chart.y, max(2, chart.height / 40)) if chart.y_ticks is None else chart.y_ticks
 
 
-def _chart(chart: Chart, left: float, top: float, width: float, aside: float) -> tuple[list[str], float]:
+def _chart(chart: Chart, top: float, width: float, aside: float) -> tuple[list[str], float]:
     """Return a chart's elements, and where they end; `aside` is the width of the labels beside all charts."""
     found = []
-    if chart.title:
-        found.append(_text(left + width / 2, top + 12, chart.title, anchor="middle"))
-        top += _ROW
-    legend, top = _legend(chart, left + 8, top, width - 16)
-    x0 = left + 14 + aside + _ROW * bool(chart.y_label)
-    x1, y0, y1 = left + width - 14, top + 8, top + 8 + chart.height
+    legend, top = _legend(chart, 8, top, width - 16)
+    x0 = 14 + aside + _ROW * bool(chart.y_label)
+    x1, y0, y1 = width - 14, top + 8, top + 8 + chart.height
     x_ticks = ticks(*chart.x, (x1 - x0) / 60, whole=True) if chart.x_ticks is None else chart.x_ticks
 
     def at(point: Point) -> Point:
@@ -231,7 +224,7 @@ def _chart(chart: Chart, left: float, top: float, width: float, aside: float) ->
     below, bottom = _below(chart, x_ticks, at, (x0, x1), y1)
     found += [*below, _path([(x0, y0), (x0, y1), (x1, y1)], SOFT, width=0.8)]
     if chart.y_label:
-        x, y = left + 12, (y0 + y1) / 2
+        x, y = 12, (y0 + y1) / 2
         found.append(_text(x, y, chart.y_label, anchor="middle", turn=-90))
     for part in chart.parts:
         found += _part(part, at)

@@ -18,14 +18,14 @@ from valve_plugin.records import Bank, Item
 from valve_plugin.redact import Redactor
 from valve_plugin.retrieval import block
 
-DEFAULTS, LESSONS = p.defaults(), p.lessons()
+LESSONS = p.lessons()
 QUALITY = {x.item("total", "shop/cart.py").name: x.quality for x in LESSONS}
 
 
 def _answers(count: int, known: str = "") -> list[str]:
     task = row("func_pm_ctrl_shuffle")
     prompt = f'{{"markdown": "the body"}}\n{known}'  # every prompt shows the fields of an item
-    return [answer(DEFAULTS, LESSONS, task, prompt, Draw(seed, task.instance_id, "extractor")) for seed in range(count)]
+    return [answer(task, prompt, Draw(seed, task.instance_id, "extractor")) for seed in range(count)]
 
 
 def test_all_kinds_of_reply_occur_and_good_ones_parse() -> None:

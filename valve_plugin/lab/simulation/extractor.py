@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from valve_plugin.lab.simulation import edits
+from valve_plugin.lab.simulation import parameters as p
 from valve_plugin.lab.simulation.draw import Draw
-from valve_plugin.lab.simulation.parameters import Lesson, Parameters, Quality, named
+from valve_plugin.lab.simulation.parameters import Lesson, Quality, named
 from valve_plugin.lab.simulation.solver import bug_class
 from valve_plugin.records import Item, Task
 
 
-def answer(parameters: Parameters, lessons: tuple[Lesson, ...], task: Task, prompt: str, draw: Draw) -> str:
+def answer(task: Task, prompt: str, draw: Draw) -> str:
     """Return the extractor's reply: JSON of the asked shape, or something malformed when the draw says so.
 
     Args:
@@ -26,34 +27,30 @@ def answer(parameters: Parameters, lessons: tuple[Lesson, ...], task: Task, prom
     """
     function = edits.function_of(task.patch) or "the_function"
     file = next((c.path for c in edits.changes(task.patch)), "the module")
-    new = [x for x in lessons if not named(x.item(function, file).name, prompt)]
-    known = [x for x in lessons if x not in new]
-    kind = draw.weighted(parameters.extractor.proposals, "proposal")
+    new = [x for x in p.lessons() if not named(x.item(function, file).name, prompt)]
+    known = [x for x in p.lessons() if x not in new]
+    kind = draw.weighted(p.PROPOSALS, "proposal")
     shape = AnswerFormat.asked(prompt)
     if kind == "malformed":
-        chosen = _chosen(parameters, new, known, "useless", task, draw)
+        chosen = _chosen(new, known, "useless", task, draw)
         return _malformed([x.item(function, file) for x in chosen], draw)
     if kind == "duplicate" and known:
         repeated = draw.pick(known, "repeat").item(function, file)
-        return shape.reply(
-            [repeated if draw.chance(parameters.extractor.verbatim, "verbatim") else _reworded(repeated)]
-        )
+        return shape.reply([repeated if draw.chance(p.VERBATIM, "verbatim") else _reworded(repeated)])
     quality: Quality = "good" if kind == "duplicate" else kind
-    return shape.reply([x.item(function, file) for x in _chosen(parameters, new, known, quality, task, draw)])
+    return shape.reply([x.item(function, file) for x in _chosen(new, known, quality, task, draw)])
 
 
-def _chosen(
-    parameters: Parameters, new: list[Lesson], known: list[Lesson], quality: Quality, task: Task, draw: Draw
-) -> list[Lesson]:
+def _chosen(new: list[Lesson], known: list[Lesson], quality: Quality, task: Task, draw: Draw) -> list[Lesson]:
     """Return one or two lessons of that quality, new ones about the task's bug first; perhaps a useless one as well."""
-    kind = bug_class(parameters, task.instance_id)
+    kind = bug_class(task.instance_id)
     of_quality = [x for x in new if x.quality == quality]
     fitting = [x for x in of_quality if quality != "good" or x.about in (kind, "any")]
     # Where there is nothing new, a known lesson is repeated.
     ordered = draw.shuffled(fitting or of_quality or [x for x in known if x.quality == quality], "lesson")
-    chosen = ordered[: 1 + draw.chance(parameters.extractor.second, "second")]
+    chosen = ordered[: 1 + draw.chance(p.SECOND, "second")]
     spare = [x for x in new if x.quality == "useless" and x not in chosen]
-    if spare and draw.chance(parameters.extractor.padding, "padding"):
+    if spare and draw.chance(p.PADDING, "padding"):
         chosen.append(draw.pick(spare, "pad"))
     return chosen
 

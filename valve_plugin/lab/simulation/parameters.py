@@ -1,4 +1,7 @@
-"""The simulation's numbers and texts, read strictly from the two files beside this one."""
+"""Every number of the SIMULATED model, and the lessons that its extractor proposes: lessons.toml beside this file.
+
+Chances are in [0, 1], weights are relative, effects are in logits (+0.7 turns a chance of 50 % into 67 %).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import sys
 from functools import cache
 from importlib.resources import files
 from string import Template
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -25,48 +28,36 @@ Failure = Literal["partial", "operator", "elsewhere", "giveup"]
 Quality = Literal["good", "useless", "harmful"]
 ProposalKind = Literal["good", "useless", "harmful", "duplicate", "malformed"]
 
-Chance = Annotated[float, Meta(ge=0, le=1)]
-Weight = Annotated[float, Meta(ge=0)]
+BASE: dict[BugClass, float] = {"operators": 0.55, "control": 0.45, "removed": 0.40, "structure": 0.35, "other": 0.50}
+"""Chance to solve a task of average difficulty with no lesson in the prompt."""
+CLASSES: dict[str, BugClass] = {
+    "func_pm_op_": "operators",
+    "func_pm_flip_operators": "operators",
+    "func_pm_ctrl_": "control",
+    "func_pm_remove_": "removed",
+    "func_pm_class_": "structure",
+}
+"""Class of bug by the start of SWE-smith's modifier, which is the last part of an instance id. No match: other."""
+SPREAD = 1.4
+"""A task's difficulty is fixed by its id alone: uniform in [-SPREAD, +SPREAD] logits around its class."""
+FLOOR, CEILING = 0.03, 0.97
+"""No task is hopeless and none is certain."""
+OWN, ANY, HARMFUL = 1.4, 0.6, -1.1
+"""What an item made from a lesson adds: a good one about this class of bug, one about all, a harmful one on each."""
+EFFECT_CAP = 2.5
+"""The sum of all lessons' effects lies within so much of 0."""
+LOOKS = 4
+"""Most looks (ls, grep, sed) before the edit; at least two."""
+CHECK = 0.6
+"""Chance that the edited file is checked before the submission."""
+FAILURES: dict[Failure, float] = {"partial": 4.0, "operator": 3.0, "elsewhere": 2.0, "giveup": 1.0}
+"""What a failed attempt does: restores one of several changes, restores the code with one operator or constant wrong,
+adds code where it changes nothing, or submits without an edit."""
+PROPOSALS: dict[ProposalKind, float] = {"good": 5.0, "useless": 2.0, "harmful": 2.0, "duplicate": 1.0, "malformed": 1.0}
+"""What one answer of the extractor is. A duplicate repeats a lesson that is already known."""
+SECOND, PADDING, VERBATIM = 0.5, 0.3, 0.5
+"""Chance of a second lesson of the same quality, of a useless one on top, and that a duplicate is word for word."""
 _WORD = r"(?<![\w.\-]){}(?![\w\-])"
-
-
-class SolverParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often a solver succeeds and what it does when it fails."""
-
-    spread: Weight
-    floor: Chance
-    ceiling: Chance
-    effect_cap: Weight
-    looks: Annotated[int, Meta(ge=2, le=8)]
-    check: Chance
-    base: dict[BugClass, Chance]
-    classes: dict[str, BugClass]
-    failures: dict[Failure, Weight]
-
-
-class ExtractorParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an extractor proposes."""
-
-    second: Chance
-    padding: Chance
-    verbatim: Chance
-    proposals: dict[ProposalKind, Weight]
-
-
-class Effects(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Logits that one lesson in the prompt adds."""
-
-    own: float
-    any: float
-    harmful: float
-
-
-class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole of parameters.toml, where each number is explained."""
-
-    solver: SolverParameters
-    effects: Effects
-    extractor: ExtractorParameters
 
 
 class Lesson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,13 +72,13 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     scope_hint: str = ""
     markdown: Body
 
-    def effect(self, effects: Effects, bug_class: BugClass) -> float:
+    def effect(self, bug_class: BugClass) -> float:
         """Logits this lesson adds to the chance of solving a bug of that class."""
         if self.quality != "good":
-            return effects.harmful if self.quality == "harmful" else 0.0
+            return HARMFUL if self.quality == "harmful" else 0.0
         if self.about == "any":
-            return effects.any
-        return effects.own if self.about == bug_class else 0.0
+            return ANY
+        return OWN if self.about == bug_class else 0.0
 
     def item(self, function: str, file: str) -> Item:
         """This lesson as a proposed item, written for one task."""
@@ -117,26 +108,7 @@ def named(name: str, text: str) -> bool:
 
 
 @cache
-def defaults() -> Parameters:
-    """Return parameters.toml as shipped."""
-    return parse(_read("parameters.toml"))
-
-
-@cache
 def lessons() -> tuple[Lesson, ...]:
     """Return all lessons, in file order."""
-    raw = _read("lessons.toml")["lesson"]
-    return convert(raw, tuple[Lesson, ...], where="lessons.toml")
-
-
-def parse(raw: dict[str, Any]) -> Parameters:
-    """Turn the plain form into parameters, refusing unknown names and values out of range.
-
-    Raises:
-        RecordError: with the place inside the file.
-    """
-    return convert(raw, Parameters, where="parameters.toml")
-
-
-def _read(name: str) -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath(name).read_text("utf-8"))
+    raw = tomllib.loads(files(__package__).joinpath("lessons.toml").read_text("utf-8"))
+    return convert(raw["lesson"], tuple[Lesson, ...], where="lessons.toml")

@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from valve_plugin.checkout import find as find_checkout
 from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.config import ROLLOUT_HEADER, SAMPLING, SCRIPTED_MODEL, Settings
-from valve_plugin.lab.simulation import parameters as p
 from valve_plugin.lab.simulation.draw import Draw
 from valve_plugin.lab.simulation.extractor import answer, merged_patches, ranked_edits
 from valve_plugin.lab.simulation.solver import SUBMIT, AgentStep, script, success_chance
@@ -32,16 +31,13 @@ from valve_plugin.tasks.task_set import TaskSet, find, load
 
 BANNER = "VALVE SIMULATION: a scripted model, not a real one; what it scores says nothing about any model"
 MODEL = SCRIPTED_MODEL.partition("/")[2]
-_MAX_REQUEST = 64_000_000
 
 
 class ScriptedModel:
-    """Task set, seed and numbers of one simulated model; turns requests into replies. Holds no state."""
+    """Task set and seed of one simulated model; turns requests into replies. Holds no state."""
 
-    def __init__(self, tasks: Sequence[Task], seed: int, parameters: p.Parameters) -> None:
-        self.seed = seed
-        self.parameters = parameters
-        self.lessons = p.lessons()
+    def __init__(self, tasks: Sequence[Task], seed: int, chance: float | None = None) -> None:
+        self.seed, self.chance = seed, chance
         self._tasks = {task.instance_id: task for task in tasks}
         # An issue is recognised in a prompt by its beginning: whoever quotes it may cut it or wrap its end.
         self._issues = [(_squeezed(t.problem_statement)[:200], t) for t in tasks if t.problem_statement.strip()]
@@ -67,9 +63,9 @@ class ScriptedModel:
         if task is None:
             return AgentStep(f"{BANNER}. I do not know this task.", SUBMIT)
         system = "\n".join(text for role, text in messages if role == "system")
-        chance = success_chance(self.parameters, self.lessons, task.instance_id, system)
+        chance = success_chance(task.instance_id, system) if self.chance is None else self.chance
         block_hash = digest_bytes(system.encode("utf-8", "surrogatepass"))
-        steps = script(self.parameters, task, chance, Draw(self.seed, task.instance_id, ordinal, "solver", block_hash))
+        steps = script(task, chance, Draw(self.seed, task.instance_id, ordinal, "solver", block_hash))
         done = sum(role == "assistant" for role, _ in messages)
         return steps[min(done, len(steps) - 1)]
 
@@ -77,7 +73,7 @@ class ScriptedModel:
         if task is None:
             return '{"issue_summary": "unknown task", "principles": [], "skills": []}'
         draw = Draw(self.seed, task.instance_id, "extractor")
-        return answer(self.parameters, self.lessons, task, prompt, draw)
+        return answer(task, prompt, draw)
 
     def _optimize(self, task: Task | None, messages: list[tuple[str, str]], prompt: str) -> str:
         """Answer as SkillOpt's optimizer, if the system message asks for one of its forms."""
@@ -123,14 +119,13 @@ class ServerAddress:
 
 
 @contextmanager
-def start(taskset: TaskSet, seed: int = 0, parameters: p.Parameters | None = None) -> Iterator[ServerAddress]:
+def start(taskset: TaskSet, seed: int = 0, chance: float | None = None) -> Iterator[ServerAddress]:
     """Serve the simulated model on 127.0.0.1 until the block ends.
 
     Args:
-        parameters: its numbers; None: parameters.toml.
+        chance: of each attempt to be right; None: by task and lessons.
     """
-    simulation = ScriptedModel(taskset.tasks, seed, parameters or p.defaults())
-    server = _Server(("127.0.0.1", 0), simulation)
+    server = _Server(("127.0.0.1", 0), ScriptedModel(taskset.tasks, seed, chance))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
@@ -163,40 +158,18 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server_version = "valve-simulation"
     disable_nagle_algorithm = True
     wbufsize = -1  # one packet per reply
 
-    def do_GET(self) -> None:
-        if self.path == "/v1/models":
-            row = {"id": MODEL, "object": "model", "created": 0, "owned_by": BANNER}
-            self._send(200, {"object": "list", "data": [row]})
-        else:
-            self._send(200 if self.path == "/" else 404, {"banner": BANNER})
-
     def do_POST(self) -> None:
-        length = self.headers.get("Content-Length", "")
-        if not (length.isdecimal() and int(length) <= _MAX_REQUEST):
-            self.close_connection = True  # an unread body would be taken for the next request
-            return self._refuse(413, f"Content-Length is {length!r}, expected at most {_MAX_REQUEST}")
-        body = self.rfile.read(int(length))
-        if self.path != "/v1/chat/completions":
-            return self._refuse(404, f"no such path: {self.path}; this server answers /v1/chat/completions")
         try:
-            request = json.loads(body)
-            if request.get("stream"):
-                return self._refuse(400, "the simulation does not stream; leave `stream` out")
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             simulation = self.server.simulation  # type: ignore[attr-defined]  # the handler is only ever given a _Server
-            reply = simulation.reply(request, self.headers.get(ROLLOUT_HEADER, ""))
+            status, reply = 200, simulation.reply(request, self.headers.get(ROLLOUT_HEADER, ""))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            return self._refuse(400, f"not a chat completion request: {type(e).__name__}: {e}")
-        return self._send(200, reply)
-
-    def _refuse(self, status: int, message: str) -> None:
-        self._send(status, {"error": {"message": message, "type": "invalid_request_error", "code": None}})
-
-    def _send(self, status: int, value: Mapping[str, Any]) -> None:
-        body = json.dumps(value).encode()
+            message = f"not a chat completion request: {type(e).__name__}: {e}"
+            status, reply = 400, {"error": {"message": message, "type": "invalid_request_error", "code": None}}
+        body = json.dumps(reply).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

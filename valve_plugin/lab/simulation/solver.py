@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from shlex import quote
 
 from valve_plugin.lab.simulation import edits
+from valve_plugin.lab.simulation import parameters as p
 from valve_plugin.lab.simulation.draw import Draw
-from valve_plugin.lab.simulation.parameters import BugClass, Failure, Lesson, Parameters
 from valve_plugin.records import Task
 
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -22,31 +22,30 @@ class AgentStep:
     command: str
 
 
-def bug_class(parameters: Parameters, instance_id: str) -> BugClass:
+def bug_class(instance_id: str) -> p.BugClass:
     """Return the class of a task's bug, from the SWE-smith modifier that ends its id."""
     modifier = instance_id.rpartition(".")[2]
-    for start, found in parameters.solver.classes.items():
+    for start, found in p.CLASSES.items():
         if modifier.startswith(start):
             return found
     return "other"
 
 
-def success_chance(parameters: Parameters, lessons: tuple[Lesson, ...], instance_id: str, system_message: str) -> float:
+def success_chance(instance_id: str, system_message: str) -> float:
     """Return the chance that one attempt at the task ends with the right fix.
 
     Logits add up: the class of bug, the task's own difficulty, and every known lesson named in the system message.
     """
-    solver = parameters.solver
-    kind = bug_class(parameters, instance_id)
-    base = solver.base[kind]
-    difficulty = (2 * Draw("difficulty", instance_id).uniform() - 1) * solver.spread
-    taught = sum(x.effect(parameters.effects, kind) * x.count_in(system_message) for x in lessons)
-    taught = max(-solver.effect_cap, min(solver.effect_cap, taught))
+    kind = bug_class(instance_id)
+    base = p.BASE[kind]
+    difficulty = (2 * Draw("difficulty", instance_id).uniform() - 1) * p.SPREAD
+    taught = sum(x.effect(kind) * x.count_in(system_message) for x in p.lessons())
+    taught = max(-p.EFFECT_CAP, min(p.EFFECT_CAP, taught))
     logit = math.log(base / (1 - base)) - difficulty + taught
-    return max(solver.floor, min(solver.ceiling, 1 / (1 + math.exp(-logit))))
+    return max(p.FLOOR, min(p.CEILING, 1 / (1 + math.exp(-logit))))
 
 
-def script(parameters: Parameters, task: Task, chance: float, draw: Draw) -> list[AgentStep]:
+def script(task: Task, chance: float, draw: Draw) -> list[AgentStep]:
     """Return all steps of one attempt.
 
     Args:
@@ -56,16 +55,16 @@ def script(parameters: Parameters, task: Task, chance: float, draw: Draw) -> lis
     if fix and draw.chance(chance, "solved"):
         step: AgentStep | None = AgentStep("This is the cause; I repair it.", edits.command(fix))
     else:
-        step = _wrong(parameters, task, fix, draw)
-    steps = _looks(parameters, task, fix, draw)
+        step = _wrong(task, fix, draw)
+    steps = _looks(task, fix, draw)
     if step:
         steps.append(step)
-        if draw.chance(parameters.solver.check, "check"):
+        if draw.chance(p.CHECK, "check"):
             steps.append(_check(fix[0].path))
     return [*steps, AgentStep("I am done and submit.", SUBMIT)]
 
 
-def _looks(parameters: Parameters, task: Task, fix: list[edits.LineChange], draw: Draw) -> list[AgentStep]:
+def _looks(task: Task, fix: list[edits.LineChange], draw: Draw) -> list[AgentStep]:
     wider = [
         AgentStep("Let me see what is here.", "ls"),
         AgentStep("How large is the code?", "find . -name '*.py' -not -path './.*' | xargs wc -l | sort -n | tail -15"),
@@ -82,13 +81,13 @@ def _looks(parameters: Parameters, task: Task, fix: list[edits.LineChange], draw
         first = max(1, fix[0].line - draw.pick((8, 15, 25), "before"))
         last = fix[0].line + draw.pick((12, 20, 40), "after")
         close.append(AgentStep(f"Now the code in {where}.", f"nl -ba {quote(where)} | sed -n '{first},{last}p'"))
-    how_many = 2 + math.floor(draw.uniform("looks") * (parameters.solver.looks - 1))
+    how_many = 2 + math.floor(draw.uniform("looks") * (p.LOOKS - 1))
     return draw.shuffled(wider, "look")[: max(1, how_many - len(close))] + close
 
 
-def _wrong(parameters: Parameters, task: Task, fix: list[edits.LineChange], draw: Draw) -> AgentStep | None:
+def _wrong(task: Task, fix: list[edits.LineChange], draw: Draw) -> AgentStep | None:
     """Return the edit of a drawn way to fail, None for giving up; where a patch does not allow it, the next one."""
-    way: Failure = draw.weighted(parameters.solver.failures, "failure") if fix else "giveup"
+    way: p.Failure = draw.weighted(p.FAILURES, "failure") if fix else "giveup"
     if way == "partial" and len(fix) > 1:
         return AgentStep("This line looks wrong; that must be it.", edits.command([draw.pick(fix, "which")]))
     if way in ("partial", "operator") and (slips := edits.slips(fix)):
