@@ -10,7 +10,8 @@ import pytest
 
 from tests import images
 from tests.evolve.library import valve
-from tests.tools import need
+from tests.rollouts.cluster import RayCluster
+from tests.tools import need, need_module
 from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
 from valve_plugin.sandbox.engine import OWNER_LABEL, owner
@@ -22,9 +23,12 @@ SMALL = (
 
 
 @pytest.mark.heavy
-def test_an_evolution_in_containers_gives_the_verdicts_of_one_in_bubblewrap(calc: Path, tmp_path: Path) -> None:
+def test_an_evolution_in_containers_here_or_on_nodes_gives_the_verdicts_of_one_in_bubblewrap(
+    calc: Path, tmp_path: Path
+) -> None:
     need("bwrap")
     need("podman")
+    need_module("ray")
     name = images.IMAGE.replace("calc", "evolved")
     source = {str(p.relative_to(calc / "source")): p.read_text() for p in (calc / "source").rglob("*.py")}
     (tmp_path / "image").mkdir()
@@ -33,13 +37,18 @@ def test_an_evolution_in_containers_gives_the_verdicts_of_one_in_bubblewrap(calc
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     valve("tasks", "import", tmp_path / "rows.jsonl", "--out", tmp_path / "tasks")
     assert f'source = "image:{name}"' in (tmp_path / "tasks" / "repository.toml").read_text()
-    found = {}
-    for kind, tasks in (("bwrap", calc), ("podman", tmp_path / "tasks")):
-        bank = tmp_path / kind
-        valve("evolve", tasks, "--bank", bank, *SMALL, "--limit", "1", "--workers", "2", "-c", f"sandbox={kind}")
-        found[kind] = verdicts(BankStore.open(bank))
-    assert found["podman"] == found["bwrap"]
-    assert found["podman"][1], "some task was mixed and its proposal was judged"
+    found = []
+    with RayCluster(tmp_path / "nodes") as cluster:
+        cluster.start("head")
+        for number, (kind, tasks, where) in enumerate((
+            ("bwrap", calc, []), ("podman", tmp_path / "tasks", []), ("podman", tmp_path / "tasks", cluster.arguments)
+        )):  # fmt: skip
+            bank, more = tmp_path / f"bank-{number}", ("--limit", "1", "--workers", "2", "-c", f"sandbox={kind}")
+            valve("evolve", tasks, "--bank", bank, *SMALL, *more, *where)
+            found.append(verdicts(BankStore.open(bank)))
+        assert cluster.rollouts("head") > 0
+    assert found[0] == found[1] == found[2]
+    assert found[0][1], "some task was mixed and its proposal was judged"
     label = f"label={OWNER_LABEL}={owner()}"
     assert not subprocess.run(["podman", "ps", "-aq", "--filter", label], capture_output=True, check=True).stdout
 

@@ -87,7 +87,7 @@ class _Children:
     def run(self, job: Job, width: int) -> Ended:
         """Run one to its end."""
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as answer:
-            given.write(json.dumps([job.function, job.arguments, os.getpid(), self._server]).encode())
+            given.write(json.dumps([job.function, job.arguments, sys.argv, os.getpid(), self._server]).encode())
             given.seek(0)
             process = self._start(given, answer)
             said = ""
@@ -150,7 +150,7 @@ def main() -> None:
     ignore_dotenv()
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     sys.stderr.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    function, arguments, parent, server = json.load(sys.stdin)
+    function, arguments, sys.argv, parent, server = json.load(sys.stdin)  # the words of the command resume the run
     stop_with(parent)
     use_server(server)
     module, _, name = function.partition(":")
