@@ -136,19 +136,19 @@ def _complete_runs(
     output_paths.make_folder("--out", out)
     failed: dict[str, tuple[str, int]] = {}
     meter = Meter(len(wanted))
-    workers = resolve(experiment.settings, given).workers
+    settings = resolve(experiment.settings, given)
 
     def tell(place: str, why: str, code: int) -> None:
         if code:
             failed[place] = (why, code)
         meter.tick(f"{place}: {why}" if code else place, style="red" if code else "")
 
-    if workers > 1 and len(wanted) > 1:  # all at once
+    if settings.workers > 1 and len(wanted) > 1:  # all at once
         about = {"file": str(file), "out": str(out), "given": given}
         jobs = [
             Job(run.path.as_posix(), f"{__name__}:complete", {**about, "place": run.path.as_posix()}) for run in wanted
         ]
-        together.run(jobs, workers, tell=lambda place, ended: tell(place, ended.said, ended.code))
+        together.run(jobs, settings, tell=lambda place, ended: tell(place, ended.said, ended.code))
         return failed
     for run in wanted:
         try:

@@ -93,7 +93,7 @@ def run(queue: Sequence[Entry], given: dict[str, Any], how: dict[str, Any], *, y
         for one in queue
     ]
     with resume.advise_on_stop(settings):
-        ended = together.run(jobs, settings.workers, limits_of(settings))
+        ended = together.run(jobs, settings, limits_of(settings))
     rows = {one.name: _facts(one, ended[one.name]) for one in queue}
     if json:
         output.emit_json({"simulation": how["simulate"], "banks": rows})

@@ -15,10 +15,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin.cli import output
 from valve_plugin.theory.budget import BudgetLimits
+
+if TYPE_CHECKING:
+    from valve_plugin.config import Settings
 
 _MAIN = "from valve_plugin.cli.together import main; main()"
 _GRACE_SECONDS = 20.0
@@ -45,19 +48,22 @@ class Ended(NamedTuple):
 
 def run(
     jobs: Sequence[Job],
-    workers: int,
+    settings: Settings,
     limits: BudgetLimits | None = None,
     tell: Callable[[str, Ended], None] = lambda name, ended: None,
 ) -> dict[str, Ended]:
-    """Run jobs, at most `workers` at a time, and return how each ended; `tell` hears it at once.
+    """Run jobs, at most as many at a time as there are workers, and return how each ended; `tell` hears it at once.
 
     Ctrl-C ends all of them, each as Ctrl-C ends it alone.
     """
+    from valve_plugin.rollouts import ray_executor
     from valve_plugin.rollouts.share import Share
 
+    if settings.executor == "ray":
+        ray_executor.require_nodes(settings)  # here, so that all use one connection to the cluster, which outlives each
     ended: dict[str, Ended] = {}
     width = max((len(job.name) for job in jobs), default=0)
-    with Share(workers, limits) as share, ThreadPoolExecutor(workers) as pool:
+    with Share(settings.workers, limits) as share, ThreadPoolExecutor(settings.workers) as pool:
         children = _Children(share.address)
         open_: dict[Future[Ended], str] = {pool.submit(children.run, job, width): job.name for job in jobs}
         try:

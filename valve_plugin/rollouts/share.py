@@ -91,15 +91,15 @@ class Share:
         with self._lock:
             reached = self._reached()
             self._running += not reached
-        run_usd = 0.0
+        lent, usd = False, 0.0
         try:
-            run.send(reached)
-            run_usd = 0.0 if reached else run.recv()
+            run.send(reached)  # fails where nobody waits any more
+            lent = not reached
+            usd = run.recv() if lent else 0.0
         finally:
-            if not reached:
-                with self._lock:
-                    self._running -= 1
-                    self._spent = self._spent.plus(run_usd, 1)
+            with self._lock:
+                self._running -= not reached
+                self._spent = self._spent.plus(usd, int(lent))
 
 
 class Worker:
