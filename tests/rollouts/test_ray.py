@@ -18,10 +18,11 @@ from tests.lean import lean
 from tests.once import once
 from tests.rollouts.cluster import RayCluster, path_without
 from tests.tools import need, need_module, until
+from valve_plugin.agents.retry import listen_to_waits
 from valve_plugin.cli import app
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError
-from valve_plugin.records import Context
+from valve_plugin.records import Attempt, Context
 from valve_plugin.rollouts import ray_executor, retry
 from valve_plugin.rollouts.workers import Workers
 from valve_plugin.sandbox.git import git, read_tree
@@ -119,6 +120,36 @@ def test_a_cancelled_rollout_ends_on_its_node(tasks: Path, cluster: RayCluster) 
     with pytest.raises(CancelledError):
         job.result()
     cluster.await_end()
+
+
+@pytest.mark.heavy
+def test_what_a_rollout_spent_before_its_worker_died_is_known(tasks: Path, cluster: RayCluster) -> None:
+    taskset, told = load(tasks), threading.Event()
+    prepare(taskset.repository)
+    settings = saying("sleep 600", SUBMIT, ray_address=cluster.address)
+
+    def run() -> Attempt:
+        with listen_to_waits(lambda wait: None, lambda steps, usd: told.set()):
+            return ray_executor.attempt(settings, taskset.tasks[0], Context(text=""), 0, "evolve")
+
+    with Workers(1) as workers:
+        job = workers.submit(run)
+        assert until(told.is_set, 300)
+        assert sum(node.rollouts for node in ray_executor.nodes_now(settings)) == 1
+        cluster.kill("worker", random.Random(0))
+        lost = job.result()
+    assert (lost.outcome, lost.exit_status, lost.steps) == ("errored", "Lost", 1)
+    assert lost.cost_usd > 0
+
+
+def test_a_cluster_that_stays_away_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = ray_executor._Answer(away="no Ray cluster answers")
+    ray_executor._require_present("here", away)  # it may come back
+    ray_executor._require_present("here", ray_executor._Answer(lost="a node died"))  # it is back
+    ray_executor._require_present("here", away)
+    monkeypatch.setattr(ray_executor, "_AWAY_SECONDS", -1.0)
+    with pytest.raises(InfrastructureError, match="nothing is lost"):
+        ray_executor._require_present("here", away)
 
 
 def test_what_travels_has_no_key() -> None:

@@ -484,7 +484,9 @@ class _Cluster:
 
 
 def _said(error: Exception) -> str:
-    return one_line(str(getattr(error, "cause", None) or error))[:300]
+    """Return the first sentence of what Ray says; pages follow."""
+    cause = getattr(error, "cause", None)
+    return one_line(str(cause))[:300] if cause else one_line(str(error)).partition(". ")[0][:300]
 
 
 def _remote_function(ray: Any) -> Any:
