@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -133,6 +135,15 @@ def test_a_cluster_its_pace_and_what_is_wasted_are_shown() -> None:
     # In the ten minutes before: 60 of the baseline, 15 of the gate (5 were read back), 2 wasted, and a call at 70.
     assert view.pace(630.0) == pytest.approx((7.7, 6 * (0.6 + 0.15 + 0.75 + 0.1 + 0.02)), abs=0.11)
     assert "pace" not in dict(rows(folded(story() + ENDING), 950.0))
+
+
+def test_a_run_on_another_machine_goes_on_while_its_record_grows(tmp_path: Path) -> None:
+    local = LocalStore(tmp_path)
+    event = RunStarted(pid=1, created=1.0, host="elsewhere", workers=2)
+    local.write_telemetry(progress.EVENTS, {"event": event.name, "data": event.data})
+    assert progress.Watched(local).alive
+    os.utime(local.telemetry_path(progress.EVENTS), (0, 0))
+    assert not progress.Watched(local).alive
 
 
 def test_mixed_tasks_are_counted_among_those_of_the_stream():
