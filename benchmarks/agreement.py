@@ -70,8 +70,6 @@ class Both:
         self.prepared = replace(prepared, repository=replace(prepared.repository, pytest_args=words))
         self.ground, self.place = ground, place
         self.sandbox = Listening(choose(Settings()))
-        assert ground.reached, "the watched run gave nothing"
-        self.screen = candidates.screener(ground.reached, ground.suite, candidates.source_reader(prepared))
         self.whole_run = generate._run
         self.kept: dict[str, TestRun] = {}
         self.base_log = self.log(prepared.base)
@@ -87,7 +85,7 @@ class Both:
 
     def run(self, prepared: PreparedRepository, commit: str, sandbox: Sandbox, *more: Any, **options: Any) -> TestRun:
         """Replace `generate._run`, but for the first run of a whole suite, which was made already."""
-        return (self.kept.pop(commit, None) if not any(more[:2]) else None) or self.whole_run(
+        return (self.kept.pop(commit, None) if not any(more[:1]) else None) or self.whole_run(
             prepared, commit, sandbox, *more, **options
         )
 
@@ -102,8 +100,7 @@ class Both:
             str(self.base_log),
             {"repo": PROFILES[self.prepared.name]},
         )["FAIL_TO_PASS"]
-        look = self.screen(candidate)
-        ours = generate.try_candidate(self.prepared, self.ground.suite, candidate, self.sandbox, "x", look)
+        ours = generate.try_candidate(self.prepared, self.ground.suite, candidate, self.sandbox, "x")
         return {
             "candidate": f"{candidate.modifier}__{candidate.digest}",
             "file": candidate.file,

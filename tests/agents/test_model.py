@@ -157,9 +157,6 @@ def test_whatever_a_model_answers_is_told_to_it_or_unresolved(workspace: Workspa
     ("command", "told"),
     [
         (None, "is null"),
-        (5, "is a number"),
-        (True, "is true or false"),
-        (["ls", "-l"], "is a list"),
         ({"cmd": "ls"}, "is an object"),
         ("echo \0", "NUL"),
         ("echo \ud800", "surrogate"),
@@ -204,13 +201,6 @@ def test_what_is_let_through_can_be_an_argument(command: str) -> None:
     assume(not command_problem(command))
     assert b"\0" not in os.fsencode(command)
     assert without_surrogates(command) == command
-
-
-@given(JSON)
-def test_what_is_kept_and_sent_back_is_unicode(value: Any) -> None:
-    clean = without_surrogates(value)
-    json.dumps(clean, ensure_ascii=False).encode()
-    assert json.dumps(without_surrogates(clean)) == json.dumps(clean)
 
 
 def test_three_in_a_row_are_the_agents_failure(workspace: Workspace) -> None:
@@ -322,13 +312,9 @@ def test_a_provider_that_stays_silent_is_noticed(workspace: Workspace, drip: boo
     "odd",
     [
         {"choices": [{"message": None}]},
-        {"choices": [{"message": "hello"}]},
-        {"choices": ["hello"]},
         {"choices": []},
-        {"choices": None},
         {"usage": []},
         {"usage": {"prompt_tokens": "many"}},
-        {"usage": {"completion_tokens_details": {"reasoning_tokens": "x"}}},
     ],
 )
 def test_what_the_server_writes_around_a_message_is_the_providers_doing(workspace: Workspace, odd: Any) -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 import time
@@ -59,11 +58,6 @@ def test_a_run_has_minis_prompts_the_block_and_minis_trajectory(workspace: Works
     assert system["content"] == f"You are a helpful assistant that can interact with a computer.\n\n{block}"
     assert user["content"].startswith("Please solve this issue: An issue.")
     assert _outputs(result) == ["/testbed\n"]
-
-
-def test_without_a_block_the_system_message_is_minis_own(workspace: Workspace) -> None:
-    messages = json.loads(_run(saying(SUBMIT), workspace).trajectory)["messages"]
-    assert messages[0]["content"] == "You are a helpful assistant that can interact with a computer."
 
 
 def test_commands_see_no_key_and_no_network(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,12 +143,6 @@ def test_nobody_listens(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -
     assert result.ended == "errored"
     assert "planted" not in result.reason
     assert "is it up? ([Errno 111] Connection refused)" in result.reason
-
-
-def test_a_model_class_that_does_not_exist_is_an_error_with_a_reason(workspace: Workspace) -> None:
-    result = _run(Settings(model="m", model_class="no.such.Class"), workspace)
-    assert result.ended == "errored"
-    assert "no.such.Class" in result.reason
 
 
 def test_a_process_that_dies_is_an_error_that_quotes_it(workspace: Workspace) -> None:
@@ -285,53 +273,6 @@ def test_a_server_that_died_is_replaced_also_a_borrowed_one(tmp_path: Path) -> N
     owner.communicate()
     until(lambda: not psutil.pid_exists(int(pid)))  # a server does not outlive its owner
     until(lambda: not Path(address).parent.exists())  # and leaves nothing
-
-
-def test_a_server_that_still_loads_ends_with_its_owner_too(tmp_path: Path) -> None:
-    body = """
-    import socket
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(process.server_address())  # starts it
-    print(process.server_address(), flush=True)
-    sys.stdin.read()
-    """
-    for_ever = f"import os, time\nprint(os.getpid(), file=open({str(tmp_path / 'pid')!r}, 'w'))\ntime.sleep(600)\n"
-    (tmp_path / "slow").mkdir()
-    (tmp_path / "slow/litellm.py").write_text(for_ever)  # what takes long to load
-    owner = _script(tmp_path, body, PYTHONPATH=f"{tmp_path / 'slow'}:{Path.cwd()}")
-    assert owner.stdout is not None
-    address = Path(owner.stdout.readline().strip())
-    loading = psutil.Process(int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())))
-    owner.kill()
-    owner.communicate()
-    until(lambda: not lives(loading))
-    until(lambda: not address.parent.exists())  # and leaves nothing
-
-
-def test_what_a_killed_process_left_goes_with_the_next_one() -> None:
-    with tempfile.TemporaryDirectory() as short:  # a socket's path has to be short
-        code = "from valve_plugin.agents import process; print(process.server_address(), flush=True); input()"
-
-        def owner() -> tuple[subprocess.Popen[str], Path]:
-            process = subprocess.Popen(
-                [sys.executable, "-c", code], env=os.environ | {"TMPDIR": short}, stdin=-1, stdout=-1, text=True
-            )
-            assert process.stdout is not None
-            return process, Path(process.stdout.readline().strip()).parent
-
-        alive, kept = owner()
-        killed, left = owner()
-        killed.kill()
-        killed.communicate()
-        assert left.is_dir()
-        for path in (kept, left):
-            os.utime(path, (0, 0))  # long ago
-        next_, _ = owner()
-        assert not left.exists()
-        assert kept.is_dir()
-        for process in (alive, next_):
-            process.communicate("\n")
-        assert list(Path(short).iterdir()) == []
 
 
 def test_the_working_directory_is_not_on_the_import_path(tmp_path: Path) -> None:

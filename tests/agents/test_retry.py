@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import queue
-import socket
-import threading
 from email.utils import formatdate
 from types import SimpleNamespace
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +15,6 @@ from valve_plugin.agents.faults import (
     classify_end,
     classify_fault,
     describe_fault,
-    find_fault,
     key_variable,
     retry_after,
     without_wrappers,
@@ -37,11 +32,6 @@ def test_every_end_has_a_class_and_a_reason_of_one_line(status: str, error: list
     assert bool(reason) == (ended != "submitted")
     assert len(reason) <= 300
     assert reason.splitlines() in ([], [reason])
-
-
-@pytest.mark.parametrize("status", ["LimitsExceeded", "TimeExceeded", "RepeatedFormatError"])
-def test_used_up_budgets_and_missing_commands_are_the_agents_doing(status: str) -> None:
-    assert classify_end(status)[0] == "unresolved"
 
 
 @pytest.mark.parametrize(
@@ -86,29 +76,16 @@ def test_nothing_a_provider_says_breaks_the_reading(names, message, status, head
     ("header", "message", "seconds"),
     [
         ("7", "", 7.0),
-        ("0.5", "", 0.5),
         (formatdate(1_000_030, usegmt=True), "", 30.0),
-        (formatdate(999_000, usegmt=True), "", 0.0),
         ("soon", "", None),
-        ("-3", "", None),
         ("", '"retryDelay": "21s"', 21.0),
         ("", "Please try again. Retry after 12 s", 12.0),
-        ("", "please retry in 900ms.", 0.9),
-        ("", "no hurry", None),
         ("", "Rate limit reached ... Limit 30000, Used 29000, Requested 4000. Please try again in 6s. Visit", 6.0),
         ("", "Please try again in 5.289s.", 5.289),
         ("", "Please try again in 1h30m5.5s. Need more tokens?", 5405.5),
-        ("", "Please try again in 7m12s", 432.0),
-        ("", "Please try again in 20ms.", 0.02),
-        ("", "Please retry after 6 seconds.", 6.0),
         ("", "try again in 2 minutes and 3 seconds", 123.0),
-        ("", "Please wait 10 min", 600.0),
         ("", '{"retry_after": 1.5, "global": false}', 1.5),
-        ("", '"retry_after_seconds":33}', 33.0),
         ("", "rate limited; Retry-After: 30", 30.0),
-        ("", "Your quota will reset after 3h12m45s", 11565.0),
-        ("", "Too many requests, try again later in 2 days", 172800.0),
-        ("", "Retry your request in 7 seconds", 7.0),
         ("", "try again at 14:05", None),
         ("", "connection reset by peer after 30 s", None),
         ("", "Limit 30000, Used 29000, try again later; 4 months of history", None),
@@ -116,10 +93,6 @@ def test_nothing_a_provider_says_breaks_the_reading(names, message, status, head
 )
 def test_what_a_provider_asks_for(header, message, seconds):
     assert retry_after({"retry-AFTER": header}, message, now=1_000_000.0) == seconds
-
-
-def test_milliseconds_have_a_header_of_their_own():
-    assert retry_after({"Retry-After-Ms": "1500", "Retry-After": "2"}, "", now=0.0) == 1.5
 
 
 @given(st.integers(0, 99), st.integers(0, 59), st.integers(0, 59999), st.sampled_from(["", " ", ", ", " and "]))
@@ -131,62 +104,32 @@ def test_every_duration_is_read(hours, minutes, milliseconds, between):
 
 OVERFLOWS = (
     "openai: This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
-    "openai: Your input exceeds the context window of this model. Please adjust your input and try again.",
-    "openai: Input tokens exceed the configured limit of 272000 tokens.",
     "vllm: The decoder prompt (length 9000) is longer than the maximum model length of 8192.",
-    "vllm: Please reduce the length of the input prompt: longer than the maximum model length",
     "llama.cpp: the request exceeds the available context size, try increasing it",
-    "llama.cpp: context size has been exceeded",
     "tgi: Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000",
-    "tgi: `inputs` must have less than 1024 tokens. Given: 2000",
     "ollama: the input length exceeds the context length",
-    "ollama: prompt too long; exceeded max context length by 4 tokens",
     "sglang: The input (9000 tokens) is longer than the model's context length (8192 tokens).",
-    "azure: This model's maximum context length is 128000 tokens, context_length_exceeded",
     "bedrock: Input is too long for requested model.",
-    "bedrock: input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000",
     "anthropic: prompt is too long: 210000 tokens > 200000 maximum",
     "anthropic: request_too_large: Request exceeds the maximum size",
     "gemini: The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
-    "mistral: Prompt contains 40000 tokens, too large for model with 32768 maximum context length",
-    "cohere: too many tokens: total number of tokens in the prompt cannot exceed 4096",
     "openrouter: This endpoint's maximum context length is 131072 tokens. However, you requested about 140000 tokens",
-    "together: Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193",
-    "fireworks: The prompt is too long: 140000, model maximum context length: 131071",
-    "xai: This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
     "groq: Please reduce the length of the messages or completion.",
-    "lm studio: Reached context length of 4096 tokens with model",
-    "github: Request body too large for gpt-4o model. Max size: 8000 tokens. tokens_limit_reached",
     "dashscope: Range of input length should be [1, 30720]",
     "vllm: max_tokens must be at least 1, got -234.",
-    "tensorrt: Prompt length (9000) plus max_tokens exceeds 8192",
     "openai: Invalid 'messages[3].content': string too long. Expected a string with maximum length 10485760",
-    "moonshot: Invalid request: Your request exceeded model token limit: 131072",
     "zhipu: Prompt 超长",
-    "qianfan: 输入内容长度超过限制",
-    "gateway: 请求超出模型的最大上下文长度",
 )
 REFUSALS = (
     "openai: content_policy_violation: Your request was rejected as a result of our safety system.",
-    "openai: Invalid prompt: your prompt was flagged as potentially violating our usage policy. invalid_prompt",
     "azure: The response was filtered due to the prompt triggering Azure OpenAI's content management policy",
-    "azure: content_filter, innererror ResponsibleAIPolicyViolation",
     "anthropic: Output blocked by content filtering policy",
-    "bedrock: The request was blocked by a guardrail",
     "openrouter: Your chosen model requires moderation and your input was flagged for violence",
-    "xai: Content violates usage guidelines.",
     "gemini: PROHIBITED_CONTENT",
     "dashscope: data_inspection_failed: Input data may contain inappropriate content.",
     "deepseek: Content Exists Risk",
-    "moonshot: The request was rejected because it was considered high risk",
-    "gemini: blockReason: SAFETY",
-    "gateway: input_moderation_failed",
-    "gateway: Your request was blocked for cybersecurity reasons",
     "vertex: Blocked by Model Armor Floor Setting: the prompt violated Responsible AI Safety settings",
-    "vertex: Prompt blocked by Model Armor",
     "zhipu: 系统检测到输入或生成内容可能包含不安全或敏感内容,请您避免输入易产生敏感内容的提示语",
-    "qianfan: 请求内容违规",
-    "gateway: 输入文本未通过审核",
 )
 
 
@@ -201,17 +144,12 @@ def test_servers_words_for_what_the_conversation_did(name, message):
     ("name", "message"),
     [
         ("BadRequestError", "Your credit balance is too low to access the API. Go to Plans & Billing"),
-        ("BadRequestError", "unknown parameter: 'reasoning_effort'"),
         ("BadRequestError", "API key expired. Please renew the API key."),
         ("RateLimitError", "Too many tokens, please wait before trying again."),
         ("RateLimitError", "Request too large for gpt-4o: Limit 30000, Requested 40000 tokens per minute"),
         ("AuthenticationError", "Incorrect API key provided; see our content policy"),
-        ("NotFoundError", "The model `m` does not exist"),
         ("PermissionDeniedError", "Sorry, you have been blocked"),
         ("InternalServerError", "The server had an error while processing your request"),
-        ("InternalServerError", "overloaded"),
-        ("ServiceUnavailableError", "no healthy upstream"),
-        ("Timeout", "Request timed out."),
     ],
 )
 def test_words_that_are_the_providers_own_failure(name, message):
@@ -222,34 +160,19 @@ def test_words_that_are_the_providers_own_failure(name, message):
     ("names", "status", "message", "kind", "lasting"),
     [
         (["AuthenticationError"], 401, "bad key", "key", True),
-        (["APIError"], 403, "forbidden", "key", True),
         (["APIError"], 402, "Insufficient Balance", "quota", True),
         (["RateLimitError"], 429, "slow down", "rate", False),
         (["RateLimitError"], 429, "insufficient_quota", "quota", True),
-        (["BadRequestError"], 400, "Budget has been exceeded! Current cost: 10.0, Max budget: 10.0", "quota", True),
-        (["PermissionDeniedError"], 403, "Your credit balance is too low", "quota", True),
         (["RateLimitError"], 429, "余额不足或无可用资源包,请充值", "quota", True),
         (["RateLimitError"], 429, "exceeded your current quota, retry in 20s", "rate", False),
         (["RateLimitError"], 429, "come back: retry after 86400 s", "quota", True),
         (["NotFoundError"], 404, "no such model", "model", True),
         (["BadRequestError"], 400, "unknown parameter", "request", True),
         (["InternalServerError"], 500, "Connection error.", "connection", False),
-        (["InternalServerError"], 500, "oops", "server", False),
-        (["APIError"], 529, "overloaded", "server", False),
         (["Timeout"], 408, "timed out", "timeout", True),
         (["SilentProviderError"], None, "no complete answer within 300 s", "timeout", True),
-        (["InternalServerError"], 504, "Gateway timeout", "server", False),
-        (["BadRequestError"], 400, "Your credit balance is too low to access the API", "quota", True),
         (["BadRequestError"], 400, "API key not valid. Please pass a valid API key.", "key", True),
-        (
-            ["InternalServerError"],
-            500,
-            "Missing credentials. Please pass an `api_key`, or set the `OPENAI_API_KEY`",
-            "key",
-            True,
-        ),
         (["RuntimeError"], None, "Error calculating cost for model m: Cost must be > 0.0, got 0.0", "usage", True),
-        (["OpenRouterAPIError"], None, "HTTP 502", "server", False),
         (["OpenRouterAuthenticationError"], None, "no", "key", True),
         (["UnreadableReplyError", "IndexError"], None, "list index out of range", "server", False),
         (["RuntimeError"], None, "Error calculating cost for model m: ...", "price", True),
@@ -275,33 +198,6 @@ def test_a_connection_that_stood_is_no_missing_server(behind, kind):
     assert classify_fault(["RuntimeError"], "oops", causes=behind) is None
 
 
-def test_a_body_that_ends_early_is_a_fault_of_a_server_that_answers():
-    def cut():
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            ports.put(server.getsockname()[1])
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{")
-
-    ports = queue.SimpleQueue()
-    threading.Thread(target=cut, daemon=True).start()
-    with pytest.raises(httpx.HTTPError) as raised:
-        httpx.get(f"http://127.0.0.1:{ports.get(timeout=60)}")
-    wrapped = APIConnectionError()
-    wrapped.__cause__ = raised.value  # as openai's client and litellm do
-    assert find_fault(wrapped) == Fault("server")
-
-
-class APIConnectionError(Exception):
-    pass
-
-
-def test_what_is_no_fault_of_a_provider():
-    assert classify_fault(["FormatError", "InterruptAgentFlow", "Exception"], "no command") is None
-    assert classify_fault(["SandboxError", "RuntimeError"], "no sandbox") is None
-
-
 def test_a_model_that_breaks_by_itself_is_no_provider():
     model = RetryingModel(SimpleNamespace(query=lambda messages: [][0]), 9, 60.0, RolloutReporter([].append), str)
     with pytest.raises(IndexError):
@@ -314,14 +210,6 @@ def test_advice_names_the_variable_and_the_address():
     assert "http://10.0.0.1/v1" in advice(Fault("connection"), "openai/m", {"api_base": "http://10.0.0.1/v1"}, {})
     assert "http://there" in advice(Fault("server"), "openai/m", {}, {"OPENAI_BASE_URL": "http://there"})
     assert (key_variable("claude-x"), key_variable("together_ai/m")) == ("ANTHROPIC_API_KEY", "TOGETHERAI_API_KEY")
-
-
-def test_a_provider_that_wants_to_be_left_alone_for_long_is_said_to():
-    later = classify_fault(["RateLimitError"], "slow", 429, {"Retry-After": "3600"})
-    assert later.lasting
-    said = advice(later, "openai/m", {"api_base": "http://there"}, {})
-    assert said.startswith("http://there asks to wait 3600 s (60 minutes), but a run waits at most 600 s")
-    assert advice(Fault("quota"), "openai/m", {}, {}).startswith("the quota or credit at")
 
 
 class RateLimitError(Exception):

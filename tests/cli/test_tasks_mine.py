@@ -75,8 +75,7 @@ def test_where_nothing_can_be_tried_nothing_is_run(project: Path, valve: Run) ->
     assert made == {"repository": "acme/calc", "path": "", "tasks": 0, "commits": 2, "first": 1, "tried": 0, "gone": 0}
     assert valve.err == (
         "looking for fixes in the history\n2 commits looked at (1 without a parent), none with source and tests\n"
-        "so nothing was run and no task set made: --commits N looks further back, "
-        "`valve tasks generate` needs no history\n"
+        "so nothing was run: --commits N looks further back, `valve tasks generate` needs no history\n"
     )
     assert not task_set.default_folder("acme/calc__mined").exists()
 

@@ -19,11 +19,11 @@ from minisweagent.models.test_models import DeterministicModel, make_output
 from pluggy import PluginManager
 
 import valve_plugin
-from tests.host.harness import SUBMIT, without_times
-from valve_plugin.agents.mini import SLOT, SLOT_VARIABLE, with_slot
+from tests.host.harness import SUBMIT
+from valve_plugin.agents.mini import SLOT_VARIABLE, with_slot
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
-from valve_plugin.errors import AgentError, ConfigError, PluginError, ValveError
+from valve_plugin.errors import AgentError, ConfigError, PluginError
 from valve_plugin.hookspecs import HostEvents, StepHooks, hookimpl
 from valve_plugin.host.events import Host
 from valve_plugin.host.instrument import attach, instrument
@@ -118,22 +118,6 @@ def test_blocks_come_in_the_order_of_the_plugins_and_none_means_none() -> None:
     assert silent.messages[0] == stock.messages[0]
 
 
-def test_the_agent_stays_what_it_was(tmp_path: Path) -> None:
-    stock, tested = agent(output_path=tmp_path / "stock.json"), agent(output_path=tmp_path / "ours.json")
-    assert attach(tested, host(Recorder(""))) is tested
-    assert type(tested) is DefaultAgent
-    assert stock.run("t", extra="given") == tested.run("t", extra="given")
-    assert tested.extra_template_vars["extra"] == "given"
-    left, right = (json.loads((tmp_path / f"{n}.json").read_text()) for n in ("stock", "ours"))
-    assert right["info"].pop("plugins") == ["plugin0"]
-    config = right["info"]["config"]["agent"]
-    config |= {
-        "system_template": config["system_template"].removesuffix(SLOT),
-        "output_path": str(tmp_path / "stock.json"),
-    }
-    assert without_times(left) == without_times(right)
-
-
 def test_attaching_twice_gives_one_block_and_one_record() -> None:
     first, second = Recorder("first"), Recorder("second")
     tested = attach(attach(agent(runs=2), host(first)), host(second))
@@ -170,18 +154,6 @@ def test_post_run_is_told_about_errors_and_they_pass(error: BaseException) -> No
     assert result == {"exit_status": type(error).__name__, "submission": "", "cost": 0.25, "api_calls": 1}
 
 
-def test_limits_are_an_ending_and_a_template_that_does_not_render_is_the_runs_error() -> None:
-    recorder = Recorder()
-    tested = attach(agent("true", "true", step_limit=1), host(recorder))
-    tested.run("t")
-    expected = {"exit_status": "LimitsExceeded", "submission": "", "cost": 0.25, "api_calls": 1}
-    assert recorder.ends[0][1:] == (expected, None)
-    tested.config.instance_template = "{{ undefined_name }}"
-    with pytest.raises(jinja2.UndefinedError):
-        tested.run("fails")
-    assert recorder.ends[-1][1] == {"exit_status": "UndefinedError", "submission": "", "cost": 0.0, "api_calls": 0}
-
-
 @pytest.mark.parametrize("error", [RuntimeError("two\nlines"), KeyboardInterrupt(), SystemExit(1)])
 def test_a_failing_post_run_keeps_the_result(error: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
     failing, other = Recorder(), Recorder()
@@ -191,30 +163,6 @@ def test_a_failing_post_run_keeps_the_result(error: BaseException, capsys: pytes
     assert len(other.ends) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"valve: plugin 'plugin0' failed in post_run: {type(error).__name__}")
-
-
-@pytest.mark.parametrize(
-    ("fails", "block", "reason"),
-    [
-        ({"pre_run": ValveError("no bank")}, "", "plugin 'plugin0' failed in pre_run: ValveError: no bank"),
-        ({}, ["a", "list"], "returned list, expected text or None"),
-    ],
-)
-def test_a_failing_pre_run_costs_its_block(
-    capsys: pytest.CaptureFixture[str], fails: dict[str, BaseException], block: Any, reason: str
-) -> None:
-    class Failing(Recorder):
-        @hookimpl
-        def minisweagent_pre_run(self, agent: Any, task: str) -> Any:
-            super().minisweagent_pre_run(agent, task)
-            return block
-
-    failing = Failing()
-    failing.fails |= fails
-    tested = attach(agent(), host(failing, Recorder("kept")))
-    assert tested.run("t")["submission"] == "the-submission\n"
-    assert tested.messages[0]["content"] == "You help.\n\nkept"
-    assert reason in capsys.readouterr().err
 
 
 class Taking(Recorder):

@@ -39,20 +39,6 @@ def test_valve_mini(mini: Mini, switch: str) -> None:
     assert mini.events("configure")[0]["options"] == {"level": 7}
 
 
-@pytest.mark.heavy
-def test_valve_mini_passes_everything_through(mini: Mini) -> None:
-    shown = mini("mini", "--help", program=("valve",))
-    assert shown.returncode == 0
-    assert "Usage: valve mini [OPTIONS]" in shown.stdout
-    stock = mini("--plugin", "valve", "--help")
-    assert shown.stdout.splitlines()[2:] == stock.stdout.splitlines()[2:]
-    for args in (["--nonsense"], ["-t", "x", "-c", "nowhere.yaml"], ["-t", "x", "--", "-y"]):
-        ours, theirs = mini("mini", *args, program=("valve",)), mini("--plugin", "valve", *args)
-        assert ours.returncode == theirs.returncode != 0
-        last, same = (done.stderr.strip().splitlines()[-2:] for done in (ours, theirs))
-        assert last == same
-
-
 @pytest.fixture
 def bench(mini: Mini) -> Mini:
     """Two SWE-bench rows in a local data set, run in the local environment."""

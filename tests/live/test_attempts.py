@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.live.conftest import FIX, QUICK, Project, make_bank, make_project
+from tests.live.conftest import FIX, QUICK, Project
 from tests.tools import need
 from valve_plugin import instrument
 from valve_plugin.agents.protocol import RolloutResult
@@ -158,18 +158,6 @@ def test_a_tree_that_changed_meanwhile_is_left_alone(
     shown = said.split("`valve attempts show ")[1].split(" --patch`")[0]
     (attempt,) = (a for a in project.attempts() if a.id == shown)
     assert "+    return a + b" in attempt.patch
-
-
-def test_the_same_in_a_plain_folder_inside_another_repository(
-    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    plain = make_project(tmp_path / "plain", git=False)
-    make_bank(plain.bank)
-    monkeypatch.chdir(plain.root)
-    plain.run(f"{FIX}; mkdir d; printf 'caf\\351' > d/new", check=QUICK, attempts=2)
-    assert "a + b" in (plain.root / "calc.py").read_text()
-    assert (plain.root / "d/new").read_bytes() == b"caf\xe9"
-    assert not (plain.root / ".git").exists()
 
 
 def test_it_is_refused_without_yolo_or_sandbox_or_files(

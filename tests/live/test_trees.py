@@ -166,20 +166,6 @@ def test_counts_of_changed_lines(tmp_path: Path, scratch: Path) -> None:
     assert "data.bin" not in trees.patch(base, end, ["src/app.py"])
 
 
-def test_a_file_may_become_a_directory_and_back(tmp_path: Path, scratch: Path) -> None:
-    root = checkout(tmp_path)
-    trees = Trees(root, scratch)
-    base = trees.capture()
-    (root / "old.txt").unlink()
-    put(root, {"old.txt/inside": b"1\n"})
-    end = trees.capture()
-    assert trees.with_paths_from(end, base, ["old.txt", "old.txt/inside"]) == base
-    copy = tmp_path / "copy"
-    trees.write(base, copy)
-    subprocess.run(["git", "apply", "-"], cwd=copy, input=trees.patch(base, end).encode(), check=True)
-    assert (copy / "old.txt/inside").read_bytes() == b"1\n"
-
-
 NAMES = st.sampled_from(["a.py", "b", "d/a.py", "d/e/f", "g h/\u00e9", "-x", "d.txt"])
 CONTENT = st.one_of(st.binary(max_size=40), st.text(max_size=40).map(lambda t: t.encode("utf-8", "replace")))
 LAYOUT = st.dictionaries(NAMES, CONTENT, max_size=5)
@@ -379,17 +365,6 @@ def test_files_of_submodules_are_files_like_any_other(tmp_path: Path, scratch: P
     trees.apply_to_root(patch)
     assert (root / "libs/x/in/code.py").read_bytes() == b"c\n"
     assert [path for path in before if path not in fingerprint(root)] == []
-
-
-def test_a_submodule_that_is_too_large_is_named(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_trees, "MAX_FILES", 3)
-    for name, files in (("lib", 4), ("repo", 1)):
-        repository(tmp_path / name, {f"{n}.py": b"x\n" for n in range(files)})
-    git(tmp_path / "repo", "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(tmp_path / "lib"), "lib")
-    git(tmp_path / "repo", "commit", "-qam", "lib")
-    trees = Trees(tmp_path / "repo", scratch)
-    assert trees.paths(trees.capture()) == [".gitmodules", "0.py"]
-    assert "the submodule lib is not captured" in trees.notes[0]
 
 
 @pytest.mark.parametrize(

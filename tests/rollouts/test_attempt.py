@@ -6,16 +6,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
-from msgspec.structs import replace
 
 from tests.agents.support import SCRIPTED, SUBMIT, saying, shop
 from tests.lab.simulation.rows import requests
 from tests.tools import need
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError, TaskError
-from valve_plugin.lab.simulation import parameters as p
 from valve_plugin.lab.simulation.server import start
 from valve_plugin.paths import data_dir as bank_data_dir
 from valve_plugin.records import Attempt, Context, Task
@@ -95,17 +92,6 @@ def test_the_same_draw_is_the_same_attempt(taskset: TaskSet, simulated: None) ->
     assert len({tuple(_commands(x)) for x in (first, *others)}) > 1
 
 
-def test_the_context_ends_the_system_message_and_is_recorded(taskset: TaskSet, simulated: None) -> None:
-    lesson = p.lessons()[0].item("total", "shop/cart.py")
-    context = Context(
-        text=f"--- skill: {lesson.name} ---\n{{{{ 1/0 }}}} {lesson.markdown}\n", items=(("skill", lesson.name),)
-    )
-    made = _attempt(taskset.tasks[0], 0, context)
-    assert json.loads(read_trajectory(made))["messages"][0]["content"].endswith("\n\n" + context.text)
-    assert (made.context_hash, made.context_items) == (context.hash, context.items)
-    assert made.id != rollout_key(SCRIPTED, taskset.tasks[0], NONE, 0)[:16]
-
-
 def test_the_agent_finds_no_history_no_hidden_test_and_no_other_attempt(taskset: TaskSet) -> None:
     places = f"/testbed /home /tmp {Path.cwd()} {bank_data_dir()}"
     find = f"find {places} -name 'tasks.jsonl' -o -name '*.json.gz' -o -name 'bank.json'"
@@ -136,23 +122,6 @@ def test_what_an_agent_does_to_its_tree_is_its_own_failure(taskset: TaskSet, har
     made = attempt(saying(harm, SUBMIT), taskset.tasks[0], NONE, 0, "panel")
     assert made.outcome == "unresolved"
     assert reason in made.reason
-    assert [p.name for p in (bank_data_dir() / "workspaces").iterdir() if p.is_dir()] == []
-
-
-ONE = """python3 -c "bytearray(2 * 2**30)" 2>&1 | tail -1"""
-MANY = """for i in 1 2 3 4; do python3 -c "x = b'1' * 120_000_000; import time; time.sleep(60)" & done; wait -n"""
-
-
-@pytest.mark.parametrize(("harm", "told"), [(ONE, "MemoryError"), (MANY, "it used more than 314572800 bytes")])
-def test_what_takes_too_much_memory_is_ended_and_the_agent_told(taskset: TaskSet, harm: str, told: str) -> None:
-    given = saying(harm, SUBMIT)
-    given = replace(given, mini_config=(*given.mini_config, "environment.memory_mib=300"))
-    made = attempt(given, taskset.tasks[0], NONE, 0, "panel")
-    assert (made.outcome, made.reason, made.exit_status) == ("unresolved", "the patch is empty", "Submitted")
-    (seen,) = [m["extra"] for m in json.loads(read_trajectory(made))["messages"] if m["role"] == "tool"]
-    assert told in seen["raw_output"] + seen["exception_info"]
-    left = [p for p in psutil.process_iter(["cmdline"]) if "120_000_000" in " ".join(p.info["cmdline"] or ())]
-    assert left == []
     assert [p.name for p in (bank_data_dir() / "workspaces").iterdir() if p.is_dir()] == []
 
 

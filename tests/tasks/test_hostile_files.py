@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -16,14 +13,13 @@ from valve_plugin.errors import BankError, InfrastructureError, TaskError
 from valve_plugin.redact import Redactor
 from valve_plugin.sandbox import environment
 from valve_plugin.sandbox.git import find_git_dir, read_files
-from valve_plugin.tasks import issue_text, verify
-from valve_plugin.tasks.make import candidates, generate
+from valve_plugin.tasks import verify
+from valve_plugin.tasks.make import generate
 
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "an environment of the person's": ("pyvenv.cfg", lambda path: environment.base_prefix(path.parent)),
     "a file of the test environment": ("ops.py", lambda path: verify._holds(path, b"x" * 100) or refused()),
     "what was tried before": ("tried.jsonl", generate._read_journal),
-    "texts paid for": ("issues.jsonl", issue_text._read_answers),
     "keys": (".env", lambda path: Redactor.of({}, path.parent) and refused()),
 }
 PLANTS: dict[str, Callable[[Path], None]] = {"device": lambda path: path.symlink_to("/dev/zero"), "pipe": os.mkfifo}
@@ -40,16 +36,6 @@ def test_it_is_refused_at_once(reader: str, plant: str, tmp_path: Path) -> None:
     PLANTS[plant](tmp_path / name)
     with pytest.raises((TaskError, BankError, InfrastructureError)):
         read(tmp_path / name)
-
-
-@pytest.mark.parametrize("plant", PLANTS)
-def test_what_a_watched_run_leaves_for_us(plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = SimpleNamespace(path=tmp_path, tmp=tmp_path)
-    monkeypatch.setattr("valve_plugin.tasks.make.candidates.open_commit", lambda *given: nullcontext(place))
-    box = SimpleNamespace(root="", run=lambda *words, **more: PLANTS[plant](tmp_path / "reached.json"))
-    repository = SimpleNamespace(cpu_seconds=1, source_roots=(), pytest_args=(), suite_paths=())
-    prepared = SimpleNamespace(repository=repository, base="", python=Path("python"))
-    assert candidates.trace_calls(cast(Any, prepared), cast(Any, box)) is None
 
 
 def test_a_tree_larger_than_source_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,13 +115,6 @@ def test_a_link_out_of_the_copy_is_refused_and_nothing_outside_is_touched(
         copy_image(image)
 
 
-def test_copies_of_older_versions_are_made_anew(image: Image) -> None:
-    image.folder.mkdir(parents=True)
-    (image.folder / "complete").touch()
-    (image.folder / "built").symlink_to("/etc")
-    assert "calc/fast.so" in copy_image(image).built_files
-
-
 NEW = "diff --git a/{0} b/{0}\nnew file mode {1}\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+{2}\n"
 LINK = NEW + "\\ No newline at end of file\n"
 

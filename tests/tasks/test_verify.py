@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests import calc
 from valve_plugin.sandbox import bubblewrap as sandboxes
@@ -63,7 +61,7 @@ def test_a_copy_of_the_fix_and_a_test_that_varies(
     assert result.gold == 1, result.findings
     messages = {finding.kind: finding.message for finding in result.findings}
     assert messages["flaky"].startswith(
-        "tests/test_varying.py::test_it does not pass with the fix in 1 of 2 runs; run alone, it "
+        "tests/test_varying.py::test_it does not pass with the fix in 1 of 2 runs (AssertionError"
     )
     assert "build/lib/calc/ops.py is a copy of it" in messages["leak"]
 
@@ -99,8 +97,3 @@ def test_lines_of_the_fix_in_an_issue() -> None:
         "if value is None or value < 0:"
     ]
     assert fix_lines_in("I think `if value is None:` is wrong", patch) == []
-
-
-@given(st.text(), st.text())
-def test_any_text_and_patch_can_be_compared(text: str, patch: str) -> None:
-    assert all(line in text and len(line) >= 20 for line in fix_lines_in(text, patch))

@@ -31,16 +31,6 @@ _SECTIONS = ("agent", "model", "environment")
 SLOT_VARIABLE = "plugin_system_block"
 SLOT = "{{ " + SLOT_VARIABLE + " | default('') }}"
 
-_REFUSED_ENVIRONMENTS = {
-    "bubblewrap": "mini's class gives the agent the network and your environment variables, including keys, and limits "
-    "only wall time; without this setting VALVE's own bubblewrap is used",
-    "singularity": "its --contain keeps the network, --fakeroot makes the agent root, and nothing limits CPU, memory, "
-    "processes or disk",
-    "local": "commands would run on this machine as you",
-    "swerex_docker": "a server inside the container takes commands over the network, so the network is open",
-    "swerex_modal": "its containers run on another machine, with a network, and outlive a killed run",
-    "contree": "its containers run on another machine, and their network access is not known",
-}
 _LITELLM_CLASSES = ("", "litellm", "litellm_textbased")
 _PRICED_CLASSES = (*_LITELLM_CLASSES, "litellm_response")
 """Model classes that look up the cost of a call in litellm's price list."""
@@ -117,8 +107,10 @@ def environment_refusal(environment_class: str) -> str:
     """
     if environment_class in ("", "docker"):
         return ""
-    why = _REFUSED_ENVIRONMENTS.get(environment_class, "its isolation is not known")
-    return f"environment_class {environment_class!r} is refused: {why}. Leave it out, or name 'docker'"
+    return (
+        f"environment_class {environment_class!r} is refused, because it does not keep network, keys and limits apart "
+        "as VALVE's own sandbox does. Leave it out, or name 'docker'"
+    )
 
 
 def _read_one(given: str) -> Sections:

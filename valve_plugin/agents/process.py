@@ -21,9 +21,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -260,10 +260,9 @@ def main() -> None:
     the starting process has the write end.
     """
     listener_fd, alive_fd, directory = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    with _end_with_starter(alive_fd, directory):
-        from valve_plugin.agents import preload  # litellm: seconds
+    from valve_plugin.agents import preload  # litellm: seconds
 
-        preload.warm_up()
+    preload.warm_up()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page it looks at
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
@@ -276,29 +275,6 @@ def main() -> None:
                     os.close(alive_fd)
                     _run_request(connection)
     shutil.rmtree(directory, ignore_errors=True)
-
-
-@contextmanager
-def _end_with_starter(alive_fd: int, directory: Path) -> Iterator[None]:
-    """During the block, end this process and remove `directory` as soon as the starting process ends.
-
-    This uses a thread that ends with the block, because threads do not survive a fork.
-    """
-    done, finish = os.pipe()
-
-    def watch() -> None:
-        if done not in wait([alive_fd, done]):
-            shutil.rmtree(directory, ignore_errors=True)
-            os._exit(0)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        os.close(finish)
-        watcher.join()
-        os.close(done)
 
 
 # In a rollout's process

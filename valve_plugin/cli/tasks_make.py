@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from valve_plugin.cli import output, output_paths, resume, task_sets
 from valve_plugin.cli.options import Commands, Json, argument, flag, option
 from valve_plugin.cli.runs import UnsafeLocal
-from valve_plugin.cli.stage import Meter, Percent, Stage
+from valve_plugin.cli.stage import Meter, Stage
 from valve_plugin.errors import ConfigError, SandboxError, TaskError
 from valve_plugin.shell_words import quote
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from valve_plugin.tasks.import_rows import Branches, Survey
     from valve_plugin.tasks.make.candidates import Candidate
     from valve_plugin.tasks.make.define import SuiteNeeds
-    from valve_plugin.tasks.make.generate import CandidateResult
-    from valve_plugin.tasks.make.mine import Fixes
+    from valve_plugin.tasks.make.generate import CandidateResult, GeneratedSet
     from valve_plugin.tasks.repository import Repository
     from valve_plugin.tasks.row_files import Rows
     from valve_plugin.tasks.task_set import SmithRow
@@ -56,7 +55,6 @@ commands = Commands()
     "valve tasks generate ../lib --python ../lib/.venv --n 50 --workers 4",
     "valve tasks generate pypi:tomlkit==0.13.2 --repo python-poetry/tomlkit --n 20",
     "valve tasks generate --ignore tests/integration   # without the slow ones",
-    "valve tasks generate --n 20 --issue-model openai/gpt-5.5-mini",
 )
 @resume.advise_on_stop()
 def generate(
@@ -70,62 +68,42 @@ def generate(
     auto_env: AutoEnv = False,
     ignore: Ignore = [],  # noqa: B006
     workers: Workers = 2,
-    issue_model: Annotated[str, option("--issue-model", "MODEL", "Let this model write the issues.")] = "",
     unsafe_local: UnsafeLocal = False,
     json: Json = False,
 ) -> None:
     """Make verified tasks out of a repository.
 
     SWE-smith's procedural modifiers introduce bugs. The repository's own tests, run twice, show what a bug breaks.
-    Bugs that no test notices are dropped, and tests with varying results are left out. The bugs taken are spread over
-    files and kinds. Of bugs in the same lines, or that nearly the same tests notice, one is taken while there are
-    others. The same seed gives the same tasks with any number of workers. Stopped and started again, it continues, and
-    a larger --n adds tasks. Tasks in a set stay there, also with a smaller --n; --out DIR makes another set.
-    Needs the extra `smith`. Exit code 1 when fewer than --n were found.
+    Bugs that no test notices are dropped, and tests with varying results are left out. The bugs tried first are spread
+    over places, files and kinds. The same seed gives the same tasks with any number of workers. Stopped and started
+    again, it continues, and a larger --n adds tasks. Tasks in a set stay there, also with a smaller --n; --out DIR
+    makes another set. Needs the extra `smith`. Exit code 1 when fewer than --n were found.
     """
-    from valve_plugin.config import Settings
-    from valve_plugin.sandbox import bubblewrap
-    from valve_plugin.tasks import issue_text, task_set
-    from valve_plugin.tasks.grading.watch import REPORT_SECONDS
+    from valve_plugin.tasks import task_set
     from valve_plugin.tasks.make import candidates
-    from valve_plugin.tasks.make import generate as build
     from valve_plugin.tasks.make.define import SuiteNeeds, read_source
 
     name = task_sets.repository_name(path, repo)
     directory = _free_folder(out, name, _GENERATE)
-    settings = Settings(unsafe_local=unsafe_local)
-    sandbox = bubblewrap.choose(settings)
+    sandbox = _sandbox(unsafe_local)()
     needs = SuiteNeeds(python, with_, ignore, _completing(auto_env, python, lambda: sandbox))
+    trials = Trials(n, lambda one: f"{one.modifier} {one.file}")
     with Stage() as stage:
         stage.on(f"reading the source of {name}")
         files = read_source(path, stage)
         found = _candidates(files, seed, workers, stage)
         output.note(f"{len(found)} candidate bugs")
-        definition = build.define_repository(directory, name, files, _GENERATE, needs, say=stage, wanted=n)
-        prepared, ground = build.survey(
-            directory, definition, _GENERATE, sandbox, stage, workers, again=resume.command(settings)
-        )
-        trials, ordered = Trials(n, Meter(n)), candidates.order_candidates(found, seed)
-        stage.on(trials.progress, REPORT_SECONDS)
-        made = build.try_candidates(
-            directory, prepared, ground, ordered, sandbox, wanted=n, workers=workers, report=trials
-        )
-        if n < len(made.rows):
-            output.note(f"{len(made.rows)} tasks are kept: --n says how many there are at least; --out DIR makes fewer")
-        rows = made.rows
-        if issue_model:
-            stage(f"{issue_model} words {output.plural(len(rows), 'issue')}")
-            ask, journal = issue_text.ask_litellm(issue_model), directory / "work" / "issues.jsonl"
-            rows = issue_text.rewrite_issues(rows, ask, issue_model, journal, stage)
-    task_set.write(directory, prepared.repository, rows, made_by=f"{_GENERATE} --seed {seed}", suite=made.suite)
-    if json:
-        facts = {"repository": name, "path": str(directory), "tasks": len(rows), "wanted": n}
-        output.emit_json({**facts, "tried": len(trials.tried), "yield": _yields(trials.tried)})
-    else:
-        _report_yields(directory, len(rows), n, trials.tried)
+        ordered = candidates.order_candidates(found, seed)
+        source = _Source(directory, name, files, _GENERATE, needs)
+        definition, made = _verify_candidates(source, ordered, sandbox, n, workers, trials, stage)
+    task_set.write(directory, definition, made.rows, made_by=f"{_GENERATE} --seed {seed}", suite=made.suite)
+    if n < len(made.rows):
+        output.note(f"{len(made.rows)} tasks are kept: --n says how many there are at least; --out DIR makes fewer")
+    _report_made(name, directory, len(made.rows), trials, json, wanted=n)
+    if not json:
         verify = f"valve tasks verify {quote(task_sets.display_name(directory))}"
-        output.note(f"next: {verify if rows else f'valve tasks mine {quote(path)}'}")
-    if len(rows) < n:
+        output.note(f"next: {verify if made.rows else f'valve tasks mine {quote(path)}'}")
+    if len(made.rows) < n:
         raise typer.Exit(output.FINDING)
 
 
@@ -164,8 +142,6 @@ def import_(
     """
     from msgspec.structs import asdict
 
-    from valve_plugin.config import Settings
-    from valve_plugin.sandbox import bubblewrap
     from valve_plugin.tasks import import_rows, row_files, task_set
     from valve_plugin.tasks.make.define import SuiteNeeds
     from valve_plugin.tasks.repository import prepare
@@ -183,7 +159,7 @@ def import_(
     directory = Path(out) if out else task_set.default_folder(survey.name)
     output_paths.require_folder("--out", directory)
     with Stage() as stage:
-        sandbox = cache(lambda: bubblewrap.choose(Settings(unsafe_local=unsafe_local)))
+        sandbox = _sandbox(unsafe_local)
         needs = SuiteNeeds(python, with_, (), _completing(auto_env, python, sandbox))
         repository, branches = _rows_repository(directory, survey, rows, clone, tree, needs, stage)
         prepared = prepare(repository, stage)
@@ -225,21 +201,16 @@ def mine(
     tests that then fail, and pass with the change, make the task. The issue is the commit's message and what a failing
     test prints. Nothing is written to the repository. Exit code 1 when no task was made.
     """
-    from valve_plugin.config import Settings
-    from valve_plugin.sandbox import bubblewrap
     from valve_plugin.tasks import task_set
-    from valve_plugin.tasks.make import generate as build
     from valve_plugin.tasks.make import mine as mining
     from valve_plugin.tasks.make.define import SuiteNeeds, read_head, read_project
 
     name = task_sets.repository_name(path, repo)
     directory = _free_folder(out, f"{name}__mined", _MINE)
-    settings = Settings(unsafe_local=unsafe_local)
-    sandbox = bubblewrap.choose(settings)
+    sandbox = _sandbox(unsafe_local)()
     needs = SuiteNeeds(python, with_, ignore, _completing(auto_env, python, lambda: sandbox))
     repository, head = _history(Path(path))
     rows: list[SmithRow] = []
-    trials = Trials(n, Meter(n))
     with Stage() as stage:
         stage("looking for fixes in the history")
         files = read_head(Path(path), head)
@@ -249,23 +220,29 @@ def mine(
         first = f" ({found.first} without a parent)" if found.first else ""
         looked = output.plural(found.looked_at, "commit")
         output.note(f"{looked} looked at{first}, {both or 'none'} with source and tests{gone}")
+        subjects = {digest: message.partition("\n")[0][:60] for digest, message in found.messages.items()}
+        trials = Trials(min(n, len(found.candidates)), lambda one: f"{one.digest[:8]} {subjects[one.digest]}")
         if found.candidates:
-            output_paths.make_folder("--out", directory)
-            definition = build.define_repository(directory, name, files, _MINE, needs, say=stage, wanted=n)
-            prepared, ground = build.survey(
-                directory, definition, _MINE, sandbox, stage, workers, again=resume.command(settings)
-            )
-            subjects = {digest: message.partition("\n")[0][:60] for digest, message in found.messages.items()}
-            trials = Trials(n, Meter(min(n, len(found.candidates))), subjects=subjects)
-            stage.on("trying commits")
-            made = build.try_candidates(
-                directory, prepared, ground, found.candidates, sandbox, wanted=n, workers=workers, report=trials
-            )
+            source = _Source(directory, name, files, _MINE, needs)
+            definition, made = _verify_candidates(source, found.candidates, sandbox, n, workers, trials, stage)
             if rows := mining.add_messages(made.rows, found.messages):
-                task_set.write(directory, prepared.repository, rows, made_by=_MINE, suite=made.suite)
-    _report_mined(name, directory, len(rows), found, trials.tried, json)
+                task_set.write(directory, definition, rows, made_by=_MINE, suite=made.suite)
+    counts = {"commits": found.looked_at, "first": found.first, "gone": found.gone}
+    _report_made(name, directory, len(rows), trials, json, **counts)
+    if not found.candidates:
+        output.note("so nothing was run: --commits N looks further back, `valve tasks generate` needs no history")
     if not rows:
         raise typer.Exit(output.FINDING)
+
+
+class _Source(NamedTuple):
+    """What a new task set is made from."""
+
+    directory: Path
+    name: str
+    files: list[File]
+    command: str
+    needs: SuiteNeeds
 
 
 class Trials:
@@ -273,42 +250,56 @@ class Trials:
 
     Args:
         wanted: how many tasks there should be.
-        subjects: by commit, the first line of its message; None where candidates are not commits.
+        describe: returns what a candidate is called.
     """
 
-    def __init__(self, wanted: int, meter: Meter, subjects: Mapping[str, str] | None = None) -> None:
+    def __init__(self, wanted: int, describe: Callable[[Candidate], str]) -> None:
         self.tried: list[CandidateResult] = []
-        self._wanted, self._meter, self._subjects = wanted, meter, subjects
-        self._good: list[SmithRow] = []
-        self._enough = ""
+        self._wanted, self._meter, self._describe = wanted, Meter(wanted), describe
 
     def __call__(self, one: CandidateResult) -> None:
         """Take one candidate."""
-        from valve_plugin.tasks.make.generate import NOT_REACHED, are_alike
-
-        if len(self._good) >= self._wanted and not self._enough and self._subjects is None:
-            self._enough = f"{self._wanted} of {self._wanted}; looking for bugs that fail other tests"
-            output.note(self._enough)
         self.tried.append(one)
-        if one.reason == NOT_REACHED:
-            return  # nothing was run for it
-        known = one.row and any(are_alike(one.row, other) for other in self._good)
-        good = one.row is not None and not known
-        self._good.extend([one.row] if one.row and good else [])
-        tried = one.candidate
-        what = f"{tried.modifier} {tried.file}"
-        if self._subjects is not None:
-            what = f"{tried.digest[:8]} {self._subjects[tried.digest]}"
         result = output.plural(len(one.row.fail_to_pass), "test fails", "tests fail") if one.row else one.reason
-        text = f"{what}: {result}" + (", as with an earlier bug" if known else "")
-        self._meter.tick(text, counts=good, style="green" if good else "")
+        text = f"{self._describe(one.candidate)}: {result}"
+        self._meter.tick(text, counts=one.row is not None, style="green" if one.row else "")
 
     def progress(self) -> str:
         """Return the progress; called from another thread."""
         count = len(self.tried)
-        dropped = sum(one.row is None for one in self.tried[:count])
-        rest = self._enough or f"{len(self._good)} of {self._wanted} verified{self._meter.left()}"
-        return f"{output.plural(count, 'candidate bug')} tried, {dropped} dropped, {rest}"
+        good = sum(one.row is not None for one in self.tried[:count])
+        tried = output.plural(count, "candidate bug")
+        return f"{tried} tried, {count - good} dropped, {good} of {self._wanted} verified{self._meter.left()}"
+
+
+def _verify_candidates(
+    source: _Source,
+    ordered: Sequence[Candidate],
+    sandbox: Sandbox,
+    n: int,
+    workers: int,
+    trials: Trials,
+    stage: Stage,
+) -> tuple[Repository, GeneratedSet]:
+    """Try candidates until `n` are verified; return (the repository's definition, the task set)."""
+    from valve_plugin.tasks.grading.watch import REPORT_SECONDS
+    from valve_plugin.tasks.make import generate as build
+
+    directory, name, files, command, needs = source
+    output_paths.make_folder("--out", directory)
+    definition = build.define_repository(directory, name, files, command, needs, say=stage, wanted=n)
+    prepared, known = build.survey(directory, definition, command, sandbox, stage, again=resume.command(None))
+    stage.on(trials.progress, REPORT_SECONDS)
+    made = build.try_candidates(directory, prepared, known, ordered, sandbox, wanted=n, workers=workers, report=trials)
+    return prepared.repository, made
+
+
+def _sandbox(unsafe_local: bool) -> Callable[[], Sandbox]:
+    """Return a function that chooses the sandbox for tests, once."""
+    from valve_plugin.config import Settings
+    from valve_plugin.sandbox import bubblewrap
+
+    return cache(lambda: bubblewrap.choose(Settings(unsafe_local=unsafe_local)))
 
 
 def _completing(wanted: bool, python: str, sandbox: Callable[[], Sandbox]) -> Sandbox | None:
@@ -337,34 +328,20 @@ def _candidates(files: list[File], seed: int, workers: int, stage: Stage) -> lis
     roots = examine({p: c for p, _, c in files}).test_roots
     stage(f"{output.plural(len(files), 'file')}; looking for places for a bug")
     with candidates.unpack_files(files) as tree:
-        return candidates.find_candidates(
-            tree, lambda file: build.is_excluded(file, roots), seed, workers, Percent("files")
-        )
+        return candidates.find_candidates(tree, lambda file: build.is_excluded(file, roots), seed, workers)
 
 
-def _yields(tried_all: list[CandidateResult]) -> dict[str, dict[str, int]]:
-    """Return candidates tried and verified, by modifier."""
-    tried = Counter(t.candidate.modifier for t in tried_all)
-    good = Counter(t.candidate.modifier for t in tried_all if t.row)
-    return {name: {"tried": tried[name], "verified": good[name]} for name in sorted(tried)}
-
-
-def _report_yields(directory: Path, tasks: int, wanted: int, tried: list[CandidateResult]) -> None:
-    rows = [
-        [name, c["tried"], c["verified"], f"{100 * c['verified'] / c['tried']:.0f} %"]
-        for name, c in _yields(tried).items()
-    ]
-    output.table(["MODIFIER", "TRIED", "VERIFIED", "YIELD"], rows)
-    for reason, count in Counter(_kind(t.reason) for t in tried if not t.row).most_common():
-        output.say(f"{count:4} dropped: {reason}")
-    if spare := sum(t.row is not None for t in tried) - tasks:
-        output.say(f"{spare:4} left out: much the same as another bug, or what shows them varies")
-    files = len({t.candidate.file for t in tried if t.row})
-    short = f" ({wanted} wanted, and there are no more candidates; another --seed makes others)"
-    output.say(
-        f"{output.plural(tasks, 'verified task')} over {output.plural(files, 'file')}{short * (tasks < wanted)}; "
-        f"{directory}"
-    )
+def _report_made(name: str, directory: Path, tasks: int, trials: Trials, json: bool, **counts: int) -> None:
+    """Print how many tasks there are now, and why candidates were dropped."""
+    if json:
+        facts = {"repository": name, "path": str(directory) if trials.tried else "", "tasks": tasks}
+        output.emit_json({**facts, "tried": len(trials.tried), **counts})
+    elif trials.tried:
+        for reason, count in Counter(_kind(one.reason) for one in trials.tried if not one.row).most_common():
+            output.say(f"{count:4} dropped: {reason}")
+        short = tasks < counts.get("wanted", 0)
+        more = f" ({counts['wanted']} wanted, and there are no more candidates; another --seed makes others)"
+        output.say(f"{output.plural(tasks, 'verified task')}{more * short}; {directory}")
 
 
 def _kind(reason: str) -> str:
@@ -389,24 +366,6 @@ def _history(checkout: Path) -> tuple[Path, str]:
             "a shallow clone; `valve tasks generate` takes the files as they are"
         )
     return repository, git.resolve_commit(repository, "HEAD")
-
-
-def _report_mined(
-    name: str, directory: Path, tasks: int, found: Fixes, tried: list[CandidateResult], json: bool
-) -> None:
-    if json:
-        facts = {"repository": name, "path": str(directory) if found.candidates else "", "tasks": tasks}
-        counts = {"commits": found.looked_at, "first": found.first, "tried": len(tried), "gone": found.gone}
-        output.emit_json({**facts, **counts})
-    elif found.candidates:
-        for reason, count in Counter(_kind(one.reason) for one in tried if not one.row).most_common():
-            output.say(f"{count:4} dropped: {reason}")
-        output.say(f"{output.plural(tasks, 'verified task')}; {directory}")
-    if not found.candidates:
-        output.note(
-            "so nothing was run and no task set made: --commits N looks further back, `valve tasks generate` needs no "
-            "history"
-        )
 
 
 def _report_import(survey: Survey, path: str, tasks: int, refusals: dict[int, str], unit: str, json: bool) -> None:

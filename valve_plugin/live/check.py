@@ -35,7 +35,8 @@ ADVICE = (
     "such as -c valve.check='pytest tests/test_of_the_task.py'"
 )
 _PYTEST_EXITS = {
-    2: "pytest was interrupted, usually because a test file could not be imported: no test failed",
+    2: "pytest was interrupted, usually because a test file could not be imported: no test failed (`python -m "
+    "pytest` also imports from the current directory)",
     3: "pytest had an internal error",
     4: "pytest was used wrongly, or the test does not exist",
     5: "pytest found no tests",
@@ -259,22 +260,10 @@ def base_problem(check: str, done: CommandResult) -> str:
                 "start mini, or use a python with pytest in the check"
             )
         if code in _PYTEST_EXITS:
-            return f"at the base {_PYTEST_EXITS[code]} (exit code {code}){_by_python(check, done.output)}"
+            return f"at the base {_PYTEST_EXITS[code]} (exit code {code})"
     if code == 1 or (1 <= code <= 125 and not is_pytest(check)):
         return ""
     return f"at the base it could not run (exit code {code}): {_last_line(done.output)}"
-
-
-def _by_python(check: str, output: bytes) -> str:
-    """Return advice if `pytest` does not find the project's own modules, or "" if there is another reason."""
-    program = re.search(r"(?<!\S)(-m\s+)?((?:\S*/)?)py\.?test(?!\S)", check)
-    if program is None or program[1] or b"ModuleNotFoundError" not in output:
-        return ""
-    python = f"{check[: program.start()]}{program[2]}python -m pytest{check[program.end() :]}"
-    return (
-        "; unlike `pytest`, `python -m pytest` also imports from the current directory: try "
-        f"-c valve.check={shlex.quote(python)}"
-    )
 
 
 def with_mini_option(error: Exception) -> str:

@@ -271,23 +271,17 @@ class Trees:
             self._add_submodule(path)
 
     def _add_submodule(self, path: str) -> None:
-        """Add the files of a submodule and of those inside it, unless they exceed the limits for untracked files."""
+        """Add the files of a submodule and of those inside it."""
         if not (self.root / path / ".git").exists():
             return
         git_dir, common = _git_dirs(self.root / path)
         words = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listed = git(*words, git_dir=git_dir, cwd=self.root / path, env={"GIT_WORK_TREE": str(self.root / path)})
         names = [f"{path}/{name}" for name in _strings(listed)]
-        sizes = {name: size for name in names if (size := _size(self.root / name)) >= 0 and not self._is_left_out(name)}
-        if len(sizes) > MAX_FILES or sum(sizes.values()) > MAX_TOTAL_BYTES:
-            self.notes.append(
-                f"the submodule {path} is not captured: over {MAX_FILES:,} files or {MAX_TOTAL_BYTES:,} bytes"
-            )
-            self._left_out.append(path)
-            return
+        files = [name for name in names if _size(self.root / name) >= 0 and not self._is_left_out(name)]
         with (self.store / "objects" / "info" / "alternates").open("a") as f:
             f.write(f"{quote_word(str(common / 'objects'))}\n")
-        data = "".join(f"{name}\0" for name in sizes).encode("utf-8", "surrogateescape")
+        data = "".join(f"{name}\0" for name in files).encode("utf-8", "surrogateescape")
         self._git("update-index", "--add", "-z", "--stdin", data=data)
         for name in names:
             if (self.root / name).is_dir() and not (self.root / name).is_symlink():

@@ -309,10 +309,10 @@ class Importer:
                 "change those: nobody could solve it"
             )
         if not task.problem_statement.strip():
-            issue, why = write_issue(self._prepared, states.bug, task.patch, task.fail_to_pass, self._sandbox())
-            if not issue:
+            text, why = write_issue(self._prepared, states.bug, task.patch, task.fail_to_pass, self._sandbox())
+            if not text:
                 raise TaskError(f"no problem statement, and its tests do not give one: {why}")
-            task = replace(task, problem_statement=issue.text(task.fail_to_pass, task.patch))
+            task = replace(task, problem_statement=text)
         self._ids[task.instance_id] = self._bugs[states.bug_tree] = number
         return task
 

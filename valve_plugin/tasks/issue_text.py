@@ -1,31 +1,19 @@
-"""Issue texts from failing tests: the test's code and its error, but not the cause.
-
-A model may rewrite a text; the result is used only if it does not reveal the fix.
-"""
+"""Issue texts from failing tests: the test's code and its error, but not the cause."""
 
 from __future__ import annotations
 
 import ast
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
 
-from msgspec import field
-from msgspec.structs import replace
-
-from valve_plugin import codec
-from valve_plugin.client import client
-from valve_plugin.errors import InfrastructureError, RecordError
-from valve_plugin.files import append_durable
-from valve_plugin.records import Record
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import git
 from valve_plugin.sandbox.supervisor import ProcessLimits
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.syntax import parse
-from valve_plugin.tasks.task_set import SmithRow, read_journal
 from valve_plugin.tasks.workspace import open_commit
 from valve_plugin.words import plural
 
@@ -67,50 +55,20 @@ sys.exit(pytest.main(sys.argv[1:]))"""
 _SHOW = ("-c", _PYTEST, "-q", "--tb=short", "-l", "--color=no", "-p", "no:cacheprovider", "-rf")
 _NOT_IMPORTED = re.compile(r"^(?:_+ ERROR collecting .* _+|ImportError while loading conftest .*)$", re.MULTILINE)
 _SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)
-_MAX_ANSWER = 8_000  # characters
-_PROMPT = """\
-Below is what is known about a bug in a Python library: code that shows it, and what came of it. Write the issue a
-user of the library would file about it, in Markdown: a title line, what they did (a short example that runs, in your
-own words rather than as a test), what happened, what they expected. State only what follows from these facts. Do not
-guess at the cause, do not name files, functions or lines of the library's own source beyond its public interface, and
-do not mention tests. Answer with the issue alone.
-
-"""
 
 
-class FailedTest(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One failing test: its code and error, so that an issue can be written without running it again."""
+class FailedTest(NamedTuple):
+    """One failing test: its code and error."""
 
     test: str
     code: str
     title: str
     """The line with type and message of the last exception."""
-    error: tuple[str, ...]
-    setup: tuple[str, ...] = ()
+    error: Sequence[str]
+    setup: Sequence[str] = ()
     """Import and constant statements of the test's file that the code uses."""
-    output: tuple[str, ...] = ()
+    output: Sequence[str] = ()
     """The last lines that the test printed or logged."""
-
-
-class Issue(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A failing test to write an issue from; the journals of earlier versions hold several."""
-
-    version: str
-    """The release with which the tests passed, like `deepdiff 8.2.0`."""
-    failures: tuple[FailedTest, ...] = field(name="voices")
-    """The most readable first."""
-
-    def text(self, failing: Sequence[str], patch: str) -> str:
-        """Return an issue about these tests that does not reveal the fix, or an empty string if there is none."""
-        for failure in self.failures:
-            if failure.test in failing:
-                setup = tuple(statement for statement in failure.setup if not leaks(statement, patch))
-                output = () if leaks("\n".join(failure.output), patch) else failure.output
-                failure = replace(failure, setup=setup, output=output)
-                text = compose(failure, [test for test in failing if test != failure.test], self.version)
-                if not leaks(text, patch):
-                    return text
-        return ""
 
 
 def write_issue(
@@ -119,17 +77,18 @@ def write_issue(
     patch: str,
     failing: Sequence[str],
     sandbox: Sandbox,
-) -> tuple[Issue | None, str]:
-    """Return (the issue, an empty string), or (None, the reason why there is none). The shortest tests are tried first.
+) -> tuple[str, str]:
+    """Return (the text of an issue, an empty string), or (an empty string, the reason why there is none).
 
-    A test whose file cannot be imported is not used, because the test itself does not fail.
+    The shortest tests are tried first. A test whose file cannot be imported is not used, because the test itself does
+    not fail.
 
     Args:
         bug: commit of the store with the bug.
         sandbox: runs tests, until one is usable.
     """
     kind, _, where = prepared.repository.source.partition(":")
-    issue = Issue(version=where.replace("==", " ") if kind == "pypi" else "an earlier commit", failures=())
+    version = where.replace("==", " ") if kind == "pypi" else "an earlier commit"
     broken, silent, leaking, runs, last = set[str](), False, False, 0, ""
     for test in sorted(failing, key=lambda t: (len(t), t)):
         path = test.split("::")[0]
@@ -144,11 +103,11 @@ def write_issue(
         source = git("cat-file", "blob", f"{bug}:{path}", git_dir=prepared.store).decode("utf-8", "replace")
         if not (failure := describe_failure(test, source, output)):
             silent = True
-        elif (found := replace(issue, failures=(failure,))).text(failing, patch):
-            return found, ""
+        elif text := compose(failure, [other for other in failing if other != test], version, patch):
+            return text, ""
         else:
             leaking = True
-    return None, NAMES_FIX if leaking else NO_ERROR_SHOWN if silent else f"{ONLY_IMPORT}: {last}"
+    return "", NAMES_FIX if leaking else NO_ERROR_SHOWN if silent else f"{ONLY_IMPORT}: {last}"
 
 
 def pytest_output(
@@ -180,7 +139,7 @@ def describe_failure(test: str, source: str, output: str) -> FailedTest | None:
         test=test,
         code=code_of_test(source, test),
         title=title,
-        error=tuple(error),
+        error=error,
         setup=setup_of_test(source, test),
         output=_printed(output),
     )
@@ -210,25 +169,29 @@ def _printed(output: str) -> tuple[str, ...]:
     return tuple(line.rstrip()[:_MAX_LINE] for line in lines if line.strip())[-_MAX_OUTPUT_LINES:]
 
 
-def compose(failure: FailedTest, others: Sequence[str], version: str) -> str:
-    """Return the text of an issue about one failing test.
+def compose(failure: FailedTest, others: Sequence[str], version: str, patch: str) -> str:
+    """Return the text of an issue about a failing test, or an empty string if it would reveal the fix.
 
     Args:
-        version: the release with which the tests passed.
+        others: the other tests that fail.
+        version: the release with which the tests passed, like `deepdiff 8.2.0`.
+        patch: introduces the bug.
     """
+    setup = [statement for statement in failure.setup if not leaks(statement, patch)]
+    output = "\n".join(failure.output)
     base, case = _split_id(failure.test)
     subject = " ".join(base.removeprefix("test_").replace("_", " ").split()) or base
     if case:
         subject += f" ({case})"
-    code = "\n".join([*failure.setup, *([""] if failure.setup else []), failure.code])
+    code = "\n".join([*setup, *([""] if setup else []), failure.code])
     parts = [
         f"{subject}: {failure.title}",
         f"With {version} the following worked; in this checkout it does not.",
         f"```python\n{code}\n```",
         "It ends with\n\n```\n" + "\n".join(failure.error) + "\n```",
     ]
-    if failure.output:
-        parts.append("It prints\n\n```\n" + "\n".join(failure.output) + "\n```")
+    if output and not leaks(output, patch):
+        parts.append(f"It prints\n\n```\n{output}\n```")
     if others:
         names = [name for name in dict.fromkeys(map(_function_name, others)) if name != base]
         listed = ", ".join(f"`{name}`" for name in names[:6])
@@ -242,7 +205,8 @@ def compose(failure: FailedTest, others: Sequence[str], version: str) -> str:
         "Please find the cause in the source and fix it; the tests that fail are not in this checkout. All other "
         "behaviour must stay as it is."
     )
-    return "\n\n".join(parts) + "\n"
+    text = "\n\n".join(parts) + "\n"
+    return "" if leaks(text, patch) else text
 
 
 def error_lines(output: str) -> list[str]:
@@ -320,63 +284,6 @@ def leaks(text: str, patch: str) -> list[str]:
         elif line[:1] in "+-" and len(line[1:].strip()) >= 20 and line[1:].strip() in text:
             found.append(line[1:].strip())
     return sorted(set(found))
-
-
-Ask = Callable[[str], str]
-
-
-def rewrite_issues(
-    rows: Iterable[SmithRow], ask: Ask, model: str, journal: Path, say: Callable[[str], None]
-) -> list[SmithRow]:
-    """Return the rows with issue texts by a model. An empty text, or one that reveals the fix, is not used.
-
-    Args:
-        journal: file of the answers so far, so that none is paid for twice.
-        say: receives a line about each text that is not used.
-    """
-    journal.parent.mkdir(parents=True, exist_ok=True)
-    journal.touch()
-    known = _read_answers(journal)
-    rewritten = []
-    for row in rows:
-        key = codec.digest([model, _PROMPT, row.problem_statement])
-        if key not in known:
-            known[key] = ask(_PROMPT + row.problem_statement).strip()[:_MAX_ANSWER]
-            append_durable(journal, codec.canonical([key, known[key]]) + b"\n")
-        text = known[key]
-        if bad := leaks(text, row.patch):
-            say(f"{row.instance_id}: the model's text reveals {bad[0]}; the original text is kept")
-        elif not text:
-            say(f"{row.instance_id}: the model's text is empty; the original text is kept")
-        else:
-            row = replace(row, problem_statement=text + "\n")
-        rewritten.append(row)
-    return rewritten
-
-
-def ask_litellm(model: str) -> Ask:
-    """Return a function that asks a model through litellm, at temperature 0."""
-
-    def ask(prompt: str) -> str:
-        litellm = client()
-        try:
-            answer = litellm.completion(model=model, messages=[{"role": "user", "content": prompt}], temperature=0)
-        except Exception as e:
-            raise InfrastructureError(
-                f"{model} did not answer: {type(e).__name__}: {e}; run the command again to continue"
-            ) from e
-        return answer.choices[0].message.content or ""
-
-    return ask
-
-
-def _read_answers(path: Path) -> dict[str, str]:
-    known: dict[str, str] = {}
-    for line in read_journal(path):
-        with suppress(RecordError):  # the last line of a killed run may be torn
-            key, text = codec.decode(line, tuple[str, str], where=str(path))
-            known[key] = text
-    return known
 
 
 def _errors(output: str) -> list[list[str]]:

@@ -5,14 +5,12 @@ A source tree is a list of (path, mode, content), read from a PyPI source archiv
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
 import re
 import stat
 import sys
 import tarfile
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -44,8 +42,6 @@ else:  # pragma: no cover
 
 FILE_NAME = "repository.toml"
 BASE_REF = "refs/valve/base"
-IGNORE_OPTION = "--ignore-glob="
-"""pytest's option for test files that kill the process. Files that the user excludes get `--ignore=` instead."""
 _BASE_FILE = "valve-base"
 _MAX_BYTES = 1_000_000
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?$(?!\n)"
@@ -89,15 +85,6 @@ class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tests with varying outcomes; they are left out of the suite when tasks are generated."""
     cpu_seconds: Positive = 120
     """CPU limit of one run of the whole suite, in seconds."""
-
-    @property
-    def suite_paths(self) -> tuple[str, ...]:
-        """The paths that pytest gets for the whole suite: the test roots without ignored files.
-
-        (pytest runs a file that is named on the command line even if an option ignores it.)
-        """
-        kept = tuple(r for r in self.test_roots if IGNORE_OPTION + glob.escape(r) not in self.pytest_args)
-        return kept or self.test_roots
 
     @property
     def slug(self) -> str:
@@ -342,7 +329,7 @@ def download(python: Path, requirement: str, into: Path, sha256: str = "") -> Pa
             if "Expected sha256" in str(e):
                 raise TaskError(f"{requirement}: {e}; the tasks were made from other source") from e
             raise
-    found = sorted(p for p in into.iterdir() if p.name.endswith((".tar.gz", ".tgz", ".zip", ".tar.bz2")))
+    found = sorted(p for p in into.iterdir() if p.name.endswith((".tar.gz", ".tgz", ".tar.bz2")))
     if len(found) != 1:
         raise TaskError(f"{requirement}: expected one source archive, got {[p.name for p in into.iterdir()]}")
     return found[0]
@@ -358,8 +345,8 @@ def read_archive(archive: Path, sha256: str = "") -> list[File]:
     if sha256 and found != sha256:
         raise TaskError(f"{archive.name}: sha256 is {found}, expected {sha256}; the tasks were made from other source")
     try:
-        members = list(_zip(archive) if archive.suffix == ".zip" else _tar(archive))
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as e:
+        members = list(_tar(archive))
+    except (tarfile.TarError, EOFError, OSError) as e:
         raise TaskError(f"{archive.name}: not a readable source archive: {e}") from e
     files = [(_relative(path, archive), mode, content) for path, mode, content in members]
     return [file for file in files if file[0]]
@@ -416,14 +403,6 @@ def _tar(archive: Path) -> Iterator[File]:
                 yield member.name, mode, handle.read()
             elif member.issym():
                 yield member.name, "120000", member.linkname.encode()
-
-
-def _zip(archive: Path) -> Iterator[File]:
-    with zipfile.ZipFile(archive) as zipped:
-        _check_size(sum(i.file_size for i in zipped.infolist()), archive)
-        for info in zipped.infolist():
-            if not info.is_dir():
-                yield info.filename, "100755" if (info.external_attr >> 16) & 0o111 else "100644", zipped.read(info)
 
 
 def _relative(name: str, archive: Path) -> str:

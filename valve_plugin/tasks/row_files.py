@@ -1,6 +1,7 @@
-"""Reading rows of files and data sets one at a time. The content of a file decides how it is read, not its name.
+"""Reading rows of files and data sets. The content of a file decides how it is read, not its name.
 
-A row that cannot be read is given with the reason, and reading goes on after it.
+Rows are read one at a time. A row that cannot be read is given with the reason, and reading goes on after it, except in
+a JSON list.
 """
 
 from __future__ import annotations
@@ -13,16 +14,13 @@ import json
 import lzma
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from valve_plugin.errors import ConfigError, InfrastructureError, TaskError
 from valve_plugin.extras import pip_install
-from valve_plugin.files import read_text
 
 Raw = dict[str, Any]
 Numbered = Iterator[tuple[int, "Raw | str"]]
@@ -35,33 +33,16 @@ COLUMNS = (
 """The columns that are read."""
 MAX_ROW = 16_000_000
 """Most bytes of one row."""
-_TOO_LONG = f"more than {MAX_ROW:,} bytes, expected at most that many for one row"
-_A_LIST = "a list, expected a JSON object"
 EXPECTED = "JSON lines, a JSON list of rows, CSV, parquet or a data set that `datasets` saved"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _FILE_SUFFIX = re.compile(r"\.(jsonl?|parquet|csv|tsv|arrow)(\.(gz|bz2|xz))?$")
-_BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 16
-_BATCH = 100  # rows of a columnar file that are in memory at once
-_PACKED: dict[bytes, Callable[[Path], Any]] = {
-    **{b"\x1f\x8b": gzip.open, b"BZh": bz2.open},
-    **{b"\xfd7zXZ": lzma.open, b"\x5d\0\0": lzma.open},
-}
-_OTHER = {
-    b"PK\x03\x04": "a zip archive; unpack it",
-    b"\x28\xb5\x2f\xfd": "compressed with zstd; unpack it with `zstd -d`",
-    b"\xff\xfe\0\0": "UTF-32 text; convert it with `iconv -f UTF-32 -t UTF-8`",
-    b"\xff\xfe": "UTF-16 text; convert it with `iconv -f UTF-16 -t UTF-8`",
-    b"\xfe\xff": "UTF-16 text; convert it with `iconv -f UTF-16 -t UTF-8`",
-}
-_TAR = b"ustar", 257
-_PARQUET, _ARROW_STREAM, _ARROW_FILE = b"PAR1", b"\xff\xff\xff\xff", b"ARROW1"
-_COLUMNAR = (_PARQUET, _ARROW_STREAM, _ARROW_FILE)
+_BATCH = 100  # rows of a parquet file that are in memory at once
+_PACKED: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
-_ROWS_KEY = re.compile(rb'"(?:rows|data|instances|tasks|examples)"\s*:\s*\[')
-_STARTS_ROW = re.compile(rb"""\{\s*["'}]|\[\s*["{\[\]]""")
-_ID_KEY = re.compile(rb'"instance_id"\s*:')
-_MARK, _MARK_IN_TEXT = re.compile(rb'["\[\]{},]'), re.compile(rb'["\\]')
+_LIST_START = re.compile(r'\s*(\{.*?"(rows|data|instances|tasks|examples)"\s*:\s*)?\[', re.DOTALL)
+"""The start of a list of rows, or of an object that holds one."""
+_BETWEEN = re.compile(r"[\s,]*")
 
 
 class Rows(NamedTuple):
@@ -89,79 +70,79 @@ def open_rows(given: str, split: str) -> Rows:
     if path.is_dir():
         return _open_folder(path, split)
     if _HUB_ID.fullmatch(given) and not _FILE_SUFFIX.search(given):
-        return _open_hub(given, split)
+        return _open_saved(given, split, "load_dataset")
     raise TaskError(f"{given}: no such file; expected {EXPECTED}, or a hub id owner/name")
 
 
 def _open_file(path: Path) -> Rows:
     try:
-        head = _head(path)
+        with _open(path) as file:
+            if file.peek(4)[:4] == b"PAR1":
+                return _parquet([path])
+            first = next((line for line in _lines(file) if line.strip()), b"")
+            mark = first.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     except _DAMAGE as e:
         raise TaskError(f"{path}: cannot be read: {e}") from e
-    lines = [line for line in map(_stripped, head.split(b"\n")) if line]
-    if why := _why_no_rows(head, packed=_opener(path) is not None) or ("" if lines else "the file has no rows"):
-        raise TaskError(f"{path}: {why}; expected {EXPECTED}")
-    if head.startswith(_COLUMNAR):
-        return _columnar([path])
-    if (start := _list_start(head, lines)) is not None:
-        return Rows("row", lambda: _until_damage(_list_rows(path, start)))
-    if lines[0] == b"{":
-        raise TaskError(f"{path}: a JSON object over several lines; write one in each line, as `jq -c .` does")
-    if any(map(_STARTS_ROW.match, lines)):
+    if mark in (b"{", b"["):
+        if _is_list(path, first):
+            return Rows("row", lambda: _until_damage(_list_rows(path)))
         return Rows("line", lambda: _until_damage(_line_rows(path)))
-    names = {mark: [name.strip(b'" ') for name in lines[0].split(mark.encode())] for mark in "\t,;|"}
-    if delimiter := next((mark for mark, columns in names.items() if b"instance_id" in columns), ""):
+    header = first[:_CHUNK].decode("utf-8-sig", "replace")
+    names = {mark: [name.strip('" \r\n') for name in header.split(mark)] for mark in "\t,;|"}
+    if delimiter := next((mark for mark, columns in names.items() if "instance_id" in columns), ""):
         return Rows("row", lambda: _until_damage(_csv_rows(path, delimiter)))
-    raise TaskError(f"{path}: not a file of rows; expected {EXPECTED}")
-
-
-def _why_no_rows(head: bytes, *, packed: bool) -> str:
-    """Return why a file that begins so cannot be read, or an empty string. Pure."""
-    if packed and head.startswith((*_COLUMNAR, *_PACKED)):
-        return "what is compressed is no text; unpack it once, and give what comes out"
-    if head.startswith(_TAR[0], _TAR[1]):
-        return "a tar archive; unpack it"
-    return next((why for magic, why in _OTHER.items() if head.startswith(magic)), "")
+    raise TaskError(f"{path}: not a file of rows; expected {EXPECTED}, in UTF-8")
 
 
 def _open(path: Path) -> io.BufferedReader:
-    opener = _opener(path)
+    """Open a file, also a compressed one."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    opener = next((opener for magic, opener in _PACKED.items() if start.startswith(magic)), None)
     return cast(io.BufferedReader, opener(path)) if opener else path.open("rb")
 
 
-def _opener(path: Path) -> Callable[[Path], Any] | None:
-    """Return what reads a compressed file; None if it is not compressed."""
-    with path.open("rb") as file:
-        start = file.read(8)
-    return next((opener for magic, opener in _PACKED.items() if start.startswith(magic)), None)
+def _is_list(path: Path, first: bytes) -> bool:
+    """Whether a file is one list of rows, or an object that holds one.
 
-
-def _head(path: Path) -> bytes:
-    """Return the start of a file, or what can be read of it."""
-    head = b""
-    with _open(path) as file, suppress(*_DAMAGE):
-        while len(head) < _CHUNK and (more := file.read1(_CHUNK)):
-            head += more
-    return head
-
-
-def _stripped(line: bytes) -> bytes:
-    return line.replace(_BOM, b"", 1).strip()
-
-
-def _list_start(head: bytes, lines: Sequence[bytes]) -> int | None:
-    """Return where the first row starts if the file is one list, or an object with a list `rows`; else None.
-
-    A list in a line of its own, with more lines after it, is a bad line of a file of JSON lines.
+    A row with an id, or a list in a line of its own with more lines after it, is a line of JSON lines.
     """
-    if lines[0].startswith(b"["):
-        alone = len(lines) > 1 and parse_row(lines[0]) == _A_LIST
-        return None if alone else head.index(b"[") + 1
-    if lines[0].startswith(b"{") and (found := _ROWS_KEY.search(head)) and not _ID_KEY.search(head, 0, found.start()):
-        before = re.sub(rb'"[^"\\]*(?:\\.[^"\\]*)*"', b"", head[: found.start()])
-        opened = sum(before.count(mark) for mark in (b"{", b"[")) - sum(before.count(mark) for mark in (b"}", b"]"))
-        return found.end() if opened == 1 else None
-    return None
+    with suppress(ValueError, RecursionError):
+        value = _parse(first)
+        if isinstance(value, dict) and "instance_id" in value:
+            return False
+        if isinstance(value, list):
+            with _open(path) as file:
+                return sum(1 for _, line in zip(range(3), filter(bytes.strip, _lines(file)), strict=False)) == 1
+    with _text(path) as text:
+        return _LIST_START.match(text.read(_CHUNK)) is not None
+
+
+def _text(path: Path) -> io.TextIOWrapper:
+    return io.TextIOWrapper(_open(path), "utf-8-sig", "surrogateescape", newline="")
+
+
+def _list_rows(path: Path) -> Numbered:
+    decoder, number = json.JSONDecoder(parse_int=str), 0
+    with _text(path) as text:
+        held = text.read(_CHUNK)
+        start = _LIST_START.match(held)
+        at = start.end() if start else 0
+        while True:
+            at += len(_BETWEEN.match(held, at)[0])  # type: ignore[index]  # matches anything
+            if held[at : at + 1] == "]":
+                return
+            try:
+                value, end = decoder.raw_decode(held, at)
+            except (json.JSONDecodeError, RecursionError) as e:  # perhaps because the rest is not read yet
+                more = text.read(_CHUNK)
+                if not more or len(held) - at > MAX_ROW:
+                    yield number + 1, f"not JSON: {e}; what follows is lost"
+                    return
+                held, at = held[at:] + more, 0
+                continue
+            number, at = number + 1, end
+            yield number, _row_of(value)
 
 
 def _until_damage(rows: Numbered) -> Numbered:
@@ -177,101 +158,47 @@ def _line_rows(path: Path) -> Numbered:
     with _open(path) as file:
         for number, line in enumerate(_lines(file), 1):
             if len(line) > MAX_ROW:
-                yield number, _TOO_LONG
-            elif _stripped(line):
+                yield number, f"more than {MAX_ROW:,} bytes, expected at most that many for one row"
+            elif line.strip():
                 yield number, parse_row(line)
 
 
 def _lines(file: io.BufferedReader) -> Iterator[bytes]:
     """Yield the lines of a file; one that is too long is cut to a length that still is."""
-    held = bytearray()
-    while chunk := file.read1(_CHUNK):  # `readline` would lose the lines before a damage
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            held += end
-            yield bytes(held[: MAX_ROW + 1])
-            held.clear()
-        if len(held) <= MAX_ROW:
-            held += rest
-    yield bytes(held)
-
-
-def _list_rows(path: Path, start: int) -> Numbered:
-    number = 0
-    with _open(path) as file:
-        file.read(start)
-        for element, last in _elements(file):
-            number += 1
-            if element is None or element.strip() or not last:  # a list may be empty, or end with a comma
-                yield number, _TOO_LONG if element is None else parse_row(element)
-
-
-def _elements(file: io.BufferedReader) -> Iterator[tuple[bytes | None, bool]]:
-    """Yield (text of an element, whether it is the last) of a JSON list whose bracket was read; None if too long."""
-    held, at, depth, in_text = bytearray(), 0, 1, False
-    while chunk := file.read1(_CHUNK):
-        begin = 0
-        while found := (_MARK_IN_TEXT if in_text else _MARK).search(chunk, at):
-            at, mark = found.end(), found.group()
-            if mark == b"\\":
-                at += 1  # what follows is no mark
-            elif mark == b'"':
-                in_text = not in_text
-            elif mark in b"[{":
-                depth += 1
-            elif mark in b"]}":
-                depth -= 1
-            if depth == 0 or (depth == 1 and mark == b","):
-                held += chunk[begin : at - 1]
-                yield bytes(held) if len(held) <= MAX_ROW else None, depth == 0
-                if depth == 0:
-                    return
-                held.clear()
-                begin = at
-        if len(held) <= MAX_ROW:
-            held += chunk[begin:]
-        at = max(0, at - len(chunk))
-    yield bytes(held) if len(held) <= MAX_ROW else None, True
+    while line := file.readline(MAX_ROW + 1):
+        rest = line
+        while len(rest) > MAX_ROW and not rest.endswith(b"\n"):
+            rest = file.readline(MAX_ROW + 1)
+        yield line
 
 
 def parse_row(line: bytes) -> Raw | str:
     """Return the row of a JSON text, or the reason why it is none. Integers come as text, NaN is accepted. Pure."""
     try:
-        value = _parse(line)
-    except (ValueError, RecursionError) as e:
-        return "nested too deeply" if isinstance(e, RecursionError) else str(e)
+        return _row_of(_parse(line))
+    except json.JSONDecodeError as e:
+        return f"not JSON: {e.msg} at character {e.pos + 1}"
+    except UnicodeDecodeError as e:
+        return f"not UTF-8: {e}"
+    except RecursionError:
+        return "nested too deeply"
+
+
+def _parse(text: bytes) -> Any:
+    return json.loads(text.decode("utf-8-sig"), parse_int=str)
+
+
+def _row_of(value: Any) -> Raw | str:
     if not isinstance(value, dict):
-        shown = line.strip()[:40].decode(errors="replace")
-        return _A_LIST if isinstance(value, list) else f"the value {shown}, expected a JSON object"
+        return f"the value {str(value)[:40]}, expected a JSON object"
     inner = value.get("row") if "row_idx" in value else None
     return inner if isinstance(inner, dict) else value  # the data-set viewer of the hub puts rows into rows
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        text = line.replace(_BOM, b"", 1).decode("utf-8")
-    except UnicodeDecodeError as e:
-        raise ValueError(f"not UTF-8 (byte {e.start + 1} is {line[e.start]:#04x}); save the file as UTF-8") from e
-    if "\0" in text:
-        raise ValueError("has NUL bytes, so the file was damaged or cut off here")
-    try:
-        return json.loads(text, object_pairs_hook=_object, parse_int=str)
-    except json.JSONDecodeError as e:
-        raise ValueError(f"not JSON: {e.msg} at character {e.pos + 1}") from e
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-        raise ValueError(f"the key {twice[:80]!r} is given twice in one object; keep one of the two")
-    return found
 
 
 def _csv_rows(path: Path, delimiter: str) -> Numbered:
     csv.field_size_limit(MAX_ROW)
     number = 0
-    with io.TextIOWrapper(_open(path), "utf-8-sig", "surrogateescape", newline="") as text:
+    with _text(path) as text:
         reader = csv.DictReader(text, delimiter=delimiter)
         while True:
             number += 1
@@ -285,8 +212,8 @@ def _csv_rows(path: Path, delimiter: str) -> Numbered:
                 yield number, {name: value for name, value in row.items() if name in COLUMNS and value}
 
 
-def _columnar(paths: Sequence[Path]) -> Rows:
-    """Return the rows of parquet files, or of files in one of Arrow's formats.
+def _parquet(paths: Sequence[Path]) -> Rows:
+    """Return the rows of parquet files.
 
     Raises:
         TaskError: one of them cannot be read.
@@ -295,70 +222,47 @@ def _columnar(paths: Sequence[Path]) -> Rows:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as e:
-        raise ConfigError(
-            f"{paths[0]}: pyarrow is needed to read it ({e}); run: {pip_install('datasets')} (the extra `smith` has it)"
-        ) from e
+        raise _missing(str(paths[0]), "pyarrow", e) from e
     try:
-        next(_columnar_rows(paths), None)
+        next(_parquet_rows(paths), None)
     except OSError as e:
-        raise TaskError(f"{paths[0]}: not a readable parquet or Arrow file: {e}") from e
-    return Rows("row", lambda: _until_damage(_columnar_rows(paths)))
+        raise TaskError(f"{paths[0]}: not a readable parquet file: {e}") from e
+    return Rows("row", lambda: _until_damage(_parquet_rows(paths)))
 
 
-def _columnar_rows(paths: Sequence[Path]) -> Numbered:
+def _parquet_rows(paths: Sequence[Path]) -> Numbered:
     from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
 
-    batches = chain.from_iterable(map(_batches, paths))
+    def batches(path: Path) -> Iterator[Any]:
+        file = ParquetFile(path)
+        kept = [name for name in file.schema_arrow.names if name in COLUMNS]
+        return cast(Iterator[Any], file.iter_batches(batch_size=_BATCH, columns=kept))
+
     try:
-        yield from enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), 1)
+        yield from enumerate((row for path in paths for batch in batches(path) for row in batch.to_pylist()), 1)
     except ArrowException as e:
         raise OSError(str(e)) from e
 
 
-def _batches(path: Path) -> Iterator[Any]:
-    from pyarrow import ipc
-    from pyarrow.parquet import ParquetFile
-
-    with path.open("rb") as file:
-        start = file.read(len(_ARROW_FILE))
-        if start.startswith(_PARQUET):
-            parquet = ParquetFile(path)
-            kept = [name for name in parquet.schema_arrow.names if name in COLUMNS]
-            yield from parquet.iter_batches(batch_size=_BATCH, columns=kept)
-            return
-        file.seek(0)
-        in_file = ipc.open_file(file) if start == _ARROW_FILE else None
-        for batch in map(in_file.get_batch, range(in_file.num_record_batches)) if in_file else ipc.open_stream(file):
-            kept = [name for name in batch.schema.names if name in COLUMNS]
-            yield from (batch.select(kept).slice(at, _BATCH) for at in range(0, len(batch), _BATCH))
-
-
 def _open_folder(folder: Path, split: str) -> Rows:
     """Return the rows of a data set that `datasets` saved, or of a folder with parquet files."""
-    try:
-        if (about := folder / "dataset_dict.json").exists():
-            names = json.loads(read_text(about))["splits"]
-            if split not in names:
-                raise TaskError(f"{folder}: no split {split!r}; choose one with --split: {', '.join(names)}")
-            folder = folder / split
-        files = [folder / entry["filename"] for entry in json.loads(read_text(folder / "state.json"))["_data_files"]]
-    except (json.JSONDecodeError, KeyError, TypeError):
-        found = sorted(folder.rglob("*.parquet"))
-        files = [path for path in found if path.name.startswith(f"{split}-")] or found
-    if not files or not all(path.is_file() for path in files):
+    if any((folder / name).exists() for name in ("dataset_dict.json", "state.json")):
+        return _open_saved(str(folder), split, "load_from_disk")
+    found = sorted(folder.rglob("*.parquet"))
+    if not found:
         raise TaskError(f"{folder}: not a data set that `datasets` saved, and no folder with parquet files")
-    return _columnar(files)
+    return _parquet([path for path in found if path.name.startswith(f"{split}-")] or found)
 
 
-def _open_hub(name: str, split: str) -> Rows:
+def _open_saved(name: str, split: str, loader: str) -> Rows:
+    """Return the rows of a data set that `datasets` loads, by this function of it."""
     try:
         import datasets
     except ImportError as e:
-        raise ConfigError(
-            f"{name}: `datasets` is needed to read it ({e}); run: {pip_install('datasets')} (the extra `smith` has it)"
-        ) from e
+        raise _missing(name, "`datasets`", e) from e
     try:
-        found = datasets.load_dataset(name)
+        found = getattr(datasets, loader)(name)
     except Exception as e:
         raise InfrastructureError(
             f"the data set {name} cannot be loaded: {type(e).__name__}: {str(e)[:300]}; check the name and the "
@@ -370,3 +274,9 @@ def _open_hub(name: str, split: str) -> Rows:
         found = found[split]
     kept = found.select_columns([column for column in found.column_names if column in COLUMNS])
     return Rows("row", lambda: iter(enumerate(kept, 1)))
+
+
+def _missing(name: str, package: str, error: ImportError) -> ConfigError:
+    return ConfigError(
+        f"{name}: {package} is needed to read it ({error}); run: {pip_install('datasets')} (the extra `smith` has it)"
+    )

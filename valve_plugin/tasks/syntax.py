@@ -6,7 +6,6 @@ import ast
 import re
 import threading
 from collections.abc import Iterator
-from itertools import groupby
 from typing import NamedTuple
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -52,29 +51,6 @@ def patch_changes(patch: str) -> Iterator[Change]:
             line += old == 0  # an empty side names the line before
         elif text.startswith(("--- ", "+++ ")) and text[4:].rstrip() != "/dev/null":
             path = text[4:].split("\t")[0].rstrip().partition("/")[2]
-
-
-def changed_lines(patch: str) -> Iterator[tuple[int, int]]:
-    """Yield the (first, last) removed line of each hunk, numbered in the old file.
-
-    For a hunk that only adds lines, these are the lines before the added ones.
-    """
-    for _, changes in groupby(patch_changes(patch), key=lambda change: change.hunk):
-        every = list(changes)
-        lines = [change.line for change in every if change.text[0] == "-"] or [change.line for change in every]
-        yield lines[0], lines[-1]
-
-
-def enclosing_function(source: str, first: int, last: int) -> int | None:
-    """Return the first line (decorators included) of the innermost function around these lines, or None."""
-    tree = parse(source)
-    best: int | None = None
-    for node in ast.walk(tree) if tree else ():  # outer functions come before inner ones
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        if node.body[0].lineno <= first and last <= (node.end_lineno or 0):
-            best = _start(node)
-    return best
 
 
 def outer_statements(source: bytes, lines: set[int]) -> set[int]:

@@ -108,19 +108,13 @@ def find(given: str) -> Path:
     path = Path(given)
     if found := next(filter(is_task_set, (path, default_folder(given))), None):
         return found
-    if path.exists():
-        kind = "folder" if path.is_dir() else "file"
-        why = f"the {kind} of that name is not a task directory (one with {FILE_NAME} and {ROWS_NAME})"
-    else:
-        why = "no such task directory"
     names = known_names()
-    there = f"there: {', '.join(names) or 'none yet'}"
-    starts = [name for name in names if given and name.lower().startswith(given.lower())]
-    if near := starts or get_close_matches(given, names, n=3, cutoff=0.5):
-        there = f"did you mean {' or '.join(near[:3])}? ({there})"
+    near = get_close_matches(given, names, n=3, cutoff=0.5)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
     raise TaskError(
-        f"{given}: {why}, and no task set of that name in user data; {there}; "
-        "`valve tasks generate`, `valve tasks import` and `valve tasks mine` make one"
+        f"{given}: no such task directory (with {FILE_NAME} and {ROWS_NAME}), nor a task set in user data; "
+        f"{meant}there: {', '.join(names) or 'none yet'}; `valve tasks generate`, `valve tasks import` and "
+        "`valve tasks mine` make one"
     )
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
-
-from msgspec.structs import replace
 
 from valve_plugin.codec import digest
 from valve_plugin.errors import InfrastructureError, TaskError
@@ -20,10 +18,10 @@ from valve_plugin.sandbox.supervisor import ProcessLimits
 from valve_plugin.tasks.grading.grade import CURE, PASSING, effective_tree, gold_trouble
 from valve_plugin.tasks.grading.testrun import TestRun, run_tests
 from valve_plugin.tasks.grading.watch import WatchGroup
-from valve_plugin.tasks.issue_text import headline, pytest_output
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import States, commit_tree, gold_patch, task_states, test_files
-from valve_plugin.tasks.workspace import open_commit, open_task
+from valve_plugin.tasks.workspace import open_commit
+from valve_plugin.words import one_line
 
 Kind = Literal["unusable", "gold fails", "empty passes", "flaky", "leak"]
 _LEAST_LINE = 20  # characters; a shorter line of code may be in an issue by coincidence
@@ -77,11 +75,11 @@ class Verifier:
         if dropped or tree is None:
             why = f"changes test files: {', '.join(dropped[:3])}" if dropped else "does not apply"
             return self._unusable(task, f"its fix {why}")
-        fixed = self._run(tree, self._prepared.repository.suite_paths, "with the fix")
+        fixed = self._run(tree, self._prepared.repository.test_roots, "with the fix")
         broken = self._broken(task, states)
         f2p = task.fail_to_pass
         findings = [
-            *self._explained(_check_gold(task, fixed), tree),
+            *_check_gold(task, fixed),
             *_compare_runs(broken, f2p, lambda run: _passing(run, f2p), "empty passes", "passes without the fix"),
             *self._leaks(task, states, tree),
         ]
@@ -97,17 +95,6 @@ class Verifier:
         found = Defect(kind="unusable", message=why)
         return Verification(instance_id=task.instance_id, gold=0, empty=0, times=self._times, findings=(found,))
 
-    def _explained(self, defects: Iterable[Defect], tree: str) -> Iterator[Defect]:
-        """Add the line that says why the named test fails by itself."""
-        for defect in defects:
-            test = defect.message.partition(" does not pass with the fix")[0]
-            if test == defect.message:
-                yield defect
-                continue
-            output = pytest_output(self._prepared, commit_tree(self._prepared, tree), [test], self._sandbox)
-            why = f"says: {found}" if (found := headline(output)) else "passes"
-            yield replace(defect, message=f"{defect.message}; run alone, it {why}")
-
     def _broken(self, task: Task, states: States) -> list[TestRun]:
         """Run the tests without the fix: the files of FAIL_TO_PASS and, if a test passes there, the whole suite.
 
@@ -116,7 +103,7 @@ class Verifier:
         alone = self._run(states.bug_tree, test_files(task.fail_to_pass), "without it")
         if not set.intersection(*(set(_passing(run, task.fail_to_pass)) for run in alone)):
             return alone
-        return self._run(states.bug_tree, self._prepared.repository.suite_paths, "without it")
+        return self._run(states.bug_tree, self._prepared.repository.test_roots, "without it")
 
     def _run(self, tree: str, paths: Sequence[str], label: str) -> list[TestRun]:
         key = digest([tree, *paths])
@@ -137,7 +124,7 @@ class Verifier:
     def _leaks(self, task: Task, states: States, fixed: str) -> Iterator[Defect]:
         for line in fix_lines_in(task.problem_statement, task.patch):
             yield Defect(kind="leak", message=f"the issue text contains a line of the fix: {line}")
-        yield from _workspace_leaks(self._prepared, task, states, fixed)
+        yield from _copies_in_tree(self._prepared, task, states, fixed)
         for path in self._copies(states, fixed):
             message = f"the test environment contains the fixed file {path}; use one without the package itself"
             yield Defect(kind="leak", message=message)
@@ -181,7 +168,9 @@ def _compare_runs(
     if always:
         yield Defect(kind=kind, message=f"{always[0]} {what}{_more(always)}")
     if varies:
-        message = f"{varies[0]} {what} in {counts[varies[0]]} of {len(runs)} runs{_more(varies)}"
+        said = [run.reasons[varies[0]].message for run in runs if varies[0] in run.reasons][:1]
+        cause = f" ({one_line(said[0])[:200]})" if said else ""
+        message = f"{varies[0]} {what} in {counts[varies[0]]} of {len(runs)} runs{cause}{_more(varies)}"
         yield Defect(kind="flaky", message=message)
 
 
@@ -203,27 +192,14 @@ def _changed(prepared: PreparedRepository, bug: str, fixed: str) -> list[tuple[s
     return [(path, entry[1]) for path, entry in after.items() if before.get(path) != entry]
 
 
-def _workspace_leaks(prepared: PreparedRepository, task: Task, states: States, fixed: str) -> Iterator[Defect]:
-    """Search a real workspace for the fix and the hidden tests, as files and as git objects."""
+def _copies_in_tree(prepared: PreparedRepository, task: Task, states: States, fixed: str) -> Iterator[Defect]:
+    """Search the files that the agent gets for copies of the fix and of the hidden tests."""
     bug = read_tree(prepared.store, states.bug)
     secrets = {oid: f"the fixed {path}" for path, oid in _changed(prepared, states.bug, fixed)}
     secrets |= {bug[path][1]: f"the hidden tests {path}" for path in test_files(task.fail_to_pass)}
-    tip = {entry[1]: path for path, entry in read_tree(prepared.store, states.tip).items()}
-    for oid, what in secrets.items():
-        if (
-            oid in tip and int(git("cat-file", "-s", oid, git_dir=prepared.store)) > _LEAST_LINE
-        ):  # empty files are all alike
-            yield Defect(kind="leak", message=f"{what} can be read in the workspace: {tip[oid]} is a copy of it")
-    with open_task(prepared, task) as workspace:
-        own = workspace.path / ".git"
-        if commits := len(git("rev-list", "--all", git_dir=own).split()) - 1:
-            yield Defect(kind="leak", message=f"the workspace has a history of {commits} more commits")
-        if (own / "objects/info/alternates").exists():
-            yield Defect(kind="leak", message="the workspace's git can read the store's objects")
-        query = "".join(f"{oid}\n" for oid in secrets if oid not in tip).encode()
-        listed = git("cat-file", "--batch-check", git_dir=own, data=query).decode().splitlines()
-        for oid in (line.split()[0] for line in listed if not line.endswith("missing")):
-            yield Defect(kind="leak", message=f"{secrets[oid]} can be read from the workspace's git")
+    for path, (_, oid) in read_tree(prepared.store, states.tip).items():
+        if oid in secrets and int(git("cat-file", "-s", oid, git_dir=prepared.store)) > _LEAST_LINE:
+            yield Defect(kind="leak", message=f"{secrets[oid]} can be read in the workspace: {path} is a copy of it")
 
 
 def _holds(path: Path, data: bytes) -> bool:

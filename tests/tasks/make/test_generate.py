@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from tests import calc
 from tests.lean import lean
-from valve_plugin import codec
 from valve_plugin.config import Settings
 from valve_plugin.errors import TaskError
 from valve_plugin.records import Task
@@ -26,14 +24,13 @@ from valve_plugin.sandbox.supervisor import CommandResult, ProcessLimits
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks.grading import watch
 from valve_plugin.tasks.grading.testrun import TestRun
-from valve_plugin.tasks.issue_text import FailedTest, Issue
 from valve_plugin.tasks.make import candidates as smith
 from valve_plugin.tasks.make import generate as generating
 from valve_plugin.tasks.make.candidates import Candidate, order_candidates
 from valve_plugin.tasks.make.define import SuiteNeeds, read_source
 from valve_plugin.tasks.make.generate import CandidateResult, generate, is_excluded, stable_suite
 from valve_plugin.tasks.repository import prepare, read_definition
-from valve_plugin.tasks.task_set import check_rows, is_test_id
+from valve_plugin.tasks.task_set import SmithRow, check_rows, is_test_id
 
 candidates = st.builds(
     Candidate,
@@ -45,17 +42,17 @@ candidates = st.builds(
 
 
 @given(st.lists(candidates, max_size=20), st.integers())
-def test_spreading_only_reorders_and_takes_what_was_taken_least(found: list[Candidate], seed: int) -> None:
+def test_ordering_only_reorders_and_begins_with_every_place(found: list[Candidate], seed: int) -> None:
     ordered = order_candidates(found, seed)
     assert sorted(map(repr, ordered)) == sorted(map(repr, found))
     assert ordered == order_candidates(reversed(found), seed)
-    for place, chosen in enumerate(ordered):
-        taken = [(c.file, c.modifier) for c in ordered[:place]]
 
-        def often(c: Candidate, taken: list[tuple[str, str]] = taken) -> tuple[int, int]:
-            return taken.count((c.file, c.modifier)), sum((f == c.file) + (m == c.modifier) for f, m in taken)
 
-        assert often(chosen) == min(map(often, ordered[place:]))
+def test_of_bugs_in_the_same_lines_one_comes_first() -> None:
+    changed = ["a - b", "b - a", "a * b"]
+    same = [candidate(f"m{n}", calc.OPS.replace("a + b", to)) for n, to in enumerate(changed)]
+    other = candidate("m3", calc.BUGGY)
+    assert other in order_candidates([*same, other], 0)[:2]
 
 
 def candidate(name: str, source: str) -> Candidate:
@@ -75,7 +72,7 @@ def test_candidates_become_rows_or_reasons(tmp_path: Path, data_dir: Path, monke
     monkeypatch.setattr(watch, "MAX_BROKEN_SHARE", 0.5)
     where = prepare(read_definition(calc.write(tmp_path) / "repository.toml"))
     sandbox = sandboxes.choose(Settings(unsafe_local=True))
-    suite = stable_suite(where, sandbox)
+    suite, _ = stable_suite(where, sandbox)
     assert set(suite) == {*calc.F2P, *calc.P2P} - {
         "tests/test_ops.py::test_known_bug",
         "tests/test_ops.py::OldStyle::test_hopeless",
@@ -188,27 +185,6 @@ def test_waiting_ends_a_candidate_and_the_clock_says_nothing(
     assert [(limits.cpu_seconds, limits.wall_seconds) for limits in sandbox.told] == [(20, 600)] * 3
 
 
-def test_what_an_earlier_version_noted_of_a_busy_machine_is_tried_again(tmp_path: Path) -> None:
-    lines = [
-        CandidateResult(candidate=c, reason=r)
-        for c, r in zip(CANDIDATES, [watch.WALL_LIMIT_REASON, "flaky"], strict=False)
-    ]
-    (tmp_path / "journal").write_bytes(b"\n".join(map(codec.canonical, lines)))
-    assert list(generating._read_journal(tmp_path / "journal")) == [CANDIDATES[1].patch]
-
-
-@pytest.mark.parametrize("root", ["", "src/"])
-def test_the_tree_comes_before_a_package_that_pytest_brought_along(tmp_path: Path, data_dir: Path, root: str) -> None:
-    files = {
-        f"{root}iniconfig/__init__.py": "from iniconfig.mine import here\n",
-        f"{root}iniconfig/mine.py": "here = True\n",
-        "tests/test_it.py": "import iniconfig\n\n\ndef test_it():\n    assert iniconfig.here\n",
-    }
-    folder = calc.write(tmp_path, extra=f'source_roots = ["{root or "."}"]', files=files)
-    where = prepare(read_definition(folder / "repository.toml"))
-    assert stable_suite(where, sandboxes.choose(Settings(unsafe_local=True))) == ["tests/test_it.py::test_it"]
-
-
 CASES = ["::", "[a::[b]]", "two words", 'it\'s "so"', "`x` 100%", "é 😀", "a\nb", "tab\t"]
 
 
@@ -217,7 +193,7 @@ def test_tests_that_no_task_can_name_are_left_out(tmp_path: Path, data_dir: Path
     ini = f"[pytest]\ndisable_test_id_escaping_and_forfeit_all_rights_to_community_support = {not escaped}\n"
     test = f"import pytest\n\n\n@pytest.mark.parametrize('x', {CASES})\ndef test_it(x):\n    assert x\n"
     folder = calc.write(tmp_path, files=calc.FILES | {"pytest.ini": ini, "tests/test_it.py": test})
-    suite = stable_suite(
+    suite, _ = stable_suite(
         prepare(read_definition(folder / "repository.toml")), sandboxes.choose(Settings(unsafe_local=True))
     )
     ids = [case.encode("unicode-escape").decode() for case in CASES] if escaped else CASES[:-2]
@@ -243,181 +219,57 @@ def test_what_the_environment_lacks_is_named_with_its_cure(tmp_path: Path, data_
     assert any(line.endswith(first) for line in said)
 
 
-PARTS = """\
-import unittest
-
-
-class T(unittest.TestCase):
-    def test_good(self):
-        for n in range(3):
-            with self.subTest(n=n):
-                self.assertEqual(n * n, n**2)
-
-    def test_bad(self):
-        for n in range(3):
-            with self.subTest(n=n):
-                self.assertEqual(n * n, n)
-"""
-
-
-def test_a_test_fails_with_any_of_its_parts(tmp_path: Path, data_dir: Path) -> None:
-    """pytest 9 reports each `subTest` while its test is still running."""
-    where = prepare(read_definition(calc.write(tmp_path, files={"tests/test_parts.py": PARTS}) / "repository.toml"))
-    assert stable_suite(where, sandboxes.choose(Settings(unsafe_local=True))) == ["tests/test_parts.py::T::test_good"]
-
-
-DRAWN = """\
-import time
-
-import pytest
-from hypothesis import given, settings, strategies as st
-
-
-@pytest.mark.parametrize("case", range(24))
-@settings(max_examples=2, database=None)
-@given(n=st.integers(0, 10**9))
-def test_drawn(case, n):
-    assert n < 5 * 10**8
-
-
-@settings(max_examples=1, database=None)
-@given(n=st.integers())
-def test_on_a_busy_machine(n):
-    time.sleep(0.3)
-"""
-
-
-def test_neither_draws_nor_deadlines_of_hypothesis_vary(tmp_path: Path, data_dir: Path) -> None:
-    where = prepare(
-        read_definition(calc.write(tmp_path, files={"tests/test_drawn.py": DRAWN}, venv=sys.prefix) / "repository.toml")
-    )
-    sandbox = sandboxes.choose(Settings(unsafe_local=True))
-    first, second = (generating._run(where, where.base, sandbox).tests for _ in range(2))
-    assert first == second
-    assert first["tests/test_drawn.py::test_on_a_busy_machine"] == "passed"
-
-
-def voice(test: str) -> FailedTest:
-    return FailedTest(test=test, code=f"def {test}():", title="KeyError: 1", error=("KeyError: 1",))
-
-
-def test_a_test_that_varies_leaves_suite_rows_and_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Issue(version="calc 1", failures=(voice("a"), voice("b")))
-    fields = calc.row(FAIL_TO_PASS=("a", "b"), problem_statement=made.text(("a", "b"), ""))
-    row = generating.SmithRow(**{k.lower(): v for k, v in fields.items()})  # type: ignore[arg-type]
-    silent = Issue(version="calc 1", failures=(voice("a"),))
-    results = [
-        CandidateResult(candidate=CANDIDATES[0], row=row, issue=made),
-        CandidateResult(candidate=CANDIDATES[1], row=row, issue=silent),  # nothing is known of what b says
-        CandidateResult(candidate=CANDIDATES[2], flaky=("a",), reason="what it breaks is flaky"),
-        CandidateResult(candidate=CANDIDATES[3], row=row, issue=made),
-    ]
-    tried = iter(results)
-    monkeypatch.setattr(generating, "try_candidate", lambda *_: next(tried))
-    suite, rows = generate(
-        None,  # type: ignore[arg-type]
-        ["a", "b", "c"],
-        CANDIDATES[:4],
-        None,  # type: ignore[arg-type]
-        wanted=3,
-        prefix="x",
-        journal=tmp_path / "journal",
-    )
-    assert suite == ["b", "c"]
-    assert [r.fail_to_pass for r in rows] == [("b",), ("b",)]
-    assert all("def b" in r.problem_statement and "`a`" not in r.problem_statement for r in rows)
-    (tmp_path / "journal").write_bytes(b"\n".join(codec.canonical(replace(t, issue=None)) for t in results))
-    assert list(generating._read_journal(tmp_path / "journal")) == [CANDIDATES[2].patch], "rows of old are made again"
-
-
-def rows_of(sets: Sequence[str]) -> list[generating.SmithRow]:
-    """A row for each set of tests, which have one letter each."""
-    return [
-        generating.SmithRow(instance_id=str(n), repo="r", patch="p", fail_to_pass=tuple(tests), problem_statement="x")
-        for n, tests in enumerate(sets)
-    ]
-
-
-@given(st.lists(st.sampled_from(["a", "b", "ab", "c", "abc"]), max_size=12), st.integers(1, 6))
-def test_no_tests_are_taken_again_before_others_were(sets: list[str], wanted: int) -> None:
-    rows = rows_of(sets)
-    taken, enough = generating.choose_rows(rows, wanted)
-    assert taken == [row for row in rows if row in taken]
-    assert len(taken) == min(wanted, len(rows))
-    different = len({row.fail_to_pass for row in taken})
-    assert different == min(wanted, len(set(sets)))
-    assert enough == (different == wanted or len(rows) >= 2 * wanted)
-
-
-@given(st.sets(st.integers(0, 30), min_size=1), st.sets(st.integers(0, 30), min_size=1))
-def test_bugs_with_which_nearly_the_same_tests_fail_are_alike(one: set[int], other: set[int]) -> None:
-    first, second = (replace(rows_of(["a"])[0], fail_to_pass=tuple(map(str, tests))) for tests in (one, other))
-    assert (
-        generating.are_alike(first, second)
-        == (len(one & other) / len(one | other) > 0.8)
-        == generating.are_alike(second, first)
-    )
-
-
-def test_bugs_in_the_same_lines_are_alike() -> None:
-    changed = [
-        calc.OPS.replace("a + b", "a - b"),
-        calc.OPS.replace("a + b", "b - a"),
-        calc.BUGGY,
-        calc.OPS.replace("a + b", "a - b").replace("return low", "return high"),
-        calc.OPS.replace('"""', '"""\n', 1),
-    ]
-    patches = [calc.change(calc.OPS, source) for source in changed]
-    rows = [replace(row, patch=patch) for row, patch in zip(rows_of("abcde"), patches, strict=True)]
-    alike = {(a, b) for a in range(5) for b in range(a) if generating.are_alike(rows[a], rows[b])}
-    assert alike == {(1, 0)}
-    elsewhere = replace(rows[1], patch=patches[1].replace("ops.py", "other.py"))
-    assert not generating.are_alike(rows[0], elsewhere)
+def rows_of(sets: Sequence[str]) -> dict[str, CandidateResult]:
+    """A verified candidate for each set of tests, which have one letter each; a capital letter varies."""
+    found = {}
+    for n, tests in enumerate(map(tuple, sets)):
+        made = Candidate(modifier="m", file="f", digest=str(n), patch=str(n))
+        row = SmithRow(instance_id=f"x.m__{n}", repo="r", patch="p", fail_to_pass=tests, problem_statement="x")
+        flaky = tuple(test.lower() for test in tests if test.isupper())
+        found[made.patch] = CandidateResult(candidate=made, row=None if flaky else row, flaky=flaky)
+    return found
 
 
 @pytest.mark.parametrize(
-    ("sets", "distinct", "looked_at"),
+    ("sets", "held", "kept", "suite", "looked_at"),
     [
-        (["ab", "ab", "c", "d"], "02", 3),
-        (["ab", "ab", "ab", "ab", "c"], "01", 4),
-        (["ab", "ab", "ab"], "01", 3),
-        (["a", "b", "c"], "01", 2),
+        (["a", "b", "c"], "", "01", "abcd", 2),
+        (["a"], "", "0", "abcd", 1),
+        (["a", "ab", "c"], "2", "02", "abcd", 3),  # what is in the set stays
+        (["a", "A", "b", "bc", "d"], "", "23", "bcd", 4),  # a varies: what shows it is gone
     ],
 )
 @pytest.mark.parametrize("workers", [1, 3])
-def test_bugs_with_which_the_same_tests_fail(
-    sets: list[str], distinct: str, looked_at: int, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries = {row.instance_id: row for row in rows_of(sets)}
-    made = [Candidate(modifier="m", file="f", digest=n, patch=n) for n in tries]
-    monkeypatch.setattr(generating, "try_candidate", lambda *a: CandidateResult(candidate=a[2], row=tries[a[2].digest]))
-
-    told: list[CandidateResult] = []
+def test_which_rows_are_kept(
+    sets: list[str], held: str, kept: str, suite: str, looked_at: int, workers: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    tries, told = rows_of(sets), list[CandidateResult]()
+    monkeypatch.setattr(generating, "try_candidate", lambda *a: tries[a[2].patch])
     options = {"wanted": 2, "prefix": "x", "journal": tmp_path / "journal", "report": told.append, "workers": workers}
-    _, rows = generate(None, "abcd", made, None, **options)  # type: ignore[arg-type]
-    assert "".join(row.instance_id for row in rows) == distinct
+    made = [tried.candidate for tried in tries.values()]
+    found = generate(None, "abcd", made, None, held=[f"x.m__{n}" for n in held], **options)  # type: ignore[arg-type]
+    assert "".join(row.instance_id[-1] for row in found.rows) == kept
+    assert "".join(found.suite) == suite
     assert len(told) == looked_at
 
 
 @pytest.mark.parametrize(
-    ("again", "failing", "varying", "paths"),
+    ("again", "varying", "paths"),
     [
-        (["pppff"], "de", "", [["d", "e"]]),
-        (["pppf "], "de", "", [["d", "e"]]),  # its file cannot be imported, neither time
-        (["pppfp", "pppfp"], "d", "e", [["d", "e"], []]),
-        (["pppfp", "pppf "], "de", "", [["d", "e"], []]),  # fails in company only
-        (["     ", "fppf "], "de", "a", [["d", "e"], []]),  # cannot be run by name
-        (["pppfx", "pppfx"], "d", "e", [["d", "e"], []]),  # may fail
+        (["pppff"], "", [["d", "e"]]),
+        (["pppfp", "pppfp"], "e", [["d", "e"], []]),
+        (["pppfp", "pppff"], "", [["d", "e"], []]),  # fails in company only
     ],
 )
 def test_what_fails_is_run_once_more(
-    again: list[str], failing: str, varying: str, paths: list[list[str]], monkeypatch: pytest.MonkeyPatch
+    again: list[str], varying: str, paths: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A letter for each of the tests a to e: passed, failed, xfailed, a blank for one that did not run."""
+    """A letter for each of the tests a to e: passed or failed."""
 
     def run_of(letters: str) -> TestRun:
-        words = {"p": "passed", "f": "failed", "x": "xfailed"}
-        return TestRun(tests={test: words[x] for test, x in zip("abcde", letters, strict=True) if x != " "})
+        words = {"p": "passed", "f": "failed"}
+        return TestRun(tests={test: words[x] for test, x in zip("abcde", letters, strict=True)})
 
     left, asked = [run_of(letters) for letters in again], []
 
@@ -426,8 +278,8 @@ def test_what_fails_is_run_once_more(
         return left.pop(0)
 
     monkeypatch.setattr(generating, "_run", run)
-    found = generating._confirm(None, "", None, "abcde", run_of("pppf " if " " in again[0] else "pppff"))  # type: ignore[arg-type]
-    assert found == (set(failing), set(varying), "")
+    found = generating._varying(None, "", None, "abcde", run_of("pppff"))  # type: ignore[arg-type]
+    assert found == (tuple(varying), "")
     assert asked == paths
 
 
@@ -467,3 +319,46 @@ def test_changed_source_drops_rows_about_the_old(tmp_path: Path, data_dir: Path)
         define("valve tasks mine")
     assert define("valve tasks generate", "x = 1\n") != first
     assert not (out / "tasks.jsonl").exists()
+
+
+@pytest.mark.parametrize("root", ["", "src/"])
+def test_the_tree_comes_before_a_package_that_pytest_brought_along(tmp_path: Path, data_dir: Path, root: str) -> None:
+    files = {
+        f"{root}iniconfig/__init__.py": "from iniconfig.mine import here\n",
+        f"{root}iniconfig/mine.py": "here = True\n",
+        "tests/test_it.py": "import iniconfig\n\n\ndef test_it():\n    assert iniconfig.here\n",
+    }
+    folder = calc.write(tmp_path, extra=f'source_roots = ["{root or "."}"]', files=files)
+    where = prepare(read_definition(folder / "repository.toml"))
+    assert stable_suite(where, sandboxes.choose(Settings(unsafe_local=True)))[0] == ["tests/test_it.py::test_it"]
+
+
+DRAWN = """\
+import time
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+
+@pytest.mark.parametrize("case", range(24))
+@settings(max_examples=2, database=None)
+@given(n=st.integers(0, 10**9))
+def test_drawn(case, n):
+    assert n < 5 * 10**8
+
+
+@settings(max_examples=1, database=None)
+@given(n=st.integers())
+def test_on_a_busy_machine(n):
+    time.sleep(0.3)
+"""
+
+
+def test_neither_draws_nor_deadlines_of_hypothesis_vary(tmp_path: Path, data_dir: Path) -> None:
+    where = prepare(
+        read_definition(calc.write(tmp_path, files={"tests/test_drawn.py": DRAWN}, venv=sys.prefix) / "repository.toml")
+    )
+    sandbox = sandboxes.choose(Settings(unsafe_local=True))
+    first, second = (generating._run(where, where.base, sandbox).tests for _ in range(2))
+    assert first == second
+    assert first["tests/test_drawn.py::test_on_a_busy_machine"] == "passed"

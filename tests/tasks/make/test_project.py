@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from valve_plugin.tasks.make.project import examine, find_cures, imported_modules, normalize_name, required_packages
+from valve_plugin.tasks.make.project import examine, find_cures, imported_modules, required_packages
 
 NAMES = ("pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "PKG-INFO", "tests/test_a.py", "requirements-dev.txt")
 
@@ -118,8 +118,6 @@ def test_sets_of_requirements_with_included_groups() -> None:
             ["--with python-multipart", "--auto-env"],
         ),
         ("AssertionError: The `python-multipart` library must be installed.", "python-multipart", ["extra full"]),
-        ("ModuleNotFoundError: No module named 'httpx'", "httpx", ["group test"]),
-        ("ModuleNotFoundError: No module named 'hypothesis'", "hypothesis", ["hypothesis has it", "--with hypothesis"]),
         ("ModuleNotFoundError: No module named 'msgspec._x'", "msgspec._x", ["--with msgspec"]),  # of our environment
         ("ModuleNotFoundError: No module named 'acme._fast'", "acme._fast", ["of the source itself", "--python VENV"]),
         ("ModuleNotFoundError: No module named 'evil_typo'", "evil_typo", ["no known package", "--with PACKAGE"]),
@@ -141,8 +139,3 @@ def test_nothing_crashes(files: dict[str, bytes]) -> None:
     project = examine(files)
     required_packages(project, files)
     assert imported_modules(project, files).isdisjoint({"os", "sys"})
-
-
-@given(st.text())
-def test_normalizing_twice_is_once(name: str) -> None:
-    assert normalize_name(normalize_name(name)) == normalize_name(name)

@@ -145,7 +145,7 @@ def _grade_tree(prepared: PreparedRepository, task: Task, tree: str, sandbox: Sa
     if (bad := _reason(run, task.fail_to_pass)) or set(test_files(task.pass_to_pass)) <= set(first):
         bad = bad or _reason(run, task.pass_to_pass)
     else:
-        whole = list(prepared.repository.suite_paths)
+        whole = list(prepared.repository.test_roots)
         run = _run_once(prepared, tree, whole, sandbox)
         bad = _reason(run, [*task.fail_to_pass, *task.pass_to_pass])
     bad = bad or _compare(prepared, task, tree, whole, sandbox, run)
@@ -214,7 +214,7 @@ def refused_fixes(
     """
     base = _tree_id(prepared.store, prepared.base)
     sandbox = sandboxes.choose(settings, prepared.image)
-    run = _run_once(prepared, base, list(prepared.repository.suite_paths), sandbox)
+    run = _run_once(prepared, base, list(prepared.repository.test_roots), sandbox)
     for task in tasks:
         if why := gold_trouble(run, [*task.fail_to_pass, *task.pass_to_pass]):
             yield task, why

@@ -5,13 +5,10 @@ Tested code can print lines that mislead them. No grade depends on a watcher: at
 
 from __future__ import annotations
 
-import glob
 import re
 import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from valve_plugin import codec
 from valve_plugin.errors import RecordError, TaskError
@@ -22,7 +19,7 @@ from valve_plugin.sandbox.supervisor import CommandResult, ProcessLimits, Sample
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.shell_words import quote
 from valve_plugin.tasks.grading.testrun import Message, TestRun
-from valve_plugin.tasks.repository import IGNORE_OPTION, PreparedRepository, Repository
+from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.words import plural
 
 if TYPE_CHECKING:
@@ -38,8 +35,6 @@ HANG_SECONDS = 300.0
 """Seconds without CPU time after which a run of the untouched source is ended."""
 CANDIDATE_HANG_SECONDS = 90.0
 """The same for candidates, of which there are many."""
-MAX_IGNORED_FILES = 3
-"""Test files that are ignored without asking because they kill pytest's process."""
 MAX_BROKEN_SHARE = 0.1
 """A bug with a larger share of failing tests is refused: it breaks imports or nearly everything."""
 MIN_FAILURES = 10
@@ -76,14 +71,6 @@ class WallLimitError(TaskError):
 
 class TooManyFailuresError(TaskError):
     """A run was ended because the bug breaks too many tests."""
-
-
-class ProcessDiedError(TaskError):
-    """A test file ended pytest's process."""
-
-    def __init__(self, message: str, file: str, how: str) -> None:
-        super().__init__(message)
-        self.file, self.how = file, how
 
 
 class LineReader:
@@ -132,8 +119,6 @@ class WatchGroup:
         self.patience = HANG_SECONDS if patience is None else patience
         self._advised: set[str] = set()
         self.runs: list[Watch] = []
-        self.stopped = False
-        """Set when the failure of one run makes the others useless."""
 
     def run(self, label: str) -> Watch:
         """Return the watcher of one run."""
@@ -147,7 +132,7 @@ class WatchGroup:
             self.say(f"  {self.advice(file)}")
 
     def advice(self, file: str) -> str:
-        """Return what to do about a test file that hangs; `file` is empty if it is not known."""
+        """Return what to do about a test file that hangs or ends the process; `file` is empty if it is not known."""
         ignore = f"{self._command} --ignore {quote(file) if file else 'FILE'}".strip()
         where = "" if self._command else " (options of the command that makes the tasks)"
         return (
@@ -161,7 +146,6 @@ class Watch:
 
     As a `Watcher` it raises:
         HangError: the run hangs, and the group gives up.
-        TaskError: another run of the group failed.
     """
 
     def __init__(self, group: WatchGroup, label: str) -> None:
@@ -174,8 +158,6 @@ class Watch:
 
     def __call__(self, sample: Sample) -> None:
         """Read one sample of the run."""
-        if self._group.stopped:
-            raise TaskError("another run of the same tests has failed")
         self.cpu_seconds, now, before = sample.cpu_seconds, sample.wall_seconds, self.ended
         self.read(sample.output)
         if self.ended > before:
@@ -204,6 +186,10 @@ class Watch:
         """The file of the current test, or that pytest is collecting; empty before the first file."""
         return self.place.partition("::")[0]
 
+    def advice(self) -> str:
+        """Return what to do about the current test file."""
+        return self._group.advice(self.file)
+
     def _report(self, now: float, text: str) -> None:
         self._reported = now
         self._group.say(f"{self._label}: {text}")
@@ -224,7 +210,7 @@ class Watch:
     def _endless(self, idle: float, sample: Sample) -> str:
         waits = f"waited {idle:.0f} s {self._where()}, using no CPU time{_last_line(sample)}"
         ended = f"{plural(self.ended, 'test')} had ended"
-        return f"{self._label}: stopped because it {waits}; {ended}. {self._group.advice(self.file)}"
+        return f"{self._label}: stopped because it {waits}; {ended}. {self.advice()}"
 
 
 class FailureWatch:
@@ -299,39 +285,14 @@ def too_many_failures(failing: int, suite: int, *, least: bool = False) -> str:
 
 
 def run_error(prepared: PreparedRepository, run: TestRun, watch: Watch | None) -> TaskError:
-    """Return the error of a failed run of the untouched source: `ProcessDiedError` if a test file ended the process."""
+    """Return the error of a failed run of the untouched source; it names a test file that ended the process."""
     message = f"{prepared.name}: its test suite does not run to the end: {run.trouble}"
     # SIGKILL comes from outside, for example if memory runs out; it is not the fault of the running test.
     if run.died in (None, -signal.SIGKILL, 128 + signal.SIGKILL) or watch is None:
         return TaskError(message)
     if watch.file not in read_tree(prepared.store, prepared.base):  # tests may print anything
         return TaskError(message)
-    number = -run.died if run.died < 0 else run.died - 128
-    return ProcessDiedError(message, watch.file, f"signal {number}" if number > 0 else f"exit code {run.died}")
-
-
-def ignore_file(repository: Repository, died: ProcessDiedError, command: str) -> Repository:
-    """Return the definition with one more ignored test file: the one that killed the process.
-
-    Raises:
-        TaskError: there would be more than MAX_IGNORED_FILES files, or this one is already ignored.
-    """
-    argument, known = IGNORE_OPTION + glob.escape(died.file), ignored_files(repository)
-    if len(known) >= MAX_IGNORED_FILES or argument in repository.pytest_args:
-        files = list(dict.fromkeys([*known, died.file]))
-        ignore = " ".join(f"--ignore {quote(file)}" for file in files)
-        raise TaskError(
-            f"{repository.name}: its test suite does not run to the end: {', '.join(files)} kill the process, the last "
-            f"by {died.how}; at most {MAX_IGNORED_FILES} files are ignored without asking. `{command} {ignore}` "
-            "ignores these; or a package of the test environment is broken"
-        )
-    return replace(repository, pytest_args=(*repository.pytest_args, argument))
-
-
-def ignored_files(repository: Repository) -> list[str]:
-    """Return the test files that are ignored because they kill the process."""
-    words = (word.removeprefix(IGNORE_OPTION) for word in repository.pytest_args if word.startswith(IGNORE_OPTION))
-    return [file.replace("[[]", "[").replace("[*]", "*").replace("[?]", "?") for file in words]
+    return TaskError(f"{message}; {watch.file} ends the process. {watch.advice()}")
 
 
 def clean_line(text: str) -> str:

@@ -1,47 +1,30 @@
-"""Candidate bugs from SWE-smith's procedural modifiers (extra `smith`): finding, ordering and screening them.
-
-Screening: a test can detect a bug only if it calls the changed function. One traced run of the suite shows the calls.
-"""
+"""Candidate bugs from SWE-smith's procedural modifiers (extra `smith`): finding and ordering them."""
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import random
 import signal
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
-from itertools import accumulate
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from msgspec import field
-
-from valve_plugin import codec
-from valve_plugin.errors import ConfigError, RecordError, TaskError
+from valve_plugin.errors import ConfigError
 from valve_plugin.extras import install_command
-from valve_plugin.files import read_regular
 from valve_plugin.records import Record
-from valve_plugin.sandbox.bubblewrap import Sandbox
-from valve_plugin.sandbox.git import File, git
+from valve_plugin.sandbox.git import File
 from valve_plugin.sandbox.scratch import scratch_folder
-from valve_plugin.sandbox.supervisor import ProcessLimits, Watcher, exit_with_parent
+from valve_plugin.sandbox.supervisor import exit_with_parent
 from valve_plugin.sandbox.trees import walk
-from valve_plugin.tasks.grading.testrun import PROGRESS_PLUGIN
-from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.syntax import changed_lines, enclosing_function
-from valve_plugin.tasks.workspace import open_commit
+from valve_plugin.tasks.syntax import patch_changes
 
 UNUSED_MODIFIERS = ("func_pm_class_shuffle_funcs",)
 """Modifiers that are not used. This one reorders methods: none of hundreds of its bugs made a test fail."""
-MAX_SHARE = 0.6
-"""If tests of a larger share of the test files reach a candidate, running them first saves nothing."""
-_SCRIPT = Path(__file__).resolve().with_name("call_tracer.py")
-_SLOWER = 20  # factor on the CPU limit of a traced run
-_MAX_TRACE_BYTES = 100_000_000  # tested code could write any amount
 
 
 class Candidate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,35 +38,11 @@ class Candidate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     patch: str
 
 
-class CallTrace(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The functions that a traced run of the whole suite called."""
-
-    functions: tuple[tuple[str, int, tuple[str, ...]], ...]
-    """(file, first line, callers) of each function. Callers are test ids, or test files if there are many; "" stands
-    for the collection of tests."""
-    counts: dict[str, int]
-    """How many tests ran in each test file."""
-    failures: dict[str, str] = field(default_factory=dict)
-    """Why tests fail, by test id, and why files cannot be collected, by file."""
-
-
-class ReachingTests(NamedTuple):
-    """The tests that reach a candidate; they run first."""
-
-    paths: tuple[str, ...]
-    """Test files and test ids."""
-    tests: frozenset[str]
-    """Suite tests among them. If all pass, no test detects the bug; if there are none, no test can."""
-    known_bad: int
-    """Tests among them that are not in the suite, and may fail."""
-
-
 def find_candidates(
     root: Path,
     skip: Callable[[str], bool],
     seed: int,
     workers: int = 1,
-    report: Callable[[float], None] = lambda _: None,
 ) -> list[Candidate]:
     """Return all bugs that the modifiers can make in the Python files of a source tree, in a fixed order.
 
@@ -92,7 +51,6 @@ def find_candidates(
 
     Args:
         skip: whether a relative path gets no bugs (tests, packaging).
-        report: called with the share of bytes that has been read, in (0, 1].
 
     Raises:
         ConfigError: the extra is not installed.
@@ -105,10 +63,8 @@ def find_candidates(
     found = [folder.path(name) for folder in walk(root.resolve()) for name in folder.others if name.endswith(".py")]
     names = [name for name in sorted(found, key=lambda path: path.split("/")) if not skip(name)]
     by_patch: dict[str, Candidate] = {}
-    done = list(accumulate((root / name).lstat().st_size + 1 for name in names))
     with multiprocessing.get_context("fork").Pool(workers, _begin, (os.getpid(),)) as pool:
-        for so_far, of_file in zip(done, pool.imap(partial(_in_file, root, seed), names), strict=True):
-            report(so_far / done[-1])
+        for of_file in pool.imap(partial(_in_file, root, seed), names):
             for candidate in of_file:
                 by_patch.setdefault(candidate.patch, candidate)
         pool.close()  # they end by themselves; a signal could meet a handler that this process had
@@ -153,97 +109,34 @@ def unpack_files(files: Sequence[File]) -> Iterator[Path]:
 
 
 def order_candidates(found: Iterable[Candidate], seed: int) -> list[Candidate]:
-    """Return the candidates in an order whose prefixes are as diverse in files and modifiers as possible. Pure.
+    """Return the candidates in an order whose prefixes are as diverse in places, files and modifiers as possible. Pure.
 
-    Greedy: the next candidate is one whose (file, modifier) pair, then whose file and modifier, occurred least often.
-    Ties are broken by a shuffle with `seed`.
+    Of those that change the same lines, one comes before a second of any. Then the next candidate is one whose (file,
+    modifier) pair, then whose file and modifier, occurred least often. Ties are broken by a shuffle with `seed`.
     """
     left = sorted(found, key=lambda c: (c.file, c.modifier, c.digest, c.patch))
     random.Random(seed).shuffle(left)  # noqa: S311
-    pairs: dict[tuple[str, str], deque[tuple[int, Candidate]]] = {}
-    for place, candidate in enumerate(left):
-        pairs.setdefault((candidate.file, candidate.modifier), deque()).append((place, candidate))
-    files: Counter[str] = Counter()
-    modifiers: Counter[str] = Counter()
+    places, pairs, files, modifiers = Counter[object](), Counter[object](), Counter[str](), Counter[str]()
+    ranks = []
+    for candidate in left:
+        place, pair = changed_places(candidate.patch), (candidate.file, candidate.modifier)
+        ranks.append((places[place], pairs[pair]))
+        places[place] += 1
+        pairs[pair] += 1
     ordered = []
-    while pairs:
-        waiting = set(pairs)  # one of each pair before a second of any: comparing pairs only is fast
+    for _, group in groupby(sorted(zip(ranks, range(len(left)), strict=True)), key=lambda one: one[0]):
+        waiting = [left[number] for _, number in group]
         while waiting:
-            best = min(waiting, key=lambda pair: (files[pair[0]] + modifiers[pair[1]], pairs[pair][0][0]))
+            best = min(waiting, key=lambda c: files[c.file] + modifiers[c.modifier])
             waiting.remove(best)
-            ordered.append(pairs[best].popleft()[1])
-            files[best[0]] += 1
-            modifiers[best[1]] += 1
-        pairs = {pair: queue for pair, queue in pairs.items() if queue}
+            ordered.append(best)
+            files[best.file] += 1
+            modifiers[best.modifier] += 1
     return ordered
 
 
-def trace_calls(prepared: PreparedRepository, sandbox: Sandbox, watcher: Watcher | None = None) -> CallTrace | None:
-    """Run the whole suite on the original source and return the calls, or None if the run failed."""
-    repository = prepared.repository
-    with open_commit(prepared, prepared.base) as workspace:
-        root, inside = sandbox.root or str(workspace.path), "/tmp" if sandbox.root else str(workspace.tmp)  # noqa: S108
-        options = ["-q", "--tb=no", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
-        plan = {
-            "paths": [f"{root}/{r}".removesuffix("/.") for r in repository.source_roots],
-            "arguments": [*options, *repository.pytest_args, "--rootdir", root, *repository.suite_paths],
-            "root": root,
-            "result": f"{inside}/reached.json",
-            "progress": PROGRESS_PLUGIN.read_text() if watcher else "",
-        }
-        result = workspace.tmp / "reached.json"
-        try:
-            sandbox.run(
-                [str(prepared.python), "-I", str(_SCRIPT)],
-                workspace,
-                limits=ProcessLimits(cpu_seconds=repository.cpu_seconds * _SLOWER),
-                stdin=json.dumps(plan).encode(),
-                readonly=[_SCRIPT],
-                watcher=watcher,
-            )
-            return codec.decode(read_regular(result, _MAX_TRACE_BYTES), CallTrace, where="reached.json")
-        except (OSError, RecordError, TaskError):  # TaskError: raised by the watcher
-            return None
-
-
-def screener(
-    reached: CallTrace, suite: Sequence[str], read: Callable[[str], str]
-) -> Callable[[Candidate], ReachingTests | None]:
-    """Return a function that returns the tests that reach a candidate, or None if these are not known. Pure.
-
-    Args:
-        suite: tests that pass on the original source.
-        read: returns the original text of a file of the tree.
-    """
-    callers = {(file, line): tests for file, line, tests in reached.functions}
-    executed = {file for file, _ in callers}  # importing a module counts: its body is code like a function's
-    by_file: dict[str, set[str]] = {}
-    for test in suite:
-        by_file.setdefault(test.split("::", 1)[0], set()).add(test)
-
-    def screen(candidate: Candidate) -> ReachingTests | None:
-        found: set[str] = set()
-        for first, last in changed_lines(candidate.patch) if candidate.file in executed else ():
-            line = enclosing_function(read(candidate.file), first, last)
-            if line is None:
-                return None
-            found.update(callers.get((candidate.file, line), ()))
-        files = set(reached.counts) if "" in found else {name for name in found if "::" not in name}
-        if len(files) > MAX_SHARE * len(by_file):
-            return None
-        ids = {name for name in found if name.split("::", 1)[0] not in files}.intersection(suite)
-        tests = ids.union(*(by_file.get(file, ()) for file in files))
-        known_bad = sum(reached.counts[file] - len(by_file.get(file, ())) for file in files)
-        return ReachingTests((*sorted(files), *sorted(ids)), frozenset(tests), max(0, known_bad))
-
-    return screen
-
-
-def source_reader(prepared: PreparedRepository) -> Callable[[str], str]:
-    """Return a function that reads files of the original source, with a cache."""
-
-    @cache
-    def read(path: str) -> str:
-        return git("cat-file", "blob", f"{prepared.base}:{path}", git_dir=prepared.store).decode("utf-8", "replace")
-
-    return read
+def changed_places(patch: str) -> frozenset[tuple[str, int]]:
+    """Return (file, line) of each line that a patch removes; if it only adds lines, of the lines before these."""
+    changes = list(patch_changes(patch))
+    removed = frozenset((change.path, change.line) for change in changes if change.text[0] == "-")
+    return removed or frozenset((change.path, change.line) for change in changes)

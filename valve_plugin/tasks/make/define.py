@@ -23,7 +23,6 @@ from valve_plugin.tasks import repository
 from valve_plugin.tasks.issue_text import headline, pytest_output
 from valve_plugin.tasks.make.project import (
     PACKAGES,
-    PYTEST,
     UNWANTED_PLUGINS,
     Project,
     examine,
@@ -166,11 +165,12 @@ def _definition(
 ) -> Repository:
     config = b"\n".join(contents.get(file, b"") for file in ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg"))
     mode = ("--import-mode=importlib",) if b"--import-mode=importlib" in config else ()
+    kept = tuple(root for root in project.test_roots if _IGNORE + root not in left_out)  # pytest runs what is named
     return Repository(
         name=name,
         source=source,
         source_roots=project.source_roots,
-        test_roots=project.test_roots,
+        test_roots=kept or project.test_roots,
         pytest_args=(*PYTEST_ARGS, *mode, *left_out),
         cpu_seconds=CPU_SECONDS,
     )
@@ -222,7 +222,7 @@ def _rank(label: str, lines: Sequence[str], error: str) -> tuple[bool, bool, boo
 def collection_errors(prepared: PreparedRepository, sandbox: Sandbox) -> list[str]:
     """Return why pytest cannot collect the original source's tests, a line for each file, or an empty list."""
     options = ("--collect-only", "--continue-on-collection-errors")
-    output = pytest_output(prepared, prepared.base, [*options, *prepared.repository.suite_paths], sandbox)
+    output = pytest_output(prepared, prepared.base, [*options, *prepared.repository.test_roots], sandbox)
     _, *parts = _NOT_COLLECTED.split(output)
     return [f"{what}: {headline(text)}" for what, text in zip(parts[::2], parts[1::2], strict=True)]
 
@@ -230,23 +230,20 @@ def collection_errors(prepared: PreparedRepository, sandbox: Sandbox) -> list[st
 def resolve(python: Path, runtime: Sequence[str], needed: Sequence[str], say: Say) -> tuple[str, ...]:
     """Return all packages to install, as pinned requirements.
 
-    The library's own requirements must resolve. If those of its tests do not, their version bounds are dropped, then
+    The library's own requirements must resolve. If those of its tests do not, their version bounds are dropped, and
     the packages that cannot be installed.
     """
     with scratch_folder() as scratch:
         say("making an environment in which to resolve requirements")
         interpreter = environment.create(scratch / "venv", python, [], lambda _: None)
         say(f"resolving {plural(len(runtime) + len(needed), 'requirement')}")
-        tries = [list(needed), [PYTEST, *(requirement_name(r) for r in needed)]]
-        for attempt in tries:
-            try:
-                return _resolved(interpreter, [*runtime, *attempt])
-            except InfrastructureError as e:
-                error = e
-                how = "in any version" if attempt is tries[0] else "one by one"
-                say(f"they cannot be installed together; trying them {how}")
-        kept = ["pytest"]  # of any version, if it must be
-        for name in (n for n in tries[1] if requirement_name(n) != "pytest"):
+        try:
+            return _resolved(interpreter, [*runtime, *needed])
+        except InfrastructureError as e:
+            error = e
+            say("they cannot be installed together; trying them one by one, in any version")
+        kept = ["pytest"]
+        for name in (n for n in map(requirement_name, needed) if n != "pytest"):
             try:
                 _resolved(interpreter, [*runtime, *kept, name])
                 kept.append(name)
