@@ -30,7 +30,7 @@ _TOOLS = (
     "bash", "cat", "ls", "cp", "mv", "rm", "mkdir", "chmod", "chown", "ln", "env", "sleep", "tail", "head", "grep",
     "sed", "find", "xargs", "sort", "uniq", "wc", "tr", "cut", "tee", "touch", "true", "false", "pwd", "id",
     "kill", "timeout", "git", "patch", "tar", "gzip", "diff", "prlimit", "dd", "date", "basename", "dirname",
-    "readlink", "setsid", "flock", "seq",
+    "readlink", "setsid", "flock", "seq", "truncate", "mkfifo", "rmdir", "chattr",
 )
 # fmt: on
 _PACKAGES = ("pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "tomli", "typing_extensions")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import codecs
 import json
 import random
 import re
@@ -124,14 +123,11 @@ def rows(text: str, width: int, start: str = "", end: str = "\n") -> str:
         KNOWN.encode().hex(":"),
         "".join(f"\\x{ord(c):02x}" for c in KNOWN),
         "".join(f"%{ord(c):02X}" for c in KNOWN),
-        "".join(f"&#x{ord(c):x};" for c in KNOWN),
         "".join(f"\\u{ord(c):04x}" for c in KNOWN),
         ", ".join(f"0x{ord(c):02x}" for c in KNOWN),
         KNOWN[::-1],
         KNOWN.upper(),
         " ".join(KNOWN),
-        str(list(KNOWN.encode())),
-        "".join(f"&#{ord(c)};" for c in KNOWN),
         "\n".join(KNOWN),
         str(list(KNOWN)),
         json.dumps(list(KNOWN)),
@@ -147,10 +143,7 @@ def rows(text: str, width: int, start: str = "", end: str = "\n") -> str:
         json.dumps(json.dumps({"output": rows(KNOWN, 10)})),
         f"\x1b[32m{KNOWN[:7]}\x1b[01;31m\x1b[K{KNOWN[7:20]}\x1b[m\x1b[K{KNOWN[20:]}\x1b[0m",
         base64.b64encode(b"user:" + KNOWN.encode()).decode(),
-        base64.b64encode(base64.b64encode(b"x" + KNOWN.encode())).decode(),
         rows(base64.b64encode(KNOWN.encode()).decode(), 16),
-        base64.b32encode(b"ab" + KNOWN.encode()).decode(),
-        codecs.encode(KNOWN, "rot13"),
         f"{KNOWN[:25]}...",
         f"...{KNOWN[20:]}",
     ],

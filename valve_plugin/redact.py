@@ -8,14 +8,15 @@ catch what the process never knew. The time is linear in the text.
 from __future__ import annotations
 
 import base64
-import codecs
 import json
 import os
 import re
 import sys
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
@@ -25,7 +26,7 @@ from valve_plugin.secret_shapes import Span, find, is_random, table
 
 _LOWER = bytes(range(256)).lower()
 _SIGNS = bytes(c for c in range(256) if not chr(c).isalnum() or c > 127)
-_BLOCK = 1 << 16
+_IS_SMALL = bytes(c not in _SIGNS for c in range(256))
 _FRAGMENT = 11
 """Letters and digits of the shortest part of a known value that is looked for: with eight of them anywhere in it, at
 every fourth place, none is missed."""
@@ -139,14 +140,16 @@ class Redactor:
             whole = memoryview(small)[first : first + (len(small) - first) // 8 * 8] if len(small) > first + 8 else b""
             numbers = memoryview(whole).cast("Q") if whole else ()
             hits += [(first + 8 * n, number) for n, number in enumerate(numbers) if number in self._windows]
-        place, done = _Places(flat), 0
+        # Where the letters and digits stand in the text, by their number.
+        place = array("Q", compress(range(len(flat)), flat.translate(_IS_SMALL))) if hits else array("Q")
+        done = 0
         for at, number in sorted(hits):
             if at >= done:
                 piece = self._windows[number]
                 start, end = _extend(small, at, piece, done)
                 if end - start == len(piece.small) or (piece.random and end - start >= _FRAGMENT):
                     done = end
-                    yield place(start), place(end - 1) + 1, piece.label
+                    yield place[start], place[end - 1] + 1, piece.label
 
 
 class _Piece(NamedTuple):
@@ -180,26 +183,9 @@ def _flat(text: str) -> bytes:
     flat = text.encode("ascii", "replace")
     if b"\x1b" in flat:
         flat = re.sub(rb"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]", lambda m: b" " * len(m[0]), flat)
-    for escape in (b"\\n", b"\\r", b"\\t", b"\\x", b"\\u00", b"0x", b"0X", b"&#x"):
+    for escape in (b"\\n", b"\\r", b"\\t", b"\\x", b"\\u00", b"0x", b"0X"):
         flat = flat.replace(escape, b" " * len(escape))
     return flat
-
-
-class _Places:
-    """Where the letters and digits of a text stand, by their number, found block by block."""
-
-    def __init__(self, flat: bytes) -> None:
-        self._flat, self._starts, self._block = flat, [0], (-1, [0])
-
-    def __call__(self, number: int) -> int:
-        while self._starts[-1] <= number:
-            at = (len(self._starts) - 1) * _BLOCK
-            self._starts.append(self._starts[-1] + len(self._flat[at : at + _BLOCK].translate(None, _SIGNS)))
-        block = bisect_right(self._starts, number) - 1
-        if self._block[0] != block:
-            piece = self._flat[block * _BLOCK : (block + 1) * _BLOCK]
-            self._block = (block, [block * _BLOCK + m.start() for m in re.finditer(rb"[0-9A-Za-z]", piece)])
-        return self._block[1][number - self._starts[block]]
 
 
 def _replaced(text: str, start: int, end: int, spans: Sequence[Span]) -> str:
@@ -343,12 +329,12 @@ def _of_config(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield how a value looks raw, escaped as in Python and JSON, in a URL, backwards, in hex and inside base64."""
+    """Yield how programs print a value: raw, backwards, escaped as in Python and JSON, in a URL, in hex, in base64."""
     escaped = json.dumps(value)[1:-1]
     yield from (value, value.replace("\\", "\\\\"), value[::-1])
     yield from (escaped, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(escaped)[1:-1])
     raw = _bytes(value)
-    yield from (quote(raw, safe=""), quote(raw), quote_plus(raw), raw.hex(), raw.hex().upper())
+    yield from (quote(raw, safe=""), quote(raw), quote_plus(raw), raw.hex(), raw.hex().upper(), raw[::-1].hex())
     for core in _base64(raw):
         if len(core) >= MIN_NAMED:
             yield from (core, core.replace("+", "-").replace("/", "_"))
@@ -356,12 +342,7 @@ def _forms(value: str) -> Iterator[str]:
 
 def _pieces(value: str, label: str) -> Iterator[_Piece]:
     """Yield the forms of a value that may stand in pieces, from the longest value on."""
-    raw = _bytes(value[:_LONGEST])
-    cores = list(_base64(raw))
-    twice = [again for core in cores for again in _base64(core.encode())]
-    forms = (value[:_LONGEST], value[:_LONGEST][::-1], raw.hex(), raw[::-1].hex(), *cores, *_base32(raw), *twice)
-    numbers = "".join(map(str, raw))  # as in a list of bytes
-    for form in (*forms, numbers, codecs.encode(value[:_LONGEST], "rot13"), quote(raw, safe="")):
+    for form in dict.fromkeys(_forms(value[:_LONGEST])):
         small = _flat(form).translate(_LOWER, _SIGNS)
         if len(small) >= _FRAGMENT:
             yield _Piece(small, label, is_random(form, _FRAGMENT))
@@ -372,12 +353,6 @@ def _base64(raw: bytes) -> Iterator[str]:
     for offset in range(3):
         text = base64.b64encode(b"\0" * offset + raw).rstrip(b"=").decode()
         yield text[(0, 2, 3)[offset] : len(text) - (1 if (offset + len(raw)) % 3 else 0)]
-
-
-def _base32(raw: bytes) -> Iterator[str]:
-    for offset in range(5):
-        text = base64.b32encode(b"\0" * offset + raw).rstrip(b"=").decode()
-        yield text[-(-offset * 8 // 5) : len(text) - (1 if (offset + len(raw)) % 5 else 0)]
 
 
 def _bytes(value: str) -> bytes:

@@ -112,6 +112,8 @@ def test_limits(box: RunningContainer) -> None:
     fill = "for i in 1 2 3; do dd if=/dev/zero of=b$i bs=1M count=9; done; sleep 100"
     assert out(box, fill, disk_bytes=20 * MIB).startswith("disk")
     assert out(box, "rm -f b*; echo fine") == "0 fine"
+    limits = ProcessLimits(disk_bytes=40 * MIB, file_bytes=16 * MIB)
+    assert box.run(MISCHIEF["disk filled by files without a name"], limits=limits).limit == "disk"
     assert out(box, "cat /proc/self/oom_score_adj").endswith("1000")
     assert "MemoryError" in out(box, "python -c 'x = bytearray(300 * 2**20)' 2>&1 | tail -1", memory_bytes=200 * MIB)
     assert 200 < int(out(box, FORK_MANY).split()[1]) < 300
@@ -145,7 +147,8 @@ def test_an_agent_cannot_make_its_rollout_errored(
     with open_task(*where) as place:
         assert place.image
         with Container(place.image).start(place, memory_bytes=1024 * MIB) as box:
-            box.run(MISCHIEF[name], limits=LIMITS)
+            done = box.run(MISCHIEF[name], limits=LIMITS)
+            assert b"command not found" not in done.output, "the image lacks what this try needs"
             after = box.run("echo still here", limits=ProcessLimits())
             assert b"still here\n" in after.output or after.limit == "disk"
         with suppress(TaskError):

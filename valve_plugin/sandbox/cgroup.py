@@ -41,6 +41,13 @@ class ControlGroup:
                     for controller in controllers.split(","):
                         self.folders[controller] = Path(_ROOT, controllers, path.lstrip("/"))
 
+    def processes(self) -> list[int]:
+        """Return the processes that are in the group now."""
+        for folder in dict.fromkeys(self.folders.values()):
+            with suppress(OSError):
+                return [int(pid) for pid in (folder / "cgroup.procs").read_text().split()]
+        return []
+
     def usage(self) -> Usage:
         """Return what the group has used so far."""
         folders, unified = self.folders, self.folders.get("")

@@ -32,6 +32,7 @@ from valve_plugin.sandbox.supervisor import (
     argv,
     refuse,
     supervise,
+    unlinked_bytes,
 )
 from valve_plugin.sandbox.workspace import HOME, TESTBED, TMP, Workspace
 
@@ -147,12 +148,15 @@ class RunningContainer:
             replace(limits, output_bytes=limits.output_bytes + len(mark) + 1),
             env=os.environ,  # for the engine's client; a command gets only the variables from `_exec`
             stdin=stdin,
-            totals=lambda: Totals(
-                self._group.usage().cpu_seconds - before.cpu_seconds
-            ),  # the engine limits memory itself
+            totals=lambda: self._totals(before),
             watcher=options.get("watcher"),
         )
         return self._check(done, f"{mark}\n".encode(), before)
+
+    def _totals(self, before: Usage) -> Totals:
+        """Return what has been used since then; the engine limits memory itself."""
+        cpu = self._group.usage().cpu_seconds - before.cpu_seconds
+        return Totals(cpu, unlinked_bytes=unlinked_bytes(self._group.processes()))
 
     def stop(self) -> None:
         """Remove the container and all its processes."""

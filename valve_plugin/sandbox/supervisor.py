@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -375,26 +375,26 @@ def _totals(pid: int) -> Totals:
     """Return what a process and its descendants have in use, with the CPU time of children that have ended."""
     import psutil
 
-    cpu, memory, unlinked = 0.0, 0, dict[tuple[int, int], int]()
-    for process in _tree(pid):
+    cpu, memory, processes = 0.0, 0, _tree(pid)
+    for process in processes:
         with suppress(psutil.Error), process.oneshot():
             times = process.cpu_times()
             cpu += times.user + times.system + times.children_user + times.children_system
             memory += process.memory_info().rss
-            unlinked |= _unlinked(process.pid)
-    return Totals(cpu, memory, sum(unlinked.values()))
+    return Totals(cpu, memory, unlinked_bytes(process.pid for process in processes))
 
 
-def _unlinked(pid: int) -> dict[tuple[int, int], int]:
-    """Return the disk space in bytes of the files without a name that a process holds open, by device and number."""
-    found = {}
-    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
-        for entry in entries:
-            with suppress(OSError):
-                status = entry.stat()
-                if stat.S_ISREG(status.st_mode) and not status.st_nlink:
-                    found[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return found
+def unlinked_bytes(pids: Iterable[int]) -> int:
+    """Return the disk space of the files without a name that processes hold open, as far as this user may see them."""
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    status = entry.stat()
+                    if stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                        found[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(found.values())
 
 
 def _tree(pid: int) -> list[psutil.Process]:

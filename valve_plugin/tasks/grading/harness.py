@@ -51,6 +51,7 @@ OPENED = "open of a test file, or of memory"
 COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__instancecheck__")
 NEAR = frozenset({"inspect", "string"})
 """Modules of the standard library that look at frames, or at attributes, for whoever calls them."""
+BUILT_IN = (types.WrapperDescriptorType, types.MethodDescriptorType)
 SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
 
 # Bound now, because tests may replace them in their modules.
@@ -264,7 +265,8 @@ class Reporter:
 
     def _changes(self, item: Any = None) -> None:
         """Find what is different now in the hooks, the interpreter, and the objects of a test."""
-        if (now := raw_state()) != self._raw:  # names are made only where something changed, as all this is per test
+        now = raw_state()  # names are made only where something changed, as all this is per test
+        if len(now) != len(self._raw) or not all(map(is_, now, self._raw)):
             self._raw = now
             for what, name in interpreter_state():
                 if name != self._sizes.setdefault(what, name):
@@ -280,7 +282,7 @@ class Reporter:
         """Find names of modules and classes that stand for something else now."""
         for space, every, names, values, owner in self._spaces:
             if len(space) != len(every):
-                for name in sorted(set(space) - every):
+                for name in sorted(set(space) - every - {"__warningregistry__"}):  # of a test that was warned
                     self._say(f"{owner}.{name} was added")
             if not all(map(is_, map(space.get, names), values)):  # rare
                 old = dict(zip(names, values))  # noqa: B905 (newer than the oldest Python)
@@ -349,7 +351,8 @@ class Reporter:
                 value = vars(cls)[name]
                 code: Any = getattr(value, "__code__", None)
                 place = code.co_filename if code else path
-                other = code.co_name != name if code else value is not None and getattr(value, "__name__", "") != name
+                known = code.co_name if code else value.__name__ if isinstance(value, BUILT_IN) else None
+                other = known != name and value is not None
                 if other and place.startswith(self._root) and place not in self._tests:
                     self._say(f"{name} is no method of that name in {place[len(self._root) :] or 'no file'}")
 
@@ -494,6 +497,14 @@ def source_finder(root: str, path: str) -> Any:
     return importlib.machinery.FileFinder(path, native, (SourceLoader, importlib.machinery.SOURCE_SUFFIXES))
 
 
+def hide_test(_: object, when: str | None) -> None:
+    """Tell the environment that a test runs, and not which."""
+    if when:
+        os.environ["PYTEST_CURRENT_TEST"] = f"test ({when})"
+    else:
+        os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
 def declared(item: Any) -> bool:
     """Whether the test itself is marked as expected to fail; an xfail raised by tested code does not count."""
     return evaluate_xfail_marks(item) is not None or hasattr(item.obj, "__unittest_expecting_failure__")
@@ -511,6 +522,7 @@ def main() -> None:
     for module in pkgutil.walk_packages(_pytest.__path__, "_pytest."):
         with suppress(ImportError):  # parts of pytest for what is not installed
             importlib.import_module(module.name)  # all that pytest can need later is loaded now
+    vars(_pytest.runner)["_update_current_test_var"] = hide_test
     if importlib.util.find_spec("pytest_cov"):
         plan["arguments"].append("--no-cov")  # a tracer may change the behaviour of the code
     if importlib.util.find_spec("_hypothesis_pytestplugin"):

@@ -5,21 +5,20 @@ repair hardly ever needs: the call stack, the test framework, text that becomes 
 everything. `KINDS` lists them. Only what a patch adds counts: what its file (or, for a moved function, another changed
 file) held before is ordinary there.
 
-Python is read with `ast`. What is assembled from constants is assembled here too (`_Folder`); names that are computed
-in another way are suspicious where they reach into a module.
+Python is read with `ast`. Names that are computed from constants, or reach into a module by a computed name, are
+suspicious whatever they give; what code does by a name that no reader can know, the report of its run shows.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from valve_plugin.tasks.grading.comparisons import ANSWERS, ARITHMETIC, COMPARISONS, Function, answers
+from valve_plugin.tasks.grading.comparisons import ANSWERS, ARITHMETIC, COMPARISONS, EQUALITY, Function, answers
 from valve_plugin.tasks.syntax import parse
 
 Tree = Mapping[str, tuple[str, str]]
@@ -54,7 +53,15 @@ KINDS = (
         "__globals__ __code__ __closure__ cell_contents __subclasses__ __builtins__ "
         "co_code co_consts sys.monitoring sys.last_traceback sys.last_exc sys.audit inspect.stack inspect.trace "
         "inspect.getsource inspect.getsourcelines inspect.getmodule inspect.getframeinfo threading.enumerate "
-        "threading._active sys.breakpointhook getcoroutinelocals getgeneratorlocals getasyncgenlocals",
+        "threading._active sys.breakpointhook getcoroutinelocals getgeneratorlocals getasyncgenlocals cr_origin "
+        "set_coroutine_origin_tracking_depth typing._caller",
+    ),
+    Kind(
+        "asks who calls it",
+        "logging.handlers",
+        "logging.Handler logging.StreamHandler logging.LogRecord logging.setLogRecordFactory makeRecord funcName "
+        "showwarning formatwarning current_task all_tasks os.environb",
+        common=True,
     ),
     Kind(
         "uses a test framework",
@@ -64,9 +71,9 @@ KINDS = (
     ),
     Kind(
         "runs text as code",
-        "marshal code codeop runpy timeit imp zipimport rlcompleter tkinter _tkinter logging.config",
-        "types.CodeType breakpoint EntryPoint entry_points get_type_hints ForwardRef _eval_type eval_str make_parser "
-        "unsafe_load full_load UnsafeLoader FullLoader logging.config",
+        "marshal code codeop runpy timeit imp zipimport rlcompleter tkinter _tkinter logging.config annotationlib",
+        "types.CodeType _create_fn _FuncBuilder breakpoint EntryPoint entry_points get_type_hints ForwardRef "
+        "_eval_type eval_str make_parser unsafe_load full_load UnsafeLoader FullLoader logging.config",
     ),
     Kind(
         "unpickles",
@@ -80,7 +87,7 @@ KINDS = (
         "_frozen_importlib_external _imp __main__",
         "meta_path path_hooks path_importer_cache sys.modules sys.pycache_prefix spec_from_file_location "
         "spec_from_loader module_from_spec exec_module load_module importlib.reload pkgutil.resolve_name pydoc.locate "
-        "__loader__ __spec__",
+        "safeimport importfile __loader__ __spec__",
     ),
     Kind(
         "runs native code or reads memory",
@@ -117,7 +124,7 @@ _DYNAMIC = "looks for attributes by computed names"
 _COMMON = tuple(
     [kind.does for kind in KINDS if kind.common]
     + ["names tests or their process", "names in a text", "changes an imported object"]
-    + ["hands around", _DYNAMIC]
+    + ["hands around", "catches what tests raise", _DYNAMIC]
 )
 _MODULES = {module: kind.does for kind in KINDS for module in kind.modules.split()}
 _NAMES = {name: kind.does for kind in KINDS for name in kind.names.split()}
@@ -144,6 +151,10 @@ _TEST_MODULE = re.compile(r"tests?|conftest|test_\w+|\w+_test")
 _LOADED = (".so", ".pyd", ".dll", ".dylib", ".pyc", ".pyo", ".pth", ".egg", ".egg-link", ".whl", ".pyz", ".pdbrc")
 """Ends of files that Python, or its start, loads as code."""
 _METADATA = (".dist-info", ".egg-info", "__pycache__")
+_LOOKED_FOR = frozenset(
+    {"numpy", "pandas", "attr", "twisted", "zope", "pexpect", "argcomplete", "hypothesis", "coverage"}
+)
+"""Modules that test tools use if they are there."""
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
 """Modules that Python imports as it starts, before the tree is on the import path: a planted one is never loaded."""
 
@@ -200,28 +211,48 @@ def _elsewhere(found: list[Suspicion], before: Tree, after: Tree, own: set[str],
 
 
 def own_answers(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> list[str]:
-    """Return the methods by which objects compare, count or calculate that only the patch has, by place.
+    """Return what only the patch has and a person should look at, by place.
 
-    They are not suspicious, as a repair may need them; but what they are worth, no reader of the source can tell.
+    These are methods by which objects compare, count or calculate, assertions that tests may borrow, and answers that
+    are written down for certain arguments. A repair may need them; but what they are worth, no reader of the source can
+    tell.
     """
     found: list[str] = []
     for path in sorted(path for path, file in after.items() if file not in (before.get(path), ordinary.get(path))):
         if path.endswith(_SOURCE):
             new, *states = read([tree[path][1] for tree in (after, before, ordinary) if path in tree])
-            usual = {text for source in states for _, _, text in _special_methods(source)}
-            found += [f"{path}:{line} {name}" for line, name, text in _special_methods(new) if text not in usual]
-    return found
+            usual = {text for source in states for _, _, text in _answers(source)}
+            found += [f"{path}:{line} {name}" for line, name, text in _answers(new) if text not in usual]
+    return list(dict.fromkeys(found))
 
 
-def _special_methods(source: bytes) -> list[tuple[int, str, str]]:
-    """Return (line, name, text) of a file's methods that compare, count or calculate."""
-    classes = [node for node in ast.walk(parse(source) or ast.Module([], [])) if isinstance(node, ast.ClassDef)]
-    return [
-        (part.lineno, f"{node.name}.{part.name}", ast.unparse(part))
-        for node in classes
-        for part in node.body
-        if isinstance(part, ast.FunctionDef) and part.name in _SPECIAL | ARITHMETIC
-    ]
+def _answers(source: bytes) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, name, text) of what `own_answers` looks for in a file."""
+    tree = parse(source) or ast.Module([], [])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for part in ast.walk(node):
+                if isinstance(part, ast.FunctionDef) and part.name in _SPECIAL | ARITHMETIC:
+                    yield part.lineno, f"{node.name}.{part.name}", ast.unparse(part)
+        elif isinstance(node, ast.FunctionDef) and node.name.lstrip("_").startswith("assert"):
+            yield node.lineno, node.name, ast.unparse(node)
+        elif isinstance(node, ast.If | ast.IfExp | ast.Dict) and _is_known(node):
+            yield node.lineno, "an answer for certain arguments", ast.unparse(node)
+
+
+def _is_known(node: ast.If | ast.IfExp | ast.Dict) -> bool:
+    """Whether a constant answer is given where several values equal constants."""
+    if isinstance(node, ast.Dict):
+        return any(isinstance(key, ast.Tuple) and _constants(key) > 1 for key in node.keys) and all(
+            isinstance(value, ast.Constant) for value in node.values
+        )
+    answer = node.body if isinstance(node, ast.IfExp) else getattr(node.body[0], "value", None)
+    equal = [part for part in ast.walk(node.test) if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq)]
+    return isinstance(answer, ast.Constant) and sum(map(_constants, equal)) > 1
+
+
+def _constants(node: ast.AST) -> int:
+    return sum(isinstance(part, ast.Constant) for part in ast.walk(node))
 
 
 def _package(path: str) -> str:
@@ -239,6 +270,8 @@ def _file_kinds(path: str, mode: str, new: bytes, states: Sequence[bytes]) -> It
         yield Suspicion(path, 0, "is a file that Python loads by itself")
     elif new.startswith(_BINARY) and new not in states:
         yield Suspicion(path, 0, "is a binary program or archive")
+    elif not states and _LOOKED_FOR.intersection(part.removesuffix(".py") for part in pure.parts[:2]):
+        yield Suspicion(path, 0, "is a module that test tools use if it is there")
 
 
 def new_modules(before: Iterable[str], after: Iterable[str]) -> dict[str, str]:
@@ -287,14 +320,14 @@ class _Finder(ast.NodeVisitor):
         self._function, self._class = "", ""
         self._modules = _imported_modules(tree)
         self._foreign = _foreign_names(tree, own)
-        self._folder = _Folder(tree, self._foreign)
-        self._functions: dict[str, list[Function | ast.ClassDef]] = {}
+        self._listed = _listed_names(tree, self._foreign)
+        self._functions: dict[str, list[Function]] = {}
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 self._functions.setdefault(node.name, []).append(node)
 
-    def _add(self, node: ast.AST, what: str) -> None:
-        self.found.append(Suspicion(self._path, getattr(node, "lineno", 0), what, self._function))
+    def _add(self, node: ast.AST, what: str, function: str = "") -> None:
+        self.found.append(Suspicion(self._path, getattr(node, "lineno", 0), what, function or self._function))
 
     # Imports and names
 
@@ -362,6 +395,8 @@ class _Finder(ast.NodeVisitor):
             self._add(node, f"reaches a module through another: {node.attr}")
         if node.attr == "__class__" and not isinstance(node.ctx, ast.Load):
             self._add(node, "changes an object's class: __class__")
+        if node.attr in _SPECIAL and not isinstance(node.ctx, ast.Load):
+            self._add(node, f"makes the answer of {node.attr}")
         if node.attr == "__dict__" and self._root(node) in self._foreign:
             self._add(node, "changes or reads the inside of an imported object: __dict__")
         if not isinstance(node.ctx, ast.Load) and self._root(node) in self._foreign:
@@ -388,7 +423,7 @@ class _Finder(ast.NodeVisitor):
         """Look at the names that a node binds, which code can read as text; then at the node."""
         for name in _bound_names(node):
             self._named(node, "", name)
-            if name in _SPECIAL and isinstance(node, ast.keyword | ast.MatchAs | ast.MatchStar | ast.MatchMapping):
+            if name in _SPECIAL and isinstance(node, ast.keyword | ast.pattern | ast.ClassDef):
                 self._add(node, "makes an answer by its name")
         for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
@@ -417,34 +452,21 @@ class _Finder(ast.NodeVisitor):
             elif word in _SPECIAL and word == text:
                 self._add(node, "makes an answer by its name")
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        self._computed(node)
-        self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        self._computed(node)
-        self.generic_visit(node)
-
-    def _computed(self, node: ast.expr) -> None:
-        value = self._folder.fold(node)
-        if isinstance(value, str | bytes):
-            self._text(node, value)
-
     # Calls
 
     def visit_Call(self, node: ast.Call) -> None:
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-        self._computed(node)
         if name in _BY_NAME:
             self._by_name(node, name)
         if name == "dir" and isinstance(node.func, ast.Name):
             self._add(node, "looks for names: dir")
         if name == "import_module":
-            value = self._folder.fold(node.args[0]) if node.args else None
-            if isinstance(value, str):
-                self._module(node, value)
+            if node.args and isinstance(wanted := getattr(node.args[0], "value", None), str):
+                self._module(node, wanted)
             else:
                 self._add(node, "imports a module by a computed name")
+        if name == "catch_warnings" and (node.args or any(word.arg == "record" for word in node.keywords)):
+            self._add(node, "asks who calls it: catch_warnings")
         if name in {"FunctionType", "CodeType", "LambdaType"}:
             self._add(node, f"runs text as code: {name}")
         harmless = name in _READERS and len(node.args) > 1 and isinstance(node.args[1], ast.Constant)
@@ -462,22 +484,27 @@ class _Finder(ast.NodeVisitor):
                 self._add(node, "changes or reads the inside of an imported object: vars")
             return
         wanted = node.args[-1:] if name in {"attrgetter", "methodcaller", "__getattribute__"} else node.args[1:2]
-        known = all(isinstance(part, ast.Constant) or self._folder.listed(part) for part in wanted)
+        known = all(isinstance(part, ast.Constant) or getattr(part, "id", "") in self._listed for part in wanted)
         if name in {"setattr", "delattr"} and root in self._foreign:
             self._add(node, f"changes an imported object: {name}({root})")
-        elif any(self._folder.computed(part) for part in wanted):
-            self._add(node, f"computes a name from constants: {name}")
         elif root in self._modules and not all(isinstance(part, ast.Constant) for part in wanted):
             self._add(node, f"reaches into the module {self._modules[root]} by a computed name")
         elif name not in _NO_LOOK and not (root in {"self", "cls"} or self._function in COMPARISONS or known):
             self._add(node, f"{_DYNAMIC}: {name}")
         for part in wanted:
-            value = self._folder.fold(part)
+            value = getattr(part, "value", None)
             if root in self._modules and isinstance(value, str):
                 self._named(node, self._modules[root], value)
                 self._module(node, value)
 
     # Functions and classes
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        kinds = {"BaseException"} if node.type is None else {getattr(n, "id", "") for n in ast.walk(node.type)}
+        again = any(isinstance(part, ast.Raise) for part in ast.walk(node))
+        if not again and (kinds := kinds & {"AssertionError", "BaseException"}):
+            self._add(node, f"catches what tests raise: {min(kinds)}")
+        self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._special(node, node.name, self._class)
@@ -518,8 +545,11 @@ class _Finder(ast.NodeVisitor):
     def _special(self, node: ast.AST, name: str, owner: str) -> None:
         if name == "__class__":
             self._add(node, f"changes an object's class: {owner}.__class__")
-        elif isinstance(node, Function) and not answers(node, name, owner, self._functions, self._foreign):
-            self._add(node, f"answers without looking at its argument: {owner}.{name}")
+        elif isinstance(node, Function):
+            if name in EQUALITY:
+                self._add(node, f"gives a class an equality: {owner}.{name}", name)
+            if not answers(node, name):
+                self._add(node, f"answers without looking at its argument: {owner}.{name}")
 
 
 _STANDARD = frozenset(sys.stdlib_module_names)
@@ -559,88 +589,9 @@ def _foreign_names(tree: ast.Module, own: frozenset[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-class _Folder:
-    """Computes text that is joined from constants, within bounds."""
-
-    def __init__(self, tree: ast.Module, foreign: frozenset[str]) -> None:
-        self._values: dict[str, list[ast.expr]] = {}
-        self._open = set[str]()
-        self._functions = set[str]()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    if isinstance(target, ast.Name):
-                        self._values.setdefault(target.id, []).append(node.value)
-                    else:
-                        self._open |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-            elif isinstance(node, ast.NamedExpr | ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-                self._values.setdefault(node.target.id, []).append(node.value)
-            elif isinstance(node, ast.For | ast.AsyncFor | ast.AugAssign):
-                self._open |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-            elif isinstance(node, ast.arg):
-                self._open.add(node.arg)
-            elif isinstance(node, ast.FunctionDef):
-                self._functions.add(node.name)
-        self._listed = _listed_names(tree, foreign) - self._values.keys()
-
-    def listed(self, node: ast.AST) -> bool:
-        """Whether this is a name that stands for texts which are there to read."""
-        return isinstance(node, ast.Name) and node.id in self._listed
-
-    def fold(self, node: ast.AST | None, depth: int = 0) -> str | bytes | None:
-        """Return the text that an expression gives, or None if it is not known."""
-        if depth > _DEPTH:
-            return None
-        match node:
-            case ast.Constant(value=str() | bytes() as value):
-                return value if len(value) <= _LONGEST else None
-            case ast.Name(id=name) if name not in self._open and len(self._values.get(name, ())) == 1:
-                return self.fold(self._values[name][0], depth + 1)
-            case ast.JoinedStr(values=parts):
-                return self._joined("", [p.value if isinstance(p, ast.FormattedValue) else p for p in parts], depth)
-            case ast.BinOp(left=left, op=ast.Add(), right=right):
-                empty = b"" if isinstance(self.fold(left, depth + 1), bytes) else ""
-                return self._joined(empty, [left, right], depth)
-            case ast.Call(func=ast.Attribute(attr="join", value=between), args=[ast.List() | ast.Tuple() as given]):
-                return self._joined(self.fold(between, depth + 1), given.elts[:_LONGEST], depth)
-        return None
-
-    def _joined(self, between: str | bytes | None, parts: Sequence[ast.AST], depth: int) -> str | bytes | None:
-        values = [self.fold(part, depth + 1) for part in parts]
-        try:
-            text: str | bytes = between.join(values)  # type: ignore[union-attr,arg-type]
-        except (AttributeError, TypeError):  # a part is not known, or they are of two kinds
-            return None
-        return text if len(text) <= _LONGEST else None
-
-    def computed(self, node: ast.AST, depth: int = 0) -> bool:
-        """Whether an expression computes something from constants alone, rather than just being one."""
-        if depth > _DEPTH or isinstance(node, ast.Constant | ast.Lambda):
-            return False
-        if isinstance(node, ast.Name):
-            held = self._values.get(node.id, []) if node.id not in self._open else []
-            return any(self.computed(value, depth + 4) for value in held)
-        if isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(getattr(node, "slice", None), ast.Slice):
-            return self.computed(node.value, depth + 1)
-        parts = list(ast.walk(node))
-        targets = [name for part in parts if isinstance(part, ast.comprehension) for name in ast.walk(part.target)]
-        bound = {name.id for name in targets if isinstance(name, ast.Name)}
-        names = {part.id for part in parts if isinstance(part, ast.Name)} - bound - _DECODING
-        return any(isinstance(part, ast.Call | ast.BinOp | ast.Slice | ast.JoinedStr) for part in parts) and all(
-            hasattr(builtins, name) or name in self._functions or self._closed(name, depth) for name in names
-        )
-
-    def _closed(self, name: str, depth: int) -> bool:
-        held = self._values.get(name, []) if name not in self._open else []
-        return bool(held) and all(
-            not any(isinstance(n, ast.Name) for n in ast.walk(value)) or self.computed(value, depth + 4)
-            for value in held
-        )
-
-
 def _listed_names(tree: ast.Module, foreign: frozenset[str]) -> set[str]:
-    """Return the names of loops over texts that are there to read, or over what an import exports."""
-    bound = {True: set[str](), False: set[str]()}
+    """Return the names only of loops over texts that are there to read, or over an import's `__all__`."""
+    listed = set[ast.AST]()
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For | ast.comprehension):
             match loop.iter:
@@ -650,9 +601,8 @@ def _listed_names(tree: ast.Module, foreign: frozenset[str]) -> set[str]:
                     known = name in foreign
                 case _:
                     known = False
-            bound[known] |= {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-    return bound[True] - bound[False]
-
-
-_DECODING = frozenset({"base64", "codecs", "binascii", "zlib"})
-_DEPTH, _LONGEST = 12, 1000
+            listed |= set(ast.walk(loop.target)) if known else set()
+    bound = [n for n in ast.walk(tree) if isinstance(n, ast.arg) or isinstance(getattr(n, "ctx", None), ast.Store)]
+    names = {known: {getattr(n, "id", "") or getattr(n, "arg", "") for n in bound if (n in listed) is known}
+             for known in (True, False)}  # fmt: skip
+    return names[True] - names[False]
