@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from valve_plugin.theory import acceptance, certificates
-from valve_plugin.theory.confidence_sequence import BETS, log_capital
+from valve_plugin.theory import acceptance, certificates, power
+from valve_plugin.theory.confidence_sequence import log_capital
 
 Array = NDArray[np.float64]
 USELESS = (1, 5)
@@ -133,7 +133,7 @@ def check_moves(found: Runs, delta: float, tallies: tuple[Tally, Tally, Tally]) 
                 claim = certificates.accepted_move(
                     float(a.measured[i]), PANEL, HORIZON, int(a.number[i]), delta, float(variance[i])
                 )
-                failed[a.run[i]] |= a.true[i] < claim.floor
+                failed[a.run[i]] |= a.true[i] < claim.value
         tally.add(failed)
 
 
@@ -156,7 +156,7 @@ def check_holdout(
         tallies[name][2].add(np.array([_bet(d, t) >= math.log(1 / delta) for d, t in zip(change, truth, strict=True)]))
     low = np.zeros(runs, dtype=bool)
     for before, (fall, _) in zip(passed[:-1], drops, strict=True):  # the drop from some bank is more than its ceiling
-        terms = np.log(distinct / delta)
+        terms = np.log(np.maximum(distinct - 1, 1) / delta)
         low |= np.array([_bet(d, -t) >= g for d, t, g in zip(passed[-1] - before, fall, terms, strict=True)])
     tallies["drawdown"][2].add(low & (drop > 0))
     for plug in (False, True):
@@ -234,7 +234,7 @@ def useless_accepts(draw: np.random.Generator, runs: int, declared: int) -> tupl
     rates = _population(draw)[draw.integers(0, TYPES, (runs, PANEL))]
     now, served = np.full((runs, PANEL), -1), np.zeros(runs, dtype=np.int64)
     kind, accepted = draw.integers(0, 3, runs), np.zeros(runs)
-    table = _capitals(PANEL * ROLLOUTS)
+    table = power.capitals(PANEL * ROLLOUTS)
     for _ in range(HORIZON):
         lacking = now[:, 0] < 0
         now[lacking] = draw.binomial(ROLLOUTS, rates[lacking])
@@ -254,13 +254,6 @@ def useless_accepts(draw: np.random.Generator, runs: int, declared: int) -> tupl
         now[old], served[old] = -1, 0
         kind = np.where(~yes & (gained >= 0), kind, draw.integers(0, 3, runs))  # once more what came near
     return float(accepted.mean()), float(1.96 * accepted.std(ddof=1) / math.sqrt(runs))
-
-
-def _capitals(pairs: int) -> Array:
-    """Return `confidence_sequence.log_capital` at mean 0, by pairs that are better (rows) and worse."""
-    bets, n = np.array(BETS), np.arange(pairs + 1)[:, None]
-    up, down = n * np.log1p(bets), n * np.log1p(-bets)
-    return np.array([np.logaddexp.reduce(row + down, axis=1) for row in up]) - math.log(len(bets))
 
 
 def _bet(differences: NDArray[np.int64], mean: float) -> float:
@@ -308,7 +301,7 @@ def _beyond(a: Accept, variance: Array, delta: float) -> NDArray[np.bool_]:
 
 
 def _claims(
-    claim: Callable[[float, int, float, float], certificates.HoldoutCertificate],
+    claim: Callable[[float, int, float, float], certificates.Certificate],
     measured: Array,
     variance: Array,
     delta: float,

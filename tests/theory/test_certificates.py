@@ -80,18 +80,16 @@ def test_path_count_is_the_printed_sum(horizon: int, data: st.DataObject) -> Non
 
 @given(st.floats(0.001, 0.6), st.integers(5, 2000), st.integers(1, 8), st.floats(1e-4, 0.3))
 def test_a_certified_loss_is_the_smallest(measured: float, n: int, k: int, variance: float) -> None:
-    result = accepted_move(measured, n, 100, k, DELTA, variance)
-    log_term = move_log_term(100, k, DELTA)
-    assert not (result.loss and result.floor >= 0)
+    result, log_term = accepted_move(measured, n, 100, k, DELTA, variance), move_log_term(100, k, DELTA)
+    loss = -result.value
     if result.vacuous:
         assert radius(n, log_term, variance, 2.0) > measured + 1
-    elif result.loss:
-        assert radius(n, log_term, variance, 1 + result.loss) <= measured + result.loss + 1e-12
-        smaller = result.loss * 0.999
+    elif loss > 0:
+        assert radius(n, log_term, variance, 1 + loss) <= measured + loss + 1e-12
         if 3 * n > 2 * log_term:
-            assert radius(n, log_term, variance, 1 + smaller) > measured + smaller
+            assert radius(n, log_term, variance, 1 + 0.999 * loss) > measured + 0.999 * loss
     else:
-        assert result.floor == pytest.approx(measured - radius(n, log_term, variance, 1.0))
+        assert result.value == pytest.approx(measured - radius(n, log_term, variance, 1.0))
 
 
 @given(st.floats(-1, 1), st.integers(1, 5000), st.floats(1e-5, 0.5))

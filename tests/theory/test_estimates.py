@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from valve_plugin.theory import certificates
 from valve_plugin.theory.estimates import (
     RateSpread,
     clopper_pearson,
@@ -79,6 +80,21 @@ def test_the_reference_noise_needs_more_than_the_pooled_variance():
     # h = 0.2075 of 400 tasks unstable, r = 3: a fresh pair alone varies by more than the pooled 0.025.
     passes = [1] * 83 + [3] * 317
     assert variance([passes], 3) == pytest.approx(0.1157, abs=2e-4)
+
+
+@pytest.mark.parametrize(("sign", "shares", "safe"), [(1, (0.05, 0.2, 0.4), True), (-1, (0.05,), False)])
+def test_bennett_with_an_estimated_variance_is_safe_where_few_improve_but_not_where_one_in_twenty_breaks(
+    sign, shares, safe
+):
+    """Exact, for 50 tasks that go from never to always, or back."""
+    none, whole = [0] * 50, [[3] * k + [0] * (50 - k) for k in range(51)]
+    sides = [(none, some) if sign > 0 else (some, none) for some in whole]
+    used = [max(variance(list(pair), 3), paired_variance(*pair, 3)) for pair in sides]
+    floors = [certificates.gain(sign * k / 50, 50, 0.05, v).value for k, v in enumerate(used)]
+    for share in shares:
+        chances = [math.comb(50, k) * share**k * (1 - share) ** (50 - k) for k in range(51)]
+        wrong = sum(c for c, floor in zip(chances, floors, strict=True) if floor > sign * share + 1e-9)
+        assert (wrong <= 0.05) == safe
 
 
 def test_more_rollouts_to_come_vary_less():

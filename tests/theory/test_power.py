@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.theory.test_acceptance import numbered
@@ -23,7 +23,7 @@ weights = st.floats(0.05, 5.0)
 betas = st.builds(Beta, weights, weights)
 panels = st.lists(betas, min_size=1, max_size=2)
 changes = st.builds(Change, st.floats(-1, 1), st.floats(0, 1), st.booleans())
-gates = st.builds(Gate, st.integers(1, 2), st.integers(0, 2), st.booleans(), st.integers(0, 2))
+gates = st.builds(lambda r, needed, guard: Gate(r, needed, guard=guard), *[st.integers(low, 2) for low in (1, 0, 0)])
 NAMES = ("unresolved", "resolved")
 Cells = tuple[int, ...]
 
@@ -34,9 +34,10 @@ def moment(b: Beta, passed: int, failed: int) -> float:
     return math.prod(x / (b.a + b.b + i) for i, x in enumerate(up))
 
 
-def cells_of(b: Beta, n: int, how: Change, current: Cells) -> Iterator[tuple[Cells, float]]:
-    """Every way the candidate's n rollouts of a task can come out, and its chance."""
-    yield current * (n // len(current)), 1 - how.reach
+def cells_of(b: Beta, how: Change, current: Cells) -> Iterator[tuple[Cells, float]]:
+    """Every way the candidate's rollouts of a task can come out, and its chance."""
+    n = len(current)
+    yield current, 1 - how.reach
     c, spoil, rescue = abs(how.chance), max(-how.chance, 0.0), max(how.chance, 0.0)
     for base in product((0, 1), repeat=n):
         chance = how.reach * moment(b, sum(base), n - sum(base))
@@ -49,30 +50,20 @@ def cells_of(b: Beta, n: int, how: Change, current: Cells) -> Iterator[tuple[Cel
             yield then, chance * math.prod(flip if changed else 1 - flip for flip, changed in steps)
 
 
-def judged(current: list[str], measurements: Sequence[list[str]], gate: Gate) -> bool:
-    """The decision about a whole query, by the rule that decides real ones."""
-    now = numbered(current, gate.rollouts)
-    decisions = [
-        rule.decide_measurement(now, numbered(values, gate.rollouts), gate.needed, gate.guard)[0]
-        for values in measurements
-    ]
-    return set(decisions) == {"accept"}
-
-
 @settings(max_examples=40, deadline=None)
 @given(panels, gates, changes, st.data())
 def test_a_carried_gate_is_every_outcome_weighed(
     panel: list[Beta], gate: Gate, how: Change, data: st.DataObject
 ) -> None:
-    r, times = gate.rollouts, 1 + gate.confirm
-    assume(len(panel) * r * times <= 4)  # the rest takes long and shows the same
+    r = gate.rollouts
     now = [data.draw(st.integers(0, r)) for _ in panel]
     rows = [tuple(int(j < passed) for j in range(r)) for passed in now]
+    current = numbered([NAMES[x] for row in rows for x in row], r)
     accepted = 0.0
-    for parts in product(*(list(cells_of(b, r * times, how, row)) for b, row in zip(panel, rows, strict=True))):
-        both = [[NAMES[x] for cells, _ in parts for x in cells[k * r : (k + 1) * r]] for k in range(times)]
-        current = [NAMES[x] for row in rows for x in row]
-        accepted += judged(current, both, gate) * math.prod(chance for _, chance in parts)
+    for parts in product(*(list(cells_of(b, how, row)) for b, row in zip(panel, rows, strict=True))):
+        then = numbered([NAMES[x] for cells, _ in parts for x in cells], r)
+        decision, _ = rule.decide_measurement(current, then, gate.needed, gate.guard)
+        accepted += (decision == "accept") * math.prod(chance for _, chance in parts)
     assert accept_chance(panel, gate, how, now) == pytest.approx(accepted, abs=1e-9)
 
 
@@ -89,7 +80,7 @@ def test_a_fresh_gate_is_every_baseline_weighed(panel: list[Beta], gate: Gate, h
 @given(panels, st.integers(1, 2), st.integers(0, 2), changes)
 def test_more_conditions_accept_less(panel: list[Beta], r: int, needed: int, how: Change) -> None:
     plain = accept_chance(panel, Gate(r, needed), how)
-    for more in (Gate(r, needed, confirm=True), Gate(r, needed, guard=1), Gate(r, needed + 1)):
+    for more in (Gate(r, needed, guard=1), Gate(r, needed + 1)):
         assert accept_chance(panel, more, how) <= plain + 1e-9
 
 
@@ -104,7 +95,7 @@ def test_a_better_proposal_is_accepted_more_often(
     effects = sorted(share * (room if share > 0 else reach - room) for share in shares)
     worse, better = (accept_chance(panel, Gate(r, needed), change_of(panel, e, reach, whole=whole)) for e in effects)
     assert worse <= better + 1e-9
-    gains = power._sum_of_gains(panel, Gate(r, 0), change_of(panel, effects[0], reach, whole=whole), None)[:, 0]
+    gains = power._sum_of_gains(panel, Gate(r, 0), change_of(panel, effects[0], reach, whole=whole), None)
     mean = float(gains @ np.arange(-len(panel) * r, len(panel) * r + 1)) / (len(panel) * r)
     assert mean == pytest.approx(effects[0], abs=1e-9), "the change moves the mean rate by the effect"
 
@@ -143,8 +134,7 @@ TYPICAL = [power.exact_population(RateSpread(0.75, 0.05))] * 50
     [
         (Gate(3, 3), 0.0, 1.0, False),
         (Gate(3, 3), 0.05, 0.4, False),
-        (Gate(3, 3, confirm=True), 0.05, 0.4, True),
-        (Gate(3, 3, confirm=True, guard=3), 0.05, 1.0, False),
+        (Gate(3, 3, guard=3), 0.05, 1.0, False),
         (Gate(2, 1, guard=2), -0.03, 1.0, True),
     ],
 )
@@ -153,6 +143,13 @@ def test_drawn_queries_agree_with_the_exact_chances(gate: Gate, effect: float, r
     exact = accept_chance(TYPICAL, gate, how)
     drawn = simulate(TYPICAL, gate, [(1.0, how)], 1, runs=runs, seed=4).first[0]
     assert abs(drawn - exact) < 4 * math.sqrt(exact * (1 - exact) / runs) + 1e-9
+
+
+def test_accepts_that_repeat_are_rarer_but_not_squared() -> None:
+    """Two fresh measurements against one and the same baseline, which is lucky or unlucky for both."""
+    once, twice = (accept_chance(TYPICAL, Gate(3, 3, confirm=confirm), Change()) for confirm in (False, True))
+    assert once**2 < twice < once
+    assert twice == pytest.approx(0.13, abs=0.02)
 
 
 @pytest.mark.parametrize("bet", [0, 20])

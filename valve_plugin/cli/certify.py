@@ -109,16 +109,24 @@ def _from_numbers(
         raise ConfigError(f"{' and '.join(missing)} missing; a certificate from numbers takes {', '.join(wanted)}")
     n, variance, banks, accept, horizon = given.values()
     if move is not None:
-        moves = (certificates.certify_accept(move, n, horizon, accept, delta, variance),)
-        rests = certificates.panel_assumptions(n, horizon, accept, variance)
-        checked = certificates.check_range(moves, None, None)
-        return certificates.Certificate(moves=moves, assumptions=(*rests, *checked))
-    floor = None if gain is None else certificates.certify_gain(gain, n, delta, variance)
-    ceiling = None if drawdown is None else certificates.certify_drawdown(drawdown, n, delta, variance, banks)
+        more = {
+            "panel age": "that your tasks are still like those the panel was drawn from",
+            "horizon": f"that a horizon of {horizon} was declared before the first query and was kept",
+            "count": f"that this is accept {accept} on this panel, in the panel's first epoch",
+            "judged = deployed": "that agents get exactly the contexts the panel was judged under",
+        }
+        return certificates.Certificate(
+            moves=(certificates.certify_accept(move, n, horizon, accept, delta, variance),),
+            assumptions=tuple(certificates.number_assumptions(n, variance, ("panel",), more)),
+        )
+    more = {"holdout sealed": "that the compared banks were fixed before anyone saw a holdout result"}
+    more |= {} if drawdown is None else {"banks": f"that there are {plural(banks, 'different bank')}"}
     needed = ("gain",) * (gain is not None) + ("drawdown",) * (drawdown is not None)
-    rests = certificates.holdout_assumptions(n, variance, None if drawdown is None else banks, needed)
-    checked = certificates.check_range((), floor, ceiling)
-    return certificates.Certificate(gain=floor, drawdown=ceiling, assumptions=(*rests, *checked))
+    return certificates.Certificate(
+        gain=None if gain is None else certificates.certify_gain(gain, n, delta, variance),
+        drawdown=None if drawdown is None else certificates.certify_drawdown(drawdown, n, delta, variance, banks),
+        assumptions=tuple(certificates.number_assumptions(n, variance, needed, more)),
+    )
 
 
 def _show_assumptions(found: Certificate) -> None:
@@ -143,9 +151,7 @@ def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
         yield _bound("gain", found.gain)
     if found.drawdown:
         yield _bound("drawdown", found.drawdown)
-    if found.gain and found.drawdown and found.drawdown.by_gain is not None:
-        yield f"together  one guarantee covers both, so both hold with probability {1 - found.gain.delta:.4g}"
-    elif found.gain and found.drawdown and not (found.gain.vacuous or found.drawdown.vacuous):
+    if found.gain and found.drawdown and not (found.gain.vacuous or found.drawdown.vacuous):
         yield f"together  both hold with probability {1 - found.gain.delta - found.drawdown.delta:.4g} at least"
     if found.unevaluated:
         yield f"gain      unknown: {found.unevaluated}"
@@ -214,8 +220,6 @@ def _bound(name: str, bound: Bound) -> str:
     number = f"{100 * bound.measured:.1f}" if name == "drawdown" else points(bound.measured)
     seen = f"{name:9} {number} points measured on {plural(bound.tasks, 'task')}"
     says = guarantee(bound, f" on tasks like these, with probability {1 - bound.delta:.4g}")
-    if bound.by_gain is not None:
-        return f"{seen}; {says}"
     if bound.vacuous:
         return f"{seen}; VACUOUS: the radius of {100 * bound.radius:.1f} points leaves everything possible"
     return f"{seen}; {says} (radius {100 * bound.radius:.1f}){_other(bound)}"

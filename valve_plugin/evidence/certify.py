@@ -8,7 +8,7 @@ for a ledger, and Bennett's where a variance was given; the other one is told, t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Literal
 
@@ -57,8 +57,6 @@ class Bound(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     variance: float
     banks: int | None = None
     vacuous: bool
-    by_gain: float | None = None
-    """For a drawdown: a lower ceiling from the gain's floor, if the only other evaluated bank is version 0."""
     by: By = "bennett"
     other: float | None = None
     """What the other bound says, Bennett's with the variance named here; None if it cannot be computed."""
@@ -159,11 +157,7 @@ def certify_ledger(found: Measurements, variance: float | None = None) -> Certif
         caps=tuple(_cap(epoch) for epoch in found.epochs if epoch.complete),
         taken=found.taken,
         owned=tuple(found.owned),
-        assumptions=(
-            *ledger_assumptions(found, variance, plug_in),
-            *about_holdout,
-            *check_range(moves, gain, drawdown),
-        ),
+        assumptions=(*ledger_assumptions(found, variance, plug_in), *about_holdout),
     )
 
 
@@ -171,7 +165,7 @@ def certify_accept(
     panel_gain: float, tasks: int, horizon: int, accept: int, delta: float, variance: float
 ) -> CertifiedAccept:
     """Return the certificate of one accept from its numbers."""
-    result = certificates.accepted_move(panel_gain, tasks, horizon, accept, delta, variance)
+    found = certificates.accepted_move(panel_gain, tasks, horizon, accept, delta, variance)
     return CertifiedAccept(
         accept=accept,
         panel_gain=panel_gain,
@@ -179,7 +173,10 @@ def certify_accept(
         horizon=horizon,
         delta=delta,
         variance=variance,
-        **result._asdict(),
+        log_term=certificates.move_log_term(horizon, accept, delta),
+        loss=max(0.0, -found.value),
+        floor=found.value,
+        vacuous=found.vacuous,
     )
 
 
@@ -195,51 +192,12 @@ def certify_drawdown(measured: float, tasks: int, delta: float, variance: float,
     return Bound(measured=measured, tasks=tasks, delta=delta, variance=variance, banks=banks, **found._asdict())
 
 
-def implied_drawdown(gain: Bound, drawdown: Bound) -> Bound:
-    """Return the drawdown with the ceiling that the gain implies, for evaluations of version 0 and one other bank.
-
-    The drawdown is then max(0, -gain), so the gain's certificate covers both, at the same delta and under the same
-    assumptions. If the drawdown's own ceiling is not higher, it is returned unchanged.
-    """
-    most = max(0.0, -gain.value)
-    return drawdown if gain.vacuous or most >= min(drawdown.value, 1.0) else replace(drawdown, by_gain=most)
-
-
-def check_range(moves: Sequence[CertifiedAccept], gain: Bound | None, drawdown: Bound | None) -> list[Assumption]:
-    """Return the effective-range assumption, checked for every certified number; an empty list if there is none.
-
-    It is proven if radius + certified value is at most 1. A number computed with M = 2 needs no check.
-
-    Source: rem:range, with c the certified value: minus the loss, or the floor, of an accept; the floor of a gain; 0
-    for a drawdown, whose checkpoints only matter where they dropped.
-    """
-    sums = [
-        certificates.radius(m.tasks, m.log_term, m.variance, 1 + m.loss) + (-m.loss or m.floor)
-        for m in moves
-        if not m.vacuous and m.by == "bennett"
-    ]
-    needed = ["panel"] * bool(sums)
-    for name, bound, certified in (("gain", gain, gain.value if gain else 0.0), ("drawdown", drawdown, 0.0)):
-        if bound and bound.by == "bennett" and (not bound.vacuous or bound.by_gain is not None):
-            needed.append(name)
-            sums += [bound.radius + certified] * (bound.range < 2)
-    if not needed:
-        return []
-    most = max(sums, default=0.0)
-    why = f"the formula holds for sums of radius and certified value up to 1; the largest is {most:.3f}"
-    return [_assumption("range", most <= 1.0 + 1e-9, why, tuple(needed))]
-
-
 def guarantee(bound: Bound, where: str = "") -> str:
     """Return the guarantee as text: `at least +12.4 points`, `not worse than -19.3 points`, `at most 58.2 points`.
 
     Args:
         where: text after the number: ` on tasks like these, with probability 0.95`.
     """
-    if bound.by_gain is not None:
-        own = "says nothing" if bound.vacuous else f"is {100 * bound.value:.1f}"
-        ceiling = f"at most {100 * bound.by_gain:.1f} points{where}"
-        return f"{ceiling}, by the gain's guarantee (the drawdown's own bound {own})"
     if bound.vacuous:
         return "nothing, because there are too few tasks"
     if bound.banks is not None:
@@ -336,12 +294,11 @@ def _certify_holdout(
     ceiling = certify_drawdown(float(mean_gain(last, peak_checkpoint(points).entry).low), n, delta, used, banks)
     gained, bet = _differences(first, last), variance is None
     floor = _with_bet(floor, mean_floor(gained, math.log(1 / delta)), bet=bet)
-    drops = [-mean_floor(_differences(entry, last), math.log(banks / delta)) for entry in others.values()]
+    drops = [-mean_floor(_differences(entry, last), math.log(len(others) / delta)) for entry in others.values()]
     ceiling = _with_bet(ceiling, max([0.0, *drops]), bet=bet)
-    if banks == 2 and first.bank_hash != last.bank_hash:  # gain and drawdown compare the same two banks
-        ceiling = implied_drawdown(floor, ceiling)
-    bound = _variance("holdout variance", variance, seen, "the evaluations", _HOLDOUT)
-    return floor, ceiling, "", [sealed] if bet else [sealed, bound]
+    if variance is None:
+        return floor, ceiling, "", [sealed]
+    return floor, ceiling, "", [sealed, _variance("holdout variance", variance, seen, "the evaluations", _HOLDOUT)]
 
 
 def _differences(before: Evaluated, after: Evaluated) -> list[float]:
@@ -378,51 +335,28 @@ def _assumption(name: str, holds: bool | None, why: str, needed_for: tuple[str, 
     return Assumption(name=name, status=status, why=why, needed_for=needed_for)
 
 
-def _variance(
-    name: str, given: float | None, seen: float | None, where: str, needed_for: tuple[str, ...]
-) -> Assumption:
-    """Return a variance assumption: unknown, or unmet if the estimate is above the bound that the user gave."""
+def _variance(name: str, given: float, seen: float | None, where: str, needed_for: tuple[str, ...]) -> Assumption:
+    """Return the assumption of a given bound on the variance: unmet if the estimate is above it, else unknown."""
     if seen is None:
         return _assumption(name, None, f"no complete measurement is recorded on {where}", needed_for)
-    if given is None:
-        return _assumption(name, None, f"{seen:.4f} is estimated from {where}, not a bound", needed_for)
     holds = False if given < seen else None
     return _assumption(name, holds, f"{given:g} was given; {where} show about {seen:.4f}", needed_for)
 
 
-def panel_assumptions(n: int, horizon: int, accept: int, variance: float) -> list[Assumption]:
-    """Return the assumptions for an accept given in numbers. The given numbers cannot be checked."""
-    reasons = {
-        "disjoint": "that no proposal was learned from a panel task",
-        LIKE_YOURS: f"that the panel is a random sample, of size {n}, of the tasks you care about",
-        "panel age": "that your tasks are still like those the panel was drawn from",
-        "horizon": f"that a horizon of {horizon} was declared before the first query and was kept",
-        "count": f"that this is accept {accept} on this panel, in the panel's first epoch",
-        "variance": f"that the variance of paired differences is at most {variance:g}",
-        "judged = deployed": "that agents get exactly the contexts the panel was judged under",
-    }
-    return [_assumption(name, None, why) for name, why in reasons.items()]
-
-
-def holdout_assumptions(
-    n: int, variance: float, banks: int | None, needed_for: tuple[str, ...] = _HOLDOUT
+def number_assumptions(
+    n: int, variance: float, needed_for: tuple[str, ...], more: Mapping[str, str]
 ) -> list[Assumption]:
-    """Return the assumptions for a gain or a drawdown given in numbers.
+    """Return the assumptions for numbers that were measured elsewhere, so that nothing about them can be checked.
 
     Args:
-        banks: number of different evaluated banks, for a drawdown.
-        needed_for: gain, drawdown or both, as given.
+        more: further assumptions, name -> what is assumed.
     """
     reasons = {
-        "disjoint": "that no holdout task was learned from or judged on",
-        LIKE_YOURS: f"that the holdout is a random sample, of size {n}, of the tasks you care about",
-        "holdout sealed": "that the compared banks were fixed before anyone saw a holdout result",
+        "disjoint": "that nothing was learned from these tasks",
+        LIKE_YOURS: f"that they are a random sample, of size {n}, of the tasks you care about",
         "variance": f"that the variance of paired differences is at most {variance:g}",
     }
-    found = [_assumption(name, None, why, needed_for) for name, why in reasons.items()]
-    if banks is not None:
-        found.append(_assumption("banks", None, f"that there are {plural(banks, 'different bank')}", ("drawdown",)))
-    return found
+    return [_assumption(name, None, why, needed_for) for name, why in (*reasons.items(), *more.items())]
 
 
 def ledger_assumptions(found: Measurements, variance: float | None, plug_in: dict[str, float]) -> list[Assumption]:

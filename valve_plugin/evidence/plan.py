@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
 from valve_plugin.errors import ConfigError
-from valve_plugin.evidence.evaluations import CompletePanel, Epoch, read_measurements
+from valve_plugin.evidence.evaluations import CompletePanel, Epoch, Measurements, read_measurements
 from valve_plugin.records import Attempt, Conditions, Panel, PanelOutcome, Record
 from valve_plugin.theory import acceptance, certificates, estimates, power
 from valve_plugin.theory.power import Beta, Change, Gate
@@ -116,10 +116,7 @@ class RunPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rollouts: int
     """Expected rollouts of all baselines and gates."""
     measured: int
-    """Number of recorded panel attempts behind the means below."""
-    usd_each: float | None
-    """Mean cost of a rollout; None if no cost is recorded."""
-    seconds_each: float | None
+    """Number of recorded panel attempts whose means dollars and hours come from; None if none is recorded."""
     usd: float | None
     hours: float | None
     """Sum over all rollouts; several workers take less wall-clock time."""
@@ -193,9 +190,13 @@ class Rates(NamedTuple):
     source: Source
 
 
-def read_panels(store: BankStore) -> RecordedPanels | None:
-    """Return the panels that a bank recorded, or None before its first epoch."""
-    found = read_measurements(store.entries())
+def read_panels(store: BankStore, found: Measurements | None = None) -> RecordedPanels | None:
+    """Return the panels that a bank recorded, or None before its first epoch.
+
+    Args:
+        found: `read_measurements` of its ledger, where it is at hand.
+    """
+    found = found or read_measurements(store.entries())
     if not found.epochs:
         return None
     last = found.epochs[-1]
@@ -329,8 +330,6 @@ def plan_gate(
         known: recorded outcomes are carried if it is the bank's own gate.
         effects: of the proposals, in rate units.
         seed: of the drawn queries that the expected rollouts are means of.
-    Raises:
-        ValueError: with `confirm`, the panel is too large.
     """
     beliefs, rule, now = rates.beliefs, _rule(rates, terms), _now(rates, terms, known)
     return GatePlan(
@@ -374,7 +373,7 @@ def plan_run(
     ]
     found = power.simulate(
         beliefs, _rule(rates, terms), kinds, queries,
-        seed=seed, runs=_draws(beliefs, terms.rollouts, 300), now=_now(rates, terms, known), progress=progress,
+        seed=seed, runs=power.draws(beliefs, terms.rollouts, 300), now=_now(rates, terms, known), progress=progress,
     )  # fmt: skip
     seen = [a for a in attempts if a.source == "panel" and a.outcome in ("resolved", "unresolved")]
     usd = sum(a.cost_usd for a in seen) / len(seen) if seen else 0.0
@@ -390,11 +389,18 @@ def plan_run(
         high=found.high,
         rollouts=round(found.rollouts),
         measured=len(seen),
-        usd_each=usd or None,
-        seconds_each=seconds or None,
         usd=found.rollouts * usd or None,
         hours=found.rollouts * seconds / 3600 or None,
     )
+
+
+def plan_bank(
+    store: BankStore, found: Measurements, attempts: Sequence[Attempt]
+) -> tuple[GatePlan | None, RunPlan | None]:
+    """Return the bank's own gate in the next query, and in as many as its epoch declared; None before any panel."""
+    known = read_panels(store, found)
+    rates, terms = panel_rates(known, None, None), gate_terms(known)
+    return (plan_gate(rates, terms, known), plan_run(rates, terms, known, attempts)) if rates else (None, None)
 
 
 def compare_with_itself(epoch: Epoch, carried: Sequence[PanelOutcome], version: int) -> SelfComparison | None:
@@ -458,11 +464,6 @@ def _now(rates: Rates, terms: GateTerms, known: RecordedPanels | None) -> tuple[
     return known.carried if known and own else None
 
 
-def _draws(beliefs: Sequence[Beta], rollouts: int, most: int) -> int:
-    """Return how many runs to draw: fewer for large panels, which differ less."""
-    return max(20, most * 150 // max(150, len(beliefs) * rollouts))
-
-
 def _saturated(rule: Gate, now: Sequence[int] | None) -> str:
     """Return a sentence where the bank's outcomes leave no proposal a chance, else an empty string."""
     if now is None or sum(now) + rule.needed <= len(now) * rule.rollouts:
@@ -482,7 +483,7 @@ def _advice(beliefs: Sequence[Beta], rule: Gate, terms: GateTerms) -> str:
             f"{size}: saturated. On these tasks a proposal can gain less than 5 points, so choose harder panel tasks."
         )
     worth = power.change_of(beliefs, WORTH, terms.reach)
-    false, found = (_chance(beliefs, rule, how) for how in (Change(reach=terms.reach), worth))
+    false, found = (power.accept_chance(beliefs, rule, how) for how in (Change(reach=terms.reach), worth))
     now = (
         f"{size} accepts {percent(false)} of the proposals that change nothing and {percent(found)} of those worth "
         "5 points"
@@ -501,14 +502,6 @@ def _advice(beliefs: Sequence[Beta], rule: Gate, terms: GateTerms) -> str:
     return f"{now}. At most 5 % and at least 80 % need more tasks, not more rollouts per task."
 
 
-def _chance(beliefs: Sequence[Beta], rule: Gate, how: Change, now: Sequence[int] | None = None) -> float:
-    """Return the chance of an accept: exact, but with a bet the share of drawn queries."""
-    if not rule.bet:
-        return power.accept_chance(beliefs, rule, how, now)
-    runs = _draws(beliefs, rule.rollouts, 4000)
-    return power.simulate(beliefs, rule, [(1.0, how)], 1, runs=runs, now=now).first[0]
-
-
 def _odds(
     beliefs: Sequence[Beta], rule: Gate, effect: float, reach: float, now: Sequence[int] | None, seed: int
 ) -> Odds:
@@ -517,13 +510,13 @@ def _odds(
     except ValueError:
         return Odds(effect=effect, fresh=None, whole=None, carried=None, rollouts=None)
     drawn = power.simulate(
-        beliefs, rule, [(1.0, how)], 1, seed=seed, runs=_draws(beliefs, rule.rollouts, 1000), now=now
+        beliefs, rule, [(1.0, how)], 1, seed=seed, runs=power.draws(beliefs, rule.rollouts, 1000), now=now
     )
     return Odds(
         effect=effect,
-        fresh=_chance(beliefs, rule, how),
-        whole=_chance(beliefs, rule, how._replace(whole=True)),
-        carried=None if now is None else _chance(beliefs, rule, how, now),
+        fresh=power.accept_chance(beliefs, rule, how),
+        whole=power.accept_chance(beliefs, rule, how._replace(whole=True)),
+        carried=None if now is None else power.accept_chance(beliefs, rule, how, now),
         rollouts=drawn.rollouts - drawn.baselines,
     )
 

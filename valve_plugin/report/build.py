@@ -16,6 +16,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import plain
 from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import ValveError
+from valve_plugin.evidence import plan
 from valve_plugin.evidence.certify import CertifiedAccept, certify_ledger
 from valve_plugin.evidence.cost import clock_time, cost_by_role
 from valve_plugin.evidence.evaluations import EvaluatedCheckpoint, gain_over_empty, read_measurements, solve_rate
@@ -70,6 +71,7 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
     faults = verify.verify(store.dir)
     by_line = {int(place[1]): f.message for f in faults if (place := _PLACE.match(f.place))}
     extractors = (e.proposal.model for e in entries if isinstance(e, Proposed))
+    odds, outlook = plan.plan_bank(store, seen, attempts)
     models = sorted({m for m in (*(a.model for a in attempts), *extractors) if m})
     return RunReport(
         label=label or store.bank.repo,
@@ -94,6 +96,8 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
         clock=clock_time(attempts, calls, entries),
         live=live_runs(attempts),
         certificate=certificate,
+        odds=odds,
+        outlook=outlook,
         tasks=task_names(store.local.recall(LAST_TASKS), attempts),
         trials=tried_texts(store.bank.repo),
         ledger=tuple(_line(n, e, by_line.get(n, ""), fallen) for n, e in enumerate(entries, 1)),

@@ -295,11 +295,7 @@ _CHANCE_LINES = (("", "circle", ACCENT), (DASHED, "square", SECOND), (DOTTED, "u
 
 
 def gate_figure(beliefs: Sequence[power.Beta], gate: GatePlan) -> Figure:
-    """Return the chance of an accept after a fresh baseline, with and without confirmation, by the true effect.
-
-    Raises:
-        ValueError: the panel is too large for the exact chances of a confirmed gate.
-    """
+    """Return the chance of an accept after a fresh baseline, with and without confirmation, by the true effect."""
     rules = {
         "without confirm": Gate(gate.rollouts, gate.needed, guard=gate.guard),
         "with confirm": Gate(gate.rollouts, gate.needed, confirm=True, guard=gate.guard),
@@ -325,7 +321,7 @@ def _gate_caption(gate: GatePlan) -> str:
     panel = f"{plural(gate.tasks, 'task')} x {plural(gate.rollouts, 'rollout')}, margin {gate.rho}"
     guard = f" In all three no task may pass {gate.guard} fewer." if gate.guard else ""
     return (
-        f"Computed, not measured: the exact chance that a gate of {panel} accepts a proposal, after a fresh baseline, "
+        f"Computed, not measured: the chance that a gate of {panel} accepts a proposal, after a fresh baseline, "
         f"over rates of {gate.source} (mean {100 * gate.mean_rate:.0f} %, noise p(1-p) {gate.noise:.3f}).{guard} Left "
         "of 0 an accept does harm, at 0 it is for nothing. An effect is spread evenly over the rollouts it can change."
     )

@@ -143,7 +143,10 @@ def origins(run: RunReport) -> Statement:
 def findings(run: RunReport) -> dict[str, list[Statement]]:
     """Return the statements of sections of the page; a list may be empty."""
     found: dict[str, list[Statement | None]] = {
-        "gates": [statement("selected") if run.accepts else None],
+        "gates": [
+            statement("selected") if run.accepts else None,
+            statement("outlook", odds=run.odds, run=run.outlook) if run.outlook else None,
+        ],
         "items": [_items_unmeasured(run)],
         "certificates": [*holdout_certificates(run), room_to_improve(run)],
     }
@@ -183,6 +186,6 @@ def holdout_certificates(run: RunReport) -> list[Statement]:
         statement("holdout_gain", v=certainty(run.certificate, held=True).values),
         statement("holdout_drawdown", drawdown=drawdown, read=sorted({c.version for c in run.checkpoints})),
     ]
-    if drawdown.by_gain is not None or not (gain.vacuous or drawdown.vacuous):
+    if not (gain.vacuous or drawdown.vacuous):
         found.append(statement("together", gain=gain, drawdown=drawdown))
     return found

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from valve_plugin.evidence.certify import Certificate
 from valve_plugin.evidence.cost import ClockTime, RoleCost
+from valve_plugin.evidence.plan import GatePlan, RunPlan
 from valve_plugin.evidence.summary import VersionScore
 from valve_plugin.records import AttemptOutcome, Decision, Kind, Outcome, Pairing, Record, is_live, is_owners
 
@@ -269,6 +270,10 @@ class RunReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """None: not known of everything that ran."""
     live: LiveRuns
     certificate: Certificate
+    odds: GatePlan | None
+    """The next query; None before a complete panel."""
+    outlook: RunPlan | None
+    """As many queries as were declared, from here on."""
     ledger: tuple[LedgerLine, ...]
     tasks: dict[str, str]
     """Task id -> its function and file, of tasks that this machine has."""

@@ -14,11 +14,11 @@ _SERIES_BELOW = 1e-2
 _EXACT = 1000  # queries up to which moves are counted; beyond, their logarithm has an error below 1e-8
 
 
-class HoldoutCertificate(NamedTuple):
-    """A one-sided certificate about the holdout."""
+class Certificate(NamedTuple):
+    """A one-sided certificate: a floor under a gain, or a ceiling over a drawdown."""
 
     value: float
-    """The certified number."""
+    """The certified number. A floor of -gamma says that at most gamma was lost."""
     radius: float
     """The deviation radius that was subtracted or added."""
     range: float
@@ -27,43 +27,46 @@ class HoldoutCertificate(NamedTuple):
     """True when the bound says nothing that was not known without data."""
 
 
-class MoveCertificate(NamedTuple):
-    """What the reused panel says about one accepted move."""
-
-    loss: float
-    """Certified population loss gamma; 0 when a gain is certified."""
-    floor: float
-    """Certified population gain: gain minus b_1 when not negative, else -loss."""
-    log_term: float
-    """L_k, nats."""
-    vacuous: bool
-    """True when no loss below 1 can be excluded."""
-
-
-def gain(measured: float, n: int, delta: float, variance: float) -> HoldoutCertificate:
+def gain(measured: float, n: int, delta: float, variance: float) -> Certificate:
     """Return the floor under a population gain between two banks fixed before the holdout was read.
-
-    The range is M = 1 for a floor that is not negative, and M = 1 + gamma for a floor of -gamma.
 
     Args:
         measured: mean paired difference on the holdout, in [-1, 1].
         n: holdout tasks.
         delta: failure probability, in (0, 1).
         variance: bound on the per-task difference's variance.
-    Source: eq:gaincert; rem:range. Differs: 1 + gamma instead of 2, which is tighter.
+    Source: eq:gaincert; rem:range.
     """
-    log_term = math.log(1 / _probability(delta))
-    _check_difference(measured)
+    return _floor(measured, n, math.log(1 / _probability(delta)), variance)
+
+
+def _floor(measured: float, n: int, log_term: float, variance: float) -> Certificate:
+    """Return the floor under a gain: the measured one minus b_1 where that is not negative.
+
+    Else it is minus the smallest gamma > 0 with b_{1+gamma}(n, L, s^2) <= measured + gamma. The paper has M = 2 for a
+    gain that may be a loss; this is tighter.
+    """
+    if not -1 <= measured <= 1:
+        raise ValueError(f"measured is {measured}, expected a difference of rates in [-1, 1]")
     slack = radius(n, log_term, variance)
     if measured >= slack:
-        return HoldoutCertificate(measured - slack, slack, 1.0, vacuous=False)
-    loss = _smallest_loss(measured, n, log_term, variance)
-    if loss is None:
-        return HoldoutCertificate(-1.0, radius(n, log_term, variance, 2.0), 2.0, vacuous=True)
-    return HoldoutCertificate(-loss, measured + loss, 1 + loss, vacuous=False)
+        return Certificate(measured - slack, slack, 1.0, vacuous=False)
+
+    def covered(gamma: float) -> bool:
+        # gamma - radius(1 + gamma) grows with gamma wherever 3n > 2L, so bisection finds the smallest gamma;
+        # elsewhere any gamma it finds is still a valid certificate, only not the smallest.
+        return radius(n, log_term, variance, 1 + gamma) <= measured + gamma
+
+    if not covered(1.0):
+        return Certificate(-1.0, radius(n, log_term, variance, 2.0), 2.0, vacuous=True)
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if covered(middle) else (middle, high)
+    return Certificate(-high, measured + high, 1 + high, vacuous=False)
 
 
-def separation(measured: float, n: int, delta: float, variance: float, repositories: int = 1) -> HoldoutCertificate:
+def separation(measured: float, n: int, delta: float, variance: float, repositories: int = 1) -> Certificate:
     """Return the floor under the gated-minus-ungated difference, averaged over G repositories of n tasks each.
 
     Source: eq:sepcert and, for G > 1 disjoint holdouts, cor:sep-agg.
@@ -71,7 +74,7 @@ def separation(measured: float, n: int, delta: float, variance: float, repositor
     return gain(measured, n * repositories, delta, variance)
 
 
-def drawdown(measured: float, n: int, delta: float, variance: float, banks: int) -> HoldoutCertificate:
+def drawdown(measured: float, n: int, delta: float, variance: float, banks: int) -> Certificate:
     """Return the ceiling over the population peak-to-final drawdown of `banks` distinct checkpointed banks.
 
     Args:
@@ -87,14 +90,11 @@ def drawdown(measured: float, n: int, delta: float, variance: float, banks: int)
     if not effective_range_holds(slack, 0.0):
         upper = 2.0
         slack = radius(n, log_term, variance, upper)
-    return HoldoutCertificate(measured + slack, slack, upper, vacuous=measured + slack >= 1.0)
+    return Certificate(measured + slack, slack, upper, vacuous=measured + slack >= 1.0)
 
 
-def accepted_move(measured: float, n: int, horizon: int, accept: int, delta: float, variance: float) -> MoveCertificate:
-    """Return the smallest loss that the k-th accept is certified not to exceed.
-
-    It is the smallest gamma > 0 with b_{1+gamma}(n, L_k, s^2) <= measured + gamma, or no loss at all where
-    measured - b_1 is not negative. The statement holds for all accepts of the epoch at once.
+def accepted_move(measured: float, n: int, horizon: int, accept: int, delta: float, variance: float) -> Certificate:
+    """Return the floor under the gain of the k-th accept. It holds for all accepts of the epoch at once.
 
     Args:
         measured: panel gain of the accepted move, in [-1, 1].
@@ -105,33 +105,7 @@ def accepted_move(measured: float, n: int, horizon: int, accept: int, delta: flo
         variance: bound on the per-task paired difference's variance.
     Source: eq:reusecert.
     """
-    _check_difference(measured)
-    log_term = move_log_term(horizon, accept, delta)
-    floor = measured - radius(n, log_term, variance, 1.0)
-    if floor >= 0:
-        return MoveCertificate(0.0, floor, log_term, vacuous=False)
-
-    loss = _smallest_loss(measured, n, log_term, variance)
-    if loss is None:
-        return MoveCertificate(1.0, -1.0, log_term, vacuous=True)
-    return MoveCertificate(loss, -loss, log_term, vacuous=False)
-
-
-def _smallest_loss(measured: float, n: int, log_term: float, variance: float) -> float | None:
-    """Return the smallest gamma > 0 with b_{1+gamma}(n, L, s^2) <= measured + gamma, or None if none below 1 has it."""
-
-    def covered(gamma: float) -> bool:
-        # gamma - radius(1 + gamma) grows with gamma wherever 3n > 2L, so bisection finds the smallest gamma;
-        # elsewhere any gamma it finds is still a valid certificate, only not the smallest.
-        return radius(n, log_term, variance, 1 + gamma) <= measured + gamma
-
-    if not covered(1.0):
-        return None
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if covered(middle) else (middle, high)
-    return high
+    return _floor(measured, n, move_log_term(horizon, accept, delta), variance)
 
 
 def move_log_term(horizon: int, accept: int, delta: float) -> float:
@@ -280,11 +254,6 @@ def _probability(delta: float) -> float:
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta}, expected a probability between 0 and 1")
     return delta
-
-
-def _check_difference(measured: float) -> None:
-    if not -1 <= measured <= 1:
-        raise ValueError(f"measured is {measured}, expected a difference of rates in [-1, 1]")
 
 
 def _check_terms(log_term: float, variance: float, upper: float) -> None:

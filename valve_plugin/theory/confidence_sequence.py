@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -75,7 +75,8 @@ def interval(pairs: PairCounts, error: float = 0.05) -> Interval:
     if not 0 < error < 1 or min(pairs) < 0:
         raise ValueError(f"error {error} and {pairs}, expected an error in (0, 1) and counts of at least 0")
     mirrored = PairCounts(pairs.worse, pairs.better, pairs.same)
-    return Interval(_lower_end(pairs, error), -_lower_end(mirrored, error))
+    log_term = math.log(2 / error)
+    return Interval(_floor(_counts(pairs), log_term), -_floor(_counts(mirrored), log_term))
 
 
 @lru_cache(maxsize=1 << 17)
@@ -190,17 +191,11 @@ def detectable(pairs: int, differing: float = 0.25, error: float = 0.05) -> floa
 @lru_cache(maxsize=1 << 17)
 def _exceeds(pairs: PairCounts, mean: float, error: float) -> bool:
     """Whether the mean difference is surely greater than `mean`."""
-    counts = (1.0, pairs.better), (0.0, pairs.same), (-1.0, pairs.worse)
-    return log_capital(counts, mean) >= math.log(2 / error)
+    return log_capital(_counts(pairs), mean) >= math.log(2 / error)
 
 
-def _lower_end(pairs: PairCounts, error: float) -> float:
-    """Return the greatest mean that the true one surely exceeds. The capital falls as the mean rises."""
-    low, high = -1.0, pairs.difference  # at the observed difference no bet has gained
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _exceeds(pairs, middle, error) else (low, middle)
-    return low
+def _counts(pairs: PairCounts) -> list[tuple[float, float]]:
+    return [(1.0, pairs.better), (0.0, pairs.same), (-1.0, pairs.worse)]
 
 
 def mean_floor(differences: Iterable[float], log_term: float) -> float:
@@ -211,7 +206,11 @@ def mean_floor(differences: Iterable[float], log_term: float) -> float:
         log_term: L, nats.
     Source: see the module, at one look; the grid of bets stands for the variance that Bennett's bound has to be told.
     """
-    counts = sorted(Counter(differences).items())
+    return _floor(sorted(Counter(differences).items()), log_term)
+
+
+def _floor(counts: Sequence[tuple[float, float]], log_term: float) -> float:
+    """Return `mean_floor` of counted differences. The capital falls as the mean rises."""
     number = sum(count for _, count in counts)
     low, high = -1.0, sum(value * count for value, count in counts) / number if number else -1.0
     while high - low > 1e-6:

@@ -24,7 +24,6 @@ from valve_plugin.theory.estimates import RateSpread, rate_spread
 
 Chances: TypeAlias = NDArray[np.float64]
 
-_LARGEST = 1 << 24  # sums of pairs held at once
 _MOST_ALIKE = 100.0  # pseudo-rollouts of a population whose tasks look all the same
 _ALIKE = 1e9  # pseudo-rollouts of tasks that all have one rate
 
@@ -151,64 +150,63 @@ class Gate(NamedTuple):
 
 
 def accept_chance(beliefs: Sequence[Beta], gate: Gate, how: Change, now: Sequence[int] | None = None) -> float:
-    """Return the exact chance of an accept; the bet is left out.
+    """Return the chance of an accept: exact, but with `confirm` or a bet the share of drawn queries.
 
     Args:
         beliefs: one per panel task; with `now`, those outcomes already counted in.
         now: each task's current passes; None: after a fresh baseline.
-    Raises:
-        ValueError: with `confirm`, the panel is too large.
     Source: eq:gate.
     """
+    if gate.confirm or gate.bet:
+        return simulate(beliefs, gate, [(1.0, how)], 1, runs=draws(beliefs, gate.rollouts, 4000), now=now).first[0]
     gains = _sum_of_gains(beliefs, gate, how, now)
-    first, second = (len(beliefs) * r + gate.needed for r in (gate.rollouts, gate.rollouts * gate.confirm))
-    return min(1.0, max(0.0, float(gains[first:, second if gate.confirm else 0 :].sum())))
+    return min(1.0, max(0.0, float(gains[len(beliefs) * gate.rollouts + gate.needed :].sum())))
 
 
 def margin_for(beliefs: Sequence[Beta], rollouts: int, false_accept: float, reach: float = 1.0) -> int:
     """Return the smallest margin in net passes, at least 1, that keeps the rate of false accepts below the limit."""
-    gains = _sum_of_gains(beliefs, Gate(rollouts, 0), Change(reach=reach), None)[:, 0]
+    gains = _sum_of_gains(beliefs, Gate(rollouts, 0), Change(reach=reach), None)
     tails = np.cumsum(gains[::-1])[::-1][len(beliefs) * rollouts + 1 :]
     return 1 + int((tails > false_accept).sum())
 
 
+def draws(beliefs: Sequence[Beta], rollouts: int, most: int) -> int:
+    """Return how many runs to draw: fewer for large panels, which differ less."""
+    return max(20, most * 150 // max(150, len(beliefs) * rollouts))
+
+
 def _sum_of_gains(beliefs: Sequence[Beta], gate: Gate, how: Change, now: Sequence[int] | None) -> Chances:
-    """Distribution of the panel's gain, from -N * r on; with `confirm`, of both gains."""
-    most = len(beliefs) * gate.rollouts
-    shape = 2 * most + 1, 2 * most * gate.confirm + 1
-    if shape[0] * shape[1] > _LARGEST:
-        raise ValueError(f"{most} rollouts are too many to compute with confirm: take a smaller panel")
+    """Distribution of the panel's gain, from -N * r on."""
+    size = 2 * len(beliefs) * gate.rollouts + 1
     transform: Any = 1.0
     known: Sequence[int | None] = now or [None] * len(beliefs)
     for (belief, passed), tasks in Counter(zip(beliefs, known, strict=True)).items():
-        transform = transform * np.fft.rfft2(_gains(belief, gate, how, passed), shape[::-1], axes=(1, 0)) ** tasks
-    gains: Chances = np.fft.irfft2(transform, shape[::-1], axes=(1, 0))
+        transform = transform * np.fft.rfft(_gains(belief, gate, how, passed), size) ** tasks
+    gains: Chances = np.fft.irfft(transform, size)
     return gains
 
 
 @lru_cache(maxsize=4096)
 def _gains(belief: Beta, gate: Gate, how: Change, passed: int | None) -> Chances:
-    """Distribution of a task's gain, -r..r; with `confirm`, of both. The mass that a guard rejects is left out."""
-    r, second = gate.rollouts, gate.rollouts * gate.confirm
-    grid = np.zeros((2 * r + 1, 2 * second + 1))
-    moments = belief.moments((2 if passed is None else 1) * r + second)
-    pairs = np.add.outer(np.arange(r + 1), np.arange(second + 1))
+    """Distribution of a task's gain, -r..r. The mass that a guard rejects is left out."""
+    r = gate.rollouts
+    found = np.zeros(2 * r + 1)
+    moments = belief.moments((2 if passed is None else 1) * r)
     for now in range(r + 1) if passed is None else [passed]:
         weight, start = (1.0, 0) if passed is not None else (float(math.comb(r, now)), now)
-        then = weight * np.outer(_choose(r), _choose(second)) * moments[start + pairs]
+        then = weight * _choose(r) * moments[start : start + r + 1]
         if how.whole:
             changed = np.zeros_like(then)
-            changed[(-1, -1) if how.chance > 0 else (0, 0)] = then.sum()
+            changed[-1 if how.chance > 0 else 0] = then.sum()
             then = (1 - abs(how.chance)) * then + abs(how.chance) * changed
         else:
-            then = _effect(how.chance, r).T @ then @ _effect(how.chance, second)
+            then = then @ _effect(how.chance, r)
         then, kept = how.reach * then, (1 - how.reach) * then.sum()
         if gate.guard and now >= gate.guard:
             then[: now - gate.guard + 1] = 0
-            then[:, : (now - gate.guard + 1) * gate.confirm] = 0
-        grid[r - now : 2 * r + 1 - now, (second - now) * gate.confirm :][:, : second + 1] += then
-        grid[r, second] += kept
-    return grid
+        found[r - now : 2 * r + 1 - now] += then
+        found[r] += kept
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -354,7 +352,7 @@ def _measure(
     could_gain = failed_before - seen(~passed)
     open_, never = could_gain >= gate.needed, failed_before[:, 0] < gate.needed
     if gate.bet:
-        capital = _capitals(n * gate.rollouts)
+        capital = capitals(n * gate.rollouts)
         never |= capital[failed_before[:, 0], 0] < math.log(gate.bet)
         open_ &= capital[failed_before - seen(~before & ~passed), seen(before & ~passed)] >= math.log(gate.bet)
     yes = open_[:, -1] & (total > 0)
@@ -365,9 +363,9 @@ def _measure(
 
 
 @lru_cache(maxsize=4)
-def _capitals(pairs: int) -> Chances:
+def capitals(pairs: int) -> Chances:
     """Return the logarithm of the capital by pairs that are better (rows) and worse, as `log_capital`."""
     bets, count = np.array(BETS), np.arange(pairs + 1)
     logs = np.add.outer(count, 0 * count)[..., None] * np.log1p(bets) + count[None, :, None] * np.log1p(-bets)
-    capitals: Chances = np.logaddexp.reduce(logs, axis=2) - math.log(len(bets))
-    return capitals
+    found: Chances = np.logaddexp.reduce(logs, axis=2) - math.log(len(bets))
+    return found
