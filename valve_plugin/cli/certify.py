@@ -50,8 +50,7 @@ def certify(
     Every certificate lists its assumptions as met, unmet or unknown. `disjoint`: nothing was learned from the tasks
     that measure. `tasks like yours`: they are a random sample of yours; `panel age`: they still are. `horizon`: there
     were no more gate queries than declared. `variance`: results vary no more than that between tasks. `judged =
-    deployed`: agents get the contexts that were judged. `gains local`: only tasks that passed sometimes improve.
-    `holdout sealed`: nothing was chosen by its holdout results.
+    deployed`: agents get the contexts that were judged. `holdout sealed`: nothing was chosen by its holdout results.
     """
     from valve_plugin.codec import plain
 
@@ -131,10 +130,8 @@ def _from_numbers(
 
 def _show_assumptions(found: Certificate) -> None:
     output.say("\nThis rests on:")
-    capped = any(map(_second, found.caps))
-    rests = [a for a in found.assumptions if capped or a.needed_for != ("second cap",)]
-    width = max(len(a.name) for a in rests)
-    for a in rests:
+    width = max(len(a.name) for a in found.assumptions)
+    for a in found.assumptions:
         needed = f"{', '.join(a.needed_for)}: " if found.moves and found.gain else ""  # else all is about one of them
         output.say(f"{a.status:8} {a.name:{width}}  {needed}{output.one_line(a.why)}", style=_STYLES[a.status])
 
@@ -199,19 +196,10 @@ def _cap(cap: AcceptCap) -> str:
             f"accepts   epoch {cap.epoch}: {cap.accepted} so far, at most {cap.most} (the declared queries: scores are "
             f"measured anew, so the margin caps nothing){useless}"
         )
-    said = (
+    return (
         f"accepts   epoch {cap.epoch}: {cap.accepted} so far, at most {cap.most} at margin {cap.rho} from a first "
         f"panel score of {100 * cap.start:.1f} %"
     )
-    if not _second(cap):
-        return said
-    mixed = f"the {100 * cap.unstable:.1f} % of tasks whose first rollouts were mixed"
-    return f"{said}; at most {cap.localized} if gains stay on {mixed}"
-
-
-def _second(cap: AcceptCap) -> bool:
-    """Tell whether the cap that rests on an assumption says more than the one that is certain."""
-    return cap.localized < cap.most
 
 
 def _bound(name: str, bound: Bound) -> str:

@@ -97,8 +97,6 @@ class AcceptCap(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     accepted: int
     most: int
     """floor((1 - F0)/rho): holds for any proposals. Where scores are measured anew: the declared queries."""
-    localized: int
-    """floor(h/rho): holds only if all gains are on tasks with mixed baseline rollouts, which is not proven."""
     carried: bool = True
     """False where an accept's outcomes are measured anew, so that no cap follows from the margin."""
     useless: float | None = None
@@ -106,8 +104,6 @@ class AcceptCap(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rho: str
     start: float
     """F0."""
-    unstable: float
-    """h, observed; it underestimates."""
 
 
 class Certificate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -247,26 +243,19 @@ def _with_bet(bound: Bound, value: float, *, bet: bool) -> Bound:
     )  # fmt: skip
 
 
-def _carries(epoch: Epoch) -> bool:
-    """Whether accepts carry their outcomes forward, which is what bounds their number (thm:conv-main)."""
-    return bool(epoch.complete) and not (epoch.opened.conditions or Conditions()).fresh
-
-
 def _cap(epoch: Epoch) -> AcceptCap:
-    panel, first, carried = epoch.panel, epoch.complete[0].passes, _carries(epoch)
-    horizon, bet = epoch.opened.horizon, (epoch.opened.conditions or Conditions()).bet
+    """Return the cap on accepts: from the margin where they carry their outcomes forward (thm:conv-main)."""
+    panel, first = epoch.panel, epoch.complete[0].passes
+    horizon, asked = epoch.opened.horizon, epoch.opened.conditions or Conditions()
     start = Fraction(sum(first), len(panel.tasks) * panel.rollouts)
-    unstable = estimates.unstable_share(first, panel.rollouts)
     return AcceptCap(
         epoch=epoch.opened.epoch,
         accepted=len(epoch.accepts),
-        most=estimates.accept_cap(panel.rho, start) if carried else horizon,
-        localized=estimates.localized_cap(panel.rho, unstable) if carried else horizon,
-        carried=carried,
-        useless=horizon / bet if bet else None,
+        most=estimates.accept_cap(panel.rho, start) if not asked.fresh else horizon,
+        carried=not asked.fresh,
+        useless=horizon / asked.bet if asked.bet else None,
         rho=panel.rho,
         start=float(start),
-        unstable=float(unstable),
     )
 
 
@@ -420,15 +409,10 @@ def _about_epochs(found: Measurements) -> Iterator[Assumption]:
 
 
 def _about_accepts(found: Measurements) -> Iterator[Assumption]:
-    """Yield whether agents get the contexts that were judged, and whether more accepts came than local gains allow."""
+    """Yield whether agents get the contexts that were judged."""
     moves = [move for epoch in found.epochs for move in epoch.accepts]
     if moves:
         least = min(moves, key=lambda m: m.verdict.deployed / m.verdict.n_tasks)
         used, of = least.verdict.deployed, least.verdict.n_tasks
         why = f"at least {used} of {plural(of, 'panel task')} get the judged context (version {least.version})"
         yield _assumption("judged = deployed", used == of, why)
-    for epoch in found.epochs:
-        if _carries(epoch):
-            holds = None if len(epoch.accepts) <= _cap(epoch).localized else False
-            why = f"epoch {epoch.opened.epoch}: gains are only on tasks with mixed first rollouts"
-            yield _assumption("gains local", holds, why, ("second cap",))
