@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from tests import calc as library
-from tests.evolve.shared import calc, evolve, evolved, here, installed, toy, whole  # noqa: F401 (fixtures)
+from tests.evolve.shared import calc, evolve, evolved, installed, toy, whole  # noqa: F401 (fixtures)
 from tests.tools import TEST_ALL
 from valve_plugin.config import Settings
 from valve_plugin.records import Task

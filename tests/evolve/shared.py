@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from tests.evolve import library
 from tests.lean import lean
@@ -37,13 +37,19 @@ def toy() -> Path:
 
 @pytest.fixture(scope="session")
 def evolve(calc: Path, toy: Path) -> Evolve:
-    """Evolve a bank with the toy plugin in a process of its own."""
+    """Evolve a bank with the toy plugin: in this process, where litellm is loaded once, or in one with variables."""
 
     def run(bank: Path, *arguments: str, check: bool = True, **env: str) -> library.Done:
+        words = ["evolve", *library.TOY, str(calc), "--bank", str(bank), *arguments]
         path = os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")])
-        return library.valve(
-            "evolve", *library.TOY, calc, "--bank", bank, *arguments, check=check, PYTHONPATH=path, **env
-        )
+        if env:
+            return library.valve(*words, check=check, PYTHONPATH=path, **env)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(toy))
+            patch.setenv("PYTHONPATH", path)
+            done = CliRunner().invoke(app, words)
+        assert not check or done.exit_code == 0, done.output
+        return library.Done(words, done.exit_code, done.stdout, done.stderr)
 
     return run
 
@@ -53,16 +59,6 @@ def installed(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy plugin is installed, here and in the processes started from here."""
     monkeypatch.syspath_prepend(str(toy))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")]))
-
-
-@pytest.fixture
-def here(calc: Path, installed: None) -> Callable[..., Result]:
-    """Evolve with the toy plugin in this process, where litellm is loaded once for all tests."""
-
-    def run(bank: Path, *arguments: str) -> Result:
-        return CliRunner().invoke(app, ["evolve", *library.TOY, str(calc), "--bank", str(bank), *arguments])
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -147,22 +147,22 @@ def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, monkeypatch, limit,
 
 
 @pytest.mark.parametrize("option", ["--budget-usd", "--max-rollouts", "--max-hours"])
-def test_a_budget_of_nothing_is_refused_before_anything_is_made(here, tmp_path, option):
+def test_a_budget_of_nothing_is_refused_before_anything_is_made(evolve, tmp_path, option):
     name = option.strip("-").replace("-", "_")
     for given in ((option, "0"), (option, "-1"), ("-c", f"{name}=0")):
-        refused = here(tmp_path / "bank", *given)
-        assert refused.exit_code == 2
+        refused = evolve(tmp_path / "bank", *given, check=False)
+        assert refused.returncode == 2
         assert f"{name} is {0 if '0' in given[1] else -1}" in refused.stderr
         assert "leave it out for no limit" in refused.stderr
         assert not (tmp_path / "bank").exists()
 
 
-def test_a_model_that_mini_cannot_price_is_refused_before_a_bank_is_made(here, tmp_path, monkeypatch):
+def test_a_model_that_mini_cannot_price_is_refused_before_a_bank_is_made(evolve, tmp_path, monkeypatch):
     monkeypatch.delenv("MSWEA_COST_TRACKING", raising=False)
     given = ("-c", 'plugins=["valve"]', "-c", "model=openai/priced-nowhere")
     with provider("never asked") as served:
-        done = here(tmp_path / "bank", *given, "-c", f"model_kwargs.api_base={served.base}")
-    assert done.exit_code == 2
+        done = evolve(tmp_path / "bank", *given, "-c", f"model_kwargs.api_base={served.base}", check=False)
+    assert done.returncode == 2
     assert "the price of openai/priced-nowhere is not known" in done.stderr
     assert '{"openai/priced-nowhere": {"litellm_provider": "openai"' in done.stderr
     assert not (tmp_path / "bank").exists()

@@ -10,16 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.bank.build import item
 from tests.evolve import library
-from tests.tools import TEST_ALL
-from valve_plugin.bank.entries import PanelFixed, Proposed
+from valve_plugin.bank.entries import PanelFixed
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.cli import app
-from valve_plugin.codec import digest
-from valve_plugin.records import Withheld
 
 FORK = multiprocessing.get_context("fork")
 
@@ -54,37 +50,6 @@ def _data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         CliRunner().invoke(app, words)  # imports, so that what is forked is at the same place at the same time
     monkeypatch.setenv("VALVE_DATA", str(tmp_path / "nothing" / "yet"))  # made by whoever comes first
-
-
-@pytest.mark.parametrize("round_", range(20 if TEST_ALL else 2))
-def test_several_inits_at_once_all_end_well(tmp_path: Path, round_: int) -> None:
-    repository = tmp_path / "repository"
-    (repository / ".git").mkdir(parents=True)
-    for words in (
-        ["init", str(repository)],
-        ["init", str(repository), "--private"],
-        ["init", "--bank", str(tmp_path / "b")],
-    ):
-        done = at_once(*[[*words, "--repo", "acme/shop"]] * 8)
-        assert all(code == 0 for code, _ in done), "\n".join(text for code, text in done if code)
-        assert sum("(created)" in said for _, said in done) <= 1
-    for bank in (repository / ".valve", tmp_path / "b"):
-        assert verify(bank) == []
-        assert BankStore.open(bank).warnings == []
-        assert not [path.name for path in bank.iterdir() if "aside" in path.name or path.suffix == ".tmp"]
-
-
-@pytest.mark.parametrize("decision", ["--approve", "--drop"])
-def test_reviews_at_once_propose_an_item_once(tmp_path: Path, decision: str) -> None:
-    store = BankStore.create(tmp_path / "bank", "acme/shop")
-    one = item(1)
-    store.local.add_withheld(Withheld(content_hash=digest(["x"]), kind=one.kind, name=one.name, why="a rule", item=one))
-    done = at_once(*[["bank", "review", one.name, decision, "--bank", str(store.dir)]] * 6)
-    assert {code for code, _ in done} <= {0, 2}, done  # 2: another one has decided already
-    assert 0 in {code for code, _ in done}
-    proposed = [entry for entry in BankStore.open(store.dir).entries() if isinstance(entry, Proposed)]
-    assert len(proposed) == (decision == "--approve")
-    assert verify(store.dir) == []
 
 
 def test_folders_of_user_data_are_made_by_whoever_comes_first(tmp_path: Path) -> None:

@@ -102,8 +102,8 @@ def test_an_undecided_verdict_changes_nothing_and_its_query_goes_on(evolve, whol
     assert verify(tmp_path / "bank") == []
 
 
-def test_a_proposal_is_on_record_before_it_is_judged_also_an_empty_one(here, tmp_path):
-    assert here(tmp_path / "bank", "--seed", "4", "--limit", "6").exit_code == 0
+def test_a_proposal_is_on_record_before_it_is_judged_also_an_empty_one(evolve, tmp_path):
+    evolve(tmp_path / "bank", "--seed", "4", "--limit", "6")
     entries = list(BankStore.open(tmp_path / "bank").entries())
     proposed = [e.proposal for e in entries if isinstance(e, Proposed)]
     judged = [e.verdict.proposal_id for e in entries if isinstance(e, Judged)]
@@ -155,18 +155,18 @@ def test_deployed_pairing_judges_what_changes_and_sets_aside_what_changes_nothin
     assert any("was set aside, but" in f.message for f in examine(tmp_path / "bank", str(calc)).findings)
 
 
-def test_a_bank_of_another_repository_is_refused(here, tmp_path):
+def test_a_bank_of_another_repository_is_refused(evolve, tmp_path):
     BankStore.create(tmp_path / "bank", "someone/else")
-    done = here(tmp_path / "bank")
-    assert done.exit_code == 2
+    done = evolve(tmp_path / "bank", check=False)
+    assert done.returncode == 2
     assert "is the bank of someone/else, the tasks are about acme/core" in done.stderr
     assert "make the tasks with --repo someone/else" in done.stderr
 
 
-def test_a_panel_that_leaves_nothing_is_refused(here, tmp_path):
+def test_a_panel_that_leaves_nothing_is_refused(evolve, tmp_path):
     bank = tmp_path / "bank"
-    done = here(bank, "--panel-size", "14")
-    assert done.exit_code == 2
+    done = evolve(bank, "--panel-size", "14", check=False)
+    assert done.returncode == 2
     assert "nothing would be left to learn from" in done.stderr
     assert "such as --panel-size 7: a gate over 7 x " in done.stderr
     assert not bank.exists(), "refused before a bank is made"

@@ -108,17 +108,6 @@ def test_what_decides_no_recorded_outcome_may_change(calc, run, tmp_path):
     assert run(calc).exit_code == 0
 
 
-def test_a_damaged_note_is_refused_by_name(calc, run, tmp_path):
-    assert run(calc).exit_code == 0
-    note = BankStore.open(tmp_path / "bank").local.dir / GRADING_FILE
-    for raw in (b"", b"\xff", b"[]", b'{"a": {"source": 1}}', b"{" * 5000):
-        note.write_bytes(raw)
-        done = run(calc)
-        assert done.exit_code == 2
-        assert f"{note}" in done.stderr
-        assert "restore it, or remove it" in done.stderr
-
-
 @given(st.lists(st.integers(0, 6), min_size=4, max_size=12).filter(lambda bugs: len(set(bugs)) > 2))
 def test_no_bug_is_in_the_panel_and_in_the_stream_nor_twice_in_one(bugs: list[int]) -> None:
     every = TaskSet(repository=Repository(name="acme/calc", source="path:x"), tasks=tuple(tasks(bugs)))

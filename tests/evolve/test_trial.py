@@ -72,16 +72,6 @@ def test_it_answers_and_stops(run, texts):
     assert not (data_dir() / "banks").exists()
 
 
-def test_what_it_prints(run, texts):
-    first = run("GOOD.md", "--pairs", "40")
-    assert first.startswith("Not clear whether GOOD.md helps: +22.5 points on these 14 tasks, between -")
-    assert "plan      40 pairs of rollouts at most, on 14 tasks: tells a difference of 39 points" in run.err
-    assert "cost      80 rollouts to run at most, cost unknown" in run.err
-    assert "[40/40]" in run.err
-    assert run("GOOD.md", "--pairs", "40") == first
-    assert "cost" not in run.err, "all of it is in the journal"
-
-
 def test_the_page(run, texts):
     (texts / "HOSTILE.md").write_text("# <script>alert(1)</script> {{ 7 * 7 }}\n\nBAD \u202e\n")
     run("HOSTILE.md", "--pairs", "30", "--out", "page.html", code=1)
@@ -213,6 +203,7 @@ def test_what_else_is_refused(run, texts, calc, monkeypatch):
 SKILL = "---\nname: {0}\ndescription: Use it for {0}.\n---\n\n# {0}\n\n--- end ---\nGOOD\n"
 
 
+@pytest.mark.heavy
 def test_a_folder_of_skills_by_real_agents(calc, texts):
     """The whole texts, front matter included, end the system message of one side, and nothing is in the other's."""
     need("bwrap")

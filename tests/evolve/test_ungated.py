@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.evolve import library
 from valve_plugin.bank.acts import act
 from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, PanelFixed, Proposed, Taken
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
+from valve_plugin.cli import app
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +41,15 @@ def test_it_ends_the_same_with_more_workers_and_after_an_interruption(evolve, un
 
 
 def test_what_is_said_about_it(ungated):
-    about = ("--bank", ungated)
     version = BankStore.open(ungated).bank.version
-    assert f"none: the bank reached version {version} without a gate" in library.valve(*about).stdout
-    assert f"led to version {version}: no gate judged it" in library.valve("certify", *about).stdout
-    facts = json.loads(library.valve("certify", *about, "--json").stdout)
+
+    def said(*words):
+        return CliRunner().invoke(app, [*words, "--bank", str(ungated)]).stdout
+
+    assert f"none: the bank reached version {version} without a gate" in said()
+    facts = json.loads(said("certify", "--json"))
     assert (facts["taken"], facts["moves"], facts["assumptions"][0]["status"]) == (version, [], "unmet")
-    log = library.valve("bank", "log", *about).stdout
-    assert log.count("without a gate") == version
+    assert said("bank", "log").count("without a gate") == version
 
 
 def test_an_ungated_bank_is_gated_only_when_that_is_asked_for(evolve, tmp_path):
@@ -85,11 +87,7 @@ def test_a_gated_bank_takes_nothing_unjudged(evolve, ungated, tmp_path):
     assert (tmp_path / "bank" / "ledger.jsonl").read_bytes() == before
 
 
-def test_what_is_missing_or_makes_no_sense_is_said(evolve, tmp_path):
-    bare = library.valve("evolve", "--bank", tmp_path / "bank", check=False)
-    assert bare.returncode == 2
-    assert "there is no task set" in bare.stderr
-    assert "valve tasks generate" in bare.stderr
+def test_what_makes_no_sense_is_said(evolve, tmp_path):
     both = evolve(tmp_path / "bank", "--ungated", "--new-epoch", check=False)
     assert both.returncode == 2
     assert "--new-epoch and --ungated" in both.stderr

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests import strategies
 from tests.bank import build
 from tests.extract.provider import provider as running
 from valve_plugin import plugins
@@ -286,18 +285,3 @@ def test_a_replacement_without_a_target_or_a_new_text_removes_nothing(target, ma
     proposal = proposed(plan_edits(bank_of({"a"}), [("skill", written)]))
     assert proposal.removed == ()
     assert [i.name for i in proposal.items] == names
-
-
-@strategies.few
-@given(strategies.banks, st.data())
-def test_what_no_longer_applies_is_dropped(bank, data):
-    """The documents changed after the proposal was made: what is left of it applies."""
-    gone = data.draw(
-        st.lists(st.sampled_from([("skill", "zz"), *(i.key for i in bank.items)]), max_size=3, unique=True)
-    )
-    added = data.draw(strategies.unique(strategies.items(created_step=st.just(0)), 3))
-    proposal = Proposal(task_id="t", items=added, **({"removes": tuple(gone)} if gone else {}))
-    left = applicable(proposal, bank)
-    if not left.empty:
-        moves.apply(bank, left)
-    assert applicable(left, bank) == left

@@ -56,13 +56,6 @@ def test_the_threshold_is_exactly_0_45() -> None:
     assert sort_duplicates([below], bank)[0] == (below,)
 
 
-def test_the_scope_hint_of_a_skill_counts() -> None:
-    same = ("search words here", "body words there")
-    bank = Bank(repo="a/b", skills=(item("skill", "s", *same, words(0, 20)),))
-    assert sort_duplicates([item("skill", "n", *same, words(20, 40))], bank)[0]
-    assert not sort_duplicates([item("skill", "n", *same, words(0, 20) + " more")], bank)[0]
-
-
 def test_a_duplicate_within_the_proposal_is_suppressed_by_the_earlier_one() -> None:
     first = item("skill", "one", words(0, 10))
     second = item("skill", "two", words(0, 10))
@@ -92,16 +85,6 @@ def test_a_taken_name_gets_the_next_free_number() -> None:
     long = item("skill", "n" * 120, words(0, 9))
     new, _, _ = sort_duplicates([item("skill", "n" * 120, words(20, 29))], Bank(repo="a/b", skills=(long,)))
     assert new[0].name == "n" * 118 + "-2"
-
-
-def test_items_without_any_token_are_alike_nothing_but_themselves() -> None:
-    bank = Bank(repo="a/b", principles=(item("principle", "p", "!!!", "---"),))
-    other, same = item("principle", "q", "???", "---"), item("principle", "r", "!!!", "---")
-    assert sort_duplicates([other, same], bank) == (
-        (other,),
-        (Merge(kind="principle", name="p", source_task="", item=same),),
-        (),
-    )
 
 
 @given(banks(), shelf("principle", 4), shelf("skill", 4))

@@ -70,13 +70,6 @@ def test_no_more_than_the_limits_and_five_of_a_kind(bank: Bank, issue: str, p: i
     assert kinds == sorted(kinds)
 
 
-@given(banks(), sentences, st.permutations(range(8)))
-def test_the_order_of_the_bank_does_not_matter(bank: Bank, issue: str, order: list[int]) -> None:
-    turned = tuple(bank.skills[i] for i in order if i < len(bank.skills))
-    other = Bank(repo=bank.repo, principles=bank.principles, skills=turned)
-    assert retrieve(FUSED, bank, "t", issue).items == retrieve(FUSED, other, "t", issue).items
-
-
 def test_a_bank_goes_on_under_the_ranking_that_it_was_judged_under() -> None:
     panel = Panel(tasks=(), rollouts=3, rho="0.02", pairing="paper", embedding="hashing", seed=1)
     assert as_judged(Settings(), panel).retrieval == "paper"

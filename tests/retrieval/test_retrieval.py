@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.retrieval.banks import banks, sentences, shelf
 from tests.tools import cost
 from valve_plugin.config import Settings
-from valve_plugin.records import EVERY_TASK, Bank, Item, Kind, Proposal
+from valve_plugin.records import EVERY_TASK, Bank, Item, Proposal
 from valve_plugin.retrieval import block, embedding
 from valve_plugin.retrieval.contexts import candidate, retrieve
 from valve_plugin.retrieval.ranking_paper import PaperIndex, RankedItem
@@ -65,29 +65,6 @@ def test_the_index_ranks_as_the_equation_does(bank: Bank, task_id: str, issue: s
     ranked = plainly_ranked(bank.principles, task_id, issue)[:10] + plainly_ranked(bank.skills, task_id, issue)[:10]
     explained = explain(using(), bank, task_id, issue)
     assert [(r.score.total, r.item) for r in explained] == ranked
-
-
-@given(banks(), sentences, limits)
-def test_more_room_only_adds_items(bank: Bank, issue: str, k: int) -> None:
-    def keys(room: int, kind: Kind) -> list[str]:
-        return [name for of, name in retrieve(using(room, room), bank, "t", issue).items if of == kind]
-
-    for kind, items in (("principle", bank.principles), ("skill", bank.skills)):
-        assert keys(k, kind) == keys(k + 1, kind)[:k]  # type: ignore[arg-type]
-        assert len(keys(k, kind)) == min(k, len(items))  # type: ignore[arg-type]
-
-
-@given(banks().filter(lambda b: b.skills), sentences, st.data())
-def test_better_outcomes_never_cost_an_item_its_place(bank: Bank, issue: str, data: st.DataObject) -> None:
-    i = data.draw(st.integers(0, len(bank.skills) - 1))
-    item = bank.skills[i]
-    better = msgspec.structs.replace(item, passes=item.passes + 1, attempts=item.attempts or item.passes + 1)
-    improved = msgspec.structs.replace(bank, skills=(*bank.skills[:i], better, *bank.skills[i + 1 :]))
-
-    def place(of: Bank) -> int:
-        return retrieve(using(), of, "t", issue).items.index(item.key)
-
-    assert place(improved) <= place(bank)
 
 
 def skill(name: str, text: str, body: str = "body", scope: str = "", step: int = 0, outcomes: str = "") -> Item:

@@ -53,13 +53,6 @@ def test_both_ways_to_split_agree_on_ascii(text: str) -> None:
     assert tokens(text + " \u00e9") == [*tokens(text), "\u00e9"]
 
 
-@given(st.text())
-def test_tokens_are_their_own_tokens_when_ascii(text: str) -> None:
-    for token in tokens(text):
-        if token.isascii():
-            assert tokens(token) == [token]
-
-
 @given(word_sets, word_sets)
 def test_near_duplicate_compares_the_ratio_exactly(a: frozenset[str], b: frozenset[str]) -> None:
     union = a | b
@@ -100,12 +93,6 @@ def test_cosine_of_a_vector_with_itself_and_its_opposite(values: list[int]) -> N
 @given(st.integers(1, 10_000), st.integers(1, 10_000))
 def test_idf(n: int, df: int) -> None:
     assert similarity.idf(n, df) / UNIT == pytest.approx(max(math.log2(n / df), 0), abs=1e-9)
-
-
-def test_importance_prefers_outcomes_and_falls_back_to_support() -> None:
-    assert similarity.importance(passes=3, attempts=4, support=9) == UNIT * 3 // 4
-    assert similarity.importance(passes=0, attempts=4, support=9) == 0
-    assert similarity.importance(passes=0, attempts=0, support=3) == UNIT * 3 // 4
 
 
 @given(word_sets, word_sets, word_sets, st.lists(word_sets, max_size=5), st.integers(0, UNIT), st.integers(0, UNIT))

@@ -77,12 +77,6 @@ def test_replies_have_the_shape_of_openai(server: ServerAddress) -> None:
     assert "SIMULATION" in choice["message"]["content"]  # it does not know this task and says what it is
 
 
-def test_without_tools_commands_come_as_text(server: ServerAddress) -> None:
-    content = [{"type": "text", "text": TASKS[0].problem_statement}]
-    reply = _post(server, {"model": "m", "messages": [{"role": "user", "content": content}]})
-    assert "```mswea_bash_command\n" in reply["choices"][0]["message"]["content"]
-
-
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"{}", b'{"messages": 1}', b'{"messages": ["x"]}', b"\xff\xfe", b"[" * 9999]
 )
@@ -95,7 +89,7 @@ def test_malformed_requests_are_refused_and_the_server_goes_on(server: ServerAdd
 
 
 def test_the_real_extract_step_gets_items_or_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks = [row("func_pm_remove_assign", n) for n in range(24)]
+    tasks = [row("func_pm_remove_assign", n) for n in range(10)]
     settings = Settings(model=SCRIPTED_MODEL)
     proposals = []
     with start(taskset(*tasks), seed=3) as running:
@@ -110,6 +104,6 @@ def test_the_real_extract_step_gets_items_or_a_reason(monkeypatch: pytest.Monkey
             proposal = reflect(settings, bank, task.problem_statement, attempts, ["looked, repaired", "gave up"])
             assert proposal == reflect(settings, bank, task.problem_statement, attempts, ["other", "digests"])
             proposals.append(proposal)
-    assert sum(bool(p.items) for p in proposals) >= 12
+    assert sum(bool(p.items) for p in proposals) >= 5
     assert any(p.empty and p.reason for p in proposals)  # a malformed reply
     assert len({item.name for p in proposals for item in p.items}) >= 5
