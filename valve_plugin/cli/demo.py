@@ -18,11 +18,7 @@ from valve_plugin.extras import runnable
 from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
-    from valve_plugin.evolve.open import OpenRun
     from valve_plugin.lab.demo import DemoResult, TaskResult
-
-_BLOCK_LINES = 14
-
 
 commands = Commands()
 
@@ -117,16 +113,13 @@ def _lacks_sandbox() -> bool:
 def _facts(results: Mapping[str, DemoResult]) -> dict[str, Any]:
     """Return both runs as plain data."""
     from valve_plugin.evidence.summary import bank_facts
-    from valve_plugin.lab.demo import first_block
 
     found: dict[str, Any] = {}
     for name, result in results.items():
         passed = {task: one.passed for task, one in result.tasks.items()}
         share = sum(result.passed) / sum(result.attempts)
         found[name] = {**bank_facts(result.run.store), "passed": passed, "share": [share]}
-    carried = first_block(results["gated"].run)
-    items = [f"{kind}: {name}" for kind, name in carried[0].context_items] if carried else []
-    return {**found, "carried": {"task_id": carried[0].task_id, "items": items} if carried else None}
+    return found
 
 
 def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path) -> None:
@@ -135,12 +128,11 @@ def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path) 
     banks = [quote(str(result.run.store.dir)) for result in results.values()]
     output.say()
     _show_tasks(results)
-    _show_block(results["gated"].run)
     verdict = "; ".join(problems) or "both intact; every verdict follows from its stored outcomes"
     output.say(f"\nvalve bank verify: {verdict}")
     output.say(f"banks and ledgers: {folder}/*/bank; attempts, trajectories and telemetry: {folder}/*/local")
     valve = runnable("valve")
-    for command in ("bank log", "bank list", "certify"):
+    for command in ("bank log", "bank list", "context --simulate 'flatten loses a level'", "certify"):
         output.say(f"  {valve} {command} --bank {banks[0]}")
     output.say(f"  {valve} report --compare {' '.join(banks)} --open")
     output.say(BANNER, style="bold yellow")
@@ -161,17 +153,3 @@ def _show_tasks(results: Mapping[str, DemoResult]) -> None:
 def _cells(result: TaskResult) -> list[object]:
     passed = f"{result.passed}/{result.attempts}"
     return [passed, result.proposal.outcome, result.proposal.version] if result.proposal else [passed, "", ""]
-
-
-def _show_block(gated: OpenRun) -> None:
-    from valve_plugin.lab.demo import first_block
-
-    if (found := first_block(gated)) is None:
-        return
-    attempt, block = found
-    output.say(f"\nFrom then on the system prompt carried them; {attempt.task_id} got:")
-    lines = block.splitlines()
-    for line in lines[:_BLOCK_LINES]:
-        output.say(f"  | {line}")
-    if len(lines) > _BLOCK_LINES:
-        output.say(f"  ... {output.plural(len(lines) - _BLOCK_LINES, 'more line')}")

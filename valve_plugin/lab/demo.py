@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from valve_plugin.codec import decode
 from valve_plugin.errors import TaskError
 from valve_plugin.evidence.summary import ProposalResult, proposal_results
 from valve_plugin.evolve.open import OpenRun
 from valve_plugin.records import Attempt
-from valve_plugin.retrieval import block
 
 EXAMPLE = "funcy"
 FULL = {"panel_size": 8, "rollouts": 3, "pairing": "paper"}
 FAST = {"panel_size": 4, "rollouts": 2, "pairing": "paper"}
 """So few panel tasks seldom retrieve a note, so each note is judged on all of them, as in the paper."""
 FULL_TASKS, FAST_TASKS = 16, 8
-SEED = 0
 
 
 def example(name: str) -> Path:
@@ -74,13 +71,3 @@ def read_result(run: OpenRun) -> DemoResult:
         if task in attempts
     }
     return DemoResult(run, tasks)
-
-
-def first_block(run: OpenRun) -> tuple[Attempt, str] | None:
-    """Return the first attempt that was given items, and the block in its system message; None: there is none."""
-    for attempt in run.store.local.attempts():
-        if attempt.source == "evolve" and attempt.context_items:
-            trajectory = decode(run.store.local.trajectory(attempt), dict[str, Any], where="trajectory")
-            content = str(trajectory["messages"][0]["content"])
-            return attempt, content[content.rindex(block.OPENING) :]  # the message ends with the block
-    return None

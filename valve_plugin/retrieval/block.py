@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from valve_plugin.config import Settings
 from valve_plugin.records import Item, Kind
 
-OPENING = "Notes from earlier work in this repository."
+_OPENING = "Notes from earlier work in this repository."
 _JUDGED = "They helped on other tasks here, so most may not apply to this one."
 _NOT_ALL_JUDGED = "Not all of them were tested, and most may not apply to this one."
 _GUIDE = "Use those whose first sentence matches what you see, and check each against the code before you act on it."
@@ -34,7 +34,7 @@ def render(items: Sequence[Item], *, guided: bool = False) -> str:
         return ""
     rule = "-" * _rule_length(item.markdown for item in items)
     tested = _JUDGED if all(item.judged is not False for item in items) else _NOT_ALL_JUDGED
-    parts = [f"{OPENING} {tested} {_GUIDE}" if guided else OPENING]
+    parts = [f"{_OPENING} {tested} {_GUIDE}" if guided else _OPENING]
     for kind, heading in _HEADINGS.items():
         chosen = [item for item in items if item.kind == kind]
         if chosen:
