@@ -52,6 +52,8 @@ COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__co
 NEAR = frozenset({"inspect", "string"})
 """Modules of the standard library that look at frames, or at attributes, for whoever calls them."""
 BUILT_IN = (types.WrapperDescriptorType, types.MethodDescriptorType)
+LONGEST = 300
+"""Characters of a name that are printed as progress: the output is limited, and verdicts need the space."""
 SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
 
 # Bound now, because tests may replace them in their modules.
@@ -96,6 +98,35 @@ def encoded(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"[{','.join(map(quote, value))}]" if isinstance(value, list) else quote(value)
+
+
+class Progress:
+    """The pytest plugin for `watch.py`. Its lines are not signed, and no verdict depends on them."""
+
+    def __init__(self) -> None:
+        self._out = os.dup(1)
+
+    def pytest_collectstart(self, collector: Any) -> None:
+        """Say which file is read."""
+        if isinstance(collector, pytest.File):
+            self._say("collect", quote(collector.nodeid[:LONGEST]))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Say how many tests there are."""
+        self._say("tests", str(len(session.items)))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Say which test begins."""
+        self._say("test", quote(nodeid[:LONGEST]))
+
+    def pytest_runtest_logfinish(self) -> None:
+        """Say that it has ended."""
+        self._say("ended", "true")
+
+    def _say(self, name: str, value: str) -> None:
+        with suppress(OSError):  # the reader is gone
+            write(self._out, f'\n@valve-now {{"{name}":{value}}}\n'.encode("ascii"))
 
 
 class Reporter:
@@ -531,9 +562,7 @@ def main() -> None:
     reporter = Reporter(plan, Report(bytes.fromhex(plan.pop("key"))))
     plugins: list[object] = [reporter]
     if plan["progress"]:  # somebody follows this run
-        namespace: dict[str, Any] = {"__name__": "progress_plugin"}
-        exec(compile(plan["progress"], "progress_plugin", "exec", dont_inherit=True), namespace)  # noqa: S102
-        plugins.append(namespace["ProgressPlugin"]())
+        plugins.append(Progress())
     pytest.main(plan["arguments"], plugins=plugins)
     reporter.end()
     os._exit(0)

@@ -30,7 +30,6 @@ from valve_plugin.tasks.states import CONFIG_NAMES, is_protected
 
 # Run inside the sandbox and never imported here: pytest belongs to the test environment.
 _HARNESS = Path(__file__).resolve().with_name("harness.py")
-PROGRESS_PLUGIN = _HARNESS.with_name("progress_plugin.py")
 _OPTIONS = (
     *("--assert=plain", "--color=no", "--continue-on-collection-errors", "--disable-warnings"),
     *("-p", "no:cacheprovider", "-q", "--tb=no"),
@@ -156,7 +155,7 @@ def run_tests(
     before = [_content(workspace.path / path) for path in hidden]
     plan = {
         "key": key.hex(),
-        "progress": PROGRESS_PLUGIN.read_text() if watcher else "",
+        "progress": watcher is not None,
         "root": root,
         "hidden": [f"{root}/{path}" for path in hidden],
         "new": sorted(new_modules(base, tree)),

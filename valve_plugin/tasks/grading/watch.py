@@ -53,7 +53,7 @@ _LONGEST_NAME = 200  # characters that are shown of a test's name or output
 
 
 class PytestProgress(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of `progress_plugin.py`; exactly one field is set."""
+    """One line of the harness's `Progress`; exactly one field is set."""
 
     collect: str = ""
     tests: int = 0
