@@ -249,7 +249,8 @@ def test_the_history_is_in_sight_only_when_it_is_asked_for(
     words = [word for name, value in given.items() for word in ("-c", f"{name}={value}")]
     words += ["--bank", str(store.dir), "--tasks", str(tmp_path / "tasks"), "--fork-server", process.server_address()]
     found = [valve("panel", "run", "--current", *words, *flags).stdout for flags in ([], ["--keep-history"])]
-    assert [json.loads(line)["outcome"]["outcome"] for line in found] == ["unresolved", "resolved"]
+    last = [lines.splitlines()[-1] for lines in found]  # on a busy machine, lines about progress come first
+    assert [json.loads(line)["outcome"]["outcome"] for line in last] == ["unresolved", "resolved"]
 
 
 CHILD = """
