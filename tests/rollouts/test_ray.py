@@ -24,6 +24,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError
 from valve_plugin.records import Attempt, Context
 from valve_plugin.rollouts import ray_executor, retry
+from valve_plugin.rollouts.ray_messages import Answer
 from valve_plugin.rollouts.workers import Workers
 from valve_plugin.sandbox.git import git, read_tree
 from valve_plugin.tasks.repository import BASE_REF, prepare, prepare_from
@@ -143,9 +144,9 @@ def test_what_a_rollout_spent_before_its_worker_died_is_known(tasks: Path, clust
 
 
 def test_a_cluster_that_stays_away_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    away = ray_executor._Answer(away="no Ray cluster answers")
+    away = Answer(away="no Ray cluster answers")
     ray_executor._require_present("here", away)  # it may come back
-    ray_executor._require_present("here", ray_executor._Answer(lost="a node died"))  # it is back
+    ray_executor._require_present("here", Answer(lost="a node died"))  # it is back
     ray_executor._require_present("here", away)
     monkeypatch.setattr(ray_executor, "_AWAY_SECONDS", -1.0)
     with pytest.raises(InfrastructureError, match="nothing is lost"):

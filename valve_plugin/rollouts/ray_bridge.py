@@ -1,0 +1,219 @@
+"""The process of a run that is in the Ray cluster: it passes rollouts on to nodes, and what they say back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing import connection as pipes
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from valve_plugin import __version__
+from valve_plugin.rollouts.ray_messages import Answer, Node, Request, encode, nobody, read
+from valve_plugin.sandbox.git import git
+from valve_plugin.tasks.repository import BASE_REF
+from valve_plugin.words import one_line
+
+_POLL_SECONDS = 0.2
+_PROBE_SECONDS = 120.0
+_JOIN_SECONDS = 40.0
+"""Until the bridge is in the cluster, at most."""
+_WATCH_SECONDS = 2.0
+_SILENT_SECONDS = 20.0
+"""A cluster that does not answer the bridge for so long is gone."""
+_NODE_ID = "ray.io/node-id"
+
+
+def bridge() -> None:
+    """Pass rollouts on to the cluster until the process that started this one has ended.
+
+    `sys.argv` holds the file descriptors of a listening socket and of a pipe, and the cluster's address.
+    """
+    alive, address = int(sys.argv[2]), sys.argv[3]
+    host, _, port = address.rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()  # Ray would try for a minute
+    import ray
+
+    with _in_time(_JOIN_SECONDS):
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    threading.Thread(target=_watch, args=(ray,), daemon=True).start()
+    cluster = _Cluster(ray)
+    with socket.socket(fileno=int(sys.argv[1])) as listener:
+        while alive not in pipes.wait([listener, alive]):
+            accepted, _ = listener.accept()
+            threading.Thread(target=cluster.serve, args=(Connection(accepted.detach()),), daemon=True).start()
+    ray.shutdown()
+    os._exit(0)
+
+
+@contextmanager
+def _in_time(seconds: float) -> Iterator[None]:
+    """End this process where a call of Ray does not."""
+    late = threading.Timer(seconds, _end, (f"Error: the cluster has not answered within {seconds:.0f} s",))
+    late.daemon = True
+    late.start()
+    yield
+    late.cancel()
+
+
+def _end(why: str) -> None:
+    print(why, flush=True)
+    os._exit(1)
+
+
+def _watch(ray: Any) -> None:
+    """End this process when its node is gone or the head is another one; Ray itself may then wait for minutes."""
+    here, alive = ray.get_runtime_context().get_node_id(), True
+    try:
+        while alive:
+            time.sleep(_WATCH_SECONDS)
+            with _in_time(_SILENT_SECONDS):
+                alive = any(node["Alive"] and node["NodeID"] == here for node in ray.nodes())
+    finally:
+        _end("the cluster started anew, or lost the node of this process")
+
+
+class _Cluster:
+    """The cluster as the bridge sees it."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        self._there = _remote_function(ray)
+        self._unfit: dict[str, str] = {}
+        """Why nodes take no rollouts, by id."""
+        self._bundles: dict[str, Any] = {}
+        """References to bundles in the object store, by commit."""
+        self._busy: Counter[str] = Counter()
+        """Rollouts at work, by the id of their node."""
+        self._lock = threading.Lock()
+
+    def serve(self, connection: Connection) -> None:
+        """Answer one request. A message before the answer, or the end of the connection, cancels the rollout."""
+        with connection, suppress(OSError, EOFError):
+            request = read(connection.recv_bytes(), Request)
+            answer = self._run(request, connection) if request.rollout else self._nodes(request)
+            connection.send_bytes(encode(answer))
+
+    def _run(self, request: Request, connection: Connection) -> Answer:
+        """Run a rollout on a node that can; one that cannot says so before the agent starts."""
+        bundle = self._bundle(request)
+        while True:
+            unfit = ",".join(self._unfit)
+            where = {"label_selector": {_NODE_ID: f"!in({unfit})"}} if unfit else {}
+            job = self._there.options(**where).remote("run_here", __version__, request.rollout, [bundle])
+            answer = self._follow(job, connection)
+            if answer is not None:
+                return answer
+            alive = [one["NodeID"] for one in self._alive()]
+            if all(one in self._unfit for one in alive):
+                return Answer(error=("SandboxError", nobody({one: self._unfit[one] for one in alive})))
+
+    def _follow(self, job: Any, connection: Connection) -> Answer | None:
+        """Pass on what a rollout says until its last answer; None where its node takes no rollout."""
+        last, at = Answer(goes_on=True), ""
+        try:
+            for node, problem, data in self._heard(job, connection):
+                if problem:
+                    self._unfit[node] = problem
+                    return None
+                if not at:
+                    at = node
+                    self._busy[at] += 1
+                last = read(data, Answer)
+                if last.goes_on:
+                    connection.send_bytes(data)
+        except self._ray.exceptions.TaskCancelledError:
+            return replace(last, goes_on=False, cancelled=True)
+        except self._ray.exceptions.RayError as e:
+            return replace(last, goes_on=False, wait=None, lost=_said(e))
+        except OSError:  # nobody waits for it any more
+            self._ray.cancel(job)
+            raise
+        finally:
+            self._busy[at] -= 1
+        return replace(last, goes_on=False, lost="it ended without an answer") if last.goes_on else last
+
+    def _heard(self, job: Any, connection: Connection) -> Iterator[tuple[str, str, bytes]]:
+        """Yield what a rollout says, and cancel it once the driver says anything or is gone."""
+        cancelled = False
+        while True:
+            if self._ray.wait([job], timeout=_POLL_SECONDS)[0]:
+                try:
+                    yield self._ray.get(next(job))
+                except StopIteration:
+                    return
+            elif not cancelled and connection.poll():
+                self._ray.cancel(job)
+                cancelled = True
+
+    def _bundle(self, request: Request) -> Any:
+        """Return the reference to a repository's bundle; Ray copies it to a node at most once."""
+        with self._lock:
+            if request.base not in self._bundles:
+                data = git("bundle", "create", "-q", "-", BASE_REF, git_dir=Path(request.store))
+                self._bundles[request.base] = self._ray.put(data)
+            return self._bundles[request.base]
+
+    def _alive(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+
+    def _nodes(self, request: Request) -> Answer:
+        if not request.settings:
+            return Answer(nodes=tuple(self._node(node) for node in self._alive()))
+        jobs = {}
+        for node in self._alive():
+            look = self._there.options(num_cpus=0, label_selector={_NODE_ID: node["NodeID"]})
+            jobs[look.remote("look_here", __version__, request.settings)] = node
+        ends = time.monotonic() + _PROBE_SECONDS
+        return Answer(nodes=tuple(self._seen(job, node, ends - time.monotonic()) for job, node in jobs.items()))
+
+    def _node(self, node: Mapping[str, Any]) -> Node:
+        at = node["NodeID"]
+        name = f"{node['NodeManagerAddress']} {at[:8]}"
+        cores, problem = node["Resources"]["CPU"], self._unfit.get(at, "")
+        return Node(name=name, cores=cores, problem=problem, rollouts=self._busy[at])
+
+    def _seen(self, job: Any, node: Mapping[str, Any], seconds: float) -> Node:
+        try:
+            ready, _ = self._ray.wait([job], timeout=max(0.0, seconds))
+            _, problem, found = self._ray.get(next(job)) if ready else ("", "it does not answer", b"")
+        except self._ray.exceptions.RayError as e:
+            problem, found = _said(e) or "it does not answer", b""
+        seen, known = read(found, Node) if found else Node(), self._node(node)
+        return replace(seen, name=known.name, cores=known.cores, problem=problem)
+
+
+def _said(error: Exception) -> str:
+    """Return the first sentence of what Ray says; pages follow."""
+    cause = getattr(error, "cause", None)
+    return one_line(str(cause))[:300] if cause else one_line(str(error)).partition(". ")[0][:300]
+
+
+def _remote_function(ray: Any) -> Any:
+    """Return the remote function that calls one of `ray_node`. It travels by value, so it runs without VALVE, too."""
+
+    def there(function: str, *arguments: Any) -> Iterator[tuple[str, str, bytes]]:
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        try:
+            from valve_plugin.rollouts import ray_node
+        except ImportError as e:
+            yield node, f"valve cannot be loaded there: {e}", b""
+            return
+        for answer in getattr(ray_node, function)(*arguments):
+            yield node, *answer
+
+    # retries are the driver's: it counts and shows them
+    return ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(there)
