@@ -38,7 +38,7 @@ SETTINGS = Settings(embedding="hashing", retrieval="paper")
 SHARES = (0.1, 0.3, 1.0)
 COMMANDS = (
     "valve",
-    "valve context --task ISSUE",
+    "valve context ISSUE",
     "valve bank log",
     "valve bank verify",
     "valve bank verify --deep",

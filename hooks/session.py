@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from valve_plugin.config import Settings, as_judged, resolve, unused
+from valve_plugin.config import Settings, as_judged, is_unused, resolve
 from valve_plugin.errors import BankNotFoundError, ConfigError, ValveError
 from valve_plugin.events import AttemptFinished
 from valve_plugin.extras import ignore_dotenv
@@ -54,8 +54,8 @@ class Session:
         given = dict(config.get("valve") or {})
         self.settings = resolve(given, where="valve.*")
         for name in given:
-            if why := unused(name, "attempts" if self.settings.attempts > 1 else "live"):
-                say(f"valve.{name} has no effect in this run: {why}")
+            if is_unused(name, "attempts" if self.settings.attempts > 1 else "live"):
+                say(f"valve.{name} has no effect in this run")
         self.repo = self.settings.repo
         self.bank_dir = _bank(self.settings)
         if self.bank_dir is not None:

@@ -36,12 +36,6 @@ def test_a_package_folder_of_a_monorepo(checkout: Path) -> None:
     assert here.name == "owner/name/packages/api"
 
 
-def test_a_bank_above_wins_over_a_project_file_nearer(checkout: Path) -> None:
-    (checkout / ".valve").mkdir()
-    here = find(checkout / "packages/api/src")
-    assert (here.folder, here.name) == (checkout, "owner/name")
-
-
 def test_a_worktree_has_its_repositorys_name_and_its_own_folder(checkout: Path, tmp_path: Path) -> None:
     git(checkout, "worktree", "add", str(tmp_path / "other"))
     here = find(tmp_path / "other")
@@ -68,13 +62,6 @@ def test_a_remote_in_an_included_file(checkout: Path, section: str) -> None:
         f.write(f"[{section.replace('NAME', checkout.name)}]\n\tpath = team.conf\n")
     git(checkout, "worktree", "add", str(checkout.parent / "other"))
     assert find(checkout).name == find(checkout.parent / "other").name == "team/lib"
-
-
-def test_a_source_tree_without_git(tmp_path: Path) -> None:
-    (tmp_path / "deepdiff-8.2.0/deepdiff").mkdir(parents=True)
-    (tmp_path / "deepdiff-8.2.0/pyproject.toml").write_text("")
-    here = find(tmp_path / "deepdiff-8.2.0/deepdiff")
-    assert (here.folder, here.name, here.git) == (tmp_path / "deepdiff-8.2.0", "deepdiff-8.2.0", False)
 
 
 def test_the_home_directory_is_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +92,3 @@ def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
 )
 def test_names_of_remotes(url: str, name: str) -> None:
     assert name_of(url) == name
-
-
-def test_a_name_has_no_parts_that_lead_elsewhere() -> None:
-    for url in ("https://example.com/..", "https://example.com/../..", "git@h:../a/./b.git", "..", "."):
-        assert not {"", ".", ".."} & set(name_of(url).split("/")) or name_of(url) == "", url
-    assert name_of("git@h:../a/./b.git") == "a/b"

@@ -63,16 +63,6 @@ def test_a_file_of_a_repository_spends_nothing_and_weakens_nothing(
     assert config.load(elsewhere) == config.load(None)
 
 
-def test_the_person_may_give_them(tmp_path: Path) -> None:
-    (tmp_path / config.FILE_NAME).write_text("model_kwargs = {temperature = 0.5}\nembedding = 'a/b'")
-    assert config.load(tmp_path).embedding == "a/b"
-    settings = config.load(tmp_path, {"unsafe_local": True, "plugins": ["valve", "other"], "embedding": "./model"})
-    assert settings.embedding == "./model"
-    assert settings.unsafe_local
-    assert settings.plugins == ("valve", "other")
-    assert settings.model_kwargs == {"temperature": 0.5}
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [("nope", "there are "), ("usd", "there are "), ("modl", "did you mean 'model'?"), ("roh", "did you mean 'rho'?")],

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 
-import pluggy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from valve_plugin import plugins
 from valve_plugin.codec import canonical, decode
 from valve_plugin.events import EVENTS, Event, PluginEvent, RolloutCut, TaskStarted, Waiting, event_of
-from valve_plugin.hookspecs import StepHooks, hookimpl
+from valve_plugin.hookspecs import StepHooks
 
 EXAMPLES = [
     TaskStarted(task_id="t", position=1, of=2),
@@ -39,22 +37,3 @@ def test_data_of_another_shape_is_kept_as_it_is(name: str, data: dict[str, objec
 def test_the_hook_lists_every_event() -> None:
     text = inspect.getdoc(StepHooks.valve_event) or ""
     assert [kind.__name__ for kind in EVENTS.values() if kind.__name__ not in text] == []
-
-
-def test_a_plugin_takes_the_record_or_name_and_data() -> None:
-    class Old:
-        @hookimpl
-        def valve_event(self, name: str, data: dict[str, object]) -> None:
-            seen.append((name, data))
-
-    class New:
-        @hookimpl
-        def valve_event(self, event: Event) -> None:
-            seen.append(event)
-
-    seen: list[object] = []
-    manager: pluggy.PluginManager = plugins.load([])
-    manager.register(Old())
-    manager.register(New())
-    plugins.send(manager.hook, EXAMPLES[0])
-    assert seen == [EXAMPLES[0], ("task_started", {"task_id": "t", "position": 1, "of": 2})]

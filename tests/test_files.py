@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from valve_plugin import files
-from valve_plugin.errors import BankError, BankNotFoundError
+from valve_plugin.errors import BankError
 
 FORK = get_context("fork")
 
@@ -28,15 +28,6 @@ def test_the_last_write_is_what_is_read(tmp_path_factory: pytest.TempPathFactory
     assert not files.write_new(path, b"third")
     assert [p.name for p in path.parent.iterdir()] == ["file"]
     assert path.read_bytes() == second
-
-
-@given(st.lists(st.binary(max_size=50).filter(lambda b: b"\n" not in b), max_size=5))
-def test_appends_add_up(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
-    path = tmp_path_factory.mktemp("files") / "file"
-    path.write_bytes(b"")
-    for line in lines:
-        files.append_durable(path, line + b"\n")
-    assert path.read_bytes() == b"".join(line + b"\n" for line in lines)
 
 
 def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,10 +112,6 @@ def _no_space(*_: object) -> int:
 
 
 class TestRead:
-    def test_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(BankNotFoundError, match=r"x: there is no ledger"):
-            files.read_limited(tmp_path / "x", 10, "ledger")
-
     def test_symbolic_link(self, tmp_path: Path) -> None:
         """A directory from elsewhere must not make us read, or append to, a file outside it."""
         (tmp_path / "secret").write_bytes(b"secret")
@@ -159,15 +146,6 @@ def test_a_shared_log_keeps_the_lines_of_all_processes(tmp_path: Path) -> None:
     assert sorted(lines) == sorted(
         f"{worker}:{number}:".encode() + b"x" * 5000 for worker in range(6) for number in range(50)
     )
-
-
-def test_made_directories_are_private_when_asked(tmp_path: Path) -> None:
-    files.make_dir(tmp_path / "a" / "b", mode=0o700)
-    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
-    files.make_dir(tmp_path / "a" / "b")
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(BankError, match="a file stands where a directory is expected"):
-        files.make_dir(tmp_path / "file" / "below")
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077, 0o777])

@@ -42,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     repo: str = ""
     """owner/name of the repository; empty: found from the checkout."""
     language: str = ""
-    """Main language, as `valve init` found it."""
+    """Not used; `valve init` of earlier versions wrote it."""
     test_command: str = ""
     """How this repository runs its tests, as `valve init` found it."""
 
@@ -184,11 +184,6 @@ ROLLOUT_HEADER = "X-Valve-Rollout"
 """HTTP header `<task id>/<ordinal>`, sent to the scripted model only: its draws depend on both."""
 Use = Literal["live", "attempts", "learn", "ungated", "drain", "measure", "evaluate", "try"]
 """How settings are used: a live run, one with several attempts, or a run of the commands below."""
-_USERS: dict[Use, str] = {
-    "live": "`mini --plugin valve`", "attempts": "`mini --plugin valve` with valve.attempts", "learn": "`valve evolve`",
-    "ungated": "`valve evolve --ungated`", "drain": "`valve gate`", "measure": "`valve panel`",
-    "evaluate": "`valve eval`", "try": "`valve try`",
-}  # fmt: skip
 _USES = {
     "bank repo check check_timeout learn": "live attempts",
     "language test_command": "",
@@ -211,13 +206,6 @@ _USES = {
     "top_principles top_skills retrieval embedding": "live attempts learn ungated drain measure evaluate",
 }
 """What uses the settings that not everything uses."""
-_INSTEAD = {
-    "bank": "--bank DIR names the bank",
-    "tasks": "the argument TASKS names the task set",
-    "repo": "the bank has the name",
-    "language": "it notes what `valve init` found",
-    "test_command": "it notes what `valve init` found",
-}
 _KINDS = {
     "array": "a list of texts",
     "boolean": "true or false",
@@ -252,19 +240,14 @@ def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
         ) from e
 
 
-def unused(name: str, use: Use, *, draws: bool = True) -> str:
-    """Return why a setting has no effect in a run, as a clause; empty if it has one.
+def is_unused(name: str, use: Use, *, draws: bool = True) -> bool:
+    """Return whether a setting has no effect in a run.
 
     Args:
         draws: whether what replaces the model (the scripted model, a plugin) may draw with `seed`.
     """
     uses = next((uses for names, uses in _USES.items() if name in names.split()), use).split()
-    if name == "seed" and not draws and use != "try":
-        return "the scripted model of --simulate draws with it, and a real model does not"
-    if use in uses:
-        return ""
-    users = ", ".join(_USERS[user] for user in _USERS if user in uses)
-    return _INSTEAD.get(name) or f"it counts in {users}"
+    return use not in uses or (name == "seed" and not draws and use != "try")
 
 
 def read_file(path: Path) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import sys
-import sysconfig
 from importlib import metadata
 from pathlib import Path
 
@@ -73,14 +72,9 @@ def missing_requirements(extra: str | None) -> dict[str, str]:
 
 def pip_install(*words: str) -> str:
     """Return the command that installs into the running environment; uv makes environments without pip."""
-    if importlib.util.find_spec("pip") is None and shutil.which("uv"):
-        return join(["uv", "pip", "install", "--python", sys.executable, *words])
-    managed = Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").exists() and sys.prefix == sys.base_prefix
-    anyway = ["--break-system-packages"] if managed else []  # valve itself was installed so
-    install_command = join([sys.executable, "-m", "pip", "install", *anyway, *words])
     if importlib.util.find_spec("pip") is None:
-        return f"{quote(sys.executable)} -m ensurepip && {install_command}"
-    return install_command
+        return join(["uv", "pip", "install", "--python", sys.executable, *words])
+    return join([sys.executable, "-m", "pip", "install", *words])
 
 
 def own_command(program: str, *words: str) -> str:

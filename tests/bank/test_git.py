@@ -47,13 +47,6 @@ def test_nothing_but_the_bank_is_committed(project: Path) -> None:
         assert git(project, "status", "--porcelain") == ""
 
 
-def test_branches_are_switched_without_ado(project: Path) -> None:
-    git(project, "checkout", "--quiet", "side")
-    store = BankStore.open(project / ".valve")
-    assert store.warnings == []
-    assert list(store.entries())[-1] == Proposed(proposal=Proposal(task_id="side-1"))
-
-
 def test_a_merge_of_two_histories_is_a_conflict_and_one_side_can_be_kept(project: Path) -> None:
     said = git(project, "merge", "side", fails=True)
     assert "CONFLICT (content): Merge conflict in .valve/ledger.jsonl" in said

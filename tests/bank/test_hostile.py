@@ -145,7 +145,7 @@ def test_a_bank_file_that_names_no_line_leaves_a_cut_unknown_and_no_promise_is_m
     bank.unlink() if left is None else bank.write_bytes(left)
     found = [f.message for f in verify(bank_dir) if f.file == "bank.json"]
     assert found
-    assert all("which has 4 complete lines; whether lines are missing at its end is unknown" in m for m in found)
+    assert all("nobody knows whether lines are missing" in m for m in found)
 
 
 def test_a_ledger_that_is_huge(bank_dir: Path) -> None:
@@ -160,15 +160,11 @@ def test_a_huge_bank_file_is_passed_over_like_any_damaged_one(bank_dir: Path) ->
         file.truncate(1 << 42)
     (found,) = verify(bank_dir)
     assert (found.level, found.file) == ("error", "bank.json")
-    assert (
-        "; the next write makes it again from ledger.jsonl, which has 6 complete lines; whether lines" in found.message
-    )
+    assert "; the next write makes it again from ledger.jsonl" in found.message
     store = read_all(bank_dir)
     assert store.bank.version == 1
     assert f"bank has {1 << 42} bytes" in store.warnings[0]
     store.append(LATER)
-    (aside,) = bank_dir.glob("bank.json.aside-*")
-    assert aside.stat().st_size == 1 << 42
     assert BankStore.open(bank_dir).warnings == []
     assert verify(bank_dir) == []
 

@@ -66,17 +66,6 @@ def test_forks_and_renamed_clones_are_the_same_repository(data_dir: Path, tmp_pa
     assert verdict(tmp_path / "owner", "Suor/funcy") == "ours"
 
 
-def test_packages_of_one_repository_share_banks(data_dir: Path, tmp_path: Path) -> None:
-    root = tmp_path / "mono"
-    remote(root, origin="https://example.org/owner/mono")
-    (root / "packages/api").mkdir(parents=True)
-    (root / "packages/api/pyproject.toml").write_text('[project]\nname = "x-api"\n')
-    for folder in (root, root / "packages/api"):
-        for repo in ("owner/mono", "owner/mono/packages/api", "owner/mono/packages/web"):
-            assert verdict(folder, repo) == "ours"
-        assert verdict(folder, "owner/other") == "foreign"
-
-
 def test_what_lies_in_the_tree_or_was_said_to_belong_does(data_dir: Path, tmp_path: Path) -> None:
     here = tmp_path / "here"
     remote(here, origin="https://example.org/a/b")
@@ -138,31 +127,11 @@ def other(project: Path, tmp_path: Path) -> Path:  # noqa: F811
     return tmp_path / "funcy"
 
 
-def test_the_commands_say_so(other: Path, project: Path, valve: Run) -> None:  # noqa: F811
-    words = f"{other} is the bank of Suor/funcy, you are in project"
-    block = valve("context", "--task", "dates in UTC", "--bank", str(other))
-    assert block
-    assert valve.err == f"valve: {words}: its notes are not about this code\n"  # type: ignore[attr-defined]
-    standing = valve("--bank", str(other), "--json")
-    assert (standing["repo"], standing["bank_of"], standing["foreign"]) == ("project", "Suor/funcy", True)
-    assert standing["next"]["command"] == f"valve bank list --bank {other}"
-    said = valve("--bank", str(other))
-    assert f"repository project  ({project})\n" in said
-    assert "bank       version 1 of Suor/funcy: 1 principle, 1 skill" in said
-    assert "mini --plugin" not in said
-
-
 def test_init_does_not_take_another_repositorys_bank(other: Path, valve: Run) -> None:  # noqa: F811
     valve("init", "--bank", str(other), code=2)
     assert "is the bank of Suor/funcy, you are in project; name a bank" in valve.err  # type: ignore[attr-defined]
     assert "give --repo Suor/funcy" in valve.err  # type: ignore[attr-defined]
     assert valve("init", "--bank", str(other), "--repo", "Suor/funcy", "--json")["created"] is False
     assert valve("--bank", str(other), "--json")["foreign"] is False  # as it was said
-    valve("context", "--task", "dates in UTC", "--bank", str(other))
+    valve("context", "dates in UTC", "--bank", str(other))
     assert valve.err == ""  # type: ignore[attr-defined]
-
-
-def test_a_bank_made_here_under_another_name_is_this_ones(other: Path, tmp_path: Path, valve: Run) -> None:  # noqa: F811
-    assert valve("init", "--bank", str(tmp_path / "mine"), "--repo", "me/mine", "--json")["created"] is True
-    assert valve("init", "--bank", str(tmp_path / "mine"), "--json")["created"] is False
-    assert valve("--bank", str(tmp_path / "mine"), "--json")["foreign"] is False

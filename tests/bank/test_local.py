@@ -54,16 +54,6 @@ class TestAttempts:
         assert sorted(map(repr, by_task)) == sorted(map(repr, everything))
         assert store.warnings == []
 
-    def test_oldest_first(self, store: LocalStore) -> None:
-        for id_, at in (("c", 1.0), ("a", 3.0), ("b", 2.0)):
-            store.add_attempt(attempt(id_, at=at))
-        assert [a.id for a in store.attempts()] == ["c", "b", "a"]
-
-    def test_adding_twice_is_adding_once(self, store: LocalStore) -> None:
-        first = store.add_attempt(attempt(), b"trajectory")
-        assert store.add_attempt(attempt(), b"trajectory") == first
-        assert store.attempts() == [first]
-
     def test_another_attempt_under_the_same_id_is_kept_too(self, store: LocalStore) -> None:
         store.add_attempt(attempt(at=1.0), b"one")
         store.add_attempt(attempt(at=2.0), b"two")
@@ -145,11 +135,6 @@ class TestQueue:
         store.queue_done(first)  # by somebody who was slow
         assert [job["id"] for job in store.queue()] == [second]
 
-    def test_finishing_what_is_not_there_is_fine(self, store: LocalStore) -> None:
-        store.queue_done("00000007")
-        store.queue_done("../../../etc/passwd")
-        assert not store.dir.exists()
-
 
 def _use(path: Path, worker: int, count: int) -> None:
     store = LocalStore(path)
@@ -186,11 +171,6 @@ def test_a_torn_use_spoils_only_itself(store: LocalStore) -> None:
     store.count_use(context)
     assert store.usage() == {("skill", "one"): 2}
     assert len(store.warnings) == 1
-
-
-def test_reading_creates_nothing(store: LocalStore) -> None:
-    assert (store.attempts(), store.queue(), store.usage(), store.journal_get("k")) == ([], [], {}, None)
-    assert not store.dir.exists()
 
 
 def test_uses_that_an_earlier_version_folded_up_count(store: LocalStore) -> None:

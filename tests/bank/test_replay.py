@@ -120,13 +120,6 @@ def test_an_accept_must_be_about_what_is_current(
         replayed([*accept[:-1], replace(entry, verdict=verdict)])
 
 
-def test_an_accept_must_lead_to_the_bank_it_names(accept: list[Entry]) -> None:
-    entry = accept[-1]
-    assert isinstance(entry, Judged)
-    with pytest.raises(RecordError, match="but accept leads to"):
-        replayed([*accept[:-1], replace(entry, bank_after=entry.verdict.bank_hash)])
-
-
 def test_the_query_after_the_horizon_is_refused(accept: list[Entry]) -> None:
     last = accept[-1]
     assert isinstance(last, Judged)
@@ -154,11 +147,6 @@ def test_a_new_panel_needs_a_new_epoch(accept: list[Entry]) -> None:
 def test_what_may_never_come(accept: list[Entry], entry: Entry) -> None:
     with pytest.raises(RecordError):
         replayed([*accept, entry])
-
-
-def test_nothing_comes_before_opened(accept: list[Entry]) -> None:
-    with pytest.raises(RecordError, match="only the first, is `opened`"):
-        replayed(accept[1:])
 
 
 @pytest.mark.parametrize("spoil", ["missing", "errored", "foreign", "twice"])

@@ -117,12 +117,3 @@ def mutated(document: Any, data: st.DataObject) -> Any:
         else:
             node[key] = data.draw(junk)
     return document
-
-
-def test_an_item_has_every_field_of_the_papers_memory_section() -> None:
-    """Name, search sentence, rich body, source tasks, support, creation step, outcome statistics, scope hint.
-
-    The usage count lives beside the bank, so that reading a bank does not change it.
-    """
-    fields = {"name", "text", "markdown", "source_tasks", "support", "created_step", "passes", "attempts", "scope_hint"}
-    assert set(load("item")["$defs"]["Item"]["properties"]) == {*fields, "kind", "judged"}

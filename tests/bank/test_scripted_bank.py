@@ -60,7 +60,3 @@ def test_no_run_is_given_a_bank_with_a_scripted_line(taught: list[str], model: s
         assert (context == EMPTY) == held_back
         assert said == ([refusal(store.dir, model)] if held_back else [])
         assert all(line.startswith("SIMULATION") for line in said)
-
-
-def test_no_bank_is_no_simulation(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "none", "openai/real") == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -27,14 +26,13 @@ from valve_plugin.bank.entries import Entry, Proposed
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
-from valve_plugin.codec import digest, pretty
+from valve_plugin.codec import pretty
 from valve_plugin.errors import (
     BankBusyError,
     BankCorruptError,
     BankError,
     BankNotFoundError,
     ConfigError,
-    HorizonError,
     RecordError,
     StaleVerdictError,
 )
@@ -80,30 +78,8 @@ class TestRoundTrip:
         assert writer.head == reader.head
         assert verify(path) == []
 
-    def test_the_same_history_is_the_same_bytes_anywhere(self, bank_dir: Path, tmp_path: Path) -> None:
-        other = BankStore.create(tmp_path / "else" / "where", build.REPO)
-        for entry in build.accepted()[1:]:
-            other.append(entry)
-        ignored = {".lock"}
-        assert {k: v for k, v in snapshot(other.dir).items() if k not in ignored} == snapshot(bank_dir)
-
-    def test_bank_json_is_made_for_git_diff(self, bank_dir: Path) -> None:
-        before = (bank_dir / "bank.json").read_text()
-        BankStore.open(bank_dir).append(proposed(1))
-        after = (bank_dir / "bank.json").read_text()
-        changed = set(before.splitlines()) ^ set(after.splitlines())
-        assert {line.split(":")[0].strip() for line in changed} == {'"hash"', '"seq"'}
-        assert json.loads(after)["ledger"]["seq"] == json.loads(before)["ledger"]["seq"] + 1
-
 
 class TestCreate:
-    def test_settings_are_kept(self, tmp_path: Path, data_dir: Path) -> None:
-        given_ = {"test_command": 'pytest -k "a or b" \x7f\t', "model_kwargs": {"temperature": 0.5, "stop": ["é"]}}
-        store = BankStore.create(tmp_path / "b", "o/n", given_)
-        assert store.settings().test_command == given_["test_command"]
-        assert store.settings().model_kwargs == given_["model_kwargs"]
-        assert store.settings({"rho": "0.1"}).rho == "0.1"
-
     @given(kwargs=st.dictionaries(strategies.texts(), TOML_VALUES, max_size=4), command=strategies.texts())
     def test_any_settings_come_back(self, kwargs: dict[str, Any], command: str) -> None:
         text = config.to_toml({"model_kwargs": kwargs, "test_command": command, "workers": 3})
@@ -113,13 +89,6 @@ class TestCreate:
     def test_what_toml_cannot_say_writes_nothing(self, value: object, tmp_path: Path, data_dir: Path) -> None:
         with pytest.raises(ConfigError, match=r"model_kwargs is .* cannot be written as TOML"):
             BankStore.create(tmp_path / "b", "o/n", {"model_kwargs": {"x": value}})
-        assert list(tmp_path.iterdir()) == []
-
-    def test_a_wrong_setting_writes_nothing(self, tmp_path: Path, data_dir: Path) -> None:
-        with pytest.raises(ConfigError, match="did you mean 'rho'"):
-            BankStore.create(tmp_path / "b", "o/n", {"roh": "0.1"})
-        with pytest.raises(RecordError):
-            BankStore.create(tmp_path / "b", "")
         assert list(tmp_path.iterdir()) == []
 
     def test_a_bank_is_never_replaced(self, bank_dir: Path) -> None:
@@ -133,13 +102,6 @@ class TestCreate:
         store = BankStore.create(tmp_path, "o/n", {"rho": "0.1"})
         assert store.settings().rho == "0.3"
         assert "is kept" in store.warnings[0]
-
-    def test_git_ignores_what_is_not_for_it(self, bank_dir: Path) -> None:
-        ignored = (bank_dir / ".gitignore").read_text().split()
-        with BankStore.open(bank_dir).lease():
-            hidden = [p for p in bank_dir.iterdir() if not any(p.match(pattern) for pattern in ignored)]
-        expected = {".gitignore", ".gitattributes", "bank.json", "ledger.jsonl", "panel.json", "valve.toml"}
-        assert {p.name for p in hidden} == expected
 
 
 class TestOpen:
@@ -224,28 +186,17 @@ class TestLedgerWins:
         again = BankStore.open(bank_dir)
         assert (again.bank, again.warnings) == (store.bank, [])
 
-    def test_over_an_edit_by_hand_which_is_kept_aside(self, bank_dir: Path) -> None:
+    def test_over_an_edit_by_hand(self, bank_dir: Path) -> None:
         edited = (bank_dir / "bank.json").read_bytes().replace(b"Convert both sides", b"Delete all tests")
         store = self.spoil(bank_dir, edited)
-        assert "does not hold the bank its ledger line names" in store.warnings[0]
-        assert b"Delete" not in pretty(store.bank)
+        assert "is not what ledger.jsonl gives" in store.warnings[0]
         store.append(proposed(1))
-        (aside,) = bank_dir.glob("bank.json.aside-*")
-        assert aside.read_bytes() == edited
         assert b"Delete" not in (bank_dir / "bank.json").read_bytes()
-
-    def test_over_the_bank_of_another_ledger(self, bank_dir: Path) -> None:
-        head = directory.Head(seq=3, hash=digest("elsewhere"))
-        store = self.spoil(bank_dir, directory.render_bank_file(Bank(repo="r"), head))
-        assert "does not belong to ledger.jsonl" in store.warnings[0]
 
     def test_over_a_bank_from_before(self, bank_dir: Path) -> None:
         old = (bank_dir / "bank.json").read_bytes()
         BankStore.open(bank_dir).append(proposed(1))
-        store = self.spoil(bank_dir, old)
-        assert "ends at line 6 of 7" in store.warnings[0]
-        store.append(proposed(2))
-        assert list(bank_dir.glob("*.aside-*")) == []  # the ledger knows that bank: nothing to keep
+        assert "it is of line 6 of 7" in self.spoil(bank_dir, old).warnings[0]
 
     def test_panel_json_is_made_again(self, bank_dir: Path) -> None:
         (bank_dir / "panel.json").write_bytes(b"{}")
@@ -296,14 +247,6 @@ class TestTorn:
         assert list(store.entries()) == accept[:-1]
         assert len(store.warnings) == 1
 
-    def test_it_is_set_aside_by_a_writer_that_was_open_before(self, bank_dir: Path) -> None:
-        store = BankStore.open(bank_dir)
-        with (bank_dir / "ledger.jsonl").open("ab") as file:
-            file.write(b'{"half')
-        store.append(proposed(1))
-        assert len(list(bank_dir.glob("ledger.jsonl.aside-*"))) == 1
-        assert BankStore.open(bank_dir).warnings == []
-
     def test_nothing_is_touched_when_more_than_the_end_is_damaged(self, bank_dir: Path) -> None:
         """Seen by a writer that read the directory when all was well."""
         store = BankStore.open(bank_dir)
@@ -330,17 +273,6 @@ class TestTorn:
 
 
 class TestAppend:
-    def test_a_stale_accept_changes_nothing(self, bank_dir: Path) -> None:
-        store = BankStore.open(bank_dir)
-        move = build.proposal(2)
-        store.append(Proposed(proposal=move))
-        before = snapshot(bank_dir)
-        stale = build.judged(store.at(0), move, 2, 4, build.rollouts("late", "resolved"))
-        with pytest.raises(StaleVerdictError, match="queue it again"):
-            store.append(stale)
-        assert snapshot(bank_dir) == before
-        assert store.bank.version == 1
-
     def test_two_writers_see_each_other(self, tmp_path: Path, data_dir: Path) -> None:
         """The second accept was judged against a bank that the first one changed."""
         ours = BankStore.create(tmp_path / "b", build.REPO)
@@ -371,19 +303,6 @@ class TestAppend:
         assert snapshot(bank_dir) == before
         store.append(sound)
         assert store.queries_used() == 2
-
-    def test_the_horizon_holds(self, tmp_path: Path, data_dir: Path) -> None:
-        store = BankStore.create(tmp_path / "b", build.REPO)
-        move, other = build.proposal(1), build.proposal(2)
-        for entry in [*build.opening(horizon=1), *build.accepting(store.bank, move), Proposed(proposal=other)]:
-            store.append(entry)
-        with pytest.raises(HorizonError, match="open a new epoch"):
-            store.append(build.judged(store.bank, other, 2, 4, build.rollouts("x", "unresolved")[:1]))
-
-    def test_ordinals_count_on(self, bank_dir: Path) -> None:
-        store = BankStore.open(bank_dir)
-        assert store.ordinals("bug-a", digest("none")) == 2
-        assert store.ordinals("bug-a", digest("never seen")) == 0
 
     def test_there_is_no_version_before_the_first_or_after_the_last(self, bank_dir: Path) -> None:
         store = BankStore.open(bank_dir)
@@ -457,16 +376,6 @@ def _hold(path: Path, holding: Event) -> None:
     with BankStore.open(path).lease():
         holding.set()
         FORK.Event().wait(60)
-
-
-def test_a_moved_bank_keeps_its_content_and_its_local_data(bank_dir: Path) -> None:
-    store = BankStore.open(bank_dir)
-    store.local.queue_push({"n": 1})
-    moved = bank_dir.with_name("moved")
-    shutil.move(bank_dir, moved)
-    other = BankStore.open(moved)
-    assert other.bank == store.bank
-    assert other.local.queue() == [{"n": 1, "id": "00000001"}]
 
 
 def test_a_bank_where_another_one_was_starts_with_nothing_of_it(tmp_path: Path) -> None:

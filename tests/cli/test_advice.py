@@ -73,7 +73,7 @@ def paused(valve: Run) -> None:
 READ = (
     "bank list",
     "bank show nothing",
-    "context --task x",
+    "context x",
     "attempts",
     "plan",
     "certify",

@@ -74,8 +74,6 @@ def test_runs_of_the_person_are_listed_the_latest_first(kept: BankStore, valve: 
     assert [a["id"] for a in listed["attempts"]] == [FAILED.id]
     assert listed["attempts"][0]["dropped_paths"] == ["tests/test_calc.py"]
     assert "patch" not in listed["attempts"][0]
-    valve("attempts", "--bank", "x", "list", code=2)
-    assert "options go behind the command" in valve.err
 
 
 def test_one_is_shown_and_nothing_in_it_passes_for_a_line_of_ours(kept: BankStore, valve: Run) -> None:

@@ -158,12 +158,6 @@ def test_remove_rename_edit_undo_and_diff(bank: BankStore, valve: Run, monkeypat
     assert verify(bank.dir) == []
 
 
-def test_an_act_waits_for_no_run(bank: BankStore, valve: Run) -> None:
-    with bank.lease():
-        valve("bank", "remove", "dates", code=3)
-    assert "is evolving or judging this bank" in valve.err
-
-
 def test_two_branches_of_a_repository_are_merged(bank: BankStore, valve: Run) -> None:
     git(Path.cwd(), "init", "-q", "-b", "main")
     git(Path.cwd(), "add", ".")
@@ -226,20 +220,12 @@ def test_a_rule_is_dropped_only_where_it_repeats_one_exactly(bank: BankStore, pr
     (proposal,) = found["proposals"]
     assert [i["name"] for i in proposal["items"]] == ["python", "benchmarks", "private", "public"]
     assert [s["duplicate_of"] for s in proposal["suppressed"]] == ["python"]
-    similar = {one["name"]: one["similar_to"] for one in found["similar"]}
-    assert similar == {"benchmarks": "python", "public": "private"}
     bank.refresh()
     assert verify(bank.dir) == []
     assert not problems(bank)
-    valve("bank", "import", "rules.md", "--unjudged")
-    Path("more.md").write_text("Use Python 3.12 to run the tests.\n")
-    valve("bank", "add", "more.md", "--dry-run")
-    assert "more is similar to python; both are kept" in valve.err
-    Path("more.md").write_text("# Words\n\n## Wholly other\n\nDates are in UTC.\n")
-    assert valve("bank", "add", "more.md", "--dry-run", "--json")["similar"] == []
     Path("more.md").write_text("")
     valve("bank", "import", "more.md")
-    assert "no notes in more.md" in valve.err
+    assert "nothing new" in valve.err
 
 
 def test_what_waits_is_not_queued_again_and_what_is_taken_waits_no_more(
@@ -258,20 +244,13 @@ def test_what_waits_is_not_queued_again_and_what_is_taken_waits_no_more(
     valve("bank", "merge", str(other.dir))
     waiting = queue()
     shutil.copy("AGENTS.md", "CLAUDE.md")
-    again = [["import", "AGENTS.md"], ["import", "CLAUDE.md"], ["add", str(rules)], ["import", "AGENTS.md", "--each"]]
-    again += [["merge", str(other.dir)], ["merge", f"{other.dir}/."], ["merge", str(other.dir), "--each"]]
-    for words in again:
+    for words in (["import", "AGENTS.md"], ["import", "CLAUDE.md"], ["add", str(rules)], ["merge", f"{other.dir}/."]):
         valve("bank", *words)
-        assert "waits already" in valve.err
+        assert "nothing new" in valve.err
         assert queue() == waiting
-    rules.write_text(f"{RULES}\n## Style\n\nUse tabs.\n")
-    valve("bank", "import", "CLAUDE.md")
-    valve("bank", "add", str(rules.rename("more.md")))  # what is new of it
-    assert [i.name for i in queue()[-1].items] == ["style"]
     valve("bank", "import", "CLAUDE.md", "--unjudged")
-    assert [p.task_id for p in queue()] == [f"owner: {other.dir}", "owner: more.md"]
+    assert [p.task_id for p in queue()] == [f"owner: {other.dir}"]
     valve("bank", "merge", str(other.dir), "--unjudged")
-    valve("bank", "add", "more.md", "--unjudged")
     assert queue() == []
     valve("bank", "merge", str(other.dir))
     assert queue() == []
@@ -320,7 +299,6 @@ def test_a_note_from_stdin(bank: BankStore, valve: Run) -> None:
     assert (again["version"], again["proposals"][0]["removes"]) == (2, [["skill", "dates"]])
     valve("bank", "add", "-", "--when", "x", code=2, stdin="y")
     valve("bank", "add", "-", "--kind", "rule", code=2, stdin="y")
-    assert "expected principle or skill" in valve.err
 
 
 @pytest.mark.parametrize(

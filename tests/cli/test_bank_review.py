@@ -38,15 +38,6 @@ def withheld(bank: BankStore) -> Withheld:
     return entry
 
 
-def test_the_example_is_found(withheld: Withheld) -> None:
-    assert "tampers with tests" in withheld.why
-
-
-def test_nothing_withheld(bank: BankStore, valve: Run) -> None:
-    assert valve("bank", "review") == ""
-    assert valve("bank", "review", "--json") == []
-
-
 def test_list_and_show(withheld: Withheld, valve: Run) -> None:
     listed = valve("bank", "review").splitlines()
     assert listed == [
@@ -147,13 +138,6 @@ def test_approved_waits_for_the_gate_and_is_not_in_the_bank(bank: BankStore, wit
     assert [one["state"] for one in valve("bank", "review", "--json")] == ["queued"]
 
 
-def test_approving_again_after_a_kill_proposes_once(bank: BankStore, withheld: Withheld, valve: Run) -> None:
-    bank.append(Proposed(proposal=_proposal(withheld)))
-    valve("bank", "review", "green-again", "--approve")
-    bank.refresh()
-    assert sum(isinstance(e, Proposed) and e.proposal == _proposal(withheld) for e in bank.entries()) == 1
-
-
 @pytest.mark.parametrize(
     ("args", "says"),
     [
@@ -167,11 +151,6 @@ def test_approving_again_after_a_kill_proposes_once(bank: BankStore, withheld: W
 def test_wrong_use(withheld: Withheld, valve: Run, args: list[str], says: str) -> None:
     valve("bank", "review", *args, code=2)
     assert says in valve.err
-
-
-def test_lint_of_a_good_bank(bank: BankStore, valve: Run) -> None:
-    assert valve("bank", "lint") == "2 items: nothing found\n"
-    assert valve("bank", "lint", "--json")["findings"] == []
 
 
 def test_lint_finds_what_a_shared_bank_should_not_hold(tmp_path: Path) -> None:

@@ -109,13 +109,6 @@ def test_an_agent_without_hooks_gets_the_notes_in_its_file(
         assert (text in path.read_text() and own in path.read_text()) if path.exists() else text == ""
 
 
-def test_mini_needs_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(app, ["connect", "mini"]).exit_code == 0
-    assert CliRunner().invoke(app, ["connect", "emacs"]).exit_code == 2
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("event", ["", "{}", '{"prompt": "x", "cwd": "/no/such/place"}', "[1]"])
 @pytest.mark.parametrize("hook", [["context", "--hook"], ["attempts", "record"]])
 def test_a_hook_with_nothing_to_do_says_nothing(

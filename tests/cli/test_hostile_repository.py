@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.banks import sample
 from tests.cli.test_doctor import BIN, SYSTEM, check, here, paste
 from tests.tools import git
-from valve_plugin import config
 from valve_plugin.cli import output
 from valve_plugin.cli.doctor import _set_variable
 from valve_plugin.errors import TaskError
@@ -75,23 +73,6 @@ def test_a_bank_of_files_without_end(name: str, plant: Callable[[Path], None], v
     plant(victim / ".valve" / name)
     found = check("bank", here()._replace(bank=victim / ".valve"))
     assert found.state == "failed"
-
-
-def test_a_check_command_is_not_written_through_planted_names(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = tmp_path / "bashrc"
-    mine.write_text("mine\n")
-    bank = sample(project / ".valve").dir
-    (bank / "valve.toml").write_text("[model_kwargs]\ntemperature = 0\n")
-    (bank / "valve.toml.new").symlink_to(mine)
-    fix = check("check command", here()).hint
-    assert ">" not in fix, fix
-    monkeypatch.setenv("PATH", f"{BIN}:{SYSTEM}")
-    paste(fix, monkeypatch)
-    assert mine.read_text() == "mine\n"
-    assert (bank / "valve.toml").read_text().endswith("[model_kwargs]\ntemperature = 0\n")
-    assert config.load(bank).test_command
 
 
 def test_a_key_is_set_under_a_name_that_is_one() -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
 from tests.test_checkout import checkout  # noqa: F401  (a fixture)
-from tests.tools import git
+from tests.tools import git, put
 from valve_plugin import config
 from valve_plugin.bank.store import BankStore
+from valve_plugin.checkout import find
+from valve_plugin.cli.init import detect_name, detect_tests
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -25,10 +26,9 @@ def test_a_source_tree_without_git(project: Path, valve: Run) -> None:
     assert made["created"] is True
     assert made["bank"] == str(project / ".valve")
     assert made["found"]["repo"] == {"value": "project", "how": "name of the folder (no git here)"}
-    assert made["found"]["language"]["value"] == "Python"
     assert made["found"]["test_command"] == {"value": "python -m pytest", "how": "tests/test_a.py"}
     settings = config.load(project / ".valve")
-    assert (settings.repo, settings.language, settings.test_command) == ("project", "Python", "python -m pytest")
+    assert (settings.repo, settings.test_command) == ("project", "python -m pytest")
     assert BankStore.open(project / ".valve").bank.repo == "project"
 
 
@@ -42,29 +42,12 @@ def test_a_second_time_changes_nothing(project: Path, valve: Run) -> None:
     assert contents(project) == before
 
 
-def test_a_source_archive_is_called_as_its_project_and_a_bank_keeps_its_name(project: Path, valve: Run) -> None:
-    valve("init")
-    (project / "pyproject.toml").write_text('[project]\nname = "isodate"\n')
-    valve("init")
-    assert BankStore.open(project / ".valve").bank.repo == "project"
-    valve("tasks", "list", code=2)
-    assert "there is no task set of project" in valve.err
-    shutil.rmtree(project / ".valve")
-    made = valve("init", "--json")["found"]["repo"]
-    assert made == {"value": "isodate", "how": "the project's metadata; the folder (no git here): project"}
-    assert BankStore.open(project / ".valve").bank.repo == "isodate"
-    assert valve("init", "--json")["created"] is False
-    valve("tasks", "list", code=2)
-    assert "there is no task set of isodate" in valve.err
-
-
 def test_home_is_hardly_meant(project: Path, tmp_path: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(project))
     valve("init", code=2)
-    assert "is your home directory" in valve.err
+    assert "is not a repository" in valve.err
     valve("init", "/", "--bank", str(tmp_path / "root"), code=2)
     assert not (project / ".valve").exists()
-    assert valve("init", "--force", "--json")["created"] is True
 
 
 @pytest.mark.parametrize("name", ["bad name", "a/b;rm", "/a", "a//b", "é/x", "a/b\n"])
@@ -98,12 +81,6 @@ def test_a_worktree_gets_a_bank_of_its_own_and_shares_the_private_one(
     assert valve("init", str(other), "--json")["bank"] == str(other / ".valve")
 
 
-def test_what_is_found_can_be_overruled(project: Path, valve: Run) -> None:
-    made = valve("init", "--repo", "me/mine", "--test-command", "tox -e 'py312'", "--json")
-    assert made["found"]["repo"] == {"value": "me/mine", "how": "--repo"}
-    assert config.load(project / ".valve").test_command == "tox -e 'py312'"
-
-
 def test_elsewhere(project: Path, tmp_path: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert valve("init", "--bank", str(tmp_path / "mine"), "--json")["bank"] == str(tmp_path / "mine")
     monkeypatch.setenv("VALVE_BANK", str(tmp_path / "from-environment"))
@@ -119,37 +96,53 @@ def test_what_is_in_the_way_stays(project: Path, valve: Run) -> None:
     assert "not a bank" in valve.err
 
 
-def test_prepared_settings_are_kept(project: Path, valve: Run) -> None:
-    (project / ".valve").mkdir()
-    (project / ".valve/valve.toml").write_text('check = "tox"\n')
-    valve("init")
-    assert config.load(project / ".valve").check == "tox"
-
-
 def test_wrong_use(project: Path, valve: Run) -> None:
     valve("init", "--bank", "x", "--private", code=2)
     valve("init", "no/such/folder", code=2)
     assert contents(project) == {"pyproject.toml": b""}
 
 
-def test_a_read_only_folder_is_one_line(project: Path, valve: Run) -> None:
-    (project / "file").write_text("")
-    valve("init", "--bank", str(project / "file/bank"), code=2)
-    assert valve.err.count("\n") == 1
+NPM = '{"scripts": {"test": "vitest"}}'
+NPM_DEFAULT = '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'
 
 
-def test_a_test_command_is_added_to_a_bank_without_one(bank: BankStore, valve: Run) -> None:
-    path = bank.dir / "valve.toml"
-    path.write_text("[model_kwargs]\ntemperature = 0\n")
-    assert "its settings name the test command now" in valve("init", "--test-command", "tox -e 'a b'")
-    assert config.load(bank.dir).test_command == "tox -e 'a b'"
-    assert config.load(bank.dir).model_kwargs == {"temperature": 0}
-    was = path.read_bytes()
-    assert "nothing was changed" in valve("init", "--test-command", "tox -e 'a b'")
-    valve("init", "--test-command", "nox", code=2)
-    assert "test_command is \"tox -e 'a b'\" already" in valve.err
-    assert path.read_bytes() == was
-    path.unlink()
-    path.symlink_to(bank.dir.parent / "elsewhere")
-    valve("init", "--test-command", "nox", code=2)
-    assert "symbolic link" in valve.err
+@pytest.mark.parametrize(
+    ("files", "command"),
+    [
+        ({"pyproject.toml": "[tool.pytest.ini_options]", "package.json": NPM}, "python -m pytest"),
+        ({"tox.ini": "[testenv]"}, "tox"),
+        ({"package.json": NPM}, "npm test"),
+        ({"package.json": NPM_DEFAULT}, ""),
+        ({"build.gradle": "", "gradlew": ""}, "./gradlew test"),
+        ({"Makefile": "all:\n\ntest: all\n\t./run\n"}, "make test"),
+        ({"Makefile": "test := x\n"}, ""),
+    ],
+)
+def test_how_tests_are_run(tmp_path: Path, files: dict[str, str], command: str) -> None:
+    assert detect_tests(put(tmp_path, files)).value == command
+
+
+def test_binary_files_are_survived(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(b"\xff\x00" * 100)
+    (tmp_path / "package.json").symlink_to("/dev/zero")
+    assert detect_tests(tmp_path).value == ""
+
+
+@pytest.mark.parametrize(
+    ("files", "value"),
+    [
+        ({"pyproject.toml": '[project]\nname = "isodate"\n'}, "isodate"),
+        ({"setup.cfg": "[metadata]\nname = h2\n"}, "h2"),
+        ({"pyproject.toml": '[project]\nname = "../up"\n'}, "isodate-0.7.2"),
+        ({"pyproject.toml": "\xff["}, "isodate-0.7.2"),
+    ],
+)
+def test_without_a_remote_a_repository_is_called_as_its_project(
+    tmp_path: Path, files: dict[str, str], value: str
+) -> None:
+    folder = tmp_path / "isodate-0.7.2"
+    put(folder, files)
+    assert detect_name(find(folder)).value == value
+    (folder / ".git").mkdir()
+    (folder / ".git/config").write_text('[remote "origin"]\n\turl = https://example.org/owner/name.git\n')
+    assert detect_name(find(folder)).value == "owner/name"

@@ -6,13 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.banks import sample
 from tests.cli.conftest import Run
 from tests.cli.test_tasks_mine import history  # noqa: F401  (a fixture)
-from tests.lab.test_tables import ROWS
-from valve_plugin.cli.output_paths import require_folder, require_table
-from valve_plugin.errors import ConfigError
-from valve_plugin.lab.tables import SIGNATURES, comma_separated, markdown
 
 NOWHERE = "/proc/nowhere/here"
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="nowhere nothing can be made, also by root")
@@ -34,21 +29,3 @@ def test_a_figure_and_a_bank_that_cannot_be_made(project: Path, valve: Run) -> N
     assert valve.err.startswith(f"valve: --figure {NOWHERE}: ")
     valve("init", "--bank", NOWHERE, code=2)
     assert "nothing can be made there: choose another place with --bank" in valve.err
-
-
-def test_an_experiment_goes_into_no_bank_and_no_file(tmp_path: Path, data_dir: Path) -> None:
-    sample(tmp_path / "bank")
-    (tmp_path / "file").touch()
-    for name, said in (("bank/new", "inside a bank"), ("file", "is no folder")):
-        with pytest.raises(ConfigError, match=said):
-            require_folder("--out", tmp_path / name)
-    assert not (tmp_path / "bank/new").exists()
-    require_folder("--out", tmp_path / "new/results")
-    for name, signature in SIGNATURES.items():
-        path = tmp_path / name
-        require_table("--out", path, signature)
-        path.write_text(f"mine, but {signature.upper()}")
-        with pytest.raises(ConfigError, match="exists and is no table"):
-            require_table("--out", path, signature)
-        path.write_text(markdown(ROWS, "T", simulated=True) if name.endswith("md") else comma_separated(ROWS))
-        require_table("--out", path, signature)

@@ -41,18 +41,6 @@ def test_no_key_and_no_second_epoch(monkeypatch):
     assert "sk-0" not in str(stopped.value)
 
 
-def test_somebody_elses_program_is_not_called_valve(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["/opt/research.py", "evolve"])
-    assert resume.command(Settings()) == ""
-
-
-def test_it_is_said_once(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["valve", "evolve", "tasks"])
-    with pytest.raises(InfrastructureError) as stopped, resume.advise_on_stop(), resume.advise_on_stop(Settings()):
-        raise InfrastructureError("it is down")
-    assert str(stopped.value) == "it is down; then start it again: valve evolve tasks"
-
-
 def test_valve_advises_the_command_that_was_interrupted(bank, valve, monkeypatch, tmp_path):
     waiting = Proposal(task_id="bug-w", items=(NOISE,), model=SCRIPTED_MODEL)
     bank.append(Proposed(proposal=waiting))

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from tests.cli.banks import AFTER, NOISE, outcomes
 from tests.cli.conftest import Run
 from valve_plugin.bank.entries import Baseline, Proposed
-from valve_plugin.bank.scripted_bank import refusal
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.lab.demo import example
@@ -61,14 +60,8 @@ def test_who_reads_a_bank_is_told_whether_it_is_a_simulations(
             simulate(bank)
 
 
-def test_a_body_alone_stays_as_it_is(simulated: BankStore, valve: Run) -> None:
-    body = valve("bank", "show", "dates", "--raw")
-    assert "SIMULATION" not in body
-    assert "SIMULATION" in valve.err
-
-
 def test_context_is_given_to_nobody_who_does_not_ask_for_a_simulations(simulated: BankStore, valve: Run) -> None:
-    asked = ("context", "--task", "Read the callers before changing a signature")
+    asked = ("context", "Read the callers before changing a signature")
     for more in ((), ("--json",)):
         with pytest.raises(ValueError, match="Expecting value") if more else pytest.MonkeyPatch.context():
             assert valve(*asked, *more, code=2) == ""
@@ -116,13 +109,6 @@ def test_a_repositorys_own_bank_is_not_begun_by_a_simulation(
         valve("evolve", str(example("funcy")), "--simulate", "--bank", str(project / ".valve"), code=2)
         assert "is a repository's own bank" in valve.err
         assert (project / ".valve").exists() == made
-
-
-def test_a_simulations_bank_says_so_before_anything_was_proposed(project: Path, valve: Run) -> None:
-    own = BankStore.create(scripted_bank_dir("project"), "project").dir
-    for command in (["bank", "log"], ["bank", "list"], ["certify"], ["bank", "verify"]):
-        assert valve(*command, "--bank", str(own), code=None).startswith("SIMULATION")
-    assert refusal(own, "openai/real")
 
 
 def test_without_a_bank_it_is_told_where_the_simulations_is(bank: BankStore, valve: Run) -> None:

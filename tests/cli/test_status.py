@@ -15,14 +15,12 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from tests import calc
-from tests.cli.banks import GOOD, attempt
+from tests.cli.banks import attempt
 from tests.cli.conftest import Run
-from valve_plugin.bank.entries import Judged, undecided
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import app
 from valve_plugin.cli.progress import EVENTS
 from valve_plugin.cli.status import next_step
-from valve_plugin.evidence.summary import count_attempts
 from valve_plugin.tasks import task_set
 
 
@@ -49,12 +47,6 @@ def test_the_commands_agree_where_a_bank_is_made(project: Path, valve: Run, monk
         assert command == f"valve init --bank {shlex.quote(bank)}"
         valve(*shlex.split(command)[1:])
         assert valve("--bank", bank, "--json")["next"]["command"].startswith("mini --plugin valve -c ")
-
-
-def test_who_needs_a_task_set_is_told_where_one_comes_from(bank: BankStore, valve: Run) -> None:
-    bank.local.queue_push({"job": 1})
-    valve("gate", code=2)
-    assert "`valve tasks generate`, `valve tasks import`" in valve.err
 
 
 def test_a_bank_with_a_history(bank: BankStore, valve: Run) -> None:
@@ -100,17 +92,6 @@ def test_what_another_machine_keeps_is_not_zero(
     assert "attempts   none recorded on this machine\n" in valve("--bank", "fresh")
 
 
-def test_attempts_are_counted_by_source_and_only_known_outcomes_make_a_mixed_group(bank: BankStore) -> None:
-    stream = [replace(attempt(n, o), source="evolve") for n, o in enumerate(["resolved", "unresolved"])]
-    panel = [replace(attempt(n, "resolved", task="panel"), source="panel") for n in range(3)]
-    apart = [attempt(0, "resolved", task="one"), attempt(1, "unresolved", task="two"), attempt(2, "errored", "one")]
-    counts = count_attempts([*stream, *panel, *apart], [])
-    assert counts["stream"] == {"recorded": 2, "graded": 2, "mixed_groups": 1}
-    assert counts["panel"] == {"recorded": 3, "graded": 3, "mixed_groups": 0}
-    assert counts["live"] == {"recorded": 3, "graded": 2, "mixed_groups": 0}
-    assert counts["mixed_groups"] == 1
-
-
 RUN: dict[str, Any] = {"going": False, "ended": "interrupted", "at": "", "command": "valve evolve acme/calc"}
 SET: dict[str, Any] = {"name": "acme/calc", "tasks": 40, "split": {}, "unused": 0, "path": ""}
 UNGRADED: dict[str, Any] = {"attempts": {"recorded": 1, "live": {"recorded": 1, "graded": 0}}}
@@ -132,16 +113,6 @@ STATE: dict[str, Any] = {
     "attempts": {"recorded": 2, "live": {"recorded": 2, "graded": 1}},
     "test_command": "tox",
 }
-
-
-def test_a_proposal_waits_until_something_is_decided_about_it(bank: BankStore) -> None:
-    entries = list(bank.entries())
-    assert undecided(entries[:4]) == undecided(entries[:6]) == undecided(entries[:7]) == []
-    assert undecided(entries[:5]) == [GOOD]
-    judged = entries[5]
-    assert isinstance(judged, Judged)
-    left_open = replace(judged, verdict=replace(judged.verdict, decision="indecisive"))
-    assert undecided([*entries[:5], left_open]) == [GOOD]
 
 
 @pytest.mark.parametrize(
@@ -205,14 +176,11 @@ def test_what_was_just_done_is_seen(bank: BankStore, valve: Run, monkeypatch: py
     assert valve("--json")["next"]["command"] == "valve evolve owner/name"
 
 
-def test_options_may_stand_before_a_command(bank: BankStore, tmp_path: Path, valve: Run) -> None:
-    valve("--bank", "nowhere", "bank", "list", code=2)
-    assert "nowhere: there is no bank here" in valve.err
-    assert valve("--json", "bank", "list") == valve("bank", "list", "--json")
-    assert valve("--bank", "nowhere", "bank", "list", "--bank", str(bank.dir), "--json")
+def test_options_go_behind_a_command(bank: BankStore, valve: Run) -> None:
     assert valve("--version").startswith("valve 0.")
-    valve("--bank", "x", "demo", code=2)
-    assert "put it behind one that has it, see `valve demo --help`" in valve.err
+    for command in ("bank", "attempts"):
+        valve("--bank", "x", command, "list", code=2)
+        assert f"options go behind the command: valve {command}" in valve.err
 
 
 def test_nothing_heavy_is_imported(project: Path) -> None:

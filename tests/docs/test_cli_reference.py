@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.docs.cli_reference import TARGET, commands, reference
-from valve_plugin.cli import RENAMED, SECTIONS, build
+from valve_plugin.cli import MODULES, SECTIONS, build
 
 COMMANDS = list(commands())
 NAMES = [name for name, _, _ in COMMANDS]
@@ -54,7 +54,7 @@ def test_a_command_that_is_made_alone_is_the_same() -> None:
     """`valve NAME` makes no other, so the module has the command's name."""
     modules = {name for names in SECTIONS.values() for name in names} - {"status"}
     commands = {name.removeprefix("valve ") for name in NAMES if name.count(" ") == 1}
-    assert modules == {RENAMED.get(name, name) for name in commands}
+    assert modules == {MODULES.get(name, name) for name in commands}
     for name in ("init", "panel", "try"):
         alone = CliRunner().invoke(build(name), [name, "--help"], prog_name="valve")
         assert alone.stdout == CliRunner().invoke(build(), [name, "--help"], prog_name="valve").stdout != ""

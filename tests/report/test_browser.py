@@ -12,12 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.report.browser import check, metrics, opened, violations
-from tests.report.parsed import ATTACK, whole_page
 from tests.report.runs import Maker
-from tests.report.test_build import keep_live
 from tests.report.test_page import attacked
 from tests.tools import need_module
-from valve_plugin.bank.store import BankStore
 from valve_plugin.evolve.trial import Means, Sides, TaskResult, TrialResult
 from valve_plugin.records import Context
 from valve_plugin.report.attempts import attempt_details
@@ -158,25 +155,6 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
     item.locator("button[data-attempts]").first.click()
     assert "Trajectory" in tab.locator("dialog[open]").inner_text()
     tab.keyboard.press("Escape")
-    assert said == []
-
-
-@pytest.mark.heavy
-def test_in_a_browser_a_live_attempt_opens_with_its_check(tmp_path: Path, data_dir: Path, browser: Any) -> None:
-    store = BankStore.create(tmp_path / "bank", "owner/name")
-    keep_live(store, 3, ATTACK.replace("\x00", ""))
-    path = tmp_path / "r.html"
-    path.write_text(whole_page(store), encoding="utf-8")
-    tab, said = opened(browser, path, viewport={"width": 360, "height": 740})
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 360
-    assert violations(tab) == []
-    tab.locator("#live button[data-attempts]").first.click()
-    told = tab.locator("dialog[open]").inner_text()
-    assert "Check, its last lines" in told
-    assert "E   assert 0 == 4" in told
-    assert "onload" in told
-    assert violations(tab) == []
-    assert tab.title() == "VALVE report: owner/name"
     assert said == []
 
 

@@ -14,19 +14,16 @@ from tests.cli.test_attempts import FAILED
 from tests.report.runs import Maker
 from tests.strategies import Story, few, stories
 from valve_plugin.bank.entries import AttemptNote, Baseline, Judged, Proposed, Remeasured
-from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import canonical, digest, plain
 from valve_plugin.errors import ValveError
 from valve_plugin.evidence.summary import Savings
-from valve_plugin.evolve.trial import ANSWERS
-from valve_plugin.paths import trials_dir
 from valve_plugin.records import Proposal, live_task
-from valve_plugin.report.build import LATEST, build_run, changed_place, columns, gates, tried_texts
+from valve_plugin.report.build import build_run, changed_place, columns, gates
 from valve_plugin.report.findings import answers, findings
 from valve_plugin.report.items import KeptAttempts
 from valve_plugin.report.measurements import heatmap
-from valve_plugin.report.run import RunReport, SourceAttempt
+from valve_plugin.report.run import RunReport
 from valve_plugin.report.templates import text
 
 
@@ -47,23 +44,6 @@ def test_what_was_not_evaluated_is_no_failure(small: RunReport) -> None:
         "bug-a": [("3/3", "full"), ("3/3", "full"), ("0/1", "zero")],
         "bug-b": [("0/3", "zero"), ("2/3", "part"), ("·", "none")],
     }
-
-
-def test_every_item_has_its_state_and_no_step_is_made_up(small: RunReport) -> None:
-    assert [(i.name, i.state, i.version) for i in small.items] == [
-        ("look-first", "accepted", 1),
-        ("dates", "accepted", 1),
-        ("skip-tests", "withheld", None),
-        ("noise", "rejected", None),
-    ]
-    assert small.items[0].sources == (SourceAttempt(task_id="bug-x", ordinal=0, outcome="resolved"),)
-
-
-def test_without_local_rollouts_only_mixed_tasks_are_known(small: RunReport) -> None:
-    assert not small.stream_whole
-    assert [(p.task_id, p.passed, p.graded, p.version, p.accepted) for p in small.stream] == [("bug-x", 1, 1, 0, True)]
-    assert [(s.position, s.principles, s.skills) for s in small.sizes] == [(0, 0, 0), (1, 1, 1)]
-    assert small.spent == ()
 
 
 def test_with_them_the_whole_stream_is(tmp_path: Path, data_dir: Path) -> None:
@@ -110,32 +90,12 @@ def test_a_repeated_gate_has_both_gains(tmp_path: Path, data_dir: Path) -> None:
     ], "an accept carries its repeat's outcomes on"
 
 
-def test_rollouts_that_were_under_way_are_not_called_saved(tmp_path: Path, data_dir: Path) -> None:
-    """Several workers run beyond the decisive prefix; `valve bank log` counts them, and so does the page."""
-    store = sample(tmp_path / "bank")
-    verdict = next(e.verdict for e in store.entries() if isinstance(e, Judged) and e.verdict.decision == "reject")
-    ran = {"proposal_id": verdict.proposal_id, "confirming": False, "ran": verdict.ran + 2, "cost_usd": 0.0}
-    store.local.write_telemetry("gates", ran)
-    gate = next(g for g in build_run(store).gates if g.decision == "reject")
-    assert gate.saved == 6 - verdict.ran - 2
-
-
 def keep_live(store: BankStore, number: int = 1, more: str = "") -> None:
     """Keep so many live attempts, with more text in all that a person or a check could write."""
     for n in range(number):
         one = replace(FAILED, id=f"{n:016x}", ordinal=n, recorded_at=1_700_000_000.0 + n, context_hash=digest("block"))
         texts = {name: getattr(one, name) + more for name in ("task_text", "reason", "check_output")}
         store.local.add_attempt(replace(one, **texts))
-
-
-def test_live_runs_are_counted_apart(tmp_path: Path, data_dir: Path) -> None:
-    store = BankStore.create(tmp_path / "bank", "owner/name")
-    keep_live(store, LATEST + 2)
-    run = build_run(store)
-    assert (run.live.attempts, run.live.outcomes, len(run.live.latest)) == (22, {"unresolved": 22}, LATEST)
-    assert run.live.latest[0].attempt == f"{21:016x}", "the latest first"
-    assert (run.spent, run.stream) == ((), ())
-    assert answers(run)[3].state == "nothing"
 
 
 def test_a_live_task_that_taught_stands_in_the_stream_and_hides_no_other(tmp_path: Path, data_dir: Path) -> None:
@@ -198,10 +158,3 @@ X = "--- a/x.py\n+++ b/x.py\n"
 )
 def test_a_task_is_named_by_function_and_file(patch: str, place: str) -> None:
     assert changed_place(patch) == place
-
-
-def test_of_each_text_that_was_tried_the_last_answer_is_shown(data_dir: Path) -> None:
-    log = LocalStore(trials_dir("owner/name"))
-    for text_, verdict in (("A.md", "unclear"), ("B.md", "harms"), ("A.md", "helps")):
-        log.write_telemetry(ANSWERS, {"verdict": verdict, "pairs": 3, "text": text_})
-    assert [t.verdict for t in tried_texts("owner/name")] == ["helps", "harms"]

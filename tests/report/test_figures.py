@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from tests.report.runs import Maker
 from valve_plugin.errors import ConfigError
-from valve_plugin.evidence.cost import RoleCost
 from valve_plugin.evidence.plan import GateTerms, Rates, plan_gate
 from valve_plugin.report.build import build_run
-from valve_plugin.report.figures import figures, gate_figure, holdout, rolling_rates, standalone_figures
-from valve_plugin.report.run import RunReport, StreamPoint
+from valve_plugin.report.figures import figures, gate_figure, holdout
+from valve_plugin.report.run import RunReport
 from valve_plugin.report.style import (
     Boxes,
     Chart,
@@ -58,20 +57,6 @@ def test_equal_runs_give_equal_figures(small: RunReport) -> None:
         assert len(ids) == len(set(ids)) == 4, "one page has both"
 
 
-def test_the_rate_is_taken_over_the_last_tasks() -> None:
-    passed = [0] * 10 + [3] * 10
-    points = [
-        StreamPoint(task_id=str(n), position=n, passed=p, graded=3, version=0, rollouts=())
-        for n, p in enumerate(passed, 1)
-    ]
-    rates = rolling_rates(points)
-    assert (rates[9], rates[14], rates[19]) == (0, 0.5, 1)
-
-
-def _labels(figure: Figure) -> set[str]:
-    return {p.label for chart in figure.charts for p in chart.parts if isinstance(p, Line | Marks) and p.label}
-
-
 def test_the_stream_draws_true_sizes_and_short_windows_apart(long: RunReport) -> None:
     rate, size = _by_name(long)["stream"].charts
     for line, kind in zip(size.parts, ("principles", "skills"), strict=True):
@@ -86,21 +71,6 @@ def test_the_stream_draws_true_sizes_and_short_windows_apart(long: RunReport) ->
     assert isinstance(marks, Marks)
     assert ([x for x, _ in solid.points], [x for x, _ in dotted.points]) == (list(range(10, 31)), list(range(1, 11)))
     assert [x for x, _ in marks.points] == [p.position + 0.5 for p in long.stream if p.accepted]
-
-
-def test_a_legend_names_what_is_drawn(small: RunReport, tmp_path: Path) -> None:
-    gates = _by_name(small)["gates"]
-    assert _labels(gates) == {"margin", "accept: measured", "reject: best it could still reach"}
-    assert all(label in page_svg(gates) for label in _labels(gates))
-
-
-def test_what_looks_at_a_run_has_a_bar_of_its_own(small: RunReport) -> None:
-    spent = tuple(RoleCost(role=role, rollouts=1, usd=0, hours=1.0) for role in ("solver", "evaluation"))
-    (chart,) = _by_name(replace(small, spent=spent))["cost"].charts
-    (bars,) = chart.parts
-    assert isinstance(bars, Boxes)
-    assert [(corner[0], to[0]) for corner, to in bars.corners] == [(0, 1), (0, 1)]
-    assert list((chart.y_ticks or {}).values()) == ["solver", "evaluation (apart)"]
 
 
 def _texts(chart: Chart) -> list[str]:
@@ -126,15 +96,6 @@ def test_two_readings_are_two_dots_and_a_guarantee(read: RunReport) -> None:
     assert _texts(holdout([nothing])) == ["40.0%", "60.0%"]
 
 
-def test_many_readings_have_their_ends_named_and_two_runs_their_letters(read: RunReport) -> None:
-    last = read.checkpoints[-1]
-    rates = (0.1, 0.2, 0.3, 0.9, 0.5, 0.4, 0.6)
-    many = replace(read, checkpoints=tuple(replace(last, version=n, low=r, high=r) for n, r in enumerate(rates)))
-    assert {"10.0%", "60.0%"} == {text for text in _texts(holdout([many])) if text.endswith("%")}
-    both = (holdout([read, read]).x_ticks or {}).values()
-    assert list(both) == [f"{letter} version {v}" for letter in "AB" for v in (0, read.version)]
-
-
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(1, 20))
 def test_ticks_are_few_and_inside(low: float, width: float, most: int) -> None:
     found = list(ticks(low, low + width, most))
@@ -158,14 +119,6 @@ def test_a_floor_below_the_picture_is_told(long: RunReport) -> None:
     assert not [p for p in gain.parts if isinstance(p, Line) and p.label == "its certified floor"]
 
 
-@pytest.mark.parametrize(("hours", "unit"), [(2.0, "hours"), (0.3, "minutes"), (0.004, "seconds")])
-def test_times_have_a_unit_in_which_they_can_be_read(small: RunReport, hours: float, unit: str) -> None:
-    spent = tuple(RoleCost(role=role, rollouts=1, usd=0, hours=hours) for role in ("solver", "gate"))
-    (chart,) = _by_name(replace(small, spent=spent))["cost"].charts
-    assert chart.x_label.startswith(unit)
-    assert len(chart.x_ticks or {}) > 2
-
-
 @given(st.floats(-1e6, 1e6), st.floats(0.1, 1e3))
 def test_what_lies_outside_is_drawn_at_the_end(value: float, height: float) -> None:
     chart = Chart([Line([(0, value), (1, value)])], (0, 1), (0, height))
@@ -176,22 +129,18 @@ def test_what_lies_outside_is_drawn_at_the_end(value: float, height: float) -> N
 
 
 def test_every_figure_says_what_it_shows(read: RunReport, tmp_path: Path) -> None:
-    for figure in standalone_figures([read]):
+    for figure in figures([read]):
         for told in (file_svg(figure), page_svg(figure)):
             root = ET.fromstring(told)
             title, desc = root[0], root[1]
             assert (title.tag, desc.tag, root.get("role")) == (f"{SVG}title", f"{SVG}desc", "img")
             assert str(root.get("aria-labelledby")).split() == [title.get("id"), desc.get("id")]
-            assert title.text == f"{figure.title}: {figure.of}"
+            assert title.text == figure.title
             assert desc.text == f"{figure.caption} {figure.message}"
             assert figure.message
     hostile = Figure("x", "a</title><script>\x00\x1b", 'b</desc>&"\ud800', figures([read])[0].charts)
     root = ET.fromstring(file_svg(hostile))
     assert (root[0].text, root[1].text) == ("a</title><script>??", 'b</desc>&"?')
-    for _ in range(2):  # it knows its own figure again
-        write_figure(standalone_figures([read])[0], str(tmp_path / "x.svg"))
-    odd = replace(read, repo="a/b</svg>\u202e$x$")
-    assert {f.of for f in standalone_figures([odd])} == {f"a/b?/svg???x?, version {read.version}"}
 
 
 def test_the_figure_of_a_plan(tmp_path: Path) -> None:

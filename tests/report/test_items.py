@@ -13,7 +13,6 @@ from valve_plugin.records import Item
 from valve_plugin.report.attempts import attempt_details
 from valve_plugin.report.build import build_run
 from valve_plugin.report.findings import lesson, origins
-from valve_plugin.report.items import group_items
 from valve_plugin.report.page import render_page
 from valve_plugin.report.templates import text
 
@@ -34,24 +33,6 @@ def test_an_item_leads_to_its_attempts_within_the_room(tmp_path: Path, data_dir:
     assert all("Step 2" in a["trajectory"] for a in everything.values())
     assert {id_ for id_, a in some.items() if "patch" in a} <= learned
     assert not any("patch" in a for a in none.values())
-
-
-def test_what_is_in_the_bank_comes_first_and_the_newest_of_it(grown: Maker) -> None:
-    run = build_run(grown.store)
-    mine, rest = group_items(run.items)
-    assert (mine.in_bank, rest.in_bank) == (True, False)
-    assert sorted([*mine.places, *rest.places]) == list(range(len(run.items)))
-    assert len(mine.places) == len(grown.store.bank.items)
-    for shelf in (mine, rest):
-        lines = [-run.items[n].line for n in shelf.places]
-        assert lines == sorted(lines)
-        assert sum(shelf.states.values()) == len(shelf.places)
-    html = render_page([run], {})
-    lessons = html[html.index('class="lessons"') : html.index('class="cards"')]
-    assert all(f'href="#item-{n}"' in lessons for n in mine.places)
-    assert lessons.count("<li>") == len(mine.places)
-    shown = [id_ for id_ in page([run]).all("id") if id_.startswith("item-") and id_ != "item-list"]
-    assert shown == [f"item-{n}" for n in (*mine.places, *rest.places)]
 
 
 def test_a_duplicate_says_what_it_repeats_and_its_text_if_the_ledger_holds_it(tmp_path: Path, data_dir: Path) -> None:

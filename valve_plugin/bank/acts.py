@@ -67,22 +67,6 @@ def withdraw(store: BankStore, proposal: Proposal, reason: str) -> None:
         store.append(Proposed(proposal=Proposal(task_id=proposal.task_id, reason=reason)))
 
 
-def not_waiting(entries: Iterable[Entry], proposals: Iterable[Proposal]) -> list[Proposal]:
-    """Return what of these proposals does not wait already. One of the same task as one that waits will replace it."""
-    queued = {proposal.task_id: proposal for proposal in undecided(entries)}
-    found = []
-    for proposal in proposals:
-        others = [other for task, other in queued.items() if task != proposal.task_id]
-        there = {(item.key, texts(item)) for other in others for item in other.items}
-        items = tuple(item for item in proposal.items if (item.key, texts(item)) not in there)
-        gone = {key for other in others for key in other.removed} - {item.key for item in items}
-        removes = tuple(key for key in proposal.removed if key not in gone)
-        same = queued.get(proposal.task_id)
-        if (items or removes) and not (same and (same.items, same.removed) == (items, removes)):
-            found.append(replace(proposal, items=items, removes=removes or UNSET))
-    return found
-
-
 def undo(store: BankStore, to: int | None, reason: str) -> int:
     """Give the bank the items of an earlier version, by default as before its last change; return that version.
 
@@ -94,14 +78,10 @@ def undo(store: BankStore, to: int | None, reason: str) -> int:
         store.refresh()
         before = store.bank
         target = undo_target(store.entries()) if to is None else to
-        if target < 0:
+        if not 0 <= target < before.version:
             raise RecordError(
-                f"there is nothing to go back to: the items of version {before.version} are those of version 0; `valve "
-                "bank log` lists the versions, and `valve bank undo --to VERSION` takes the items of any of them"
-            )
-        if target >= before.version:
-            raise RecordError(
-                f"there is nothing to go back to: expected an earlier version than {before.version}, not {target}"
+                f"there is nothing to go back to: expected an earlier version than {before.version}; `valve bank log` "
+                "lists them, and `valve bank undo --to VERSION` takes the items of any of them"
             )
         after = moves.restore(before, store.at(target))
         store.append(

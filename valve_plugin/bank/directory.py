@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from valve_plugin import config, files
+from valve_plugin import files
 from valve_plugin.bank import ledger
 from valve_plugin.bank.ledger import BANK_FILE, PANEL_FILE, check_version
 from valve_plugin.codec import decode, pretty
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 26
 """Largest size of `bank.json` and `panel.json`."""
-FILES = frozenset(
-    {ledger.FILE_NAME, BANK_FILE, PANEL_FILE, config.FILE_NAME, ".gitignore", ".gitattributes"}
-    | {".lock", ".lease", ".lease-holder"}
-)
+_LEFT = re.compile(r"\.(ledger\.jsonl(\.aside-[0-9a-f]+)?|(bank|panel)\.json)\.[0-9a-f]{12}\.tmp")
+"""Names of temporary files that killed writes left."""
 GITIGNORE = b"""\
 .lock
 .lease*
@@ -204,57 +202,36 @@ class Directory:
 
     def compare(self, cached: BankFile | None, history: History) -> None:
         """Warn about a `bank.json` that differs from the ledger. The ledger is used."""
-        if cached is None:
+        current = Head(seq=history.seq, hash=history.head)
+        if cached is None or (cached.ledger == current and cached.matches(history)):
             return
-        agrees, current = cached.matches(history), cached.ledger == Head(seq=history.seq, hash=history.head)
-        if agrees and current:
-            return
-        if agrees:
-            line = cached.ledger.seq + 1
-            problem = f"ends at line {line} of {history.seq + 1} after a killed write"
-        elif current:
-            problem = "does not hold the bank its ledger line names"
-        else:
-            problem = f"does not belong to {self.ledger.name}"
-        self._warn(f"{self.bank}: {problem}; the ledger was used, and the next write makes the file again")
+        old = f"; it is of line {cached.ledger.seq + 1} of {history.seq + 1}" if cached.matches(history) else ""
+        self._warn(
+            f"{self.bank}: is not what {self.ledger.name} gives{old}; the ledger was used, and the next write makes "
+            "the file again"
+        )
 
     def write_caches(self, history: History) -> None:
         """Under the lock: write `bank.json` and `panel.json`. A failure is a warning, as the ledger is complete."""
         panel = history.state.panel
         try:
-            self.set_wrong_aside(self.bank, lambda data: parse_bank_file(data, str(self.bank)).matches(history))
             if panel is not None and _content(self.panel) != pretty(panel):
                 files.write_atomic(self.panel, pretty(panel))
             # Last, since it says that both files are current.
             head = Head(seq=history.seq, hash=history.head)
             files.write_atomic(self.bank, render_bank_file(history.state.bank, head))
             for leftover in self.path.glob(".*.tmp"):
-                if is_temporary(leftover.name):  # of killed writes
+                if _LEFT.fullmatch(leftover.name):
                     leftover.unlink(missing_ok=True)
         except OSError as e:
             self._warn(f"{e}; the ledger has the entry, and the next write makes the file again")
 
-    def set_wrong_aside(self, path: Path, is_right: Callable[[bytes], bool]) -> None:
-        """Under the lock: rename `bank.json` or `panel.json` if it is not what the ledger gives, or no file at all."""
-        try:
-            if is_right(files.read_limited(path, MAX_BYTES, path.name)):
-                return
-            why = f"{path}: held what {self.ledger.name} does not say"
-        except BankNotFoundError:
-            return
-        except (BankError, RecordError) as e:
-            why = str(e)
-        side = _aside(path)
-        with files.bank_errors(path, "rename"):
-            os.rename(path, side)
-        self._warn(f"{why}; it is kept as {side.name}")
-
 
 def repair(path: Path) -> list[str]:
-    """Write `bank.json` and `panel.json` again from the ledger; files with other content are kept under another name.
+    """Write `bank.json` and `panel.json` again from the ledger; what stood there instead is kept under another name.
 
     The ledger is not changed, except that an incomplete last line is moved to another file. Temporary files of killed
-    writes are removed, and a wrong `panel.json`, link or folder is renamed. Other files in the directory stay.
+    writes are removed. Other files in the directory stay.
 
     Returns:
         One line for each change besides writing the two files.
@@ -271,21 +248,16 @@ def repair(path: Path) -> list[str]:
     read_history(directory.read_ledger(), where)  # a damaged ledger is refused before even a lock file is made
     with directory.locked():
         history = read_history(directory.remove_torn_line(), where)
-        panel = history.state.panel
-        directory.set_wrong_aside(directory.panel, lambda data: panel is not None and data == pretty(panel))
+        panel, head = history.state.panel, Head(seq=history.seq, hash=history.head)
+        right = {directory.bank: render_bank_file(history.state.bank, head), directory.panel: panel and pretty(panel)}
+        for file, data in right.items():
+            if os.path.lexists(file) and _content(file) != data:
+                side = _aside(file)
+                with files.bank_errors(file, "rename"):
+                    os.rename(file, side)
+                messages.append(f"{file}: is not what {directory.ledger.name} gives; it is kept as {side.name}")
         directory.write_caches(history)
     return messages
-
-
-def is_temporary(name: str) -> bool:
-    """Whether this is the name of a temporary file that becomes a file of a bank."""
-    found = re.fullmatch(r"\.(.+)\.[0-9a-f]{12}\.tmp", name)
-    return found is not None and (found[1] in FILES or ".aside-" in found[1])
-
-
-def is_bank_file(name: str) -> bool:
-    """Whether a file of this name belongs to a bank directory, copies and temporary files included."""
-    return name in FILES or is_temporary(name) or ".aside-" in name
 
 
 def truncation(lines: int, named: int) -> str:

@@ -35,6 +35,8 @@ _NOTE = re.compile(
     r"(?P<body>.*?)\n<!-- valve:end-item -->$",
     re.MULTILINE | re.DOTALL,
 )
+_QUIET = re.compile(r"<!-- text: (.*) -->")
+"""A search sentence that says no more than the body, so that a reader sees it once."""
 _MARK, _ESCAPED = re.compile(r"<!-- (\\*)valve:"), re.compile(r"<!-- \\(\\*)valve:")
 _HEADING = (
     "## Notes for this repository\n\n"
@@ -106,37 +108,21 @@ def read_file(name: str, data: bytes, kind: Kind = "skill", folder: str = "") ->
 
 
 def sections(text: str, title: str, kind: Kind = "skill", limit: int = LIMIT) -> list[Note]:
-    """Cut Markdown into notes: at headings of the first two levels, and where a part is too long, further."""
-    found = _split(text, (title,), (), 2, limit)
-    return _unique([note for titles, body in found for note in _pieces(titles, body, kind, limit)])
+    """Cut Markdown into notes: at headings of the first two levels, and a longer part at its paragraphs.
 
-
-Titled = tuple[tuple[str, ...], str]
-"""A section: the titles down to it, and its text."""
-
-
-def _split(text: str, first: tuple[str, ...], above: tuple[str, ...], depth: int, limit: int) -> Iterator[Titled]:
-    """Yield the sections of a text, cut at headings down to a depth, and longer ones at headings below that.
-
-    `first` titles what comes before the first heading, `above` comes before the titles of all others.
+    `title` names what comes before the first heading.
     """
     lines, tokens = text.splitlines(keepends=True), _parse(text)
-    spots = [(t.map, int(t.tag[1]), _plain(tokens[i + 1])) for i, t in enumerate(tokens) if t.type == "heading_open"]
-    cuts = [(spot[0], spot[1], level, name) for spot, level, name in spots if spot and level <= depth]
+    heads = [(t.map, int(t.tag[1]), _plain(tokens[i + 1])) for i, t in enumerate(tokens) if t.type == "heading_open"]
+    cuts = [(place[0], place[1], level, name) for place, level, name in heads if place and level <= 2]
     ends = [*(cut[0] for cut in cuts), len(lines)]
-    yield from _deeper("".join(lines[: ends[0]]), first, depth, limit)
-    open_: list[tuple[int, str]] = []
+    found: list[tuple[tuple[str, ...], str]] = [((title,), "".join(lines[: ends[0]]))]
+    above: tuple[str, ...] = ()
     for (_, start, level, name), end in zip(cuts, ends[1:], strict=True):
-        open_ = [*((n, title) for n, title in open_ if n < level), (level, name)]
-        yield from _deeper("".join(lines[start:end]), (*above, *(title for _, title in open_)), depth, limit)
-
-
-def _deeper(body: str, titles: tuple[str, ...], depth: int, limit: int) -> Iterator[Titled]:
-    body = body.strip("\n").rstrip()
-    if len(body) > limit and depth < 6:
-        yield from _split(body, titles, titles, depth + 1, limit)
-    elif body.strip():
-        yield titles, body
+        above = (name,) if level == 1 else above
+        found.append((above if level == 1 else (*above, name), "".join(lines[start:end])))
+    bodies = [(titles, body.strip("\n").rstrip()) for titles, body in found if body.strip()]
+    return _unique([note for titles, body in bodies for note in _pieces(titles, body, kind, limit)])
 
 
 def _pieces(titles: tuple[str, ...], body: str, kind: Kind, limit: int) -> Iterator[Note]:
@@ -186,6 +172,7 @@ def _first_sentence(text: str) -> str:
 def _marked(found: re.Match[str]) -> Note:
     kind: Kind = "principle" if found["kind"] == "principle" else "skill"
     text, *more = [*map(_unescape, found["about"].split("\n")), ""]
+    text = quiet[1] if (quiet := _QUIET.fullmatch(text)) else text
     scope = next((line.removeprefix(_APPLIES) for line in more if line.startswith(_APPLIES)), "")
     return Note(kind, found["name"], text, _unescape(found["body"]), scope)
 
@@ -261,7 +248,7 @@ def section(items: Sequence[Item], standing: Standing, simulation: str = "") -> 
     """Return the items between markers, without a line end; `simulation` is said first, and kept when it is read."""
     parts = [_BEGIN] + [f"{_SIMULATED}\n{simulation}"] * bool(simulation) + [_HEADING] * bool(items)
     for item in items:
-        about = [_line(item.text)] + [_APPLIES + _line(item.scope_hint)] * bool(item.scope_hint)
+        about = [_sentence(item)] + [_APPLIES + _line(item.scope_hint)] * bool(item.scope_hint)
         about += [f"({standing(item)})"] * bool(standing(item))
         lines = [f"### {item.name}", f"<!-- valve:item {item.kind} {item.name} -->", *about, "<!-- valve:body -->"]
         parts.append("\n".join([*lines, _escape(item.markdown), "<!-- valve:end-item -->"]))
@@ -353,6 +340,13 @@ def _skill_name(name: str, taken: Mapping[str, str]) -> str:
         ending = f"-{number}"
         found = plain[: _SKILL_NAME - len(ending)].rstrip("-") + ending
     return found
+
+
+def _sentence(item: Item) -> str:
+    """Return an item's search sentence as a line; as a comment where it is what the body says."""
+    line = _line(item.text)
+    said = line.rpartition(": ")[2].rstrip(".") in _line(item.markdown)
+    return f"<!-- text: {line} -->" if said and "--" not in line else line
 
 
 def _line(text: str) -> str:

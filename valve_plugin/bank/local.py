@@ -312,52 +312,26 @@ def local_store(bank: Path) -> LocalStore:
     return store
 
 
-def former_places(bank: Path) -> list[Path]:
-    """Return where else a bank that begins like this one was on this machine, and has runs."""
-    start, here = _first_entries(bank), local_dir(bank)
-    found = []
-    for notes in sorted(here.parent.glob("*/notes")):
-        *before, where = LocalStore(notes.parent).recall(_BANK).split("\n")
-        if notes.parent != here and before and before == start[: len(before)]:
-            found.append(Path(where))
-    return found
-
-
 def former_bank(folder: Path) -> tuple[Path, bool] | None:
     """Return where the bank of a folder of local data is, and whether it still is there; None if that is not known."""
     *before, where = LocalStore(folder).recall(_BANK).split("\n")
     return (Path(where), _first_entries(Path(where))[: len(before)] == before) if before else None
 
 
-def take_over(bank: Path, former: Path) -> int:
-    """Give a bank the runs that belong to a bank at another path; return how many files came.
+def take_over(bank: Path, former: Path) -> None:
+    """Give a bank the runs of the bank that was at another path.
 
-    They are moved, or copied where there still is a bank at that path. What is here already stays.
+    Raises:
+        BankError: there are none, or the other bank is still there, or this one has runs.
     """
-    here, there = LocalStore(local_dir(bank), bank), LocalStore(local_dir(former))
-    keep, came = (former / ledger.FILE_NAME).exists(), 0
-    here._folder()
-    for job in there.queue():
-        here.queue_push({key: value for key, value in job.items() if key != "id"})
-    for path in sorted(p for p in there.dir.rglob("*") if p.is_file() and not p.is_symlink()):
-        inside = path.relative_to(there.dir)
-        target = here.dir / inside
-        if inside.parts[0] in ("queue", "notes"):
-            continue
-        here._folder(*inside.parts[:-1])
-        data = files.read_limited(path, _MAX_BYTES, "record")
-        if path.suffix == ".jsonl" and target.exists():
-            data = files.read_limited(target, _MAX_BYTES, "log") + data
-        elif target.exists():
-            continue
-        files.write_atomic(target, data)
-        came += 1
-    if not keep:
-        import shutil  # only this needs it, and every start would pay
-
-        shutil.rmtree(there.dir)
-    here.remember_bank()
-    return came
+    here, there = local_dir(bank), local_dir(former)
+    if not there.is_dir():
+        raise BankNotFoundError(f"{former}: no run on this machine is of a bank there; `valve clean` lists lost ones")
+    if (former / ledger.FILE_NAME).exists() or here.exists():
+        busy = former if (former / ledger.FILE_NAME).exists() else here
+        raise BankError(f"{former}: its runs cannot move, because {busy} is there; move that away first")
+    there.rename(here)
+    LocalStore(here, bank).remember_bank()
 
 
 def _is_left(other: LocalStore, start: list[str]) -> bool:

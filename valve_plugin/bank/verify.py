@@ -7,7 +7,7 @@ that passes the check.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -17,8 +17,6 @@ from valve_plugin.bank.directory import (
     MAX_BYTES,
     Directory,
     Head,
-    is_bank_file,
-    is_temporary,
     parse_bank_file,
     read_head,
     render_bank_file,
@@ -33,7 +31,6 @@ from valve_plugin.records import Record
 from valve_plugin.theory.acceptance import recompute
 
 _REMADE = f"the next write makes it again from {ledger.FILE_NAME}"
-_MOVED = "`valve bank verify --repair` moves it aside"
 
 
 class BankFinding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,10 +62,8 @@ def verify(path: Path) -> list[BankFinding]:
     except BankError as e:
         return [_error(ledger.FILE_NAME, "", e)]
     head = read_head(path / BANK_FILE)
-    cut = list(_missing_end(head, data))
-    # A ledger without its end is never written to.
-    ways = {} if cut else {PANEL_FILE: _REMADE, BANK_FILE: _REMADE if head else _unknown_end(data)}
-    return [*_ledger(path, data, cut, ways), *_settings(path), *_stray_files(path)]
+    unknown = "" if head else f"; without {BANK_FILE} nobody knows whether lines are missing at its end"
+    return [*_ledger(path, data, list(_missing_end(head, data)), _REMADE + unknown), *_settings(path)]
 
 
 def _missing_end(head: Head | None, data: bytes) -> Iterator[BankFinding]:
@@ -78,16 +73,7 @@ def _missing_end(head: Head | None, data: bytes) -> Iterator[BankFinding]:
         yield _error(BANK_FILE, "ledger", f"{ledger.FILE_NAME} {truncation(lines, head.seq + 1)}")
 
 
-def _unknown_end(data: bytes) -> str:
-    """Return the advice for a `bank.json` that names no ledger line: the ledger may have lost its end."""
-    lines = data.count(b"\n")
-    return (
-        f"{_REMADE}, which has {lines} complete lines; whether lines are missing at its end is unknown, because only "
-        f"{BANK_FILE} names the last line"
-    )
-
-
-def _ledger(path: Path, data: bytes, cut: list[BankFinding], ways: Mapping[str, str]) -> Iterator[BankFinding]:
+def _ledger(path: Path, data: bytes, cut: list[BankFinding], remade: str) -> Iterator[BankFinding]:
     """Check the hash chain, the replay, and the files that must match it."""
     try:
         reading = ledger.parse(data, ledger.FILE_NAME)
@@ -99,7 +85,8 @@ def _ledger(path: Path, data: bytes, cut: list[BankFinding], ways: Mapping[str, 
         yield _error(ledger.FILE_NAME, "", e)
         return
     yield from cut  # a damaged line, reported above, is the better message
-    bank = list(_bank_file(path, history, ways.get(BANK_FILE, "")))
+    remade = "" if cut else remade  # a ledger without its end is never written to
+    bank = list(_bank_file(path, history, remade))
     if reading.torn and not cut:
         message = f"{len(reading.torn)} bytes of an incomplete line from a killed write; the next write repairs this"
         yield BankFinding(level="warning", file=ledger.FILE_NAME, place="end", message=message)
@@ -107,7 +94,7 @@ def _ledger(path: Path, data: bytes, cut: list[BankFinding], ways: Mapping[str, 
     yield from bank
     # panel.json is written before bank.json: where that one is current, this one must be too.
     level: Literal["error", "warning"] = "warning" if any(f.level == "warning" for f in bank) else "error"
-    yield from _panel_file(path, history.state, level, ways.get(PANEL_FILE, ""))
+    yield from _panel_file(path, history.state, level, remade)
 
 
 def _verdict(line: ledger.Line, state: Replay) -> Iterator[BankFinding]:
@@ -159,7 +146,8 @@ def _panel_file(path: Path, state: Replay, level: Literal["error", "warning"], r
         yield _error(name, "", e, remade if isinstance(e, BankCorruptError) else "")
         return
     if state.panel is None:
-        yield BankFinding(level=level, file=name, place="", message=f"{ledger.FILE_NAME} has no panel; {_MOVED}")
+        message = f"{ledger.FILE_NAME} has no panel; `valve bank verify --repair` moves it aside"
+        yield BankFinding(level=level, file=name, place="", message=message)
     elif data != pretty(state.panel):
         message = "; ".join(filter(None, [f"is not the last panel in {ledger.FILE_NAME}", remade]))
         yield BankFinding(level=level, file=name, place="", message=message)
@@ -170,20 +158,6 @@ def _settings(path: Path) -> Iterator[BankFinding]:
         config.load(path)
     except ConfigError as e:
         yield _error(config.FILE_NAME, "", e, "correct the file, or restore it from git or a backup")
-
-
-def _stray_files(path: Path) -> Iterator[BankFinding]:
-    """Report temporary files of killed writes, and files that do not belong to a bank. Neither is read."""
-    names = sorted(entry.name for entry in path.iterdir())
-    for name in filter(is_temporary, names):
-        yield BankFinding(
-            level="warning", file=name, place="", message="left by a killed write; the next write removes it"
-        )
-    strays = [name for name in names if not is_bank_file(name)]
-    if strays:
-        more = f"and {len(strays) - 1} more files do" if len(strays) > 1 else "does"
-        message = f"{more} not belong to a bank; valve does not read them, and they may stay"
-        yield BankFinding(level="warning", file=strays[0], place="", message=message)
 
 
 def _error(file: str, place: str, problem: object, way_out: str = "") -> BankFinding:

@@ -38,14 +38,14 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Start here": ("status", "init", "doctor", "demo", "trial"),
     "Run and learn": ("mini", "evolve", "gate", "panel"),
     "Make tasks": ("tasks", "split"),
-    "Use the bank": ("attempts", "extract", "bank", "relink", "clean", "context", "connect", "mcp"),
+    "Use the bank": ("attempts", "extract", "bank", "clean", "context", "connect", "mcp"),
     "Trust it": ("report", "eval", "certify", "plan"),
     "Research": ("experiment",),
 }
 
 
-RENAMED = {"try": "trial"}
-"""Modules of commands whose name no module can have."""
+MODULES = {"try": "trial", "relink": "clean"}
+"""Modules of commands that no module is named after."""
 
 
 class Group(TyperGroup):
@@ -62,14 +62,14 @@ class Group(TyperGroup):
             commands: list[Any] = [c for c in self.commands.values() if not c.hidden]
             listed = [c for c in commands if c.rich_help_panel == section]
             if listed:
-                listed.sort(key=lambda c: SECTIONS[section].index(RENAMED.get(c.name, c.name)))
+                listed.sort(key=lambda c: SECTIONS[section].index(MODULES.get(c.name, c.name)))
                 with formatter.section(section):
                     formatter.write_dl([(c.name, c.get_short_help_str(limit=70)) for c in listed])
 
 
 def build(word: str = "") -> typer.Typer:
     """Return the application; if `word` is a command, with only that one, which starts faster."""
-    word = RENAMED.get(word, word)
+    word = MODULES.get(word, word)
     alone = {"status", word} if any(word in modules for modules in SECTIONS.values()) else set()
     app = typer.Typer(
         name="valve",

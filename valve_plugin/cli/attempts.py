@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,9 +26,6 @@ All = Annotated[bool, flag("--all", "Rollouts of stream, panel and evaluation to
 Last = Annotated[int | None, option("--last", "N", "Only the latest N.", min=1)]
 
 
-_BY_ID: dict[str, Any] = {"show_default": False, "autocompletion": lambda: _ids()}
-
-
 commands = Commands(
     "attempts",
     "valve attempts          # as `valve attempts list`",
@@ -44,7 +41,7 @@ def list_by_default(ctx: typer.Context, bank: BankDir = "", json: Json = False) 
     if ctx.invoked_subcommand is None:
         list_(bank=bank, json=json)
     elif bank or json:
-        ctx.fail(f"options go behind the command: valve attempts {ctx.invoked_subcommand} ... --bank DIR --json")
+        ctx.fail(f"options go behind the command: valve attempts {ctx.invoked_subcommand} --bank DIR --json")
 
 
 @commands.add(
@@ -82,7 +79,7 @@ def list_(all_: All = False, last: Last = None, bank: BankDir = "", json: Json =
         ]
         for a in shown
     ]
-    output.table(header, rows, can_wait=("DROPPED", "ITEMS", "REASON", "WHEN"), prose=("TASK", "REASON"))
+    output.table(header, rows, prose=("TASK", "REASON"))
 
 
 @commands.add(
@@ -111,7 +108,7 @@ def record(
     "valve attempts show 0a1b2c3d --patch | git apply",
 )
 def show(
-    id_: Annotated[str, argument("ID", "Its id, or how it begins. Default: your latest run.", **_BY_ID)] = "",
+    id_: Annotated[str, argument("ID", "Its id, or how it begins. Default: your latest run.", show_default=False)] = "",
     patch: Annotated[bool, flag("--patch", "Print the patch alone, exactly as it is kept.")] = False,
     bank: BankDir = "",
     json: Json = False,
@@ -173,14 +170,6 @@ def _title(a: Attempt) -> str:
     """Return how the task begins, on one line."""
     line = output.one_line((a.task_text or a.task_id)[: 4 * _TASK])
     return line if len(line) <= _TASK else f"{line[: _TASK - 1].rstrip()}…"
-
-
-def _ids() -> list[str]:
-    """Return ids for shell completion; empty if there is no readable bank."""
-    try:
-        return [a.id for a in open_bank("").local.attempts()[::-1] if a.source == "live"]
-    except BankError:
-        return []
 
 
 def _describe(a: Attempt, trajectory: str) -> None:

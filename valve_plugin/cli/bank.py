@@ -11,7 +11,7 @@ import typer
 from valve_plugin.cli import bank_export, bank_owner, bank_review, output, runs
 from valve_plugin.cli.gate import retire
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, find_item, flag, open_bank, option
-from valve_plugin.errors import ConfigError, ValveError
+from valve_plugin.errors import ConfigError
 
 if TYPE_CHECKING:
     from valve_plugin.bank.acts import Difference
@@ -69,7 +69,7 @@ def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
         [i.kind, i.name, i.support, f"{i.passes}/{i.attempts}", i.created_step, _shown_uses(i, uses), about(i)]
         for i in content.items
     )
-    output.table(header, (row[: len(header)] for row in rows), can_wait=("STEP", "SUPPORT", "USES"))
+    output.table(header, (row[: len(header)] for row in rows))
 
 
 @commands.add(
@@ -79,9 +79,7 @@ def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
     "valve bank show 1f0c9a7b                     # a proposal, and what the model wrote for it",
 )
 def show(
-    name: Annotated[
-        str, argument("NAME", "Name of the item, kind/name, or id of a proposal.", autocompletion=lambda: _names())
-    ],
+    name: Annotated[str, argument("NAME", "Name of the item, kind/name, or id of a proposal.")],
     at: At = None,
     raw: Annotated[bool, flag("--raw", "Print the body alone, exactly as it is injected.")] = False,
     bank: BankDir = "",
@@ -330,14 +328,6 @@ def _show_proposal(store: BankStore, proposal: Proposal, *, json: bool) -> None:
         output.verbatim(output.clean(one["answer"]) + "\n")  # unrendered: nothing may hide in it
     if not answers:
         output.note("what the model wrote is not on this machine")
-
-
-def _names() -> list[str]:
-    """Return names for shell completion; empty if there is no readable bank."""
-    try:
-        return [item.name for item in open_bank("").bank.items]
-    except ValveError:
-        return []
 
 
 def _describe(item: Item, uses: str, note: str) -> None:

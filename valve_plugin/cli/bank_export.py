@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.records import Item
 
-FILES = {
+Format = Literal["agents", "claude", "cursor", "copilot", "skills", "text"]
+FILES: dict[Format, str] = {
     "agents": "AGENTS.md",
     "claude": "CLAUDE.md",
     "cursor": ".cursor/rules/valve.mdc",
@@ -36,7 +37,7 @@ commands = Commands()
     "valve bank export --to text                  # on stdout",
 )
 def export(
-    to: Annotated[str, option("--to", "FORMAT", "agents, claude, cursor, copilot, skills or text.")],
+    to: Annotated[Format, option("--to", "FORMAT", "agents, claude, cursor, copilot, skills or text.")],
     out: Annotated[str, option("--out", "PATH", "Another place than the format's usual one; - is stdout.")] = "",
     check: Annotated[bool, flag("--check", "Write nothing; exit code 1 when something is out of date.")] = False,
     bank: BankDir = "",
@@ -48,8 +49,6 @@ def export(
     Skills format: an agent reads name and description always, and the rest on demand. What no gate judged says so.
     `valve bank import` reads all of it back.
     """
-    if to not in FILES:
-        raise ConfigError(f"--to {to}: expected one of {', '.join(FILES)}")
     store = open_bank(bank)
     simulation = runs.note_simulation(store.dir, json=json, data=out == "-" or to == "text")
     if simulation and not out and to != "text":
@@ -107,7 +106,7 @@ def _seen(store: BankStore) -> list[Item]:
     return [item for item in store.bank.items if not item.hidden]
 
 
-def _wanted(to: str, out: str, store: BankStore) -> dict[str, str | None]:
+def _wanted(to: Format, out: str, store: BankStore) -> dict[str, str | None]:
     """Return the text that each file should have; None: it should not be there; `-` is stdout."""
     from valve_plugin.bank import acts, exchange
 

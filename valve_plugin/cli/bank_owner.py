@@ -20,11 +20,12 @@ from valve_plugin.cli.options import (
     read_input,
 )
 from valve_plugin.errors import ConfigError
+from valve_plugin.records import Kind
 
 if TYPE_CHECKING:
     from valve_plugin.bank.exchange import Note
     from valve_plugin.bank.store import BankStore
-    from valve_plugin.records import Item, Kind, Proposal, Withheld
+    from valve_plugin.records import Item, Proposal, Withheld
 
 _MAX_BYTES = 1_000_000
 _NO_REASON = "no reason given"
@@ -32,7 +33,7 @@ _NO_REASON = "no reason given"
 commands = Commands()
 
 Reason = Annotated[str, option("--reason", "TEXT", "Why; kept in the ledger.")]
-KindOf = Annotated[str, option("--kind", "KIND", "Of notes that do not say it: skill or principle.")]
+KindOf = Annotated[Kind, option("--kind", "KIND", "Of notes that do not say it: skill or principle.")]
 Names = Annotated[list[str], argument("NAME...", "Items, as name or kind/name.")]
 
 
@@ -80,9 +81,9 @@ def add(
     if name:
         scope = "" if when else EVERY_TASK
         text = data.decode("utf-8", "replace")
-        notes = [Note(_kind(kind), name, when or name, text, scope, is_simulated(text))]
+        notes = [Note(kind, name, when or name, text, scope, is_simulated(text))]
     else:
-        notes = read_file(label, data, _kind(kind), folder=Path(file).resolve().parent.name)
+        notes = read_file(label, data, kind, folder=Path(file).resolve().parent.name)
     store = open_bank(bank)
     _enter(store, label, _screened(store, label, notes), how, json=json)
 
@@ -116,7 +117,7 @@ def import_(
         return
     if not place.exists():
         raise ConfigError(f"{path}: there is no such file or folder")
-    _enter(store, path, _screened(store, path, read_path(place, _kind(kind))), how, json=json)
+    _enter(store, path, _screened(store, path, read_path(place, kind)), how, json=json)
 
 
 @commands.add(
@@ -226,15 +227,6 @@ def undo(
     _done(store, json=json)
 
 
-def _kind(given: str) -> Kind:
-    from valve_plugin.records import KINDS
-
-    for kind in KINDS:
-        if given == kind:
-            return kind
-    raise ConfigError(f"--kind {given}: expected {' or '.join(KINDS)}")
-
-
 def _screened(store: BankStore, source: str, notes: Sequence[Note]) -> tuple[list[Item], list[Withheld]]:
     """Return the notes as items, and what is withheld: by the rules for a model's proposal, and for hidden text."""
     from valve_plugin.extract.parse import Draft
@@ -309,96 +301,66 @@ def _enter(
 
     items, withheld = screened
     proposals = _proposals(store, source, items, withheld, removes, each=how.each and not how.unjudged)
-    changes = [p for p in proposals if not p.empty]
-    alike = _similar(store, changes)
     if not json:
-        _show(proposals, withheld, alike)
-    done = changes if how.dry_run else _keep(store, source, changes, withheld, how, merging=merging)
+        _show(proposals, withheld)
     state = "shown" if how.dry_run else "taken" if how.unjudged else "queued"
+    changes = _fresh(store, [p for p in proposals if not p.empty], taken=state == "taken")
+    if not how.dry_run:
+        _keep(store, changes, withheld, how, "merge" if merging else "add", f"from {source}")
     if json:
         about = {"bank": str(store.dir), "version": store.bank.version, "state": state}
         shown = [{"id": p.id, **plain(p)} for p in proposals]
         refused = [{"kind": w.kind, "name": w.name, "why": w.why} for w in withheld]
-        output.emit_json({**about, "proposals": shown, "similar": alike, "withheld": refused})
-    elif not (items or withheld or merging):
-        output.note(f"no notes in {source}")
-    elif changes and not done:
-        output.note("all of this waits already; `valve bank review` lists it")
+        output.emit_json({**about, "proposals": shown, "withheld": refused})
     else:
-        _say_state(store, state, len(done))
+        _say_state(store, state, len(changes))
+
+
+def _fresh(store: BankStore, proposals: Sequence[Proposal], *, taken: bool) -> list[Proposal]:
+    """Return the proposals that do not wait already, in any words of their source; all of them where none waits."""
+    from valve_plugin.bank.entries import undecided
+
+    queued = [] if taken else [(p.items, p.removed) for p in undecided(store.entries())]
+    return [p for p in proposals if (p.items, p.removed) not in queued]
 
 
 def _keep(
     store: BankStore,
-    source: str,
     changes: Sequence[Proposal],
     withheld: Sequence[Withheld],
     how: How,
-    *,
-    merging: bool,
-) -> Sequence[Proposal]:
-    """Take the changes into the bank, or queue them; return those that did not wait already."""
+    what: Literal["merge", "add"],
+    reason: str,
+) -> None:
+    """Take the changes into the bank, or queue them."""
     from valve_plugin.bank import acts
-    from valve_plugin.bank.entries import Proposed
+    from valve_plugin.bank.entries import Proposed, undecided
 
     for one in withheld:
         if one.item is not None:
             store.local.add_withheld(one)
-    if how.unjudged:
-        what: Literal["merge", "add"] = "merge" if merging else "add"
+    if not how.unjudged:
         for p in changes:
-            acts.act(store, what, how.reason or f"from {source}", removes=p.removed, items=p.items)
-        _withdraw_taken(store)
-        return changes
-    fresh = acts.not_waiting(store.entries(), changes)
-    for p in fresh:
-        store.append(Proposed(proposal=p))
-    return fresh
-
-
-def _withdraw_taken(store: BankStore) -> None:
-    """Take out of the owner's waiting proposals what the bank has now."""
-    from msgspec.structs import replace
-
-    from valve_plugin.bank.entries import Proposed, undecided
-    from valve_plugin.extract.duplicates import fit
-    from valve_plugin.records import is_owners
-
-    for waiting in filter(lambda p: is_owners(p.task_id), undecided(store.entries())):
-        left = fit(waiting, store.bank)
-        if left != waiting:
-            reason = "its owner took it without a gate" if left.empty else left.reason
-            store.append(Proposed(proposal=replace(left, reason=reason)))
-
-
-def _similar(store: BankStore, proposals: Sequence[Proposal]) -> list[dict[str, str]]:
-    """Return which new items have much of the body of another one; title and scope say little about that."""
-    from msgspec.structs import replace
-
-    from valve_plugin.extract.duplicates import nearest
-
-    gone = {key for p in proposals for key in p.removed}
-    bodies = [replace(item, text="", scope_hint="") for item in store.bank.items if item.key not in gone]
-    found = []
-    for item in (item for p in proposals for item in p.items):
-        body = replace(item, text="", scope_hint="")
-        if near := nearest(body, bodies):
-            found.append({"kind": item.kind, "name": item.name, "similar_to": near.duplicate_of})
-        bodies.append(body)
-    return found
+            store.append(Proposed(proposal=p))
+        return
+    for p in changes:
+        acts.act(store, what, how.reason or reason, removes=p.removed, items=p.items)
+    for waiting in undecided(store.entries()):
+        if (waiting.items, waiting.removed) in [(p.items, p.removed) for p in changes]:
+            acts.withdraw(store, waiting, "its owner took it without a gate")
 
 
 def _say_state(store: BankStore, state: str, changes: int) -> None:
     from valve_plugin.bank.acts import NOT_JUDGED
 
     if not changes:
-        output.note("nothing new: the bank has all of this, or it was withheld")
+        output.note("nothing new: the bank has all of this, or it waits already, or it was withheld")
     elif state == "taken":
         output.say(f"version {store.bank.version}: {NOT_JUDGED}", style="yellow")
         _note_epoch(store)
     elif state == "queued":
         queries = output.plural(changes, "query", "queries")
-        output.say(f"queued; `valve gate` judges {'them' if changes > 1 else 'it'} with {queries}", style="green")
+        output.say(output.advice(f"queued; `valve gate` judges it with {queries}"), style="green")
         output.note("`valve bank review` lists what waits, and withdraws it")
 
 
@@ -421,29 +383,25 @@ def _proposals(
     from valve_plugin.extract.duplicates import fit
     from valve_plugin.records import Proposal, owner_task
 
-    here = {item.key for item in store.bank.items}
-    groups: list[tuple[tuple[Item, ...], Sequence[tuple[Kind, str]]]] = [(tuple(items), removes)]
+    here, new = {item.key for item in store.bank.items}, {item.key for item in items}
+    groups: dict[str, tuple[tuple[Item, ...], Sequence[tuple[Kind, str]]]] = {source: (tuple(items), removes)}
     if each:
-        new = {item.key for item in items}
-        groups = [*(((item,), ()) for item in items), *(((), (key,)) for key in removes if key not in new)]
-    elif not (items or removes or withheld):
-        groups = []
-    found = []
-    for number, (group, leaving) in enumerate(groups):
-        gone = [*(item.key for item in group if item.key in here), *leaving]
-        kind, name = group[0].key if group else gone[0] if each else ("", "")
-        what = f"{source} {kind}/{name}" if each else source
+        groups = {f"{source} {i.kind}/{i.name}": ((i,), ()) for i in items}
+        groups |= {
+            f"{source} {kind}/{name}": ((), ((kind, name),)) for kind, name in removes if (kind, name) not in new
+        }
+    hidden = tuple(replace(w, item=None, reason=UNSET) for w in withheld)
+    found: list[Proposal] = []
+    for what, (group, leaving) in groups.items():
+        gone = dict.fromkeys([*(item.key for item in group if item.key in here), *leaving])
         proposal = Proposal(
-            task_id=owner_task(what),
-            items=group,
-            removes=tuple(dict.fromkeys(gone)) or UNSET,
-            withheld=tuple(replace(w, item=None, reason=UNSET) for w in withheld) if not number else (),
+            task_id=owner_task(what), items=group, removes=tuple(gone) or UNSET, withheld=hidden if not found else ()
         )
         found.append(fit(proposal, store.bank))
     return found
 
 
-def _show(proposals: Sequence[Proposal], withheld: Sequence[Withheld], alike: Sequence[dict[str, str]]) -> None:
+def _show(proposals: Sequence[Proposal], withheld: Sequence[Withheld]) -> None:
     rows: list[list[object]] = []
     for p in proposals:
         for i in p.items:
@@ -455,8 +413,6 @@ def _show(proposals: Sequence[Proposal], withheld: Sequence[Withheld], alike: Se
     rows += [[w.kind, w.name, f"withheld: {w.why}", "", ""] for w in withheld]
     if rows:
         output.table(["KIND", "NAME", "STATE", "SIZE", "SENTENCE"], rows, prose=("SENTENCE",))
-    for near in alike:
-        output.note(f"valve: {near['name']} is similar to {near['similar_to']}; both are kept", style="yellow")
     if any(w.item is not None for w in withheld):
         output.note("`valve bank review` shows what was withheld, and lets you decide")
 

@@ -1,4 +1,4 @@
-"""`valve clean`: what lies on this disk."""
+"""`valve clean` and `valve relink`: what lies on this disk, and runs that lost their bank."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
 from valve_plugin.cli import output
-from valve_plugin.cli.options import Commands, Json, argument, flag, option
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, flag, option
 from valve_plugin.errors import ConfigError
 from valve_plugin.paths import data_dir
 
-_KINDS = {
+Kind = Literal["trajectories", "lost", "trials", "environments", "demos", "caches"]
+_KINDS: dict[Kind, str] = {
     "trajectories": "messages and commands of a bank's attempts; outcomes and patches stay",
     "lost": "attempts of banks that are gone; `valve relink` gives them to a bank that moved",
     "trials": "rollouts of `valve try`; without them a trial begins anew",
@@ -33,7 +34,7 @@ commands = Commands()
 class Found(NamedTuple):
     """One thing on this disk that may be removed."""
 
-    kind: str
+    kind: Kind
     repository: str
     """owner/name, or empty where it belongs to all of them."""
     size: int
@@ -48,7 +49,7 @@ class Found(NamedTuple):
     "valve clean environments demos --yes         # without asking, as in a script",
 )
 def clean(
-    kinds: Annotated[list[str] | None, argument("[KIND]...", f"What to remove: {', '.join(_KINDS)}.")] = None,
+    kinds: Annotated[list[Kind] | None, argument("[KIND]...", f"What to remove: {', '.join(_KINDS)}.")] = None,
     repo: Annotated[str, option("--repo", "OWNER/NAME", "Only of this repository.")] = "",
     yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
     json: Json = False,
@@ -58,8 +59,6 @@ def clean(
     Banks, task sets, and the attempts of banks that are here are never removed. At a terminal it asks first; elsewhere
     give --yes.
     """
-    if unknown := sorted(set(kinds or ()) - _KINDS.keys()):
-        raise ConfigError(f"{unknown[0]}: expected {', '.join(_KINDS)}")
     found = [f for f in _inventory() if (not kinds or f.kind in kinds) and (not repo or f.repository == repo)]
     total = sum(f.size for f in found)
     if not json:
@@ -108,7 +107,8 @@ def _repository(bank: Path) -> str:
 
 
 def _by_repository() -> Iterator[Found]:
-    for kind, place in (("trials", "trials"), ("environments", "repos")):
+    places: dict[Kind, str] = {"trials": "trials", "environments": "repos"}
+    for kind, place in places.items():
         for folder in sorted((data_dir() / place).glob("*/")):
             yield Found(kind, folder.name.replace("__", "/"), _bytes(folder), folder)
 
@@ -155,3 +155,22 @@ def _remove(found: list[Found]) -> None:
         remove_tree(one.path)
         if one.path.exists():
             raise ConfigError(f"{one.path}: not all of it could be removed; is some of it another user's?")
+
+
+@commands.add("relink", "valve relink ~/old/place/.valve")
+def relink(
+    former: Annotated[Path, argument("FORMER", "Where the bank was.")], bank: BankDir = "", json: Json = False
+) -> None:
+    """Give a bank that moved the runs it had.
+
+    A bank that was moved finds them by itself, where only one can be meant. This is for the other cases.
+    """
+    from valve_plugin.bank.local import take_over
+
+    directory = bank_dir(bank)
+    place = former.expanduser().absolute()
+    take_over(directory, place)
+    if json:
+        output.emit_json({"bank": str(directory), "former": str(place)})
+    else:
+        output.say(f"the runs came from {place}", style="green")

@@ -6,7 +6,7 @@ import json as json_
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -36,7 +36,7 @@ commands = Commands()
     "valve connect codex --undo                    # takes it back",
 )
 def connect(
-    agent: Annotated[str, argument("AGENT", "claude, codex, cursor or mini.")],
+    agent: Annotated[Literal["claude", "codex", "cursor", "mini"], argument("AGENT", "claude, codex, cursor or mini.")],
     check: Annotated[
         str, option("--check", "COMMAND", "For claude: grades attempts; fails before the task, passes after.")
     ] = "",
@@ -53,8 +53,6 @@ def connect(
     Codex and Cursor have no such hooks: the notes stand between two marks in AGENTS.md, or in a rules file of Cursor.
     After the bank changed, the same command brings them up to date.
     """
-    if agent not in (*_FILES, "mini"):
-        raise ConfigError(f"{agent}: expected {', '.join(_FILES)} or mini; for others see `valve bank export --help`")
     if check and agent != "claude":
         raise ConfigError(f"--check {check}: only the attempts of claude are recorded here; leave it out for {agent}")
     if agent == "mini":

@@ -30,7 +30,6 @@ commands = Commands()
 )
 def context(
     text: Annotated[str, argument("TASK", "What the agent is asked; - reads stdin.", show_default=False)] = "",
-    task: Annotated[str, option("--task", "TEXT", "The same, as an option.", also="-t")] = "",
     file: Annotated[Path | None, option("--file", "FILE", "Read the task from this file.")] = None,
     task_id: Annotated[str, option("--id", "ID", "The task's id, where it has one.")] = "",
     bank: BankDir = "",
@@ -53,7 +52,7 @@ def context(
 
         output.verbatim(answer(sys.stdin.buffer.read(MAX_BYTES + 1), bank))
         return
-    issue = _read(text, task, file)
+    issue = _read(text, file)
     store = runs.open_store(bank, simulate)
     simulation = runs.note_simulation(store.dir, json=json, data=True)
     if simulation and not simulate:
@@ -88,13 +87,13 @@ def _warn_if_foreign(store: BankStore) -> None:
         output.note(f"valve: {words}: its notes are not about this code", style="yellow")
 
 
-def _read(text: str, task: str, file: Path | None) -> str:
-    """Return the task's text, given in one of three ways.
+def _read(text: str, file: Path | None) -> str:
+    """Return the task's text.
 
     Raises:
         ConfigError: it was not given in exactly one way, or the file cannot be read.
     """
-    if bool(text) + bool(task) + bool(file) != 1:
+    if bool(text) == bool(file):
         raise ConfigError("give the task once: `valve context TASK`, `valve context -` for stdin, or --file PATH")
-    given = os.fsencode(text or task).decode("utf-8", "replace")  # whatever encoding the locale names
+    given = os.fsencode(text).decode("utf-8", "replace")  # whatever encoding the locale names
     return read_input(str(file or "-"), _MAX_BYTES).decode("utf-8", "replace") if file or given == "-" else given

@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import secrets
-import shlex
 import shutil
 import socket
 import subprocess
@@ -27,7 +26,7 @@ import typer
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, bank_dir, flag, option
-from valve_plugin.errors import BankError, BankNotFoundError, ConfigError, ValveError
+from valve_plugin.errors import BankNotFoundError, ConfigError, ValveError
 from valve_plugin.extras import DISTRIBUTION, install_command, missing_requirements, own_command, pip_install
 from valve_plugin.shell_words import join
 
@@ -51,7 +50,7 @@ _WITHOUT = {
     "skillopt": "experiments have no condition `skillopt`",
 }
 """What does not work without each extra for users, in the order of the checks."""
-_USER_NAMESPACES = "kernel.apparmor_restrict_unprivileged_userns"
+_USER_NAMESPACES = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 """The kernel setting with which Ubuntu forbids bubblewrap."""
 _ESCAPE = """
 (exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo "got: network"
@@ -121,14 +120,11 @@ def checks() -> dict[str, Check]:
     return {
         "python": _python,
         "git": _git,
-        "mini-SWE-agent": _mini,
         "start-up file": _start_up_file,
         "model": _model,
         "check command": _check_command,
         **{f"extra {name}": partial(_extra, name) for name in _WITHOUT},
-        "embedding model": _embedding,
         "bank": _bank,
-        "task set": _task_set,
         "user data": _user_data,
         "sandbox": _sandbox,
         "container engine": _engine,
@@ -178,24 +174,19 @@ def _nodes(settings: Settings) -> dict[str, CheckResult]:
     found = {}
     for node in nodes(settings):
         key = f"{'a' if node.key else 'no'} key for {settings.model or 'the default model'}"
-        able = [
-            output.plural(round(node.cores), "core"),
-            f"Python {node.python}",
-            f"valve {node.valve}",
-            node.sandbox,
-            key,
-        ]
-        found[node.name] = CheckResult("failed", node.problem) if node.problem else CheckResult("ok", ", ".join(able))
+        able = f"{output.plural(round(node.cores), 'core')}, Python {node.python}, valve {node.valve}, {node.sandbox}"
+        found[node.name] = CheckResult("failed", node.problem) if node.problem else CheckResult("ok", f"{able}, {key}")
     return found
 
 
-def _system_install(*packages: str) -> str:
-    """Return the command that installs system packages with apt-get; empty on a system without it."""
-    return _as_root(join(["apt-get", "install", "-y", *packages])) if shutil.which("apt-get") else ""
+def _as_root(*words: str) -> str:
+    """Return a command for the system; empty where its program is not there."""
+    sudo = [] if os.geteuid() == 0 else ["sudo"]
+    return join([*sudo, *words]) if shutil.which(words[0]) else ""
 
 
-def _as_root(command: str) -> str:
-    return command if os.geteuid() == 0 else f"sudo {command}"
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
 
 
 # ---- Python and its packages
@@ -209,7 +200,7 @@ def _listed(lacks: Mapping[str, str]) -> str:
 def _python(place: Place) -> CheckResult:
     if lacks := missing_requirements(None):
         return CheckResult("failed", f"packages not installed as needed: {_listed(lacks)}", pip_install(*lacks))
-    packages = [f"{name} {metadata.version(name)}" for name in (DISTRIBUTION, "litellm", "typer", "msgspec", "numpy")]
+    packages = [f"{name} {metadata.version(name)}" for name in (DISTRIBUTION, "mini-swe-agent", "litellm")]
     return CheckResult("ok", ", ".join([platform.python_version(), *packages]))
 
 
@@ -221,23 +212,13 @@ def _extra(name: str, place: Place) -> CheckResult:
     return CheckResult("missing", f"{state}; {_WITHOUT[name]}", install_command(name))
 
 
-def _mini(place: Place) -> CheckResult:
-    version = metadata.version("mini-swe-agent")
-    numbers = tuple(int(n) for n in re.findall(r"\d+", version)[:2])
-    if not (2, 4) <= numbers < (3, 0):
-        return CheckResult("failed", f"{version}; 2.4 up to 3 is supported", pip_install("mini-swe-agent>=2.4,<3"))
-    return CheckResult("ok", version)
-
-
 def _start_up_file(place: Place) -> CheckResult:
     if os.environ.get("VALVE_STARTUP") == "0":
         text = "VALVE_STARTUP=0 switches `mini --plugin` off; `valve mini` works"
         return CheckResult("missing", text, "unset VALVE_STARTUP")
     # The start-up file takes this process for mini; it prints whether the start-up file was loaded.
     code = "import sys; print(any(type(f).__module__ == 'valve_plugin._boot' for f in sys.meta_path))"
-    command = [sys.executable, "-c", code, "minisweagent"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    if done.stdout.strip().endswith("True"):
+    if _run(sys.executable, "-c", code, "minisweagent").stdout.strip().endswith("True"):
         return CheckResult("ok", "`mini --plugin valve` works")
     return CheckResult("missing", "mini does not see the plugin; install valve again, or use `valve mini`")
 
@@ -300,38 +281,15 @@ def _check_command(place: Place) -> CheckResult:
     command = place.settings.check or place.settings.test_command
     if not command:
         there = (place.bank / "ledger.jsonl").exists()
-        words = ["--test-command", "python -m pytest"] if there else []
-        hint = init_command(place.bank, place.here, *words)
-        return CheckResult("missing", "no test command is known, so no attempt is graded without one", hint)
-    try:
-        program = next((word for word in shlex.split(command) if not re.match(r"\w+=", word)), "")
-    except ValueError as e:
-        return CheckResult("failed", f"{command}: the shell cannot read it: {e}; change it in valve.toml")
-    if re.fullmatch(r"[\w./+-]+", program):
-        look = [shutil.which("bash") or "sh", "-c", 'command -v -- "$1"', "sh", program]
-        if subprocess.run(look, cwd=place.here.folder, capture_output=True, check=False, timeout=60).returncode:
-            return CheckResult("failed", f"{command}: {program} is not on PATH; install it, or change valve.toml")
+        where = f"; set test_command in {place.bank / 'valve.toml'}" if there else ""
+        hint = "" if there else init_command(place.bank, place.here)
+        return CheckResult("missing", f"no test command is known, so no attempt is graded without one{where}", hint)
     output.note(f"running the tests for up to {_TEST_SECONDS} s: {output.one_line(command)}", style="dim")
     try:
         tried = try_command(command, place.settings, place.here.folder, place.bank, _TEST_SECONDS)
     except ValveError as e:
         return CheckResult("missing", f"{command}: not tried: {e}")
     return CheckResult("failed" if tried.outcome == "errored" else "ok", f"{command}: {tried.reason}")
-
-
-def _embedding(place: Place) -> CheckResult:
-    from valve_plugin.retrieval import embedding
-
-    wanted = place.settings.embedding
-    if wanted == embedding.HASHING:
-        return CheckResult("ok", "hashing, as set")
-    name = embedding.DEFAULT_MODEL if wanted == embedding.AUTO else wanted
-    if embedding.find_model(name) is not None:
-        return CheckResult("ok", f"{name}, on disk")
-    words = f"{name} is not on disk; items are ranked by hashed words"
-    if wanted == embedding.AUTO:
-        return CheckResult("missing", words, own_command("hf", "download", name))
-    return CheckResult("failed", f"{words}; fetch it with `hf download`, or change `embedding`")
 
 
 def _bank(place: Place) -> CheckResult:
@@ -349,31 +307,9 @@ def _bank(place: Place) -> CheckResult:
     if errors := [one for one in found if one.level == "error"]:
         of_ledger = [one for one in errors if one.file == ledger.FILE_NAME or one.place == "ledger"]
         worst = (of_ledger or errors)[0]  # the others follow from it
-        where = " ".join(filter(None, [worst.file, worst.place]))
-        detail = f"{output.plural(len(errors), 'error')}: {where}: {worst.message}"
         repair = own_command("valve", "bank", "verify", "--repair", "--bank", str(place.bank))
-        return CheckResult("failed", detail, "" if of_ledger else repair)
-    warnings = [one.message for one in found if one.level == "warning"]
-    return CheckResult("ok", "; ".join([f"{place.bank}: all verified", *warnings]))
-
-
-def _task_set(place: Place) -> CheckResult:
-    """Check the task set that a run here would use: the last one used, or this repository's own in user data."""
-    from valve_plugin.bank.store import BankStore
-    from valve_plugin.cli import task_sets
-    from valve_plugin.evolve.open import LAST_TASKS
-    from valve_plugin.sandbox.git import has_history
-    from valve_plugin.tasks.task_set import find, load
-
-    last = ""
-    with suppress(BankError):  # another check reports it
-        last = BankStore.open(place.bank).local.recall(LAST_TASKS)
-    known = [last] if last and Path(last).exists() else list(map(str, task_sets.of_this_repository()[1]))
-    if not known:
-        mine = place.here.git and shutil.which("git") and has_history(place.here.folder)
-        hint = own_command("valve", "tasks", "mine" if mine else "generate")
-        return CheckResult("missing", "none for this repository; `valve evolve` needs one", hint)
-    return CheckResult("ok", f"{output.plural(len(load(find(known[0])).tasks), 'task')} in {known[0]}")
+        return CheckResult("failed", f"{worst.file} {worst.place}: {worst.message}", "" if of_ledger else repair)
+    return CheckResult("ok", "; ".join([f"{place.bank}: all verified", *(one.message for one in found)]))
 
 
 # ---- this machine
@@ -381,10 +317,14 @@ def _task_set(place: Place) -> CheckResult:
 
 def _git(place: Place) -> CheckResult:
     if shutil.which("git") is None:
-        return CheckResult("failed", "git is not on PATH", _system_install("git"))
-    done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False, timeout=60)
+        return CheckResult("failed", "git is not on PATH", _as_root("apt-get", "install", "-y", "git"))
+    done = _run("git", "--version")
     if done.returncode:
         return CheckResult("failed", f"git --version ended with {done.returncode}: {done.stderr.strip()[:200]}")
+    root = str(place.here.root)
+    if place.here.git and "dubious ownership" in _run("git", "-C", root, "rev-parse", "--git-dir").stderr:
+        trust = join(["git", "config", "--global", "--add", "safe.directory", root])
+        return CheckResult("failed", f"git does not read {root}, because another user owns it", trust)
     return CheckResult("ok", done.stdout.strip().removeprefix("git version "))
 
 
@@ -404,8 +344,8 @@ def _user_data(place: Place) -> CheckResult:
         return CheckResult("failed", f"{where} has {free:.0f} GiB free; a rollout may need {_LEAST_GIB} GiB", move)
     if shutil.which("git") and (why := _places_problem()):  # its own row says that git is missing
         return CheckResult("failed", why, move)
-    wanted, used = os.environ.get("TMPDIR", ""), tempfile.gettempdir()
-    if wanted and not os.path.samefile(wanted if os.path.exists(wanted) else "/", used):
+    wanted, used = os.environ.get("TMPDIR") or tempfile.gettempdir(), tempfile.gettempdir()
+    if os.path.realpath(wanted) != os.path.realpath(used):
         return CheckResult("missing", f"$TMPDIR, {wanted}, cannot be written; {used} is used instead", "unset TMPDIR")
     return CheckResult("ok", f"{where}, {free:.0f} GiB free")
 
@@ -452,7 +392,7 @@ def _sandbox(place: Place) -> CheckResult:
     reason = bubblewrap_problem()
     if reason and not settings.unsafe_local:
         text = f"unattended rollouts need one, and bubblewrap does not work here: {reason}"
-        return CheckResult("failed", f"{text}; --unsafe-local runs them without", _allow_bubblewrap(Path("/proc/sys")))
+        return CheckResult("failed", f"{text}; --unsafe-local runs them without", _allow_bubblewrap(_USER_NAMESPACES))
     box = choose(settings)
     if got := escapes(box):
         return CheckResult("failed", f"{box.name} does not keep commands from: {', '.join(got)}")
@@ -464,12 +404,12 @@ def _sandbox(place: Place) -> CheckResult:
 
 
 def _allow_bubblewrap(kernel: Path) -> str:
-    """Return the command that makes bubblewrap work; empty if none is known. `kernel` is /proc/sys."""
+    """Return the command that makes bubblewrap work; empty if none is known. `kernel` is the setting's file."""
     if not all(shutil.which(tool) for tool in ("bwrap", "prlimit", "setpriv")):
-        return _system_install("bubblewrap", "util-linux")
+        return _as_root("apt-get", "install", "-y", "bubblewrap", "util-linux")
     with suppress(OSError):
-        if (kernel / _USER_NAMESPACES.replace(".", "/")).read_text().strip() == "1":
-            return _as_root(f"sysctl -w {_USER_NAMESPACES}=0")
+        if kernel.read_text().strip() == "1":
+            return _as_root("sysctl", "-w", f"kernel.{kernel.name}=0")
     return ""
 
 
@@ -517,14 +457,15 @@ def _engine(place: Place) -> CheckResult:
 
     wanted = [name for name in ENGINES if place.settings.sandbox in ("auto", "bwrap", name)]
     reasons = {name: engine_problem(name) for name in wanted}
-    for name, reason in reasons.items():
-        if not reason and (why := Engine(name).profile_problem()):
+    if works := [name for name in wanted if not reasons[name]]:
+        engine = Engine(works[0])
+        if why := engine.profile_problem():
             return CheckResult("missing", why)
-        if not reason:
-            return CheckResult("ok", f"{name} {Engine(name).call('version', '--format', '{{.Client.Version}}')}")
+        return CheckResult("ok", f"{works[0]} {engine.call('version', '--format', '{{.Client.Version}}')}")
     there = [name for name in wanted if shutil.which(name)]
     text = "; ".join(reasons[name] for name in there or wanted)
-    hint = "" if there else _system_install(*(("podman", "runc") if "podman" in wanted else ("docker.io",)))
+    packages = ("podman", "runc") if "podman" in wanted else ("docker.io",)
+    hint = "" if there else _as_root("apt-get", "install", "-y", *packages)
     if place.settings.sandbox in ENGINES:
         return CheckResult("failed", text, hint)
     return CheckResult("missing", f"{text}; tasks run in bubblewrap, not in their own images", hint)

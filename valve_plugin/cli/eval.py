@@ -17,6 +17,7 @@ from valve_plugin.words import plural
 if TYPE_CHECKING:
     from valve_plugin.bank.entries import Entry
     from valve_plugin.bank.store import BankStore
+    from valve_plugin.evidence.evaluations import Reading
     from valve_plugin.evidence.items import Effect, ItemEffect, Key
 
 UNREAD = "version 0 was not evaluated; `valve eval` evaluates it"
@@ -125,30 +126,24 @@ def note_incomparable(entries: Sequence[Entry]) -> None:
     """Print which recorded evaluations are not shown because the newest was made in another way."""
     from valve_plugin.evidence.evaluations import incomparable_readings, readings
 
-    if lines := [r.line for r in incomparable_readings(readings(entries))]:
-        output.note(
-            f"valve: not shown: {plural(len(lines), 'evaluation')} on other holdout tasks, with other rollouts "
-            f"per task or by another solver than the newest ({_ledger_lines(lines)})",
-            style="yellow",
-        )
+    _note_lines("not shown", incomparable_readings(readings(entries)))
 
 
 def _note_other_solver(store: BankStore, solver: str) -> None:
     """Print, before anything runs, that the recorded evaluations will not be compared with the new one."""
     from valve_plugin.evidence.evaluations import readings
 
-    lines = [r.line for r in readings(store.entries()) if r.entry.solver != solver]
-    if lines:
+    _note_lines("will not be shown", [r for r in readings(store.entries()) if r.entry.solver != solver])
+
+
+def _note_lines(what: str, found: Sequence[Reading]) -> None:
+    if found:
+        lines = ", ".join(str(reading.line) for reading in found)
         output.note(
-            f"valve: another solver than the one on record ({_ledger_lines(lines)}): its model, the model's arguments, "
-            "its limits, mini's files or version, or the scripted model's seed differ. The two are never compared; to "
-            "add to the recorded evaluation, use its settings",
+            f"valve: {what}: {plural(len(found), 'evaluation')} (ledger: {lines}) on other holdout tasks, with other "
+            "rollouts per task, or by another solver (model, its arguments, limits, files of mini) than the newest",
             style="yellow",
         )
-
-
-def _ledger_lines(lines: Sequence[int]) -> str:
-    return f"ledger {'lines' if len(lines) > 1 else 'line'} {', '.join(map(str, lines))}"
 
 
 def _print_checkpoints(found: Mapping[str, Any]) -> None:
@@ -218,7 +213,7 @@ def _print_items(
         for r in rows
     ]
     head = ["KIND", "NAME", what, "INTERVAL", "MOVED", "LINE", *(["CATEGORY"] if categories else [])]
-    output.table(head, body, can_wait=("LINE", "MOVED"))
+    output.table(head, body)
     if groups:
         means = [[name, n, *_shown(e)] for name, (n, e) in groups.items()]
         output.table(["CATEGORY", "ITEMS", what, "INTERVAL"], means)

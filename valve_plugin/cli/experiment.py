@@ -53,7 +53,6 @@ def run(
     from valve_plugin.lab import folder
     from valve_plugin.lab.results import collect
     from valve_plugin.lab.spec import list_runs, read
-    from valve_plugin.lab.tables import SIGNATURES
 
     experiment = read(file)
     names = [v.name for v in experiment.condition]
@@ -61,8 +60,6 @@ def run(
         raise ConfigError(f"{file}: no condition {unknown[0]!r}; it has {', '.join(names)}")
     wanted = [run for run in list_runs(experiment) if not only or run.variant.name in only]
     output_paths.require_folder("--out", out)
-    for name, signature in SIGNATURES.items():
-        output_paths.require_table("--out", out / name, signature)
     folder.require_unchanged(experiment, list_runs(experiment), out, file.parent, tables=tables)
     given = {"workers": workers} if workers else {}
     given |= {"unsafe_local": True} if unsafe_local else {}
@@ -111,7 +108,7 @@ def _write(experiment: Experiment, rows: Sequence[RunResult], remarks: Mapping[s
 
     page = tables.markdown(rows, experiment.name, simulated=experiment.simulate, remarks=remarks)
     make_dir(out)
-    written = [out / name for name in tables.SIGNATURES]
+    written = [out / name for name in tables.FILES]
     for path, text in zip(written, (page, tables.comma_separated(rows)), strict=True):
         write_atomic(path, text.encode())
     return written

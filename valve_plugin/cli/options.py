@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from valve_plugin.cli import output
 from valve_plugin.errors import ConfigError
 from valve_plugin.files import read_regular
 
@@ -42,7 +43,20 @@ def argument(metavar: str, text: str, **how: Any) -> Any:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
-BankDir = Annotated[str, option("--bank", "DIR", "Bank directory. Default: $VALVE_BANK, <repo>/.valve, user data.")]
+
+
+def remember_bank(given: str) -> str:
+    """Remember what `--bank` named, for the commands that are advised; the callback of that option."""
+    output.bank = given
+    return given
+
+
+BankDir = Annotated[
+    str,
+    option(
+        "--bank", "DIR", "Bank directory. Default: $VALVE_BANK, <repo>/.valve, user data.", callback=remember_bank
+    ),
+]  # fmt: skip
 
 
 def examples(*lines: str) -> str:
@@ -141,11 +155,10 @@ def open_bank(bank: str) -> BankStore:
         BankError: there is none, or it is damaged.
     """
     from valve_plugin.bank.store import BankStore
-    from valve_plugin.cli.output import note
 
     store = BankStore.open(bank_dir(bank))
     for warning in store.warnings:
-        note(f"valve: {warning}", style="yellow")
+        output.note(f"valve: {warning}", style="yellow")
     return store
 
 
@@ -173,7 +186,7 @@ def overrides(specs: Sequence[str], use: Use, *, simulate: bool = False, **optio
     Raises:
         ConfigError: not KEY=VALUE, an unknown key, a value out of range, or a setting that has no effect in this run.
     """
-    from valve_plugin.config import resolve, unused
+    from valve_plugin.config import is_unused, resolve
 
     given: dict[str, Any] = {}
     for spec in specs:
@@ -184,8 +197,8 @@ def overrides(specs: Sequence[str], use: Use, *, simulate: bool = False, **optio
     given |= {name: value for name, value in options.items() if value is not None}
     resolve(given, where="the command line")  # before anything is made
     for name in given:
-        if why := unused(name, use, draws=simulate or "plugins" in given):
-            raise ConfigError(f"{name} has no effect here: {why}; leave it out")
+        if is_unused(name, use, draws=simulate or "plugins" in given):
+            raise ConfigError(f"{name} has no effect in this command; leave it out, or see its --help for another way")
     return given
 
 

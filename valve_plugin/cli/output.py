@@ -19,11 +19,11 @@ import typer
 
 from valve_plugin.errors import ConfigError, ValveError
 from valve_plugin.extras import missing_package
+from valve_plugin.shell_words import quote
 from valve_plugin.words import plural as plural
 
 if TYPE_CHECKING:
-    from rich.console import Console, OverflowMethod
-    from rich.table import Table
+    from rich.console import Console
 
 FINDING = 1
 """Exit code of a command that worked and found something wrong."""
@@ -45,11 +45,12 @@ _UNSEEN = re.compile(
 )
 
 
-_GAP, _PROSE = 2, 20
-"""Cells between two columns of a table, and the least cells of a prose column."""
+bank = ""
+"""The directory that `--bank` named; commands that are advised name it too."""
 
-_OVERFLOW: dict[bool, OverflowMethod] = {True: "ellipsis", False: "fold"}
-"""Of prose, and of other cells."""
+_ADVISED = re.compile(
+    r"`(valve (?:attempts|bank|certify|context|doctor|eval|evolve|extract|gate|panel|plan|report)\b[^`\n]*)`"
+)
 
 live: Console | None = None
 """The console of a live display at the bottom of the terminal; lines are printed above it."""
@@ -72,7 +73,21 @@ def say(text: str = "", style: str = "") -> None:
 
 def note(text: str, style: str = "dim") -> None:
     """Print a remark to stderr."""
-    _print(text, style, stderr=True)
+    _print(advice(text), style, stderr=True)
+
+
+def advice(text: str) -> str:
+    """Return our own text in which each command between backticks names the bank that `--bank` named."""
+    return _ADVISED.sub(lambda found: f"`{for_bank(found[1])}`", text)
+
+
+def for_bank(command: str) -> str:
+    """Return a command for the bank that `--bank` named; the same command where none was named."""
+    if not bank or "--bank" in command or command.startswith(("valve split", "valve tasks", "mini-extra")):
+        return command
+    if command.startswith("mini --plugin valve"):
+        return command.replace("valve", f"valve -c {quote(f'valve.bank={bank}')}", 1)
+    return f"{command} --bank {quote(bank)}"
 
 
 def emit_json(data: Any) -> None:
@@ -82,45 +97,28 @@ def emit_json(data: Any) -> None:
     print(json.dumps(plain(data), indent=2))
 
 
-def table(
-    header: Sequence[str], rows: Iterable[Sequence[object]], can_wait: Iterable[str] = (), prose: Collection[str] = ()
-) -> None:
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], prose: Collection[str] = ()) -> None:
     """Print rows under a header: fitted to the width of a terminal, tab-separated and complete elsewhere.
 
     Args:
         header: names of the columns.
         rows: as many cells each.
-        can_wait: names of columns that a narrow terminal may leave out, the first one first.
-        prose: names of columns whose cells may be cut; others are folded, so that an id can be copied.
+        prose: names of columns whose cells a terminal may cut; others are folded, so that an id can be copied.
     """
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
-    if is_terminal():
-        console().print(_fitted(header, cells, console().width, can_wait, prose))
+    if not is_terminal():
+        for row in [list(header), *cells]:
+            print("\t".join(row))
         return
-    for row in [list(header), *cells]:
-        print("\t".join(row))
-
-
-def _fitted(
-    header: Sequence[str], rows: Sequence[Sequence[str]], width: int, can_wait: Iterable[str], prose: Collection[str]
-) -> Table:
-    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    columns = {name: [row[n] for row in rows] for n, name in enumerate(header)}
-    least = {name: max(map(cell_len, [name, *cells])) for name, cells in columns.items()}
-    least |= {name: min(least[name], max(_PROSE, cell_len(name))) for name in prose}
-    for name in can_wait:
-        if sum(least[name] + _GAP for name in columns) - _GAP > width:
-            del columns[name]
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for name in columns:
-        table.add_column(Text(name), no_wrap=name not in prose, min_width=min(least[name], width))
-    for row in zip(*columns.values(), strict=True):
-        named = zip(columns, row, strict=True)
-        table.add_row(*(Text(cell, no_wrap=n in prose, overflow=_OVERFLOW[n in prose]) for n, cell in named))
-    return table
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in header:
+        table.add_column(Text(name), no_wrap=name in prose, overflow="ellipsis" if name in prose else "fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    console().print(table)
 
 
 def verbatim(text: str) -> None:
@@ -198,7 +196,7 @@ def _stop(message: str, code: int) -> typer.Exit:
         import traceback
 
         traceback.print_exc()
-    _print(f"valve: {one_line(message)}", "red", stderr=True)
+    _print(f"valve: {advice(one_line(message))}", "red", stderr=True)
     return typer.Exit(code)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def task_set(text: str) -> Any:
     """Return the argument that names a task set; `text` is its help."""
-    return argument("TASKS", text, autocompletion=task_sets.set_names)
+    return argument("TASKS", text)
 
 
 _MUCH_ROLLOUTS, _MUCH_USD = 100, 10.0
@@ -39,7 +39,7 @@ Yes = Annotated[bool, flag("--yes", "Do not ask before many rollouts.")]
 Set = Annotated[list[str], option("-c", "KEY=VALUE", "A setting for this run; may be repeated.", also="--set")]
 Tasks = Annotated[
     str,
-    option("--tasks", "TASKS", "The panel's task set. Default: the last one used.", autocompletion=task_sets.set_names),
+    option("--tasks", "TASKS", "The panel's task set. Default: the last one used."),
 ]
 Simulate = Annotated[bool, flag("--simulate", "Run a SIMULATION with a scripted model: no key, its own bank.")]
 Workers = Annotated[int | None, option("--workers", "N", "Rollouts run at the same time. Default: 1.", min=1)]

@@ -30,8 +30,6 @@ NAME_MODEL = f"mini-extra config set MSWEA_MODEL_NAME {MODEL}"
 """The command that names one model for mini and valve."""
 _MINI = "mini --plugin valve"
 _LEARNING = ("valve evolve", "valve gate")
-_KEPT = "finished rollouts are kept"
-_FIRST = f"a first gate chooses its panel from a task set; {MAKE_TASKS}"
 _EXAMPLES = examples(
     "valve                  # where this repository stands, and what to run next",
     "valve init             # create this repository's bank",
@@ -61,7 +59,8 @@ def status(
     Without a command: shows where this repository stands and the next command to run.
     """
     if ctx.invoked_subcommand is not None:
-        _pass_on(ctx, {name: value for name, value in (("bank", bank), ("json", json)) if value})
+        if bank or json:
+            ctx.fail(f"options go behind the command: valve {ctx.invoked_subcommand} --bank DIR --json")
         return
     from valve_plugin.cli.runs import note_simulation
 
@@ -76,61 +75,32 @@ def status(
     output.say(f"{'':10} {facts['next']['why']}", style="dim")
 
 
-def _pass_on(ctx: typer.Context, given: dict[str, Any]) -> None:
-    """Let --bank and --json stand before a command that has them; an option after the command overrides them."""
-    group: Any = ctx.command
-    invoked = str(ctx.invoked_subcommand)
-    command = group.commands[invoked]
-    below = getattr(command, "commands", {})
-    for name in given:
-        if any(name not in {param.name for param in one.params} for one in below.values() or [command]):
-            ctx.fail(f"--{name} is not an option of every command here: put it behind one that has it, see "
-                     f"`valve {invoked} --help`")  # fmt: skip
-    ctx.default_map = {invoked: dict.fromkeys(below, given) if below else given}
-
-
 def next_step(facts: dict[str, Any]) -> tuple[str, str]:
     """Return the next command and why, from what `valve --json` shows. Pure."""
-    run, queued = facts["run"] or {}, facts["queue"]
+    run, queued, panel = facts["run"] or {}, facts["queue"], facts["panel"]
     stopped = run and not run["going"] and run["ended"] != "the run is done"
+    learn, why = _learn(facts["tasks"])
+    gate = "valve gate" if panel else learn.replace("valve evolve", "valve gate --tasks") or "valve tasks generate"
+    first = "" if panel else f"; a first gate chooses its panel from a task set; {MAKE_TASKS}"
+    judge = f"valve gate --simulate{'' if panel else ' --tasks TASKS'}" if facts["simulation"] else gate
     rules = (
         (not facts["bank"]["exists"], "valve init", "there is no bank here yet (`valve demo` shows the whole loop)"),
         (facts["foreign"], "valve bank list", f"read only: this bank is of {facts['bank_of']}, not {facts['repo']}"),
         (run.get("going"), "valve evolve --attach", "a run of this bank is active; Ctrl-C only stops watching"),
         (facts["warnings"], "valve bank verify --repair", "makes the other files again from the ledger, which stays"),
-        (
-            facts["waiting"],
-            facts["interrupted"] or _gate(facts),
-            f"proposal {facts['waiting']} is not decided yet; {_KEPT if facts['panel'] else _FIRST}",
-        ),
+        (facts["waiting"], facts["interrupted"] or judge, f"proposal {facts['waiting']} is not decided yet{first}"),
         (stopped, run.get("command") or "valve evolve TASKS", "the last run was stopped; this continues it"),
         (facts["simulation"], "valve bank log", "a simulation's bank: for a real one, `valve evolve TASKS --bank DIR`"),
-        (queued, _gate(facts), f"{queued} queued for the gate" if facts["panel"] else f"{queued} queued; {_FIRST}"),
-        (not facts["panel"], *_learn(facts["tasks"])),
+        (queued, gate, f"{queued} queued for the gate{first}"),
+        (not panel and learn, learn, why),
     )
-    found = ((command, why) for applies, command, why in rules if applies and command)
+    found = ((command, why) for applies, command, why in rules if applies)
     return next(found, None) or _by_hand(facts)
 
 
-def _gate(facts: dict[str, Any]) -> str:
-    """Return the command that judges what waits; before a first gate, one that makes or splits its task set."""
-    if facts["panel"] or facts["simulation"]:
-        return "valve gate" + " --simulate" * bool(facts["simulation"]) + " --tasks TASKS" * (not facts["panel"])
-    tasks = _best(facts["tasks"])
-    if tasks is None:
-        return "valve tasks generate"
-    split = "" if tasks["split"] else split_command(tasks["name"], tasks["tasks"])
-    return split or f"valve gate --tasks {quote(tasks['name'])}"
-
-
-def _best(sets: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return a set that is split, otherwise the largest."""
-    return max(sets, key=lambda one: (bool(one["split"]), one["tasks"]), default=None)
-
-
 def _learn(sets: list[dict[str, Any]]) -> tuple[str, str]:
-    """Return what makes a bank without a panel learn."""
-    tasks = _best(sets)
+    """Return what makes a bank without a panel learn, and why: from a set that is split, else from the largest."""
+    tasks = max(sets, key=lambda one: (bool(one["split"]), one["tasks"]), default=None)
     if tasks is None:
         return "", ""
     if tasks["split"]:
@@ -157,13 +127,6 @@ def with_model(command: str, model: str) -> str:
     return f"{command} -c model={MODEL}" if takes and not model else command
 
 
-def _with_bank(command: str, bank: str) -> str:
-    """Return a command for a named bank, not for the one it would find by itself."""
-    if command.startswith(_MINI):
-        return f"{_MINI} -c {quote(f'valve.bank={bank}')}{command.removeprefix(_MINI)}"
-    return command if command.startswith(("valve split", "valve tasks")) else f"{command} --bank {quote(bank)}"
-
-
 def _facts(bank: str) -> dict[str, Any]:
     """Return what `valve --json` prints."""
     from valve_plugin.agents import mini
@@ -179,10 +142,10 @@ def _facts(bank: str) -> dict[str, Any]:
         model = store.settings({}).model or os.environ.get("MSWEA_MODEL_NAME", "")
         facts |= _of_bank(store, here) | {"tasks": _task_sets(), "run": _last_run(store), "model": model}
     command, why = next_step(facts)
-    named = bank or (facts["bank"]["dir"] if facts["simulation"] else "")  # --simulate alone finds another
+    if facts["simulation"]:
+        output.bank = output.bank or facts["bank"]["dir"]  # --simulate alone finds another
     if command not in (facts["interrupted"], facts["run"] and facts["run"]["command"]):  # these are complete
-        command = with_model(command, facts["model"])
-        command = _with_bank(command, named) if named else command
+        command = output.for_bank(with_model(command, facts["model"]))
     return {**facts, "next": {"command": runnable(command), "why": why}}
 
 

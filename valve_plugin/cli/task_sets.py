@@ -6,11 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from valve_plugin.cli import output
 from valve_plugin.cli.options import argument
-from valve_plugin.errors import ConfigError, TaskError, ValveError
+from valve_plugin.errors import ConfigError, TaskError
 
 if TYPE_CHECKING:
     from valve_plugin.tasks.task_set import TaskSet
@@ -18,36 +16,8 @@ if TYPE_CHECKING:
 MAKE_TASKS = "`valve tasks generate`, `valve tasks import` and `valve tasks mine` make one"
 
 
-def set_names() -> list[str]:
-    """Return the names of the task sets in user data, for a shell's completion, which shows no error."""
-    from valve_plugin.tasks import task_set
-
-    try:
-        return task_set.known_names()
-    except OSError:
-        return []
-
-
-def task_ids(ctx: typer.Context) -> list[str]:
-    """Return task ids for completion: of the set that was typed, otherwise of the current repository."""
-    from valve_plugin.tasks import task_set
-    from valve_plugin.tasks.task_set import load as read
-
-    given = ctx.params.get("tasks")
-    try:
-        found = [task_set.find(given)] if given else of_this_repository()[1]
-        return [task.instance_id for path in found for task in read(path).tasks]
-    except (ValveError, OSError):
-        return []
-
-
-def set_names_and_task_ids(ctx: typer.Context) -> list[str]:
-    """Return both, for an argument that may be either."""
-    return [*set_names(), *task_ids(ctx)]
-
-
 ABOUT = "A task directory, or the name of one in user data. Default: that of the repository you are in."
-Given = Annotated[str, argument("TASKS", ABOUT, autocompletion=set_names)]
+Given = Annotated[str, argument("TASKS", ABOUT)]
 
 
 def load(given: str = "") -> TaskSet:
@@ -70,7 +40,7 @@ def find_folder(given: str = "") -> Path:
         return task_set.find(given)
     name, sets = of_this_repository()
     if len(sets) == 1:
-        output.note(f"of {name}: {sets[0]}")
+        output.note(f"task set: {sets[0]}")
         return sets[0]
     if sets:
         raise ConfigError(f"there are {len(sets)} task sets of {name}, give one: {', '.join(map(str, sets))}")

@@ -56,14 +56,10 @@ def list_(
     "valve tasks show owner/name TASK --patch        # with the bug itself",
 )
 def show(
-    tasks: Annotated[str, argument("TASKS", task_sets.ABOUT, autocompletion=task_sets.set_names_and_task_ids)] = "",
+    tasks: Annotated[str, argument("TASKS", task_sets.ABOUT)] = "",
     task: Annotated[
         str,
-        argument(
-            "TASK",
-            "Instance id, or a part that only one has. One word alone is this.",
-            autocompletion=task_sets.task_ids,
-        ),
+        argument("TASK", "Instance id, or a part that only one has. One word alone is this."),
     ] = "",
     patch: Annotated[bool, flag("--patch", "Also print the patch that introduces the bug.")] = False,
     json: Json = False,
@@ -188,7 +184,7 @@ def _list_all(json: bool) -> None:
         output.emit_json(rows)
     elif rows:
         shown = [[*(("yes" if v else "no") if isinstance(v, bool) else v for v in row.values())] for row in rows]
-        output.table(["REPOSITORY", "TASKS", "SPLIT", "MADE BY", "PATH"], shown, can_wait=("MADE BY", "PATH"))
+        output.table(["REPOSITORY", "TASKS", "SPLIT", "MADE BY", "PATH"], shown)
     else:
         output.say(f"no task set in {data_dir() / 'tasks'}; `valve tasks generate` makes one of the current repository")
 
@@ -211,7 +207,7 @@ def _list_one(tasks: str, json: bool) -> None:
         [t.instance_id, len(t.fail_to_pass), len(t.pass_to_pass), part.get(t.instance_id, ""), ", ".join(files(t))]
         for t in found.tasks
     ]
-    output.table(["TASK", "FAIL", "PASS", "PART", "CHANGES"], rows, can_wait=("CHANGES", "PASS", "FAIL"))
+    output.table(["TASK", "FAIL", "PASS", "PART", "CHANGES"], rows)
     changed = {name for t in found.tasks for name in files(t)}
     output.note(f"{output.plural(len(found.tasks), 'task')} over {output.plural(len(changed), 'file')}")
     if unused := splits.unused(found.split, len(found.tasks)):

@@ -34,10 +34,7 @@ commands = Commands()
 def try_text(
     files: Annotated[list[Path], argument("FILE...", "Texts: AGENTS.md, CLAUDE.md, a SKILL.md, a folder of them.")],
     against: Annotated[list[Path], option("--against", "OTHER", "Compare with this text, not with none; repeat.")] = [],  # noqa: B006 (Typer copies it)
-    tasks: Annotated[
-        str,
-        option("--tasks", "TASKS", "Task set. Default: that of this repository.", autocompletion=task_sets.set_names),
-    ] = "",
+    tasks: Annotated[str, option("--tasks", "TASKS", "Task set. Default: that of this repository.")] = "",
     pairs: Annotated[int | None, option("--pairs", "N", "Pairs at most. Default: three for each task.", min=1)] = None,
     negligible: Annotated[float, ranges.tolerable("--negligible", "D", "Differences up to this do not matter.")] = 0.1,
     seed: Annotated[int | None, option("--seed", "SEED", "Draw other tasks, with fresh rollouts. Default: 0.")] = None,
@@ -68,7 +65,7 @@ def try_text(
     )  # fmt: skip
     folder = task_sets.find_folder(tasks)
     if out:
-        output_paths.require_page("--out", out, [])
+        output_paths.require_page("--out", out)
     sides = Sides(_context(others), _context(texts))
     with (
         Progress() as progress,

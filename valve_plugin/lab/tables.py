@@ -20,8 +20,7 @@ SIMULATED = (
 )
 _GAIN = "Gain is against step 0, which all conditions share"
 _FIRST = ("repository", "model", "condition", "seed")
-SIGNATURES = {"tables.md": _GAIN, "results.csv": ",".join(_FIRST)}
-"""Each file that is written, and the text by which it is recognised, so that it may be overwritten."""
+FILES = ("tables.md", "results.csv")
 
 
 def markdown(rows: Sequence[RunResult], title: str, *, simulated: bool, remarks: Mapping[str, str] = {}) -> str:

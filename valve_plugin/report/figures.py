@@ -28,7 +28,6 @@ from valve_plugin.report.style import (
     Note,
     Part,
     Point,
-    plain_name,
     ticks,
 )
 from valve_plugin.report.templates import statement, text
@@ -59,13 +58,6 @@ def figures(runs: Sequence[RunReport]) -> list[Figure]:
     if any(run.spent for run in runs):
         found.append(_figure("cost", runs, [_cost(runs)]))
     return found
-
-
-def standalone_figures(runs: Sequence[RunReport]) -> list[Figure]:
-    """Return the figures for files of their own: each names its bank and version."""
-    letters = [""] if len(runs) == 1 else ["A: ", "B: "]
-    of = "; ".join(f"{letter}{plain_name(r.repo, r.version)}" for letter, r in zip(letters, runs, strict=False))
-    return [figure._replace(of=of) for figure in figures(runs)]
 
 
 def _figure(name: str, runs: Sequence[RunReport], charts: Sequence[Chart]) -> Figure:

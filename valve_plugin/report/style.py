@@ -1,13 +1,11 @@
 """Figures as SVG, drawn here. They are readable in black and white: shapes and lines show the state.
 
-Text from models or repositories never enters a figure. A figure in its own file names its repository, in plain
-characters.
+Text from models or repositories never enters a figure.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,10 +24,6 @@ PERCENT = {n / 4: f"{25 * n} %" for n in range(5)}
 _WIDE, _NARROW = 760, 360
 _LETTER, _ROW = 6.2, 17.0
 """Width of a letter and height of a line of text."""
-_MADE_BY = "figure made by valve-plugin"
-"""Mark in every file; a file with it may be overwritten."""
-_MAX_BYTES = 50_000_000
-_NAME = 60
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 Point = tuple[float, float]
@@ -99,8 +93,6 @@ class Figure(NamedTuple):
     caption: str
     """What was measured, and on which tasks."""
     charts: Sequence[Chart]
-    of: str = ""
-    """Bank and version, shown in a figure in its own file."""
     message: str = ""
     """What the figure shows, as text for screen readers."""
 
@@ -129,21 +121,19 @@ def page_svg(figure: Figure, *, narrow: bool = False) -> str:
 
 def file_svg(figure: Figure) -> str:
     """Return the figure with title and caption, on white."""
-    title = f"{figure.title}: {figure.of}" if figure.of else figure.title
-    head = _text(8, 18, title, size=14)
+    head = _text(8, 18, figure.title, size=14)
     parts, bottom = _grid(figure, _WIDE, 30.0)
     lines = textwrap.wrap(_CONTROLS.sub("?", figure.caption), 125)
     parts += [_text(8, bottom + 14 * n, line, colour=SOFT) for n, line in enumerate(lines, 1)]
     height = bottom + 14 * len(lines) + 10
-    white = f'<metadata>{_MADE_BY}</metadata><rect width="{_WIDE}" height="{height:.0f}" style="fill:#fff"/>'
+    white = f'<rect width="{_WIDE}" height="{height:.0f}" style="fill:#fff"/>'
     size = f'width="{_WIDE}" height="{height:.0f}"'
     drawn = _document(figure, figure.name, [white, head, *parts], _WIDE, height, size)
     return re.sub(r"var\(--(\w+)\)", lambda found: _COLOURS[found[1]], drawn)
 
 
 def _document(figure: Figure, name: str, parts: Sequence[str], width: float, height: float, more: str) -> str:
-    title = f"{figure.title}: {figure.of}" if figure.of else figure.title
-    title, said = (_plain(text) for text in (title, f"{figure.caption} {figure.message}".strip()))
+    title, said = (_plain(text) for text in (figure.title, f"{figure.caption} {figure.message}".strip()))
     id_ = f"figure-{name}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{id_}-title {id_}-desc" {more} '
@@ -156,35 +146,14 @@ def write_figure(figure: Figure, file: str) -> None:
     """Write the figure with title and caption to its own file.
 
     Raises:
-        ConfigError: the file is no .svg, cannot be written, or it is not a figure of valve's.
+        ConfigError: the file is no .svg, or cannot be written.
     """
     if Path(file).suffix != ".svg":
         raise ConfigError(f"{file}: valve cannot write figures of this type; name a file ending in .svg")
     try:
-        require_replaceable(Path(file))
         Path(file).write_text(file_svg(figure), encoding="utf-8")
     except OSError as e:
         raise ConfigError(f"{file}: {e}; name a file in a folder that exists") from e
-
-
-def require_replaceable(path: Path) -> None:
-    """Check that a path is free, empty, or a figure that valve wrote, so that it may be overwritten.
-
-    Raises:
-        ConfigError: another file is there.
-    """
-    from valve_plugin.files import read_regular
-
-    if not os.path.lexists(path):
-        return
-    if path.is_file() and (not path.stat().st_size or _MADE_BY.encode() in read_regular(path, _MAX_BYTES)):
-        return
-    raise ConfigError(f"{path}: this file exists and is not a figure of valve's; name another file or remove it first")
-
-
-def plain_name(repo: str, version: int) -> str:
-    """Return `owner/name, version 3`, with other characters than plain ones replaced."""
-    return f"{re.sub(r'[^A-Za-z0-9._/ -]', '?', repo)[:_NAME]}, version {version}"
 
 
 # ---- charts

@@ -72,7 +72,7 @@ def verdict(result: TrialResult, name: str, other: str, negligible: float) -> st
             return f"{name} harms{than}: {shown}"
         case "no_difference":
             return f"{name} makes no difference larger than {100 * negligible:g} points{than}: {shown}"
-    return f"Not clear whether {name} helps{than}: {shown}"
+    return f"Not clear whether {name} helps or harms{than}: {shown}"
 
 
 def footnotes(result: TrialResult, name: str) -> list[str]:
