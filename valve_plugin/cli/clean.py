@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -16,8 +16,7 @@ from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir
 from valve_plugin.errors import ConfigError
 from valve_plugin.paths import data_dir
 
-Kind = Literal["trajectories", "lost", "trials", "environments", "demos", "caches"]
-_KINDS: dict[Kind, str] = {
+_KINDS = {
     "trajectories": "messages and commands of a bank's attempts; outcomes and patches stay",
     "lost": "attempts of banks that are gone; `valve relink` gives them to a bank that moved",
     "trials": "rollouts of `valve try`; without them a trial begins anew",
@@ -34,7 +33,7 @@ commands = Commands()
 class Found(NamedTuple):
     """One thing on this disk that may be removed."""
 
-    kind: Kind
+    kind: str
     repository: str
     """owner/name, or empty where it belongs to all of them."""
     size: int
@@ -49,7 +48,7 @@ class Found(NamedTuple):
     "valve clean environments demos --yes         # without asking, as in a script",
 )
 def clean(
-    kinds: Annotated[list[Kind] | None, argument("[KIND]...", f"What to remove: {', '.join(_KINDS)}.")] = None,
+    kinds: Annotated[list[str] | None, argument("[KIND]...", f"What to remove: {', '.join(_KINDS)}.")] = None,
     repo: Annotated[str, option("--repo", "OWNER/NAME", "Only of this repository.")] = "",
     yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
     json: Json = False,
@@ -59,6 +58,8 @@ def clean(
     Banks, task sets, and the attempts of banks that are here are never removed. At a terminal it asks first; elsewhere
     give --yes.
     """
+    if unknown := sorted(set(kinds or ()) - _KINDS.keys()):
+        raise ConfigError(f"{unknown[0]}: expected {', '.join(_KINDS)}")
     found = [f for f in _inventory() if (not kinds or f.kind in kinds) and (not repo or f.repository == repo)]
     total = sum(f.size for f in found)
     if not json:
@@ -107,7 +108,7 @@ def _repository(bank: Path) -> str:
 
 
 def _by_repository() -> Iterator[Found]:
-    places: dict[Kind, str] = {"trials": "trials", "environments": "repos"}
+    places = {"trials": "trials", "environments": "repos"}
     for kind, place in places.items():
         for folder in sorted((data_dir() / place).glob("*/")):
             yield Found(kind, folder.name.replace("__", "/"), _bytes(folder), folder)
