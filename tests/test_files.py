@@ -72,16 +72,6 @@ def test_data_is_durable_before_its_name_and_the_name_before_returning(tmp_path:
     assert calls == ["fsync folder"] * 2
 
 
-def test_new_files_where_there_are_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refused)
-    assert files.write_new(tmp_path / "file", b"first")
-    assert not files.write_new(tmp_path / "file", b"second")
-    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"first")]
-
-
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
 def test_a_failed_replacement_leaves_the_old_file_and_nothing_else(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -136,12 +136,6 @@ def write_new(path: Path, data: bytes) -> bool:
             os.link(new, path)
         except FileExistsError:
             return False
-        except OSError:  # a file system without hard links: take the name, then fill it
-            try:
-                os.close(_create(path, _NEW))
-            except FileExistsError:
-                return False
-            os.replace(new, path)
     return True
 
 

@@ -149,23 +149,6 @@ def test_a_bare_machine(machine: Path, valve: Run, monkeypatch: pytest.MonkeyPat
     assert programs["bank"] == programs["check command"] == "valve"
 
 
-def test_a_half_configured_machine(machine: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings with a typing error, data where an agent can read it."""
-    tools(machine, "git")
-    project = Path.cwd()
-    subprocess.run(["git", "init", "-q"], check=True)
-    monkeypatch.setenv("VALVE_DATA", str(project / "data"))
-    (sample(project / ".valve").dir / "valve.toml").write_text('rho = "0.02"\ntop_skils = 3\n')
-    rows = rows_of(valve("doctor", "--json", code=1))
-    assert states(rows, "failed") == {"model", "bank", "user data", "sandbox"}
-    assert "top_skils" in rows["bank"]["detail"]
-    assert rows["user data"]["fix"] == "unset VALVE_DATA"
-    text = valve("doctor", code=1)
-    for row in rows.values():
-        assert f"{row['state']:8} {row['name']} " in text
-        assert not row["fix"] or f"$ {row['fix']}\n" in text
-
-
 def test_a_good_machine(machine: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", SYSTEM)
     forget()

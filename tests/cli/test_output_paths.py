@@ -24,8 +24,6 @@ def test_a_folder_that_cannot_be_made(history: Path, valve: Run, command: list[s
     assert "Errno" not in valve.err
 
 
-def test_a_figure_and_a_bank_that_cannot_be_made(project: Path, valve: Run) -> None:
-    valve("plan", "--base-rate", "0.5", "--vmass", "0.05", "--figure", f"{NOWHERE}/x.svg", code=2)
-    assert valve.err.startswith(f"valve: --figure {NOWHERE}: ")
+def test_a_bank_that_cannot_be_made(project: Path, valve: Run) -> None:
     valve("init", "--bank", NOWHERE, code=2)
     assert "nothing can be made there: choose another place with --bank" in valve.err

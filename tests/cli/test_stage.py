@@ -11,7 +11,7 @@ import pytest
 
 from tests.tools import until
 from valve_plugin.cli import output
-from valve_plugin.cli.stage import Meter, Percent, Stage, minutes
+from valve_plugin.cli.stage import Meter, Stage, minutes
 
 SCRIPT = """
 import time
@@ -66,10 +66,6 @@ def test_a_terminal_shows_the_stage_and_its_time_below_the_lines() -> None:
     assert output.live is None
 
 
-def test_a_terminal_that_cannot_draw_gets_lines_alone() -> None:
-    assert on_terminal(SCRIPT, term="dumb") == ["making it", "a line", "a result", "done"]
-
-
 class Clock:
     """A clock that stands still; a stage is given time to look at it."""
 
@@ -122,14 +118,3 @@ def test_the_time_that_is_left(
         meter.tick("step", counts=bool(step))
     assert capsys.readouterr().err.splitlines() == [f"{line}  step" for line in lines]
     assert minutes(3601) == "60:01"
-
-
-def test_a_long_computation_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    now = iter([0.0, 1.0, 2.5, 3.0, 10.0, 20.0])
-    percent = Percent("plan", lambda: next(now))
-    for share in (0.1, 0.25, 0.3, 0.5, 1.0):
-        percent(share)
-    assert capsys.readouterr().err.splitlines() == [
-        "plan  25 % after 0:02, 0:07 left",
-        "plan  50 % after 0:10, 0:10 left",
-    ]

@@ -11,7 +11,6 @@ from typing import Any
 
 import psutil
 import pytest
-from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from tests import calc
@@ -69,27 +68,6 @@ def test_a_bank_with_a_history(bank: BankStore, valve: Run) -> None:
     assert standing["last_verdict"]["decision"] == "reject"
     assert standing["next"]["command"] == "valve gate -c model=PROVIDER/NAME"
     assert "version 1: 1 principle, 1 skill" in valve()
-
-
-def test_what_another_machine_keeps_is_not_zero(
-    bank: BankStore, valve: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for source in ("live", "evolve", "panel"):
-        bank.local.add_attempt(replace(attempt(0, "resolved", task=source), source=source))
-    monkeypatch.setenv("VALVE_DATA", str(tmp_path / "elsewhere"))
-    monkeypatch.setenv("MSWEA_MODEL_NAME", "openai/any")
-    assert "attempts   stream, panel: not on this machine\n" in valve()
-    standing = valve("--json")
-    assert standing["attempts"]["recorded"] is None
-    assert standing["next"]["why"] == "nothing waits"
-    assert [line.split("\t")[-1] for line in valve("bank", "list").splitlines()] == [
-        "USES",
-        *["not on this machine"] * 2,
-    ]
-    assert [item["uses"] for item in valve("bank", "list", "--json")["items"]] == [None, None]
-    assert "uses here     not on this machine\n" in valve("bank", "show", "dates")
-    valve("init", "--bank", "fresh")
-    assert "attempts   none recorded on this machine\n" in valve("--bank", "fresh")
 
 
 RUN: dict[str, Any] = {"going": False, "ended": "interrupted", "at": "", "command": "valve evolve acme/calc"}

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.report.runs import Maker
-from valve_plugin.errors import ConfigError
-from valve_plugin.evidence.plan import GateTerms, Rates, plan_gate
 from valve_plugin.report.build import build_run
-from valve_plugin.report.figures import figures, gate_figure, holdout
+from valve_plugin.report.figures import figures, holdout
 from valve_plugin.report.run import RunReport
 from valve_plugin.report.style import (
     Boxes,
@@ -25,10 +23,8 @@ from valve_plugin.report.style import (
     Line,
     Marks,
     Note,
-    file_svg,
     page_svg,
     ticks,
-    write_figure,
 )
 from valve_plugin.theory.estimates import RateSpread
 from valve_plugin.theory.power import population
@@ -51,7 +47,6 @@ def read(grown: Maker) -> RunReport:
 
 def test_equal_runs_give_equal_figures(small: RunReport) -> None:
     for figure in figures([small]):
-        assert file_svg(figure) == file_svg(figure)
         assert page_svg(figure) == page_svg(figure) != page_svg(figure, narrow=True)
         ids = re.findall(' id="([^"]*)"', page_svg(figure) + page_svg(figure, narrow=True))
         assert len(ids) == len(set(ids)) == 4, "one page has both"
@@ -130,30 +125,13 @@ def test_what_lies_outside_is_drawn_at_the_end(value: float, height: float) -> N
 
 def test_every_figure_says_what_it_shows(read: RunReport, tmp_path: Path) -> None:
     for figure in figures([read]):
-        for told in (file_svg(figure), page_svg(figure)):
-            root = ET.fromstring(told)
-            title, desc = root[0], root[1]
-            assert (title.tag, desc.tag, root.get("role")) == (f"{SVG}title", f"{SVG}desc", "img")
-            assert str(root.get("aria-labelledby")).split() == [title.get("id"), desc.get("id")]
-            assert title.text == figure.title
-            assert desc.text == f"{figure.caption} {figure.message}"
-            assert figure.message
+        root = ET.fromstring(page_svg(figure))
+        title, desc = root[0], root[1]
+        assert (title.tag, desc.tag, root.get("role")) == (f"{SVG}title", f"{SVG}desc", "img")
+        assert str(root.get("aria-labelledby")).split() == [title.get("id"), desc.get("id")]
+        assert title.text == figure.title
+        assert desc.text == f"{figure.caption} {figure.message}"
+        assert figure.message
     hostile = Figure("x", "a</title><script>\x00\x1b", 'b</desc>&"\ud800', figures([read])[0].charts)
-    root = ET.fromstring(file_svg(hostile))
+    root = ET.fromstring(page_svg(hostile))
     assert (root[0].text, root[1].text) == ("a</title><script>??", 'b</desc>&"?')
-
-
-def test_the_figure_of_a_plan(tmp_path: Path) -> None:
-    plan = plan_gate(Rates(BELIEFS, "tasks as given"), GateTerms(rollouts=2, rho="0.1"), effects=(0.0,))
-    for name in ("a.svg", "b.svg"):
-        write_figure(gate_figure(BELIEFS, plan), str(tmp_path / name))
-    first, second = ((tmp_path / name).read_bytes() for name in ("a.svg", "b.svg"))
-    assert first == second
-    said = " ".join("".join(text.itertext()) for text in ET.fromstring(first).iter(f"{SVG}text"))
-    for what in ("What this gate accepts", "6 tasks x 2 rollouts, margin 0.1", "with confirm"):
-        assert what in said, "title, caption and legend are text in the figure"
-    lines = set(re.findall(r"stroke-dasharray:[^;\"]+", first.decode()))
-    assert len(lines) >= 2, "lines differ without colour"
-    for name, told in (("nowhere/a.svg", "in a folder that exists"), ("a.bmp", "ending in .svg")):
-        with pytest.raises(ConfigError, match=told):
-            write_figure(gate_figure(BELIEFS, plan), str(tmp_path / name))

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -57,12 +56,8 @@ class LocalStore:
         """
         if not self.dir.exists() or not any(self.dir.iterdir()):
             return None
-        for number in count(1):
-            aside = self.dir.with_name(f"{self.dir.name}.before-{number}")
-            with suppress(FileExistsError):
-                aside.mkdir(mode=0o700)  # reserves the name
-                break
-        self.dir.rename(aside)  # onto an empty directory, which POSIX allows
+        aside = self.dir.with_name(f"{self.dir.name}.before-{time.time_ns()}")
+        self.dir.rename(aside)
         return aside
 
     def add_attempt(self, attempt: Attempt, trajectory: bytes | None = None) -> Attempt:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.evidence.summary import ProposalResult
 
-_CAN_WAIT = ("VERSION", "PASSED", "PROPOSED", "ROLLOUTS")
-"""Columns that a narrow table does without, in this order."""
-
 
 commands = Commands()
 
@@ -176,7 +173,7 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
     table = [_cells(row, fallen.get(row.proposal.id, ())) for row in proposal_results(store.entries())]
     if table:
         heads = ["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION", "WHY"]
-        output.table(heads, table, _CAN_WAIT)
+        output.table(heads, table)
     always, never = unmixed_tasks(store.entries(), store.local.attempts())
     if always or never:
         output.say(

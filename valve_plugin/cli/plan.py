@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from valve_plugin.cli import output, output_paths, ranges, runs
+from valve_plugin.cli import output, ranges, runs
 from valve_plugin.cli.options import BankDir, Commands, Json, flag, option, overrides
 from valve_plugin.cli.ranges import Count, Real, Variance, points, theory_errors
 from valve_plugin.cli.stage import Percent
@@ -37,7 +36,7 @@ commands = Commands()
     "valve plan --base-rate 0.75 --vmass 0.05 --confirm   # and if an accept had to repeat?",
     "valve plan --base-rate 0.75 --vmass 0.05 --false-accepts 5",
     "valve plan --measure 20 --workers 4                  # try it: 20 proposals that change nothing",
-    "valve plan --base-rate 0.75 --vmass 0.05 --figure gate.svg",
+    "valve plan --base-rate 0.75 --vmass 0.05",
     "valve plan --variance 0.025 --horizon 60 --anchor 0.0583 --json",
 )
 def plan(
@@ -56,7 +55,6 @@ def plan(
     false_accepts: Annotated[Real, ranges.useless("--false-accepts", "K", "Useless accepts, at most. 0: any.")] = None,
     reach: Annotated[Real, ranges.share("--reach", "S", "Share of panel tasks a proposal changes.")] = None,
     seed: Annotated[int, option("--seed", "SEED", "Of the runs that are drawn.")] = 0,
-    figure: Annotated[str, option("--figure", "FILE", "Draw it too, as .svg.")] = "",
     measure: Annotated[Count, option("--measure", "M", "First measure the bank against itself M times.", min=1)] = None,
     tasks: runs.Tasks = "",
     workers: runs.Workers = None,
@@ -82,8 +80,6 @@ def plan(
 
     if set_ and not measure:
         raise ConfigError(f"-c {set_[0]}: settings are for the rollouts of --measure; what a gate has are options here")
-    if figure:
-        output_paths.make_folder("--figure", Path(figure).parent)
     store = _store(bank, simulate and bool(measure), tasks)
     if measure:
         given = overrides(set_, "measure", simulate=simulate, workers=workers, unsafe_local=unsafe_local or None)
@@ -111,13 +107,6 @@ def plan(
         run = plans.plan_run(rates, terms, known, seen, seed, Percent("plan    ")) if rates else None
     again = known.again if known else None
     simulation = runs.note_simulation(store.dir, json=json) if store else False
-    if figure:
-        from valve_plugin.report.figures import gate_figure
-        from valve_plugin.report.style import write_figure
-
-        if rates is None or gate is None:
-            raise ConfigError("--figure draws a gate; without a bank give --base-rate and --vmass")
-        write_figure(gate_figure(rates.beliefs, gate), figure)
     if json:
         facts = {"sizing": sizes, "variance_from": why, "gate": gate, "cost": run, "measured": again}
         output.emit_json({"simulation": simulation, **facts})

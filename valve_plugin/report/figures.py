@@ -1,4 +1,4 @@
-"""The figures of a run, of two runs compared, and of a planned gate; captions of runs are in `assets/sentences.j2`."""
+"""The figures of a run, and of two runs compared; their captions are in `assets/sentences.j2`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from valve_plugin.evidence.cost import APART, RoleCost
-from valve_plugin.evidence.plan import GatePlan
 from valve_plugin.report.run import GateResult, RunReport, StreamPoint
 from valve_plugin.report.style import (
     ACCENT,
@@ -31,9 +30,7 @@ from valve_plugin.report.style import (
     ticks,
 )
 from valve_plugin.report.templates import statement, text
-from valve_plugin.theory import power
-from valve_plugin.theory.power import Gate
-from valve_plugin.words import plural, points
+from valve_plugin.words import points
 
 _MOST_TICKS = 40
 _ALL_NAMED = 6
@@ -279,41 +276,3 @@ def _cost(runs: Sequence[RunReport]) -> Chart:
 
 def _role(spent: RoleCost) -> str:
     return f"{spent.role} (apart)" if spent.role in APART else spent.role
-
-
-_EFFECTS = range(-4, 13)
-"""Drawn, in points."""
-_CHANCE_LINES = (("", "circle", ACCENT), (DASHED, "square", SECOND), (DOTTED, "up", INK))
-
-
-def gate_figure(beliefs: Sequence[power.Beta], gate: GatePlan) -> Figure:
-    """Return the chance of an accept after a fresh baseline, with and without confirmation, by the true effect."""
-    rules = {
-        "without confirm": Gate(gate.rollouts, gate.needed, guard=gate.guard),
-        "with confirm": Gate(gate.rollouts, gate.needed, confirm=True, guard=gate.guard),
-        "without confirm, twice the rollouts": Gate(2 * gate.rollouts, 2 * gate.needed, guard=gate.guard),
-    }
-    most = power.most_gain(beliefs, gate.reach)
-    effects = [e for e in _EFFECTS if most - gate.reach <= e / 100 <= most]
-    changes = [power.change_of(beliefs, effect / 100, gate.reach) for effect in effects]
-    chances = {name: [power.accept_chance(beliefs, rule, how) for how in changes] for name, rule in rules.items()}
-    return Figure("gate", "What this gate accepts", _gate_caption(gate), [_gate_chances(effects, chances)])
-
-
-def _gate_chances(effects: Sequence[int], chances: dict[str, list[float]]) -> Chart:
-    parts: list[Part] = [Line([(0, 0), (0, 1)], SOFT, "", 0.8)]
-    for (name, drawn), (dash, shape, colour) in zip(chances.items(), _CHANCE_LINES, strict=True):
-        places = list(zip(effects, drawn, strict=True))
-        parts += [Line(places, colour, dash, label=name), Marks(places, shape, colour)]
-    ends = (effects[0] - 0.5, effects[-1] + 0.5)
-    return Chart(parts, ends, (0, 1), 230, "true effect of the proposal, points", "chance of an accept", None, PERCENT)
-
-
-def _gate_caption(gate: GatePlan) -> str:
-    panel = f"{plural(gate.tasks, 'task')} x {plural(gate.rollouts, 'rollout')}, margin {gate.rho}"
-    guard = f" In all three no task may pass {gate.guard} fewer." if gate.guard else ""
-    return (
-        f"Computed, not measured: the chance that a gate of {panel} accepts a proposal, after a fresh baseline, "
-        f"over rates of {gate.source} (mean {100 * gate.mean_rate:.0f} %, noise p(1-p) {gate.noise:.3f}).{guard} Left "
-        "of 0 an accept does harm, at 0 it is for nothing. An effect is spread evenly over the rollouts it can change."
-    )

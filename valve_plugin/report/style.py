@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from valve_plugin.errors import ConfigError
-
 INK, SOFT, GRID, ACCENT, SECOND, WARN = "ink", "soft", "grid", "accent", "second", "warn"
-"""Variables of the page's style sheet; a file has these colours instead."""
-_COLOURS = {INK: "#1a1c20", SOFT: "#5f6670", GRID: "#d5d9de", ACCENT: "#0b57a4", SECOND: "#7a4a00", WARN: "#a32020"}
+"""Variables of the page's style sheet."""
 DASHED, DOTTED, MIXED = "7 4", "2 3", "8 3 2 3"
 PERCENT = {n / 4: f"{25 * n} %" for n in range(5)}
 """Ticks of a share."""
@@ -116,44 +111,14 @@ def page_svg(figure: Figure, *, narrow: bool = False) -> str:
     width = _NARROW if narrow else _WIDE
     parts, height = _grid(figure, width, 0.0)
     name = f"{figure.name}-narrow" if narrow else figure.name
-    return _document(figure, name, parts, width, height, 'focusable="false"')
-
-
-def file_svg(figure: Figure) -> str:
-    """Return the figure with title and caption, on white."""
-    head = _text(8, 18, figure.title, size=14)
-    parts, bottom = _grid(figure, _WIDE, 30.0)
-    lines = textwrap.wrap(_CONTROLS.sub("?", figure.caption), 125)
-    parts += [_text(8, bottom + 14 * n, line, colour=SOFT) for n, line in enumerate(lines, 1)]
-    height = bottom + 14 * len(lines) + 10
-    white = f'<rect width="{_WIDE}" height="{height:.0f}" style="fill:#fff"/>'
-    size = f'width="{_WIDE}" height="{height:.0f}"'
-    drawn = _document(figure, figure.name, [white, head, *parts], _WIDE, height, size)
-    return re.sub(r"var\(--(\w+)\)", lambda found: _COLOURS[found[1]], drawn)
-
-
-def _document(figure: Figure, name: str, parts: Sequence[str], width: float, height: float, more: str) -> str:
     title, said = (_plain(text) for text in (figure.title, f"{figure.caption} {figure.message}".strip()))
     id_ = f"figure-{name}"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{id_}-title {id_}-desc" {more} '
-        f'viewBox="0 0 {width} {height:.0f}" style="font:11px sans-serif"><title id="{id_}-title">{title}</title>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="{id_}-title {id_}-desc" '
+        f'focusable="false" viewBox="0 0 {width} {height:.0f}" style="font:11px sans-serif">'
+        f'<title id="{id_}-title">{title}</title>'
         f'<desc id="{id_}-desc">{said}</desc>{"".join(parts)}</svg>'
     )
-
-
-def write_figure(figure: Figure, file: str) -> None:
-    """Write the figure with title and caption to its own file.
-
-    Raises:
-        ConfigError: the file is no .svg, or cannot be written.
-    """
-    if Path(file).suffix != ".svg":
-        raise ConfigError(f"{file}: valve cannot write figures of this type; name a file ending in .svg")
-    try:
-        Path(file).write_text(file_svg(figure), encoding="utf-8")
-    except OSError as e:
-        raise ConfigError(f"{file}: {e}; name a file in a folder that exists") from e
 
 
 # ---- charts
@@ -281,11 +246,9 @@ def _mark(point: Point, part: Marks) -> str:
     return f'<path transform="translate({point[0]:.1f},{point[1]:.1f})" d="{_SHAPES[part.shape]}" style="{style}"/>'
 
 
-def _text(
-    x: float, y: float, text: str, *, anchor: str = "start", colour: str = INK, size: int = 11, turn: int = 0
-) -> str:
+def _text(x: float, y: float, text: str, *, anchor: str = "start", colour: str = INK, turn: int = 0) -> str:
     turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
-    style = f"fill:var(--{colour})" + (f";font-size:{size}px" if size != 11 else "")
+    style = f"fill:var(--{colour})"
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{turned} style="{style}">{_plain(text)}</text>'
 
 
