@@ -189,6 +189,14 @@ def test_two_branches_of_a_repository_are_merged(bank: BankStore, valve: Run) ->
     assert "neither a bank's directory nor a branch" in valve.err
 
 
+def test_what_is_advised_names_the_bank_that_was_named(bank: BankStore, rules: Path, valve: Run) -> None:
+    there = str(bank.dir.rename("a bank").absolute())
+    assert f"`valve gate --bank '{there}'` judges it" in valve("bank", "import", "AGENTS.md", "--bank", there)
+    assert f"`valve bank review --bank '{there}'` lists" in valve.err
+    valve("bank", "show", "nothing", "--bank", there, code=2)
+    assert f"`valve bank list --bank '{there}'` shows" in valve.err
+
+
 SHORT = """\
 # Our rules
 

@@ -105,7 +105,7 @@ def report(store: BankStore, every: int, *, json: bool = False, simulate: bool =
     elif found["checkpoints"]:
         _print_checkpoints(found)
     else:
-        output.say("no evaluation is on record; `valve eval` makes one")
+        output.say(output.advice("no evaluation is on record; `valve eval` makes one"))
     note_incomparable(entries)
     if not all(point["final"] for point in found["checkpoints"]):
         output.note("some rollouts errored, so these numbers are not final; run again to retry only those")
@@ -164,7 +164,8 @@ def _print_checkpoints(found: Mapping[str, Any]) -> None:
         output.say(f"drawdown  {_points(found['drawdown']).lstrip('+')} from peak to final")
     else:
         output.say("drawdown  none: a drop needs two versions, and one was evaluated")
-    output.say(f"{plural(len(found['holdout']), 'holdout task')}; `valve certify` says what this proves")
+    tasks = plural(len(found["holdout"]), "holdout task")
+    output.say(output.advice(f"{tasks}; `valve certify` says what this proves"))
 
 
 def _percent(ends: Sequence[float]) -> str:

@@ -49,7 +49,7 @@ def extract(
         output.emit_json({"queued": [a.id for a in found], "task_id": found[0].task_id})
     else:
         output.say(f"queued: {output.plural(len(found), 'attempt')} at {output.one_line(found[0].task_id)}")
-        output.say(f"next: {runnable('valve gate')}")
+        output.say(f"next: {runnable(output.for_bank('valve gate'))}")
 
 
 def _group(store: BankStore, ids: Sequence[str]) -> list[Attempt]:
