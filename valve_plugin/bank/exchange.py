@@ -35,7 +35,7 @@ _NOTE = re.compile(
     r"(?P<body>.*?)\n<!-- valve:end-item -->$",
     re.MULTILINE | re.DOTALL,
 )
-_QUIET = re.compile(r"<!-- text: (.*) -->")
+_QUIET = re.compile(r"^<!-- valve:text (.*) -->$", re.MULTILINE)
 """A search sentence that says no more than the body, so that a reader sees it once."""
 _MARK, _ESCAPED = re.compile(r"<!-- (\\*)valve:"), re.compile(r"<!-- \\(\\*)valve:")
 _HEADING = (
@@ -171,8 +171,8 @@ def _first_sentence(text: str) -> str:
 
 def _marked(found: re.Match[str]) -> Note:
     kind: Kind = "principle" if found["kind"] == "principle" else "skill"
-    text, *more = [*map(_unescape, found["about"].split("\n")), ""]
-    text = quiet[1] if (quiet := _QUIET.fullmatch(text)) else text
+    about = _QUIET.sub(r"\1", found["about"], count=1)  # a text that looks so is escaped
+    text, *more = [*map(_unescape, about.split("\n")), ""]
     scope = next((line.removeprefix(_APPLIES) for line in more if line.startswith(_APPLIES)), "")
     return Note(kind, found["name"], text, _unescape(found["body"]), scope)
 
@@ -346,7 +346,7 @@ def _sentence(item: Item) -> str:
     """Return an item's search sentence as a line; as a comment where it is what the body says."""
     line = _line(item.text)
     said = line.rpartition(": ")[2].rstrip(".") in _line(item.markdown)
-    return f"<!-- text: {line} -->" if said and "--" not in line else line
+    return f"<!-- valve:text {line} -->" if said and "--" not in line else line
 
 
 def _line(text: str) -> str:
