@@ -149,8 +149,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Rollouts one run may start; unset: no limit. Those that ran before cost nothing."""
     max_hours: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
     """Hours of wall clock after which one run starts nothing new; unset: no limit. Less than 0.01 is refused."""
-    run_ahead: Annotated[int, Meta(ge=0, le=100)] = 0
-    """Next tasks of the stream that idle workers may attempt meanwhile. An accept wastes what it changes, so: none."""
+    speculate: Annotated[float, Meta(ge=0, le=10)] = 0.1
+    """Rollouts that idle workers may waste, per useful one, on what is likely to be needed next; 0: they stay idle. The
+    ledger is the same. A single worker never speculates."""
     unsafe_local: bool = False
     """Run unattended rollouts without a sandbox. Only for code and models you trust."""
 
@@ -171,7 +172,7 @@ NEVER_FROM_FILE = (
     "tracker",
 )
 # In the `.valve` of a repository, these could also spend the person's money, or weaken what protects them.
-NOT_FROM_REPOSITORY = ("model", "workers", "run_ahead", "review", "keep_history")
+NOT_FROM_REPOSITORY = ("model", "workers", "speculate", "review", "keep_history")
 ONLY_LOWER = ("cost_limit", "step_limit", "check_timeout", "agent_hours", "agent_memory")
 """Limits that such a file may lower, and not raise or switch off."""
 SAMPLING = frozenset(
@@ -199,7 +200,7 @@ _USES = {
     "delta": "learn drain measure try",
     "early_stop": "learn drain",
     "tracker": "learn ungated drain",
-    "max_mixed run_ahead": "learn ungated",
+    "max_mixed speculate": "learn ungated",
     "tasks": "drain measure evaluate",
     "condition": "learn ungated drain measure evaluate",
     "seed plugins keep_history executor ray_address": "learn ungated drain measure evaluate try",
@@ -388,6 +389,11 @@ def _check_name(name: str, where: str) -> str:
         raise ConfigError(
             f"{where}: unknown setting {name!r}; settings of mini go into mini_config, which takes "
             f"what `mini -c` takes: -c 'mini_config=[\"environment.{name}=VALUE\"]'"
+        )
+    if name == "run_ahead":
+        raise ConfigError(
+            f"{where}: run_ahead is now speculate, the rollouts that may be wasted per useful one: write "
+            "speculate = 0.1, or 0 for none"
         )
     import difflib
 

@@ -7,7 +7,8 @@ answer that is not None wins, so replacing one step takes one function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pluggy
@@ -61,13 +62,23 @@ class HostEvents:
 
 
 class Account(Protocol):
-    """What validation reports to the run that asked for it, so that the run keeps its budget and uses idle workers."""
+    """What validation has of the run that asked for it: its budget, its workers, and rollouts that it made already."""
 
     def spend(self, usd: float, rollouts: int) -> None:
         """Charge the run's budget, in USD and started rollouts."""
 
+    def lend(self, settings: Settings) -> AbstractContextManager[Settings]:
+        """Lend what is left of the budget, until the block ends: these settings with it as their limits."""
+
     def expect(self, rollouts: int) -> None:
-        """Say how many rollouts of the validation are still to end."""
+        """Say how many rollouts of the validation are still to end, outside of the run's own workers."""
+
+    def finished(self, cells: Sequence[tuple[Task, Context, int]]) -> Iterator[tuple[Attempt, bool]]:
+        """Yield rollouts of these tasks, contexts and ordinals as the run's own workers finish them, in any order.
+
+        With each comes whether it ran before the validation asked, so that it costs nothing now. It ends where they
+        bring no more: what is left is the validation's to run.
+        """
 
 
 class StepHooks:

@@ -22,7 +22,7 @@ from valve_plugin.rollouts.workers import stop_event
     [pytest.param(1, 1, 99, marks=pytest.mark.heavy), (5, 2, 4), pytest.param(8, 9, 99, marks=pytest.mark.heavy)],
 )
 def test_the_ledger_is_the_same(evolve, whole, tmp_path, workers, ahead, limit):
-    evolve(tmp_path / "bank", "--workers", str(workers), "-c", f"run_ahead={ahead}", "--limit", str(limit))
+    evolve(tmp_path / "bank", "--workers", str(workers), "-c", f"speculate={ahead}", "--limit", str(limit))
     assert ledger(whole).startswith(ledger(tmp_path / "bank"))
     assert len(verdicts(BankStore.open(tmp_path / "bank"))) >= 4
     if limit == 99:

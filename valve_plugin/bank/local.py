@@ -123,6 +123,14 @@ class LocalStore:
         self._folder("journal", path.parent.name)
         files.write_atomic(path, data)
 
+    def extraction_get(self, key: str, type_: type[T]) -> T | None:
+        """Return the result of the extraction with that key, or None, also if its file is damaged: it is made again."""
+        return self._read(self.dir / "extractions" / f"{_file_name(key)}.json", type_)
+
+    def extraction_put(self, key: str, result: object) -> None:
+        """Store the result of an extraction durably under its key, so that its model calls are never repeated."""
+        files.write_atomic(self._folder("extractions") / f"{_file_name(key)}.json", canonical(result))
+
     def queue_push(self, job: Mapping[str, Any]) -> str:
         """Append a job to the queue, durably; return its id."""
         data = canonical(dict(job))

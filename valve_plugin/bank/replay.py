@@ -16,8 +16,9 @@ the same on both sides of the accept, so it did not depend on them.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterable
+from copy import copy
 from functools import singledispatchmethod
 from typing import NamedTuple
 
@@ -75,6 +76,20 @@ class Replay:
         self._epochs = 0
         self._open_query = ""  # id of the proposal whose last verdict was indecisive
         self._served: Counter[str] = Counter()  # queries in which a task's known outcomes served
+
+    def branch(self, *, light: bool = False) -> Replay:
+        """Return the same state, to which other entries may be fed.
+
+        Args:
+            light: share what there is with this state, to which nothing more may be fed then.
+        """
+        other = copy(self)
+        for name in ("proposals", "ordinals"):
+            known = getattr(self, name)
+            setattr(other, name, ChainMap({}, known) if light else dict(known))
+        other.holdout, other.recorded = dict(self.holdout), dict(self.recorded)
+        other.banks, other.sources, other._served = [*self.banks], {*self.sources}, Counter(self._served)
+        return other
 
     @property
     def bank(self) -> Bank:

@@ -21,7 +21,57 @@ if TYPE_CHECKING:
     from valve_plugin.bank.replay import History, Replay
 
 
-class BankStore:
+class LedgerState:
+    """Questions about the state that a ledger's entries lead to."""
+
+    dir: Path
+
+    @property
+    def _state(self) -> Replay:
+        raise NotImplementedError
+
+    def panel(self) -> Panel | None:
+        """Return the current panel, or None."""
+        return self._state.panel
+
+    def epoch(self) -> EpochOpened | None:
+        """Return the open epoch; None before the first, and between a new panel and its epoch."""
+        return self._state.epoch
+
+    def queries_used(self) -> int:
+        """Return the number of gate queries in the open epoch."""
+        return self._state.queries
+
+    def current_outcomes(self) -> tuple[PanelOutcome, ...] | None:
+        """Return the current bank's panel outcomes in panel order, or None where a task has none."""
+        return self._state.outcomes
+
+    def unmeasured(self) -> frozenset[str]:
+        """Return the ids of the panel tasks whose outcomes under the current bank are not known."""
+        return self._state.unmeasured()
+
+    def remeasured(self) -> int:
+        """Return the number of A/A measurements of the current bank in the open epoch."""
+        return self._state.remeasured
+
+    def recorded(self) -> Mapping[str, tuple[int, int]]:
+        """Return passes and known outcomes of each panel task, see `Replay.recorded`."""
+        return self._state.recorded
+
+    def ordinals(self, task_id: str, context_hash: str) -> int:
+        """Return the first unused rollout ordinal of a task under a context."""
+        return self._state.ordinals.get((task_id, context_hash), 0)
+
+    def sealed(self) -> Mapping[str, str]:
+        """Return the holdout tasks this bank was evaluated on: id -> content hash."""
+        return self._state.holdout
+
+    def sources(self) -> Set[str]:
+        """Return the ids of all source tasks of proposals."""
+        return self._state.sources
+
+
+class BankStore(LedgerState):
     """One bank, in its state at the last read or write; `refresh` reads again. Threads must not share it."""
 
     def __init__(self, path: Path) -> None:
@@ -173,49 +223,13 @@ class BankStore:
             raise BankNotFoundError(f"{self.dir}: no version {version}; the bank has versions 0 to {len(banks) - 1}")
         return banks[version]
 
-    def panel(self) -> Panel | None:
-        """Return the current panel, or None."""
-        return self._state.panel
-
-    def epoch(self) -> EpochOpened | None:
-        """Return the open epoch; None before the first, and between a new panel and its epoch."""
-        return self._state.epoch
-
-    def queries_used(self) -> int:
-        """Return the number of gate queries in the open epoch."""
-        return self._state.queries
-
-    def current_outcomes(self) -> tuple[PanelOutcome, ...] | None:
-        """Return the current bank's panel outcomes in panel order, or None where a task has none."""
-        return self._state.outcomes
-
-    def unmeasured(self) -> frozenset[str]:
-        """Return the ids of the panel tasks whose outcomes under the current bank are not known."""
-        return self._state.unmeasured()
-
-    def remeasured(self) -> int:
-        """Return the number of A/A measurements of the current bank in the open epoch."""
-        return self._state.remeasured
-
-    def recorded(self) -> Mapping[str, tuple[int, int]]:
-        """Return passes and known outcomes of each panel task, see `Replay.recorded`."""
-        return self._state.recorded
-
-    def ordinals(self, task_id: str, context_hash: str) -> int:
-        """Return the first unused rollout ordinal of a task under a context."""
-        return self._state.ordinals.get((task_id, context_hash), 0)
-
-    def sealed(self) -> Mapping[str, str]:
-        """Return the holdout tasks this bank was evaluated on: id -> content hash."""
-        return self._state.holdout
-
-    def sources(self) -> Set[str]:
-        """Return the ids of all source tasks of proposals."""
-        return self._state.sources
-
     def settings(self, overrides: Mapping[str, Any] | None = None) -> config.Settings:
         """Return the settings: defaults, then this bank's `valve.toml`, then `overrides`; items ranked as judged."""
         return config.as_judged(config.load(self.dir, overrides), self.panel())
+
+    def branch(self) -> Replay:
+        """Return a copy of the state, to see what entries that are not written would lead to."""
+        return self._state.branch()
 
     @contextmanager
     def lease(self) -> Iterator[None]:

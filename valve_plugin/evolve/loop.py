@@ -7,6 +7,7 @@ from typing import Any
 
 from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.store import BankStore
+from valve_plugin.evolve.imagine import Imagination
 from valve_plugin.evolve.steps import Steps, attempt_note
 from valve_plugin.records import Attempt, Task
 
@@ -22,8 +23,8 @@ def evolve(steps: Steps, stream: Sequence[Task]) -> None:
 
     Source: sec:valve-framework, app:impl-agent.
     """
-    settle(steps)
-    with steps.ahead:
+    with steps.speculating(Imagination(evolve, steps, stream)):
+        settle(steps)
         for task in steps.remaining(stream):
             context = steps.retrieve(task)
             attempts = steps.attempt(task, context)

@@ -1,99 +1,367 @@
-"""Attempts at the stream's next tasks, made by workers that would otherwise be idle.
+"""Work that the loop will ask for, done by idle workers before it does; what is likely to be needed comes first.
 
-They use the current bank's context and the same journal as all others. So they are the attempts that the sequential
-protocol makes later, unless an accept changes the context first; then they are wasted. Ordinals come from the ledger,
-which is not written here. So running ahead changes only time and cost.
+`imagine` says what that may be, and with which odds. All results go to the journal under a key of all that determines
+them, where the loop finds them; what it does not ask for is never read. So speculation changes time and cost alone. A
+rollout that is started with odds p is expected to waste 1 - p rollouts. The setting `speculate` limits the sum of that,
+with what was wasted already, to a share of the useful rollouts.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future, wait
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from valve_plugin.errors import ValveError
+from valve_plugin.agents.protocol import payment_of
+from valve_plugin.errors import BudgetError, ValveError
 from valve_plugin.gate.plan import PlannedRollout
-from valve_plugin.records import Attempt
+from valve_plugin.records import Attempt, Bank
 from valve_plugin.rollouts.workers import Workers, stop_event
 
-RunCell = Callable[[PlannedRollout], Attempt]
+T = TypeVar("T")
 
+LEAST = 0.02
+"""Odds below which nothing is imagined, and what runs is ended."""
+_CERTAIN = 0.999
+_FAILURES = 3
+"""Failures in a row after which idle workers wait for the loop's next step."""
 _POLL_SECONDS = 0.2
-_CellKey = tuple[str, str, int]
+
+
+class Extraction(NamedTuple):
+    """An extraction to make."""
+
+    key: str
+    """Digest of all that determines it."""
+    bank: Bank
+    issue: str
+    attempts: Sequence[Attempt]
+    feedback: str
+
+
+Work = PlannedRollout | Extraction
+Key = tuple[str, str, int]
+
+
+def key_of(work: Work) -> Key:
+    """Return what tells this work from all other work of a run."""
+    if isinstance(work, Extraction):
+        return "", work.key, 0
+    return work.task.instance_id, work.context.hash, work.ordinal
+
+
+class Prospect(NamedTuple):
+    """What the loop may still ask for."""
+
+    odds: dict[Key, float]
+    """Odds that it will, also of what is done."""
+    work: dict[Key, Work]
+    """What of it is not done, in the order in which the likeliest future asks for it."""
+
+    def add(self, work: Work, odds: float, *, done: bool) -> None:
+        """Add what is asked for in one more of the futures, which exclude each other."""
+        key = key_of(work)
+        self.odds[key] = min(1.0, self.odds.get(key, 0.0) + odds)
+        if not done:
+            self.work.setdefault(key, work)
+
+
+def choose(prospect: Prospect, taken: Collection[Key], allowance: float) -> list[Key]:
+    """Return what to start, the likeliest first, as far as the expected waste fits. What is certain always does. Pure.
+
+    Args:
+        prospect: what may be asked for.
+        taken: what runs already, or failed.
+        allowance: rollouts that may still be wasted.
+    """
+    chosen = []
+    for key in sorted((k for k in prospect.work if k not in taken), key=lambda k: -prospect.odds[k]):
+        odds = prospect.odds[key]
+        allowance -= 1 - odds
+        if odds < LEAST or (odds < _CERTAIN and allowance < 0):
+            break
+        chosen.append(key)
+    return chosen
+
+
+def expected_waste(odds: Mapping[Key, float], keys: Collection[Key]) -> float:
+    """Return how many of these rollouts are not going to be needed. Pure."""
+    return sum(1 - odds.get(key, 0.0) for key in keys)
+
+
+class Foresight(Protocol):
+    """What knows what the loop of a run may ask for."""
+
+    ids: list[str]
+    """The stream's tasks."""
+
+    def prospect(self) -> Prospect:
+        """Return what the loop may ask for from the present ledger on."""
+        ...
+
+    def go_on(self, number: int) -> Collection[Key]:
+        """Take the ledger as it is now, and the stream from task `number` on; return what new entries rest on."""
+        ...
+
+
+class Waste(NamedTuple):
+    """Rollouts of a run so far, as `valve evolve` and telemetry tell them."""
+
+    useful: int = 0
+    """Rollouts that the ledger needed."""
+    early: int = 0
+    """Of those, the ones that idle workers made before they were asked for."""
+    waiting: int = 0
+    """Finished early and not asked for yet; what becomes of them shows later."""
+    ended: int = 0
+    """Ended because they were no longer likely to be needed."""
+    unused: int = 0
+    """Finished early and not going to be needed."""
+    usd: float = 0.0
+    """Cost of what ended or is not going to be needed."""
 
 
 class Speculation:
-    """A queue with lower priority than the protocol's own rollouts. A context manager: its end stops all rollouts."""
+    """The workers of a run. The loop's own rollouts come first, and wait only for rollouts that are likely needed."""
 
-    def __init__(self, run: RunCell, workers: int) -> None:
-        """Set the function that runs a planned rollout durably, and the total number of workers."""
-        self._run, self._workers, self._busy = run, workers, 0
-        self._planned: dict[_CellKey, PlannedRollout] = {}
-        self._running: dict[_CellKey, Future[Attempt]] = {}
-        self._lock = threading.RLock()
-        self._executor = Workers(workers)
+    def __init__(
+        self, run: Callable[[PlannedRollout], Attempt], early: Callable[[Work], Any], workers: int, share: float
+    ) -> None:
+        """Set how work is done.
 
-    def plan(self, cells: Sequence[PlannedRollout]) -> None:
-        """Set the rollouts to run, the next one first; end running rollouts that are not among them."""
-        with self._lock:
-            self._planned = {_key(cell): cell for cell in cells}
-            for key in [key for key in self._running if key not in self._planned]:
-                self._executor.cancel(self._running.pop(key))
-            for key in self._running:
-                self._planned.pop(key)
-        self._fill()
+        Args:
+            run: runs a planned rollout durably, for the loop.
+            early: does work durably, perhaps for nothing.
+            workers: rollouts at once, at most.
+            share: wasted rollouts per useful one, at most.
+        """
+        self._run, self._early, self._workers, self._share = run, early, workers, share
+        self._changed = threading.Condition(threading.RLock())
+        self._pool: Workers | None = None
+        self._foresee: Callable[[], Prospect] = lambda: Prospect({}, {})
+        self._affords: Callable[[int], bool] = lambda rollouts: True
+        self._prospect, self._queue, self._age = Prospect({}, {}), list[Key](), 0
+        self._running: dict[Key, Future[Any]] = {}
+        self._made: dict[Key, tuple[PlannedRollout, float]] = {}
+        """Rollouts made early and not asked for yet, with their cost."""
+        self._asked: set[Key] = set()
+        """What the loop does itself, or waits for."""
+        self._lost: set[Key] = set()
+        self._failures = 0
+        self._outside = self._inside = self._waiting = self._reserved = 0
+        self._count = Waste()
 
-    def busy(self, workers: int) -> None:
-        """Set how many workers the protocol itself needs now; running rollouts are not ended for it."""
-        with self._lock:
-            self._busy = workers
-        self._fill()
+    @property
+    def active(self) -> bool:
+        """Whether idle workers work."""
+        return self._pool is not None
+
+    @contextmanager
+    def begun(self, foresee: Callable[[], Prospect], affords: Callable[[int], bool]) -> Iterator[None]:
+        """Let idle workers work until the block ends, which ends all that runs.
+
+        Args:
+            foresee: says what the loop may still ask for.
+            affords: whether the budget has so many more rollouts.
+        """
+        if self._workers < 2 or not self._share:  # a single worker is never idle for long
+            yield
+            return
+        self._foresee, self._affords, self._pool = foresee, affords, Workers(self._workers)
+        try:
+            yield
+        finally:
+            with self._changed:
+                pool, self._pool, self._queue = self._pool, None, []
+                self._count = self._count._replace(ended=self._count.ended + len(self._rollouts_running()))
+            pool.kill()
+
+    @property
+    def waste(self) -> Waste:
+        """What was wasted so far."""
+        with self._changed:
+            unused = {key: usd for key, (_, usd) in self._made.items() if self._odds(key) < LEAST}
+            return self._count._replace(
+                waiting=len(self._made) - len(unused), unused=len(unused), usd=self._count.usd + sum(unused.values())
+            )
+
+    @property
+    def unasked(self) -> list[PlannedRollout]:
+        """The rollouts that were made early and not asked for yet."""
+        with self._changed:
+            return [cell for cell, _ in self._made.values()]
+
+    def step(self, go_on: Callable[[], Collection[Key]]) -> None:
+        """Look again, since the loop went on: `go_on` tells the foresight so, and returns what the ledger used."""
+        with self._changed:
+            self.used(go_on())
+            self._failures = 0
+            self._look_again()
+
+    def used(self, keys: Collection[Key]) -> None:
+        """Note which rollouts the loop asked for."""
+        with self._changed:
+            early = sum(self._made.pop(key, None) is not None for key in keys)
+            useful = self._count.useful + len(keys)
+            self._count = self._count._replace(useful=useful, early=self._count.early + early)
+
+    def outside(self, rollouts: int) -> None:
+        """Set how many rollouts another process runs for the loop."""
+        with self._changed:
+            self._outside = rollouts
+            self._fill()
 
     def first(self, cell: PlannedRollout) -> Attempt:
         """Return the attempt of a planned rollout: wait for it if it is running already, else run it now."""
-        with self._lock:
-            self._planned.pop(_key(cell), None)
-            begun = self._running.pop(_key(cell), None)
+        done: Attempt | None = self._result(cell, lambda attempt: attempt.outcome != "errored")
+        if done is not None:
+            return done
+        with self._mine(cell), self._slot():
+            return self._run(cell)
+
+    def extracted(self, work: Extraction, make: Callable[[Extraction], T]) -> T:
+        """Return what an extraction gives: wait for it if it is running already, else make it now."""
+        done: T | None = self._result(work, lambda result: True)
+        if done is not None:
+            return done
+        with self._mine(work):
+            return make(work)
+
+    def finished(
+        self, cells: Sequence[PlannedRollout], known: Callable[[PlannedRollout], object]
+    ) -> Iterator[PlannedRollout]:
+        """Yield the rollouts of a gate as they are found or finish; end where idle workers bring no more of them."""
+        left = {key_of(cell): cell for cell in cells} if self.active else {}
         try:
-            done = _awaited(begun) if begun else None
-        except ValveError:
-            done = None
-        return done if done is not None and done.outcome != "errored" else self._run(cell)
+            while left:
+                with self._changed:
+                    self._reserved = len(left)
+                    found = [key for key, cell in left.items() if known(cell)]
+                    if not found:
+                        self._look_again() if not self._coming(left) else None
+                        if not self._coming(left):
+                            return
+                        self._changed.wait(_POLL_SECONDS)
+                yield from (left.pop(key) for key in found)
+        finally:
+            self._reserved = 0
 
-    def __enter__(self) -> Speculation:
-        return self
+    def _coming(self, keys: Collection[Key]) -> bool:
+        return any(key in self._running for key in keys) or any(key in keys for key in self._queue)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with self._lock:
-            self._planned = {}
-        self._executor.kill()
+    def _result(self, work: Work, usable: Callable[[Any], bool]) -> Any:
+        """Wait for work that runs; None if it does not, or in vain."""
+        with self._changed:
+            job = self._running.get(key_of(work))
+            while job is not None and not job.done():
+                self._raise_if_stopped()
+                self._changed.wait(_POLL_SECONDS)
+        try:
+            result = job.result() if job is not None else None
+        except (ValveError, CancelledError):
+            return None
+        return result if result is not None and usable(result) else None
 
-    def _fill(self) -> None:
-        begun = []
-        with self._lock:
-            self._running = {key: job for key, job in self._running.items() if not job.done()}
-            while self._planned and len(self._running) + self._busy < self._workers:
-                key = next(iter(self._planned))
-                job = self._executor.submit(partial(self._run, self._planned.pop(key)))
-                self._running[key] = job
-                begun.append(job)
-        for job in begun:
-            job.add_done_callback(lambda _: self._fill())
+    @contextmanager
+    def _mine(self, work: Work) -> Iterator[None]:
+        self._asked.add(key_of(work))
+        try:
+            yield
+        finally:
+            self._asked.discard(key_of(work))
 
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        """Take a worker for the loop's own rollout; the least likely of the others makes room, if it is unlikely."""
+        with self._changed:
+            self._waiting += 1
+            try:
+                if self._full() and (least := min(self._rollouts_running(), key=self._odds, default=None)):
+                    self._end(least) if self._odds(least) < 0.5 else None
+                while self._full():
+                    self._raise_if_stopped()
+                    self._changed.wait(_POLL_SECONDS)
+            finally:
+                self._waiting -= 1
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._look_again()
 
-def _awaited(job: Future[Attempt]) -> Attempt:
-    """Wait for a job; raise CancelledError if the waiting job itself is cancelled."""
-    stop = stop_event()
-    while not job.done():
+    def _full(self) -> bool:
+        return self._inside + len(self._running) >= self._workers
+
+    def _raise_if_stopped(self) -> None:
+        stop = stop_event()
         if stop is not None and stop.is_set():
             raise CancelledError
-        wait([job], timeout=_POLL_SECONDS)
-    return job.result()
 
+    def _odds(self, key: Key) -> float:
+        return self._prospect.odds.get(key, 0.0)
 
-def _key(cell: PlannedRollout) -> _CellKey:
-    return cell.task.instance_id, cell.context.hash, cell.ordinal
+    def _rollouts_running(self) -> list[Key]:
+        return [key for key, job in self._running.items() if key[0] and not job.done()]
+
+    def _look_again(self) -> None:
+        """Imagine anew, end what is not likely to be needed, and start what is. Called with the lock held."""
+        if self._pool is not None:
+            self._prospect, self._age = self._foresee(), 0
+            for key in [key for key in self._running if self._odds(key) < LEAST]:
+                self._end(key)
+            self._fill()
+        self._changed.notify_all()
+
+    def _end(self, key: Key) -> None:
+        assert self._pool is not None
+        self._pool.cancel(self._running.pop(key))
+        self._count = self._count._replace(ended=self._count.ended + bool(key[0]))
+
+    def _fill(self) -> None:
+        """Start what fits. Called with the lock held."""
+        if self._pool is None:
+            return
+        self._queue = [] if self._failures >= _FAILURES else self._chosen()
+        free = self._workers - self._inside - self._waiting - self._outside - len(self._running)
+        started, self._queue = self._queue[: max(0, free)], self._queue[max(0, free) :]
+        for key in started:
+            job = self._pool.submit(partial(self._early, work := self._prospect.work[key]))
+            self._running[key] = job
+            job.add_done_callback(partial(self._ended, work))
+
+    def _chosen(self) -> list[Key]:
+        count = self._count
+        spent = count.ended + expected_waste(self._prospect.odds, [*self._made, *self._rollouts_running()])
+        allowed = self._share * (count.useful + self._workers) - spent
+        chosen = choose(self._prospect, self._running.keys() | self._asked | self._lost, allowed)
+        free = [key for key in chosen if self._odds(key) >= _CERTAIN]
+        return chosen if self._affords(len(self._running) + self._reserved + 1) else free if self._affords(1) else []
+
+    def _ended(self, work: Work, job: Future[Any]) -> None:
+        key = key_of(work)
+        with self._changed:
+            if self._running.get(key) is job:
+                del self._running[key]
+            error = None if job.cancelled() else job.exception()
+            if isinstance(error, CancelledError) or job.cancelled():
+                spent = payment_of(error).usd if isinstance(error, CancelledError) else 0.0
+                self._count = self._count._replace(usd=self._count.usd + spent)
+                self._changed.notify_all()
+                return
+            lost = error is not None or getattr(job.result(), "outcome", "") == "errored"
+            self._failures = _FAILURES if isinstance(error, BudgetError) else self._failures + 1 if lost else 0
+            if lost:
+                self._lost.add(key)
+            elif isinstance(work, PlannedRollout):
+                self._made[key] = work, job.result().cost_usd
+            self._age += 1
+            if self._age > self._workers // 8 or not self._queue:
+                self._look_again()
+            else:
+                self._fill()
+                self._changed.notify_all()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pluggy
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from valve_plugin import __version__
 from valve_plugin.agents.retry import listen_to_waits
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import AttemptNote, DecisionEntry, Entry, Judged, Proposed, Taken, undecided
 from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import digest_bytes
+from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.config import Settings
 from valve_plugin.errors import (
     BankError,
@@ -32,6 +37,8 @@ from valve_plugin.events import (
     ProposalAccepted,
     ProposalRecorded,
     ProposalTaken,
+    RolloutFinished,
+    RolloutUnused,
     TaskFinished,
     TaskStarted,
     VerdictReached,
@@ -40,22 +47,35 @@ from valve_plugin.events import (
 )
 from valve_plugin.evidence.evaluations import step_tasks
 from valve_plugin.evidence.summary import fallen_by_accept, verdict_lines
-from valve_plugin.evolve.speculation import Speculation
+from valve_plugin.evolve.speculation import Extraction, Foresight, Key, Speculation, Waste, Work, key_of
 from valve_plugin.extract import ask
 from valve_plugin.extract.digest import digests
 from valve_plugin.extract.duplicates import fit
 from valve_plugin.gate.panel import rollout_facts, run_durably
-from valve_plugin.gate.plan import PlannedRollout, fixed_panel, panel_settings
+from valve_plugin.gate.plan import PlannedRollout, fixed_panel, panel_settings, panel_tasks
 from valve_plugin.plugins import send
-from valve_plugin.records import Attempt, Context, Proposal, Task, Verdict
+from valve_plugin.records import Attempt, Context, Outcome, Proposal, Task, Verdict
+from valve_plugin.rollouts.attempt import rollout_key
 from valve_plugin.rollouts.retry import Guard, iterate_results, limits_of, with_limits
 from valve_plugin.rollouts.workers import Workers
+from valve_plugin.tasks.task_set import load
 from valve_plugin.words import plural
 
 ATTEMPTS = 3
 """Default number of attempts per task: R of tab:impl-config."""
 
+_EXTRACTING = ("model_class", "model_kwargs", "protocol", "digest_tokens", "review", "plugins", "condition", "seed")
+"""Settings that an extraction depends on, besides its model."""
+
 T = TypeVar("T")
+
+
+class Extracted(msgspec.Struct, frozen=True):
+    """What an extraction gave."""
+
+    proposal: Proposal
+    answers: Sequence[Mapping[str, str]] = ()
+    """What the model wrote; for this machine only."""
 
 
 class Steps:
@@ -67,9 +87,31 @@ class Steps:
         settings = panel_settings(settings, fixed_panel(store))
         self.settings = replace(settings, attempts=settings.attempts or ATTEMPTS)
         self.guard = Guard(self.hook.valve_attempt, limits_of(settings), observe=self._tell)
-        self.ahead = Speculation(self._durable, settings.workers)
-        self._upcoming: Sequence[Task] = ()
-        self._answers: list[dict[str, str]] = []
+        self.ahead = Speculation(self._durable, self._early, settings.workers, settings.speculate)
+        self._foresight: Foresight | None = None
+        self._streamed: frozenset[str] = frozenset()
+        self._outcomes: dict[Key, Outcome | None] = {}
+        self._members: Sequence[Task] = ()
+        self._answers: Sequence[Mapping[str, str]] = ()
+
+    def speculating(self, foresight: Foresight) -> AbstractContextManager[None]:
+        """Let idle workers do what the loop may ask for, until the block ends."""
+        return self._speculating(foresight)
+
+    @contextmanager
+    def _speculating(self, foresight: Foresight) -> Iterator[None]:
+        self._foresight, self._streamed = foresight, frozenset(foresight.ids)
+        try:
+            with self.ahead.begun(foresight.prospect, self.guard.affords):
+                self._go_on()
+                yield
+        finally:
+            self._foresight = None
+            for cell in self.ahead.unasked:  # what was paid is told, whatever becomes of it
+                if unused := self.journaled(cell):
+                    self._tell(RolloutUnused(**rollout_facts(unused)))
+            if (waste := self.ahead.waste) != Waste():
+                self.store.local.write_telemetry("speculation", waste._asdict())
 
     def remaining(self, stream: Sequence[Task]) -> Iterator[Task]:
         """Yield the stream's tasks after the last mixed one in the ledger, until enough tasks were mixed.
@@ -81,8 +123,7 @@ class Steps:
             if len(mixed_tasks(self.store, ids)) >= self.settings.max_mixed:
                 return
             self._tell(TaskStarted(task_id=ids[number], position=number + 1, of=len(ids)))
-            self._upcoming = stream[number : number + 1 + self.settings.run_ahead]
-            self._run_ahead()
+            self._go_on(number)
             yield stream[number]
 
     def retrieve(self, task: Task) -> Context:
@@ -105,12 +146,9 @@ class Steps:
             BudgetError: a limit is reached; finished attempts are kept.
         """
         cells = self.cells(task, context)
-        self.ahead.busy(len(cells))
         with Workers(min(self.settings.workers, len(cells))) as executor:
             jobs = [executor.submit(partial(self.ahead.first, cell)) for cell in cells]
             attempts = [self._finished(attempt) for _, attempt in iterate_results(jobs)]
-        self.ahead.busy(0)
-        self._upcoming = self._upcoming[1:]
         self.guard.check()
         lost = [a for a in attempts if a.outcome == "errored"]
         if lost:
@@ -118,6 +156,7 @@ class Steps:
                 f"{len(lost)} of {plural(len(attempts), 'attempt')} at {task.instance_id} hit a failure of host or "
                 f"provider ({lost[0].reason}); the run pauses, and its next start retries only those"
             )
+        self.ahead.used([key_of(cell) for cell in cells])
         self.store.local.count_use(context)
         passed = sum(a.outcome == "resolved" for a in attempts)
         self._tell(TaskFinished(task_id=task.instance_id, passed=passed, attempts=len(attempts)))
@@ -131,19 +170,40 @@ class Steps:
         """Contrast the attempts into a proposal."""
         self.guard.left()
         self._tell(ExtractionStarted(task_id=attempts[0].task_id, attempts=len(attempts)))  # a call may take minutes
-        kept = [kept_trajectory(self.store, a) for a in attempts]
-        shown = digests(kept, attempts, tokens=self.settings.digest_tokens)
+        done = self.ahead.extracted(self.extraction(issue, attempts), self._reflect)
+        self._answers = done.answers
+        return done.proposal
+
+    def extraction(self, issue: str, attempts: Sequence[Attempt]) -> Extraction:
+        """Return an extraction with the key that its result is kept under, from which it is never made again."""
+        bank, feedback, settings = self.store.bank, self.feedback(), self.settings
+        model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+        how = [__version__, model, *(getattr(settings, name) for name in _EXTRACTING)]
+        return Extraction(digest([how, bank.hash, issue, list(attempts), feedback]), bank, issue, attempts, feedback)
+
+    def extracted_before(self, work: Extraction) -> Extracted | None:
+        """Return the result of an extraction that was made already."""
+        return self.store.local.extraction_get(work.key, Extracted)
+
+    def _reflect(self, work: Extraction) -> Extracted:
+        """Return the result of an extraction, from this machine if it was made before."""
+        if known := self.extracted_before(work):
+            return known
+        kept = [kept_trajectory(self.store, a) for a in work.attempts]
+        shown = digests(kept, work.attempts, tokens=self.settings.digest_tokens)
         with ask.count_calls() as calls, listen_to_waits(self.guard.report):
             proposal: Proposal | None = self.hook.valve_extract(
-                settings=self.settings, bank=self.store.bank, issue=issue, attempts=attempts, trajectories=shown,
-                feedback=self.feedback(),
+                settings=self.settings, bank=work.bank, issue=work.issue, attempts=work.attempts, trajectories=shown,
+                feedback=work.feedback,
             )  # fmt: skip
         for call in calls:
             self.guard.spend(call.cost_usd or 0.0, 0)
             self.store.local.write_telemetry("calls", call.facts)
             self._tell(ModelCalled(**call.facts))
-        self._answers = [{"for": call.source, "model": call.model, "answer": call.answer} for call in calls]
-        return _answered(proposal, "valve_extract")
+        answers = [{"for": call.source, "model": call.model, "answer": call.answer} for call in calls]
+        done = Extracted(_answered(proposal, "valve_extract"), answers)
+        self.store.local.extraction_put(work.key, done)
+        return done
 
     def feedback(self) -> str:
         """Return a text about earlier verdicts for reflection; empty in the paper's protocol."""
@@ -157,7 +217,7 @@ class Steps:
                 self.store.local.add_withheld(withheld)
         shared = replace(proposal, withheld=tuple(replace(w, item=None, reason=UNSET) for w in proposal.withheld))
         self.store.local.keep_answers(shared.id, self._answers)
-        self._answers = []
+        self._answers = ()
         self.store.append(Proposed(proposal=shared, attempts=tuple(attempt_note(a) for a in attempts)))
         self._tell(
             ProposalRecorded(
@@ -171,6 +231,7 @@ class Steps:
                 reason=shared.reason,
             )
         )
+        self._go_on()
 
     def refreshed(self, proposal: Proposal) -> Proposal:
         """Return the proposal with duplicates handled against the present bank."""
@@ -198,14 +259,13 @@ class Steps:
             BudgetError: a limit is reached; what ran is kept, and the same query goes on with the next run.
         """
         try:
-            with self.guard.lend() as left:
-                answer: Verdict | None = self.hook.valve_validate(
-                    settings=with_limits(self.settings, left),
-                    bank_dir=self.store.dir,
-                    proposal=proposal,
-                    observe=self._observe,
-                    account=self,
-                )
+            answer: Verdict | None = self.hook.valve_validate(
+                settings=with_limits(self.settings, self.guard.left()),
+                bank_dir=self.store.dir,
+                proposal=proposal,
+                observe=self._observe,
+                account=self,
+            )
         except UnjudgedError as e:
             self.store.refresh()  # the gate may have added the baseline
             self.record(Proposal(task_id=proposal.task_id, reason=f"{proposal.id} {e}"))  # replaces it
@@ -229,7 +289,7 @@ class Steps:
         except StaleVerdictError as e:
             self._tell(VerdictStale(proposal_id=proposal.id, reason=str(e)))
             return
-        self._run_ahead()  # an accept may have changed contexts
+        self._go_on()
         about: dict[str, Any] = {
             "proposal_id": proposal.id,
             "task_id": proposal.task_id,
@@ -255,24 +315,84 @@ class Steps:
         return attempt
 
     def _durable(self, cell: PlannedRollout) -> Attempt:
-        return run_durably(self.guard, self.store.local, self.settings, cell, "evolve")
+        return self._noted(cell, run_durably(self.guard, self.store.local, self.settings, cell, "evolve"))
 
-    def _run_ahead(self) -> None:
-        """Let idle workers attempt the next tasks with the present contexts."""
-        if self.settings.run_ahead:
-            self.ahead.plan([cell for task in self._upcoming for cell in self.cells(task, self.retrieve(task))])
+    def _early(self, work: Work) -> Attempt | Extracted:
+        """Do work that may not be needed; where it fails, the loop will try again if it comes to it."""
+        if isinstance(work, Extraction):
+            self.guard.left()
+            return self._reflect(work)
+        once = partial(run_durably, self.guard.once, self.store.local, self.settings, work)
+        done = once("evolve" if work.task.instance_id in self._streamed else "panel", self._tell)
+        return self._noted(work, done)
+
+    def _noted(self, cell: PlannedRollout, attempt: Attempt) -> Attempt:
+        if attempt.outcome in ("resolved", "unresolved"):
+            self._outcomes[key_of(cell)] = attempt.outcome
+        return attempt
+
+    def known(self, cell: PlannedRollout) -> Outcome | None:
+        """Return the outcome of a rollout that has ended; None if it has not, or errored."""
+        key = key_of(cell)
+        if key not in self._outcomes:
+            self._outcomes[key] = None
+            if found := self.journaled(cell):
+                self._noted(cell, found)
+        return self._outcomes[key]
+
+    def journaled(self, cell: PlannedRollout) -> Attempt | None:
+        """Return a rollout that has ended, or None."""
+        return self.store.local.journal_get(rollout_key(self.settings, *cell))
+
+    def panel_members(self) -> Sequence[Task]:
+        """Return the panel's tasks."""
+        if not self._members:
+            self._members = panel_tasks(fixed_panel(self.store), load(Path(self.settings.tasks)).tasks)
+        return self._members
+
+    @property
+    def judges_here(self) -> bool:
+        """Whether the gate is VALVE's own: the last hook is asked first."""
+        return [one.plugin_name for one in self.hook.valve_validate.get_hookimpls()[-1:]] == ["valve"]
+
+    def _go_on(self, number: int = 0) -> None:
+        """Tell idle workers where the loop is."""
+        if self._foresight and self.ahead.active:
+            self.ahead.step(partial(self._went_on, self._foresight, number))
+
+    def _went_on(self, foresight: Foresight, number: int) -> Collection[Key]:
+        used = foresight.go_on(number)
+        for key in used:
+            self._outcomes.pop(key, None)  # its ordinal is used, so nobody will look for it again
+        return used
 
     def _observe(self, event: Event | str, data: Mapping[str, Any] | None = None) -> None:
         """Pass on an event of the gate; a plugin may give it as name and data."""
-        self._tell(event_of(event, data or {}) if isinstance(event, str) else event)
+        event = event_of(event, data or {}) if isinstance(event, str) else event
+        if isinstance(event, RolloutFinished) and event.outcome in ("resolved", "unresolved"):
+            self._outcomes[event.task_id, event.context_hash, event.ordinal] = event.outcome
+        self._tell(event)
 
     def spend(self, usd: float, rollouts: int) -> None:
         """Charge the run's budget; see `hookspecs.Account`."""
         self.guard.spend(usd, rollouts)
 
+    @contextmanager
+    def lend(self, settings: Settings) -> Iterator[Settings]:
+        """Lend the rest of the budget; see `hookspecs.Account`."""
+        with self.guard.lend() as left:
+            yield with_limits(settings, left)
+
     def expect(self, rollouts: int) -> None:
         """Leave workers to the gate; see `hookspecs.Account`."""
-        self.ahead.busy(rollouts)
+        self.ahead.outside(rollouts)
+
+    def finished(self, cells: Sequence[tuple[Task, Context, int]]) -> Iterator[tuple[Attempt, bool]]:
+        """Yield what idle workers finish of a gate's rollouts; see `hookspecs.Account`."""
+        for cell in self.ahead.finished([PlannedRollout(*cell) for cell in cells], self.known):
+            attempt = self.journaled(cell)
+            assert attempt is not None  # it is known
+            yield attempt, not self.guard.ran(attempt)
 
     def _tell(self, event: Event) -> None:
         send(self.hook, event)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from msgspec import UNSET
@@ -29,7 +29,7 @@ from valve_plugin.events import (
     RolloutUnused,
     ignore,
 )
-from valve_plugin.gate.panel import PanelLine, panel_process, rollout_finished
+from valve_plugin.gate.panel import PanelLine, panel_outcome, panel_process, rollout_facts, rollout_finished
 from valve_plugin.gate.plan import (
     UNREACHED,
     Plan,
@@ -293,11 +293,17 @@ class _Gate:
     def _follow(
         self, run: _PanelRun, proposal: Proposal | None, *, until: Callable[[], bool], confirm: bool = False
     ) -> None:
-        """Run the panel with the rest of the budget, until it ends or `until` returns True."""
+        """Run the panel until it ends or `until` returns True: what the run's workers bring, then a panel run."""
+        for line in self._brought(run.plan):
+            run.add(line)
+            if until():
+                return
+        if len(run.found) == len(run.plan.cells):
+            return
         try:
-            with self.guard.lend() as left:
+            with self._lend() as settings:
                 lines = panel_process(
-                    with_limits(self.settings, left),
+                    settings,
                     self.store.dir,
                     proposal,
                     observe=run.observe,
@@ -305,7 +311,7 @@ class _Gate:
                     unused=run.unused,
                     confirm=confirm,
                 )
-                self._expect(len(run.plan.cells))
+                self._expect(len(run.plan.cells) - len(run.found))
                 with closing(lines):
                     for line in lines:
                         run.add(line)
@@ -314,6 +320,24 @@ class _Gate:
                             break
         except BudgetError as e:  # its message is about the part of the budget that this panel run had
             raise self.guard.used_up() from e
+        finally:
+            self._expect(0)
+
+    def _brought(self, plan: Plan) -> Iterator[PanelLine]:
+        """Yield the rollouts that the workers of the run that asks finish."""
+        cells = {(cell.task.instance_id, cell.ordinal): cell for cell in plan.cells}
+        for done, replayed in self.account.finished(plan.cells) if self.account else ():
+            facts = {**rollout_facts(done), "replayed": replayed}
+            yield PanelLine(outcome=panel_outcome(cells[done.task_id, done.ordinal], done), telemetry=facts)
+
+    @contextmanager
+    def _lend(self) -> Iterator[Settings]:
+        if self.account:
+            with self.account.lend(self.settings) as settings:
+                yield settings
+        else:
+            with self.guard.lend() as left:
+                yield with_limits(self.settings, left)
 
     def _charge(self, usd: float, rollouts: int) -> None:
         self.guard.spend(usd, rollouts)

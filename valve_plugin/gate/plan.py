@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from valve_plugin.agents import outside
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Baseline, EpochOpened
-from valve_plugin.bank.store import BankStore
+from valve_plugin.bank.store import BankStore, LedgerState
 from valve_plugin.config import Settings, ranking_of
 from valve_plugin.errors import BankError, ConfigError, RecordError, TaskError
 from valve_plugin.records import Bank, Conditions, Context, Decision, Kind, Panel, PanelOutcome, Proposal, Task
@@ -84,7 +84,7 @@ class Plan(NamedTuple):
     """Outcomes of the current bank that also count for the candidate, because the context is identical."""
 
 
-def fixed_panel(store: BankStore) -> Panel:
+def fixed_panel(store: LedgerState) -> Panel:
     """Return the bank's panel.
 
     Raises:
@@ -207,26 +207,48 @@ def baseline_plan(settings: Settings, store: BankReader, tasks: Sequence[Task], 
     return _plan(settings, store, tasks, contexts, [t.instance_id for t in tasks], ())
 
 
+def judged_contexts(
+    settings: Settings, bank: Bank, tasks: Sequence[Task], proposal: Proposal, retrieve: Retrieve
+) -> dict[str, Context]:
+    """Return the contexts that a proposal is judged by, by task."""
+    enlarged = moves.apply(bank, proposal)
+    if _deployed(settings, proposal):
+        return {t.instance_id: _current(settings, enlarged, t, retrieve) for t in tasks}
+    return {
+        t.instance_id: candidate(settings, bank, enlarged, proposal, t.instance_id, t.problem_statement) for t in tasks
+    }
+
+
+def _deployed(settings: Settings, proposal: Proposal) -> bool:
+    # A retired item adds nothing to a context, so the candidate is what retrieval selects without it.
+    return settings.pairing == "deployed" or not proposal.items
+
+
 def gate_plan(
-    settings: Settings, store: BankReader, tasks: Sequence[Task], proposal: Proposal, retrieve: Retrieve
+    settings: Settings,
+    store: BankReader,
+    tasks: Sequence[Task],
+    proposal: Proposal,
+    retrieve: Retrieve,
+    contexts: dict[str, Context] | None = None,
 ) -> Plan:
     """Return the measurement of the candidate bank.
 
     With pairing "deployed", a task keeps its current outcomes if its context is the same. The order depends only on the
     ledger, so all processes make the same plan.
+
+    Args:
+        settings: the panel's.
+        store: the bank.
+        tasks: of the panel.
+        proposal: what makes the candidate.
+        retrieve: the retrieve step.
+        contexts: `judged_contexts`, where they are known.
     """
-    enlarged = moves.apply(store.bank, proposal)
-    # A retired item adds nothing to a context, so the candidate is what retrieval selects without it.
-    deployed = settings.pairing == "deployed" or not proposal.items
-    if deployed:
-        contexts = {t.instance_id: _current(settings, enlarged, t, retrieve) for t in tasks}
-    else:
-        contexts = {
-            t.instance_id: candidate(settings, store.bank, enlarged, proposal, t.instance_id, t.problem_statement)
-            for t in tasks
-        }
+    contexts = contexts or judged_contexts(settings, store.bank, tasks, proposal, retrieve)
     current = store.current_outcomes() or ()
     measured = {o.task_id: o.context_hash for o in current}
+    deployed = _deployed(settings, proposal)
     kept = {task for task, context in contexts.items() if deployed and measured[task] == context.hash}
     order = panel_order.task_order([t.instance_id for t in tasks], store.recorded(), current)
     return _plan(settings, store, tasks, contexts, order, tuple(o for o in current if o.task_id in kept))
@@ -300,7 +322,7 @@ def _same_condition(cell: PlannedRollout, outcome: PanelOutcome) -> PanelOutcome
     return outcome
 
 
-def staging(store: BankStore, plan: Plan) -> Stage | None:
+def staging(store: LedgerState, plan: Plan) -> Stage | None:
     """Return the function that decides from finished rollouts, or None if the bank is not measured.
 
     The judge uses it for the verdict, and the panel run to start no more rollouts; both read the same ledger.

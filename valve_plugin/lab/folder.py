@@ -41,7 +41,7 @@ FOLDER_FILE, RUN_FILE = "experiment.json", "settings.json"
 END_FILE = "ended.json"
 """The ledger line a run ended with. A run that is under way has evaluations too, and is in no table."""
 FREE = frozenset(
-    {"workers", "executor", "ray_address", "run_ahead", "early_stop", "budget_usd", "max_rollouts", "max_hours",
+    {"workers", "executor", "ray_address", "speculate", "early_stop", "budget_usd", "max_rollouts", "max_hours",
      "model_tries", "model_pause", "sandbox", "unsafe_local", "bank", "tasks", "plugins", "repo", "language",
      "test_command", "check", "check_timeout", "learn"}
 )  # fmt: skip

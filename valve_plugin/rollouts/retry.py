@@ -136,6 +136,31 @@ class Guard:
                     self._open(done.reason)
         return done
 
+    def once(self, *, settings: Settings, task: Task, context: Context, ordinal: int, source: Source) -> Attempt:
+        """Run one rollout that may not be needed: its cost counts, but a failure neither opens the circuit nor repeats.
+
+        Raises:
+            InfrastructureError: the circuit is open.
+            BudgetError: a limit is reached.
+        """
+        arguments = {"settings": settings, "task": task, "context": context, "ordinal": ordinal, "source": source}
+        with share.worker() as worker:
+            done = self._paid(worker, **arguments)
+        self._ran.add(_key(done))
+        return done
+
+    def affords(self, rollouts: int) -> bool:
+        """Whether so many more rollouts may start, as far as the cost of the earlier ones tells."""
+        try:
+            with self._lock:
+                left, each = self._left(), self._each(self._total())
+        except BudgetError:
+            return False
+        return not self._lent and (
+            (not self._limits.rollouts or left.rollouts >= rollouts)
+            and (not self._limits.usd or (0 < each * rollouts <= left.usd))
+        )
+
     def _paid(self, worker: share.Worker, **arguments: Any) -> Attempt:
         """Run one rollout, and charge the budget."""
         self.check()  # it may have waited for its worker

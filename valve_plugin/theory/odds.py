@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from math import exp, lgamma
+from collections.abc import Sequence
+from math import erf, exp, lgamma, sqrt
+from typing import NamedTuple
 
 
 def accept_odds(wanted: int, open_rollouts: int, passed: int, failed: int) -> float:
@@ -29,3 +31,39 @@ def accept_odds(wanted: int, open_rollouts: int, passed: int, failed: int) -> fl
         exp(scale + lgamma(k + a) + lgamma(n - k + b) - lgamma(k + 1) - lgamma(n - k + 1)) for k in range(wanted, n + 1)
     )
     return min(1.0, sum(terms))
+
+
+class GateOdds(NamedTuple):
+    """Chances at one moment of a measurement."""
+
+    accept: float
+    """That the margin is reached."""
+    needed: tuple[float, ...]
+    """Of each rollout in canonical order, that nothing before it decides."""
+
+
+def gate_odds(spare: int, passing: Sequence[float]) -> GateOdds:
+    """Return the odds of a measurement that ends with its failure number `spare + 1`.
+
+    As `accept_odds`, but that each rollout has a chance of its own, and that their order tells which may not be needed.
+    They count as independent, and the number of failures as normal. Guard and bet only make rejections sooner, and are
+    left out.
+
+    Args:
+        spare: failures that may still happen; -1 or less: it is decided.
+        passing: of each rollout in canonical order, its chance to pass; 0 or 1 where its outcome is known.
+    """
+    needed, mean, variance, certain = [], 0.0, 0.0, 0
+    for chance in passing:
+        needed.append(_at_most(spare, mean, variance, certain))
+        mean, variance, certain = mean + 1 - chance, variance + chance * (1 - chance), certain + (chance < 1)
+    return GateOdds(_at_most(spare, mean, variance, certain), tuple(needed))
+
+
+def _at_most(spare: int, mean: float, variance: float, most: int) -> float:
+    """Return the chance of at most `spare` failures."""
+    if most <= spare:
+        return 1.0
+    if variance == 0:
+        return float(mean <= spare)
+    return 0.5 * (1 + erf((spare + 0.5 - mean) / sqrt(2 * variance)))
