@@ -1,7 +1,7 @@
 """How close a run comes to its limit: useful work over workers, next to the paper's protocol phase by phase.
 
-The loop, the gate, the store and the scheduler are the real ones; model calls are drawn, and time is virtual: it goes on
-where every thread of the process waits. So machine and load do not matter, and a day takes minutes. SIMULATION.
+The loop, the gate, the store and the scheduler are the real ones; model calls are drawn, and time is virtual: it goes
+on where every thread of the process waits. So machine and load do not matter, and a day takes minutes. SIMULATION.
 
 A rollout makes 10 to 40 model calls (uniform), an extraction one; a call takes lognormal seconds (median 6, sigma 0.7;
 of an extraction median 40), and grading 20. Of the tasks 28 of 100 are mixed: pass chances are Beta(0.3, 0.3). Of the
@@ -19,6 +19,7 @@ import math
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -109,8 +110,12 @@ class VirtualTime:
 
     def _others(self) -> list[bytes] | None:
         """Return how often each other thread was scheduled; None if one is not waiting."""
-        found = []
-        for thread in threading.enumerate():
+        found, threads = [], threading.enumerate()
+        if len(self._files) > 2 * len(threads) + 50:  # of threads that have ended
+            for tid in self._files.keys() - {thread.native_id for thread in threads}:
+                for file in self._files.pop(tid):
+                    os.close(file)
+        for thread in threads:
             tid = thread.native_id
             if tid in self._asleep or tid is None or thread is self._own:
                 continue
@@ -169,7 +174,8 @@ class RealTime:
                 process.wait()
 
 
-CLOCK: VirtualTime | RealTime
+CLOCK: VirtualTime | RealTime = RealTime()
+"""In processes that this one starts, time is real."""
 
 
 # ---- the world
@@ -289,8 +295,21 @@ def _tasks(folder: Path) -> Any:
     return load(folder)
 
 
+def install(site: Path) -> None:
+    """Make this file an installed plugin, for `valve panel run`."""
+    info = site / "world-1.0.dist-info"
+    info.mkdir(parents=True)
+    shutil.copy(__file__, site / "stream_world.py")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: world\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[minisweagent.plugins]\nworld = stream_world:World\n")
+    sys.path.insert(0, str(site))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+
+
 def manager() -> Any:
     """Return VALVE's steps with the world's in place of agent and model."""
+    if isinstance(CLOCK, RealTime):
+        return plugins.load(("valve", "world"))
     found = plugins.load(("valve",))
     found.register(World(), "world")
     found.check_pending()
@@ -322,7 +341,8 @@ def run(folder: Path, tasks: Path, limit: int, workers: int, speculate: float, *
     store = BankStore.create(folder, "acme/stream")
     everything = {
         "tasks": str(tasks), "model": "simulated", "unsafe_local": True, "embedding": "hashing", "workers": workers,
-        "speculate": speculate, "horizon": 1_000_000, "max_mixed": 1_000_000, "protocol": "paper", **given,
+        "speculate": speculate, "horizon": 1_000_000, "max_mixed": 1_000_000, "protocol": "paper",
+        "plugins": ("valve", "world") if isinstance(CLOCK, RealTime) else ("valve",), **given,
     }  # fmt: skip
     settings = store.settings(everything)
     stream = fix_panel(store, settings, load(tasks))[:limit]
@@ -358,11 +378,11 @@ def useful_work(store: BankStore, steps: Steps, stream: Any) -> tuple[float, int
 
 def shown(name: str, result: Result, workers: int) -> str:
     """Return one line about a run."""
-    limit = result.useful / workers
-    w = result.waste
+    limit, w = result.useful / workers, result.waste
+    wasted = w.ended + w.unused + w.waiting
     return (
-        f"{name:<28} {result.seconds / 3600:8.1f} h  {result.seconds / limit:5.2f} x the limit of {limit / 3600:.1f} h  "
-        f"{result.rollouts:,} useful rollouts ({w.early:,} early), {w.ended + w.unused + w.waiting:,} wasted; "
+        f"{name:<26} {result.seconds / 3600:8.1f} h, {result.seconds / limit:5.2f} times the limit "
+        f"of {limit / 3600:.1f} h; {result.rollouts:,} useful rollouts ({w.early:,} early), {wasted:,} wasted; "
         f"{result.gates} gates, {result.accepts} accepts; {1000 * result.cpu / result.rollouts:.1f} ms CPU a rollout, "
         f"{result.memory:.0f} MB; ledger {result.ledger}"
     )
@@ -408,24 +428,32 @@ def scratch_folder(*, real: bool) -> Iterator[Path]:
         yield Path(folder)
 
 
+def in_virtual_time() -> None:
+    """Keep all that waits in this process."""
+    global CLOCK
+    CLOCK = VirtualTime()
+    _notice_stops()
+    judge.plugins = SimpleNamespace(load=lambda names: manager())  # type: ignore[assignment]
+    judge.load = _tasks  # type: ignore[assignment]
+    judge.panel_process = panel_here  # type: ignore[assignment]
+
+
 def main() -> None:
     """Run what is asked for."""
-    global CLOCK
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=1000)
-    parser.add_argument("--workers", type=int, default=32)
+    parser.add_argument("--tasks", type=int, help="1000, or 200 in real time")
+    parser.add_argument("--workers", type=int, help="32, or 8 in real time")
     parser.add_argument("--protocol", default="paper", choices=["paper", "fresh"])
     parser.add_argument("--speculate", type=float, nargs="+", default=[0.1])
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--real", action="store_true")
     args = parser.parse_args()
-    _notice_stops()
-    judge.plugins = SimpleNamespace(load=lambda names: manager())  # type: ignore[assignment]
-    judge.load = _tasks  # type: ignore[assignment]
-    judge.panel_process = panel_here  # type: ignore[assignment]
     with scratch_folder(real=args.real) as scratch:
-        CLOCK = RealTime() if args.real else VirtualTime()
+        if args.real:
+            install(scratch / "site")
+        else:
+            in_virtual_time()
         if args.one:
             number, workers = map(int, args.one.split(","))
             tasks = write_tasks(scratch / "tasks", number + 50)
@@ -437,7 +465,8 @@ def main() -> None:
         elif args.growth:
             growth(scratch)
         else:
-            compare(scratch, args.tasks, args.workers, args.protocol, args.speculate)
+            number, workers = args.tasks or (200 if args.real else 1000), args.workers or (8 if args.real else 32)
+            compare(scratch, number, workers, args.protocol, args.speculate)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def test_what_could_run_code_or_leak_keys_is_not_taken_from_a_file(tmp_path: Pat
     ("line", "name"),
     [
         *(('model = "openai/dear"', "model"), ("workers = 64", "workers"), ('review = "off"', "review")),
-        *(("keep_history = true", "keep_history"), ("run_ahead = 100", "run_ahead"), ("cost_limit = 0", "cost_limit")),
+        *(("keep_history = true", "keep_history"), ("speculate = 5", "speculate"), ("cost_limit = 0", "cost_limit")),
         *(("cost_limit = 1e9", "cost_limit"), ("step_limit = 100000", "step_limit")),
         ("check_timeout = 1000000", "check_timeout"),
     ],

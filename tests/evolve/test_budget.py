@@ -119,7 +119,7 @@ def goes_on(calc, installed, tmp_path, monkeypatch):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("limit", "ahead"), [("max_rollouts", 0), ("budget_usd", 2), ("max_hours", 0)])
+@pytest.mark.parametrize(("limit", "ahead"), [("max_rollouts", 0.5), ("budget_usd", 0.5), ("max_hours", 0)])
 def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, monkeypatch, limit, ahead):
     """Attempts, baseline, candidate and confirmation draw on one budget, wherever it ends."""
     each, beyond = {"max_rollouts": (1, 0), "budget_usd": (0.1, 0), "max_hours": (1, 1)}[limit]
@@ -132,7 +132,7 @@ def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, monkeypatch, limit,
     in_gate = 0
     for n in range(1, needed + 1):
         bank = tmp_path / f"bank{n}"
-        started, stopped, way = goes_on(bank, run_ahead=ahead, **{limit: n * each})
+        started, stopped, way = goes_on(bank, speculate=ahead, **{limit: n * each})
         assert started <= n + beyond + ATTEMPTS * (limit == "budget_usd" and n < ATTEMPTS), (
             "nothing priced the first attempts"
         )

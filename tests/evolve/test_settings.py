@@ -38,7 +38,7 @@ OTHER: dict[str, Any] = {
     "pairing": "deployed", "early_stop": False, "confirm": True, "guard": 1, "horizon": 7, "delta": "0.3",
     "max_mixed": 7, "panel_seed": 7, "seed": 7, "tasks": "x", "plugins": ["valve", "x"], "condition": "valve",
     "workers": 2, "sandbox": "bwrap", "keep_history": True, "budget_usd": 7.0, "max_rollouts": 7, "max_hours": 7.0,
-    "run_ahead": 2, "unsafe_local": True, "executor": "ray", "ray_address": "x:1", "tracker": "x",
+    "speculate": 0.5, "unsafe_local": True, "executor": "ray", "ray_address": "x:1", "tracker": "x",
     "false_accepts": 2.0,
 }  # fmt: skip
 """A value of each setting that is not the default."""

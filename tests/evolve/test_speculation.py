@@ -1,34 +1,76 @@
-"""Running ahead changes time and cost, never what a run writes."""
+"""Speculation changes time and cost, never what a run writes."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import CancelledError
 
-import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.evolve import library
 from tests.evolve.test_ledger import ledger, verdicts
 from tests.tools import until
 from valve_plugin.bank.store import BankStore
-from valve_plugin.evolve.speculation import Speculation
+from valve_plugin.bank.verify import verify
+from valve_plugin.evolve.speculation import LEAST, Prospect, Speculation, Work, choose, expected_waste, key_of
 from valve_plugin.gate.plan import PlannedRollout
 from valve_plugin.records import Attempt, Context, Task
 from valve_plugin.rollouts.workers import stop_event
 
 
 @pytest.mark.parametrize(
-    ("workers", "ahead", "limit"),
-    [pytest.param(1, 1, 99, marks=pytest.mark.heavy), (5, 2, 4), pytest.param(8, 9, 99, marks=pytest.mark.heavy)],
+    ("workers", "share"),
+    [(4, 0.5), *(pytest.param(w, s, marks=pytest.mark.heavy) for w in (1, 2, 4) for s in (0, 0.1, 10))],
 )
-def test_the_ledger_is_the_same(evolve, whole, tmp_path, workers, ahead, limit):
-    evolve(tmp_path / "bank", "--workers", str(workers), "-c", f"speculate={ahead}", "--limit", str(limit))
-    assert ledger(whole).startswith(ledger(tmp_path / "bank"))
+def test_the_ledger_is_the_same(evolve, whole, tmp_path, workers, share):
+    done = evolve(tmp_path / "bank", "--workers", str(workers), "--speculate", str(share), "--json")
+    assert ledger(tmp_path / "bank") == ledger(whole)
     assert len(verdicts(BankStore.open(tmp_path / "bank"))) >= 4
-    if limit == 99:
-        assert ledger(tmp_path / "bank") == ledger(whole)
-        ours, theirs = (BankStore.open(bank).local.attempts() for bank in (tmp_path / "bank", whole))
-        assert {a.id for a in ours} >= {a.id for a in theirs}, "the same rollouts with the same ordinals, and some more"
+    ours, theirs = (BankStore.open(bank).local.attempts() for bank in (tmp_path / "bank", whole))
+    assert {a.id for a in ours} >= {a.id for a in theirs}, "the same rollouts with the same ordinals, and some more"
+    found = json.loads(done.stdout)["speculation"]
+    if workers == 1 or not share:
+        assert not found["early"]
+    else:
+        assert found["early"] > 10
+        assert found["ended"] + found["unused"] + found["waiting"] <= share * (found["useful"] + workers) + 2 * workers
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("workers", "share", "more"), [(2, 0.1, ()), (4, 10, ()), (4, 0.3, ("-c", "protocol=fresh"))])
+def test_killed_in_the_middle_it_ends_where_an_uninterrupted_run_ends(
+    evolve, calc, toy, tmp_path, workers, share, more
+):
+    evolve(tmp_path / "whole", *more)
+    how = (*more, "--workers", str(workers), "--speculate", str(share))
+    for rollouts in (5, 15, 15, 20):
+        started = tmp_path / f"started{rollouts}"
+        started.write_text("")
+        path = os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")])
+        command = ["evolve", *library.TOY, str(calc), "--bank", str(tmp_path / "killed"), *how]
+        with subprocess.Popen(
+            [sys.executable, "-m", "valve_plugin", *command],
+            env={**os.environ, "PYTHONPATH": path, "TOY_STARTED": str(started)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            until(lambda: started.read_text().count("\n") >= rollouts or process.poll() is not None)  # noqa: B023
+            process.kill()
+    evolve(tmp_path / "killed", *how)
+    assert ledger(tmp_path / "killed") == ledger(tmp_path / "whole")
+    assert verify(tmp_path / "killed") == []
+
+
+@pytest.mark.heavy
+def test_failures_in_speculation_pause_nothing(evolve, whole, tmp_path):
+    evolve(tmp_path / "bank", "--workers", "4", "--speculate", "1", TOY_LOST="0.3")
+    assert ledger(tmp_path / "bank") == ledger(whole)
 
 
 TASK = Task(instance_id="t", repo="a/b", patch="p", fail_to_pass=("x",), problem_statement="s")
@@ -38,8 +80,42 @@ def cell(number: int) -> PlannedRollout:
     return PlannedRollout(TASK, Context(text="c"), number)
 
 
-def done(number: int) -> Attempt:
-    return Attempt(id=str(number), task_id="t", ordinal=number, source="evolve", outcome="resolved")
+def prospect(odds: dict[int, float]) -> Prospect:
+    found = Prospect({}, {})
+    for number, chance in odds.items():
+        found.add(cell(number), chance, done=False)
+    return found
+
+
+ODDS = st.dictionaries(st.integers(0, 30), st.floats(0, 1), max_size=20)
+
+
+@given(ODDS, st.sets(st.integers(0, 30)), st.floats(-5, 5))
+def test_the_likeliest_comes_first_and_the_expected_waste_fits(odds, taken, allowance):
+    ahead = prospect(odds)
+    busy = {key_of(cell(n)) for n in taken}
+    chosen = choose(ahead, busy, allowance)
+    assert not busy & set(chosen)
+    told = [ahead.odds[key] for key in chosen]
+    assert told == sorted(told, reverse=True)
+    assert all(p >= LEAST for p in told)
+    risky = [key for key in chosen if ahead.odds[key] < 0.999]
+    assert not risky or expected_waste(ahead.odds, chosen) <= allowance
+    certain = {key for key, p in ahead.odds.items() if p >= 0.999}
+    assert certain - busy <= set(chosen), "what is needed in any case always runs"
+    more = choose(ahead, busy, allowance + 1)
+    assert more[: len(chosen)] == chosen
+
+
+@given(ODDS, ODDS)
+def test_futures_that_exclude_each_other_add_their_odds(first, second):
+    both = prospect(first)
+    for number, chance in second.items():
+        both.add(cell(number), chance, done=True)
+    for number in first.keys() | second.keys():
+        expected = min(1.0, first.get(number, 0.0) + second.get(number, 0.0))
+        assert both.odds[key_of(cell(number))] == pytest.approx(expected)
+    assert set(both.work) == {key_of(cell(n)) for n in first}
 
 
 class Rollouts:
@@ -48,46 +124,76 @@ class Rollouts:
     def __init__(self) -> None:
         self.begun, self.stopped, self.go = [], [], threading.Event()
 
-    def __call__(self, cell: PlannedRollout) -> Attempt:
-        self.begun.append(cell.ordinal)
+    def __call__(self, work: Work) -> Attempt:
+        self.begun.append(work.ordinal)
         while not self.go.wait(0.01):
-            if stop_event().is_set():
-                self.stopped.append(cell.ordinal)
+            if stop_event() and stop_event().is_set():
+                self.stopped.append(work.ordinal)
                 raise CancelledError
-        return done(cell.ordinal)
+        return Attempt(id=str(work.ordinal), task_id="t", ordinal=work.ordinal, source="evolve", outcome="resolved")
 
 
-def test_only_idle_workers_run_ahead_and_the_next_cells_first():
+class Foreseen:
+    """What may be asked for, changed as a test goes on."""
+
+    def __init__(self, odds: dict[int, float]) -> None:
+        self.odds, self.done = odds, set[int]()
+
+    def __call__(self) -> Prospect:
+        found = Prospect({}, {})
+        for number, chance in self.odds.items():
+            found.add(cell(number), chance, done=number in self.done)
+        return found
+
+
+def test_idle_workers_start_the_likeliest_and_end_what_is_not_likely_any_more():
+    run, foreseen = Rollouts(), Foreseen({0: 0.9, 1: 0.99, 2: 0.95})
+    ahead = Speculation(run, run, workers=3, share=1)
+    with ahead.begun(foreseen, lambda rollouts: True):
+        ahead.outside(1)
+        ahead.step(list)
+        until(lambda: sorted(run.begun) == [1, 2])
+        foreseen.odds = {1: 1.0, 3: 0.5}
+        ahead.step(list)
+        until(lambda: sorted(run.begun) == [1, 2, 3] and run.stopped == [2])
+        assert ahead.waste.ended == 1
+    assert sorted(run.stopped) == [1, 2, 3], "the end of the run ends all"
+
+
+def test_what_runs_already_is_awaited_not_run_again():
     run = Rollouts()
-    with Speculation(run, workers=3) as ahead:
-        ahead.busy(2)
-        ahead.plan([cell(n) for n in range(5)])
+    ahead = Speculation(run, run, workers=2, share=1)
+    foreseen = Foreseen({0: 1.0})
+    with ahead.begun(foreseen, lambda rollouts: True):
+        ahead.step(list)
         until(lambda: run.begun == [0])
-        ahead.busy(1)
-        until(lambda: run.begun == [0, 1])
-        ahead.busy(2)  # one at a time, so that they begin in their order
-        run.go.set()
-        until(lambda: run.begun == [0, 1, 2, 3, 4])
-
-
-def test_what_runs_ahead_is_awaited_not_run_again():
-    run = Rollouts()
-    with Speculation(run, workers=1) as ahead:
-        ahead.plan([cell(0), cell(1)])
-        until(lambda: run.begun == [0])
-        ahead.busy(1)
+        foreseen.done = {0}
         threading.Timer(0.1, run.go.set).start()
         assert ahead.first(cell(0)).ordinal == 0
-        assert ahead.first(cell(1)).ordinal == 1
-        assert run.begun == [0, 1]
-        assert msgspec.structs.asdict(ahead.first(cell(7)))["id"] == "7"
+        assert ahead.first(cell(7)).ordinal == 7
+        assert run.begun == [0, 7]
+        ahead.used([key_of(cell(0)), key_of(cell(7))])
+        until(lambda: ahead.waste.early == 1)
+        assert ahead.waste.useful == 2
 
 
-def test_what_is_no_longer_wanted_ends_and_so_does_all_at_the_end():
+def test_without_a_budget_for_waste_only_the_loop_itself_runs():
     run = Rollouts()
-    with Speculation(run, workers=2) as ahead:
-        ahead.plan([cell(0), cell(1), cell(2)])
-        until(lambda: sorted(run.begun) == [0, 1])
-        ahead.plan([cell(1), cell(3)])
-        until(lambda: sorted(run.begun) == [0, 1, 3] and run.stopped == [0])
-    assert sorted(run.stopped) == [0, 1, 3]
+    run.go.set()
+    for workers, share in ((1, 1.0), (4, 0.0)):
+        ahead = Speculation(run, run, workers, share)
+        with ahead.begun(Foreseen({0: 1.0}), lambda rollouts: True):
+            assert not ahead.active
+            ahead.step(list)
+            assert ahead.first(cell(3)).ordinal == 3
+    assert set(run.begun) == {3}
+
+
+def test_a_budget_that_the_gate_needs_leaves_only_what_is_certain():
+    run = Rollouts()
+    ahead = Speculation(run, run, workers=4, share=1)
+    with ahead.begun(Foreseen({0: 1.0, 1: 0.9}), lambda rollouts: len(run.begun) + rollouts <= 1):
+        ahead.step(list)
+        until(lambda: run.begun == [0])
+        ahead.step(list)
+        assert run.begun == [0]

@@ -43,6 +43,10 @@ def evolve(
     keep_history: runs.KeepHistory = False,
     new_epoch: runs.NewEpoch = False,
     no_early_stop: runs.NoEarlyStop = False,
+    speculate: Annotated[
+        float | None,
+        option("--speculate", "SHARE", "Rollouts idle workers may waste per useful one. Default: 0.1.", min=0),
+    ] = None,
     ungated: Annotated[bool, flag("--ungated", "Take every proposal without a gate, only to compare.")] = False,
     all_: Annotated[
         str, option("--all", "DIR", "Learn from each task set in DIR, with workers and budget shared.")
@@ -56,6 +60,9 @@ def evolve(
     Each task is attempted three times. Where some attempts pass and some fail, the model compares them and proposes
     principles and skills. They enter the bank only if the panel, tasks that are not in the stream, gains by the
     margin. Interrupted and started again, the run continues.
+
+    Workers that would be idle do what the run is likely to ask for next; the ledger is the same. What a wrong guess
+    wastes stays within --speculate, and counts for the limits; 0 leaves them idle.
 
     With --all each task set has the bank and the ledger that it would have alone. --workers and the limits are for all
     of them together; --bank names the folder of the banks. What stops one run stops no other.
@@ -78,7 +85,7 @@ def evolve(
     given = solving.settings(
         "ungated" if ungated else "learn", panel_size=panel_size, rollouts=rollouts,
         seed=seed, keep_history=keep_history or None, early_stop=False if no_early_stop else None,
-        **limits.settings,
+        speculate=speculate, **limits.settings,
     )  # fmt: skip
     how: dict[str, Any] = {"limit": limit, "new_epoch": new_epoch, "gated": not ungated, "simulate": solving.simulate}
     if all_:
@@ -127,13 +134,16 @@ def learn(
             loop(steps, run.stream)
     if json:
         spent = runs.spent_facts(progress, run.store)
-        output.emit_json({**bank_facts(run.store), "simulation": simulate, **spent})
+        facts = {**bank_facts(run.store), "simulation": simulate, "speculation": steps.ahead.waste._asdict()}
+        output.emit_json({**facts, **spent})
     else:
         show(run.store, simulate=simulate)
         if not (progress.view.spent or progress.stopped):
             output.say(
                 f"finished: nothing is left to attempt among the {output.plural(len(run.stream), 'task')} of the stream"
             )
+        if early := steps.ahead.waste.described:
+            output.say(early)
         runs.say_spent(progress)
 
 

@@ -287,7 +287,9 @@ class ImaginedSteps(Steps):
         needed = acceptance.needed_passes(self._panel.rho, len(self._panel.tasks), self._panel.rollouts)
         epoch = self.store.epoch()
         assert epoch is not None  # it is measured
-        plans = [plan, *[continued(plan, self._panel.rollouts)] * bool(epoch.conditions and epoch.conditions.confirm)]
+        plans = [plan]
+        if epoch.conditions and epoch.conditions.confirm:
+            plans.append(continued(plan, self._panel.rollouts))
         accept, exact = 1.0, self.exact
         for one in plans:
             accept *= self._measurement(one, current, needed, exact * accept)

@@ -20,6 +20,7 @@ from valve_plugin.errors import BudgetError, ValveError
 from valve_plugin.gate.plan import PlannedRollout
 from valve_plugin.records import Attempt, Bank
 from valve_plugin.rollouts.workers import Workers, stop_event
+from valve_plugin.words import plural
 
 T = TypeVar("T")
 
@@ -122,6 +123,19 @@ class Waste(NamedTuple):
     """Finished early and not going to be needed."""
     usd: float = 0.0
     """Cost of what ended or is not going to be needed."""
+
+    @property
+    def described(self) -> str:
+        """This in words; empty if idle workers did nothing."""
+        wasted = self.ended + self.unused
+        if not (self.early or self.waiting or wasted):
+            return ""
+        money = f", ${self.usd:.2f}" if self.usd else ""
+        waits = f", {self.waiting} wait for the next start" if self.waiting else ""
+        return (
+            f"idle workers: {self.early} of {plural(self.useful, 'useful rollout')} ran early{waits}, "
+            f"{plural(wasted, 'rollout')} wasted{money}"
+        )
 
 
 class Speculation:
@@ -326,9 +340,14 @@ class Speculation:
         """Start what fits. Called with the lock held."""
         if self._pool is None:
             return
-        self._queue = [] if self._failures >= _FAILURES else self._chosen()
+        self._queue, started = [] if self._failures >= _FAILURES else self._chosen(), list[Key]()
         free = self._workers - self._inside - self._waiting - self._outside - len(self._running)
-        started, self._queue = self._queue[: max(0, free)], self._queue[max(0, free) :]
+        while self._queue and len(started) < free:
+            reserved = self._reserved if self._odds(self._queue[0]) < _CERTAIN else 0
+            if not self._affords(len(started) + 1 + reserved):  # what is left of a budget is for what is certain
+                self._queue = []
+                break
+            started.append(self._queue.pop(0))
         for key in started:
             job = self._pool.submit(partial(self._early, work := self._prospect.work[key]))
             self._running[key] = job
@@ -338,9 +357,7 @@ class Speculation:
         count = self._count
         spent = count.ended + expected_waste(self._prospect.odds, [*self._made, *self._rollouts_running()])
         allowed = self._share * (count.useful + self._workers) - spent
-        chosen = choose(self._prospect, self._running.keys() | self._asked | self._lost, allowed)
-        free = [key for key in chosen if self._odds(key) >= _CERTAIN]
-        return chosen if self._affords(len(self._running) + self._reserved + 1) else free if self._affords(1) else []
+        return choose(self._prospect, self._running.keys() | self._asked | self._lost, allowed)
 
     def _ended(self, work: Work, job: Future[Any]) -> None:
         key = key_of(work)

@@ -91,6 +91,7 @@ class Steps:
         self._foresight: Foresight | None = None
         self._streamed: frozenset[str] = frozenset()
         self._outcomes: dict[Key, Outcome | None] = {}
+        self._extracted: dict[str, Extracted | None] = {}
         self._members: Sequence[Task] = ()
         self._answers: Sequence[Mapping[str, str]] = ()
 
@@ -170,7 +171,9 @@ class Steps:
         """Contrast the attempts into a proposal."""
         self.guard.left()
         self._tell(ExtractionStarted(task_id=attempts[0].task_id, attempts=len(attempts)))  # a call may take minutes
-        done = self.ahead.extracted(self.extraction(issue, attempts), self._reflect)
+        work = self.extraction(issue, attempts)
+        done = self.ahead.extracted(work, self._reflect)
+        self._extracted.pop(work.key, None)  # the ledger will have it
         self._answers = done.answers
         return done.proposal
 
@@ -183,7 +186,9 @@ class Steps:
 
     def extracted_before(self, work: Extraction) -> Extracted | None:
         """Return the result of an extraction that was made already."""
-        return self.store.local.extraction_get(work.key, Extracted)
+        if work.key not in self._extracted:
+            self._extracted[work.key] = self.store.local.extraction_get(work.key, Extracted)
+        return self._extracted[work.key]
 
     def _reflect(self, work: Extraction) -> Extracted:
         """Return the result of an extraction, from this machine if it was made before."""
@@ -203,6 +208,7 @@ class Steps:
         answers = [{"for": call.source, "model": call.model, "answer": call.answer} for call in calls]
         done = Extracted(_answered(proposal, "valve_extract"), answers)
         self.store.local.extraction_put(work.key, done)
+        self._extracted[work.key] = done
         return done
 
     def feedback(self) -> str:

@@ -53,6 +53,14 @@ _FUNCTION = re.compile(r"^(?:@@ .*@@|[ +-]) *(?:async )?(?:def|class|function|fu
 _PLACE = re.compile(r"line (\d+)")
 
 
+def _speculation(runs: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return what idle workers of all runs made early, and what of it was wasted, in rollouts and USD."""
+    told = list(runs)
+    return {
+        name: sum(run.get(name, 0) for run in told) for name in ("useful", "early", "ended", "unused", "usd") if told
+    }
+
+
 def build_run(store: BankStore, label: str = "") -> RunReport:
     """Return all numbers of one bank's report.
 
@@ -93,6 +101,7 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
         evaluations=evaluations(seen.checkpoints, kept),
         items=proposed_items(entries, store.bank, kept, store.local.usage()),
         spent=cost_by_role(attempts, (call for _, call in calls), entries, store.local.read_telemetry(CUT)),
+        speculation=_speculation(store.local.read_telemetry("speculation")),
         clock=clock_time(attempts, calls, entries),
         live=live_runs(attempts),
         certificate=certificate,

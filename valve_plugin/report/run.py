@@ -266,6 +266,8 @@ class RunReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The evaluations on the holdout, in the order of `checkpoints`."""
     items: tuple[ProposedItem, ...]
     spent: tuple[RoleCost, ...]
+    speculation: dict[str, float]
+    """Rollouts that idle workers made early, what of it was wasted, and its USD; empty where they made none."""
     clock: ClockTime | None
     """None: not known of everything that ran."""
     live: LiveRuns
