@@ -163,6 +163,8 @@ class Speculation:
         """Rollouts made early and not asked for yet, with their cost."""
         self._asked: set[Key] = set()
         """What the loop does itself, or waits for."""
+        self._elsewhere: set[Key] = set()
+        """What another process does for the loop."""
         self._lost: set[Key] = set()
         self._failures = 0
         self._outside = self._inside = self._waiting = self._reserved = 0
@@ -212,7 +214,7 @@ class Speculation:
         """Look again, since the loop went on: `go_on` tells the foresight so, and returns what the ledger used."""
         with self._changed:
             self.used(go_on())
-            self._failures = 0
+            self._failures, self._elsewhere = 0, set()
             self._look_again()
 
     def used(self, keys: Collection[Key]) -> None:
@@ -230,19 +232,18 @@ class Speculation:
 
     def first(self, cell: PlannedRollout) -> Attempt:
         """Return the attempt of a planned rollout: wait for it if it is running already, else run it now."""
-        done: Attempt | None = self._result(cell, lambda attempt: attempt.outcome != "errored")
-        if done is not None:
-            return done
-        with self._mine(cell), self._slot():
-            return self._run(cell)
+        with self._mine(cell):
+            done: Attempt | None = self._result(cell, lambda attempt: attempt.outcome != "errored")
+            if done is not None:
+                return done
+            with self._slot():
+                return self._run(cell)
 
     def extracted(self, work: Extraction, make: Callable[[Extraction], T]) -> T:
         """Return what an extraction gives: wait for it if it is running already, else make it now."""
-        done: T | None = self._result(work, lambda result: True)
-        if done is not None:
-            return done
         with self._mine(work):
-            return make(work)
+            done: T | None = self._result(work, lambda result: True)
+            return make(work) if done is None else done
 
     def finished(
         self, cells: Sequence[PlannedRollout], known: Callable[[PlannedRollout], object]
@@ -257,6 +258,7 @@ class Speculation:
                     if not found:
                         self._look_again() if not self._coming(left) else None
                         if not self._coming(left):
+                            self._elsewhere = set(left)
                             return
                         self._changed.wait(_POLL_SECONDS)
                 yield from (left.pop(key) for key in found)
@@ -281,11 +283,13 @@ class Speculation:
 
     @contextmanager
     def _mine(self, work: Work) -> Iterator[None]:
-        self._asked.add(key_of(work))
+        with self._changed:  # from now on no idle worker starts it
+            self._asked.add(key_of(work))
         try:
             yield
         finally:
-            self._asked.discard(key_of(work))
+            with self._changed:
+                self._asked.discard(key_of(work))
 
     @contextmanager
     def _slot(self) -> Iterator[None]:
@@ -357,7 +361,7 @@ class Speculation:
         count = self._count
         spent = count.ended + expected_waste(self._prospect.odds, [*self._made, *self._rollouts_running()])
         allowed = self._share * (count.useful + self._workers) - spent
-        return choose(self._prospect, self._running.keys() | self._asked | self._lost, allowed)
+        return choose(self._prospect, self._running.keys() | self._asked | self._elsewhere | self._lost, allowed)
 
     def _ended(self, work: Work, job: Future[Any]) -> None:
         key = key_of(work)
