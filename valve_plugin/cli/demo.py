@@ -132,7 +132,7 @@ def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path) 
     output.say(f"\nvalve bank verify: {verdict}")
     output.say(f"banks and ledgers: {folder}/*/bank; attempts, trajectories and telemetry: {folder}/*/local")
     valve = runnable("valve")
-    for command in ("bank log", "bank list", "context --simulate 'flatten loses a level'", "certify"):
+    for command in ("bank log", "bank list", "certify"):
         output.say(f"  {valve} {command} --bank {banks[0]}")
     output.say(f"  {valve} report --compare {' '.join(banks)} --open")
     output.say(BANNER, style="bold yellow")
