@@ -141,7 +141,8 @@ def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, monkeypatch, limit,
         more, *_, rest = goes_on(bank)
         assert rest is None
         assert (way is None) <= (more == 0), "finished, or there is a way to go on"
-        assert way is None or more or not way.rollouts, "what ran is not counted once more"
+        counted = way is not None and way.rollouts and not ahead  # nobody knows which gate will find what ran early
+        assert more or not counted, "what ran is not counted once more"
         assert ledger(bank) == ledger(tmp_path / "whole")
     assert in_gate > 5, "in a baseline, a gate or its confirmation"
 
