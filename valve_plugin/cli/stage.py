@@ -122,10 +122,6 @@ class Meter:
         width = len(str(self._total))
         return f"[{min(self._done, self._total):{width}}/{self._total}] {minutes(now - self._start)}{self._left(now)}"
 
-    def left(self) -> str:
-        """Return `, 6:08 left`; empty if it is unknown."""
-        return self._left(self._clock())
-
     def _left(self, now: float) -> str:
         new, rest = self._done - self._known, self._total - self._done
         return f", {minutes((now - self._since) / new * rest)} left" if new and rest >= 0 else ""

@@ -57,10 +57,7 @@ def list_(
 )
 def show(
     tasks: Annotated[str, argument("TASKS", task_sets.ABOUT)] = "",
-    task: Annotated[
-        str,
-        argument("TASK", "Instance id, or a part that only one has. One word alone is this."),
-    ] = "",
+    task: Annotated[str, argument("TASK", "Instance id, or a part that only one has. One word alone is this.")] = "",
     patch: Annotated[bool, flag("--patch", "Also print the patch that introduces the bug.")] = False,
     json: Json = False,
 ) -> None:

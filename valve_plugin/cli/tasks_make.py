@@ -255,7 +255,7 @@ class Trials:
 
     def __init__(self, wanted: int, describe: Callable[[Candidate], str]) -> None:
         self.tried: list[CandidateResult] = []
-        self._wanted, self._meter, self._describe = wanted, Meter(wanted), describe
+        self._meter, self._describe = Meter(wanted), describe
 
     def __call__(self, one: CandidateResult) -> None:
         """Take one candidate."""
@@ -263,13 +263,6 @@ class Trials:
         result = output.plural(len(one.row.fail_to_pass), "test fails", "tests fail") if one.row else one.reason
         text = f"{self._describe(one.candidate)}: {result}"
         self._meter.tick(text, counts=one.row is not None, style="green" if one.row else "")
-
-    def progress(self) -> str:
-        """Return the progress; called from another thread."""
-        count = len(self.tried)
-        good = sum(one.row is not None for one in self.tried[:count])
-        tried = output.plural(count, "candidate bug")
-        return f"{tried} tried, {count - good} dropped, {good} of {self._wanted} verified{self._meter.left()}"
 
 
 def _verify_candidates(
@@ -282,14 +275,13 @@ def _verify_candidates(
     stage: Stage,
 ) -> tuple[Repository, GeneratedSet]:
     """Try candidates until `n` are verified; return (the repository's definition, the task set)."""
-    from valve_plugin.tasks.grading.watch import REPORT_SECONDS
     from valve_plugin.tasks.make import generate as build
 
     directory, name, files, command, needs = source
     output_paths.make_folder("--out", directory)
     definition = build.define_repository(directory, name, files, command, needs, say=stage, wanted=n)
     prepared, known = build.survey(directory, definition, command, sandbox, stage, again=resume.command(None))
-    stage.on(trials.progress, REPORT_SECONDS)
+    stage.on("trying candidate bugs")
     made = build.try_candidates(directory, prepared, known, ordered, sandbox, wanted=n, workers=workers, report=trials)
     return prepared.repository, made
 
