@@ -399,6 +399,8 @@ def plan_bank(
 ) -> tuple[GatePlan | None, RunPlan | None]:
     """Return the bank's own gate in the next query, and in as many as its epoch declared; None before any panel."""
     known = read_panels(store, found)
+    if known and known.conditions.guard > known.panel.rollouts:
+        return None, None  # a ledger may say so; nothing can be planned for it
     rates, terms = panel_rates(known, None, None), gate_terms(known)
     return (plan_gate(rates, terms, known), plan_run(rates, terms, known, attempts)) if rates else (None, None)
 
