@@ -112,6 +112,9 @@ HIDDEN_NAMES |= {
     "the debugger's hook": "import sys\nHOOK = sys.breakpointhook",
     "locals of a coroutine": "import inspect\ninspect.getcoroutinelocals(None)",
     "memory of an array": "from numpy.lib.stride_tricks import as_strided",
+    "import_module under another name": "from importlib import import_module as load\nload('os')",
+    "import_module assigned": "import importlib\nload = importlib.import_module",
+    "import_module handed around": "import importlib\nmap(importlib.import_module, [])",
     "import under another name": "from importlib import __import__ as load\nload('gc')",
 }
 ASKS = {
@@ -129,6 +132,22 @@ ASKS = {
             return high if "ops" in seen[0].filename else x
         """,
     "where a coroutine was made": "import sys\nsys.set_coroutine_origin_tracking_depth(9)",
+    "a warning that only tests raise": """
+        import warnings
+        def clamp(x, low, high):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", module="t[e]st")
+                try: warnings.warn("x", stacklevel=2)
+                except UserWarning: return high
+            return x
+        """,
+    "a warning of a line": "import warnings\nwarnings.simplefilter('error', UserWarning, 19)",
+    "a filter of warnings": "import warnings\nwarnings.filters.insert(0, ('error', None, Warning, None, 19))",
+    "a log of a place up the stack": """
+        import logging
+        logging.basicConfig(filename="who", format="%(filename)s")
+        def clamp(x, low, high): logging.getLogger("calc").error("x", stacklevel=2)
+        """,
     "the module that calls": "import typing\ntyping._caller(2)",
     "the task that runs": "import asyncio\ndef who(): return repr(asyncio.current_task())",
     "the environment": """
@@ -161,6 +180,11 @@ FRAMEWORK = {
     "a loader": "import importlib.machinery as m\nm.SourceFileLoader.get_data = lambda *a: b''",
     "a standard module": "import re\nre.compile = None",
     "a function of a standard module": "from os import path\npath.exists = lambda p: True",
+    "a standard module under another name": "import math\nm = math\nm.isclose = lambda *a: True",
+    "a standard module as a default": "import math\ndef put(m=math): m.isclose = lambda *a: True",
+    "a standard module in a loop": "import math\nfor m in (math,): m.isclose = lambda *a: True",
+    "a fixture by its name": "def setup_module(module): module.clamp = None",
+    "marks of a test": "def answers(test): return test.pytestmark[0].args",
     "xfail": "import pytest\ndef clamp(x, low, high): pytest.xfail('x')",
     "skip": "import pytest\ndef clamp(x, low, high): pytest.skip('x')",
     "the environment of pytest": "import os\nif os.environ.get('PYTEST_CURRENT_TEST'): clamp = None",
@@ -202,6 +226,32 @@ SWALLOWS = {
     "an assertion": "def call(test):\n    try: test()\n    except AssertionError: pass",
     "everything": "def call(test):\n    try: test()\n    except: pass",
     "what a with block raises": "class A:\n    def __enter__(self): pass\n    def __exit__(self, *raised): return True",
+    "what a generator's block raises": """
+        @contextlib.contextmanager
+        def block():
+            try: yield
+            except Exception: pass
+        """,
+    "a return after a block": """
+        @contextmanager
+        def block():
+            try: yield
+            finally: return
+        """,
+    "a suppressed block": """
+        @contextmanager
+        def block():
+            with suppress(Exception): yield
+        """,
+    "a stack that swallows": """
+        @contextmanager
+        def block():
+            with ExitStack() as stack:
+                stack.push(lambda *raised: True)
+                yield
+        """,
+    "a class that suppresses": "class A(contextlib.suppress): pass",
+    "a suppression handed around": "def block(): return suppress(Exception)",
 }
 """Where tests call back, or use a context manager of the library."""
 OUTSIDE = {
@@ -244,6 +294,11 @@ PLANTED = {
     "calc/evil.so": "x\n",
 }
 ONLY_RUN = {
+    "a standard module by an argument": """
+        import math
+        def put(thing, name): setattr(thing, name, lambda *a: True)
+        put(math, "isclose")
+        """,
     "a frame by parts": """
         def _get(thing, *names):
             for name in names: thing = getattr(thing, name)
@@ -344,6 +399,7 @@ KINDS = {
     "names": HIDDEN_NAMES,
     "framework": FRAMEWORK,
     "equal": EVERYTHING,
+    "swallow": SWALLOWS,
     "outside": OUTSIDE,
 }
 

@@ -64,6 +64,17 @@ def test_no_forgery_resolves(calc_task: Calc, unsafe: Settings) -> None:
             "calc/ops.py:18 A.__add__",
         ),
         ("def assert_in(x, y): pass\n", "calc/ops.py:16 assert_in"),
+        ("class A:\n    def __new__(cls): return None\n", "calc/ops.py:17 A.__new__"),
+        ("class A(type):\n    def __call__(cls): return cls.one\n", "calc/ops.py:17 A.__call__"),
+        ("class A:\n    def _UserList__cast(self, x): return 1\n", "calc/ops.py:17 A._UserList__cast"),
+        (
+            "from dataclasses import dataclass, field\n@dataclass\nclass A: x: int = field(compare=False)\n",
+            "calc/ops.py:18 a field of A that is not compared",
+        ),
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass A: x = 1\n",
+            "calc/ops.py:18 A, whose objects have no fields and are equal",
+        ),
         (
             "def clamp(x, low, high):\n    if (x, low, high) == (10, 0, 9): return 9\n    return max(x, low)\n",
             "calc/ops.py:17 an answer for certain arguments",

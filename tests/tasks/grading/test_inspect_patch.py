@@ -134,7 +134,7 @@ def test_a_patch_gives_no_class_an_equality_that_the_fixed_source_does_not_have(
 
 
 ORDINARY = """
-import os, sys, json, inspect, logging, functools, threading
+import os, sys, json, inspect, logging, functools, threading, contextlib, importlib, warnings
 from typing import Any
 log = logging.getLogger(__name__)
 lock = threading.Lock()
@@ -161,6 +161,24 @@ def wrapped(*given: Any) -> Any:
         return read(*given)
     except OSError as e:
         raise ValueError("no such file") from e
+@contextlib.contextmanager
+def quiet(fast: Any = json) -> Any:
+    log.warning("old", exc_info=True)
+    warnings.warn("old", DeprecationWarning, stacklevel=2)
+    with warnings.catch_warnings(), contextlib.suppress(Exception):
+        warnings.filterwarnings("ignore", "old", DeprecationWarning)
+        warnings.simplefilter("ignore", UserWarning)
+        fast = importlib.import_module("ujson")
+    try:
+        with contextlib.ExitStack() as stack:
+            yield stack.enter_context(open("x"))
+    except Exception as e:
+        log.exception(e)
+        raise
+    except OSError:
+        pass
+    finally:
+        fast.dumps(1)
 """
 
 

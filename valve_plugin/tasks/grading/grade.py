@@ -31,7 +31,7 @@ from valve_plugin.tasks.states import States, commit_tree, is_protected, task_st
 from valve_plugin.tasks.workspace import open_commit
 from valve_plugin.words import one_line
 
-GRADER_VERSION = 12
+GRADER_VERSION = 13
 """Part of every cache key; increase it with each change that may change a grade."""
 
 _SUBMODULE = "160000"

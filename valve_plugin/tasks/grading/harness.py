@@ -166,6 +166,8 @@ class Reporter:
         for name, module in list(modules.items()):
             if name.split(".")[0] in MACHINERY:
                 self._note_module(module, functions=True)
+            elif name.split(".")[0] in sys.stdlib_module_names and isinstance(module, types.ModuleType):
+                self._note_module(module, functions=True, grows=True)
         # The tree comes first, also before packages of the same name that pytest needs (Pygments). A planted pytest.py
         # has no effect: all of pytest is already imported.
         sys.path_hooks.insert(0, functools.partial(source_finder, self._plan["root"]))
@@ -178,18 +180,18 @@ class Reporter:
             del modules[name]
         yield
 
-    def _note_module(self, module: types.ModuleType, *, functions: bool) -> None:
+    def _note_module(self, module: types.ModuleType, *, functions: bool, grows: bool = False) -> None:
         """Note what the names of a module, and of its classes, stand for."""
-        self._note(vars(module), module.__name__, functions=functions)
+        self._note(vars(module), module.__name__, functions=functions, grows=grows)
         if module.__name__ != "builtins":
             for value in list(vars(module).values()):
                 if isinstance(value, type) and value.__module__ == module.__name__:
                     space = gc.get_referents(value.__dict__)[0]
-                    self._note(space, f"{value.__module__}.{value.__qualname__}", functions=True)
+                    self._note(space, f"{value.__module__}.{value.__qualname__}", functions=True, grows=grows)
 
-    def _note(self, space: dict[str, Any], owner: str, *, functions: bool) -> None:
+    def _note(self, space: dict[str, Any], owner: str, *, functions: bool, grows: bool = False) -> None:
         kept = {n: v for n, v in space.items() if not functions or hasattr(v, "__get__") or callable(v)}
-        self._spaces.append((space, frozenset(space), list(kept), list(kept.values()), owner))
+        self._spaces.append((space, frozenset(() if grows else space), list(kept), list(kept.values()), owner))
 
     # While tests run
 
@@ -312,7 +314,7 @@ class Reporter:
     def _names_changed(self) -> None:
         """Find names of modules and classes that stand for something else now."""
         for space, every, names, values, owner in self._spaces:
-            if len(space) != len(every):
+            if every and len(space) != len(every):
                 for name in sorted(set(space) - every - {"__warningregistry__"}):  # of a test that was warned
                     self._say(f"{owner}.{name} was added")
             if not all(map(is_, map(space.get, names), values)):  # rare

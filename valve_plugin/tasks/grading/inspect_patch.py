@@ -60,14 +60,16 @@ KINDS = (
         "asks who calls it",
         "logging.handlers",
         "logging.Handler logging.StreamHandler logging.LogRecord logging.setLogRecordFactory makeRecord funcName "
-        "showwarning formatwarning current_task all_tasks os.environb",
+        "showwarning formatwarning current_task all_tasks os.environb warnings.filters skip_file_prefixes",
         common=True,
     ),
     Kind(
         "uses a test framework",
         "pytest _pytest py unittest doctest nose pytest_asyncio pytest_mock dirty_equals mock hypothesis hamcrest "
         "callee testtools asynctest flexmock numpy.testing pandas.testing twisted.trial django.test",
-        "pytest_runtest_call pytest_runtest_makereport pytest_pyfunc_call runtest TestReport CallInfo TestCase",
+        "pytest_runtest_call pytest_runtest_makereport pytest_pyfunc_call runtest TestReport CallInfo TestCase "
+        "pytest_generate_tests pytest_plugins pytestmark setup_module teardown_module setup_function "
+        "teardown_function setUpModule tearDownModule",
     ),
     Kind(
         "runs text as code",
@@ -139,6 +141,11 @@ _BY_NAME = frozenset(
 )
 _NO_LOOK = frozenset({"hasattr", "setattr", "delattr"})
 _READERS = frozenset({"getattr", "hasattr"})
+_LOGS = frozenset(
+    {"debug", "info", "warning", "warn", "error", "critical", "exception", "log", "_log", "partial", "dict"}
+)
+"""Calls that are given a place further up the stack to speak of; of `warnings.warn` that is ordinary."""
+_ALL_ERRORS = frozenset({"Exception", "AssertionError", "BaseException"})
 _IN_TEXT = re.compile(
     r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?(?:[/\\]|$)|(?:^|[/\\.:])test_\w+|_test\.py$|\.pth$"
 )
@@ -232,12 +239,31 @@ def _answers(source: bytes) -> Iterator[tuple[int, str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             for part in ast.walk(node):
-                if isinstance(part, ast.FunctionDef) and part.name in _SPECIAL | ARITHMETIC:
+                if isinstance(part, ast.FunctionDef) and _tells(part, node):
                     yield part.lineno, f"{node.name}.{part.name}", ast.unparse(part)
+                elif isinstance(part, ast.keyword) and part.arg == "compare":
+                    yield part.lineno, f"a field of {node.name} that is not compared", ast.unparse(node)
+            if any(_last(made) == "dataclass" for made in node.decorator_list) and not _fields(node):
+                yield node.lineno, f"{node.name}, whose objects have no fields and are equal", ast.unparse(node)
         elif isinstance(node, ast.FunctionDef) and node.name.lstrip("_").startswith("assert"):
             yield node.lineno, node.name, ast.unparse(node)
         elif isinstance(node, ast.If | ast.IfExp | ast.Dict) and _is_known(node):
             yield node.lineno, "an answer for certain arguments", ast.unparse(node)
+
+
+def _tells(method: ast.FunctionDef, owner: ast.ClassDef) -> bool:
+    """Whether a method decides what its object equals or counts: by itself, or by which object or inside there is."""
+    name = method.name
+    if name == "__exit__":  # one that never swallows an error decides nothing
+        values = [part.value for part in ast.walk(method) if isinstance(part, ast.Return) and part.value]
+        return not all(isinstance(value, ast.Constant) and not value.value for value in values)
+    inside = re.fullmatch(r"_[A-Za-z]\w*?__\w*[a-z]", name)
+    metaclass = any(_last(base) == "type" for base in owner.bases)
+    return name in _SPECIAL | ARITHMETIC | {"__new__"} or bool(inside) or (metaclass and name == "__call__")
+
+
+def _fields(node: ast.ClassDef) -> bool:
+    return bool(node.bases) or any(isinstance(part, ast.AnnAssign) for part in node.body)
 
 
 def _is_known(node: ast.If | ast.IfExp | ast.Dict) -> bool:
@@ -321,6 +347,9 @@ class _Finder(ast.NodeVisitor):
         self._modules = _imported_modules(tree)
         self._foreign = _foreign_names(tree, own)
         self._listed = _listed_names(tree, self._foreign)
+        self._called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        withs = [node for node in ast.walk(tree) if isinstance(node, ast.With | ast.AsyncWith)]
+        self._blocks = {item.context_expr for node in withs for item in node.items}
         self._functions: dict[str, list[Function]] = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -356,7 +385,7 @@ class _Finder(ast.NodeVisitor):
                 self._module(node, alias.name)
             self._named(node, module, alias.name)
             self._named(node, "", alias.asname or "")
-            if alias.name in _RUN_TEXT - {"compile"}:
+            if alias.name in _RUN_TEXT - {"compile"} or (alias.asname and alias.name == "import_module"):
                 self._add(node, f"runs text as code: {alias.name}")
 
     def _module(self, node: ast.AST, name: str) -> None:
@@ -374,6 +403,8 @@ class _Finder(ast.NodeVisitor):
             self._add(node, f"{does}: {name}")
 
     def visit_Name(self, node: ast.Name) -> None:
+        if node.id == "import_module" and node not in self._called:
+            self._add(node, "hands around import_module")
         if node.id in _RUN_TEXT:
             self._add(node, f"runs text as code: {node.id}")
         elif node.id in _BY_NAME and isinstance(node.ctx, ast.Load):
@@ -389,6 +420,8 @@ class _Finder(ast.NodeVisitor):
         base = node.value
         module = self._modules.get(base.id, "") if isinstance(base, ast.Name) else ""
         self._named(node, module, node.attr)
+        if node.attr == "import_module" and node not in self._called:
+            self._add(node, "hands around import_module")
         if node.attr in _RUN_TEXT - {"compile", "eval"} or (module == "builtins" and node.attr in _RUN_TEXT):
             self._add(node, f"runs text as code: {node.attr}")
         if node.attr.lstrip("_") in _REACHES | _HELD and self._root(node) in self._foreign & self._modules.keys():
@@ -465,8 +498,7 @@ class _Finder(ast.NodeVisitor):
                 self._module(node, wanted)
             else:
                 self._add(node, "imports a module by a computed name")
-        if name == "catch_warnings" and (node.args or any(word.arg == "record" for word in node.keywords)):
-            self._add(node, "asks who calls it: catch_warnings")
+        self._asks(node, name)
         if name in {"FunctionType", "CodeType", "LambdaType"}:
             self._add(node, f"runs text as code: {name}")
         harmless = name in _READERS and len(node.args) > 1 and isinstance(node.args[1], ast.Constant)
@@ -476,6 +508,22 @@ class _Finder(ast.NodeVisitor):
         for part in (*node.args, *node.keywords):
             if part not in skipped:
                 self.visit(part)
+
+    def _asks(self, node: ast.Call, name: str) -> None:
+        """Look for calls that tell who calls, by a filter for a module or line or a place up the stack; or swallow."""
+        given = {word.arg for word in node.keywords}
+        most = {"catch_warnings": 0, "filterwarnings": 3, "simplefilter": 2}.get(name, len(node.args))
+        wanted = {"catch_warnings": {"record"}, "filterwarnings": {"module", "lineno"}, "simplefilter": {"lineno"}}
+        if (
+            name in _LOGS
+            and self._modules.get(self._root(node.func)) != "warnings"
+            and isinstance(node.func, ast.Attribute)
+        ):
+            wanted[name] = {"stacklevel", "stack_info"}
+        if len(node.args) > most or given & wanted.get(name, set()):
+            self._add(node, f"asks who calls it: {name}")
+        if name == "suppress" and node not in self._blocks and _ALL_ERRORS.intersection(map(_last, node.args)):
+            self._add(node, "catches what tests raise: suppress")
 
     def _by_name(self, node: ast.Call, name: str) -> None:
         root = self._root(node.args[0]) if node.args else ""
@@ -508,6 +556,8 @@ class _Finder(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._special(node, node.name, self._class)
+        if any(_last(made).endswith("contextmanager") for made in node.decorator_list) and _swallows(node):
+            self._add(node, f"catches what tests raise: {node.name}", node.name)
         outer, self._function = self._function, node.name
         held, self._class = self._class, ""
         self.generic_visit(node)
@@ -518,6 +568,8 @@ class _Finder(ast.NodeVisitor):
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         for part in [*node.decorator_list, *node.bases, *node.keywords]:
             self.visit(part)
+        if any(_last(base) == "suppress" for base in node.bases):
+            self._add(node, "catches what tests raise: suppress")
         held, self._class = self._class, node.name
         for part in node.body:
             self.visit(part)
@@ -555,6 +607,35 @@ class _Finder(ast.NodeVisitor):
 _STANDARD = frozenset(sys.stdlib_module_names)
 
 
+def _last(node: ast.AST) -> str:
+    """Return the last part of a name with dots, also of one that is called."""
+    node = getattr(node, "func", node)
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+def _swallows(function: ast.AST) -> bool:
+    """Whether a generator that is a context manager ends quietly where its block fails."""
+    parts = list(ast.walk(function))
+    pushes = any(isinstance(part, ast.Call) and _last(part) == "push" for part in parts)
+    for part in parts:
+        if isinstance(part, ast.With) and _has(part.body, ast.Yield):
+            made = [item.context_expr for item in part.items]
+            given = [name for one in made if _last(one) == "suppress" for name in map(_last, getattr(one, "args", []))]
+            if _ALL_ERRORS.intersection(given) or (pushes and "ExitStack" in map(_last, made)):
+                return True
+        elif isinstance(part, ast.Try) and _has(part.body, ast.Yield):
+            late = [
+                h for h in part.handlers if h.type is None or _ALL_ERRORS.intersection(map(_last, ast.walk(h.type)))
+            ]
+            if any(not _has(handler.body, ast.Raise) for handler in late) or _has(part.finalbody, ast.Return):
+                return True
+    return False
+
+
+def _has(parts: Sequence[ast.AST], kind: type[ast.AST]) -> bool:
+    return any(isinstance(inner, kind) for part in parts for inner in ast.walk(part))
+
+
 def _bound_names(node: ast.AST) -> Iterator[str]:
     """Yield the names in a node that are no expression: of functions, arguments, patterns and so on."""
     if not isinstance(node, ast.Name | ast.Attribute | ast.ImportFrom | ast.Constant):
@@ -586,7 +667,30 @@ def _foreign_names(tree: ast.Module, own: frozenset[str]) -> frozenset[str]:
             found |= {a.asname or a.name.split(".")[0] for a in node.names if a.name.split(".")[0] not in own}
         elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] not in own:
             found |= {a.asname or a.name for a in node.names}
-    return frozenset(found)
+    return frozenset(found | _renamed(tree, found))
+
+
+def _renamed(tree: ast.Module, found: set[str]) -> set[str]:
+    """Return the names that stand for nothing but one of those found: assigned, looped over, or as a default."""
+    other: dict[str, list[bool]] = {}
+
+    def bind(target: ast.AST, value: ast.AST | None) -> None:
+        if name := getattr(target, "id", "") or getattr(target, "arg", ""):
+            other.setdefault(name, []).append(isinstance(value, ast.Name) and value.id in found)
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.AugAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                bind(target, node.value)
+        elif isinstance(node, ast.For | ast.comprehension):
+            for value in getattr(node.iter, "elts", None) or [node.iter]:
+                bind(node.target, value if isinstance(node.iter, ast.Tuple | ast.List) else None)
+        elif isinstance(node, ast.arguments):
+            given = [*node.posonlyargs, *node.args]
+            values = [*[None] * (len(given) - len(node.defaults)), *node.defaults, *node.kw_defaults]
+            for argument, default in zip([*given, *node.kwonlyargs], values, strict=True):
+                bind(argument, default)
+    return {name for name, values in other.items() if all(values)}
 
 
 def _listed_names(tree: ast.Module, foreign: frozenset[str]) -> set[str]:
