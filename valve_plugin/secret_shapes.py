@@ -38,12 +38,12 @@ _PLACEHOLDER = re.compile(
 )
 _SIGNS = {r"\u0027": "'", r"\u0022": '"', r"\u003c": "<", r"\u003e": ">", r"\u0026": "&"}
 _TEST_ID = re.compile(r"[\w./-]{1,200}\.py(?:::|\Z)")
-_STEMS = ("pass", "pwd", "secret", "credential", "token", "key", "auth", "sig", "sess", "cookie", "salt", "pw")
+_STEMS = ("pass", "pwd", "secret", "credential", "token", "key", "auth", "sig", "sess", "cookie", "salt", "pw", "psk")
 # After the stem: the rest of the name, perhaps a type, a sign, and the value in quotes or without.
 _ASSIGNED = (
     r"[a-z0-9_.-]{0,40}[\"'\]) ]{0,4}(?:[ \t]{0,8}:[ \t]{0,4}(?:str|string|bytes|secretstr)(?=[ \t]{0,4}=))?"
     r"(?:>|[ \t]{0,20}(?::=|=>|={1,2}|:|,(?=[ ]?[\"'])|[ ]is(?=[ ]))|\s{1,40}value[ ]{0,2}[:=]|(?=[ \t]))[ \t]{0,20}"
-    r"(?:\r?\n[ \t]{0,40}(?=[\"']))?"
+    r"(?:\r?\n[ \t]{0,40}(?:string\(\d{1,5}\) )?(?=[\"']))?"
     r"(?:[rbuf]{0,2}(?:\"([^\"\r\n]+)|'([^'\r\n]+)|`([^`\r\n]+))|([^\s\"'`,;&<>(){}\[\]|]+))"
 )
 # A line of a private key, with what a program may print before it; and the last one.
@@ -186,12 +186,18 @@ def _key_end(text: str, end: int) -> int:
 def _assignments(stem: str, text: str, lower: str) -> Iterator[Span]:
     for match in _compiled(stem, _ASSIGNED).finditer(lower):
         start, end = match.span(match.lastindex or 0)
-        quoted = match.lastindex != 4
+        quoted = match.lastindex != 4 or (text[start - 1] == ">" and text.startswith("</", end))
         head = len(_NAME.findall(text[max(match.start() - 40, 0) : match.start()])[0])
         name = _NAME_ON.findall(text[match.start() - head : start])[0]
         sign = text[match.start() - head + len(name) : start].strip(" \t\r\n\"'`])rRbBuUfF")
         if not sign and not _has_word(name, text, match.start() - head):
-            continue
+            gap = text[match.start() - head + len(name) : start]
+            if (
+                not re.fullmatch(r"[ \t]*(?:  |\t)[ \t]*", gap)
+                or _strength(name) < 2
+                or not is_random(text[start:end], 10)
+            ):
+                continue  # no column of a table
         at = match.start() - head
         if _strength(name) == 1 and (word := _WORD_BEFORE.search(text, max(at - 20, 0), at)):
             name = f"{word[1]}_{name}"  # "encryption key"
