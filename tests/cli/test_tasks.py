@@ -179,7 +179,7 @@ def test_the_task_set_of_the_repository_one_is_in(project: Path, valve: Run, com
     made = calc.write(task_set.default_folder("project__mined"), rows)
     options = ["--unsafe-local", "--times", "1", "--limit", "1"] if "verify" in words else []
     assert "task0" in json.dumps(valve(*words, *options, "--json", code=None))
-    assert valve.err.startswith(f"of project: {made}\n")
+    assert valve.err.startswith(f"task set: {made}\n")
     calc.write(task_set.default_folder("project"), [calc.row()])
     valve(*words, code=2)
     assert "there are 2 task sets of project, give one: " in valve.err

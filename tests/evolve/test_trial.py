@@ -82,9 +82,6 @@ def test_the_page(run, texts):
     assert "\u202e" not in page
     assert "<polyline" in page
     assert page.count('<th scope="row">') > 5
-    (texts / "notes.html").write_text("mine")
-    run("HOSTILE.md", "--out", "notes.html", code=2)
-    assert (texts / "notes.html").read_text() == "mine"
 
 
 def test_neither_workers_nor_kills_change_the_answer(run, texts, toy, calc, tmp_path):
