@@ -261,17 +261,9 @@ class Speculation:
                             self._elsewhere = set(left)
                             return
                         self._changed.wait(_POLL_SECONDS)
-                for key in found:
-                    self._take(key)
-                    yield left.pop(key)
+                yield from (left.pop(key) for key in found)
         finally:
             self._reserved = 0
-
-    def _take(self, key: Key) -> None:
-        """Note that the loop asked for a rollout: also where a run stops before its ledger rests on it."""
-        with self._changed:
-            early = self._made.pop(key, None) is not None
-            self._count = self._count._replace(early=self._count.early + early)
 
     def _coming(self, keys: Collection[Key]) -> bool:
         return any(key in self._running for key in keys) or any(key in keys for key in self._queue)

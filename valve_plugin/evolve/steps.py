@@ -94,6 +94,8 @@ class Steps:
         self._extracted: dict[str, Extracted | None] = {}
         self._members: Sequence[Task] = ()
         self._answers: Sequence[Mapping[str, str]] = ()
+        self._told: set[Key] = set()
+        """Rollouts whose end was told: a run may stop before its ledger rests on them."""
 
     def speculating(self, foresight: Foresight) -> AbstractContextManager[None]:
         """Let idle workers do what the loop may ask for, until the block ends."""
@@ -109,7 +111,7 @@ class Steps:
         finally:
             self._foresight = None
             for cell in self.ahead.unasked:  # what was paid is told, whatever becomes of it
-                if unused := self.journaled(cell):
+                if key_of(cell) not in self._told and (unused := self.journaled(cell)):
                     self._tell(RolloutUnused(**rollout_facts(unused)))
             if (waste := self.ahead.waste) != Waste():
                 self.store.local.write_telemetry("speculation", waste._asdict())
@@ -317,6 +319,7 @@ class Steps:
             )
 
     def _finished(self, attempt: Attempt) -> Attempt:
+        self._told.add((attempt.task_id, attempt.context_hash, attempt.ordinal))
         self._tell(AttemptFinished(**rollout_facts(attempt), replayed=not self.guard.ran(attempt)))
         return attempt
 
@@ -398,6 +401,7 @@ class Steps:
         for cell in self.ahead.finished([PlannedRollout(*cell) for cell in cells], self.known):
             attempt = self.journaled(cell)
             assert attempt is not None  # it is known
+            self._told.add(key_of(cell))
             yield attempt, not self.guard.ran(attempt)
 
     def _tell(self, event: Event) -> None:
