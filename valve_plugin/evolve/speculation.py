@@ -159,6 +159,8 @@ class Speculation:
         self._affords: Callable[[int], bool] = lambda rollouts: True
         self._prospect, self._queue, self._age = Prospect({}, {}), list[Key](), 0
         self._running: dict[Key, Future[Any]] = {}
+        self._ending: dict[Key, Future[Any]] = {}
+        """What was told to end and has not yet: nobody else may start it meanwhile."""
         self._made: dict[Key, tuple[PlannedRollout, float]] = {}
         """Rollouts made early and not asked for yet, with their cost."""
         self._asked: set[Key] = set()
@@ -266,12 +268,12 @@ class Speculation:
             self._reserved = 0
 
     def _coming(self, keys: Collection[Key]) -> bool:
-        return any(key in self._running for key in keys) or any(key in keys for key in self._queue)
+        return any(key in keys for key in (*self._running, *self._ending, *self._queue))
 
     def _result(self, work: Work, usable: Callable[[Any], bool]) -> Any:
         """Wait for work that runs; None if it does not, or in vain."""
         with self._changed:
-            job = self._running.get(key_of(work))
+            job = self._running.get(key_of(work)) or self._ending.get(key_of(work))
             while job is not None and not job.done():
                 self._raise_if_stopped()
                 self._changed.wait(_POLL_SECONDS)
@@ -337,7 +339,8 @@ class Speculation:
 
     def _end(self, key: Key) -> None:
         assert self._pool is not None
-        self._pool.cancel(self._running.pop(key))
+        self._ending[key] = job = self._running.pop(key)
+        self._pool.cancel(job)
         self._count = self._count._replace(ended=self._count.ended + bool(key[0]))
 
     def _fill(self) -> None:
@@ -361,13 +364,15 @@ class Speculation:
         count = self._count
         spent = count.ended + expected_waste(self._prospect.odds, [*self._made, *self._rollouts_running()])
         allowed = self._share * (count.useful + self._workers) - spent
-        return choose(self._prospect, self._running.keys() | self._asked | self._elsewhere | self._lost, allowed)
+        taken = self._running.keys() | self._ending.keys() | self._asked | self._elsewhere | self._lost
+        return choose(self._prospect, taken, allowed)
 
     def _ended(self, work: Work, job: Future[Any]) -> None:
         key = key_of(work)
         with self._changed:
-            if self._running.get(key) is job:
-                del self._running[key]
+            for jobs in (self._running, self._ending):
+                if jobs.get(key) is job:
+                    del jobs[key]
             error = None if job.cancelled() else job.exception()
             if isinstance(error, CancelledError) or job.cancelled():
                 spent = payment_of(error).usd if isinstance(error, CancelledError) else 0.0

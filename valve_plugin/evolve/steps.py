@@ -324,7 +324,7 @@ class Steps:
         return attempt
 
     def _durable(self, cell: PlannedRollout) -> Attempt:
-        return self._noted(cell, run_durably(self.guard, self.store.local, self.settings, cell, "evolve"))
+        return self._noted(cell, run_durably(self.guard, self.store.local, self.settings, cell, "evolve", self._tell))
 
     def _early(self, work: Work) -> Attempt | Extracted:
         """Do work that may not be needed; where it fails, the loop will try again if it comes to it."""
