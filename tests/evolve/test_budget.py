@@ -144,7 +144,9 @@ def test_no_limit_is_exceeded_in_any_step(goes_on, tmp_path, monkeypatch, limit,
         counted = way is not None and way.rollouts and not ahead  # nobody knows which gate will find what ran early
         assert more or not counted, "what ran is not counted once more"
         assert ledger(bank) == ledger(tmp_path / "whole")
-    assert in_gate > 5, "in a baseline, a gate or its confirmation"
+    assert ahead or in_gate > 5, (
+        "in a baseline, a gate or its confirmation; early rollouts may use the budget up before"
+    )
 
 
 @pytest.mark.parametrize("option", ["--budget-usd", "--max-rollouts", "--max-hours"])
