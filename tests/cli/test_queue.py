@@ -58,9 +58,6 @@ def test_each_bank_is_as_if_alone_and_one_that_fails_stops_none(sets: Path, tmp_
     shutil.rmtree(sets / "torn")
     text = library.valve("evolve", "--all", sets, "--bank", tmp_path / "banks", *RUN).stdout
     assert text.endswith("2 banks: 0 rollouts in this run\n")
-    watched = library.valve("evolve", "--all", sets, "--bank", tmp_path / "banks", "--attach", check=False)
-    assert watched.returncode == 1, "none goes on"
-    assert "the run is done" in watched.stdout
 
 
 def test_sets_that_would_share_a_bank_are_refused(sets: Path, tmp_path: Path, valve: Any) -> None:

@@ -69,7 +69,7 @@ def test_a_report_of_every_item_and_of_nothing_else(bank, calc, run):
         panel = store.panel()
         assert row["loss"] == pytest.approx(100 * lost / panel.rollouts / len(panel.tasks))
         assert row["low"] <= row["loss"] <= row["high"]
-    assert run("panel", "items", "--show").stdout.splitlines()[0].split("\t") == [
+    assert run("panel", "items").stdout.splitlines()[0].split("\t") == [
         "KIND", "NAME", "LOSS", "INTERVAL", "MOVED", "LINE",
     ]  # fmt: skip
     head = store.head

@@ -23,7 +23,6 @@ _TASK, _PATCH_LINES = 60, 400
 _LARGE = ("patch", "task_text", "check_output")
 
 All = Annotated[bool, flag("--all", "Rollouts of stream, panel and evaluation too, not only your own runs.")]
-Last = Annotated[int | None, option("--last", "N", "Only the latest N.", min=1)]
 
 
 commands = Commands(
@@ -47,10 +46,9 @@ def list_by_default(ctx: typer.Context, bank: BankDir = "", json: Json = False) 
 @commands.add(
     "list",
     "valve attempts list                          # your runs of `mini --plugin valve`, the latest first",
-    "valve attempts list --last 5",
     "valve attempts list --all --json | jq -r '.attempts[] | select(.outcome == \"errored\") | .reason'",
 )
-def list_(all_: All = False, last: Last = None, bank: BankDir = "", json: Json = False) -> None:
+def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
     """List attempts, the latest first.
 
     TASK is how the task begins. An attempt is resolved or unresolved only where a check could grade it. DROPPED lists
@@ -60,7 +58,7 @@ def list_(all_: All = False, last: Last = None, bank: BankDir = "", json: Json =
 
     store = open_bank(bank)
     found = kept(store.local)
-    shown = [a for a in found if all_ or a.source == "live"][:last]
+    shown = [a for a in found if all_ or a.source == "live"]
     if json:
         records = [{"task": _title(a), **plain(a)} for a in shown]
         small = [{name: value for name, value in one.items() if name not in _LARGE} for one in records]

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     Uses = Mapping[tuple[Kind, str], int] | None
     """How often each item was injected; None: that is counted on another machine, or for another user."""
 
-At = Annotated[int | None, option("--at", "VERSION", "The bank as of this version. Default: now.", min=0)]
-
 commands = Commands(
     "bank",
     "valve bank list",
@@ -38,10 +36,9 @@ commands = Commands(
 @commands.add(
     "list",
     "valve bank list                              # what the agent may be given here",
-    "valve bank list --at 2                       # the bank after its second accept",
     "valve bank list --json | jq -r '.items[].name'",
 )
-def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
+def list_(bank: BankDir = "", json: Json = False) -> None:
     """List the items.
 
     Principles, then skills, each in the order they came. STEP is the version that brought an item in, PASSES the
@@ -51,13 +48,12 @@ def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
     from valve_plugin.bank.acts import standing
 
     store = open_bank(bank)
-    content = store.bank if at is None else store.at(at)
+    content = store.bank
     simulation = runs.note_simulation(store.dir, json=json)
     uses = _counts(store)
     if json:
         items = [_facts(item, uses) for item in content.items]
-        facts = {"repo": content.repo, "version": content.version, "hash": content.hash, "simulation": simulation}
-        output.emit_json({**facts, "items": items})
+        output.emit_json({**_about(content), "simulation": simulation, "items": items})
         return
     if not content.items:
         output.note(f"The bank of {content.repo} is empty at version {content.version}.")
@@ -80,7 +76,6 @@ def list_(at: At = None, bank: BankDir = "", json: Json = False) -> None:
 )
 def show(
     name: Annotated[str, argument("NAME", "Name of the item, kind/name, or id of a proposal.")],
-    at: At = None,
     raw: Annotated[bool, flag("--raw", "Print the body alone, exactly as it is injected.")] = False,
     bank: BankDir = "",
     json: Json = False,
@@ -92,11 +87,10 @@ def show(
     from valve_plugin.bank.acts import standing
 
     store = open_bank(bank)
-    content = store.bank if at is None else store.at(at)
-    if proposal := _find_proposal(store, content, name):
+    if proposal := _find_proposal(store, name):
         _show_proposal(store, proposal, json=json)
         return
-    item = find_item(content, name)
+    item = find_item(store.bank, name)
     simulation = runs.note_simulation(store.dir, json=json, data=raw)
     if json:
         output.emit_json({**_facts(item, _counts(store)), "simulation": simulation})
@@ -109,13 +103,8 @@ def show(
 @commands.add(
     "log",
     "valve bank log                               # what was proposed, judged and accepted",
-    "valve bank log --last 5",
 )
-def log(
-    last: Annotated[int | None, option("--last", "N", "Only the last N entries.", min=1)] = None,
-    bank: BankDir = "",
-    json: Json = False,
-) -> None:
+def log(bank: BankDir = "", json: Json = False) -> None:
     """Show the history in the ledger.
 
     Panels, baselines, proposals, verdicts with their numbers, and what the owner did, oldest first; `now version
@@ -134,7 +123,6 @@ def log(
     for number, entry in enumerate(store.entries(), start=1):
         version += makes_version(entry)
         numbered.append((number, entry, version))
-    numbered = numbered[-(last or 0) :]
     if json:
         output.emit_json(
             [
@@ -280,7 +268,7 @@ def _answers(store: BankStore, entry: Entry) -> dict[str, Any]:
     return {"answers": kept} if kept else {}
 
 
-def _find_proposal(store: BankStore, content: Bank, wanted: str) -> Proposal | None:
+def _find_proposal(store: BankStore, wanted: str) -> Proposal | None:
     """Return the proposal whose id begins so, unless an item has that name; None if there is none.
 
     Raises:
@@ -288,7 +276,7 @@ def _find_proposal(store: BankStore, content: Bank, wanted: str) -> Proposal | N
     """
     from valve_plugin.bank.entries import Proposed
 
-    if len(wanted) < 4 or any(item.name == wanted for item in content.items):
+    if len(wanted) < 4 or any(item.name == wanted for item in store.bank.items):
         return None
     every = {e.proposal.id: e.proposal for e in store.entries() if isinstance(e, Proposed)}
     found = [proposal for id_, proposal in every.items() if id_.startswith(wanted)]

@@ -31,7 +31,6 @@ commands = Commands()
 def context(
     text: Annotated[str, argument("TASK", "What the agent is asked; - reads stdin.", show_default=False)] = "",
     file: Annotated[Path | None, option("--file", "FILE", "Read the task from this file.")] = None,
-    task_id: Annotated[str, option("--id", "ID", "The task's id, where it has one.")] = "",
     bank: BankDir = "",
     simulate: Annotated[bool, flag("--simulate", "Also print it of a simulation's bank, only to look at it.")] = False,
     hook: Annotated[bool, flag("--hook", "Read a prompt hook's event from stdin; print notes or nothing.")] = False,
@@ -62,7 +61,7 @@ def context(
     _warn_if_foreign(store)
     settings = store.settings()
     hooks = plugins.load(settings.plugins).hook
-    block = hooks.valve_retrieve(settings=settings, bank=store.bank, task_id=task_id, issue=issue)
+    block = hooks.valve_retrieve(settings=settings, bank=store.bank, task_id="", issue=issue)
     if block is None:
         raise PluginError(f"none of the plugins {', '.join(settings.plugins)} retrieves; add valve to `plugins`")
     if not is_welcome(store, lambda line: output.note(f"valve: {line}", style="yellow")):

@@ -27,13 +27,10 @@ commands = Commands()
     "demo",
     "valve demo                       # 16 tasks, a panel of 8 x 3: minutes",
     "valve demo --fast --out my-demo  # 8 tasks, a panel of 4 x 2; all of it stays in my-demo",
-    "valve demo --seed 7              # another simulated model: other lessons, other verdicts",
 )
 def demo(
     fast: Annotated[bool, flag("--fast", "Fewer tasks and a smaller panel.")] = False,
     out: Annotated[Path | None, option("--out", "DIR", "Keep everything here. Default: a temporary folder.")] = None,
-    seed: Annotated[int, option("--seed", "SEED", "Another simulated model.")] = 0,
-    workers: Annotated[int, option("--workers", "N", "Rollouts at a time.", min=1)] = 4,
     json: Json = False,
 ) -> None:
     """Show the whole loop on real bugs, offline.
@@ -47,7 +44,7 @@ def demo(
     from valve_plugin.lab import demo as lab
 
     folder = _make_folder(out)
-    given: dict[str, Any] = {**(lab.FAST if fast else lab.FULL), "seed": seed, "workers": workers}
+    given: dict[str, Any] = {**(lab.FAST if fast else lab.FULL), "workers": 4}
     given |= {"embedding": "hashing", "unsafe_local": _lacks_sandbox()}
     limit = lab.FAST_TASKS if fast else lab.FULL_TASKS
     results = {name: _learn(folder / name, given, limit, gated=name == "gated") for name in ("gated", "ungated")}
@@ -75,7 +72,7 @@ def _learn(folder: Path, given: Mapping[str, Any], limit: int, *, gated: bool) -
         open_run(tasks, str(bank), given, simulate=True, gated=gated, observer=progress) as opened,
     ):
         run = opened._replace(stream=opened.stream[:limit])
-        progress.begin(run, "SIMULATION")
+        progress.begin(run)
         evolve((Steps if gated else Ungated)(run.manager, run.store, run.settings), run.stream)
         shutil.copytree(run.store.local.dir, folder / "local", dirs_exist_ok=True)
         return lab.read_result(run)

@@ -46,7 +46,6 @@ commands = Commands()
 def evaluate(
     tasks: Annotated[str, runs.task_set("With a split.json. Default: the last one used.")] = "",
     version: Annotated[list[int], option("--version", "V", "Evaluate this version only; repeat.", min=0)] = [],  # noqa: B006 (Typer copies it)
-    every: Annotated[int, option("--every", "N", "Mixed tasks from one checkpoint to the next.", min=1)] = 10,
     rollouts: Annotated[int, option("--rollouts", "R", "Rollouts per task.", min=1)] = 3,
     items: Annotated[bool, flag("--items", "Measure each item of the last version alone, against version 0.")] = False,
     categories: Annotated[Path | None, option("--categories", "FILE", "With --items: categories, as TOML.")] = None,
@@ -80,7 +79,7 @@ def evaluate(
         given = solving.settings("evaluate")
         with runs.reopen(store, tasks, given, simulate=solving.simulate, purpose="evaluate") as run:
             store = run.store
-            wanted = version or [c.version for c in checkpoints(store.entries(), every)]
+            wanted = version or [c.version for c in checkpoints(store.entries())]
             frozen = list(map(Frozen, dict.fromkeys(wanted)))
             if items:
                 frozen = [Frozen(0), *(Frozen(store.bank.version, item.key) for item in store.bank.items)]
@@ -90,15 +89,15 @@ def evaluate(
     if items:
         report_items(store, sorting, json=json, simulate=solving.simulate)
     else:
-        report(store, every, json=json, simulate=solving.simulate)
+        report(store, json=json, simulate=solving.simulate)
 
 
-def report(store: BankStore, every: int, *, json: bool = False, simulate: bool = False) -> None:
+def report(store: BankStore, *, json: bool = False, simulate: bool = False) -> None:
     """Print the evaluated versions of a bank; exit with 3 where errored rollouts leave a number open."""
     from valve_plugin.evidence.evaluations import evaluation_facts
 
     entries = list(store.entries())
-    found = evaluation_facts(entries, every)
+    found = evaluation_facts(entries)
     simulate = simulate or note_simulation(store)
     if json:
         output.emit_json({"bank": str(store.dir), "simulation": simulate, **found})

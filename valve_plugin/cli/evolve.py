@@ -40,7 +40,6 @@ def evolve(
     limit: Annotated[int | None, option("--limit", "N", "Use only the first N tasks of the stream.", min=1)] = None,
     seed: Annotated[int | None, option("--seed", "SEED", "Seed of what is drawn. Default: 0.")] = None,
     solving: runs.Solving = runs.SOLVING,
-    keep_history: runs.KeepHistory = False,
     new_epoch: runs.NewEpoch = False,
     no_early_stop: runs.NoEarlyStop = False,
     speculate: Annotated[
@@ -72,20 +71,16 @@ def evolve(
     """
     if all_ and tasks:
         raise ConfigError("--all names a folder of task sets and TASKS a single one: give one of them")
+    if attach and all_:
+        raise ConfigError("--attach watches one run: give its TASKS or --bank instead of --all")
     if attach:
-        from valve_plugin.cli import queue
-
-        if not all_:
-            _watch(tasks, runs.bank_for_run(bank, solving.simulate, tasks), json=json)
-        else:
-            queue.watch(queue.find(all_, bank, simulate=solving.simulate), json=json)
+        _watch(tasks, runs.bank_for_run(bank, solving.simulate, tasks), json=json)
         return
     if ungated and new_epoch:
         raise ConfigError("--new-epoch and --ungated are mutually exclusive")
     given = solving.settings(
         "ungated" if ungated else "learn", panel_size=panel_size, rollouts=rollouts,
-        seed=seed, keep_history=keep_history or None, early_stop=False if no_early_stop else None,
-        speculate=speculate, **limits.settings,
+        seed=seed, early_stop=False if no_early_stop else None, speculate=speculate, **limits.settings,
     )  # fmt: skip
     how: dict[str, Any] = {"limit": limit, "new_epoch": new_epoch, "gated": not ungated, "simulate": solving.simulate}
     if all_:
@@ -129,7 +124,7 @@ def learn(
         steps = (Steps if gated else Ungated)(run.manager, run.store, run.settings)
         runs.preflight(run, steps, yes=yes)
         runs.note_sizes(run.store, run.taskset)
-        progress.begin(run, "SIMULATION" if simulate else "")
+        progress.begin(run)
         with runs.stopping(progress):
             loop(steps, run.stream)
     if json:

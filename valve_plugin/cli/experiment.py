@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin.cli import output, output_paths
-from valve_plugin.cli.options import Commands, Json, argument, flag, option
+from valve_plugin.cli.options import Commands, Json, argument, option
 from valve_plugin.cli.runs import UnsafeLocal, Workers, open_run
 from valve_plugin.errors import ConfigError, HorizonError, ValveError
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 commands = Commands(
     "experiment",
-    "valve experiment conditions",
     "valve experiment run matrix.toml --out results",
     help="Run the paper's conditions side by side.",
     no_args_is_help=True,
@@ -32,13 +31,11 @@ commands = Commands(
     "run",
     "valve experiment run matrix.toml --out results              # everything the file asks for",
     "valve experiment run matrix.toml --out results --only batch # one condition of it",
-    "valve experiment run matrix.toml --out results --tables     # only write the tables again",
 )
 def run(
     file: Annotated[Path, argument("FILE", "The experiment, as TOML.")],
     out: Annotated[Path, option("--out", "DIR", "Where banks and tables go.")],
     only: Annotated[list[str], option("--only", "LABEL", "Run these conditions of the file alone; repeat.")] = [],  # noqa: B006 (Typer copies it)
-    tables: Annotated[bool, flag("--tables", "Run nothing; write what the finished runs say.")] = False,
     workers: Workers = None,
     unsafe_local: UnsafeLocal = False,
     json: Json = False,
@@ -60,10 +57,10 @@ def run(
         raise ConfigError(f"{file}: no condition {unknown[0]!r}; it has {', '.join(names)}")
     wanted = [run for run in list_runs(experiment) if not only or run.variant.name in only]
     output_paths.require_folder("--out", out)
-    folder.require_unchanged(experiment, list_runs(experiment), out, file.parent, tables=tables)
+    folder.require_unchanged(experiment, list_runs(experiment), out, file.parent)
     given = {"workers": workers} if workers else {}
     given |= {"unsafe_local": True} if unsafe_local else {}
-    failed = {} if tables else _complete_runs(experiment, wanted, out, file, given)
+    failed = _complete_runs(experiment, wanted, out, file, given)
     # Another process may meanwhile have completed a run that failed here.
     ended = {run.path.as_posix() for run in wanted if folder.is_done(experiment, run, out)}
     failed = {place: failure for place, failure in failed.items() if place not in ended}
@@ -87,18 +84,6 @@ def run(
     if failed:
         output.note(f"{len(failed)} of {output.plural(len(wanted), 'run')} did not end; start again to go on with them")
         raise typer.Exit(min(code for _, code in failed.values()))
-
-
-@commands.add("conditions", "valve experiment conditions")
-def conditions(json: Json = False) -> None:
-    """List the conditions an experiment may name."""
-    from valve_plugin.lab.conditions import NAMES, find
-
-    about = {name: find(name).about for name in NAMES}
-    if json:
-        output.emit_json(about)
-    else:
-        output.table(["CONDITION", "WHAT IT IS"], about.items())
 
 
 def _write(experiment: Experiment, rows: Sequence[RunResult], remarks: Mapping[str, str], out: Path) -> list[Path]:
@@ -179,7 +164,7 @@ def _complete(experiment: Experiment, run: ExperimentRun, out: Path, root: Path,
             @contextmanager
             def watched(*about: Any, **options: Any) -> Iterator[OpenRun]:
                 with open_run(*about, **options, observer=progress) as opened:
-                    progress.begin(opened, "SIMULATION" if experiment.simulate else "")
+                    progress.begin(opened)
                     yield opened
 
             complete_run(experiment, run, out, root, given, watched)

@@ -23,7 +23,6 @@ def gate(
     tasks: runs.Tasks = "",
     bank: BankDir = "",
     solving: runs.Solving = runs.SOLVING,
-    keep_history: runs.KeepHistory = False,
     new_epoch: runs.NewEpoch = False,
     no_early_stop: runs.NoEarlyStop = False,
     limits: runs.Limits = runs.LIMITS,
@@ -43,12 +42,7 @@ def gate(
 
     store = runs.open_store(bank, solving.simulate, tasks)
     judged, progress = False, Progress()
-    given = solving.settings(
-        "drain",
-        keep_history=keep_history or None,
-        early_stop=False if no_early_stop else None,
-        **limits.settings,
-    )  # fmt: skip
+    given = solving.settings("drain", early_stop=False if no_early_stop else None, **limits.settings)
     settings = store.settings(given)  # wrong settings are refused also where nothing waits
     if panel := store.panel():
         require_kept(given, panel, store.epoch(), store.dir)
@@ -66,7 +60,7 @@ def gate(
         ):  # fmt: skip
             steps = Steps(run.manager, run.store, run.settings)
             runs.preflight(run, steps, queued=True, yes=limits.yes)
-            progress.begin(run, "SIMULATION" if solving.simulate else "")
+            progress.begin(run)
             before = run.store.head
             with runs.stopping(progress):
                 drain(steps)

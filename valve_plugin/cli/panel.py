@@ -43,7 +43,6 @@ def run(
     tasks: runs.Tasks = "",
     bank: BankDir = "",
     solving: runs.Solving = runs.SOLVING,
-    keep_history: runs.KeepHistory = False,
     json: Annotated[bool, flag("--json", "As everywhere; the lines are JSON with or without it.")] = False,
     settings_file: Annotated[Path | None, option("--settings", "FILE", "Complete settings.", hidden=True)] = None,
     until_decided: Annotated[bool, flag("--until-decided", "Start nothing after the verdict.", hidden=True)] = False,
@@ -70,10 +69,7 @@ def run(
     stop_with(parent)
     process.use_server(fork_server)
     store = BankStore.open(bank_dir(runs.bank_for_run(bank, solving.simulate, tasks)))
-    given = solving.settings(
-        "measure",
-        keep_history=keep_history or None,
-    )  # fmt: skip
+    given = solving.settings("measure")
     settings = _settings(store, settings_file, given)
     if settings_file is None:  # else a gate asks, which has made sure of it
         runs.require_apart(store, settings, simulate=solving.simulate)
@@ -90,10 +86,8 @@ def run(
 @commands.add(
     "items",
     "valve panel items                            # what the panel loses without each item",
-    "valve panel items --show                     # what is on record; runs nothing",
 )
 def items(
-    show: Annotated[bool, flag("--show", "Print what is on record and run nothing.")] = False,
     tasks: runs.Tasks = "",
     bank: BankDir = "",
     solving: runs.Solving = runs.SOLVING,
@@ -110,12 +104,10 @@ def items(
     from valve_plugin.plugins import send
 
     store = runs.open_store(bank, solving.simulate, tasks)
-    if not show:
-        given = solving.settings("measure")
-        with runs.reopen(store, tasks, given, simulate=solving.simulate, purpose="measure") as run_:
-            leave_out(run_.manager, run_.store, run_.settings, run_.taskset, partial(send, run_.manager.hook))
-            store = run_.store
-    report_items(store, {}, json=json, simulate=solving.simulate, panel=True)
+    given = solving.settings("measure")
+    with runs.reopen(store, tasks, given, simulate=solving.simulate, purpose="measure") as run_:
+        leave_out(run_.manager, run_.store, run_.settings, run_.taskset, partial(send, run_.manager.hook))
+    report_items(run_.store, {}, json=json, simulate=solving.simulate, panel=True)
 
 
 def _print(

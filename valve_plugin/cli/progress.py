@@ -18,6 +18,7 @@ from valve_plugin import events
 from valve_plugin.cli import output, resume
 from valve_plugin.cli.run_view import SIMULATION, View, draw, eta, fold, line, rows, working
 from valve_plugin.cli.stage import minutes
+from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import BankError
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.plugins import send
@@ -72,13 +73,14 @@ class Progress:
         if self._live:
             self._live.stop()
 
-    def begin(self, run: OpenRun, note: str = "") -> None:
-        """Show and record the run from here on; `note` stands in the title."""
+    def begin(self, run: OpenRun) -> None:
+        """Show and record the run from here on."""
         from valve_plugin.evolve.open import start_event
 
         self._local = run.store.local
         self._local.clear_telemetry(EVENTS)
         self._hook = run.manager.hook
+        note = SIMULATION if run.settings.model == SCRIPTED_MODEL else ""
         send(self._hook, start_event(run, note, resume.command(run.settings)))
         if sys.stderr.isatty():
             self._live = _live(lambda: self.view, stderr=True)

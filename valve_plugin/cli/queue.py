@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,13 +11,9 @@ import typer
 
 from valve_plugin.cli import output, resume, together
 from valve_plugin.cli.output import plural
-from valve_plugin.cli.progress import Watched
-from valve_plugin.cli.run_view import line, rows
 from valve_plugin.errors import ConfigError
 
 _FACTS = ("version", "principles", "skills")
-_HEADS = ["TASKS", "STREAM", "VERSION", "SPENT", "PACE", "NOW"]
-_POLL_SECONDS = 0.5
 
 
 class Entry(NamedTuple):
@@ -124,72 +118,3 @@ def _show(rows: Mapping[str, Mapping[str, Any]]) -> None:
     output.table(["TASKS", "VERSION", "PRINCIPLES", "SKILLS", "ROLLOUTS", "USD", "ENDED"], table)
     money = f", ${usd:.2f}" if usd else ""
     output.say(f"{plural(len(rows), 'bank')}: {plural(rollouts, 'rollout')} in this run{money}")
-
-
-def watch(queue: Sequence[Entry], *, json: bool) -> None:
-    """Show what the runs of all banks do, until none goes on; exit with 1 when none did.
-
-    With `json`, print it once.
-    """
-    runs: dict[str, Watched] = {}
-    _look(queue, runs)
-    going = any(run.alive for run in runs.values())
-    if json:
-        shown = {name: {"running": run.alive, "shown": dict(rows(run.view, time.time()))} for name, run in runs.items()}
-        output.emit_json({"running": going, "banks": shown})
-    elif going:
-        try:
-            _follow(queue, runs)
-        except KeyboardInterrupt:
-            output.say("stopped watching; the runs go on")
-    else:
-        output.table(_HEADS, _cells(runs))
-    if not going:
-        raise typer.Exit(output.FINDING)
-
-
-def _look(queue: Sequence[Entry], runs: dict[str, Watched]) -> list[tuple[str, str]]:
-    """Read what is new; return the lines, each with the name of its run."""
-    from valve_plugin.bank.local import LocalStore
-    from valve_plugin.paths import local_dir
-
-    said = []
-    for one in queue:
-        if one.name not in runs and one.bank.exists():
-            runs[one.name] = Watched(LocalStore(local_dir(one.bank)))
-        elif one.name in runs:
-            said += [(one.name, text) for text in map(line, runs[one.name].read()) if text]
-    return said
-
-
-def _cells(runs: Mapping[str, Watched]) -> list[list[object]]:
-    """Return a row for each run: its place in the stream, what it does, its pace and what it spent."""
-    found = []
-    for name, run in runs.items():
-        shown, view = dict(rows(run.view, time.time())), run.view
-        (_, now), *_ = rows(view, time.time())
-        state = now if run.alive else run.ending or "not started"
-        found.append([name, f"{view.position}/{view.of}", view.version, shown["spent"], shown.get("pace", ""), state])
-    return found
-
-
-def _follow(queue: Sequence[Entry], runs: dict[str, Watched]) -> None:
-    def draw() -> Table:
-        grid = Table(*_HEADS, expand=True, box=None)
-        for cells in _cells(runs):
-            grid.add_row(*(Text(output.clean(str(cell)), no_wrap=True, overflow="ellipsis") for cell in cells))
-        return grid
-
-    from rich.live import Live
-    from rich.table import Table
-    from rich.text import Text
-
-    tty = sys.stdout.isatty()
-    live = Live(get_renderable=draw, console=output.console(), refresh_per_second=2) if tty else nullcontext()
-    with live:
-        while any(run.alive for run in runs.values()):
-            time.sleep(_POLL_SECONDS)
-            for name, text in _look(queue, runs):
-                if not tty:
-                    output.say(f"{name}  {text}")
-    output.table(_HEADS, _cells(runs)) if not tty else None

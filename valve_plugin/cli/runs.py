@@ -67,12 +67,13 @@ class Solving(NamedTuple):
     set_: Set = []  # noqa: RUF012 (Typer copies it)
     simulate: Simulate = False
     unsafe_local: UnsafeLocal = False
+    keep_history: KeepHistory = False
 
     def settings(self, use: Use, **more: Any) -> dict[str, Any]:
         """Return the settings that the command line gives; see `overrides`."""
         return overrides(
             self.set_, use, simulate=self.simulate, workers=self.workers, agent=self.agent,
-            unsafe_local=self.unsafe_local or None, **more,
+            unsafe_local=self.unsafe_local or None, keep_history=self.keep_history or None, **more,
         )  # fmt: skip
 
 

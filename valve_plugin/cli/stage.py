@@ -19,8 +19,6 @@ _EVERY = 1.0
 """Seconds between two drawings on a terminal; a shorter stage is not drawn."""
 _SILENCE = 60.0
 """Seconds between two lines about the same stage, where stderr is not a terminal."""
-_READ_BACK = 0.05
-"""Seconds; a shorter step was done by an earlier run and is only read back."""
 _PATIENCE = 2.0
 """Seconds between two lines of `Percent`."""
 
@@ -96,35 +94,19 @@ class Stage:
 
 
 class Meter:
-    """Counts the steps of a command and estimates the time left from the pace of this run.
-
-    Steps that a resumed run only reads back at its start do not count for the pace.
-    """
+    """Counts the steps of a command and estimates the time left from the pace so far."""
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._total, self._clock = total, clock
-        self._start = self._last = self._since = clock()
-        self._done = self._known = 0
-        self._working = False
+        self._start, self._done = clock(), 0
 
     def tick(self, text: str, *, counts: bool = True, style: str = "") -> None:
-        """Print one line; `counts` says whether the step counts towards the total."""
-        output.note(f"{self.shown(self._done + counts)}  {text}", style=style)
-
-    def shown(self, done: int | None = None) -> str:
-        """Return progress, time spent and time left, like `[ 3/20] 1:05, 6:08 left`; `done` sets the steps done."""
-        now = self._clock()
-        self._done = self._done if done is None else done
-        self._working |= now - self._last >= _READ_BACK
-        if not self._working:
-            self._known, self._since = self._done, now
-        self._last = now
-        width = len(str(self._total))
-        return f"[{min(self._done, self._total):{width}}/{self._total}] {minutes(now - self._start)}{self._left(now)}"
-
-    def _left(self, now: float) -> str:
-        new, rest = self._done - self._known, self._total - self._done
-        return f", {minutes((now - self._since) / new * rest)} left" if new and rest >= 0 else ""
+        """Print one line, like `[ 3/20] 1:05, 6:08 left  TEXT`; `counts`: the step counts towards the total."""
+        self._done += counts
+        spent, rest = self._clock() - self._start, self._total - self._done
+        left = f", {minutes(spent / self._done * rest)} left" if self._done and rest >= 0 else ""
+        done = f"{min(self._done, self._total):{len(str(self._total))}}"
+        output.note(f"[{done}/{self._total}] {minutes(spent)}{left}  {text}", style=style)
 
 
 class Percent:

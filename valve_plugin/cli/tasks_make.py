@@ -36,17 +36,49 @@ Source = Annotated[
 ]
 Wanted = Annotated[int, option("--n", "N", "Verified tasks there should be at least.", min=1)]
 Repo = Annotated[str, option("--repo", "NAME", "owner/name of the repository, where it is not as found.")]
-Out = Annotated[str, option("--out", "DIR", "Where the tasks go. Default: tasks/<owner>__<repo> in user data.")]
-Python = Annotated[str, option("--python", "PYTHON", "Virtual environment for the tests. Default: made from metadata.")]
-With = Annotated[list[str], option("--with", "PACKAGE", "A package that the tests need too; may be repeated.")]
-AutoEnv = Annotated[
-    bool, flag("--auto-env", "Also install declared extras and groups, one by one, until pytest collects all tests.")
-]
 Ignore = Annotated[list[str], option("--ignore", "TESTS", "Tests to leave out, a file or directory; may be repeated.")]
 Workers = Annotated[int, option("--workers", "N", "Candidates tried at the same time.", min=1)]
 
-
 commands = Commands()
+
+
+class Making(NamedTuple):
+    """The options of all three."""
+
+    out: Annotated[str, option("--out", "DIR", "Where the tasks go. Default: a folder of its own in user data.")] = ""
+    python: Annotated[
+        str, option("--python", "PYTHON", "Virtual environment for the tests. Default: made from metadata.")
+    ] = ""
+    with_: Annotated[list[str], option("--with", "PACKAGE", "A package the tests need too; may be repeated.")] = []  # noqa: RUF012 (Typer copies it)
+    auto_env: Annotated[bool, flag("--auto-env", "Also install declared extras, until pytest collects all tests.")] = (
+        False
+    )
+    unsafe_local: UnsafeLocal = False
+
+    def sandbox(self) -> Sandbox:
+        """Return the sandbox for tests."""
+        return _sandbox(self.unsafe_local)
+
+    def needs(self, ignore: Sequence[str] = ()) -> SuiteNeeds:
+        """Return what the tests need; for --auto-env also the sandbox in which pytest collects them."""
+        from valve_plugin.tasks.make.define import SuiteNeeds
+
+        if self.auto_env and self.python:
+            raise ConfigError("--auto-env installs into its own environment, --python names one; give one of them")
+        return SuiteNeeds(self.python, self.with_, ignore, self.sandbox() if self.auto_env else None)
+
+    def folder(self, name: str, command: str) -> Path:
+        """Return the folder for a task set, which holds none that another command made."""
+        from valve_plugin.tasks import task_set
+
+        directory = Path(self.out) if self.out else task_set.default_folder(name)
+        if command != _IMPORT:
+            task_set.check_free(directory, command)
+        output_paths.require_folder("--out", directory)
+        return directory
+
+
+MAKING = Making()
 
 
 @commands.add(
@@ -62,13 +94,9 @@ def generate(
     n: Wanted = 20,
     seed: Annotated[int, option("--seed", "SEED", "Of the bugs and their order.")] = 0,
     repo: Repo = "",
-    out: Out = "",
-    python: Python = "",
-    with_: With = [],  # noqa: B006 (Typer copies it)
-    auto_env: AutoEnv = False,
-    ignore: Ignore = [],  # noqa: B006
+    ignore: Ignore = [],  # noqa: B006 (Typer copies it)
     workers: Workers = 2,
-    unsafe_local: UnsafeLocal = False,
+    making: Making = MAKING,
     json: Json = False,
 ) -> None:
     """Make verified tasks out of a repository.
@@ -81,12 +109,10 @@ def generate(
     """
     from valve_plugin.tasks import task_set
     from valve_plugin.tasks.make import candidates
-    from valve_plugin.tasks.make.define import SuiteNeeds, read_source
+    from valve_plugin.tasks.make.define import read_source
 
     name = task_sets.repository_name(path, repo)
-    directory = _free_folder(out, name, _GENERATE)
-    sandbox = _sandbox(unsafe_local)()
-    needs = SuiteNeeds(python, with_, ignore, _completing(auto_env, python, lambda: sandbox))
+    directory, sandbox, needs = making.folder(name, _GENERATE), making.sandbox(), making.needs(ignore)
     trials = Trials(n, lambda one: f"{one.modifier} {one.file}")
     with Stage() as stage:
         stage.on(f"reading the source of {name}")
@@ -120,14 +146,10 @@ def import_(
         str, argument("SOURCE", "Hub id of a data set, one saved on disk, or a file: JSON, JSON lines, CSV, parquet.")
     ],
     repo: Annotated[str, option("--repo", "NAME", "Take the rows of this repository.")] = "",
-    out: Out = "",
     clone: Annotated[str, option("--clone", "PATH", "Local clone with a branch for each row.")] = "",
     tree: Annotated[str, option("--source", "PATH", "Source of the rows: a tree or pypi:NAME==VERSION.")] = "",
     split: Annotated[str, option("--split", "NAME", "Of the data set.")] = "train",
-    python: Python = "",
-    with_: With = [],  # noqa: B006 (Typer copies it)
-    auto_env: AutoEnv = False,
-    unsafe_local: UnsafeLocal = False,
+    making: Making = MAKING,
     json: Json = False,
 ) -> None:
     """Import SWE-smith rows as a task set.
@@ -143,7 +165,6 @@ def import_(
     from msgspec.structs import asdict
 
     from valve_plugin.tasks import import_rows, row_files, task_set
-    from valve_plugin.tasks.make.define import SuiteNeeds
     from valve_plugin.tasks.repository import prepare
 
     rows = row_files.open_rows(source, split)
@@ -156,15 +177,12 @@ def import_(
     if survey.others:
         listed = import_rows.list_repositories(survey.others)
         output.note(f"{output.plural(sum(survey.others.values()), 'row')} about other repositories left out: {listed}")
-    directory = Path(out) if out else task_set.default_folder(survey.name)
-    output_paths.require_folder("--out", directory)
+    directory = making.folder(survey.name, _IMPORT)
     with Stage() as stage:
-        sandbox = _sandbox(unsafe_local)
-        needs = SuiteNeeds(python, with_, (), _completing(auto_env, python, sandbox))
-        repository, branches = _rows_repository(directory, survey, rows, clone, tree, needs, stage)
+        repository, branches = _rows_repository(directory, survey, rows, clone, tree, making.needs(), stage)
         prepared = prepare(repository, stage)
         stage.on("applying the rows' patches to the source")
-        importer = import_rows.Importer(prepared, rows.unit, sandbox, branches)
+        importer = import_rows.Importer(prepared, rows.unit, making.sandbox, branches)
         made = (task_set.SmithRow(**asdict(task)) for task in importer.tasks(import_rows.rows_about(rows, survey)))
         output_paths.make_folder("--out", directory)
         tasks = task_set.write(directory, repository, made, made_by=_IMPORT)
@@ -186,13 +204,9 @@ def mine(
     n: Wanted = 20,
     commits: Annotated[int, option("--commits", "N", "Commits to look at, newest first, without merges.", min=1)] = 500,
     repo: Repo = "",
-    out: Annotated[str, option("--out", "DIR", "Default: tasks/<owner>__<repo>__mined in user data.")] = "",
-    python: Python = "",
-    with_: With = [],  # noqa: B006 (Typer copies it)
-    auto_env: AutoEnv = False,
-    ignore: Ignore = [],  # noqa: B006
+    ignore: Ignore = [],  # noqa: B006 (Typer copies it)
     workers: Workers = 2,
-    unsafe_local: UnsafeLocal = False,
+    making: Making = MAKING,
     json: Json = False,
 ) -> None:
     """Make verified tasks out of a git history.
@@ -203,12 +217,10 @@ def mine(
     """
     from valve_plugin.tasks import task_set
     from valve_plugin.tasks.make import mine as mining
-    from valve_plugin.tasks.make.define import SuiteNeeds, read_head, read_project
+    from valve_plugin.tasks.make.define import read_head, read_project
 
     name = task_sets.repository_name(path, repo)
-    directory = _free_folder(out, f"{name}__mined", _MINE)
-    sandbox = _sandbox(unsafe_local)()
-    needs = SuiteNeeds(python, with_, ignore, _completing(auto_env, python, lambda: sandbox))
+    directory, sandbox, needs = making.folder(f"{name}__mined", _MINE), making.sandbox(), making.needs(ignore)
     repository, head = _history(Path(path))
     rows: list[SmithRow] = []
     with Stage() as stage:
@@ -286,29 +298,12 @@ def _verify_candidates(
     return prepared.repository, made
 
 
-def _sandbox(unsafe_local: bool) -> Callable[[], Sandbox]:
-    """Return a function that chooses the sandbox for tests, once."""
+@cache
+def _sandbox(unsafe_local: bool) -> Sandbox:
     from valve_plugin.config import Settings
     from valve_plugin.sandbox import bubblewrap
 
-    return cache(lambda: bubblewrap.choose(Settings(unsafe_local=unsafe_local)))
-
-
-def _completing(wanted: bool, python: str, sandbox: Callable[[], Sandbox]) -> Sandbox | None:
-    """Return what runs pytest for --auto-env, or None without it."""
-    if wanted and python:
-        raise ConfigError("--auto-env installs into an environment of its own, --python names one; give one of them")
-    return sandbox() if wanted else None
-
-
-def _free_folder(out: str, name: str, command: str) -> Path:
-    """Return the folder for a task set, which holds none that another command made."""
-    from valve_plugin.tasks import task_set
-
-    directory = Path(out) if out else task_set.default_folder(name)
-    task_set.check_free(directory, command)
-    output_paths.require_folder("--out", directory)
-    return directory
+    return bubblewrap.choose(Settings(unsafe_local=unsafe_local))
 
 
 def _candidates(files: list[File], seed: int, workers: int, stage: Stage) -> list[Candidate]:

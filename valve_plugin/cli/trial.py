@@ -40,7 +40,6 @@ def try_text(
     seed: Annotated[int | None, option("--seed", "SEED", "Draw other tasks, with fresh rollouts. Default: 0.")] = None,
     out: Annotated[Path | None, option("--out", "FILE", "Write a page about it, one HTML file.")] = None,
     solving: runs.Solving = runs.SOLVING,
-    keep_history: runs.KeepHistory = False,
     limits: runs.Limits = runs.LIMITS,
     json: Json = False,
 ) -> None:
@@ -60,9 +59,7 @@ def try_text(
     texts, others = read_texts(files), read_texts(against)
     if texts == others:
         raise ConfigError(f"{_names(files)} and {_names(against)} hold the same text: there is nothing to compare")
-    given = solving.settings(
-        "try", seed=seed, keep_history=keep_history or None, **limits.settings,
-    )  # fmt: skip
+    given = solving.settings("try", seed=seed, **limits.settings)
     folder = task_sets.find_folder(tasks)
     if out:
         output_paths.require_page("--out", out)

@@ -77,14 +77,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Digest of what else changes how tasks are solved: the model's other arguments, mini's files and version."""
 
 
-def require_unchanged(
-    experiment: Experiment, runs: Iterable[ExperimentRun], out: Path, root: Path, *, tables: bool = False
-) -> None:
+def require_unchanged(experiment: Experiment, runs: Iterable[ExperimentRun], out: Path, root: Path) -> None:
     """Refuse a file that says something else than what ran in this folder. Writes nothing.
 
     Args:
         root: folder that relative task paths start from.
-        tables: nothing will run, so tasks and solver need not be on this machine.
 
     Raises:
         ConfigError: with what differs, the old and the new value, and what to do.
@@ -96,8 +93,8 @@ def require_unchanged(
     for run in runs:
         before = _read_record(out / run.path / RUN_FILE, RunRecord)
         if before is not None:
-            _require_same_run(out / run.path, before, _run_record(experiment, run, solver=not tables))
-    for name, tasks in ({} if tables else _task_digests(experiment, root)).items():
+            _require_same_run(out / run.path, before, _run_record(experiment, run))
+    for name, tasks in _task_digests(experiment, root).items():
         if recorded.tasks.get(name, tasks) != tasks:
             _refuse(out, f"tasks of {name}", f"digest {recorded.tasks[name][:12]}", f"digest {tasks[:12]}")
 
