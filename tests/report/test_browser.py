@@ -202,7 +202,7 @@ def test_in_a_browser_a_thousand_tasks(tmp_path: Path, data_dir: Path, browser: 
 def _lead(tab: Any) -> None:
     """From the middle and the end of the page links of the menu lead to their sections, and it marks these."""
     for start in (0.5, 1):
-        for name in ("figures", "items", "stream", "live"):
+        for name in ("figures", "items", "stream", "trials"):
             link = tab.locator(f'nav a[href="#{name}"]')
             tab.evaluate("part => scrollTo(0, part * document.documentElement.scrollHeight)", start)
             link.click()

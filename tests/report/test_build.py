@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from tests.cli.banks import sample
-from tests.cli.test_attempts import FAILED
 from tests.report.runs import Maker
 from tests.strategies import Story, few, stories
 from valve_plugin.bank.entries import AttemptNote, Baseline, Judged, Proposed, Remeasured
@@ -88,14 +87,6 @@ def test_a_repeated_gate_has_both_gains(tmp_path: Path, data_dir: Path) -> None:
         ("Gate 1 repeat", "Start"),
         ("Gate 2", "Gate 1 repeat"),
     ], "an accept carries its repeat's outcomes on"
-
-
-def keep_live(store: BankStore, number: int = 1, more: str = "") -> None:
-    """Keep so many live attempts, with more text in all that a person or a check could write."""
-    for n in range(number):
-        one = replace(FAILED, id=f"{n:016x}", ordinal=n, recorded_at=1_700_000_000.0 + n, context_hash=digest("block"))
-        texts = {name: getattr(one, name) + more for name in ("task_text", "reason", "check_output")}
-        store.local.add_attempt(replace(one, **texts))
 
 
 def test_a_live_task_that_taught_stands_in_the_stream_and_hides_no_other(tmp_path: Path, data_dir: Path) -> None:

@@ -13,7 +13,6 @@ from tests.cli import banks
 from tests.cli.banks import sample
 from tests.report.parsed import ATTACK, Seen, page, visible, whole_page
 from tests.report.runs import Maker
-from tests.report.test_build import keep_live
 from valve_plugin.bank.store import BankStore
 from valve_plugin.evidence.cost import RoleCost
 from valve_plugin.report.build import build_run
@@ -49,26 +48,13 @@ def test_text_from_outside_is_never_markup(tmp_path: Path, data_dir: Path) -> No
     assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
 
 
-def test_live_runs_are_shown_as_data(tmp_path: Path, data_dir: Path) -> None:
-    store = BankStore.create(tmp_path / "bank", "owner/name")
-    keep_live(store, 2, ATTACK)
-    html = whole_page(store)
-    seen = Seen(html)
-    tags = [tag for tag, _ in seen.tags]
-    assert (tags.count("script"), tags.count("style")) == (2, 1)
-    assert not {"img", "svg", "iframe"} & set(tags)
-    assert "2023-11-14 22:13 UTC" in html
-    assert "1 failed" in json.loads(seen.scripts[0])[f"{1:016x}"]["printed"]
-    assert "Only mixed tasks are known" not in html
-
-
 def test_a_page_has_all_sections_and_every_link_leads_somewhere(long: RunReport) -> None:
     seen = page([long])
     links = [link.removeprefix("#") for link in seen.all("href") if link.startswith("#")]
     ids = seen.all("id")
     assert set(links) <= set(ids)
     assert len(set(ids)) == len(ids)
-    sections = ["overview", "figures", "gates", "panel", "items", "certificates", "cost", "stream", "live", "ledger"]
+    sections = ["overview", "figures", "gates", "panel", "items", "certificates", "cost", "stream", "trials", "ledger"]
     assert seen.all("id", "section") == sections
     assert seen.all("data-answer") == ["better", "gain", "certainty", "cost"]
     rows = [row for row in seen.all("data-type") if row == "judged"]

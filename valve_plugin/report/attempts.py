@@ -44,7 +44,6 @@ def _by_interest(run: RunReport) -> Iterator[str]:
     yield from (r.attempt for item in run.items for r in item.sources if r.attempt)
     yield from (r.attempt for column in columns for cell in column.cells for r in cell.rollouts if r.attempt)
     yield from (r.attempt for point in run.stream for r in point.rollouts if r.attempt)
-    yield from (a.attempt for a in run.live.latest)
 
 
 def _facts(a: Attempt) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from valve_plugin.evidence.history import words
 from valve_plugin.evidence.summary import Savings, fallen_by_accept, gate_savings, version_scores
 from valve_plugin.evolve.open import LAST_TASKS
 from valve_plugin.evolve.trial import ANSWERS
-from valve_plugin.extract.digest import printable
 from valve_plugin.gate.panel import CUT
 from valve_plugin.paths import trials_dir
 from valve_plugin.records import Attempt, PanelOutcome, Proposal, Verdict, is_live
@@ -34,8 +33,6 @@ from valve_plugin.report.run import (
     GateResult,
     HoldoutReading,
     LedgerLine,
-    LiveAttempt,
-    LiveRuns,
     PanelCell,
     PanelColumn,
     PanelFacts,
@@ -47,8 +44,7 @@ from valve_plugin.report.run import (
 from valve_plugin.tasks import task_set
 
 LATEST = 20
-"""Number of live attempts in the list."""
-_TASK, _REASON = 160, 300
+"""Number of trials in the list."""
 _FUNCTION = re.compile(r"^(?:@@ .*@@|[ +-]) *(?:async )?(?:def|class|function|func|fn) (\w+)")
 _PLACE = re.compile(r"line (\d+)")
 
@@ -103,7 +99,6 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
         spent=cost_by_role(attempts, (call for _, call in calls), entries, store.local.read_telemetry(CUT)),
         speculation=_speculation(store.local.read_telemetry("speculation")),
         clock=clock_time(attempts, calls, entries),
-        live=live_runs(attempts),
         certificate=certificate,
         odds=odds,
         outlook=outlook,
@@ -291,24 +286,6 @@ def checkpoints(points: Sequence[EvaluatedCheckpoint]) -> tuple[HoldoutReading, 
             )
         )
     return tuple(found)
-
-
-def live_runs(attempts: Iterable[Attempt]) -> LiveRuns:
-    """Return the user's live runs, without the rollouts of the loop."""
-    own = [a for a in attempts if a.source == "live"]
-    latest = (
-        LiveAttempt(
-            attempt=a.id,
-            recorded_at=a.recorded_at,
-            task=printable(" ".join(a.task_text.split()) or a.task_id, _TASK),
-            outcome=a.outcome,
-            reason=printable(a.reason, _REASON),
-            items=len(a.context_items),
-        )
-        for a in own[: -LATEST - 1 : -1]
-    )
-    outcomes: Counter[str] = Counter(sorted(a.outcome for a in own))
-    return LiveRuns(attempts=len(own), outcomes=dict(outcomes), latest=tuple(latest))
 
 
 def tried_texts(repo: str) -> tuple[TriedText, ...]:

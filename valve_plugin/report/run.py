@@ -196,31 +196,6 @@ class LedgerLine(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data: dict[str, Any]
 
 
-class LiveAttempt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of the latest."""
-
-    attempt: str
-    """Its id."""
-    recorded_at: float
-    """Seconds since the epoch; 0 when unknown."""
-    task: str
-    """How the task begins."""
-    outcome: AttemptOutcome
-    reason: str
-    items: int
-    """How many were injected."""
-
-
-class LiveRuns(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `mini --plugin valve` recorded on this machine."""
-
-    attempts: int
-    outcomes: dict[str, int]
-    """Outcome -> how many, of those there are."""
-    latest: tuple[LiveAttempt, ...]
-    """The latest first."""
-
-
 class TriedText(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One `valve try` in this repository, on this machine."""
 
@@ -270,7 +245,6 @@ class RunReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rollouts that idle workers made early, what of it was wasted, and its USD; empty where they made none."""
     clock: ClockTime | None
     """None: not known of everything that ran."""
-    live: LiveRuns
     certificate: Certificate
     odds: GatePlan | None
     """The next query; None before a complete panel."""
