@@ -36,6 +36,7 @@ def test_undo_gives_back_what_was_there(settings: dict[str, Any], check: str) ->
 PROMPT = "The callers break after changing a signature"
 
 
+@pytest.mark.heavy
 def test_claude_code_gets_the_notes_of_its_prompt_and_its_attempts_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
