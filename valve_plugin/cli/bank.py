@@ -148,7 +148,6 @@ def _style(entry: Entry) -> str:
 @commands.add(
     "diff",
     "valve bank diff                              # what the last change did",
-    "valve bank diff 2 5                          # between two versions",
     "valve bank diff ../fork/.valve               # from another bank, or a branch of git, to this one",
 )
 def diff(
@@ -207,7 +206,6 @@ def _show_difference(found: Difference) -> None:
 @commands.add(
     "verify",
     "valve bank verify                            # before trusting a bank someone sent",
-    "valve bank verify --bank ../other/.valve --json",
     "valve bank verify --deep --tasks tasks/      # contexts, duplicates and certificates too",
     "valve bank verify --repair                   # bank.json and panel.json anew from the ledger",
 )
@@ -355,7 +353,6 @@ def _shown_uses(item: Item, uses: Uses) -> str:
 @commands.add(
     "lint",
     "valve bank lint                              # before a bank is shared",
-    "valve bank lint --bank ../theirs/.valve      # before somebody else's is used",
     "valve bank lint --json | jq -r '.findings[].name'",
 )
 def lint(bank: BankDir = "", json: Json = False) -> None:

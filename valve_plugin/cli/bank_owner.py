@@ -85,14 +85,13 @@ def add(
     else:
         notes = read_file(label, data, kind, folder=Path(file).resolve().parent.name)
     store = open_bank(bank)
-    _enter(store, label, _screened(store, label, notes), how, json=json)
+    _enter(store, _screened(store, label, notes), how, json=json)
 
 
 @commands.add(
     "import",
     "valve bank import AGENTS.md                  # or CLAUDE.md, .cursorrules, .github/copilot-instructions.md",
     "valve bank import .claude/skills             # a folder of skills (SKILL.md), or one of them",
-    "valve bank import ../fork/.valve             # the items of another bank",
 )
 def import_(
     path: Annotated[str, argument("PATH", "A file of instructions, a folder of skills or rules, or a bank.")],
@@ -117,7 +116,7 @@ def import_(
         return
     if not place.exists():
         raise ConfigError(f"{path}: there is no such file or folder")
-    _enter(store, path, _screened(store, path, read_path(place, kind)), how, json=json)
+    _enter(store, _screened(store, path, read_path(place, kind)), how, json=json)
 
 
 @commands.add(
@@ -227,7 +226,17 @@ def undo(
     _done(store, json=json)
 
 
-def _screened(store: BankStore, source: str, notes: Sequence[Note]) -> tuple[list[Item], list[Withheld]]:
+class Coming(NamedTuple):
+    """What comes into a bank: from notes, or from another bank."""
+
+    source: str
+    items: list[Item]
+    withheld: list[Withheld]
+    removes: Sequence[tuple[Kind, str]] = ()
+    act: Literal["add", "merge"] = "add"
+
+
+def _screened(store: BankStore, source: str, notes: Sequence[Note]) -> Coming:
     """Return the notes as items, and what is withheld: by the rules for a model's proposal, and for hidden text."""
     from valve_plugin.extract.parse import Draft
     from valve_plugin.extract.screen import Source, screen
@@ -236,7 +245,7 @@ def _screened(store: BankStore, source: str, notes: Sequence[Note]) -> tuple[lis
     drafts = [(n.kind, Draft(n.name, n.text, n.markdown, n.scope_hint)) for n in notes]
     found = screen(drafts, Source((), 0, 0))
     items, hiding = _withhold(found.items)
-    return items, [*found.withheld, *hiding]
+    return Coming(source, items, [*found.withheld, *hiding])
 
 
 def _refuse_simulation(store: BankStore, source: str, simulated: bool) -> None:
@@ -282,70 +291,48 @@ def _merge(store: BankStore, source: str, theirs: bytes, how: How, *, json: bool
         output.note(f"{output.plural(found.shared, 'ledger line')} in common with {source}")
         for kind, name in found.both:
             output.note(f"valve: {kind} {name} changed on both sides; this side's stays", style="yellow")
-    fresh = [replace(item, created_step=0, judged=UNSET) for item in coming]
-    _enter(store, source, _withhold(fresh), how, json=json, removes=removes, merging=True)
+    kept, withheld = _withhold([replace(item, created_step=0, judged=UNSET) for item in coming])
+    _enter(store, Coming(source, kept, withheld, removes, "merge"), how, json=json)
 
 
-def _enter(
-    store: BankStore,
-    source: str,
-    screened: tuple[list[Item], list[Withheld]],
-    how: How,
-    *,
-    json: bool,
-    removes: Sequence[tuple[Kind, str]] = (),
-    merging: bool = False,
-) -> None:
+def _enter(store: BankStore, coming: Coming, how: How, *, json: bool) -> None:
     """Show what comes in, and put it into the queue or into the bank."""
+    from valve_plugin.bank.entries import undecided
     from valve_plugin.codec import plain
 
-    items, withheld = screened
-    proposals = _proposals(store, source, items, withheld, removes, each=how.each and not how.unjudged)
+    proposals = _proposals(store, coming, each=how.each and not how.unjudged)
+    changes = [p for p in proposals if not p.empty]
+    if not how.unjudged:  # what waits already, in any words of its source, is not queued again
+        queued = [(p.items, p.removed) for p in undecided(store.entries())]
+        changes = [p for p in changes if (p.items, p.removed) not in queued]
     if not json:
-        _show(proposals, withheld)
-    state = "shown" if how.dry_run else "taken" if how.unjudged else "queued"
-    changes = _fresh(store, [p for p in proposals if not p.empty], taken=state == "taken")
+        _show(proposals, coming.withheld)
     if not how.dry_run:
-        _keep(store, changes, withheld, how, "merge" if merging else "add", f"from {source}")
+        _keep(store, changes, coming, how)
+    state = "shown" if how.dry_run else "taken" if how.unjudged else "queued"
     if json:
         about = {"bank": str(store.dir), "version": store.bank.version, "state": state}
         shown = [{"id": p.id, **plain(p)} for p in proposals]
-        refused = [{"kind": w.kind, "name": w.name, "why": w.why} for w in withheld]
+        refused = [{"kind": w.kind, "name": w.name, "why": w.why} for w in coming.withheld]
         output.emit_json({**about, "proposals": shown, "withheld": refused})
     else:
         _say_state(store, state, len(changes))
 
 
-def _fresh(store: BankStore, proposals: Sequence[Proposal], *, taken: bool) -> list[Proposal]:
-    """Return the proposals that do not wait already, in any words of their source; all of them where none waits."""
-    from valve_plugin.bank.entries import undecided
-
-    queued = [] if taken else [(p.items, p.removed) for p in undecided(store.entries())]
-    return [p for p in proposals if (p.items, p.removed) not in queued]
-
-
-def _keep(
-    store: BankStore,
-    changes: Sequence[Proposal],
-    withheld: Sequence[Withheld],
-    how: How,
-    what: Literal["merge", "add"],
-    reason: str,
-) -> None:
+def _keep(store: BankStore, changes: Sequence[Proposal], coming: Coming, how: How) -> None:
     """Take the changes into the bank, or queue them."""
     from valve_plugin.bank import acts
     from valve_plugin.bank.entries import Proposed, undecided
 
-    for one in withheld:
+    for one in coming.withheld:
         if one.item is not None:
             store.local.add_withheld(one)
-    if not how.unjudged:
-        for p in changes:
-            store.append(Proposed(proposal=p))
-        return
     for p in changes:
-        acts.act(store, what, how.reason or reason, removes=p.removed, items=p.items)
-    for waiting in undecided(store.entries()):
+        if how.unjudged:
+            acts.act(store, coming.act, how.reason or f"from {coming.source}", removes=p.removed, items=p.items)
+        else:
+            store.append(Proposed(proposal=p))
+    for waiting in undecided(store.entries()) if how.unjudged else ():
         if (waiting.items, waiting.removed) in [(p.items, p.removed) for p in changes]:
             acts.withdraw(store, waiting, "its owner took it without a gate")
 
@@ -364,15 +351,7 @@ def _say_state(store: BankStore, state: str, changes: int) -> None:
         output.note("`valve bank review` lists what waits, and withdraws it")
 
 
-def _proposals(
-    store: BankStore,
-    source: str,
-    items: list[Item],
-    withheld: list[Withheld],
-    removes: Sequence[tuple[Kind, str]],
-    *,
-    each: bool,
-) -> list[Proposal]:
+def _proposals(store: BankStore, coming: Coming, *, each: bool) -> list[Proposal]:
     """Return what is proposed: one proposal, or one for each item and each removal; what is there already is left out.
 
     An item with the name of one in the bank is a new version of it.
@@ -383,8 +362,9 @@ def _proposals(
     from valve_plugin.extract.duplicates import fit
     from valve_plugin.records import Proposal, owner_task
 
+    source, items, withheld, removes, _ = coming
     here, new = {item.key for item in store.bank.items}, {item.key for item in items}
-    groups: dict[str, tuple[tuple[Item, ...], Sequence[tuple[Kind, str]]]] = {source: (tuple(items), removes)}
+    groups: dict[str, tuple[Sequence[Item], Sequence[tuple[Kind, str]]]] = {source: (items, removes)}
     if each:
         groups = {f"{source} {i.kind}/{i.name}": ((i,), ()) for i in items}
         groups |= {
@@ -393,10 +373,9 @@ def _proposals(
     hidden = tuple(replace(w, item=None, reason=UNSET) for w in withheld)
     found: list[Proposal] = []
     for what, (group, leaving) in groups.items():
-        gone = dict.fromkeys([*(item.key for item in group if item.key in here), *leaving])
-        proposal = Proposal(
-            task_id=owner_task(what), items=group, removes=tuple(gone) or UNSET, withheld=hidden if not found else ()
-        )
+        gone = tuple(dict.fromkeys([*(item.key for item in group if item.key in here), *leaving]))
+        task, held = owner_task(what), () if found else hidden
+        proposal = Proposal(task_id=task, items=tuple(group), removes=gone or UNSET, withheld=held)
         found.append(fit(proposal, store.bank))
     return found
 

@@ -25,7 +25,6 @@ commands = Commands()
     "certify",
     "valve certify                                                  # what this bank's ledger proves",
     "valve certify --gain 0.172 --n 100 --variance 0.025            # a gain measured on a holdout",
-    "valve certify --drawdown 0.0092 --banks 8 --n 100 --variance 0.025",
     "valve certify --move 0.0583 --accept 3 --horizon 60 --n 50 --variance 0.025",
 )
 def certify(
@@ -167,26 +166,12 @@ def _unjudged(found: Certificate) -> Iterator[str]:
 def _move(move: CertifiedAccept) -> str:
     where = f" (version {move.version}, query {move.query} of epoch {move.epoch})" if move.version else ""
     seen = f"accept {move.accept}{where}: {points(move.panel_gain)} points measured on {plural(move.tasks, 'task')}"
-    chance = f"with probability {1 - move.delta:.4g} for all accepts of the epoch at once{_other(move)}"
+    chance = f"with probability {1 - move.delta:.4g} for all accepts of the epoch at once"
     if move.vacuous:
         return f"{seen}; VACUOUS: no loss can be excluded"
     if move.loss:
         return f"{seen}; tasks like these lose at most {100 * move.loss:.1f} points, {chance}"
     return f"{seen}; no loss: tasks like these gain at least {100 * move.floor:.1f} points, {chance}"
-
-
-def _other(found: Bound | CertifiedAccept) -> str:
-    """Return what the other bound says, in brackets."""
-    if found.other is None:
-        return ""
-    if found.by == "bet":
-        return f" (by a bet, without a variance; Bennett's bound at the estimated {found.variance:.3f}: {_ends(found)})"
-    return f" (by Bennett's bound; a bet, without a variance: {_ends(found)})"
-
-
-def _ends(found: Bound | CertifiedAccept) -> str:
-    assert found.other is not None
-    return "nothing" if abs(found.other) >= 0.9 else f"{100 * found.other:+.1f}"
 
 
 def _cap(cap: AcceptCap) -> str:
@@ -210,4 +195,4 @@ def _bound(name: str, bound: Bound) -> str:
     says = guarantee(bound, f" on tasks like these, with probability {1 - bound.delta:.4g}")
     if bound.vacuous:
         return f"{seen}; VACUOUS: the radius of {100 * bound.radius:.1f} points leaves everything possible"
-    return f"{seen}; {says} (radius {100 * bound.radius:.1f}){_other(bound)}"
+    return f"{seen}; {says} (radius {100 * bound.radius:.1f})"

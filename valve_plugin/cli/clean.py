@@ -45,7 +45,6 @@ class Found(NamedTuple):
     "clean",
     "valve clean                                  # what lies on this disk; nothing is removed",
     "valve clean trajectories --repo owner/name",
-    "valve clean environments demos --yes         # without asking, as in a script",
 )
 def clean(
     kinds: Annotated[list[str] | None, argument("[KIND]...", f"What to remove: {', '.join(_KINDS)}.")] = None,

@@ -24,7 +24,6 @@ commands = Commands()
     "context",
     "valve context 'Timestamps lose their time zone'",
     "gh issue view 41 --json body -q .body | valve context -",
-    "valve context --file issue.md --json        # with the items chosen and the block's hash",
     'other-agent --append-system-prompt "$(valve context --file issue.md)"',
     "valve context --hook < event.json           # as the prompt hook of Claude Code; see `valve connect`",
 )

@@ -91,7 +91,6 @@ commands = Commands()
     "valve doctor                                   # everything; needs no key and no network",
     "valve doctor --call                            # and one cheap call of the model",
     "valve doctor --executor ray                    # what the nodes of a Ray cluster can do",
-    "valve doctor --json | jq -r '.rows[].fix'      # only the commands that fix something",
 )
 def doctor(
     bank: BankDir = "",

@@ -37,10 +37,8 @@ commands = Commands()
 @commands.add(
     "eval",
     "valve eval                          # step 0, every 10 mixed tasks, and the last version",
-    "valve eval --version 0 --version 3  # these versions only",
     "valve eval --show                   # what is on record; runs nothing",
     "valve eval --items                  # each item of the last version alone; spends the holdout",
-    "valve eval --items --categories sorted.toml  # and what each category of them gains",
     "valve eval tasks/ --workers 4 --json",
 )
 def evaluate(

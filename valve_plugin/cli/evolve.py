@@ -23,14 +23,11 @@ commands = Commands()
 @commands.add(
     "evolve",
     "valve evolve tasks/ -c model=openai/gpt-5.5          # the reference protocol: panel 50 x 3",
-    "valve evolve tasks/ --panel-size 6 --limit 12        # a small one",
     "valve evolve tasks/ --simulate --panel-size 6        # without a key: a SIMULATION",
-    "valve evolve tasks/ -c pairing=deployed -c rho=0.05  # settings for this run",
     "valve evolve tasks/ --budget-usd 20 --max-hours 8    # stops there; the same command continues",
     "valve evolve tasks/ --agent claude                   # Claude Code solves; also codex, or a command",
     "valve evolve tasks/ --attach                         # watch it from another terminal",
     "valve evolve --all sets/ --workers 8                 # every task set in a folder, at once",
-    "valve evolve tasks/ --ungated --bank ungated         # what the gate is worth: the same without one",
 )
 def evolve(
     tasks: Annotated[str, runs.task_set(f"A rows file, too. {task_sets.ABOUT}")] = "",

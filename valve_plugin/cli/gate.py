@@ -16,7 +16,6 @@ commands = Commands()
 @commands.add(
     "gate",
     "valve gate                      # what mini's runs queued, and a verdict that was left open",
-    "valve gate --max-rollouts 400   # stops there; the same command continues",
     "valve gate --tasks tasks/       # the first time: the task set to choose a panel from",
 )
 def gate(

@@ -63,7 +63,6 @@ commands = Commands()
     "init",
     "valve init                                # <repo>/.valve, to be committed and shared",
     "valve init --private                      # in user data: the repository stays as it is",
-    "valve init packages/api                   # one package folder of a monorepo",
     "valve init --test-command 'tox -e py312'  # where the guess is wrong",
 )
 def init(

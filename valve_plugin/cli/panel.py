@@ -34,7 +34,6 @@ commands = Commands(
     "run",
     "valve panel run --current                    # what the accepted bank scores",
     "valve panel run --proposal proposal.json     # what it would score with a proposal",
-    "valve panel run --current | jq -r .outcome.outcome | sort | uniq -c",
 )
 def run(
     current: Annotated[bool, flag("--current", "Measure the bank as it is.")] = False,

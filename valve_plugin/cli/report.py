@@ -28,7 +28,6 @@ commands = Commands()
 @commands.add(
     "report",
     "valve report --open                          # this repository's bank, in the browser",
-    "valve report --out run.html                  # where it is written",
     "valve report --compare A/bank B/bank         # two runs on one page",
     "valve report --json                          # the numbers of every figure and table",
 )

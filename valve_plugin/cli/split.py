@@ -16,9 +16,7 @@ commands = Commands()
 @commands.add(
     "split",
     "valve split                                      # the repository you are in: 100, then 50, then the rest",
-    "valve split owner/name                           # another task set",
     "valve split tasks/ --holdout 8 --panel 20        # a small one, of 40 tasks",
-    "valve split tasks/ --holdout-seed 7 --json",
     "valve split --by file                            # no file is changed by tasks of two parts",
 )
 def split(

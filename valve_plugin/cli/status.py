@@ -33,7 +33,6 @@ _LEARNING = ("valve evolve", "valve gate")
 _EXAMPLES = examples(
     "valve                  # where this repository stands, and what to run next",
     "valve init             # create this repository's bank",
-    "valve COMMAND --help   # what a command does, with examples",
 )
 
 

@@ -31,7 +31,6 @@ commands = Commands(
 @commands.add(
     "list",
     "valve tasks list                      # the tasks of the repository you are in",
-    "valve tasks list examples/deepdiff    # those of another set",
     "valve tasks list --all                # the task sets in user data",
     "valve tasks list owner/name --json | jq -r '.tasks[].instance_id'",
 )
@@ -52,7 +51,6 @@ def list_(
 @commands.add(
     "show",
     "valve tasks show func_pm_ctrl_invert_if__abc    # any unique part of an id; of the repository you are in",
-    "valve tasks show examples/deepdiff TASK         # of another task set",
     "valve tasks show owner/name TASK --patch        # with the bug itself",
 )
 def show(
@@ -89,7 +87,6 @@ def show(
     "valve tasks verify                                  # the task set of the repository you are in",
     "valve tasks verify owner/name                       # every task, three times with and without its fix",
     "valve tasks verify tasks/ --times 1 --limit 5       # a first impression",
-    "valve tasks verify tasks/ --json | jq '.tasks[] | select(.findings != [])'",
 )
 @resume.advise_on_stop()
 def verify(

@@ -86,7 +86,6 @@ MAKING = Making()
     "valve tasks generate --n 20                       # bugs in the checkout you are in",
     "valve tasks generate ../lib --python ../lib/.venv --n 50 --workers 4",
     "valve tasks generate pypi:tomlkit==0.13.2 --repo python-poetry/tomlkit --n 20",
-    "valve tasks generate --ignore tests/integration   # without the slow ones",
 )
 @resume.advise_on_stop()
 def generate(
@@ -196,7 +195,6 @@ def import_(
     "mine",
     "valve tasks mine                               # the checkout you are in",
     "valve tasks mine ../lib --commits 2000 --n 50 --python ../lib/.venv",
-    "valve tasks mine --out tasks/ --json",
 )
 @resume.advise_on_stop()
 def mine(

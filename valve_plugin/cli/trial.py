@@ -25,9 +25,7 @@ commands = Commands()
     "try",
     "valve try AGENTS.md                        # with it and without: does it help here?",
     "valve try skills/ --workers 8              # a folder of SKILL.md files, eight rollouts at a time",
-    "valve try NEW.md --against AGENTS.md       # is the new one better?",
     "valve try CLAUDE.md -c model=NAME --budget-usd 20",
-    "valve try AGENTS.md -c model=openai/NAME -c model_kwargs.api_base=http://127.0.0.1:8000/v1  # local",
     "valve try AGENTS.md --out page.html        # the answer, every task and both texts on one page",
     "valve try AGENTS.md --simulate             # without a key: a SIMULATION",
 )
