@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from valve_plugin.config import Settings
 from valve_plugin.theory import acceptance
 
 Floats = NDArray[np.float64]
@@ -43,7 +44,7 @@ TASKS = 550
 ROLLOUTS, WORKERS = 3, 32
 MOST = 10
 """Lessons that a task retrieves, at most: five of a kind."""
-NEEDED = acceptance.needed_passes("0.02", 50, ROLLOUTS)
+SCREEN = Settings().screen
 BUDGETS = (3_000, 6_000, 12_000)
 BASES = (0.64, 0.75, 0.85)
 
@@ -220,8 +221,8 @@ Judge = Callable[["Work", Floats, Floats, Bools], bool]
 """Whether a lesson is accepted, from the panel's chances without it and with it, and the tasks that retrieve it."""
 
 
-def valve(world: World, budget: int, judge: Judge) -> Work:
-    """Three attempts at each task of the stream; a lesson where they are mixed; the gate."""
+def valve(world: World, budget: int, judge: Judge, screen: int = 0) -> Work:
+    """Three attempts at each task of the stream; a lesson where they are mixed; its screen; the gate."""
     work, bank, order = Work(world, retrieved=True), Bank(world, retrieved=True), list[int]()
     while work.rollouts < budget:
         order = order or world.rng.permutation(STREAM.stop).tolist()
@@ -230,18 +231,34 @@ def valve(world: World, budget: int, judge: Judge) -> Work:
         if 0 < world.rng.binomial(ROLLOUTS, bank.rates[task]) < ROLLOUTS:
             lesson = world.propose(task)
             after = bank.plus(lesson)
+            tries = screen if after.changed[task] else 0  # more attempts without it would say nothing about it
+            if not passes(work, after.rates[task], tries):
+                continue
             if judge(work, bank.rates[PANEL], after.rates[PANEL], after.changed[PANEL]):
                 bank = after
                 work.deploy(bank)
     return work
 
 
+def passes(work: Work, chance: float, tries: int) -> bool:
+    """Attempt a lesson's own task with it, as by one worker: up to the first failure."""
+    for _ in range(tries):
+        work.spend(1)
+        if work.world.rng.random() >= chance:
+            return False
+    return True
+
+
 class Gate:
     """The gate with its early stop: the paper's, or the fresh protocol's."""
 
     def __init__(self, *, fresh: bool) -> None:
-        self.fresh = fresh
-        self.passes = np.full(PANEL.stop - PANEL.start, -1)
+        self.fresh, protocol = fresh, "fresh" if fresh else "paper"
+        n_tasks = PANEL.stop - PANEL.start
+        self.needed = acceptance.needed_passes(
+            acceptance.margin(Settings().rho, n_tasks, ROLLOUTS, protocol), n_tasks, ROLLOUTS
+        )
+        self.passes = np.full(n_tasks, -1)
         """Of each panel task under the current bank; -1: not measured."""
         self.served = np.zeros_like(self.passes)
 
@@ -256,8 +273,8 @@ class Gate:
         passed = rng.random((len(tasks), ROLLOUTS)) < after[tasks][:, None]
         current = [_outcome(j < n) for n in self.passes[tasks] for j in range(ROLLOUTS)]
         candidate = [_outcome(p) for p in passed.ravel()]
-        work.spend(acceptance.decisive_prefix(current, candidate, NEEDED) or 0)
-        accepted = acceptance.decide(current, candidate, NEEDED) == "accept"
+        work.spend(acceptance.decisive_prefix(current, candidate, self.needed) or 0)
+        accepted = acceptance.decide(current, candidate, self.needed) == "accept"
         self.served[tasks] += 1
         if accepted:
             self.passes[tasks] = -1 if self.fresh else passed.sum(axis=1)
@@ -438,7 +455,7 @@ def _model(world: World) -> Iterator[str]:
 
 LEARNERS: dict[str, Callable[[World, int], Work]] = {
     "VALVE paper": lambda world, budget: valve(world, budget, Gate(fresh=False)),
-    "VALVE fresh": lambda world, budget: valve(world, budget, Gate(fresh=True)),
+    "VALVE fresh": lambda world, budget: valve(world, budget, Gate(fresh=True), SCREEN),
     "ungated": lambda world, budget: valve(world, budget, lambda *about: True),
     "GEPA": gepa,
     "SkillOpt": skillopt,

@@ -58,8 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     protocol: Literal["paper", "fresh"] = "fresh"
     """fresh: extraction asks what went wrong in each failing attempt, knows earlier verdicts, may replace notes, and
     reads an answer as a person would; the gate runs only panel tasks whose context changes, and measures those anew
-    after an accept. paper: the paper's prompts, its strict answers and its gate; experiments use it. The gate's part
-    is declared with the epoch."""
+    after an accept; what fails its screen is not judged. paper: the paper's prompts, its strict answers and its gate;
+    experiments use it. The gate's part is declared with the epoch."""
     digest_tokens: Annotated[int, Meta(ge=1_000, le=1_000_000)] = 12_000
     """Tokens that extraction is shown of all attempts at a task together."""
     review: Literal["off", "model"] = "model"
@@ -100,8 +100,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """auto: sentence-transformers when the extra and the model are on disk, else hashing; or a name on the hub, or a
     path: absolute, or beginning with ./, ../ or ~."""
 
-    rho: str = "0.02"
-    """Gate margin as decimal text."""
+    rho: str = "auto"
+    """Gate margin as decimal text, fixed with the panel. auto: one pass more; 0.02 under `protocol = "paper"`."""
+    screen: Annotated[int, Meta(ge=0, le=100)] = 2
+    """More attempts at the task that a proposal was learned from, with it: where one fails, no gate is asked. 0: none,
+    as under `protocol = "paper"`."""
     panel_size: Positive = 50
     rollouts: Positive = 3
     """Panel rollouts per task and condition."""
@@ -198,7 +201,7 @@ _USES = {
     "budget_usd max_rollouts max_hours": "learn ungated drain measure try",
     "confirm guard false_accepts horizon": "learn drain measure",
     "delta": "learn drain measure try",
-    "early_stop": "learn drain",
+    "early_stop screen": "learn drain",
     "tracker": "learn ungated drain",
     "max_mixed speculate": "learn ungated",
     "tasks": "drain measure evaluate",
@@ -228,7 +231,7 @@ def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
         for name, value in layer.items():
             merged[_check_name(name, where)] = value
     for name in ("rho", "delta"):
-        if name in merged:
+        if name in merged and (name, merged[name]) != ("rho", "auto"):
             merged[name] = _check_fraction(name, merged[name], where)
     for name in ("budget_usd", "max_hours"):
         if isinstance(merged.get(name), float) and not math.isfinite(merged[name]):

@@ -233,6 +233,15 @@ class ProposalRecorded(Event, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class ScreenStarted(Event, frozen=True, kw_only=True):
+    """Before its gate, a proposal is attempted at the task that it was learned from; AttemptFinished follows."""
+
+    task_id: str
+    proposal_id: str
+    attempts: int
+    """At most: the first that fails ends it."""
+
+
 class BaselineStarted(Event, frozen=True, kw_only=True):
     """The current bank is about to be measured on the panel, once per epoch."""
 

@@ -137,7 +137,7 @@ class StepHooks:
 
         - RunStarted, AgentsLoading, RunEnded; Waiting and RunPaused when a provider or the host fails
         - TaskStarted, AgentsWorking, ClusterSeen (with a cluster), AttemptFinished, TaskFinished
-        - ExtractionStarted, ModelCalled, ProposalRecorded
+        - ExtractionStarted, ModelCalled, ProposalRecorded, ScreenStarted
         - BaselineStarted, BaselineMeasured; GateStarted, ConfirmationStarted; RolloutFinished, and RolloutUnused or
           RolloutCut for what was under way when the verdict was certain
         - VerdictReached, ProposalAccepted; VerdictStale when the bank changed meanwhile; ProposalTaken without a gate

@@ -176,6 +176,17 @@ Measurement: TypeAlias = Baseline | Remeasured | LeftOut | Evaluated
 Entry: TypeAlias = Opened | PanelFixed | EpochOpened | Measurement | Proposed | DecisionEntry | OwnerAct
 
 
+UNREACHED = "not judged: no panel task retrieves it"
+FAILED_AGAIN = "not judged: with it, its own task failed again"
+"""How the reason ends of what sets a proposal aside; before it is the id of that proposal."""
+
+
+def sets_aside(entry: Entry, reason: str) -> str:
+    """Return the id of the proposal that this entry sets aside for that reason; empty: it does not."""
+    found = entry.proposal if isinstance(entry, Proposed) and entry.proposal.empty else None
+    return found.reason.removesuffix(reason).strip() if found and found.reason.endswith(reason) else ""
+
+
 def makes_version(entry: Entry) -> bool:
     """Tell whether the bank has one version more after this entry."""
     return isinstance(entry, Taken | OwnerAct) or (isinstance(entry, Judged) and entry.verdict.decision == "accept")

@@ -54,10 +54,11 @@ def extract(
 
 def _group(store: BankStore, ids: Sequence[str]) -> list[Attempt]:
     """Return the attempts with these ids, or those of the proposal with this id; none: of the last empty proposal."""
-    from valve_plugin.bank.entries import Proposed
+    from valve_plugin.bank.entries import FAILED_AGAIN, Proposed, sets_aside
     from valve_plugin.evolve.steps import attempt_note
 
-    made = [e for e in store.entries() if isinstance(e, Proposed) and e.attempts]
+    every = [e for e in store.entries() if isinstance(e, Proposed) and e.attempts]
+    made = [e for e in every if not sets_aside(e, FAILED_AGAIN)]  # its attempts are no extraction's
     name = ids[0] if len(ids) == 1 else ""
     wanted = [e for e in made if (e.proposal.id.startswith(name) if ids else e.proposal.empty)] if len(ids) < 2 else []
     there = kept(store.local)

@@ -47,7 +47,7 @@ def plan(
     tolerance: Annotated[list[float], ranges.tolerable("--tolerance", "G", "Loss to tolerate; repeat.")] = TOLERANCES,
     panel_size: Annotated[Count, ranges.panel_tasks("--panel-size", "N", "Tasks. Default: the panel's, or 50.")] = None,
     rollouts: Annotated[Count, ranges.per_task("--rollouts", "R", "Per task. Default: the panel's, or 3.")] = None,
-    rho: Annotated[str, option("--rho", "RHO", "Margin. Default: the panel's, or 0.02.")] = "",
+    rho: Annotated[str, option("--rho", "RHO", "Margin. Default: the panel's, or auto: one pass more.")] = "",
     base_rate: Annotated[Real, ranges.rate("--base-rate", "P", "Mean solve rate, instead of recorded ones.")] = None,
     mass: Annotated[Real, ranges.noise("--vmass", "V", "Mean of p(1-p) over tasks, with --base-rate P.")] = None,
     confirm: Annotated[bool | None, flag("--confirm/--no-confirm", "Repeat accepts. Default: the epoch's.")] = None,
@@ -87,7 +87,7 @@ def plan(
     known = plans.read_panels(store) if store else None
     terms = plans.gate_terms(
         known, delta=delta, horizon=horizon, rollouts=rollouts, rho=rho or None, confirm=confirm, guard=guard,
-        reach=reach, false_accepts=false_accepts,
+        reach=reach, false_accepts=false_accepts, size=panel_size,
     )  # fmt: skip
     if (base_rate is None) != (mass is None):
         raise ConfigError("--base-rate and --vmass go together: the mean solve rate, and the mean of p(1-p)")
@@ -185,7 +185,8 @@ def _show_gate(gate: GatePlan) -> None:
 
 def _show_run(run: RunPlan) -> None:
     """Print what a run comes to."""
-    output.say(f"A run of {plural(run.queries, 'query', 'queries')}, drawn many times (SIMULATION)", style="bold")
+    screen = f", each screened by {plural(run.screen, 'more attempt')} at its own task" if run.screen else ""
+    output.say(f"A run of {plural(run.proposals, 'proposal')}{screen}, drawn many times (SIMULATION)", style="bold")
     for kind in run.kinds:
         what = "change nothing" if kind.effect == 0 else f"are worth {points(kind.effect)} points"
         output.say(f"accepts  {kind.accepted:.1f} of {kind.proposals:.0f} that {what}")

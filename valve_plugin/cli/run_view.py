@@ -82,6 +82,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     ),
     events.ExtractionStarted: lambda e: f"extract   the model compares {plural(e.attempts, 'attempt')}",
     events.ProposalRecorded: _proposed,
+    events.ScreenStarted: lambda e: f"screen    its own task again, with it: {plural(e.attempts, 'attempt')} must pass",
     events.BaselineStarted: lambda e: f"baseline  {plural(e.rollouts, 'rollout')} of the current bank on the panel",
     events.BaselineMeasured: lambda e: f"baseline  {e.passes} of {e.rollouts} passed",
     events.GateStarted: lambda e: f"gate {e.query:<4} needs {plural(e.current_passes + e.needed, 'pass', 'passes')}",
@@ -225,8 +226,8 @@ def _fold_run(view: View, event: Event) -> View:
             return view._replace(position=event.position, of=event.of, now=now)
         case events.TaskFinished():
             return view._replace(tasks_done=view.tasks_done + 1, mixed=view.mixed + event.mixed)
-        case events.ExtractionStarted():
-            return view._replace(now=f"the model compares {plural(event.attempts, 'attempt')}")
+        case events.ExtractionStarted() | events.ScreenStarted():
+            return view._replace(now=line(event).partition(" ")[2].strip())
         case events.ProposalRecorded():
             return view._replace(now="")
         case events.AttemptFinished() | events.RolloutUnused() | events.RolloutCut() | events.ModelCalled():

@@ -6,7 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from valve_plugin.bank.entries import AttemptNote, Baseline, Entry, Evaluated, Judged, LeftOut, Proposed, Remeasured
+from valve_plugin.bank.entries import (
+    FAILED_AGAIN,
+    AttemptNote,
+    Baseline,
+    Entry,
+    Evaluated,
+    Judged,
+    LeftOut,
+    Proposed,
+    Remeasured,
+    sets_aside,
+)
 from valve_plugin.evidence.evaluations import version_path
 from valve_plugin.records import Attempt, PanelOutcome, Record
 from valve_plugin.theory.budget import ROLES, Role
@@ -88,6 +99,7 @@ _UNNAMED: dict[Role, str] = {
     "evaluation": "of readings that are not complete",
 }
 _ERRORED = "errored, tried again"
+_SCREENS: Purpose = ("solver", "screens of proposals")
 _CALLS: Purpose = ("extractor", "reflection")
 
 
@@ -181,13 +193,15 @@ def rollout_purposes(entries: Iterable[Entry]) -> dict[Rollout, Purpose]:
         for purpose, rollouts in _named(entry):
             for rollout in rollouts:
                 found.setdefault(_key(rollout), purpose)
+                if isinstance(entry, Proposed):  # no line names the attempts of a screen that was passed
+                    found.setdefault((rollout.task_id, "", 0), _SCREENS)
     return found
 
 
 def _named(entry: Entry) -> Iterable[tuple[Purpose, Iterable[AttemptNote | PanelOutcome]]]:
     """Yield role and phase, and the rollouts that a ledger line lists under them."""
     if isinstance(entry, Proposed):
-        yield ("solver", "tasks learned from"), entry.attempts
+        yield _SCREENS if sets_aside(entry, FAILED_AGAIN) else ("solver", "tasks learned from"), entry.attempts
     elif isinstance(entry, Baseline):
         yield ("gate", "baselines"), entry.result.outcomes
     elif isinstance(entry, Judged):
@@ -204,7 +218,7 @@ def _named(entry: Entry) -> Iterable[tuple[Purpose, Iterable[AttemptNote | Panel
 def _purpose(a: Attempt, purposes: Mapping[Rollout, Purpose]) -> Purpose:
     """Return role and phase of an attempt. Its source decides the role; the ledger separates measurement from gate."""
     role = _ROLE_OF[a.source]
-    found = purposes.get(_key(a), (role, _UNNAMED[role]))
+    found = purposes.get(_key(a)) or purposes.get((a.task_id, "", 0), (role, _UNNAMED[role]))
     if found[0] != role and (role, found[0]) != ("gate", "measurement"):
         found = (role, _UNNAMED[role])
     return (found[0], _ERRORED) if a.outcome == "errored" else found

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
+from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
 from valve_plugin.evidence.evaluations import CompletePanel, Epoch, Measurements, read_measurements
 from valve_plugin.records import Attempt, Conditions, Panel, PanelOutcome, Record
@@ -104,9 +105,11 @@ class RunKind(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RunPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run of many queries comes to, on average over drawn runs."""
+    """What a run of many proposals comes to, on average over drawn runs."""
 
-    queries: int
+    proposals: int
+    screen: int
+    """More attempts at its own task that a proposal has to pass before its gate."""
     kinds: tuple[RunKind, ...]
     gain: float
     """Mean change of the rate of tasks that no gate saw, in rate units."""
@@ -114,7 +117,7 @@ class RunPlan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     high: float
     """9 of 10 runs gain between these."""
     rollouts: int
-    """Expected rollouts of all baselines and gates."""
+    """Expected rollouts of all screens, baselines and gates."""
     measured: int
     """Number of recorded panel attempts whose means dollars and hours come from; None if none is recorded."""
     usd: float | None
@@ -165,6 +168,8 @@ class RecordedPanels(NamedTuple):
     """Conditions of an accept besides the margin."""
     reach: float
     """Mean share of panel tasks that a proposal changed the context of; 1 before the first."""
+    screen: int
+    """More attempts at its own task that a proposal has to pass; 0 in the paper's protocol."""
     again: SelfComparison | None
     """Result of the current bank's A/A measurements."""
 
@@ -175,12 +180,13 @@ class GateTerms(NamedTuple):
     delta: float = 0.05
     horizon: int = 100
     rollouts: int = 3
-    rho: str = "0.02"
+    rho: str = "auto"
     confirm: bool = False
     guard: int = 0
     fresh: int = acceptance.FRESH_QUERIES
     bet: int = 0
     reach: float = 1.0
+    screen: int = Settings().screen
 
 
 class Rates(NamedTuple):
@@ -210,24 +216,32 @@ def read_panels(store: BankStore, found: Measurements | None = None) -> Recorded
         reach=_reach(store, last.opened.panel_hash),
         current=_current(last.complete),
         conditions=last.opened.conditions or Conditions(),
+        screen=store.settings().screen if last.opened.conditions and last.opened.conditions.fresh else 0,
         again=compare_with_itself(last, store.current_outcomes() or (), store.bank.version),
     )
 
 
-def gate_terms(known: RecordedPanels | None, *, false_accepts: float | None = None, **typed: Any) -> GateTerms:
+def gate_terms(
+    known: RecordedPanels | None, *, size: int | None = None, false_accepts: float | None = None, **typed: Any
+) -> GateTerms:
     """Return the settings of the recorded gate, or the defaults; values in `typed` that are not None replace them.
+
+    Args:
+        size: panel tasks, where not the recorded panel's. A margin of one pass is one pass there, too.
 
     Raises:
         ConfigError: the margin is not valid, or the guard is above the rollouts per task.
     """
-    base = GateTerms()
+    base, tasks = GateTerms(), size or 50
     if known:
-        asked = known.conditions
+        asked, panel = known.conditions, known.panel
+        tasks, single = size or len(panel.tasks), acceptance.margin("auto", len(panel.tasks), panel.rollouts)
         base = GateTerms(
-            known.delta, known.horizon, known.panel.rollouts, known.panel.rho, asked.confirm, asked.guard, asked.fresh,
-            asked.bet, known.reach,
+            known.delta, known.horizon, panel.rollouts, "auto" if panel.rho == single else panel.rho, asked.confirm,
+            asked.guard, asked.fresh, asked.bet, known.reach, known.screen,
         )  # fmt: skip
     terms = base._replace(**{name: value for name, value in typed.items() if value is not None})
+    terms = terms._replace(rho=acceptance.margin(terms.rho, tasks, terms.rollouts))
     if false_accepts is not None:
         bet = acceptance.bet_needed(terms.horizon, false_accepts)
         terms = terms._replace(bet=bet, fresh=1 if bet else acceptance.FRESH_QUERIES)
@@ -358,7 +372,7 @@ def plan_run(
     seed: int = 0,
     progress: Callable[[float], None] = lambda _: None,
 ) -> RunPlan:
-    """Return what a run of the declared queries comes to, 300 at most, if its proposals are those of `KINDS`.
+    """Return what a run of as many proposals as queries are declared comes to, 300 at most, if they are as `KINDS`.
 
     An effect is spread evenly, and at most what the tasks leave.
 
@@ -373,13 +387,15 @@ def plan_run(
     ]
     found = power.simulate(
         beliefs, _rule(rates, terms), kinds, queries,
-        seed=seed, runs=power.draws(beliefs, terms.rollouts, 300), now=_now(rates, terms, known), progress=progress,
+        seed=seed, runs=power.draws(beliefs, terms.rollouts, 300), now=_now(rates, terms, known), screen=terms.screen,
+        progress=progress,
     )  # fmt: skip
     seen = [a for a in attempts if a.source == "panel" and a.outcome in ("resolved", "unresolved")]
     usd = sum(a.cost_usd for a in seen) / len(seen) if seen else 0.0
     seconds = sum(a.seconds for a in seen) / len(seen) if seen else 0.0
     return RunPlan(
-        queries=queries,
+        proposals=queries,
+        screen=terms.screen,
         kinds=tuple(
             RunKind(effect=effect, proposals=share * queries, accepted=accepted)
             for (effect, share), accepted in zip(KINDS, found.accepted, strict=True)
@@ -498,8 +514,8 @@ def _advice(beliefs: Sequence[Beta], rule: Gate, terms: GateTerms) -> str:
         if better >= POWER:
             return (
                 f"{now}. For at most 5 % and at least 80 %, use {plural(more, 'rollout')} per task and margin "
-                f"{_margin(asked, tasks * more)} ({percent(better)} found, {tasks * more} rollouts per full panel), or "
-                "more tasks."
+                f"{acceptance.margin_of(asked, tasks * more)} ({percent(better)} found, {tasks * more} rollouts per "
+                "full panel), or more tasks."
             )
     return f"{now}. At most 5 % and at least 80 % need more tasks, not more rollouts per task."
 
@@ -521,16 +537,6 @@ def _odds(
         carried=None if now is None else power.accept_chance(beliefs, rule, how, now),
         rollouts=drawn.rollouts - drawn.baselines,
     )
-
-
-def _margin(needed: int, total: int) -> str:
-    """Return the shortest decimal margin that requires exactly `needed` net passes of `total` rollouts."""
-    for digits in range(2, 12):
-        scale = 10**digits
-        margin = f"0.{min(needed * scale // total, scale - 1):0{digits}d}"  # rounded down: needed_passes rounds up
-        if acceptance.needed_passes(margin, total, 1) == needed:
-            return margin
-    raise ValueError(f"no decimal margin requires {needed} of {total}")
 
 
 def _current(complete: Sequence[CompletePanel]) -> list[tuple[int, ...]]:

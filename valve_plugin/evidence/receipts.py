@@ -17,7 +17,19 @@ from pathlib import Path
 from msgspec import UnsetType
 
 from valve_plugin.bank import ledger, moves
-from valve_plugin.bank.entries import Baseline, Entry, Evaluated, Judged, LeftOut, PanelFixed, Proposed, Remeasured
+from valve_plugin.bank.entries import (
+    FAILED_AGAIN,
+    UNREACHED,
+    Baseline,
+    Entry,
+    Evaluated,
+    Judged,
+    LeftOut,
+    PanelFixed,
+    Proposed,
+    Remeasured,
+    sets_aside,
+)
 from valve_plugin.bank.replay import Replay
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import BankFinding, verify
@@ -27,11 +39,11 @@ from valve_plugin.evidence.certify import certify_ledger
 from valve_plugin.evidence.evaluations import read_measurements
 from valve_plugin.extract.duplicates import sort_duplicates
 from valve_plugin.gate.plan import (
-    UNREACHED,
     Plan,
     baseline_plan,
     deployed_share,
     gate_plan,
+    judged_contexts,
     left_out_plan,
     panel_settings,
     panel_tasks,
@@ -159,7 +171,7 @@ def _entry_problems(reader: _LedgerReader, entry: Entry) -> Iterator[str]:
     if isinstance(entry, Proposed):
         yield from _duplicate_problems(reader, entry.proposal)
         yield from _source_problems(entry)
-        yield from _aside_problems(reader, entry.proposal)
+        yield from _aside_problems(reader, entry)
         yield from _attempt_problems(reader, entry)
     elif isinstance(entry, PanelFixed):
         yield from _content_problems(reader, entry.panel.tasks)
@@ -203,6 +215,7 @@ def _attempt_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
     The choice of attempts and their outcomes are only in the ledger, so they cannot be checked.
     """
     reader.missing["source attempts of proposals (their choice, numbers and outcomes)"] += len(entry.attempts)
+    screened = reader.state.proposals.get(sets_aside(entry, FAILED_AGAIN))
     for note in entry.attempts:
         task = reader.by_id.get(note.task_id)
         if task is None:
@@ -213,6 +226,8 @@ def _attempt_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
             continue
         reader.count["contexts"] += 1
         context = contexts.retrieve(settings, reader.bank, task.instance_id, task.problem_statement)
+        if screened:
+            context = judged_contexts(settings, reader.bank, [task], screened, contexts.retrieve)[task.instance_id]
         if context.hash != note.context_hash:
             recorded = note.context_hash[:12]
             yield f"an attempt at {note.task_id} had context {recorded}, recomputed: {context.hash[:12]}; {_SETTINGS}"
@@ -235,10 +250,14 @@ def _source_problems(entry: Proposed) -> Iterator[str]:
                 yield f"{item.kind} {item.name!r} says that {said} source attempts passed, but {of} did"
 
 
-def _aside_problems(reader: _LedgerReader, proposal: Proposal) -> Iterator[str]:
-    """Check that no panel task retrieves what was set aside for that reason."""
-    known = reader.state.proposals.get(proposal.reason.removesuffix(UNREACHED).strip())
-    if known and proposal.empty and reader.state.outcomes and (found := reader.measured_panel(0)):
+def _aside_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
+    """Check that no panel task retrieves what was set aside for that reason, and that a failed screen failed."""
+    screened = reader.state.proposals.get(sets_aside(entry, FAILED_AGAIN))
+    *passed, last = [(n.task_id, n.outcome == "resolved") for n in entry.attempts] or [("", False)]
+    if screened and (set(passed) - {(screened.task_id, True)} or last != (screened.task_id, False)):
+        yield f"proposal {screened.id} was set aside, but its attempts do not end with their first failure at its task"
+    known = reader.state.proposals.get(sets_aside(entry, UNREACHED))
+    if known and reader.state.outcomes and (found := reader.measured_panel(0)):
         settings, tasks = found
         if gate_plan(settings, reader, tasks, known, contexts.retrieve).cells:
             yield f"proposal {known.id} was set aside, but panel tasks retrieve it; {_SETTINGS}"

@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from valve_plugin.bank.entries import (
+    FAILED_AGAIN,
+    UNREACHED,
     Baseline,
     Entry,
     EpochOpened,
@@ -22,6 +24,7 @@ from valve_plugin.bank.entries import (
     Remeasured,
     Taken,
     makes_version,
+    sets_aside,
 )
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import convert, plain
@@ -148,11 +151,13 @@ def why_nothing(proposal: Proposal) -> str:
 
 def verdict_lines(entries: Iterable[Entry], most: int = 30) -> str:
     """Return what became of the latest proposals, one a line with its notes; empty if there was none. Pure."""
+    entries = list(entries)
     rows = [row for row in proposal_results(entries) if row.proposal.items]
+    aside = {id_: reason for e in entries for reason in (UNREACHED, FAILED_AGAIN) if (id_ := sets_aside(e, reason))}
     lines = []
     for row in rows[-most:]:
         notes = "; ".join(f"{i.kind} {i.name}: {i.text}" for i in row.proposal.items)
-        lines.append(f"- {_became(row)}: {' '.join(notes.split())[:600]}")
+        lines.append(f"- {aside.get(row.proposal.id) or _became(row)}: {' '.join(notes.split())[:600]}")
     return "\n".join(lines)
 
 

@@ -25,8 +25,8 @@ class VerdictNeed(NamedTuple):
     """The rollouts that a verdict needs."""
 
     rollouts: int
-    """Maximum for the next proposal: a missing baseline, one whole panel (two if accepts are confirmed) and, if no
-    proposal waits, the attempts at the task that gives it."""
+    """Maximum for the next proposal: its screen, a missing baseline, one whole panel (two if accepts are confirmed)
+    and, if no proposal waits, the attempts at the task that gives it."""
     each_task: int = 0
     """Attempts at each further task that is not mixed and gives no proposal; 0 if a proposal is certain."""
 
@@ -66,7 +66,8 @@ def require_first_verdict(
         attempts = 0 if proposed else settings.attempts or ATTEMPTS
         full = len(panel.tasks) * panel.rollouts if panel else 0
         panels = 3 if settings.confirm else 2
-        require_affordable(settings, VerdictNeed(attempts + panels * full, attempts if panel else 0), store)
+        screen = settings.screen if settings.protocol == "fresh" and not proposed else 0
+        require_affordable(settings, VerdictNeed(attempts + screen + panels * full, attempts if panel else 0), store)
 
 
 def require_affordable(settings: Settings, verdict: VerdictNeed, store: BankStore | None) -> VerdictCost:
@@ -140,16 +141,20 @@ def proposal_rollouts(steps: Steps, tasks: Sequence[Task]) -> int:
     members, full = panel_tasks(panel, tasks), len(panel.tasks) * panel.rollouts
     repeated = full if epoch.conditions and epoch.conditions.confirm else 0
     current, proposal = store.current_outcomes(), waiting(store)
+    if proposal is None:
+        screen = settings.screen if epoch.conditions and epoch.conditions.fresh else 0
+    else:
+        screen = _missing(store.local, settings, steps.screening(proposal))
     if current is None:
         baseline = baseline_plan(settings, store, members, retrieve)
-        return _missing(store.local, settings, baseline.cells) + full + repeated
+        return screen + _missing(store.local, settings, baseline.cells) + full + repeated
     if proposal is None:
-        return full + repeated
+        return screen + full + repeated
     plan = gate_plan(settings, store, members, proposal, retrieve)
     needed = acceptance.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
     if acceptance.decisive_prefix([o.outcome for o in current], [o.outcome for o in plan.reused], needed) is not None:
-        return 0
-    return _missing(store.local, settings, plan.cells) + repeated
+        return screen
+    return screen + _missing(store.local, settings, plan.cells) + repeated
 
 
 def rollout_cost(local: LocalStore | None, settings: Settings, *, by_price: bool = False) -> RolloutCost:

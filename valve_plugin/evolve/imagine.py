@@ -18,15 +18,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from valve_plugin.bank import moves
-from valve_plugin.bank.entries import Baseline, DecisionEntry, Entry, Judged, Proposed
+from valve_plugin.bank.entries import FAILED_AGAIN, UNREACHED, Baseline, DecisionEntry, Entry, Judged, Proposed
 from valve_plugin.bank.replay import Replay
 from valve_plugin.bank.store import BankStore, LedgerState
 from valve_plugin.errors import ValveError
 from valve_plugin.evidence.evaluations import step_tasks
 from valve_plugin.evolve.speculation import LEAST, Key, Prospect, key_of
-from valve_plugin.evolve.steps import Steps, Ungated, attempt_note, mixed_tasks, stream_position, waiting
+from valve_plugin.evolve.steps import Steps, Ungated, aside, attempt_note, mixed_tasks, stream_position, waiting
 from valve_plugin.gate.plan import (
-    UNREACHED,
     Plan,
     PlannedRollout,
     baseline_plan,
@@ -175,6 +174,7 @@ def _future(imagination: Imagination, prospect: Prospect, decisions: tuple[Decis
     real = imagination.steps
     future: ImaginedSteps = object.__new__(type("Future", (ImaginedSteps, type(real)), {}))
     future.hook, future.settings, future.real = real.hook, real.settings, real
+    future._tasks = real.tasks()
     future.store = ImaginedLedger(real.store, imagination.present)
     future.imagination, future.prospect = imagination, prospect
     future.waits = list(imagination.present.waits)
@@ -218,12 +218,6 @@ class ImaginedSteps(Steps):
                 return
             self.left = len(stream) - number
             yield stream[number]
-
-    def retrieve(self, task: Task) -> Context:
-        """Return the task's context from the imagined bank."""
-        return self._retrieve(
-            settings=self.settings, bank=self.store.bank, task_id=task.instance_id, issue=task.problem_statement
-        )
 
     def attempt(self, task: Task, context: Context) -> list[Attempt]:
         """Return the attempts if all are known; else assume that they are not mixed."""
@@ -279,10 +273,12 @@ class ImaginedSteps(Steps):
             self.odds, self.exact = self.odds * (1 - self.imagination.present.accept_share), 0.0
             self.record(Proposal(task_id=proposal.task_id, reason="judged elsewhere"))
             return None
+        if (passing := self._screen(proposal)) == 0.0:
+            return None
         current = self._measure()
         plan = self._plan(proposal)
         if not plan.cells:
-            self.record(Proposal(task_id=proposal.task_id, reason=f"{proposal.id} {UNREACHED}"))
+            self.record(aside(proposal, UNREACHED))
             return None
         needed = acceptance.needed_passes(self._panel.rho, len(self._panel.tasks), self._panel.rollouts)
         epoch = self.store.epoch()
@@ -290,13 +286,26 @@ class ImaginedSteps(Steps):
         plans = [plan]
         if epoch.conditions and epoch.conditions.confirm:
             plans.append(continued(plan, self._panel.rollouts))
-        accept, exact = 1.0, self.exact
+        accept = passing  # a proposal that fails its screen leaves the same bank as a rejection
         for one in plans:
-            accept *= self._measurement(one, current, needed, exact * accept)
+            accept *= self._measurement(one, current, needed, self.exact * accept)
         decision = self._decide(accept)
         after = moves.apply(self.store.bank, proposal) if decision == "accept" else self.store.bank
         verdict = self._verdict(proposal, decision, plans, needed)
         return Judged(verdict=verdict, bank_after=after.hash)
+
+    def _screen(self, proposal: Proposal) -> float:
+        """Note the attempts that screen a proposal; return the chance that all pass. 0: one failed, as is added."""
+        passing, known = 1.0, list[Attempt]()
+        for cell in self.screening(proposal):
+            outcome = self._ask(cell, self.exact * passing)
+            known += self._journaled([cell])
+            if outcome == "unresolved":
+                self.exact *= passing
+                self.record(aside(proposal, FAILED_AGAIN), known)
+                return 0.0
+            passing *= 1.0 if outcome else self._pass_chance(cell.task)
+        return passing
 
     def commit(self, proposal: Proposal, decision: DecisionEntry) -> None:
         """Add the decision to the imagined ledger."""

@@ -410,7 +410,7 @@ def choose_panel(settings: Settings, taskset: TaskSet) -> Panel:
     return Panel(
         tasks=chosen,
         rollouts=settings.rollouts,
-        rho=settings.rho,
+        rho=acceptance.margin(settings.rho, len(chosen), settings.rollouts, settings.protocol),
         pairing=pairing_of(settings),
         embedding=contexts.recorded_name(settings),
         seed=seed,
@@ -421,7 +421,7 @@ def _sample_panel(settings: Settings, tasks: Sequence[Task]) -> tuple[PanelTask,
     """Return `panel_size` tasks, pinned by id and content."""
     if settings.panel_size >= len(tasks):
         fit = split.fitting_sizes(len(tasks))
-        worth = fit and split.describe_gate(fit.panel, settings.rollouts, settings.rho)
+        worth = fit and split.describe_gate(fit.panel, settings.rollouts, settings.rho, settings.protocol)
         size = fit and f", such as --panel-size {fit.panel}: {worth}"
         raise TaskError(
             f"{plural(len(tasks), 'task')}, and the panel takes {settings.panel_size}: nothing would be left to learn "

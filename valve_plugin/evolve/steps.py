@@ -17,7 +17,16 @@ from msgspec.structs import replace
 from valve_plugin import __version__
 from valve_plugin.agents.retry import listen_to_waits
 from valve_plugin.bank import moves
-from valve_plugin.bank.entries import AttemptNote, DecisionEntry, Entry, Judged, Proposed, Taken, undecided
+from valve_plugin.bank.entries import (
+    FAILED_AGAIN,
+    AttemptNote,
+    DecisionEntry,
+    Entry,
+    Judged,
+    Proposed,
+    Taken,
+    undecided,
+)
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.config import Settings
@@ -39,6 +48,7 @@ from valve_plugin.events import (
     ProposalTaken,
     RolloutFinished,
     RolloutUnused,
+    ScreenStarted,
     TaskFinished,
     TaskStarted,
     VerdictReached,
@@ -52,9 +62,15 @@ from valve_plugin.extract import ask
 from valve_plugin.extract.digest import digests
 from valve_plugin.extract.duplicates import fit
 from valve_plugin.gate.panel import rollout_facts, run_durably
-from valve_plugin.gate.plan import PlannedRollout, fixed_panel, panel_settings, panel_tasks
+from valve_plugin.gate.plan import (
+    PlannedRollout,
+    fixed_panel,
+    judged_contexts,
+    panel_settings,
+    panel_tasks,
+)
 from valve_plugin.plugins import send
-from valve_plugin.records import Attempt, Context, Outcome, Proposal, Task, Verdict
+from valve_plugin.records import Attempt, Bank, Context, Outcome, Proposal, Task, Verdict
 from valve_plugin.rollouts.attempt import rollout_key
 from valve_plugin.rollouts.retry import Guard, iterate_results, limits_of, with_limits
 from valve_plugin.rollouts.workers import Workers
@@ -93,6 +109,7 @@ class Steps:
         self._outcomes: dict[Key, Outcome | None] = {}
         self._extracted: dict[str, Extracted | None] = {}
         self._members: Sequence[Task] = ()
+        self._tasks: Mapping[str, Task] = {}
         self._answers: Sequence[Mapping[str, str]] = ()
         self._told: set[Key] = set()
         """Rollouts whose end was told: a run may stop before its ledger rests on them."""
@@ -131,15 +148,18 @@ class Steps:
 
     def retrieve(self, task: Task) -> Context:
         """Return the task's context from the current bank, for all its attempts."""
-        context: Context | None = self.hook.valve_retrieve(
+        return self._retrieve(
             settings=self.settings, bank=self.store.bank, task_id=task.instance_id, issue=task.problem_statement
         )
+
+    def _retrieve(self, *, settings: Settings, bank: Bank, task_id: str, issue: str) -> Context:
+        context: Context | None = self.hook.valve_retrieve(settings=settings, bank=bank, task_id=task_id, issue=issue)
         return _answered(context, "valve_retrieve")
 
-    def cells(self, task: Task, context: Context) -> list[PlannedRollout]:
+    def cells(self, task: Task, context: Context, number: int = 0) -> list[PlannedRollout]:
         """Return the planned attempts at a task with a context, each with its ordinal."""
         first = self.store.ordinals(task.instance_id, context.hash)
-        return [PlannedRollout(task, context, first + n) for n in range(self.settings.attempts)]
+        return [PlannedRollout(task, context, first + n) for n in range(number or self.settings.attempts)]
 
     def attempt(self, task: Task, context: Context) -> list[Attempt]:
         """Run all attempts at a task, and count the context's items as used.
@@ -148,7 +168,14 @@ class Steps:
             InfrastructureError: an attempt is errored after all retries; the run pauses, because this is not a failure.
             BudgetError: a limit is reached; finished attempts are kept.
         """
-        cells = self.cells(task, context)
+        attempts = self._attempts(self.cells(task, context))
+        self.store.local.count_use(context)
+        passed = sum(a.outcome == "resolved" for a in attempts)
+        self._tell(TaskFinished(task_id=task.instance_id, passed=passed, attempts=len(attempts)))
+        return attempts
+
+    def _attempts(self, cells: Sequence[PlannedRollout]) -> list[Attempt]:
+        """Run attempts at one task; raises as `attempt`."""
         with Workers(min(self.settings.workers, len(cells))) as executor:
             jobs = [executor.submit(partial(self.ahead.first, cell)) for cell in cells]
             attempts = [self._finished(attempt) for _, attempt in iterate_results(jobs)]
@@ -156,13 +183,10 @@ class Steps:
         lost = [a for a in attempts if a.outcome == "errored"]
         if lost:
             raise InfrastructureError(
-                f"{len(lost)} of {plural(len(attempts), 'attempt')} at {task.instance_id} hit a failure of host or "
+                f"{len(lost)} of {plural(len(attempts), 'attempt')} at {lost[0].task_id} hit a failure of host or "
                 f"provider ({lost[0].reason}); the run pauses, and its next start retries only those"
             )
         self.ahead.used([key_of(cell) for cell in cells])
-        self.store.local.count_use(context)
-        passed = sum(a.outcome == "resolved" for a in attempts)
-        self._tell(TaskFinished(task_id=task.instance_id, passed=passed, attempts=len(attempts)))
         return attempts
 
     def material(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
@@ -257,15 +281,50 @@ class Steps:
             self.record(fresh)  # it replaces the old one; if it is empty, the next proposal follows
         return None
 
-    def validate(self, proposal: Proposal) -> DecisionEntry | None:
-        """Ask the gate. A proposal that no panel task retrieves is set aside, with the reason: then None.
+    def screening(self, proposal: Proposal) -> list[PlannedRollout]:
+        """Return the attempts that screen a proposal: at the task it was learned from, with what would be retrieved.
 
-        That uses no query: it depends on the bank and the proposal alone, on no outcome, so nobody learns anything
-        about the panel from it.
+        None in the paper's protocol, for what was not learned from attempts at a task of the task set, and where that
+        task's context stays the same: more attempts with it would say nothing about the proposal.
+        """
+        epoch, name = self.store.epoch(), proposal.task_id
+        task = self.tasks().get(name) if epoch and epoch.conditions and epoch.conditions.fresh else None
+        attempted = (n.task_id == name for e in _proposals(self.store) for n in e.attempts)
+        if task is None or not self.settings.screen or not proposal.items or not any(attempted):
+            return []
+        context = judged_contexts(self.settings, self.store.bank, [task], proposal, self._retrieve)[name]
+        return self.cells(task, context, self.settings.screen) if context.hash != self.retrieve(task).hash else []
+
+    def screened(self, proposal: Proposal) -> bool:
+        """Screen a proposal; return whether it passed. If not it is set aside, with the attempts up to the failure.
+
+        To pass is no evidence, and only saves gates: it says nothing about the panel, so it is no query.
+
+        Raises:
+            InfrastructureError, BudgetError: as `attempt`.
+        """
+        cells = self.screening(proposal)
+        if cells:
+            self._tell(ScreenStarted(task_id=proposal.task_id, proposal_id=proposal.id, attempts=len(cells)))
+        done: list[Attempt] = []
+        while cells[len(done) :]:
+            done += self._attempts(cells[len(done) :][: self.settings.workers])
+            failed = next((n for n, a in enumerate(done, 1) if a.outcome != "resolved"), 0)
+            if failed:
+                self.record(aside(proposal, FAILED_AGAIN), done[:failed])
+                return False
+        return True
+
+    def validate(self, proposal: Proposal) -> DecisionEntry | None:
+        """Screen it, then ask the gate. What fails its screen or no panel task retrieves is set aside: then None.
+
+        That uses no query: neither depends on an outcome of the panel, so nobody learns anything about it.
 
         Raises:
             BudgetError: a limit is reached; what ran is kept, and the same query goes on with the next run.
         """
+        if not self.screened(proposal):
+            return None
         try:
             answer: Verdict | None = self.hook.valve_validate(
                 settings=with_limits(self.settings, self.guard.left()),
@@ -276,7 +335,7 @@ class Steps:
             )
         except UnjudgedError as e:
             self.store.refresh()  # the gate may have added the baseline
-            self.record(Proposal(task_id=proposal.task_id, reason=f"{proposal.id} {e}"))  # replaces it
+            self.record(aside(proposal, str(e)))
             return None
         except BudgetError as e:  # its message names the part of the budget that the gate had; the person set the whole
             raise self.guard.used_up() from e
@@ -356,8 +415,14 @@ class Steps:
     def panel_members(self) -> Sequence[Task]:
         """Return the panel's tasks."""
         if not self._members:
-            self._members = panel_tasks(fixed_panel(self.store), load(Path(self.settings.tasks)).tasks)
+            self._members = panel_tasks(fixed_panel(self.store), list(self.tasks().values()))
         return self._members
+
+    def tasks(self) -> Mapping[str, Task]:
+        """Return the task set's tasks by id."""
+        if not self._tasks:
+            self._tasks = load(Path(self.settings.tasks)).by_id
+        return self._tasks
 
     @property
     def judges_here(self) -> bool:
@@ -427,6 +492,11 @@ class Ungated(Steps):
 def waiting(store: BankStore) -> Proposal | None:
     """Return the oldest undecided proposal, or None."""
     return next(iter(undecided(store.entries())), None)
+
+
+def aside(proposal: Proposal, reason: str) -> Proposal:
+    """Return what replaces a proposal that is set aside."""
+    return Proposal(task_id=proposal.task_id, reason=f"{proposal.id} {reason}")
 
 
 def _verdict_event(verdict: Verdict, **about: Any) -> VerdictReached:

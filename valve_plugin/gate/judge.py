@@ -11,7 +11,7 @@ from msgspec import UNSET
 from valve_plugin import plugins
 from valve_plugin.agents import outside
 from valve_plugin.bank import moves
-from valve_plugin.bank.entries import Baseline, EpochOpened, Judged, Remeasured
+from valve_plugin.bank.entries import UNREACHED, Baseline, EpochOpened, Judged, Remeasured
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import convert
 from valve_plugin.config import SCRIPTED_MODEL, Settings
@@ -31,7 +31,6 @@ from valve_plugin.events import (
 )
 from valve_plugin.gate.panel import PanelLine, panel_outcome, panel_process, rollout_facts, rollout_finished
 from valve_plugin.gate.plan import (
-    UNREACHED,
     Plan,
     baseline_plan,
     continued,

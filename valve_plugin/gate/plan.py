@@ -22,9 +22,6 @@ from valve_plugin.retrieval.contexts import candidate
 from valve_plugin.rollouts.attempt import solver_of
 from valve_plugin.theory import acceptance, panel_order
 
-UNREACHED = "not judged: no panel task retrieves it"
-"""How the reason ends of what is set aside; before it is the id of the proposal."""
-
 
 class Retrieve(Protocol):
     """The retrieve step as implemented by the plugins of a run."""
@@ -144,7 +141,7 @@ def differing_settings(given: Mapping[str, Any], panel: Panel, epoch: EpochOpene
 
 
 def _agree(name: str, value: Any, kept: Any) -> bool:
-    if name in ("rho", "delta"):
+    if name in ("rho", "delta") and value != "auto":
         return Decimal(str(value)) == Decimal(str(kept))
     if name == "embedding":
         chosen = embedding.choose(value).name

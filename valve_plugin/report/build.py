@@ -9,7 +9,17 @@ from contextlib import suppress
 from typing import Any
 
 from valve_plugin.bank import verify
-from valve_plugin.bank.entries import Baseline, Entry, Judged, PanelFixed, Proposed, Remeasured, makes_version
+from valve_plugin.bank.entries import (
+    FAILED_AGAIN,
+    Baseline,
+    Entry,
+    Judged,
+    PanelFixed,
+    Proposed,
+    Remeasured,
+    makes_version,
+    sets_aside,
+)
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.scripted_bank import is_scripted
 from valve_plugin.bank.store import BankStore
@@ -117,11 +127,13 @@ def stream(
     Live tasks that are the source of a proposal are included, at the proposal's place in the ledger.
     """
     accepted = {id_ for e in entries if (id_ := accepted_proposal(e))}
-    proposed = [e for e in entries if isinstance(e, Proposed) and e.attempts]
+    proposed = [e for e in entries if isinstance(e, Proposed) and e.attempts and not sets_aside(e, FAILED_AGAIN)]
+    before = {(n.task_id, n.context_hash) for e in proposed for n in e.attempts}
+    learned = {task for task, _ in before}
     grew = {e.proposal.task_id for e in proposed if e.proposal.id in accepted}
     rolled: dict[str, list[Rollout]] = defaultdict(list)
     for a in attempts:
-        if a.source == "evolve":
+        if a.source == "evolve" and (a.task_id not in learned or (a.task_id, a.context_hash) in before):  # no screen
             rolled[a.task_id].append(Rollout(ordinal=a.ordinal, outcome=a.outcome, attempt=a.id))
     noted = {e.proposal.task_id: list(map(kept.rollout, e.attempts)) for e in proposed}
     whole = bool(rolled) and all(task in rolled for task in noted if not is_live(task))

@@ -186,8 +186,9 @@ def fitting_sizes(tasks: int) -> Sizes | None:
     return Sizes(max(1, tasks // 5), tasks // 2) if tasks >= 4 else None
 
 
-def describe_gate(panel: int, rollouts: int = 3, rho: str = "0.02") -> str:
+def describe_gate(panel: int, rollouts: int = 3, rho: str = "auto", protocol: str = "fresh") -> str:
     """Return a sentence on how often a gate of this size is right and wrong, with the figures of `valve plan`."""
+    rho = acceptance.margin(rho, panel, rollouts, protocol)
     beliefs, needed = [power.exact_population(_TYPICAL)] * panel, acceptance.needed_passes(rho, panel, rollouts)
     wrong, right = (
         power.accept_chance(beliefs, power.Gate(rollouts, needed), power.change_of(beliefs, effect))

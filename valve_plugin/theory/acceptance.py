@@ -45,6 +45,23 @@ def needed_passes(rho: str, n_tasks: int, rollouts: int) -> int:
     return math.ceil(Fraction(margin) * n_tasks * rollouts)
 
 
+def margin_of(needed: int, total: int) -> str:
+    """Return the shortest decimal margin that takes exactly `needed` net passes of `total` rollouts."""
+    for digits in range(2, 12):
+        scale = 10**digits
+        margin = f"0.{min(needed * scale // total, scale - 1):0{digits}d}"  # rounded down: needed_passes rounds up
+        if needed_passes(margin, total, 1) == needed:
+            return margin
+    raise ValueError(f"no decimal margin requires {needed} of {total}")
+
+
+def margin(rho: str, n_tasks: int, rollouts: int, protocol: str = "fresh") -> str:
+    """Return a margin as decimal text: "auto" is one pass more on this panel, 0.02 in the paper's protocol."""
+    if rho != "auto":
+        return rho
+    return "0.02" if protocol == "paper" else margin_of(1, n_tasks * rollouts)
+
+
 def count_passes(outcomes: Sequence[Outcome]) -> int:
     """Return how many outcomes are resolved."""
     return sum(o == "resolved" for o in outcomes)

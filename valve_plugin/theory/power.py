@@ -257,16 +257,20 @@ def simulate(
     seed: int = 0,
     runs: int = 1000,
     now: Sequence[int] | None = None,
+    screen: int = 0,
     progress: Callable[[float], None] = lambda _: None,
 ) -> RunFigures:
     """Draw runs of the gate and return their means.
 
-    Each query is about a proposal of a kind drawn by its share. What is accepted stays. Tasks run by their current
+    Each proposal is of a kind drawn by its share. What is accepted stays. Tasks run by their current
     passes, the fewest first, and a query ends with the first rollout that makes a rejection certain.
 
     Args:
         kinds: share and change of each kind of proposal; the shares add up to 1.
+        queries: proposals. Those that fail their screen are none in the end.
         now: current passes of each task at the start; None: the first query measures them.
+        screen: attempts that a proposal must pass first, at a task that it reaches. This is one that no gate sees,
+            drawn with weight p (1 - p), as a task is whose attempts were mixed.
         progress: called from time to time with the finished share, 0 to 1.
     """
     draw, n, r = np.random.default_rng(seed), len(beliefs), gate.rollouts
@@ -281,11 +285,13 @@ def simulate(
     accepted, first = np.zeros(len(kinds)), np.zeros(len(kinds))
     baselines = ran = 0
     for query in range(queries):
-        lacking = passes < 0
+        kind = np.searchsorted(np.cumsum(ends)[:-1], draw.random(runs), side="right")
+        asked, tried = _screened(draw, rates[:, n:], chances[kind], wholes[kind], screen)
+        ran += tried
+        lacking = (passes < 0) & asked[:, None]
         passes[lacking] = draw.binomial(r, rates[:, :n][lacking])
         baselines += r * int(lacking.sum())
-        kind = np.searchsorted(np.cumsum(ends)[:-1], draw.random(runs), side="right")
-        reached = draw.random((runs, 2 * n)) < reaches[kind, None]
+        reached = (draw.random((runs, 2 * n)) < reaches[kind, None]) & asked[:, None]
         after = np.where(reached, _changed(draw, rates, chances[kind, None], wholes[kind, None]), rates)
         yes, then, used = _measure(draw, gate, passes, after[:, :n], reached[:, :n])
         if gate.confirm:
@@ -317,6 +323,18 @@ def simulate(
         spent,
         baselines / runs,
     )
+
+
+def _screened(
+    draw: np.random.Generator, rates: Chances, chance: Chances, whole: NDArray[np.bool_], screen: int
+) -> tuple[NDArray[np.bool_], int]:
+    """Draw each run's screen: (passes, rollouts of all until their first failures)."""
+    weights = np.cumsum(rates * (1 - rates), axis=1)
+    source = (weights < draw.random((len(rates), 1)) * weights[:, -1:]).sum(1)[:, None]
+    rate = _changed(draw, np.take_along_axis(rates, source, 1), chance[:, None], whole[:, None])
+    passed = draw.random((len(rates), screen)) < rate
+    passes = passed.sum(axis=1) == screen
+    return passes, int((1 + np.cumprod(passed, axis=1)[:, :-1].sum(1)).sum()) if screen else 0
 
 
 def _changed(draw: np.random.Generator, rates: Chances, chance: Chances, whole: NDArray[np.bool_]) -> Chances:
