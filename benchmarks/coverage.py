@@ -34,7 +34,7 @@ from valve_plugin.theory.confidence_sequence import log_capital
 
 Array = NDArray[np.float64]
 USELESS = (1, 5)
-TYPES, PANEL, HOLDOUT, ROLLOUTS, HORIZON, NEEDED = 100, 50, 100, 3, 40, 3
+TYPES, PANEL, HOLDOUT, ROLLOUTS, HORIZON, NEEDED = 100, 50, 100, 3, 40, 1
 CHECKPOINTS = (0, 10, 20, 30, 40)
 DELTAS = (0.05, 0.2)
 KEEP, TURN, REACH, HARM = 0.9, 0.3, 0.4, 0.01

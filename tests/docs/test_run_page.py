@@ -47,9 +47,20 @@ class Page:
             return rate + (1 - rate) * min(1, effect / (self.reach * (1 - MEAN)))
         return rate * (1 - min(1, -effect / (self.reach * MEAN)))
 
-    def query(self) -> None:
+    def screened(self, effect: float) -> bool:
+        (source,) = self.draw.choices(
+            range(self.tasks, 2 * self.tasks), [p * (1 - p) for p in self.rates[self.tasks :]]
+        )
+        chance = self.changed(self.rates[source], effect)
+        return all(self.rollout(chance) for _ in range(2))
+
+    def propose(self) -> None:
         u = self.draw.random()
         effect = 0.0 if u < 0.7 else 0.03 if u < 0.9 else -0.03
+        if not self.fresh or self.screened(effect):
+            self.query(effect)
+
+    def query(self, effect: float) -> None:
         for task in range(self.tasks):
             if task not in self.outcomes:
                 self.outcomes[task] = [self.rollout(self.rates[task]) for _ in range(self.rollouts)]
@@ -79,14 +90,17 @@ class Page:
 
 
 def compare(reach: float, runs: int, *, fresh: bool = True) -> None:
-    tasks, needed, queries = 50, 3, 100
+    tasks, needed, proposals = 50, 1 if fresh else 3, 100
+    terms = GateTerms(
+        horizon=proposals, reach=reach, rho="0.006" if fresh else "0.02", fresh=15 * fresh, screen=2 * fresh
+    )
     rates = Rates([exact_population(RateSpread(MEAN, NOISE))] * tasks, "tasks as given")
-    printed: RunPlan = plan_run(rates, GateTerms(horizon=queries, reach=reach, fresh=15 * fresh), None, [])
+    printed: RunPlan = plan_run(rates, terms, None, [])
     drawn = []
     for seed in range(runs):
         run = Page(tasks, 3, needed, reach, random.Random(seed), fresh)
-        for _ in range(queries):
-            run.query()
+        for _ in range(proposals):
+            run.propose()
         drawn.append(run)
     gain = sum(run.unseen() - run.start for run in drawn) / runs
     assert gain == pytest.approx(printed.gain, abs=0.01), "within a point"

@@ -15,7 +15,6 @@ from valve_plugin.evidence.plan import (
     GateTerms,
     Rates,
     RecordedPanels,
-    _margin,
     gate_terms,
     panel_rates,
     percent,
@@ -23,7 +22,7 @@ from valve_plugin.evidence.plan import (
     plan_run,
     read_panels,
 )
-from valve_plugin.theory.acceptance import needed_passes
+from valve_plugin.theory.acceptance import margin_of, needed_passes
 from valve_plugin.theory.estimates import RateSpread
 from valve_plugin.theory.power import Beta, Change, Gate, accept_chance, exact_population
 
@@ -31,7 +30,7 @@ REFERENCE = [exact_population(RateSpread(0.75, 0.05))] * 50
 
 
 def plan(beliefs: list[Beta] = REFERENCE, **terms: object) -> GatePlan:
-    return plan_gate(Rates(beliefs, "tasks as given"), GateTerms()._replace(**terms))
+    return plan_gate(Rates(beliefs, "tasks as given"), GateTerms(rho="0.02")._replace(**terms))
 
 
 @cache
@@ -91,7 +90,7 @@ def test_repeating_accepts_is_dearer_and_accepts_less() -> None:
     for plain, confirmed in zip(once.odds, twice.odds, strict=True):
         assert confirmed.fresh < plain.fresh
         assert plain.rollouts <= confirmed.rollouts < 2 * plain.rollouts + 1
-    assert "accepts repeated accepts 13 %" in twice.advice
+    assert "accepts repeated accepts 12 %" in twice.advice
 
 
 def test_harm_that_breaks_whole_tasks_is_accepted_more_often_than_harm_that_is_spread() -> None:
@@ -122,7 +121,7 @@ def test_a_bet_accepts_less_than_the_margin_alone() -> None:
 
 @pytest.mark.parametrize(("needed", "total"), [(1, 18), (3, 150), (11, 350), (7, 9), (1, 3000), (20, 600)])
 def test_a_margin_is_written_so_that_it_asks_for_exactly_that(needed: int, total: int) -> None:
-    assert needed_passes(_margin(needed, total), total, 1) == needed
+    assert needed_passes(margin_of(needed, total), total, 1) == needed
 
 
 def test_costs_are_means_of_graded_panel_rollouts() -> None:
@@ -137,14 +136,23 @@ def test_costs_are_means_of_graded_panel_rollouts() -> None:
             ]
         )
     ]
-    rates, terms = Rates(REFERENCE, "tasks as given"), GateTerms(horizon=10)
+    rates, terms = Rates(REFERENCE, "tasks as given"), gate_terms(None, horizon=10)
     found, nothing = plan_run(rates, terms, None, seen), plan_run(rates, terms, None, [])
-    assert (found.queries, found.measured) == (10, 2)
+    assert (found.proposals, found.screen, found.measured) == (10, 2, 2)
     assert found.usd == pytest.approx(0.2 * found.rollouts, rel=1e-3)
     assert found.hours == pytest.approx(found.rollouts / 40, rel=1e-3)
     assert nothing.usd is nothing.hours is None
     assert [k.proposals for k in found.kinds] == pytest.approx([7, 2, 1])
-    assert nothing.rollouts == found.rollouts > 10 * 50
+    assert nothing.rollouts == found.rollouts > 3 * 50
+
+
+def test_a_margin_of_one_pass_is_one_on_any_panel(bank: BankStore) -> None:
+    assert gate_terms(None).rho == "0.006"
+    assert needed_passes(gate_terms(None, size=200, rollouts=5).rho, 200, 5) == 1
+    known = read_panels(bank)
+    assert known is not None
+    auto = known._replace(panel=replace(known.panel, rho="0.16"))
+    assert (gate_terms(auto, size=60).rho, gate_terms(known, size=60).rho) == ("0.005", known.panel.rho)
 
 
 def test_a_run_goes_on_from_what_is_carried(bank: BankStore) -> None:

@@ -34,7 +34,7 @@ OTHER: dict[str, Any] = {
     "mini_config": ["agent.x=1"], "model_tries": 3, "model_pause": 2.0, "step_limit": 7, "cost_limit": 7.0,
     "agent_hours": 1.0, "agent_memory": 2048,
     "top_principles": 3, "top_skills": 3, "retrieval": "paper", "embedding": "x/y",
-    "context_bytes": 7000, "rho": "0.3", "panel_size": 3, "rollouts": 5,
+    "context_bytes": 7000, "rho": "0.3", "screen": 1, "panel_size": 3, "rollouts": 5,
     "pairing": "deployed", "early_stop": False, "confirm": True, "guard": 1, "horizon": 7, "delta": "0.3",
     "max_mixed": 7, "panel_seed": 7, "seed": 7, "tasks": "x", "plugins": ["valve", "x"], "condition": "valve",
     "workers": 2, "sandbox": "bwrap", "keep_history": True, "budget_usd": 7.0, "max_rollouts": 7, "max_hours": 7.0,

@@ -329,12 +329,14 @@ def _screened(
     draw: np.random.Generator, rates: Chances, chance: Chances, whole: NDArray[np.bool_], screen: int
 ) -> tuple[NDArray[np.bool_], int]:
     """Draw each run's screen: (passes, rollouts of all until their first failures)."""
+    if not screen:
+        return np.ones(len(rates), dtype=bool), 0
     weights = np.cumsum(rates * (1 - rates), axis=1)
     source = (weights < draw.random((len(rates), 1)) * weights[:, -1:]).sum(1)[:, None]
     rate = _changed(draw, np.take_along_axis(rates, source, 1), chance[:, None], whole[:, None])
     passed = draw.random((len(rates), screen)) < rate
     passes = passed.sum(axis=1) == screen
-    return passes, int((1 + np.cumprod(passed, axis=1)[:, :-1].sum(1)).sum()) if screen else 0
+    return passes, int((1 + np.cumprod(passed, axis=1)[:, :-1].sum(1)).sum())
 
 
 def _changed(draw: np.random.Generator, rates: Chances, chance: Chances, whole: NDArray[np.bool_]) -> Chances:
