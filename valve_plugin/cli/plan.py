@@ -32,7 +32,7 @@ commands = Commands()
     "plan",
     "valve plan                                           # this bank's gate, from its recorded outcomes",
     "valve plan --rollouts 9 --rho 0.05                   # what if it were another gate",
-    "valve plan --base-rate 0.75 --vmass 0.05             # before anything ran: 50 x 3 at margin 0.02",
+    "valve plan --base-rate 0.75 --vmass 0.05             # before anything ran: 50 x 3, one pass more",
     "valve plan --base-rate 0.75 --vmass 0.05 --confirm   # and if an accept had to repeat?",
     "valve plan --base-rate 0.75 --vmass 0.05 --false-accepts 5",
     "valve plan --measure 20 --workers 4                  # try it: 20 proposals that change nothing",
