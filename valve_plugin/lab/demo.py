@@ -13,8 +13,8 @@ from valve_plugin.records import Attempt
 EXAMPLE = "funcy"
 FULL = {"panel_size": 8, "rollouts": 3, "pairing": "paper", "screen": 0}
 FAST = {"panel_size": 4, "rollouts": 2, "pairing": "paper", "screen": 0}
-"""So few panel tasks seldom retrieve a note, so each note is judged on all of them, as in the paper; a screen would leave
-the gate of so short a run little to show."""
+"""So few panel tasks seldom retrieve a note, so each note is judged on all of them, as in the paper. A screen would
+leave the gate of so short a run little to show."""
 FULL_TASKS, FAST_TASKS = 16, 8
 
 
