@@ -105,7 +105,7 @@ def test_a_gate_is_planned_from_its_bank(bank: BankStore, valve: Run) -> None:
     assert (gate["tasks"], gate["rollouts"], gate["needed"], gate["source"]) == (2, 3, 1, "these tasks")
     assert [o["effect"] for o in gate["odds"]] == [0.0, 0.03, 0.05, 0.1, -0.1]
     assert all(0 <= o["carried"] <= 1 for o in gate["odds"])
-    assert printed["cost"]["queries"] == 5
+    assert printed["cost"]["proposals"] == 5
     text = valve("plan")
     assert "ACCEPTED NOW" in text
     assert "dollars unknown" in text
@@ -119,5 +119,5 @@ def test_another_gate_is_not_compared_with_what_is_carried(bank: BankStore, valv
 
 def test_a_gate_is_planned_before_anything_ran(project: Path, valve: Run) -> None:
     printed = valve("plan", "--base-rate", "0.75", "--vmass", "0.05", "--json")
-    assert printed["gate"]["odds"][0]["fresh"] == pytest.approx(0.25, abs=0.02)
+    assert printed["gate"]["odds"][0]["fresh"] == pytest.approx(0.45, abs=0.02)
     assert printed["sizing"]["variance"] == pytest.approx(0.05 * 5 / 3)
