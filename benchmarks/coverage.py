@@ -229,7 +229,7 @@ def useless_accepts(draw: np.random.Generator, runs: int, declared: int) -> tupl
     Args:
         declared: at most so many, kept by a bet on outcomes that serve once; 0: by the margin, in 15 queries.
     """
-    gate_bet = math.log(acceptance.bet_needed(HORIZON, declared)) if declared else 0.0
+    gate_bet = math.log(acceptance.bet_needed(HORIZON, declared)) if declared else -math.inf
     serve = 1 if declared else acceptance.FRESH_QUERIES
     rates = _population(draw)[draw.integers(0, TYPES, (runs, PANEL))]
     now, served = np.full((runs, PANEL), -1), np.zeros(runs, dtype=np.int64)
