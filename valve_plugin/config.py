@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Tokens that extraction is shown of all attempts at a task together."""
     review: Literal["off", "model"] = "model"
     """model: one more call, in which the model checks the extracted items; what it does not clear waits for a person.
-    off: only the rules of the screen, which read English."""
+    off: only the short rules, which read English."""
 
     agent: str = "mini"
     """Who solves the tasks: mini, claude (Claude Code), codex, or a command with places like {task} and {notes}."""

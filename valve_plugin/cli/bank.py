@@ -358,8 +358,8 @@ def _shown_uses(item: Item, uses: Uses) -> str:
 def lint(bank: BankDir = "", json: Json = False) -> None:
     """Look for items nobody should be given.
 
-    Runs today's screen for proposals on each item, and checks for keys, control characters, size and duplicates.
-    Exit code 1 when something is found. The screen sees wording, not intent: "nothing found" is no proof.
+    Runs today's rules for proposals on each item, and checks for keys, control characters, size and duplicates.
+    Exit code 1 when something is found. Rules see wording, not intent: "nothing found" is no proof.
     """
     from valve_plugin.extract.screen import lint as examine
     from valve_plugin.redact import Redactor
