@@ -31,7 +31,7 @@ def test_a_small_evolution_with_real_agents(calc, tmp_path, data_dir, monkeypatc
     valve("init")
     before = {p: p.read_bytes() for p in Path(".valve").rglob("*") if p.is_file()}
     sizes = ("--panel-size", "2", "--rollouts", "1", "--limit", "1")
-    fewer = ("-c", "pairing=paper")  # so few panel tasks may not retrieve a note
+    fewer = ("-c", "pairing=paper", "-c", "screen=0")  # so few panel tasks may not retrieve a note
     done = valve("evolve", calc, *SMALL, *sizes, *fewer, "--workers", "2", "--json", VALVE_BANK=".valve")
     (bank,) = (data_dir / "simulations").iterdir()
     assert done.stderr.startswith(f"SIMULATION, in a bank of its own: {bank}; ")
@@ -80,7 +80,7 @@ def test_real_rollouts_give_the_same_ledger_for_any_number_of_workers(calc, tmp_
 def test_a_small_evolution_on_a_real_library(name, limit, tmp_path):
     """The library's own source, bugs and tests, real agents, the scripted model."""
     need("bwrap")
-    sizes = ("--panel-size", "2", "--rollouts", "1", "--limit", str(limit), "--workers", "2")
+    sizes = ("--panel-size", "2", "--rollouts", "1", "--limit", str(limit), "--workers", "2", "-c", "screen=0")
     valve("evolve", EXAMPLES / name, "--bank", tmp_path / "bank", *SMALL, *sizes)
     assert verify(tmp_path / "bank") == []
     attempts = BankStore.open(tmp_path / "bank").local.attempts()

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from valve_plugin.config import resolve
-from valve_plugin.errors import ConfigError
 from valve_plugin.theory.budget import (
     MIN_HOURS,
     BudgetLimits,
@@ -126,8 +124,3 @@ def test_roles():
 def test_a_known_price_bounds_a_rollout():
     assert max_rollout_cost(1e-6, 1e-5, 50, 3.0).usd == pytest.approx(50 * (10_000e-6 + 500e-5))
     assert max_rollout_cost(1e-3, 1e-3, 50, 3.0).usd == 3.0
-
-
-def test_a_rollout_always_has_a_step_limit():
-    with pytest.raises(ConfigError, match="step_limit"):
-        resolve({"step_limit": 0})
