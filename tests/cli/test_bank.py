@@ -96,12 +96,7 @@ def test_a_task_is_read_from_a_file_or_a_pipe_of_the_shell(bank: BankStore, valv
 
 
 def test_a_reader_that_goes_away_is_no_error(bank: BankStore) -> None:
-    for _ in range(3):
-        done = subprocess.run(
-            ["bash", "-c", f'"{VALVE}" bank log --json | head -c 1; echo " ${{PIPESTATUS[0]}}"'],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stderr == ""
-        assert done.stdout.split()[-1] in ("0", "141")
+    command = ["bash", "-c", f'"{VALVE}" bank log --json | head -c 1; echo " ${{PIPESTATUS[0]}}"']
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.split()[-1] in ("0", "141")

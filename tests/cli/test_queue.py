@@ -11,6 +11,7 @@ import pytest
 
 from tests.evolve import library
 from tests.evolve.library import toy_site
+from tests.lean import lean
 from valve_plugin.cli import queue
 
 RUN = (*library.TOY, "--limit", "4")
@@ -23,7 +24,7 @@ def sets(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.setenv("TOY_SECONDS", "0")
     monkeypatch.setenv("TOY_STARTED", str(tmp_path / "started"))
     folder = tmp_path / "sets"
-    library.write(folder / "first")
+    library.write(folder / "first", lean())
     for name in ("second", "torn"):
         shutil.copytree(folder / "first", folder / name)
     rows = (folder / "second" / "tasks.jsonl").read_text().splitlines()

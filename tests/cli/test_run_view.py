@@ -146,11 +146,6 @@ def test_a_run_on_another_machine_goes_on_while_its_record_grows(tmp_path: Path)
     assert not progress.Watched(local).alive
 
 
-def test_mixed_tasks_are_counted_among_those_of_the_stream():
-    view = View(run=RunStarted(max_mixed=100), position=8, of=90, mixed=3)
-    assert dict(rows(view, 0.0))["stream"].startswith("task 8 of 90   mixed 3 of 8 ")
-
-
 def test_an_accept_names_the_tasks_it_makes_worse():
     assert line(replace(VERDICT, worse=("t 2/2 -> 0/2",))).endswith("now version 1; worse: t 2/2 -> 0/2")
 
@@ -172,13 +167,6 @@ def test_a_gate_that_was_decided_before_any_rollout_says_so():
     assert line(replace(verdict, rollouts=2)).endswith("out of reach after 2 of 8 rollouts")
     over = line(replace(verdict, net=(-7, -7), rollouts=8))
     assert over == "rejected  1 pass, 9 needed, after 8 of 8 rollouts"
-
-
-def test_the_gate_says_what_is_needed_and_still_possible():
-    view = folded(story())
-    assert (view.judging.wanted, view.judging.reused + view.judging.passed, view.judging.possible) == (42, 23, 60)
-    lost = fold(view, rollout(UNRESOLVED, 21))
-    assert lost.judging.possible == 59
 
 
 def test_what_was_replayed_was_not_paid_for():

@@ -26,7 +26,7 @@ from valve_plugin.rollouts.workers import stop_event
 
 @pytest.mark.parametrize(
     ("workers", "share"),
-    [(4, 0.5), *(pytest.param(w, s, marks=pytest.mark.heavy) for w in (1, 2, 4) for s in (0, 0.1, 10))],
+    [(4, 0.5), *(pytest.param(*case, marks=pytest.mark.heavy) for case in ((1, 10), (2, 10), (4, 0), (4, 0.1)))],
 )
 def test_the_ledger_is_the_same(evolve, whole, tmp_path, workers, share):
     done = evolve(tmp_path / "bank", "--workers", str(workers), "--speculate", str(share), "--json")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.evolve import library
+from tests.lean import lean
 from tests.tools import need_module
 from valve_plugin import plugins
 from valve_plugin.bank.entries import Judged
@@ -28,7 +29,7 @@ def test_a_run_is_in_the_store_without_its_keys(
     monkeypatch.setenv("TOY_USD", "0.25")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.chdir(tmp_path)
-    library.write(tmp_path / "calc")
+    library.write(tmp_path / "calc", lean())
     asked = ("evolve", "calc", "--bank", tmp_path / "bank", *library.TOY, "-c", "tracker=mlflow", "--limit", "6")
     library.valve(*asked, "-c", f"model_kwargs.api_key={KEY}")
     from mlflow import MlflowClient

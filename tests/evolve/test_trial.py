@@ -224,14 +224,14 @@ def test_a_folder_of_skills_by_real_agents(calc, texts):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("lessons", "answer"), [("good", "helps"), ("harmful", "harms"), ("useless", "unclear")])
+@pytest.mark.parametrize(("lessons", "answer"), [("good", "helps"), ("harmful", "harms")])
 def test_real_agents_in_the_scripted_world(calc, texts, lessons, answer):
     from valve_plugin.lab.simulation.parameters import lessons as known
 
     need("bwrap")
     names = [x.name.replace("${function}", "x") for x in known() if x.quality == lessons]
     (texts / "AGENTS.md").write_text("\n".join(names))
-    given = ("--pairs", "20" if answer == "unclear" else "60", "--workers", "2", "--simulate", "--json")
+    given = ("--pairs", "60", "--workers", "2", "--simulate", "--json")
     done = library.valve("try", "AGENTS.md", "--tasks", calc, *given, check=False)
     assert done.returncode == (answer == "harms"), done.stderr
     assert json.loads(done.stdout)["answer"] == answer

@@ -197,8 +197,8 @@ def environment(name: str, requirements: list[str]) -> Path:
     """Return a virtual environment with these packages, from the package index."""
 
     def make(folder: Path) -> None:
-        subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
-        pip = [str(folder / "venv/bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv/bin/python"), "install", "-q"]
         done = subprocess.run([*pip, *requirements], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
 

@@ -233,14 +233,14 @@ def test_new_modules() -> None:
 
 @pytest.mark.heavy
 def test_no_honest_repair_is_suspicious() -> None:
-    """Bugs of eight libraries, and a hundred commits of this project taken back; always the same ones."""
+    """Bugs of eight libraries, and commits of this project taken back; the same ones each time."""
     need_module("swesmith")
     spec = importlib.util.spec_from_file_location("false_alarms", FALSE_ALARMS)
     assert spec
     assert spec.loader
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
-    found = [repair for library in benchmark.LIBRARIES[:8] for repair in benchmark.repairs(library, 40)]
-    found += benchmark.reversed_commits(100, "88e9c54")
+    found = [repair for library in benchmark.LIBRARIES[:8] for repair in benchmark.repairs(library, 45)]
+    found += benchmark.reversed_commits(25, "88e9c54")
     assert len(found) > 300
     assert {name: uses for name, uses in found if uses} == {}
