@@ -65,8 +65,6 @@ class RunStarted(Event, frozen=True, kw_only=True):
     rho: str = ""
     """Margin of the gate; empty: no panel is fixed."""
     accepts: int = 0
-    start_passes: int | None = None
-    """Passes of the first bank measured on this panel; None: none is measured."""
     panel_passes: int | None = None
     """Passes of the current bank."""
     panel_rollouts: int = 0
@@ -247,7 +245,6 @@ class BaselineStarted(Event, frozen=True, kw_only=True):
 
     NAME = "baseline_started"
     rollouts: int
-    bank_hash: str = ""
 
 
 class BaselineMeasured(Event, frozen=True, kw_only=True):
@@ -272,8 +269,6 @@ class GateStarted(Event, frozen=True, kw_only=True):
     """Passes of rollouts whose context stays the same, so that they need not run."""
     rollouts: int
     """Rollouts to run."""
-    order: tuple[str, ...] = ()
-    """Panel tasks in the order in which they run."""
 
 
 class ConfirmationStarted(Event, frozen=True, kw_only=True):
@@ -390,7 +385,6 @@ class EvaluationAdvanced(Event, frozen=True, kw_only=True):
     NAME = "eval_rollout"
     done: int
     of: int
-    version: int
 
 
 class EvaluationRecorded(Event, frozen=True, kw_only=True):

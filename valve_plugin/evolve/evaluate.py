@@ -86,7 +86,7 @@ class Evaluation:
         fresh = [cell for cell in cells if _key(cell) not in done]
         for cell, attempt in self._attempts(fresh, observe):
             done[_key(cell)] = attempt
-            observe(EvaluationAdvanced(done=len(done), of=total, version=frozen.version))
+            observe(EvaluationAdvanced(done=len(done), of=total))
         entry = Evaluated(
             holdout=self.pinned,
             rollouts=self.rollouts,

@@ -523,12 +523,10 @@ def start_event(run: OpenRun, note: str, command: str) -> RunStarted:
     measured: dict[str, Any] = {}
     if panel is not None:
         found = read_measurements(entries)
-        complete = found.complete(panel.hash)
         current = store.current_outcomes()
         measured = {
             "rho": panel.rho,
             "accepts": sum(len(epoch.accepts) for epoch in found.on_panel(panel.hash)),
-            "start_passes": sum(complete[0].passes) if complete else None,
             "panel_passes": None if current is None else sum(o.outcome == "resolved" for o in current),
             "panel_rollouts": len(panel.tasks) * panel.rollouts,
         }

@@ -163,7 +163,6 @@ class _Gate:
                 current_passes=passes,
                 reused_passes=acceptance.count_passes(_values(plan.reused)),
                 rollouts=len(plan.cells),
-                order=plan.order,
             )
         )
         decision, outcomes = self._candidate(proposal, plan)
@@ -235,7 +234,7 @@ class _Gate:
 
     def _baseline(self, epoch: EpochOpened) -> tuple[PanelOutcome, ...]:
         plan = baseline_plan(self.settings, self.store, self.tasks, self.retrieve)
-        self.observe(BaselineStarted(rollouts=len(plan.cells), bank_hash=self.store.bank.hash))
+        self.observe(BaselineStarted(rollouts=len(plan.cells)))
         result = self._complete(plan, "baseline")
         self.store.append(
             Baseline(
