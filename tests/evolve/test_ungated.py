@@ -52,6 +52,7 @@ def test_what_is_said_about_it(ungated):
     assert said("bank", "log").count("without a gate") == version
 
 
+@pytest.mark.heavy
 def test_an_ungated_bank_is_gated_only_when_that_is_asked_for(evolve, tmp_path):
     bank = tmp_path / "bank"
     evolve(bank, "--ungated", "--limit", "2")

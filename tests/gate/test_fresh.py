@@ -78,6 +78,7 @@ def test_any_number_of_workers_and_a_second_start_give_the_same_ledger(fresh, ev
     assert ledgers[0] == ledgers[1]
 
 
+@pytest.mark.heavy
 def test_a_declared_number_of_useless_accepts_is_kept_by_a_bet_on_new_rollouts(evolve, calc, tmp_path):
     bank = tmp_path / "bank"
     evolve(bank, *FRESH, "-c", "horizon=20", "-c", "false_accepts=10")

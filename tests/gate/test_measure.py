@@ -23,6 +23,7 @@ def again(bank):
     return [e for e in BankStore.open(bank).entries() if isinstance(e, Remeasured)]
 
 
+@pytest.mark.heavy
 def test_measuring_again_changes_no_bank_no_score_and_no_count(bank, calc):
     before = BankStore.open(bank)
     done = valve("plan", "--measure", "3", "--workers", "2", "--bank", bank, "--tasks", calc, "--json", *TOY)

@@ -47,6 +47,7 @@ def test_same_output_exit_code_and_trajectory(mini: Mini, name: str) -> None:
     assert ours == stock
 
 
+@pytest.mark.heavy
 def test_shells_complete_the_option(mini: Mini) -> None:
     completing = {"_MINI_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
     found = mini(env={**completing, "COMP_WORDS": "mini --p"})
