@@ -32,8 +32,6 @@ NAMES = tuple(_PLACES)
 class Condition(NamedTuple):
     """How a condition differs from the reference protocol; the defaults are the reference protocol."""
 
-    about: str
-    """One line, for people."""
     steps: type[Steps] | None = Steps
     """The steps of the loop; None: nothing is learned by VALVE's loop."""
     hooks: str = ""

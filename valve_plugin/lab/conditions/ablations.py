@@ -28,9 +28,9 @@ BATCH_SIZE = 4
 BATCH_PROMPTS = "ablation_batch"
 LONG_SENTENCE = "more than one sentence"
 
-VALVE = Condition("the reference protocol: mixed tasks, a bank, retrieval, a gate")
-BASE = Condition("no memory: the model as it is", steps=None, gated=False)
-UNGATED = Condition("without validation: every proposal enters the bank", steps=Ungated, gated=False)
+VALVE = Condition()  # the reference protocol: mixed tasks, a bank, retrieval, a gate
+BASE = Condition(steps=None, gated=False)  # no memory: the model as it is
+UNGATED = Condition(steps=Ungated, gated=False)  # without validation: every proposal enters the bank
 
 
 class StyledExtraction:
@@ -69,8 +69,7 @@ class AllTasksHooks(StyledExtraction):
     style = Style("ablation_outcomes")
 
 
-ALL_TASKS = Condition(
-    "all tasks: extract after every task; the horizon counts raw tasks",
+ALL_TASKS = Condition(  # all tasks: extract after every task; the horizon counts raw tasks
     steps=EveryTask,
     hooks=f"{__name__}:AllTasksHooks",
 )
@@ -89,8 +88,7 @@ class NoPrinciplesHooks(StyledExtraction):
     style = Style("ablation_skills", shaped=_without_principles)
 
 
-NO_PRINCIPLES = Condition(
-    "no principles: extraction returns none, skills only are retrieved",
+NO_PRINCIPLES = Condition(  # no principles: extraction returns none, skills only are retrieved
     hooks=f"{__name__}:NoPrinciplesHooks",
     settings={"top_principles": 0},
 )
@@ -117,8 +115,7 @@ def whole_bank(items: list[Item], bank: Bank) -> Context:
     return Context(text=block.render(items), items=tuple(item.key for item in items), bank_hash=bank.hash)
 
 
-INJECT_ALL = Condition(
-    "inject all: every item, in reverse creation order",
+INJECT_ALL = Condition(  # inject all: every item, in reverse creation order
     hooks=f"{__name__}:InjectAllHooks",
     settings={"pairing": "deployed"},
 )
@@ -177,8 +174,7 @@ class BatchHooks(StyledExtraction):
     style = Style(BATCH_PROMPTS, user=_batch_message)
 
 
-BATCH = Condition(
-    "batch of four: one cross-task reflection; one validation rollout per task",
+BATCH = Condition(  # batch of four: one cross-task reflection; one validation rollout per task
     steps=Batches,
     hooks=f"{__name__}:BatchHooks",
     settings={"rollouts": 1},
@@ -221,7 +217,7 @@ class SentenceHooks(StyledExtraction):
     style = Style("ablation_sentences", "sentences", shaped=_as_sentences, held=_withhold_long)
 
 
-SENTENCE = Condition("sentence skills: one sentence per item, no rich body", hooks=f"{__name__}:SentenceHooks")
+SENTENCE = Condition(hooks=f"{__name__}:SentenceHooks")  # sentence skills: one sentence per item, no rich body
 
 
 _STRUCTURE = re.compile(r"\n\s*\n|^\s*(?:[-*+\u2022>|]\s|#+\s|\d+[.)]\s|```)", re.MULTILINE)

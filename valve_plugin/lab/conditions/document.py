@@ -189,8 +189,7 @@ def fill_proposal(
     )
 
 
-DOCUMENT = Condition(
-    "single document per type: section edits, injected in full",
+DOCUMENT = Condition(  # single document per type: section edits, injected in full
     steps=DocumentSteps,
     hooks=f"{__name__}:DocumentHooks",
     settings={"pairing": "deployed"},

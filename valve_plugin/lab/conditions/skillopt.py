@@ -161,8 +161,7 @@ def _proposal(store: BankStore, step: Mapping[str, Any], attempts: Sequence[Atte
     return replace(base, items=items, removes=old or UNSET)
 
 
-SKILLOPT = Condition(
-    f"SkillOpt {VERSION}: its package, trainer and gate, on the same tasks and rollouts",
+SKILLOPT = Condition(  # its package, trainer and gate, on the same tasks and rollouts
     steps=None,
     hooks="valve_plugin.lab.conditions.document:WholeDocuments",
     gated=False,
