@@ -33,8 +33,7 @@ from valve_plugin.tasks.make import candidates, generate
 from valve_plugin.tasks.make import generate as build
 from valve_plugin.tasks.make.candidates import Candidate
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.states import commit_tree
-from valve_plugin.tasks.workspace import open_commit
+from valve_plugin.tasks.states import commit_tree, open_commit
 
 HERE = Path(__file__).resolve()
 DEEPDIFF = HERE.parent.parent / "examples" / "deepdiff"

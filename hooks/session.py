@@ -106,8 +106,7 @@ class Session:
         run = self.runs.pop(id(agent), None)
         if run is None:
             return
-        from valve_plugin.live.record import show_hint
-        from valve_plugin.live.run import finish
+        from valve_plugin.live.run import finish, show_hint
 
         attempt = finish(run, agent, result, error)
         if attempt is None:

@@ -7,7 +7,7 @@ def main() -> None:
     """Load the commands and run one; Ctrl-C while they load is an interrupt like any other."""
     words = sys.argv[1:]  # a person waits for an agent's hooks with each prompt: these run without the commands
     if words == ["context", "--hook"]:
-        from valve_plugin.live.hook import main as answer
+        from valve_plugin.live.context import main as answer
 
         return answer()
     if words[:2] == ["attempts", "record"] and set(words[2::2]) <= {"--check", "--bank"} and len(words) % 2 == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -87,27 +87,8 @@ class Dying:
     """A model that takes its whole process with it."""
 
     def __init__(self, **_: Any) -> None:
-        self.config = None
-
-    def format_message(self, **message: Any) -> dict[str, Any]:
-        return message
-
-    def get_template_vars(self, **_: Any) -> dict[str, Any]:
-        return {}
-
-    def serialize(self) -> dict[str, Any]:
-        return {}
-
-    def query(self, messages: Any, **_: Any) -> dict[str, Any]:
         print("I am going", flush=True)
         os._exit(9)
-
-
-@contextmanager
-def provider(status: int, body: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """A provider that always answers the same; yields the environment that leads there."""
-    with provider_of(lambda _: (status, body)) as environment:
-        yield environment
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def _solve(settings: Settings, taskset: TaskSet, context: Context = NOTES) -> At
     return attempt(settings, taskset.tasks[0], context, 0, "panel")
 
 
-@AGENTS
+@EACH
 def test_a_right_edit_resolves_and_a_wrong_one_does_not(
     taskset: TaskSet, provider: ScriptedProvider, tmp_path: Path, agent: str
 ) -> None:

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tests.agents.support import SUBMIT, provider, saying
+from tests.agents.support import SUBMIT, completion, provider_of, saying
 from tests.tools import lives, need, running, until
 from valve_plugin.agents import process
 from valve_plugin.agents.protocol import Payment, RolloutResult, RolloutSpec, payment_of
@@ -100,14 +100,7 @@ def test_a_command_that_burns_cpu_is_the_agents_doing(workspace: Workspace) -> N
 
 _KEY = {"error": {"message": "Incorrect API key provided: sk-test-123456789"}}
 _LONG = {"error": {"message": "This model's maximum context length is 8192 tokens", "code": "context_length_exceeded"}}
-_TALK = {
-    "id": "x",
-    "object": "chat.completion",
-    "created": 0,
-    "model": "m",
-    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "no call"}}],
-}
+_TALK = completion({"role": "assistant", "content": "no call"}, "stop")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +121,7 @@ def test_providers_fail_and_agents_fail(
 ) -> None:
     settings = Settings(model="openai/any", model_tries=1, model_kwargs={"max_retries": 0})
     monkeypatch.setenv("MSWEA_COST_TRACKING", "ignore_errors")
-    with provider(status, body) as environment:
+    with provider_of(lambda _: (status, body)) as environment:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         result = _run(settings, workspace)

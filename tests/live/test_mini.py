@@ -16,7 +16,7 @@ import pytest
 from tests.agents.support import commanding
 from tests.host.harness import deterministic
 from tests.live.conftest import CHECK, FINISH, FIX, QUICK, Project
-from tests.tools import TEST_ALL, need, until
+from tests.tools import TEST_ALL, need
 
 MINI = str(Path(sys.executable).with_name("mini"))
 TASK = ("-t", "add gives wrong sums")
@@ -106,18 +106,6 @@ def test_several_at_once_are_as_many_attempts(project: Project, scripted: tuple[
     assert len({a.context_hash for a in attempts}) == 1
     assert project.local.usage() == {("skill", "use-plus"): count}
     assert all(json.loads(project.local.trajectory(a))["messages"] for a in attempts)
-
-
-@pytest.mark.heavy
-def test_a_run_that_is_interrupted_is_recorded(project: Project, tmp_path: Path) -> None:
-    model = deterministic(tmp_path / "model.yaml", FIX, "touch started; exec sleep 600")
-    process = start(project, *TASK, "-c", "mini.yaml", "-c", str(model), "-o", str(tmp_path / "t.json"))
-    until((project.root / "started").exists)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=180)
-    attempt = project.attempt()
-    assert attempt.outcome in ("ungraded", "errored")
-    assert "+    return a + b" in attempt.patch
 
 
 @pytest.mark.heavy

@@ -29,7 +29,6 @@ project.run(FIX, check=QUICK, **({"attempts": attempts} if attempts > 1 else {})
 for attempt in project.attempts():
     print(attempt.outcome, attempt.reason)
 """
-FILL = 'head -c 1M /dev/zero > "$1/{0}/x"; mount -o remount,size=1M "$1/{0}"'
 PLACES = ("TMPDIR", "VALVE_DATA", "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "REPOSITORY")
 
 
@@ -73,11 +72,9 @@ def test_an_attempt_is_graded_with_every_place_on_its_own_file_system(places: Pa
     ("name", "script", "state"),
     [
         ("VALVE_DATA", 'mount -o remount,ro "$1/VALVE_DATA"', "failed"),
-        ("VALVE_DATA", FILL.format("VALVE_DATA"), "failed"),
-        ("TMPDIR", FILL.format("TMPDIR"), "missing"),
-        ("TMPDIR", 'mount -o remount,ro "$1/TMPDIR"', "missing"),
+        ("TMPDIR", 'head -c 1M /dev/zero > "$1/TMPDIR/x"; mount -o remount,size=1M "$1/TMPDIR"', "missing"),
     ],
-    ids=["data read-only", "data full", "temporary folder full", "temporary folder read-only"],
+    ids=["data read-only", "temporary folder full"],
 )
 def test_a_place_that_cannot_be_written_is_named(places: Path, name: str, script: str, state: str) -> None:
     doctor, *attempts = run_apart(places, script)

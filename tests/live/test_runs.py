@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.conftest import CHECK, FIX, Project, make_project, simulate
+from tests.live.conftest import FIX, QUICK, Project, make_project, simulate
 from valve_plugin import instrument
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import SCRIPTED_MODEL, changed_settings
@@ -170,7 +170,7 @@ def test_a_stopped_or_failing_run_is_recorded_too(project: Project, monkeypatch:
 
         monkeypatch.setattr(agent.model, "format_observation_messages", stop)
         with pytest.raises(type(error)):
-            instrument(agent, settings={"check": CHECK}).run("the task")
+            instrument(agent, settings={"check": QUICK}).run("the task")
         attempt = project.attempts()[-1]
         assert (attempt.outcome, attempt.exit_status) == (outcome, exit_status)
         assert "+    return a + b" in attempt.patch

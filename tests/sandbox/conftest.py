@@ -14,7 +14,7 @@ from valve_plugin.records import Task
 from valve_plugin.sandbox.bubblewrap import Bubblewrap, Sandbox, UnsafeLocal, choose
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.workspace import open_task
+from valve_plugin.tasks.states import open_task
 
 
 @pytest.fixture(params=["bubblewrap", "unsafe-local"])

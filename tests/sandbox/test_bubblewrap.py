@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ from valve_plugin.sandbox.bubblewrap import Sandbox, UnsafeLocal
 from valve_plugin.sandbox.supervisor import MIB, ProcessLimits
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.workspace import open_task
 
 
 def test_runs_commands_in_the_tree_with_little_else(
@@ -186,15 +184,6 @@ def test_a_command_cannot_pass_for_a_broken_sandbox_nor_the_other_way(sandbox: S
     assert done.returncode == 1
     with pytest.raises(SandboxError, match="bubblewrap failed: bwrap: "):
         sandbox.run("true", place, readonly=[Path("/no/such/place")])
-
-
-def test_works_from_threads_at_once(sandbox: Sandbox, calc_task: tuple[PreparedRepository, Task]) -> None:
-    def one(number: int) -> bytes:
-        with open_task(*calc_task) as workspace:
-            return sandbox.run(f"echo {number} > mine; sleep 0.2; cat mine", workspace).output
-
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(one, range(4))) == [b"0\n", b"1\n", b"2\n", b"3\n"]
 
 
 @pytest.fixture

@@ -34,16 +34,15 @@ from valve_plugin.rollouts.attempt import attempt
 from valve_plugin.sandbox import workspace as workspaces
 from valve_plugin.sandbox.bubblewrap import choose
 from valve_plugin.sandbox.container import Container, RunningContainer
-from valve_plugin.sandbox.engine import OWNER_LABEL, Engine, engine_problem, owner
-from valve_plugin.sandbox.scratch import numbered_folder
+from valve_plugin.sandbox.engine import OWNER_LABEL, Engine, engine_problem, image_id, owner
+from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.sandbox.supervisor import MIB, ProcessLimits
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks.grading.grade import grade
 from valve_plugin.tasks.image import place_in_image
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.states import gold_patch
+from valve_plugin.tasks.states import gold_patch, open_task
 from valve_plugin.tasks.task_set import load
-from valve_plugin.tasks.workspace import open_task
 
 pytestmark = pytest.mark.heavy
 _FORKS = (
@@ -205,7 +204,7 @@ def test_what_an_image_lacks_is_named(where: tuple[PreparedRepository, Task], wo
     engine.call("start", "-a", made)
     engine.call("commit", "-q", made, name)
     engine.remove(made)
-    poorer = msgspec.structs.replace(workspace.image, name=name, id=engine.image_id(name))
+    poorer = msgspec.structs.replace(workspace.image, name=name, id=image_id("podman", name))
     try:
         with pytest.raises(SandboxError, match=rf"without-{what}:latest has no (/bin/)?{what}; a container here needs"):
             Container(poorer).run("true", workspace)
@@ -285,7 +284,7 @@ def test_nothing_is_left_of_killed_runs(workspace: Workspace) -> None:
 
     def nothing_left() -> bool:
         Engine("podman").sweep()  # as the next start does, and the next workspace
-        with numbered_folder():
+        with scratch_folder():
             time.sleep(0.2)
         return before.issuperset(left())
 

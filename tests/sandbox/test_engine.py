@@ -24,7 +24,7 @@ from valve_plugin.sandbox.container import ControlGroup, Usage, container_option
 from valve_plugin.sandbox.engine import Engine
 from valve_plugin.tasks.image import available_image, place_in_image
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.workspace import open_task
+from valve_plugin.tasks.states import open_task
 
 Calc = tuple[PreparedRepository, Task]
 
@@ -136,7 +136,3 @@ def test_a_process_that_ended_and_was_not_waited_for_has_no_group_of_its_own() -
         groups = Path(f"/proc/{child.pid}/cgroup").read_text()
         used = ControlGroup(child.pid).usage()
     assert used == Usage() or not all(line.endswith(":/") for line in groups.splitlines())
-
-
-def test_a_pid_of_nobody_has_used_nothing() -> None:
-    assert ControlGroup(2**22 + 1).usage() == Usage()

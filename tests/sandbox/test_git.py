@@ -9,7 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from valve_plugin.errors import InfrastructureError, TaskError
-from valve_plugin.sandbox.git import apply_patch, create_store, diff_trees, git, import_files, read_tree, write_tree
+from valve_plugin.sandbox.git import (
+    apply_patch,
+    create_store,
+    diff_trees,
+    git,
+    import_files,
+    read_blobs,
+    read_tree,
+    write_tree,
+)
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=8).filter(
     lambda n: n not in (".", "..") and not n.lower().startswith((".git", "git~"))
@@ -29,8 +38,8 @@ def test_what_goes_in_comes_out(tmp_path: Path, files: dict[str, tuple[str, byte
     commit = import_files(store, [(path, mode, data) for path, (mode, data) in files.items()], "refs/valve/base")
     entries = read_tree(store, commit)
     assert {path: mode for path, (mode, _) in entries.items()} == {path: mode for path, (mode, _) in files.items()}
-    for path, (_, oid) in entries.items():
-        assert git("cat-file", "blob", oid, git_dir=store) == files[path][1]
+    contents = read_blobs(store, [oid for _, oid in entries.values()])
+    assert dict(zip(entries, contents, strict=True)) == {path: data for path, (_, data) in files.items()}
     tree = git("rev-parse", f"{commit}^{{tree}}", git_dir=store).decode().strip()
     assert write_tree(store, entries, tmp_path / "index") == tree
 

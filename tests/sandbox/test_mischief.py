@@ -21,7 +21,7 @@ from valve_plugin.sandbox.supervisor import MIB, ProcessLimits
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks.grading.grade import Grade, grade
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.workspace import open_task
+from valve_plugin.tasks.states import open_task
 
 _QUICK = (
     *("working directory closed", "all folders closed", "working directory replaced by a link", "descriptors closed"),

@@ -16,7 +16,7 @@ from tests.sandbox.support import dig
 from tests.tools import need
 from valve_plugin.paths import data_dir
 from valve_plugin.sandbox import scratch
-from valve_plugin.sandbox.scratch import numbered_folder
+from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.sandbox.trees import remove_tree
 
 OWNER = """
@@ -59,8 +59,8 @@ def test_what_a_killed_run_left_is_removed_however_deep(pit: Path, monkeypatch: 
     left = data_dir() / "workspaces" / "0"
     left.mkdir(parents=True)
     dig(left)
-    with numbered_folder() as (number, _):
-        assert number == 0
+    with scratch_folder() as folder:
+        assert folder.name == "0"
     assert not left.exists()
 
 
@@ -78,7 +78,7 @@ def test_a_waiting_bwrap_of_a_killed_run_is_killed_with_its_folder(
     try:
         while "bwrap" not in Path(f"/proc/{waiting.pid}/comm").read_text():
             time.sleep(0.01)
-        with numbered_folder():
+        with scratch_folder():
             pass
         assert waiting.wait(60) == -signal.SIGKILL
         assert running.poll() is None
@@ -92,5 +92,5 @@ def test_a_folder_that_cannot_be_emptied_is_passed_over(tmp_path: Path, monkeypa
     monkeypatch.setenv("VALVE_DATA", str(tmp_path))
     (tmp_path / "workspaces/0").mkdir(parents=True)
     monkeypatch.setattr(scratch, "remove_tree", lambda path: path.name == "0" or remove_tree(path))
-    with numbered_folder() as (number, _):
-        assert number == 1
+    with scratch_folder() as folder:
+        assert folder.name == "1"

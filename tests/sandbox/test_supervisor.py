@@ -110,8 +110,14 @@ def assert_gone(tree: list[psutil.Process]) -> None:
     until(lambda: not any(map(lives, tree)))
 
 
-@pytest.mark.parametrize("code", [RUN_CHILD, CHILD_PROCESS, UNSAFE], ids=["run child", "child process", "unsafe-local"])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        *[(code, signal.SIGKILL) for code in (RUN_CHILD, CHILD_PROCESS, UNSAFE)],
+        *[(CHILD_PROCESS, how) for how in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)],
+    ],
+    ids=["run child", "child process", "unsafe-local", "ended", "hung up", "interrupted"],
+)
 def test_a_tree_ends_with_whoever_started_it(tmp_path: Path, code: str, how: signal.Signals) -> None:
     with start(code.format(tree=TREE, place=str(tmp_path)), tmp_path) as process:
         tree = tree_of(process, "601", "602", "603")

@@ -18,13 +18,12 @@ from tests.tools import need, put
 from valve_plugin.config import Settings
 from valve_plugin.errors import TaskError
 from valve_plugin.records import Task
-from valve_plugin.sandbox.engine import Engine, Image
+from valve_plugin.sandbox.engine import Engine, Image, image_id
 from valve_plugin.sandbox.git import git
 from valve_plugin.tasks.grading.grade import grade
 from valve_plugin.tasks.image import copy_image
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.states import gold_patch
-from valve_plugin.tasks.workspace import open_task
+from valve_plugin.tasks.states import gold_patch, open_task
 
 Calc = tuple[PreparedRepository, Task]
 _PODMAN = """#!/bin/sh
@@ -165,7 +164,7 @@ def test_a_real_engine_copies_links_as_they_are(
     subprocess.run(["podman", "import", "-q", "-", name], input=tar, check=True, capture_output=True)
     try:
         with pytest.raises(TaskError, match=r"evil:latest: /testbed/\.git/config is a link"):
-            copy_image(Image(engine="podman", name=name, id=engine.image_id(name)))
+            copy_image(Image(engine="podman", name=name, id=image_id("podman", name)))
     finally:
         engine.call("rmi", name)
     assert (victim / "b.txt").read_text() == "mine\n"

@@ -87,18 +87,15 @@ def result(output: str, returncode: int | None = None) -> dict[str, Any]:
     return {"role": "tool", "content": output, "extra": {"raw_output": output, **extra}}
 
 
-# The programs
-
-
-def find_program(name: str, install: str) -> Path:
+def find_program(name: str, package: str) -> Path:
     """Return the path of an agent's program.
 
     Raises:
-        ConfigError: it is not on PATH.
+        ConfigError: it is not on PATH; `package` of npm has it.
     """
     found = shutil.which(name)
     if found is None:
-        raise ConfigError(f"the agent {name!r} is not on PATH; {install}")
+        raise ConfigError(f"the agent {name!r} is not on PATH; install it with `npm install -g {package}`")
     return Path(found)
 
 
@@ -118,13 +115,9 @@ def native_program(found: Path, pattern: str) -> Path:
     raise ConfigError(f"{found} is a script, and its executable is not found; expected {pattern} in node_modules")
 
 
+@lru_cache(maxsize=8)
 def run_version(program: Path) -> str:
     """Return the version that a program prints."""
-    return _version(program, program.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _version(program: Path, _: int) -> str:
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as e:

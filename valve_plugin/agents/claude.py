@@ -5,19 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from valve_plugin.agents.adapter import (
-    Job,
-    Launch,
-    Messages,
-    find_program,
-    native_program,
-    prompt,
-    result,
-    run_version,
-    turn,
-)
+from valve_plugin.agents import adapter
+from valve_plugin.agents.adapter import Job, Launch, Messages, prompt, result, turn
 
-_INSTALL = "install it with `npm install -g @anthropic-ai/claude-code`"
+_NPM = ("claude", "@anthropic-ai/claude-code")
 _NOTES = "notes.md"
 
 
@@ -29,11 +20,11 @@ class Claude:
 
     def version(self) -> str:
         """See `Adapter`."""
-        return run_version(find_program("claude", _INSTALL))
+        return adapter.run_version(adapter.find_program(*_NPM))
 
     def launch(self, job: Job) -> Launch:
         """See `Adapter`. All its models are the configured one, and tools that need a network are off."""
-        program = native_program(find_program("claude", _INSTALL), "@anthropic-ai/claude-code-*/claude")
+        program = adapter.native_program(adapter.find_program(*_NPM), "@anthropic-ai/claude-code-*/claude")
         words = [str(program), "-p", "--model", job.model, "--verbose", "--output-format", "stream-json"]
         words += ["--dangerously-skip-permissions", "--disallowedTools", "WebSearch,WebFetch"]
         if job.notes:

@@ -6,19 +6,10 @@ import json
 import shlex
 from typing import Any
 
-from valve_plugin.agents.adapter import (
-    Job,
-    Launch,
-    Messages,
-    find_program,
-    native_program,
-    prompt,
-    result,
-    run_version,
-    turn,
-)
+from valve_plugin.agents import adapter
+from valve_plugin.agents.adapter import Job, Launch, Messages, prompt, result, turn
 
-_INSTALL = "install it with `npm install -g @openai/codex`"
+_NPM = ("codex", "@openai/codex")
 _KEY = "GATEWAY_KEY"
 
 
@@ -30,11 +21,11 @@ class Codex:
 
     def version(self) -> str:
         """See `Adapter`."""
-        return run_version(find_program("codex", _INSTALL))
+        return adapter.run_version(adapter.find_program(*_NPM))
 
     def launch(self, job: Job) -> Launch:
         """See `Adapter`. A login shell is off, because its start-up files would put another Python first."""
-        program = native_program(find_program("codex", _INSTALL), "@openai/codex-*/vendor/*/bin/codex")
+        program = adapter.native_program(adapter.find_program(*_NPM), "@openai/codex-*/vendor/*/bin/codex")
         provider = {
             "name": "gateway",
             "base_url": f"{job.url}/v1",

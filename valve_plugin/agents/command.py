@@ -73,11 +73,7 @@ class CommandAgent:
         return [turn("", self.template), result(output)]
 
     def _program(self) -> tuple[str, Path] | None:
-        """Return the first word and its program; None: it is part of the sandbox, or the shell's.
-
-        Raises:
-            ConfigError: the shell cannot read the template, or does not find the program.
-        """
+        """Return the first word and its program; None: it is part of the sandbox, or the shell's."""
         try:
             words = [word for word in shlex.split(self.template) if not re.match(r"\w+=", word)]
         except ValueError as e:

@@ -69,25 +69,18 @@ _KIND_BY_STATUS: dict[int, FaultKind] = {
     401: "key", 402: "quota", 403: "key", 404: "model", 405: "model", 400: "request", 413: "request", 422: "request",
     429: "rate",
 }  # fmt: skip
-_KIND_BY_NAME: tuple[tuple[str, FaultKind], ...] = (
-    ("AuthenticationError", "key"),
-    ("PermissionDeniedError", "key"),
-    ("NotFoundError", "model"),
-    ("RateLimitError", "rate"),
-    ("BadRequestError", "request"),
-    ("UnsupportedParamsError", "request"),
-    ("UnprocessableEntityError", "request"),
-    ("APIConnectionError", "connection"),
-    ("ConnectionError", "connection"),
-    ("Timeout", "timeout"),
-    ("TimeoutError", "timeout"),
-    ("SilentProviderError", "timeout"),
-    ("InternalServerError", "server"),
-    ("ServiceUnavailableError", "server"),
-    ("APIError", "server"),
-    ("APIResponseValidationError", "server"),
-    ("UnreadableReplyError", "server"),
-)
+_ENDS_OF_NAMES: dict[FaultKind, tuple[str, ...]] = {
+    "key": ("AuthenticationError", "PermissionDeniedError"),
+    "model": ("NotFoundError",),
+    "rate": ("RateLimitError",),
+    "request": ("BadRequestError", "UnsupportedParamsError", "UnprocessableEntityError"),
+    "connection": ("ConnectionError",),
+    "timeout": ("Timeout", "TimeoutError", "SilentProviderError"),
+    "server": (
+        *("InternalServerError", "ServiceUnavailableError", "APIError", "APIResponseValidationError"),
+        "UnreadableReplyError",
+    ),
+}
 _USED_UP = re.compile(
     r"(?i)insufficient[_ ](?:quota|balance|funds|credits?)|exceeded your current quota|credit balance|billing"
     r"|budget has been exceeded|余额不足|欠费"
@@ -167,7 +160,6 @@ def classify_end(exit_status: str, error: Sequence[str] = (), message: str = "")
     Args:
         exit_status: mini's exit status; empty if an exception ended the agent.
         error: names of the exception's class and bases, most specific first; empty if there was none.
-        message: the exception's message.
     """
     if error:
         if why := next((_AGENT_ERRORS[name] for name in error if name in _AGENT_ERRORS), "") or _agent_fault(
@@ -233,9 +225,6 @@ def classify_fault(
 
     Args:
         names: names of the exception's class and bases, most specific first.
-        message: the exception's message.
-        status: HTTP status, if there was a reply.
-        headers: of the reply.
         now: seconds since the epoch, for a Retry-After that is a date.
         causes: class names of the exceptions that caused it.
     """
@@ -362,7 +351,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _kind(names: Sequence[str], status: int | None) -> FaultKind | None:
     if status is not None and (status in _KIND_BY_STATUS or status >= 500):
         return _KIND_BY_STATUS.get(status, "server")
-    return next((kind for name in names for end, kind in _KIND_BY_NAME if name.endswith(end)), None)
+    return next((kind for name in names for kind, ends in _ENDS_OF_NAMES.items() if name.endswith(ends)), None)
 
 
 def _provider(model: str) -> str:

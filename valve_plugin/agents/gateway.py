@@ -18,15 +18,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from valve_plugin.agents.faults import Fault, call_seconds, class_names, classify_end, describe_error, find_fault
+from valve_plugin.agents.faults import (
+    Fault,
+    address,
+    call_seconds,
+    class_names,
+    classify_end,
+    describe_error,
+    find_fault,
+    key_variable,
+)
 from valve_plugin.agents.protocol import RolloutReporter
-from valve_plugin.agents.provider import Answer, Provider, Tokens
 from valve_plugin.agents.retry import Tries, model_tries
+from valve_plugin.client import client, cost
 from valve_plugin.config import Settings
+from valve_plugin.errors import ConfigError
 
 WIRES = ("messages", "responses", "chat/completions")
 _FREE = ("messages/count_tokens",)
@@ -38,6 +48,132 @@ _REACH_OUT = ("web_search", "web_fetch", "mcp", "code_execution", "code_interpre
 """Beginnings of the types of tools that the provider runs itself, with a network."""
 _MAX_REQUEST = 256 * 2**20
 _CONNECT_SECONDS = 30.0
+_ENDS = frozenset({"message_stop", "response.completed", "response.incomplete"})
+_FAILS = frozenset({"error", "response.failed"})
+_MAX_LINE = 64 * 2**20
+
+
+class Provider(NamedTuple):
+    """Where the model calls of a rollout go, and with which key."""
+
+    name: str
+    """By litellm's word, like openai."""
+    base: str
+    """Address up to the version of its interface, like https://api.openai.com/v1, without a slash at the end."""
+    key: str
+    model: str
+    """Name of the model there."""
+    bearer: bool
+    """Whether Anthropic's interface takes the key as a bearer token."""
+
+    @classmethod
+    def of(cls, settings: Settings, name: str, environ: Mapping[str, str]) -> Provider:
+        """Return the provider of a litellm model name.
+
+        Raises:
+            ConfigError: the address is not known.
+        """
+        given = settings.model_kwargs
+        litellm = client()
+        try:
+            model, provider, key, base = litellm.get_llm_provider(
+                name, api_base=given.get("api_base") or given.get("base_url"), api_key=given.get("api_key")
+            )
+        except Exception as e:
+            raise ConfigError(f"the provider of the model {name!r} is not known; expected PROVIDER/NAME") from e
+        named = address(f"{provider}/{model}", given, environ)
+        own = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}.get(provider, "")
+        base = (named if "://" in named else "") or base or own
+        if not base:
+            raise ConfigError(
+                f"the address of the provider {provider!r} is not known; give it with -c model_kwargs.api_base=URL"
+            )
+        token = environ.get("ANTHROPIC_AUTH_TOKEN", "") if provider == "anthropic" else ""
+        key = str(given.get("api_key") or environ.get(key_variable(f"{provider}/{model}")) or token or key or "")
+        return cls(provider, base.rstrip("/"), key, model, bool(token) and key == token)
+
+    def url(self, wire: str) -> str:
+        """Return the address of an interface. Anthropic's base may end with /v1 or not, OpenAI's includes it."""
+        base = self.base.removesuffix("/v1") + "/v1" if wire.startswith("messages") else self.base
+        return f"{base}/{wire}"
+
+    def headers(self, wire: str) -> dict[str, str]:
+        """Return the headers that hold the key."""
+        if wire.startswith("messages") and not self.bearer:
+            return {"x-api-key": self.key}
+        return {"Authorization": f"Bearer {self.key}"}
+
+
+class Tokens(NamedTuple):
+    """Tokens of one answered call."""
+
+    prompt: int = 0
+    """All of the prompt, including what was cached."""
+    reply: int = 0
+    cache_read: int = 0
+    cache_written: int = 0
+
+    def usd(self, model: str) -> float | None:
+        """Return their price by litellm's list; None: unknown, or no tokens were reported."""
+        litellm = client()
+        usage = litellm.Usage(
+            prompt_tokens=self.prompt,
+            completion_tokens=self.reply,
+            total_tokens=self.prompt + self.reply,
+            cache_read_input_tokens=self.cache_read,
+            cache_creation_input_tokens=self.cache_written,
+        )
+        return cost(litellm.ModelResponse(model=model, usage=usage), model)
+
+
+class Answer:
+    """Reads an answer while it passes: its tokens, and whether it is complete."""
+
+    def __init__(self) -> None:
+        self.complete = self.failed = False
+        self._usage: dict[str, Any] = {}
+        self._line = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Read a part of a stream of server-sent events."""
+        *lines, self._line = (self._line + chunk).split(b"\n")
+        self._line = self._line[:_MAX_LINE]
+        for line in lines:
+            if line.startswith(b"data:"):
+                data = line[5:].strip()
+                self.complete |= data == b"[DONE]"
+                self.read(data)
+
+    def read(self, data: bytes) -> None:
+        """Read one event, or the whole of an answer that is not streamed."""
+        try:
+            event = json.loads(data)
+        except ValueError:
+            return
+        if not isinstance(event, dict):
+            return
+        kind = event.get("type")
+        self.complete |= kind in _ENDS
+        self.failed |= kind in _FAILS or bool(event.get("error"))
+        for part in (event, event.get("message"), event.get("response")):
+            usage = part.get("usage") if isinstance(part, dict) else None
+            if isinstance(usage, dict):
+                self._usage |= {name: value for name, value in usage.items() if value is not None}
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens that the answer reports. Anthropic counts cached tokens apart, OpenAI includes them."""
+        used = self._usage
+        details = used.get("prompt_tokens_details") or used.get("input_tokens_details") or {}
+        read, written = _number(used, "cache_read_input_tokens"), _number(used, "cache_creation_input_tokens")
+        prompt = _number(used, "prompt_tokens") or _number(used, "input_tokens") + read + written
+        reply = _number(used, "completion_tokens") or _number(used, "output_tokens")
+        return Tokens(prompt, reply, read or _number(details, "cached_tokens"), written)
+
+
+def _number(record: Mapping[str, Any], name: str) -> int:
+    value = record.get(name)
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +249,9 @@ class Gateway:
             return web.json_response({"object": "list", "data": [{"id": self._provider.model, "object": "model"}]})
         if request.method != "POST" or path not in (*WIRES, *_FREE):
             return _refuse(404, "The gateway passes on model calls only.")
-        if path in WIRES and self._is_used_up():
+        limit = self._settings.cost_limit
+        self.used_up |= path in WIRES and (len(self.calls) >= self._settings.step_limit or 0 < limit <= self.usd)
+        if path in WIRES and self.used_up:
             return _refuse(403, "The budget of steps or cost is used up.")
         try:
             body = self._body(json.loads(await request.read()), path)
@@ -125,11 +263,6 @@ class Gateway:
             return await self._pass_on(request, path, sent, body)
         finally:
             self.waited_seconds += time.monotonic() - started
-
-    def _is_used_up(self) -> bool:
-        limit = self._settings.cost_limit
-        self.used_up |= len(self.calls) >= self._settings.step_limit or (0 < limit <= self.usd)
-        return self.used_up
 
     def _body(self, body: dict[str, Any], path: str) -> bytes:
         """Return the request as it is sent: for the configured model, without tools that reach the network."""

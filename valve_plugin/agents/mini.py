@@ -221,7 +221,7 @@ def slot_variables(blocks: Sequence[str]) -> dict[str, str]:
 
 
 def solve(spec: RolloutSpec, folder: Path, reporter: RolloutReporter) -> RolloutResult:
-    """Run mini's own agent on a task; see `protocol.Agent`."""
+    """Run mini's own agent on a task. Never raises for what the agent or the provider did."""
     redact = Redactor.of(os.environ, config=spec.settings.model_kwargs)
     agent: Any = None
     model: RetryingModel | None = None

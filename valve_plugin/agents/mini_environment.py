@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from minisweagent.exceptions import Submitted, TimeExceeded
@@ -27,13 +26,6 @@ COMMAND_SECONDS = 2 * 3600.0
 _LONGEST_ARGUMENT = 100_000
 """Bytes of a command above which it is passed by standard input. (Linux allows 128 KiB in one argument.)"""
 _FROM_INPUT = 'eval "$(cat)"'
-
-_LIMIT_REASONS = {
-    "cpu": "used more than {cpu_seconds} s of CPU time",
-    "wall": "ran longer than {wall_seconds} s",
-    "memory": "used more than {memory_bytes} bytes of memory",
-    "disk": "left more than {disk_bytes} bytes on disk",
-}
 
 
 class SandboxEnvironmentConfig(BaseModel):
@@ -94,8 +86,8 @@ class SandboxEnvironment:
             wall_seconds=config.wall_timeout,
             memory_bytes=config.memory_mib * MIB,
         )
-        if len(command.encode()) > _LONGEST_ARGUMENT:
-            command, script = _FROM_INPUT, command.encode()
+        if len(data := command.encode("utf-8", "surrogatepass")) > _LONGEST_ARGUMENT:
+            command, script = _FROM_INPUT, data
         options = RunOptions(limits=limits, env=config.env, stdin=script)
         if self._container is not None:
             options["cwd"] = cwd or config.cwd
@@ -130,9 +122,7 @@ def observation(done: CommandResult, limits: ProcessLimits) -> dict[str, Any]:
     if first.strip() == SUBMIT_LINE and done.returncode == 0:
         extra = {"exit_status": "Submitted", "submission": rest}
         raise Submitted({"role": "exit", "content": rest, "extra": extra})
-    stopped = ""
-    if done.limit:
-        stopped = f"The command was stopped: it {_LIMIT_REASONS[done.limit].format_map(asdict(limits))}."
+    stopped = f"The command was stopped: it {done.exceeded(limits)}." if done.limit else ""
     return {"output": text, "returncode": done.returncode, "exception_info": stopped}
 
 

@@ -15,7 +15,6 @@ from valve_plugin.agents.faults import ConversationRefusedError, Fault, describe
 from valve_plugin.agents.protocol import RolloutReporter
 from valve_plugin.agents.retry import call_model
 
-MAX_COMMAND_BYTES = 4 * 2**20
 MAX_COMMANDS = 100
 """Commands in one answer. (mini keeps the output of each.)"""
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -66,7 +65,6 @@ class RetryingModel:
         return reply
 
     def _ask(self, messages: list[dict[str, Any]], **arguments: Any) -> Any:
-        """Make one call, and check the answer."""
         try:
             reply = self._model.query(messages, **arguments)
         except Exception as e:
@@ -75,7 +73,7 @@ class RetryingModel:
             raise
         if not isinstance(reply, dict):
             return reply
-        if problem := next(filter(None, map(command_problem, _commands(reply))), "") or _call_problem(reply):
+        if problem := _problem(reply):
             raise self._format_error(problem, reply)
         clean = without_surrogates(reply)
         if "role" in clean:
@@ -83,11 +81,7 @@ class RetryingModel:
         return clean
 
     def _require_refusal_of_beginning(self, messages: list[dict[str, Any]], error: Exception) -> None:
-        """Return if the provider fails for the rollout's first request, too, which it has answered before.
-
-        Raises:
-            ConversationRefusedError: it answers it, so the conversation since then is what it does not answer.
-        """
+        """Return if the provider fails for the rollout's first request, too, which it has answered before."""
         from minisweagent.exceptions import FormatError
 
         try:
@@ -117,18 +111,20 @@ class RetryingModel:
         return getattr(self._model, name)
 
 
-def command_problem(command: Any) -> str:
-    """Return why bash cannot run a command, or "" if it can."""
-    if not isinstance(command, str):
-        kind = {dict: "an object", list: "a list", bool: "true or false", type(None): "null"}.get(type(command))
-        return f"The argument 'command' is {kind or 'a number'}, expected a string."
-    if "\0" in command:
-        return "The command holds a NUL character, which bash cannot take; write it as an escape, like printf '\\0'."
-    if _SURROGATES.search(command):
-        return "The command holds half of a surrogate pair, which is not valid Unicode; write whole characters."
-    size = len(command.encode())
-    if size > MAX_COMMAND_BYTES:
-        return f"The command has {size:,} bytes, at most {MAX_COMMAND_BYTES:,} are possible; split it."
+def _problem(reply: Mapping[str, Any]) -> str:
+    """Return what is wrong with a reply's commands, or "". One that bash cannot take fails; see `supervisor.refuse`."""
+    actions = reply.get("extra", {}).get("actions", ())
+    for command in (action.get("command", "") for action in actions):
+        if not isinstance(command, str):
+            kind = {dict: "an object", list: "a list", bool: "true or false", type(None): "null"}.get(type(command))
+            return f"The argument 'command' is {kind or 'a number'}, expected a string."
+        if _SURROGATES.search(command):
+            return "The command holds half of a surrogate pair, which is not valid Unicode; write whole characters."
+    if (number := len(actions)) > MAX_COMMANDS:
+        return f"The answer has {number:,} commands, at most {MAX_COMMANDS} are possible."
+    ids = [action["tool_call_id"] for action in actions if "tool_call_id" in action]
+    if not all(isinstance(one, str) for one in ids) or len(set(ids)) < len(ids):
+        return "Each tool call needs an id of its own, a string."
     return ""
 
 
@@ -143,21 +139,6 @@ def without_surrogates(value: Any) -> Any:
     return value
 
 
-def _commands(reply: Mapping[str, Any]) -> list[Any]:
-    return [action.get("command", "") for action in reply.get("extra", {}).get("actions", ())]
-
-
-def _call_problem(reply: Mapping[str, Any]) -> str:
-    actions = reply.get("extra", {}).get("actions", ())
-    if (number := len(actions)) > MAX_COMMANDS:
-        return f"The answer has {number:,} commands, at most {MAX_COMMANDS} are possible."
-    ids = [action["tool_call_id"] for action in actions if "tool_call_id" in action]
-    if not all(isinstance(one, str) for one in ids) or len(set(ids)) < len(ids):
-        return "Each tool call needs an id of its own, a string."
-    return ""
-
-
 def _cost(message: Any) -> float:
-    """Return the cost of a call in USD, from mini's message."""
     cost = message.get("extra", {}).get("cost") if isinstance(message, Mapping) else None
     return float(cost) if isinstance(cost, int | float) else 0.0

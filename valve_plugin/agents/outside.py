@@ -25,9 +25,8 @@ from valve_plugin.agents.claude import Claude
 from valve_plugin.agents.codex import Codex
 from valve_plugin.agents.command import CommandAgent
 from valve_plugin.agents.faults import EndKind, advice, class_names, classify_end, describe_error
-from valve_plugin.agents.gateway import Gateway, GatewayStop, serve
+from valve_plugin.agents.gateway import Gateway, GatewayStop, Provider, serve
 from valve_plugin.agents.protocol import TRAJECTORY, RolloutReporter, RolloutResult, RolloutSpec
-from valve_plugin.agents.provider import Provider
 from valve_plugin.config import MINI, SCRIPTED_MODEL, Settings
 from valve_plugin.errors import ConfigError
 from valve_plugin.redact import Redactor
@@ -46,12 +45,6 @@ _FOLDER = ".agent"
 _SOCKET = "gateway"
 _FORWARDER = "forward.py"
 _OUTPUT_BYTES = 64 * MIB
-_ENDED = {
-    "cpu": "the agent used more than {0.cpu_seconds} s of CPU time",
-    "wall": "the agent ran longer than {0.wall_seconds} s",
-    "memory": "the agent used more than {0.memory_bytes} bytes of memory",
-    "disk": "the agent left more than {0.disk_bytes} bytes on disk",
-}
 
 
 def adapter_of(agent: str) -> Adapter:
@@ -114,7 +107,7 @@ def describe(settings: Settings) -> str:
 
 
 def solve(spec: RolloutSpec, folder: Path, reporter: RolloutReporter) -> RolloutResult:
-    """Run the agent of the settings on a task; see `protocol.Agent`."""
+    """Run the agent of the settings on a task. Never raises for what the agent or the provider did."""
     settings = spec.settings
     redact = Redactor.of(os.environ, config=settings.model_kwargs)
     model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
@@ -208,7 +201,6 @@ def _free_port() -> int:
 def _end(
     gateway: Gateway, adapter: Adapter, done: CommandResult | None, limits: ProcessLimits
 ) -> tuple[EndKind, str, str]:
-    """Return (how the run ended, exit status, reason)."""
     if gateway.fault:
         return "errored", "ProviderFailed", ""
     if gateway.used_up or done is None:
@@ -218,7 +210,7 @@ def _end(
     if done.limit == "wall" and gateway.waited_seconds > limits.wall_seconds / 2:
         return "errored", "TimeExceeded", f"{name} waited {gateway.waited_seconds:.0f} s for the provider"
     if done.limit:
-        return "unresolved", "TimeExceeded", _ENDED[done.limit].format(limits)
+        return "unresolved", "TimeExceeded", f"the agent {done.exceeded(limits)}"
     if done.returncode and not gateway.calls:
         return "errored", "NotStarted", f"{name} ended with {done.returncode} before its first model call: {last}"
     if done.returncode:

@@ -54,7 +54,6 @@ def warm_up() -> None:
 
 
 def _run_now(job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
-    """Run a job of litellm's thread pool in this thread."""
     done: Future[Any] = Future()
     done.set_result(job(*args, **kwargs))
     return done

@@ -115,14 +115,16 @@ def _supervise(request: _Request, stop: threading.Event | None, progress: Rollou
     try:
         with _connect() as connection:
             while not connection.poll(_POLL_SECONDS):  # a server that still loads takes seconds to fork
-                _require_not_stopped(stop)
+                if stop and stop.is_set():
+                    raise CancelledError
             pid = int(connection.recv_bytes())
             connection.send(request)
             deadline = time.monotonic() + request.spec.wall_seconds
             running = True
             try:
                 while running and time.monotonic() < deadline:
-                    _require_not_stopped(stop)
+                    if stop and stop.is_set():
+                        raise CancelledError
                     if connection.poll(_POLL_SECONDS):
                         running = _receive(connection, progress)
                 return running
@@ -146,11 +148,6 @@ def _receive(connection: Connection, progress: RolloutProgress) -> bool:
     except (EOFError, OSError):  # also in the middle of a message
         return False
     return True
-
-
-def _require_not_stopped(stop: threading.Event | None) -> None:
-    if stop is not None and stop.is_set():
-        raise CancelledError
 
 
 def _read(path: Path) -> bytes:
@@ -228,11 +225,7 @@ def use_server(address: str) -> None:
 
 
 def _connect() -> Connection:
-    """Return a new connection to the fork server.
-
-    Raises:
-        OSError: none can be started.
-    """
+    """Return a new connection to the fork server."""
     global _shared_address, _server
     address = server_address()
     with suppress(OSError):
@@ -281,7 +274,6 @@ def main() -> None:
 
 
 def _run_request(connection: Connection) -> NoReturn:
-    """Run one request in this fork, and end."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         connection.send_bytes(b"%d" % os.getpid())
@@ -298,7 +290,6 @@ def _run_request(connection: Connection) -> NoReturn:
 
 
 def _work(spec: RolloutSpec, folder: Path, environ: Mapping[str, str], reporter: RolloutReporter) -> None:
-    """Run the agent and report its result."""
     from valve_plugin.agents import mini, outside
     from valve_plugin.client import use_own_copies
 

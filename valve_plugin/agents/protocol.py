@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -50,17 +49,6 @@ class RolloutResult(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     trajectory: bytes = b""
     """JSON in mini's format; empty if the run ended before its first step."""
-
-
-class Agent(Protocol):
-    """Runs one rollout to its end, in a process of its own."""
-
-    def __call__(self, spec: RolloutSpec, folder: Path, reporter: RolloutReporter) -> RolloutResult:
-        """Run it and return how it ended. The trajectory is written to `TRAJECTORY` in `folder`.
-
-        Never raises for what the agent or the provider did.
-        """
-        ...
 
 
 class Payment(msgspec.Struct, frozen=True):

@@ -41,31 +41,29 @@ OnWait = Callable[[Wait], None]
 OnStep = Callable[[int, float], None]
 """Receives the number of answered model calls of a rollout, and their cost in USD."""
 
-_ON_WAIT: ContextVar[OnWait | None] = ContextVar("valve_on_wait", default=None)
-_ON_STEP: ContextVar[OnStep | None] = ContextVar("valve_on_step", default=None)
+_LISTENERS: ContextVar[tuple[OnWait, OnStep | None] | None] = ContextVar("valve_listeners", default=None)
 
 
 @contextmanager
 def listen_to_waits(on_wait: OnWait, on_step: OnStep | None = None) -> Iterator[None]:
     """Call `on_wait` for each wait, and `on_step` for each answered call, of this thread while the block runs."""
-    token, step_token = _ON_WAIT.set(on_wait), _ON_STEP.set(on_step)
+    token = _LISTENERS.set((on_wait, on_step))
     try:
         yield
     finally:
-        _ON_WAIT.reset(token)
-        _ON_STEP.reset(step_token)
+        _LISTENERS.reset(token)
 
 
 def report_wait(wait: Wait) -> None:
     """Report a wait to the listener of this thread, if there is one."""
-    if on_wait := _ON_WAIT.get():
-        on_wait(wait)
+    if listeners := _LISTENERS.get():
+        listeners[0](wait)
 
 
 def report_step(steps: int, usd: float) -> None:
     """Report that a rollout of this thread has had so many answers at this cost, if somebody listens."""
-    if on_step := _ON_STEP.get():
-        on_step(steps, usd)
+    if (listeners := _LISTENERS.get()) and listeners[1]:
+        listeners[1](steps, usd)
 
 
 def model_tries(settings: Settings, environ: Mapping[str, str]) -> int:

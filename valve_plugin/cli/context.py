@@ -46,7 +46,7 @@ def context(
     from valve_plugin.records import Context
 
     if hook:
-        from valve_plugin.live.hook import MAX_BYTES, answer
+        from valve_plugin.live.context import MAX_BYTES, answer
 
         output.verbatim(answer(sys.stdin.buffer.read(MAX_BYTES + 1), bank))
         return

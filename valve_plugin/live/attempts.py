@@ -21,11 +21,22 @@ from valve_plugin.agents import process
 from valve_plugin.agents.protocol import RolloutResult, RolloutSpec
 from valve_plugin.config import MINI, Settings
 from valve_plugin.errors import InfrastructureError, SandboxError, TaskError, ValveError
-from valve_plugin.live.check import Check, CheckResult
-from valve_plugin.live.record import keep_attempt, learn_from, next_ordinal, show_command, show_hint
-from valve_plugin.live.run import Run, make_attempt, plain_config, readable_patch, refused, require_grading
+from valve_plugin.live.check import Check, CheckResult, open_copy, shell_environment
+from valve_plugin.live.run import (
+    Run,
+    grade,
+    keep_attempt,
+    learn_from,
+    make_attempt,
+    next_ordinal,
+    plain_config,
+    readable_patch,
+    refused,
+    require_grading,
+    show_command,
+    show_hint,
+)
 from valve_plugin.live.trees import Base
-from valve_plugin.live.workspace import open_copy, shell_environment
 from valve_plugin.records import Attempt
 from valve_plugin.rollouts.attempt import log_defect
 from valve_plugin.rollouts.workers import Workers, stop_event
@@ -33,7 +44,11 @@ from valve_plugin.sandbox import workspace
 from valve_plugin.sandbox.bubblewrap import choose
 from valve_plugin.words import one_line, plural
 
-_STOPPED = RolloutResult(ended="errored", exit_status="KeyboardInterrupt")
+_STOPPED = RolloutResult(
+    ended="errored",
+    exit_status="KeyboardInterrupt",
+    reason="stopped by the person; its steps and what they cost are not known",
+)
 """Result of an attempt that was stopped with Ctrl-C; its steps and cost are not known."""
 
 
@@ -59,7 +74,6 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
         base = _require_base(run, agent)
         if not run.settings.check:
             run.say("no check was given (valve.check): the attempts are recorded, but none is applied")
-        check = run.check or Check(run.settings, base)
         require_grading(run, agent)
     except ValveError as e:
         return refused(run, e)
@@ -67,7 +81,7 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
         run.say("stopped before the first attempt: nothing was recorded, spent or changed")
         raise
     settings = attempt_settings(run.settings, agent, Path(run.scratch.name), base)
-    job = partial(_attempt, run, base, settings, check, next_ordinal(run.local, run.task_id, run.context.hash))
+    job = partial(_attempt, run, base, settings, next_ordinal(run.local, run.task_id, run.context.hash))
     try:
         with Workers(run.settings.workers) as executor:
             jobs = [executor.submit(partial(job, number)) for number in range(1, run.settings.attempts + 1)]
@@ -77,11 +91,13 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
     except KeyboardInterrupt:
         run.say(f"stopped: nothing was applied; {plural(len(run.kept), 'attempt')} recorded{_list_hint(run)}")
         raise
-    chosen = best(done, lambda end: _changed_lines(base, check, end))
-    if chosen is not None:
-        _apply(run, base, check, chosen)
-    elif run.settings.check:
-        run.say("no attempt passes the check; your files are unchanged")
+    chosen = None
+    if check := run.check:
+        chosen = best(done, lambda end: _changed_lines(base, check, end))
+        if chosen is not None:
+            _apply(run, base, check, chosen)
+        else:
+            run.say("no attempt passes the check; your files are unchanged")
     for one in done:
         learn_from(run.bank_dir, run.local, one.attempt, run.settings.learn, run.say)
     shown = chosen or done[-1]
@@ -91,11 +107,7 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
 
 
 def _require_base(run: Run, agent: Any) -> Base:
-    """Return the starting state of the attempts.
-
-    Raises:
-        ValveError: attempts are not possible here.
-    """
+    """Return the starting state of the attempts."""
     mode = getattr(agent.config, "mode", "yolo")
     if mode != "yolo":
         raise ValveError(f"valve.attempts runs unattended, but the agent is in mode {mode!r}; add -y")
@@ -153,7 +165,7 @@ def _changed_lines(base: Base, check: Check, end: str) -> int:
     return sum(change.lines for change in base.trees.changes(base.tree, check.graded_tree(end)[0]))
 
 
-def _attempt(run: Run, base: Base, settings: Settings, check: Check, first: int, number: int) -> FinishedAttempt:
+def _attempt(run: Run, base: Base, settings: Settings, first: int, number: int) -> FinishedAttempt:
     """Make one attempt, grade and record it; `first` is the ordinal of number 1."""
     run.say(f"attempt {number} of {run.settings.attempts} starts")
     started, ordinal = time.monotonic(), first + number - 1
@@ -173,7 +185,8 @@ def _attempt(run: Run, base: Base, settings: Settings, check: Check, first: int,
             except CancelledError:
                 result = _STOPPED
             end = base.trees.apply(base.tree, workspace.diff(place))
-        graded = _grade(run, check, end, result)
+        ended = None if result is _STOPPED else result.ended
+        graded = grade(run, end, ended, result.reason)
     except TaskError as e:
         graded = CheckResult("unresolved", one_line(str(e)))
     except (InfrastructureError, SandboxError, OSError) as e:
@@ -183,16 +196,6 @@ def _attempt(run: Run, base: Base, settings: Settings, check: Check, first: int,
     except Exception as e:  # noqa: BLE001  # a bug in VALVE ends this attempt, not the whole run
         graded = CheckResult("errored", log_defect(e, f"live attempt {number}", run.redactor(None)))
     return FinishedAttempt(number, _record(run, end, result, graded, ordinal, time.monotonic() - started), end, result)
-
-
-def _grade(run: Run, check: Check, end: str, result: RolloutResult) -> CheckResult:
-    if result is _STOPPED:
-        return CheckResult("ungraded", "stopped by the person; its steps and what they cost are not known")
-    if result.ended == "errored":
-        return CheckResult("errored", result.reason)
-    if not run.settings.check:
-        return CheckResult("ungraded", result.reason or "no check was given (valve.check)")
-    return check.grade(end, unfinished=result.reason if result.ended == "unresolved" else "")
 
 
 def _record(run: Run, end: str, result: RolloutResult, graded: CheckResult, ordinal: int, seconds: float) -> Attempt:

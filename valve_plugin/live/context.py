@@ -1,28 +1,36 @@
-"""The context of a live run. If the bank cannot be used, the run continues without a context.
+"""The context of a live run, and the notes for a prompt of another agent. If the bank cannot be used, there are none.
 
-An agent can change the bank during a run, so each run verifies it first.
+An agent can change the bank during a run of mini, so each run verifies it first. A person waits for the notes with each
+prompt: `valve context --hook` runs `main` without the packages of the command line, and imports only what it needs.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from valve_plugin import files
+from valve_plugin.bank.identity import find_bank
 from valve_plugin.bank.local import LocalStore
-from valve_plugin.bank.scripted_bank import refusal
+from valve_plugin.bank.scripted_bank import is_scripted, refusal
 from valve_plugin.bank.store import BankStore
+from valve_plugin.checkout import find
 from valve_plugin.codec import decode
 from valve_plugin.config import FILE_NAME as SETTINGS_FILE
-from valve_plugin.config import in_repository
+from valve_plugin.config import Settings, as_judged, in_repository, load
 from valve_plugin.errors import BankError, ValveError
 from valve_plugin.paths import seen_file
 from valve_plugin.records import Bank, Context, Panel
 from valve_plugin.words import plural
 
 EMPTY = Context(text="")
+MAX_BYTES = 1_000_000
+"""Largest event of a hook."""
 _SETTLED = ("accepted", "made here")
 Say = Callable[[str], None]
 """Shows the person one line."""
@@ -35,10 +43,6 @@ def compose(
 
     It is empty, and one line says why, for a damaged bank, for one of a later version, and for one that the scripted
     model taught where a real model runs.
-
-    Args:
-        local: what this machine keeps for it.
-        retrieve: the step `valve_retrieve` for this run's task.
     """
     try:
         store = BankStore.open(bank_dir)
@@ -55,7 +59,11 @@ def compose(
             local.write_telemetry("left_out", {"items": context.left_out, "context": context.hash})
         if context.items:
             local.count_use(context)
-            _compare_embedding(bank_dir, context, say)
+            from valve_plugin.retrieval.embedding import mismatch
+
+            panel = panel_file(bank_dir)
+            if panel is not None and (warning := mismatch(panel.embedding, context.embedding)):
+                say(warning)
     except ValveError as e:
         say(f"nothing is injected: {e}")
         return EMPTY
@@ -94,11 +102,7 @@ def _remember(note: Path, state: str) -> None:
 
 
 def _verify(bank_dir: Path) -> None:
-    """Verify a bank; what is wrong with its settings was said where they are read.
-
-    Raises:
-        BankError: it does not verify.
-    """
+    """Verify a bank; what is wrong with its settings was said where they are read."""
     from valve_plugin.bank.verify import verify
 
     errors = [found for found in verify(bank_dir) if found.level == "error" and found.file != SETTINGS_FILE]
@@ -109,16 +113,73 @@ def _verify(bank_dir: Path) -> None:
         )
 
 
-def _compare_embedding(bank_dir: Path, context: Context, say: Say) -> None:
-    from valve_plugin.retrieval.embedding import mismatch
-
-    panel = panel_file(bank_dir)
-    if panel is not None and (warning := mismatch(panel.embedding, context.embedding)):
-        say(warning)
-
-
 def panel_file(bank_dir: Path) -> Panel | None:
     """Return the panel of `panel.json`; None if there is none yet, or it is damaged, which `verify` reports."""
     with suppress(ValveError):
         return decode(files.read_limited(bank_dir / "panel.json", 10_000_000, "panel"), Panel, where="panel.json")
     return None
+
+
+# For the hooks of other agents
+
+
+def main() -> None:
+    """Print the notes for the event on stdin, or nothing.
+
+    Nothing is written to stderr, and no error ends the prompt: it is the person's, not ours.
+    """
+    try:
+        sys.stdout.buffer.write(answer(sys.stdin.buffer.read(MAX_BYTES + 1)).encode("utf-8", "replace"))
+        sys.stdout.buffer.flush()
+    except (KeyboardInterrupt, OSError):
+        os._exit(0)  # whoever asked is gone; the interpreter would complain about a closed pipe
+
+
+def answer(raw: bytes, bank: str = "") -> str:
+    """Return the block for the prompt of a hook's event; "" where there are no notes, or they cannot be used."""
+    try:
+        event = read_event(raw)
+        os.chdir(event["cwd"])
+        return notes(find_bank(bank, find(Path.cwd())), str(event["prompt"])).text
+    except (ValveError, OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def read_event(raw: bytes) -> dict[str, Any]:
+    """Return a hook's event.
+
+    Raises:
+        ValueError: it is none.
+    """
+    event = json.loads(raw) if len(raw) <= MAX_BYTES else None
+    if not isinstance(event, dict):
+        raise ValueError("expected an object of JSON, as Claude Code gives it to its hooks")
+    return event
+
+
+def notes(bank_dir: Path, prompt: str) -> Context:
+    """Return the context of a prompt; it is empty if the bank may not be used here.
+
+    Raises:
+        ValveError: the bank cannot be read.
+    """
+    store = BankStore.open(bank_dir)
+    if not store.bank.items or is_scripted(store.dir) or not is_welcome(store, lambda line: None):
+        return EMPTY
+    settings = load(store.dir)
+    if settings.retrieval == "auto":
+        settings = as_judged(settings, panel_file(store.dir))  # without a replay of the whole ledger
+    return _retrieve(settings, store, prompt) or EMPTY
+
+
+def _retrieve(settings: Settings, store: BankStore, prompt: str) -> Context | None:
+    """Ask the plugins; where there is only ours, without the packages that find others."""
+    if settings.plugins == ("valve",):
+        from valve_plugin.retrieval.contexts import retrieve
+
+        return retrieve(settings, store.bank, "", prompt)
+    from valve_plugin import plugins
+
+    hook = plugins.load(settings.plugins).hook
+    found: Context | None = hook.valve_retrieve(settings=settings, bank=store.bank, task_id="", issue=prompt)
+    return found

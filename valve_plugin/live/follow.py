@@ -26,8 +26,7 @@ from valve_plugin.bank.local import local_store
 from valve_plugin.checkout import find
 from valve_plugin.codec import convert, digest, plain
 from valve_plugin.errors import ValveError
-from valve_plugin.live.context import EMPTY
-from valve_plugin.live.hook import MAX_BYTES, notes, read_event
+from valve_plugin.live.context import EMPTY, MAX_BYTES, notes, read_event
 from valve_plugin.live.trees import Base, Trees
 from valve_plugin.paths import BANK_NAME
 from valve_plugin.records import Context
@@ -211,7 +210,6 @@ def _settings(bank_dir: Path, check: str) -> Settings:
 
 
 def _transcript(event: dict[str, Any], start: int) -> str:
-    """Return what the transcript says about this prompt."""
     try:
         with open(event["transcript_path"], "rb") as f:
             f.seek(start)

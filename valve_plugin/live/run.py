@@ -1,11 +1,13 @@
-"""One run of the agent on a person's own task: starting it, and grading and recording it.
+"""One run of the agent on a person's own task: starting it, grading and recording it, and queueing what it may teach.
 
 No error here ends the person's run: if something cannot be captured, graded or recorded, one line on stderr says so.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -14,22 +16,26 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from valve_plugin import files
 from valve_plugin.agents.faults import EndKind, class_names, classify_end
 from valve_plugin.bank.local import LocalStore, local_store
 from valve_plugin.checkout import find
-from valve_plugin.codec import digest_bytes
+from valve_plugin.codec import canonical, convert, digest, digest_bytes, plain
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, ValveError
+from valve_plugin.files import hold_lock
 from valve_plugin.live.check import ADVICE, Check, CheckResult, with_mini_option
 from valve_plugin.live.context import Say, compose
-from valve_plugin.live.record import keep_attempt, last_lines, learn_from, next_ordinal
 from valve_plugin.live.trees import Base, Trees
 from valve_plugin.paths import BANK_NAME
 from valve_plugin.records import Attempt, Bank, Context, Panel, live_task
 from valve_plugin.redact import Redactor, gather
 from valve_plugin.sandbox import scratch
-from valve_plugin.words import one_line
+from valve_plugin.sandbox.supervisor import VALVE_MAIN, child_process, python_command
+from valve_plugin.shell_words import quote
+from valve_plugin.words import one_line, plural
 
 MAX_PATCH_BYTES = 10_000_000
 NOT_RUN = "NotRun"
@@ -37,6 +43,12 @@ NOT_RUN = "NotRun"
 _SHOWN_LINES = 15
 """Lines shown of the output of a check that cannot grade; it is not recorded."""
 _BINARY = "\nGIT binary patch\n"
+FEWEST_GRADED = 3
+"""Minimum number of graded attempts in a mixed group; the method contrasts three."""
+_LOCK_SECONDS = 30.0
+_STDERR = 2
+LINES, CHARACTERS = 40, 4_000
+"""Maximum number of lines and characters that are kept of a check's output."""
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -178,7 +190,11 @@ def _capture(agent: Any, scratch: Path, bank_dir: Path) -> Base | None:
 
 def _record(run: Run, agent: Any, result: Mapping[str, Any], error: BaseException | None) -> Attempt:
     trajectory = agent.serialize() if hasattr(agent, "serialize") else {"messages": getattr(agent, "messages", [])}
-    return record(run, trajectory, _capture_end(run), result, _ended(result, error), model_of(agent))
+    ended: tuple[EndKind | None, str] = None, "stopped by the person"
+    if not isinstance(error, KeyboardInterrupt | SystemExit):
+        names = class_names(error) if error else []
+        ended = classify_end(str(result.get("exit_status", "")), names, str(error or ""))
+    return record(run, trajectory, _capture_end(run), result, ended, model_of(agent))
 
 
 def record(
@@ -192,16 +208,17 @@ def record(
     """Grade an attempt and record it.
 
     Args:
-        run: the run.
         trajectory: its messages in the shape of mini's.
         end: the final tree; empty if it was not captured.
-        result: as of mini's agent.
-        ended: see `_ended`.
-        model: its name.
+        ended: (how the run ended, the reason); the first is None if the person stopped it.
     """
     redactor = run.redactor(trajectory.get("info"))
-    patch, notes = readable_patch(run, end, redactor) if end else (_submitted_patch(result), [])
-    graded = _grade(run, end, *ended)
+    if end:
+        patch, notes = readable_patch(run, end, redactor)
+    else:  # an agent in a container submits it, as in mini's benchmark configurations
+        submitted = str(result.get("submission", ""))
+        patch, notes = submitted if submitted.startswith("diff --git ") else "", []
+    graded = grade(run, end, *ended)
     if run.settings.check and graded.outcome != "errored":
         run.say(f"{graded.outcome}: {graded.reason}")
     attempt = make_attempt(
@@ -241,13 +258,6 @@ def make_attempt(run: Run, graded: CheckResult, notes: Sequence[str], **facts: A
     )
 
 
-def _ended(result: Mapping[str, Any], error: BaseException | None) -> tuple[EndKind | None, str]:
-    """Return (how the run ended, the reason); the first is None if the person stopped it."""
-    if isinstance(error, KeyboardInterrupt | SystemExit):
-        return None, "stopped by the person"
-    return classify_end(str(result.get("exit_status", "")), class_names(error) if error else [], str(error or ""))
-
-
 def _capture_end(run: Run) -> str:
     """Return the final tree of the run, or an empty string if there is none."""
     if run.base is None:
@@ -279,13 +289,8 @@ def readable_patch(run: Run, end: str, redactor: Redactor) -> tuple[str, list[st
     return patch, notes
 
 
-def _submitted_patch(result: Mapping[str, Any]) -> str:
-    """Return the patch that an agent in a container submits, as in mini's benchmark configurations, or ""."""
-    submission = str(result.get("submission", ""))
-    return submission if submission.startswith("diff --git ") else ""
-
-
-def _grade(run: Run, end: str, ended: EndKind | None, why: str) -> CheckResult:
+def grade(run: Run, end: str, ended: EndKind | None, why: str) -> CheckResult:
+    """Return the grade of an attempt, whose final tree is `end` (empty: not captured), and which `ended` so."""
     if ended is None or ended == "errored":
         return CheckResult("ungraded" if ended is None else "errored", why)
     if not run.settings.check:
@@ -296,3 +301,104 @@ def _grade(run: Run, end: str, ended: EndKind | None, why: str) -> CheckResult:
         return run.check.grade(end, unfinished=why if ended == "unresolved" else "")
     except KeyboardInterrupt:
         return CheckResult("ungraded", "the check was interrupted")
+
+
+# Recorded attempts, redacted, and the queue for extraction
+
+
+def keep_attempt(local: LocalStore, attempt: Attempt, trajectory: Any, redactor: Redactor) -> Attempt:
+    """Store an attempt and its trajectory (plain data in mini's format) without secrets; return the stored attempt."""
+    attempt = convert(redactor.tree(plain(attempt)), Attempt, where="attempt")
+    attempt = replace(attempt, check_output=last_lines(attempt.check_output))
+    return local.add_attempt(attempt, json.dumps(redactor.tree(trajectory), default=redactor.shown).encode())
+
+
+def last_lines(text: str) -> str:
+    """Return the last lines of a text: at most 40 lines and 4,000 characters. Pure."""
+    end = "\n".join(text.rstrip().splitlines()[-LINES:])
+    if len(end) <= CHARACTERS:
+        return end
+    cut = end[-CHARACTERS:]
+    return cut.partition("\n")[2] or cut
+
+
+def next_ordinal(local: LocalStore, task_id: str, context_hash: str) -> int:
+    """Return the first unused ordinal of a task and context."""
+    ordinals = [a.ordinal for a in local.attempts(task_id) if a.context_hash == context_hash]
+    return max(ordinals, default=-1) + 1
+
+
+def show_hint(attempt: Attempt, settings: Settings, what: str = "it") -> str:
+    """Return a part of a sentence with the command that shows an attempt."""
+    more = " and the check's last lines" if attempt.check_output else ""
+    return f"{show_command('show', settings, attempt.id)} shows {what}{more}"
+
+
+def show_command(name: str, settings: Settings, *words: str) -> str:
+    """Return a command of `valve attempts` for the bank of this run, in backticks."""
+    bank = ("--bank", quote(settings.bank)) if settings.bank else ()
+    return f"`{' '.join(['valve attempts', name, *words, *bank])}`"
+
+
+def learn_from(bank_dir: Path, local: LocalStore, attempt: Attempt, mode: str, say: Say) -> None:
+    """Queue an extraction if the attempt's group is mixed now.
+
+    Args:
+        mode: `settings.learn`: "off" does nothing, "inline" also judges the queue at once.
+    """
+    if mode == "off" or attempt.outcome not in ("resolved", "unresolved"):
+        return
+    group = group_of(local.attempts(attempt.task_id), attempt)
+    if not (is_mixed(group) and enqueue(local, group)):
+        return
+    passes, waiting = sum(a.outcome == "resolved" for a in group), len(local.queue())
+    say(
+        f"{passes} of {plural(len(group), 'attempt')} passed: queued for learning ({waiting} in the queue; "
+        "`valve gate` judges them)"
+    )
+    if mode == "inline":
+        # In another process, so that it does not write to mini's stdout and imports nothing here.
+        command = python_command(VALVE_MAIN, "gate", "--bank", str(bank_dir))
+        with child_process(command, interruptible=True, stdin=subprocess.DEVNULL, stdout=_STDERR) as judging:
+            judging.wait()
+
+
+def group_of(attempts: Sequence[Attempt], one: Attempt) -> list[Attempt]:
+    """Return the graded live attempts with the same task, starting tree and context as `one`."""
+    key = (one.task_text, one.base_tree, one.context_hash)
+    return [
+        a
+        for a in attempts
+        if a.source == "live"
+        and a.outcome in ("resolved", "unresolved")
+        and (a.task_text, a.base_tree, a.context_hash) == key
+    ]
+
+
+def is_mixed(group: Sequence[Attempt]) -> bool:
+    """Whether a group has enough graded attempts, and some passed and some failed."""
+    passes = sum(a.outcome == "resolved" for a in group)
+    return len(group) >= FEWEST_GRADED and 0 < passes < len(group)
+
+
+def enqueue(local: LocalStore, group: Sequence[Attempt]) -> bool:
+    """Queue an extraction for a group; return False if that was done before."""
+    first = group[0]
+    name = digest([first.task_text, first.base_tree, first.context_hash])[:16]
+    marks = local.dir / "groups"
+    files.make_private_dir(marks)
+    mark = marks / name
+    # Under a lock, queue first and mark then. After a kill in between, the queue itself shows that it is done.
+    with hold_lock(marks / ".lock", _LOCK_SECONDS, f"{marks}: another process keeps the lock"):
+        if mark.exists() or any(job.get("group") == name for job in local.queue()):
+            return False
+        job = {
+            "kind": "extract",
+            "group": name,
+            "task_id": first.task_id,
+            "issue": first.task_text,
+            "attempts": [a.id for a in group],
+        }
+        local.queue_push(job)
+        files.write_new(mark, canonical(job["attempts"]))
+    return True

@@ -45,7 +45,6 @@ class FileChange(msgspec.Struct, frozen=True):
     path: str
     lines: int
     """Lines added plus lines removed; 1 for a binary file."""
-    binary: bool
 
 
 class Trees:
@@ -117,13 +116,8 @@ class Trees:
 
     def changes(self, base: str, end: str) -> list[FileChange]:
         """Return the paths that differ between two trees, in tree order."""
-        found = []
-        for line in _strings(self._git(*_DIFF, "--numstat", "-z", base, end)):
-            added, removed, path = line.split("\t", 2)
-            found.append(
-                FileChange(path, 1, True) if added == "-" else FileChange(path, int(added) + int(removed), False)
-            )
-        return found
+        found = [line.split("\t", 2) for line in _strings(self._git(*_DIFF, "--numstat", "-z", base, end))]
+        return [FileChange(path, 1 if added == "-" else int(added) + int(removed)) for added, removed, path in found]
 
     def patch(self, base: str, end: str, paths: Sequence[str] | None = None) -> str:
         """Return the patch from one tree to another, for all paths or some, including binary files.
@@ -154,13 +148,6 @@ class Trees:
         self._git("update-index", "-z", "--index-info", env=env, data=data)
         return self._git("write-tree", "--missing-ok", env=env).decode().strip()
 
-    def write(self, tree: str, to: Path) -> None:
-        """Write a tree's files into a directory, byte for byte."""
-        to.mkdir(parents=True, exist_ok=True)
-        env = self._index("written")
-        self._git("read-tree", tree, env=env)
-        self._git("checkout-index", "-a", "-f", "-q", f"--prefix={to}/", env=env)
-
     def apply(self, tree: str, patch: str) -> str:
         """Apply a patch that was made from `tree`; return the new tree.
 
@@ -190,9 +177,6 @@ class Trees:
         info = self.store / "objects" / "info"
         info.mkdir(parents=True, exist_ok=True)
         (info / "alternates").write_text(f"{quote_word(str(common / 'objects'))}\n")
-        if "objectformat = sha256" in _text(common / "config").lower():
-            with (self.store / "config").open("a") as f:
-                f.write("[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectFormat = sha256\n")
         with (self.store / "info" / "exclude").open("a") as f:
             f.write("\n" + _text(common / "info" / "exclude"))
         for index in [git_dir / "index", *git_dir.glob("sharedindex.*")]:

@@ -30,7 +30,7 @@ from valve_plugin.sandbox import bubblewrap, workspace
 from valve_plugin.tasks.grading.grade import Grade, grade
 from valve_plugin.tasks.image import available_image, place_in_image
 from valve_plugin.tasks.repository import PreparedRepository, find_prepared
-from valve_plugin.tasks.workspace import open_task
+from valve_plugin.tasks.states import open_task
 from valve_plugin.words import one_line
 
 _DEFECTS = "defects.log"

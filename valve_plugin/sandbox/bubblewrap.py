@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError
@@ -151,8 +151,8 @@ def _run(command: str | Sequence[str], workspace: Workspace, options: RunOptions
         *[word for name, value in variables.items() for word in ("--setenv", name, value)],
         *("--chdir", "/", "--", *inner),
     ]
-    with memory_group(limits.memory_bytes) as group, _status_pipe() as (reader, writer), _filter() as passed:
-        words = ["bwrap", "--json-status-fd", str(writer), *passed.words, *outer]
+    with memory_group(limits.memory_bytes) as group, _status_pipe() as (reader, writer), _filter() as (seccomp, fds):
+        words = ["bwrap", "--json-status-fd", str(writer), *seccomp, *outer]
         done = supervise(
             group.enter(words) if group else words,
             workspace.root,
@@ -160,7 +160,7 @@ def _run(command: str | Sequence[str], workspace: Workspace, options: RunOptions
             # Also for bwrap itself: it is process 1 inside, whose environment can be read.
             env={"PATH": os.environ.get("PATH", os.defpath)},
             stdin=options.get("stdin", b""),
-            pass_fds=[writer, *passed.fds],
+            pass_fds=[writer, *fds],
             watcher=options.get("watcher"),
         )
         # bwrap writes this when the command has run. Its output and exit code say nothing about the sandbox.
@@ -171,19 +171,14 @@ def _run(command: str | Sequence[str], workspace: Workspace, options: RunOptions
     return done, bool(done.limit) or "exit-code" in status
 
 
-class _Passed(NamedTuple):
-    words: list[str]
-    fds: list[int]
-
-
 @contextmanager
-def _filter() -> Iterator[_Passed]:
-    """Open the system call filter; yield bwrap's options for it and the descriptor to pass on."""
+def _filter() -> Iterator[tuple[list[str], list[int]]]:
+    """Open the system call filter; yield (bwrap's options for it, the descriptors to pass on)."""
     if filter_problem():
-        yield _Passed([], [])
+        yield [], []
         return
     with filter_path().open("rb") as file:
-        yield _Passed(["--seccomp", str(file.fileno())], [file.fileno()])
+        yield ["--seccomp", str(file.fileno())], [file.fileno()]
 
 
 @contextmanager
@@ -207,11 +202,7 @@ def _read_status(reader: int) -> dict[str, int]:
 
 
 def _await_end(status: Mapping[str, int]) -> None:
-    """Wait until process 1 of the namespace has ended. The kernel ends it after all others.
-
-    Raises:
-        SandboxError: it does not end.
-    """
+    """Wait until process 1 of the namespace has ended. The kernel ends it after all others."""
     pid = status.get("child-pid", 0)
     if not pid or not hasattr(os, "pidfd_open"):
         return

@@ -96,9 +96,6 @@ class Container:
     ) -> RunningContainer:
         """Start a container on a workspace. The caller stops it, or uses it in a `with` statement.
 
-        Args:
-            fixed: see `RunOptions.readonly_tree`.
-
         Raises:
             SandboxError: the engine failed.
         """
@@ -179,7 +176,7 @@ class RunningContainer:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             waits = "lock" if os.uname().sysname == "Linux" else "time"
-            if profile := self.engine.profile():
+            if profile := self.engine.profile()[0]:
                 (ours / "seccomp.json").write_text(profile)
             options = container_options(self.engine, self.workspace, ours, self.readonly, self.memory_bytes)
             words = ["run", "-d", *options, self.image.id, waits, str(LIFETIME_SECONDS)]
@@ -226,12 +223,7 @@ def container_options(
     readonly: Mapping[Path, str],
     memory_bytes: int = ProcessLimits().memory_bytes,
 ) -> list[str]:
-    """Return the engine's `run` options for a container that is as isolated as the bubblewrap sandbox.
-
-    Args:
-        ours: folder with the scripts and the lock.
-        readonly: files to show read-only, and where.
-    """
+    """Return the engine's `run` options for a container that is as isolated as the bubblewrap sandbox."""
     words = ["--rm", *_CLOSED, "--hostname", "sandbox", "--security-opt", "no-new-privileges", "--log-driver", "none"]
     words += ["--memory", str(memory_bytes), "--memory-swap", str(memory_bytes)]
     words += ["--pids-limit", str(ProcessLimits().processes + _OWN_PROCESSES), "--shm-size", str(256 * MIB)]

@@ -100,20 +100,12 @@ class Engine:
             raise SandboxError(f"{self.name} {arguments[0]} ended with {done.returncode}: {errors}")
         return done.stdout.decode("utf-8", "replace").strip()
 
-    def profile(self) -> str:
-        """Return the profile of system calls (JSON) for containers, or "" for the engine's own; see `seccomp`."""
-        return _podman_profile()[0] if self.name == "podman" else ""
+    def profile(self) -> tuple[str, str]:
+        """Return (the profile of system calls (JSON) for containers, why there is none); see `seccomp`.
 
-    def profile_problem(self) -> str:
-        """Return why the profile of system calls cannot be used, or ""."""
-        return _podman_profile()[1] if self.name == "podman" else ""
-
-    def image_id(self, name: str) -> str:
-        """Return the id (64 hex digits) of a local image, or "" if there is none. Nothing is pulled."""
-        try:
-            return self.call("image", "inspect", "--format", "{{.Id}}", name).removeprefix("sha256:")
-        except SandboxError:
-            return ""
+        Docker always has its own: both are empty.
+        """
+        return _podman_profile() if self.name == "podman" else ("", "")
 
     def remove(self, container: str) -> None:
         """Kill and remove a container; do nothing if it is gone."""
@@ -155,7 +147,6 @@ class Engine:
 
 @lru_cache(maxsize=1)
 def _podman_profile() -> tuple[str, str]:
-    """Return (profile, why there is none)."""
     try:
         return podman_profile(next((path for path in _PODMAN_PROFILES if path.exists()), _PODMAN_PROFILES[-1])), ""
     except (OSError, ValueError, LookupError) as e:
@@ -204,11 +195,15 @@ def limits_are_enforced(info: Mapping[str, Any]) -> bool:
 def find_image(image: str, wanted: Sequence[EngineName] = ENGINES) -> tuple[Engine, str] | None:
     """Return (engine, image id) for the first working engine that has the image, or None."""
     for name in wanted:
-        if not engine_problem(name) and (found := _image_id(name, image)):
+        if not engine_problem(name) and (found := image_id(name, image)):
             return Engine(name), found
     return None
 
 
 @lru_cache(maxsize=1024)
-def _image_id(name: EngineName, image: str) -> str:
-    return Engine(name).image_id(image)
+def image_id(name: EngineName, image: str) -> str:
+    """Return the id (64 hex digits) of a local image, or "" if there is none. Nothing is pulled."""
+    try:
+        return Engine(name).call("image", "inspect", "--format", "{{.Id}}", image).removeprefix("sha256:")
+    except SandboxError:
+        return ""

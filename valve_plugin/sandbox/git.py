@@ -52,7 +52,7 @@ _RUNS_NOTHING = tuple(
 )
 _COMMITTER = "committer valve <valve@localhost> 946684800 +0000"
 _HOSTILE_NAMES = frozenset({"", ".", "..", ".git"})
-_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_ID = re.compile(r"[0-9a-f]{40}")
 _SECTION = re.compile(rb"^(?=diff --git )", re.MULTILINE)  # content lines start with a blank, +, - or a backslash
 
 MAX_SECONDS = 600.0
@@ -64,6 +64,9 @@ MAX_SOURCE_BYTES = 500_000_000
 """Size limit of a library's source tree."""
 
 MAX_PATCH_BYTES = 10_000_000
+
+PLAIN_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
+"""Configuration of a new checkout."""
 
 NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
 """Options of every `log` and `diff-tree`, because attributes of a tree can also name programs."""
@@ -98,7 +101,6 @@ def git(
     """Run one git command and return its standard output. It runs no program that a repository names.
 
     Args:
-        ok: accepted exit codes.
         seconds: limit on its wall time; git then also ends with this process. Needed for a user's own repository, which
             may be large or contain pipes that never end. On our own stores git takes milliseconds.
         cpu_seconds: limit on its CPU time, which does not depend on the machine's load; 0 for none. Needed for files
@@ -195,16 +197,13 @@ def _quote(path: str) -> bytes:
 
 def read_tree(store: Path, tree: str) -> dict[str, TreeEntry]:
     """Return every path of a tree (or commit) with its mode and object id."""
-    return dict(_tree_of(store, tree)) if _ID.fullmatch(tree) else _list_tree(store, tree)
+    if _ID.fullmatch(tree):  # the last ones are kept: each grade compares with the same trees
+        return dict(_kept_tree(store, tree))
+    return _kept_tree.__wrapped__(store, tree)
 
 
 @lru_cache(maxsize=16)
-def _tree_of(store: Path, tree: str) -> dict[str, TreeEntry]:
-    """Keep the last trees, which an id determines: each grade compares with the same ones."""
-    return _list_tree(store, tree)
-
-
-def _list_tree(store: Path, tree: str) -> dict[str, TreeEntry]:
+def _kept_tree(store: Path, tree: str) -> dict[str, TreeEntry]:
     out = git("ls-tree", "-r", "-z", "--full-tree", tree, git_dir=store)
     entries = {}
     for line in out.decode("utf-8", "surrogateescape").split("\0")[:-1]:

@@ -28,18 +28,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield an empty private directory in user data. It is removed at the end or, after a kill, by the next run.
+    """Yield an empty private directory in user data, whose name is a number that no other one in use has.
 
-    Raises:
-        InfrastructureError: the user data directory cannot be written.
-    """
-    with numbered_folder() as (_, path):
-        yield path
-
-
-@contextmanager
-def numbered_folder() -> Iterator[tuple[int, Path]]:
-    """Yield a number that no other folder in use has, and a scratch folder.
+    It is removed at the end or, after a kill, by the next run.
 
     Raises:
         InfrastructureError: the user data directory cannot be written.
@@ -54,7 +45,7 @@ def numbered_folder() -> Iterator[tuple[int, Path]]:
     except OSError as e:
         raise InfrastructureError(f"{root}: cannot make a workspace: {e}") from e
     try:
-        yield number, path
+        yield path
     finally:
         remove_tree(path)
         os.close(lock)
@@ -131,11 +122,7 @@ def _lock_number(root: Path, name: str) -> int | None:
 
 
 def _lock(path: Path, flags: int) -> int | None:
-    """Lock a file or directory; return its file descriptor, or None if another process holds the lock.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """Lock a file or directory; return its file descriptor, or None if another process holds the lock."""
     fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -110,6 +110,15 @@ class CommandResult:
         """Whether it exceeded its CPU or wall time."""
         return self.limit in ("cpu", "wall")
 
+    def exceeded(self, limits: ProcessLimits) -> str:
+        """Return what it did to exceed its limit, like "ran longer than 600 s"."""
+        return {
+            "cpu": f"used more than {limits.cpu_seconds} s of CPU time",
+            "wall": f"ran longer than {limits.wall_seconds} s",
+            "memory": f"used more than {limits.memory_bytes} bytes of memory",
+            "disk": f"left more than {limits.disk_bytes} bytes on disk",
+        }.get(self.limit, "")
+
 
 class Sample(NamedTuple):
     """The state of a running command, measured from outside."""
@@ -317,11 +326,7 @@ class _Idle:
         self.since, self.cpu, self.looks, self.busy = now, cpu, 0, 0
 
     def update(self, now: float, cpu: float, look: Callable[[], bool]) -> float:
-        """Return for how many seconds it has been idle.
-
-        Args:
-            look: returns whether one of its threads is ready to run.
-        """
+        """Return for how many seconds it has been idle."""
         idle = now - self.since
         if idle > _LOOK_AFTER_SECONDS:
             self.looks += 1
@@ -453,9 +458,7 @@ def child_process(
     """Start a command and yield its keeper process, which ends together with the command and with its exit code.
 
     Args:
-        command: the command.
         interruptible: whether Ctrl-C also reaches the command, which then has ten seconds to end.
-        options: options of `subprocess.Popen`.
     """
     process = None
     try:

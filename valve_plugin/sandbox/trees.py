@@ -134,14 +134,8 @@ def remove_tree(path: Path | str, at: int | None = None) -> None:
     """Remove a file or tree, as far as this process is allowed to. Never raises.
 
     Args:
-        path: what to remove.
         at: file descriptor of the folder to which `path` is relative; by default the working directory.
     """
-
-    def remove_empty(folder: Folder, name: str) -> None:
-        with suppress(OSError):
-            os.rmdir(name, dir_fd=folder.fd)
-
     with suppress(OSError):
         if not stat.S_ISDIR(os.stat(path, dir_fd=at, follow_symlinks=False).st_mode):
             os.unlink(path, dir_fd=at)
@@ -153,14 +147,15 @@ def remove_tree(path: Path | str, at: int | None = None) -> None:
         os.rmdir(path, dir_fd=at)
 
 
+def remove_empty(folder: Folder, name: str) -> None:
+    """Remove an entry of a folder, if it is an empty folder."""
+    with suppress(OSError):
+        os.rmdir(name, dir_fd=folder.fd)
+
+
 @contextmanager
 def open_below(root: Path, names: Iterable[str], *, make: bool = False) -> Iterator[int]:
     """Yield the file descriptor of a folder below `root`; no folder on the way may be a link.
-
-    Args:
-        root: the folder at which to start.
-        names: names of the folders, from the root down.
-        make: create those that do not exist.
 
     Raises:
         FileNotFoundError: one of them does not exist.

@@ -16,19 +16,15 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
 
 from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import TaskError
 from valve_plugin.paths import data_dir
 from valve_plugin.sandbox.engine import Image
-from valve_plugin.sandbox.git import File, borrow_objects, diff_trees, git, import_files, read_tree
-from valve_plugin.sandbox.scratch import MAX_FOLDERS, numbered_folder
+from valve_plugin.sandbox.git import PLAIN_CONFIG, File, borrow_objects, diff_trees, git, import_files, read_tree
+from valve_plugin.sandbox.scratch import MAX_FOLDERS, scratch_folder
 from valve_plugin.sandbox.supervisor import ProcessLimits
 from valve_plugin.sandbox.trees import Folder, copy_tree, walk
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 TESTBED = "/testbed"
 """Path of a task's working tree inside a sandbox."""
@@ -102,10 +98,8 @@ class Workspace:
             "TZ": "UTC",
             "TERM": "dumb",
             "PAGER": "cat",
-            "GIT_AUTHOR_NAME": "agent",
-            "GIT_AUTHOR_EMAIL": "agent@localhost",
-            "GIT_COMMITTER_NAME": "agent",
-            "GIT_COMMITTER_EMAIL": "agent@localhost",
+            **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "agent"),
+            **dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "agent@localhost"),
             # The tree has an owner of its own, which git does not trust if commands run without a sandbox.
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": "safe.directory",
@@ -113,34 +107,34 @@ class Workspace:
         }
 
 
-class WorkspaceOptions(TypedDict, total=False):
-    """Fields of a workspace that the caller of `open_workspace` chooses; see `Workspace`."""
-
-    readonly: tuple[Path, ...]
-    bin: Path | None
-    source_roots: tuple[str, ...]
-    image: Image | None
-    place: str
-
-
 @contextmanager
 def open_workspace(
-    store: Path | None = None, commit: str = "", **fields: Unpack[WorkspaceOptions]
+    store: Path | None = None,
+    commit: str = "",
+    *,
+    readonly: tuple[Path, ...] = (),
+    bin: Path | None = None,  # noqa: A002 (the field of `Workspace`)
+    source_roots: tuple[str, ...] = (".",),
+    image: Image | None = None,
+    place: str = TESTBED,
 ) -> Iterator[Workspace]:
     """Yield a fresh workspace. It is removed at the end or, after a kill, by the next run.
 
     Args:
         store: a git directory, or None for an empty tree.
         commit: the commit to check out; it becomes the only commit of the workspace.
-        fields: fields of `Workspace`.
+        readonly: this and what follows: see `Workspace`.
 
     Raises:
         TaskError: the commit has a link or a folder where the image has an untracked file.
         InfrastructureError: git or the disk failed.
     """
-    with numbered_folder() as (number, root):
-        uid = _own_uid(number) if os.geteuid() == 0 else os.getuid()
-        workspace = Workspace(root=root, uid=uid, store=store, commit=commit, **fields)
+    with scratch_folder() as root:
+        uid = _own_uid(int(root.name)) if os.geteuid() == 0 else os.getuid()
+        workspace = Workspace(
+            root=root, uid=uid, store=store, commit=commit, readonly=readonly, bin=bin, source_roots=source_roots,
+            image=image, place=place,
+        )  # fmt: skip
         _write_etc(root / "etc", uid)
         own = (workspace.path, workspace.home, workspace.tmp)
         for folder in own:
@@ -169,7 +163,7 @@ def _write_etc(folder: Path, uid: int) -> None:
 def _check_out(workspace: Workspace, store: Path) -> None:
     """Check out the workspace's commit, with a git repository that contains only this commit."""
     own, commit = workspace.path / ".git", workspace.commit
-    _create_empty(own, like=commit)
+    _create_empty(own)
     # In the new repository, because git writes a pack there before it renames it, and the store may be on another disk.
     pack = ["pack-objects", "-q", "--revs", "--window=0", "--threads=1", str(own / "objects/pack/pack")]
     git(*pack, git_dir=own, data=f"{commit}\n".encode(), env=borrow_objects(store))
@@ -186,13 +180,10 @@ def _check_out(workspace: Workspace, store: Path) -> None:
             ) from e
 
 
-def _create_empty(path: Path, *, like: str) -> None:
-    """Write an empty repository, as `git init` does, with the hash format of the id `like`."""
+def _create_empty(path: Path) -> None:
     for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (path / folder).mkdir(parents=True)
-    sha256 = len(like) == 64
-    core = f"[core]\n\trepositoryformatversion = {sha256:d}\n\tfilemode = true\n\tbare = false\n"
-    (path / "config").write_text(core + ("[extensions]\n\tobjectformat = sha256\n" if sha256 else ""))
+    (path / "config").write_text(PLAIN_CONFIG)
     (path / "HEAD").write_text("ref: refs/heads/main\n")
 
 
@@ -227,7 +218,7 @@ def diff(workspace: Workspace) -> str:
         if not changed and not removed:
             return ""
         beside = Path(scratch) / "git"  # a temporary repository for new objects; the store is not changed
-        _create_empty(beside, like=commit)
+        _create_empty(beside)
         shutil.copytree(store / "info", beside / "info")
         env = borrow_objects(store)
         # Not a branch: newer versions of git use the attributes in the tree of HEAD.
@@ -236,15 +227,7 @@ def diff(workspace: Workspace) -> str:
 
 
 def _changes(workspace: Workspace, store: Path, index: Path) -> tuple[list[File], list[str]]:
-    """Return (new and changed files, paths of removed files), compared with the commit.
-
-    Args:
-        index: a scratch index file.
-
-    Raises:
-        TaskError: there are too many files, too long a path, or too many changed bytes.
-        OSError: the tree cannot be read; the agent may have made it so.
-    """
+    """Return (new and changed files, paths of removed files), compared with the commit."""
     root, commit = workspace.path, workspace.commit
     tracked = read_tree(store, commit)
     built = workspace.image.built_files if workspace.image else ()  # left by the image's build, not by the agent
@@ -256,7 +239,7 @@ def _changes(workspace: Workspace, store: Path, index: Path) -> tuple[list[File]
     changed = {
         path: info
         for path, info in kept.items()
-        if path not in tracked or tracked[path] != (info[0], _blob_id(root / path, *info, like=commit))
+        if path not in tracked or tracked[path] != (info[0], _blob_id(root / path, *info))
     }
     _require("the changed files", changed.values(), MAX_CHANGED_BYTES)
     contents = [(path, mode, b"".join(_read(root / path, mode))) for path, (mode, _) in changed.items()]
@@ -315,9 +298,8 @@ def _require(what: str, files: Collection[_FileInfo], limit: int) -> None:
         raise TaskError(f"{what} have {size:,} bytes, expected at most {limit:,}")
 
 
-def _blob_id(path: Path, mode: str, size: int, *, like: str) -> str:
-    algorithm = hashlib.sha256 if len(like) == 64 else hashlib.sha1  # a name in git's store, no protection
-    content = algorithm(b"blob %d\0" % size)
+def _blob_id(path: Path, mode: str, size: int) -> str:
+    content = hashlib.sha1(b"blob %d\0" % size)  # noqa: S324 (a name in git's store, no protection)
     for chunk in _read(path, mode):
         content.update(chunk)
     return content.hexdigest()

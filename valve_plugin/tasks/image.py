@@ -22,8 +22,8 @@ from valve_plugin.files import make_private_dir, write_atomic
 from valve_plugin.records import Task
 from valve_plugin.sandbox import engine as engines
 from valve_plugin.sandbox.engine import Image
-from valve_plugin.sandbox.git import read_files, read_tree
-from valve_plugin.sandbox.trees import Folder, open_below, remove_tree, walk
+from valve_plugin.sandbox.git import PLAIN_CONFIG, read_files, read_tree
+from valve_plugin.sandbox.trees import open_below, remove_empty, remove_tree, walk
 
 if TYPE_CHECKING:
     from valve_plugin.config import Settings
@@ -36,7 +36,6 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.:/@+-]*", re.ASCII)
 _COPIES = frozenset({"build", "dist", "__pycache__", ".eggs", ".tox", ".pytest_cache", ".mypy_cache", ".hypothesis"})
 
 _DONE = "copied"  # earlier versions wrote "complete", and did not check for links
-_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
 
 
 def image_name(task: Task, source: str) -> str:
@@ -65,9 +64,6 @@ def place_in_image(
 
 def choose_image(task: Task, source: str, settings: Settings) -> tuple[engines.Engine, str] | None:
     """Return (engine, image id) for a task, or None if it runs in a virtual environment instead.
-
-    Args:
-        settings: `sandbox` says whether containers are allowed or required.
 
     Raises:
         ConfigError: the tests need an image, but the settings forbid containers.
@@ -138,11 +134,7 @@ def _copy_out(engine: engines.Engine, image: Image, lock: Path) -> None:
 
 
 def _require_clone(image: Image) -> None:
-    """Refuse a `.git` with entries that a clone never has, such as links that lead out of it.
-
-    Raises:
-        TaskError: /testbed or its `.git` is not a real folder, or `.git` holds a link or a special file.
-    """
+    """Refuse a `.git` with entries that a clone never has, such as links that lead out of it."""
     expected = "expected a git clone of regular files and folders, as in SWE-smith's images"
     for folder, inside in ((image.built, "/testbed"), (image.built / ".git", "/testbed/.git")):
         if not folder.is_dir() or folder.is_symlink():
@@ -160,15 +152,11 @@ def _disarm(git_dir: Path) -> None:
     """Remove the files of an untrusted git directory that can point git elsewhere or name programs to run."""
     for name in ["config", "config.worktree", "commondir", "objects/info/alternates", "hooks", "worktrees", "modules"]:
         remove_tree(git_dir / name)
-    (git_dir / "config").write_text(_CONFIG)
+    (git_dir / "config").write_text(PLAIN_CONFIG)
 
 
 def _keep_built(image: Image) -> None:
-    """Remove the source, and all copies of it, from the copy of /testbed.
-
-    Raises:
-        TaskError: the repository has no commit, or a tracked path leads through a link or a file.
-    """
+    """Remove the source, and all copies of it, from the copy of /testbed."""
     try:
         tracked = read_tree(image.git, "HEAD")
     except InfrastructureError as e:
@@ -176,11 +164,7 @@ def _keep_built(image: Image) -> None:
     for path in tracked:
         _unlink(image, path)
 
-    def drop_empty(above: Folder, name: str) -> None:
-        with suppress(OSError):  # it is not empty
-            os.rmdir(name, dir_fd=above.fd)
-
-    for folder in walk(image.built, unlock=True, on_leave=drop_empty):
+    for folder in walk(image.built, unlock=True, on_leave=remove_empty):
         for name in [name for name in folder.folders if name in _COPIES]:
             folder.folders.remove(name)
             remove_tree(name, folder.fd)

@@ -201,7 +201,6 @@ def read_branches(clone: Path, rows: Iterator[tuple[int, Raw]], *, missing: bool
     of that is the original source.
 
     Args:
-        clone: a checkout or a git directory.
         missing: accept rows without a branch.
 
     Raises:
@@ -234,11 +233,7 @@ def read_branches(clone: Path, rows: Iterator[tuple[int, Raw]], *, missing: bool
 
 
 def _read_branch(git_dir: Path, tip: str, failing: Sequence[str]) -> tuple[str, str]:
-    """Return the commits (original source, bug) of a row's branch.
-
-    Raises:
-        TaskError: it does not look like SWE-smith's.
-    """
+    """Return the commits (original source, bug) of a row's branch."""
     chain = git("rev-list", "--first-parent", "-3", tip, git_dir=git_dir).decode().split()
     at_tip = read_tree(git_dir, tip)
     bug = int(any(path not in at_tip for path in test_files(failing)))
@@ -297,15 +292,16 @@ class Importer:
         task = task_set.check_row(codec.canonical(row), self._prepared.repository, without_issue=True)
         if earlier := self._ids.get(task.instance_id):
             raise TaskError(f"the same instance_id as {self._unit} {earlier}")
-        if bad := [test for test in (*task.fail_to_pass, *task.pass_to_pass) if not self._can_exist(test)]:
+        tests = [(test, *test.partition("::")[::2]) for test in (*task.fail_to_pass, *task.pass_to_pass)]
+        if bad := [test for test, path, name in tests if path not in self._there or not name or name[0] == "["]:
             raise TaskError(f"its tests include {bad[0]!r}, which this source cannot have; expected path::name")
         states = task_states(self._prepared, task)
         if earlier := self._bugs.get(states.bug_tree):
             raise TaskError(f"the same bug as {self._unit} {earlier}")
         changed = changed_files(self._prepared, self._prepared.base, states.bug)
-        if tests := [path for path in changed if is_protected(path, self._prepared.repository.test_roots)]:
+        if edited := [path for path in changed if is_protected(path, self._prepared.repository.test_roots)]:
             raise TaskError(
-                f"its patch changes {tests[0]}, a test file or a file that configures tests, and no submission may "
+                f"its patch changes {edited[0]}, a test file or a file that configures tests, and no submission may "
                 "change those: nobody could solve it"
             )
         if not task.problem_statement.strip():
@@ -315,10 +311,6 @@ class Importer:
             task = replace(task, problem_statement=text)
         self._ids[task.instance_id] = self._bugs[states.bug_tree] = number
         return task
-
-    def _can_exist(self, test: str) -> bool:
-        path, _, name = test.partition("::")
-        return path in self._there and not name.startswith("[") and name != ""
 
 
 def _start(raw: Raw) -> str:

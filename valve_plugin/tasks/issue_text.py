@@ -13,8 +13,8 @@ from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import git
 from valve_plugin.sandbox.supervisor import ProcessLimits
 from valve_plugin.tasks.repository import PreparedRepository
+from valve_plugin.tasks.states import open_commit
 from valve_plugin.tasks.syntax import parse
-from valve_plugin.tasks.workspace import open_commit
 from valve_plugin.words import plural
 
 NAMES_FIX = "every issue text would name the fix"
@@ -82,10 +82,6 @@ def write_issue(
 
     The shortest tests are tried first. A test whose file cannot be imported is not used, because the test itself does
     not fail.
-
-    Args:
-        bug: commit of the store with the bug.
-        sandbox: runs tests, until one is usable.
     """
     kind, _, where = prepared.repository.source.partition(":")
     version = where.replace("==", " ") if kind == "pypi" else "an earlier commit"
@@ -125,11 +121,7 @@ def pytest_output(
 
 
 def describe_failure(test: str, source: str, output: str) -> FailedTest | None:
-    """Return the code and error of a failing test, or None if its output has no error.
-
-    Args:
-        output: pytest's output for the test with `--tb=short`.
-    """
+    """Return the code and error of a failing test, or None if its output has no error."""
     if not (error := error_lines(output)):
         return None
     title = headline(output).removeprefix("AssertionError: ")[:110]
@@ -173,9 +165,7 @@ def compose(failure: FailedTest, others: Sequence[str], version: str, patch: str
     """Return the text of an issue about a failing test, or an empty string if it would reveal the fix.
 
     Args:
-        others: the other tests that fail.
         version: the release with which the tests passed, like `deepdiff 8.2.0`.
-        patch: introduces the bug.
     """
     setup = [statement for statement in failure.setup if not leaks(statement, patch)]
     output = "\n".join(failure.output)
@@ -193,7 +183,7 @@ def compose(failure: FailedTest, others: Sequence[str], version: str, patch: str
     if output and not leaks(output, patch):
         parts.append(f"It prints\n\n```\n{output}\n```")
     if others:
-        names = [name for name in dict.fromkeys(map(_function_name, others)) if name != base]
+        names = [name for name in dict.fromkeys(_split_id(other)[0] for other in others) if name != base]
         listed = ", ".join(f"`{name}`" for name in names[:6])
         more = f" and {len(names) - 6} more checks." if len(names) > 6 else "."
         parts.append(
@@ -239,7 +229,7 @@ def mask_varying_text(text: str) -> str:
 
 def code_of_test(source: str, test: str) -> str:
     """Return the dedented code of a test function without its class, or a comment if there is no such function."""
-    name, tree = _function_name(test), parse(source)
+    name, tree = _split_id(test)[0], parse(source)
     for node in ast.walk(tree) if tree else ():
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
             lines = textwrap.dedent("\n".join(source.splitlines()[node.lineno - 1 : node.end_lineno])).splitlines()
@@ -251,7 +241,7 @@ def code_of_test(source: str, test: str) -> str:
 def setup_of_test(source: str, test: str) -> tuple[str, ...]:
     """Return the imports and constants at the top level of a test's file that the test uses, as they are written."""
     tree = parse(source)
-    functions = [node for node in ast.walk(tree) if getattr(node, "name", "") == _function_name(test)] if tree else []
+    functions = [node for node in ast.walk(tree) if getattr(node, "name", "") == _split_id(test)[0]] if tree else []
     wanted, found = _names(functions[0]) if functions else set[str](), dict[int, str]()
     for node in reversed(tree.body if tree else []):  # what a constant uses stands before it
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -301,7 +291,3 @@ def _split_id(test: str) -> tuple[str, str]:
     """Return (name of the function, case in its brackets) of a test's id; both may hold anything but the case `::`."""
     name, _, case = test.partition("::")[2].partition("[")
     return (name or test).split("::")[-1], case.removesuffix("]")
-
-
-def _function_name(test: str) -> str:
-    return _split_id(test)[0]

@@ -11,7 +11,7 @@ import re
 import stat
 import sys
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -209,8 +209,6 @@ def prepare_from(repository: Repository, base: str, bundle: Callable[[], bytes])
     """Prepare a repository on another machine than the one that has its source; see `prepare`.
 
     Args:
-        repository: its definition.
-        base: commit of the source.
         bundle: returns a git bundle with it; called where it is not here yet.
     """
     place = _make_place(repository)
@@ -293,7 +291,7 @@ def _store(path: Path, repository: Repository, python: Path | None, say: Callabl
         say(f"downloading the source archive of {where}")
         pip_python = python or environment.find_python("")
         archive = download(pip_python, where, path.parent / "archive", repository.sha256)
-        files = read_archive(archive, repository.sha256)
+        files = read_archive(archive)
         if not repository.sha256:
             found = hashlib.sha256(archive.read_bytes()).hexdigest()
             say(f'nothing says which archive is meant; this one is sha256 = "{found}", for repository.toml')
@@ -335,21 +333,34 @@ def download(python: Path, requirement: str, into: Path, sha256: str = "") -> Pa
     return found[0]
 
 
-def read_archive(archive: Path, sha256: str = "") -> list[File]:
+def read_archive(archive: Path) -> list[File]:
     """Return the files of a source archive, without unpacking it and without its single top directory.
 
     Raises:
-        TaskError: it does not match `sha256`, has absolute paths or `..`, is too large, or is not an archive.
+        TaskError: it has absolute paths or `..`, is too large, or is not an archive.
     """
-    found = hashlib.sha256(_bytes(archive)).hexdigest()
-    if sha256 and found != sha256:
-        raise TaskError(f"{archive.name}: sha256 is {found}, expected {sha256}; the tasks were made from other source")
+    found, size = [], 0
     try:
-        members = list(_tar(archive))
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                size += member.size
+                _check_size(size, archive)
+                parts = PurePosixPath(member.name).parts
+                if member.name.startswith("/") or ".." in parts:
+                    raise TaskError(
+                        f"{archive.name}: hostile path {member.name!r}; expected relative ones without '..'"
+                    )
+                path = "/".join(parts[1:])
+                if not path or _is_git(parts):  # a submodule leaves a file .git behind
+                    continue
+                mode = "100755" if member.mode & 0o111 else "100644"
+                if member.isfile() and (handle := tar.extractfile(member)):
+                    found.append((path, mode, handle.read()))
+                elif member.issym():
+                    found.append((path, "120000", member.linkname.encode()))
     except (tarfile.TarError, EOFError, OSError) as e:
         raise TaskError(f"{archive.name}: not a readable source archive: {e}") from e
-    files = [(_relative(path, archive), mode, content) for path, mode, content in members]
-    return [file for file in files if file[0]]
+    return found
 
 
 def read_directory(root: Path) -> list[File]:
@@ -390,26 +401,6 @@ def _bytes(path: Path) -> bytes:
         return read_regular(path, MAX_SOURCE_BYTES)
     except OSError as e:
         raise TaskError(f"{path}: {e.strerror or e}") from e
-
-
-def _tar(archive: Path) -> Iterator[File]:
-    size = 0
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            size += member.size
-            _check_size(size, archive)
-            mode = "100755" if member.mode & 0o111 else "100644"
-            if member.isfile() and (handle := tar.extractfile(member)):
-                yield member.name, mode, handle.read()
-            elif member.issym():
-                yield member.name, "120000", member.linkname.encode()
-
-
-def _relative(name: str, archive: Path) -> str:
-    parts = PurePosixPath(name).parts
-    if name.startswith("/") or ".." in parts:
-        raise TaskError(f"{archive.name}: hostile path {name!r}; expected relative paths without '..'")
-    return "" if _is_git(parts) else "/".join(parts[1:])  # a submodule leaves a file .git behind
 
 
 def _is_git(parts: Sequence[str]) -> bool:

@@ -6,12 +6,10 @@ a JSON list.
 
 from __future__ import annotations
 
-import bz2
 import csv
 import gzip
 import io
 import json
-import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -35,11 +33,11 @@ MAX_ROW = 16_000_000
 """Most bytes of one row."""
 EXPECTED = "JSON lines, a JSON list of rows, CSV, parquet or a data set that `datasets` saved"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_FILE_SUFFIX = re.compile(r"\.(jsonl?|parquet|csv|tsv|arrow)(\.(gz|bz2|xz))?$")
+_FILE_SUFFIX = re.compile(r"\.(jsonl?|parquet|csv|tsv|arrow)(\.gz)?$")
 _CHUNK = 1 << 16
 _BATCH = 100  # rows of a parquet file that are in memory at once
-_PACKED: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
-_DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
+_GZIP = b"\x1f\x8b"
+_DAMAGE = (OSError, EOFError, zlib.error)
 _LIST_START = re.compile(r'\s*(\{.*?"(rows|data|instances|tasks|examples)"\s*:\s*)?\[', re.DOTALL)
 """The start of a list of rows, or of an object that holds one."""
 _BETWEEN = re.compile(r"[\s,]*")
@@ -56,9 +54,6 @@ class Rows(NamedTuple):
 def open_rows(given: str, split: str) -> Rows:
     """Return the rows of a file, of a data set on disk, or of a data set on the Hugging Face hub.
 
-    Args:
-        split: the split to read if the data set has several.
-
     Raises:
         TaskError: there is no such file or split, or it does not hold rows.
         ConfigError: the library that reads it is not installed.
@@ -68,7 +63,11 @@ def open_rows(given: str, split: str) -> Rows:
     if path.is_file():
         return _open_file(path)
     if path.is_dir():
-        return _open_folder(path, split)
+        if any((path / name).exists() for name in ("dataset_dict.json", "state.json")):
+            return _open_saved(given, split, "load_from_disk")
+        if found := sorted(path.rglob("*.parquet")):
+            return _parquet([file for file in found if file.name.startswith(f"{split}-")] or found)
+        raise TaskError(f"{path}: not a data set that `datasets` saved, and no folder with parquet files")
     if _HUB_ID.fullmatch(given) and not _FILE_SUFFIX.search(given):
         return _open_saved(given, split, "load_dataset")
     raise TaskError(f"{given}: no such file; expected {EXPECTED}, or a hub id owner/name")
@@ -88,18 +87,16 @@ def _open_file(path: Path) -> Rows:
             return Rows("row", lambda: _until_damage(_list_rows(path)))
         return Rows("line", lambda: _until_damage(_line_rows(path)))
     header = first[:_CHUNK].decode("utf-8-sig", "replace")
-    names = {mark: [name.strip('" \r\n') for name in header.split(mark)] for mark in "\t,;|"}
+    names = {mark: [name.strip('" \r\n') for name in header.split(mark)] for mark in "\t,"}
     if delimiter := next((mark for mark, columns in names.items() if "instance_id" in columns), ""):
         return Rows("row", lambda: _until_damage(_csv_rows(path, delimiter)))
     raise TaskError(f"{path}: not a file of rows; expected {EXPECTED}, in UTF-8")
 
 
 def _open(path: Path) -> io.BufferedReader:
-    """Open a file, also a compressed one."""
     with path.open("rb") as file:
-        start = file.read(8)
-    opener = next((opener for magic, opener in _PACKED.items() if start.startswith(magic)), None)
-    return cast(io.BufferedReader, opener(path)) if opener else path.open("rb")
+        packed = file.read(len(_GZIP)) == _GZIP
+    return cast(io.BufferedReader, gzip.open(path)) if packed else path.open("rb")
 
 
 def _is_list(path: Path, first: bytes) -> bool:
@@ -213,12 +210,7 @@ def _csv_rows(path: Path, delimiter: str) -> Numbered:
 
 
 def _parquet(paths: Sequence[Path]) -> Rows:
-    """Return the rows of parquet files.
-
-    Raises:
-        TaskError: one of them cannot be read.
-        ConfigError: pyarrow is not installed.
-    """
+    """Return the rows of parquet files."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as e:
@@ -243,16 +235,6 @@ def _parquet_rows(paths: Sequence[Path]) -> Numbered:
         yield from enumerate((row for path in paths for batch in batches(path) for row in batch.to_pylist()), 1)
     except ArrowException as e:
         raise OSError(str(e)) from e
-
-
-def _open_folder(folder: Path, split: str) -> Rows:
-    """Return the rows of a data set that `datasets` saved, or of a folder with parquet files."""
-    if any((folder / name).exists() for name in ("dataset_dict.json", "state.json")):
-        return _open_saved(str(folder), split, "load_from_disk")
-    found = sorted(folder.rglob("*.parquet"))
-    if not found:
-        raise TaskError(f"{folder}: not a data set that `datasets` saved, and no folder with parquet files")
-    return _parquet([path for path in found if path.name.startswith(f"{split}-")] or found)
 
 
 def _open_saved(name: str, split: str, loader: str) -> Rows:

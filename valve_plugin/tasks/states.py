@@ -1,18 +1,22 @@
-"""The two commits of a task in the repository's store (with and without its hidden tests), and which paths are tests.
+"""The two commits of a task in the store, with and without its hidden tests; their workspaces; which paths are tests.
 
 Test files are taken from the state with the hidden tests, never from a submitted patch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from valve_plugin.errors import TaskError
+from valve_plugin.errors import ConfigError, TaskError
 from valve_plugin.records import Record, Task
-from valve_plugin.sandbox.git import apply_patch, diff_trees, git, read_tree, write_tree
+from valve_plugin.sandbox.environment import base_prefix
+from valve_plugin.sandbox.git import apply_patch, diff_trees, git, git_line, read_tree, resolve_commit, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
+from valve_plugin.sandbox.trees import copy_tree, remove_tree
+from valve_plugin.sandbox.workspace import Workspace, chown_tree, open_workspace
 from valve_plugin.tasks.repository import PreparedRepository
 
 
@@ -45,7 +49,7 @@ def task_states(prepared: PreparedRepository, task: Task) -> States:
             raise TaskError(
                 f"{task.instance_id}: its patch does not apply to {prepared.name}; check that row and source match"
             )
-        if bug_tree == git("rev-parse", f"{prepared.base}^{{tree}}", git_dir=prepared.store).decode().strip():
+        if bug_tree == git_line("rev-parse", f"{prepared.base}^{{tree}}", git_dir=prepared.store):
             raise TaskError(f"{task.instance_id}: its patch changes nothing")
         entries = read_tree(prepared.store, bug_tree)
         hidden = test_files(task.fail_to_pass)
@@ -60,7 +64,7 @@ def task_states(prepared: PreparedRepository, task: Task) -> States:
 
 def commit_tree(prepared: PreparedRepository, tree: str) -> str:
     """Return the id of a commit of this tree without a parent; equal trees give equal ids."""
-    return git("commit-tree", tree, git_dir=prepared.store, data=b"Initial commit\n").decode().strip()
+    return git_line("commit-tree", tree, git_dir=prepared.store, data=b"Initial commit\n")
 
 
 def changed_files(prepared: PreparedRepository, one: str, other: str) -> list[str]:
@@ -74,10 +78,84 @@ def gold_patch(prepared: PreparedRepository, task: Task) -> str:
     return diff_trees(prepared.store, task_states(prepared, task).bug, prepared.base)
 
 
+@contextmanager
+def open_task(prepared: PreparedRepository, task: Task, *, keep_history: bool = False) -> Iterator[Workspace]:
+    """Yield a fresh workspace of the task, without its hidden tests; it is removed at the end.
+
+    Args:
+        keep_history: include the git history of the task's image. It shows the fix.
+
+    Raises:
+        ConfigError: `keep_history` is set, but the task has no image.
+        TaskError: the task's patch does not apply; also see `open_commit`.
+        InfrastructureError: git or the disk failed.
+    """
+    states = task_states(prepared, task)
+    with open_commit(prepared, states.tip) as workspace:
+        if keep_history:
+            _give_history(workspace, states, task)
+        yield workspace
+
+
+def open_commit(prepared: PreparedRepository, commit: str) -> AbstractContextManager[Workspace]:
+    """Open a workspace whose git repository holds only this commit of the store.
+
+    Raises:
+        TaskError: the commit has a link or a folder where the image has an untracked file.
+        InfrastructureError: git or the disk failed.
+    """
+    return open_workspace(
+        prepared.store,
+        commit,
+        readonly=() if prepared.image else (prepared.venv, base_prefix(prepared.venv)),
+        bin=None if prepared.image else prepared.python.parent,
+        source_roots=prepared.repository.source_roots,
+        image=prepared.image,
+    )
+
+
+def _give_history(workspace: Workspace, states: States, task: Task) -> None:
+    """Replace a workspace's git directory by that of the task's image, on the task's branch.
+
+    The branch has SWE-smith's commits: source, bug, removal of the hidden tests. If the image does not have it
+    (SWE-smith fetches it over the network), the commits are made here.
+    """
+    if workspace.image is None:
+        raise ConfigError(
+            f"{task.instance_id}: keep_history needs the task's container image; leave it out, or import the task "
+            "with its image"
+        )
+    own = workspace.path / ".git"
+    remove_tree(own)
+    own.mkdir()
+    copy_tree(workspace.image.git, own)
+    tip = resolve_commit(own, task.instance_id)
+    tree = git_line("rev-parse", f"{states.tip}^{{tree}}", git_dir=workspace.store)
+    if not tip or git_line("rev-parse", f"{tip}^{{tree}}", git_dir=own) != tree:
+        tip = _commit_history(workspace, states)
+    branch = f"refs/heads/{task.instance_id}"
+    git("update-ref", "--no-deref", branch, tip, git_dir=own)
+    git("symbolic-ref", "HEAD", branch, git_dir=own)
+    git("read-tree", tip, git_dir=own)
+    chown_tree(workspace.path, workspace.uid)
+
+
+def _commit_history(workspace: Workspace, states: States) -> str:
+    """Commit the bug and the removal of the hidden tests on top of the image's HEAD; return the last commit's id."""
+    own = workspace.path / ".git"
+    quiet = ["-c", "core.logAllRefUpdates=false", "fetch", "-q", "--no-auto-gc", "--no-write-fetch-head"]
+    local = {"GIT_ALLOW_PROTOCOL": "file"}
+    git(*quiet, str(workspace.store), states.bug, states.tip, git_dir=own, env=local)
+    commit = git_line("rev-parse", "HEAD", git_dir=own)
+    for source, message in ((states.bug, b"Bug Patch\n"), (states.tip, b"Remove F2P Tests\n")):
+        commit = git_line("commit-tree", f"{source}^{{tree}}", "-p", commit, git_dir=own, data=message)
+    return commit
+
+
 # Files that configure a test run, in any directory. The rest of setup.cfg and pyproject.toml does not change a run in
 # an environment that is already installed.
 CONFIG_NAMES = frozenset(
-    {
+    (
         "conftest.py",
         "pytest.ini",
         ".pytest.ini",
@@ -86,7 +164,7 @@ CONFIG_NAMES = frozenset(
         "tox.ini",
         "setup.cfg",
         "pyproject.toml",
-    }
+    )
 )
 TEST_PATTERNS = ("test_*.py", "*_test.py")
 

@@ -19,7 +19,7 @@ from msgspec import field
 
 from valve_plugin import codec
 from valve_plugin.config import toml_value
-from valve_plugin.errors import BankError, BankNotFoundError, RecordError, TaskError
+from valve_plugin.errors import BankError, RecordError, TaskError
 from valve_plugin.files import bank_errors, make_private_dir, read_limited, read_regular, sync_dir, write_atomic
 from valve_plugin.paths import data_dir
 from valve_plugin.records import Record, Task
@@ -33,7 +33,6 @@ _MADE_BY = "# Made by: "
 _FIRST_LINE = 10_000  # bytes that are read to find it
 _MAX_BYTES = 1_000_000_000
 _MAX_LINE = 16_000_000
-_MAX_JOURNAL = 1 << 30
 _MAX_SHOWN = 10
 _SMITH_NAME = re.compile(r"(?:[\w.-]+/)?([A-Za-z0-9][\w.-]*?)__([\w.-]+?)\.[0-9a-f]{8,40}")
 _MAX_ID = 300  # characters
@@ -271,7 +270,6 @@ def write(
 
     Args:
         made_by: the command that made the tasks; it is kept in repository.toml, see `check_free`.
-        suite: the tests of the suite file.
 
     Raises:
         TaskError: tasks would be lost (see `require_kept`); nothing was written.
@@ -392,15 +390,3 @@ def _content_hashes(rows: Iterable[SmithRow]) -> dict[str, str]:
 def _split_tasks(folder: Path) -> dict[str, str]:
     split = splits.read(folder / splits.FILE_NAME)
     return {task.instance_id: task.content_hash for task in splits.pinned_tasks(split)} if split else {}
-
-
-def read_journal(path: Path) -> list[bytes]:
-    """Return the lines of a journal of earlier runs, or an empty list if there is no such file.
-
-    Raises:
-        BankError: it cannot be read, is not a regular file, or is too large.
-    """
-    try:
-        return read_limited(path, _MAX_JOURNAL, "journal").split(b"\n")
-    except BankNotFoundError:
-        return []

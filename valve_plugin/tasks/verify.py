@@ -19,8 +19,7 @@ from valve_plugin.tasks.grading.grade import CURE, PASSING, effective_tree, gold
 from valve_plugin.tasks.grading.testrun import TestRun, run_tests
 from valve_plugin.tasks.grading.watch import WatchGroup
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.states import States, commit_tree, gold_patch, task_states, test_files
-from valve_plugin.tasks.workspace import open_commit
+from valve_plugin.tasks.states import States, commit_tree, gold_patch, open_commit, task_states, test_files
 from valve_plugin.words import one_line
 
 Kind = Literal["unusable", "gold fails", "empty passes", "flaky", "leak"]
@@ -210,7 +209,6 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def _python_files(venv: Path) -> dict[str, list[Path]]:
-    """Return the Python files of an environment by file name."""
     found: dict[str, list[Path]] = {}
     for folder, _, names in os.walk(venv):
         for name in names:

@@ -24,9 +24,8 @@ from valve_plugin.tasks.grading import grade as grading
 from valve_plugin.tasks.grading.grade import Grade, grade, refused_fixes
 from valve_plugin.tasks.grading.testrun import TestRun
 from valve_plugin.tasks.repository import PreparedRepository, prepare
-from valve_plugin.tasks.states import gold_patch
+from valve_plugin.tasks.states import gold_patch, open_task
 from valve_plugin.tasks.task_set import load
-from valve_plugin.tasks.workspace import open_task
 
 Calc = tuple[PreparedRepository, Task]
 

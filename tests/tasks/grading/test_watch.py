@@ -23,7 +23,7 @@ from valve_plugin.tasks.grading.watch import FailureWatch, Watch, WatchGroup
 from valve_plugin.tasks.make import generate
 from valve_plugin.tasks.make.generate import stable_suite, try_candidate
 from valve_plugin.tasks.repository import PreparedRepository, prepare, read_definition
-from valve_plugin.tasks.workspace import open_commit
+from valve_plugin.tasks.states import open_commit
 
 COMMAND = "valve tasks generate --n 5"
 

@@ -27,8 +27,7 @@ from valve_plugin.sandbox.supervisor import ProcessLimits
 from valve_plugin.tasks.grading.inspect_patch import Reader, Suspicion, Tree, inspect_patch, own_answers
 from valve_plugin.tasks.grading.testrun import TestRun, differences, run_tests
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.tasks.states import States, commit_tree, is_protected, task_states, test_files
-from valve_plugin.tasks.workspace import open_commit
+from valve_plugin.tasks.states import States, commit_tree, is_protected, open_commit, task_states, test_files
 from valve_plugin.words import one_line
 
 GRADER_VERSION = 13

@@ -49,9 +49,6 @@ def find_candidates(
     Each (file, line, modifier) has its own random generator. So the result does not depend on the order of files, on
     other files of the tree, or on `workers`.
 
-    Args:
-        skip: whether a relative path gets no bugs (tests, packaging).
-
     Raises:
         ConfigError: the extra is not installed.
     """

@@ -133,7 +133,6 @@ def define(
 
 
 def _without_own(project: Project, pins: Iterable[str]) -> tuple[str, ...]:
-    """Return the requirements without the project itself."""
     return tuple(pin for pin in pins if requirement_name(pin) != normalize_name(project.name))
 
 

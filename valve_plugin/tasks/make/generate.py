@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from valve_plugin import codec
 from valve_plugin.errors import RecordError, TaskError
-from valve_plugin.files import read_regular, write_atomic
+from valve_plugin.files import read_limited, read_regular, write_atomic
 from valve_plugin.records import Record
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import File, apply_patch, read_files
@@ -34,14 +34,13 @@ from valve_plugin.tasks.make.candidates import Candidate
 from valve_plugin.tasks.make.define import CPU_SECONDS, Say, SuiteNeeds, add_declared, collection_errors, define
 from valve_plugin.tasks.make.project import examine, find_cures
 from valve_plugin.tasks.repository import FILE_NAME, PreparedRepository, Repository, prepare, read_definition
-from valve_plugin.tasks.states import commit_tree, is_protected
+from valve_plugin.tasks.states import commit_tree, is_protected, open_commit
 from valve_plugin.tasks.task_set import ROWS_NAME, SmithRow, is_test_id
-from valve_plugin.tasks.workspace import open_commit
 
 MAX_SINGLE_RUNS = 200
 """If at most this many tests fail, only these run again, by name; else the whole suite runs again."""
 _NOT_SOURCE = ("docs/", "setup.py", "examples/", "benchmarks/")
-_MAX_SURVEY_BYTES = 1 << 28
+_MAX_SURVEY_BYTES, _MAX_JOURNAL_BYTES = 1 << 28, 1 << 30
 
 
 class Survey(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,9 +85,6 @@ def define_repository(
     wanted: int,
 ) -> Repository:
     """Return the definition in `out`; make it unless one exists that is still valid. See `define`.
-
-    Args:
-        command: the command that makes the tasks; tasks of another command are not replaced.
 
     Raises:
         TaskError: `out` has tasks of another command, or more tasks about other source; or there are no tests or no
@@ -189,17 +185,13 @@ def try_candidates(
     wanted: int,
     workers: int,
     report: Callable[[CandidateResult], None],
-    prefix: str = "",
 ) -> GeneratedSet:
     """Try candidates in order until `wanted` are verified, and until all tasks of the set in `out` are verified again.
-
-    Args:
-        prefix: start of the instance ids; if empty, the repository's name and commit.
 
     Raises:
         TaskError: tasks of the set are not among these candidates, and the set has a split or more tasks.
     """
-    prefix = prefix or f"{prepared.repository.slug}.{prepared.base[:8]}"
+    prefix = f"{prepared.repository.slug}.{prepared.base[:8]}"
     # Equal functions in two files give the same instance id: the first candidate counts.
     ordered = list({_instance_id(prefix, c): c for c in reversed(ordered)}.values())[::-1]
     held = task_set.held_tasks(out)
@@ -233,7 +225,6 @@ def generate(
 
     Args:
         journal: file of results, so that a killed run continues where it stopped.
-        report: called with each result that is used.
         held: ids of at most `wanted` tasks of the existing set: they are tried again, and kept if they are valid.
     """
     known = _read_journal(journal)
@@ -270,9 +261,10 @@ def _instance_id(prefix: str, candidate: Candidate) -> str:
 
 
 def _read_journal(path: Path) -> dict[str, CandidateResult]:
-    """Return the results of earlier runs by patch."""
-    known = {}
-    for line in task_set.read_journal(path):
+    known: dict[str, CandidateResult] = {}
+    if not path.exists():
+        return known
+    for line in read_limited(path, _MAX_JOURNAL_BYTES, "journal").split(b"\n"):
         with suppress(RecordError):  # the last line of a killed run may be torn
             tried = codec.decode(line, CandidateResult, where=str(path))
             known[tried.candidate.patch] = tried

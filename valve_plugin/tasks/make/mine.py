@@ -46,9 +46,6 @@ def find_fixes(repository: Path, head: str, test_roots: Sequence[str], most: int
 
     Only the source change is reverted; the tests stay as they are today. The tests that then fail show what the commit
     fixed, in source that today's environment can run.
-
-    Args:
-        repository: a git directory; it is only read.
     """
     commits = read_log(repository, head, most)
     candidates, messages, gone = [], {}, 0

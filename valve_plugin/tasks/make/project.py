@@ -26,23 +26,12 @@ else:  # pragma: no cover
 Files = Mapping[str, bytes]
 PYTEST = "pytest<9"
 """pytest 9 refuses many existing conftest files."""
-PACKAGES = {
-    "_pytest": "pytest",
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil",
-    "google": "protobuf",
-    "jwt": "pyjwt",
-    "multipart": "python-multipart",
-    "OpenSSL": "pyopenssl",
-    "PIL": "pillow",
-    "pkg_resources": "setuptools",
-    "pytest_asyncio": "pytest-asyncio",
-    "sklearn": "scikit-learn",
-    "time_machine": "time-machine",
-    "yaml": "pyyaml",
-}
+_PACKAGES = """
+_pytest=pytest attr=attrs bs4=beautifulsoup4 cv2=opencv-python-headless dateutil=python-dateutil google=protobuf
+jwt=pyjwt multipart=python-multipart OpenSSL=pyopenssl PIL=pillow pkg_resources=setuptools pytest_asyncio=pytest-asyncio
+sklearn=scikit-learn time_machine=time-machine yaml=pyyaml
+"""
+PACKAGES: dict[str, str] = dict(pair.split("=") for pair in _PACKAGES.split())
 """Package names of modules whose name differs."""
 _WELL_KNOWN = """
 attrs babel beautifulsoup4 click cryptography docutils flaky freezegun html5lib httpx hypothesis jinja2 jsonschema lxml
@@ -91,7 +80,10 @@ class Project(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def examine(files: Files) -> Project:
     """Read a project's metadata and layout from its files."""
-    toml = _toml(files)
+    try:
+        toml = tomllib.loads(_text(files, "pyproject.toml"))
+    except tomllib.TOMLDecodeError:
+        toml = {}
     core, poetry = _table(toml, "project"), _table(toml, "tool", "poetry")
     setup, keywords = _ini(files, "setup.cfg"), _setup_py(files)
     info = HeaderParser().parsestr(_text(files, "PKG-INFO"))
@@ -339,13 +331,6 @@ def _imports(content: bytes) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
-
-
-def _toml(files: Files) -> dict[str, Any]:
-    try:
-        return tomllib.loads(_text(files, "pyproject.toml"))
-    except tomllib.TOMLDecodeError:
-        return {}
 
 
 def _table(found: Any, *names: str) -> dict[str, Any]:
