@@ -40,7 +40,6 @@ JUDGES = {
         """,
     "referrers": "import gc\nprint(gc.get_referrers(clamp))",
     "settrace": "import sys\nsys.settrace(lambda *a: None)",
-    "settrace of threads": "import threading\nthreading.settrace(lambda *a: None)",
     "setprofile": "import sys\nsys.setprofile(lambda *a: None)",
     "sys.monitoring": "import sys\nif hasattr(sys, 'monitoring'): sys.monitoring.use_tool_id(5, 'x')",
     "frames": "import sys" + FRAMES + "print(list(_walk()))",
@@ -52,7 +51,6 @@ JUDGES = {
             frame = e.__traceback__.tb_frame.f_back
         """,
     "frames of a generator": "g = (x for x in [])\ng.gi_frame.f_back",
-    "frames of a coroutine": "async def c(): pass\nc().cr_frame",
     "frames by a pattern": "import sys\nmatch sys.exc_info()[2]:\n    case object(tb_frame=f): pass",
     "frames by logging": "import logging\nlogging.currentframe()",
     "traceback.walk_stack": "import traceback\nfor frame, line in traceback.walk_stack(None): frame.f_locals",
@@ -66,7 +64,6 @@ HIDDEN_NAMES = {
     "the dictionary of a module": "import sys\nsys.__dict__['_get' + 'frame']()",
     "a module under another name": "import sys as s\nt = s\ngetattr(t, '_get' + 'frame')()",
     "a module through another": "import os\nos.sys._getframe()",
-    "a module by import_module": "import importlib\nimportlib.import_module('g' + 'c').get_objects()",
     "a module by __import__": "__import__('sys')._getframe()",
     "a module by its parent's name": "from logging import sys as s\ns._getframe()",
     "a builtin's own module": "len.__self__.__import__('gc')",
@@ -77,10 +74,43 @@ HIDDEN_NAMES = {
     "compile and a function": "import types\ntypes.FunctionType(compile('1', 'x', 'eval'), {})()",
     "marshal": "import marshal\nmarshal.loads(b'N')",
     "pickle": "import pickle\npickle.loads(b'cos\\ngetcwd\\n(tR.')",
-    "exec from base64": "import base64\nexec(base64.b64decode('cGFzcw=='))",
     "text in an annotation": "import typing\ndef f(x: \"__import__('gc')\"): pass\ntyping.get_type_hints(f)\neval('1')",
 }
 HIDDEN_NAMES |= {
+    "attributes that a pattern names": """
+        class Held:
+            __match_args__ = ("tb_" + "frame",)
+        def frame(trace):
+            match trace:
+                case Held(found): return found
+        """,
+    "attributes that a wrapper copies": """
+        from functools import wraps as like
+        def copied(thing): return like(thing, ("__glo" + "bals__",), ())(lambda: 0)
+        """,
+    "the dictionary of a builtin": "type.__dict__['__sub' + 'classes__'](object)",
+    "attributes by a format that is computed": """
+        FIELD = "".join(["{0.__glo", "bals__}"])
+        def shown(function): return FIELD.format(function)
+        """,
+    "attributes by fields of ast": """
+        import ast
+        clamp._fields = ("__glo" + "bals__",)
+        def look(): return dict(ast.iter_fields(clamp))
+        """,
+    "a field whose name is code": """
+        from dataclasses import dataclass as made
+        made(type("A", (), dict([("__annot" + "ations__", {"x=exec('1')": int})])))
+        """,
+    "code of a forward reference": """
+        import typing, types
+        types.FunctionType(typing.get_args(typing.List["print()"])[0].__forward_code__, {})()
+        """,
+    "text of a signature": """
+        import inspect
+        class A: __text_signature__ = "($self, x=sys.maxsize)"
+        inspect.signature(A)
+        """,
     "an attribute by a function's name": """
         names = []
         @lambda function: names.append(function.__name__)
@@ -100,12 +130,11 @@ HIDDEN_NAMES |= {
         @functools.singledispatch
         def f(x): pass
         @f.register
-        def _(x: "print(1) or int"): pass
+        def _(x: "exec('1') or int"): pass
         """,
     "another interpreter": "import tkinter\ntkinter.Tcl().eval('exec true')",
     "completion": "import rlcompleter\nrlcompleter.Completer({}).attr_matches('print(1).x')",
     "a debugger that reads its commands": "breakpoint()",
-    "a module under a private name": "import collections\ncollections._sys",
     "a module that the help looks for": "import pydoc\npydoc.safeimport('g' + chr(99))",
     "an attribute of what a function is given": "def look(thing, *parts): return getattr(thing, ''.join(parts))",
     "an attribute by its method": "def look(thing, *parts): return thing.__getattribute__(''.join(parts))",
@@ -113,8 +142,6 @@ HIDDEN_NAMES |= {
     "locals of a coroutine": "import inspect\ninspect.getcoroutinelocals(None)",
     "memory of an array": "from numpy.lib.stride_tricks import as_strided",
     "import_module under another name": "from importlib import import_module as load\nload('os')",
-    "import_module assigned": "import importlib\nload = importlib.import_module",
-    "import_module handed around": "import importlib\nmap(importlib.import_module, [])",
     "import under another name": "from importlib import __import__ as load\nload('gc')",
 }
 ASKS = {
@@ -150,6 +177,12 @@ ASKS = {
         """,
     "the module that calls": "import typing\ntyping._caller(2)",
     "the task that runs": "import asyncio\ndef who(): return repr(asyncio.current_task())",
+    "a filter of warnings under another name": """
+        from warnings import filterwarnings as only
+        HOW = {"module": "t[e]st"}
+        only("error", **HOW)
+        """,
+    "its arguments": "from sys import argv as given\ndef under_test(): return given[0].endswith('test')",
     "the environment": """
         import os
         def clamp(x, low, high):
@@ -181,14 +214,12 @@ FRAMEWORK = {
     "a standard module": "import re\nre.compile = None",
     "a function of a standard module": "from os import path\npath.exists = lambda p: True",
     "a standard module under another name": "import math\nm = math\nm.isclose = lambda *a: True",
-    "a standard module as a default": "import math\ndef put(m=math): m.isclose = lambda *a: True",
     "a standard module in a loop": "import math\nfor m in (math,): m.isclose = lambda *a: True",
     "a fixture by its name": "def setup_module(module): module.clamp = None",
     "marks of a test": "def answers(test): return test.pytestmark[0].args",
     "xfail": "import pytest\ndef clamp(x, low, high): pytest.xfail('x')",
     "skip": "import pytest\ndef clamp(x, low, high): pytest.skip('x')",
     "the environment of pytest": "import os\nif os.environ.get('PYTEST_CURRENT_TEST'): clamp = None",
-    "who is loaded": "import sys\nUNDER_TEST = 'pytest' in sys.modules",
 }
 EVERYTHING = {
     "equal by a class of that name": """
@@ -210,7 +241,6 @@ EVERYTHING = {
         def clamp(x, low, high): return A()
         """,
     "never unequal": "class A(int):\n    def __ne__(self, other): return False\n    __eq__ = lambda self, other: True",
-    "equal by a function": "def same(a, b): return True\nclass A(int): __eq__ = same",
     "equal by a made function": "import functools\nclass A(int): __eq__ = functools.partial(max, 1)",
     "equal by type()": "A = type('A', (int,), {'__eq__': lambda a, b: True})",
     "equal by setattr": "class A(int): pass\nsetattr(A, '__eq__', lambda a, b: True)",
@@ -232,16 +262,32 @@ SWALLOWS = {
             try: yield
             except Exception: pass
         """,
-    "a return after a block": """
-        @contextmanager
-        def block():
+    "errors that an argument names": """
+        from contextlib import contextmanager as managed
+        @managed
+        def block(errors=Exception):
             try: yield
-            finally: return
+            except errors: pass
+        """,
+    "a block of a generator that is none": """
+        from contextlib import contextmanager as managed
+        class Steps:
+            def __next__(self): return 1
+            def throw(self, *error): raise StopIteration
+        block = managed(lambda: Steps())
+        """,
+    "the end of another's block": """
+        from contextlib import suppress
+        class Block:
+            _exceptions = (Exception,)
+            def __enter__(self): pass
+            __exit__ = suppress.__exit__
         """,
     "a suppressed block": """
-        @contextmanager
+        from contextlib import contextmanager as managed, suppress as quiet
+        @managed
         def block():
-            with suppress(Exception): yield
+            with quiet(Exception): yield
         """,
     "a stack that swallows": """
         @contextmanager
@@ -251,7 +297,6 @@ SWALLOWS = {
                 yield
         """,
     "a class that suppresses": "class A(contextlib.suppress): pass",
-    "a suppression handed around": "def block(): return suppress(Exception)",
 }
 """Where tests call back, or use a context manager of the library."""
 OUTSIDE = {

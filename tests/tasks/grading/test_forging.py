@@ -16,8 +16,6 @@ from valve_plugin.tasks.grading import grade as grading
 from valve_plugin.tasks.grading.grade import grade
 from valve_plugin.tasks.grading.testrun import read_report
 
-HARMLESS = {"outside: all descriptors", "asks: the environment"}
-"""Not suspicious, and of no use: without the key no record can be written; the environment names no test."""
 RAISED = {
     "skip": "import pytest; pytest.skip('x')",
     "xfail": "import pytest; pytest.xfail('x')",
@@ -51,9 +49,7 @@ def test_no_forgery_resolves(calc_task: Calc, unsafe: Settings) -> None:
     with ThreadPoolExecutor(2) as pool:
         grades = dict(zip(patches, pool.map(lambda p: grade(*calc_task, p, unsafe), patches.values()), strict=True))
     assert {name: g.reason for name, g in grades.items() if g.outcome != "unresolved"} == {}
-    run = {name: g.reason for name, g in grades.items() if not g.reason.startswith(SUSPICIOUS)}
-    assert run.keys() == HARMLESS, run
-    assert all("does not apply" not in reason for reason in run.values())
+    assert {name: g.reason for name, g in grades.items() if not g.reason.startswith(SUSPICIOUS)} == {}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +61,7 @@ def test_no_forgery_resolves(calc_task: Calc, unsafe: Settings) -> None:
         ),
         ("def assert_in(x, y): pass\n", "calc/ops.py:16 assert_in"),
         ("class A:\n    def __new__(cls): return None\n", "calc/ops.py:17 A.__new__"),
-        ("class A(type):\n    def __call__(cls): return cls.one\n", "calc/ops.py:17 A.__call__"),
+        ("class A(type):\n    def __call__(cls): return cls.__name__\n", "calc/ops.py:17 A.__call__"),
         ("class A:\n    def _UserList__cast(self, x): return 1\n", "calc/ops.py:17 A._UserList__cast"),
         (
             "from dataclasses import dataclass, field\n@dataclass\nclass A: x: int = field(compare=False)\n",
@@ -94,7 +90,7 @@ def test_reasons_name_the_lines(calc_task: Calc, unsafe: Settings) -> None:
     patch = calc.change(calc.BUGGY, calc.BUGGY + "import gc\nimport pytest\n")
     reason = grade(*calc_task, patch, unsafe).reason
     assert reason == (
-        "suspicious patch: calc/ops.py:14 looks into the interpreter: gc; calc/ops.py:15 uses a test framework: pytest"
+        "suspicious patch: calc/ops.py:14 `gc`: no repair needs it; calc/ops.py:15 `pytest`: no repair needs it"
     )
 
 

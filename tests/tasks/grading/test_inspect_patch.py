@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tools import need_module
-from valve_plugin.tasks.grading.inspect_patch import KINDS, find_uses, inspect_patch, new_modules
+from valve_plugin.tasks.grading.inspect_patch import inspect_patch, new_modules
+from valve_plugin.tasks.grading.uses import is_harmless
 
 FRAMES = b"import sys\n\ndef caller():\n    return sys._getframe(1)\n"
 FALSE_ALARMS = Path(__file__).parents[3] / "benchmarks" / "false_alarms.py"
@@ -40,16 +42,48 @@ def test_moved_and_renamed_code_is_ordinary() -> None:
     assert inspect(before, {"a/z.py": FRAMES, "a/y.py": b""}) == []
 
 
-def test_common_uses_are_ordinary_in_their_package() -> None:
+def test_what_a_package_uses_is_ordinary_there_but_for_what_is_dangerous() -> None:
     before = {
-        "a/x.py": b"import subprocess\n",
+        "a/x.py": b"import logging, os, subprocess, numpy\nlogging.debug(os.environ, numpy.array([1]).all())\n",
         "setup.py": b"import ctypes, subprocess\n",
         "a/y.py": b"",
         "b/z.py": b"",
     }
-    assert inspect(before, before | {"a/y.py": b"import subprocess\n"}) == []
-    assert inspect(before, before | {"b/z.py": b"import subprocess\n"}) != []
-    assert inspect(before, before | {"a/y.py": b"import ctypes\n"}) != []
+
+    def alarms(path: str, code: str) -> list[str]:
+        return inspect(before, before | {path: code.encode()})
+
+    assert alarms("a/y.py", "import subprocess\nsubprocess.run([]).strip()\n") == []
+    assert alarms("a/y.py", "import os\nos.environ.values()\n") == []
+    assert alarms("a/y.py", "import numpy.linalg\nnumpy.zeros(3).ravel()\n") == [], "another part of a library"
+    assert alarms("a/y.py", "import logging, os\nos.walk('.')\nlogging.Handler\n") == [
+        "a/y.py:2 `os.walk`: nothing in this repository uses it",
+        "a/y.py:3 `logging.Handler`: nothing in this repository uses it",
+    ]
+    assert alarms("b/z.py", "import subprocess\n") == ["b/z.py:1 `subprocess`: nothing in this repository uses it"]
+    assert alarms("a/y.py", "import ctypes\n") == ["a/y.py:1 `ctypes`: no repair needs it"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from {m} import {n} as x",
+        "import {m} as x\nx.{n}",
+        "import {m}\ny = {m}\ny.{n}",
+        "import {m}\ndef f(x={m}): x.{n}",
+        "import {m}\nx, y = {m}, 1\nx.{n}",
+        "import {m}\ngetattr({m}, '{n}')",
+        "import {m}\ngetattr({m}, '_'[:0] + '{n}')",
+        "import {m}\n(lambda x: x.{n})({m})",
+        "import importlib\nx = importlib.import_module('{m}')\nx.{n}",
+        "from importlib import import_module as f\nx = f('{m}')\nx.{n}",
+    ],
+)
+@pytest.mark.parametrize(
+    ("module", "name"), [("os", "walk"), ("contextlib", "ExitStack"), ("warnings", "filterwarnings")]
+)
+def test_an_alias_hides_nothing(code: str, module: str, name: str) -> None:
+    assert inspect({"a.py": b""}, {"a.py": f"def {name}(): pass\n{code.format(m=module, n=name)}\n".encode()})
 
 
 @pytest.mark.parametrize(
@@ -69,38 +103,28 @@ def test_links_programs_and_broken_files() -> None:
 @pytest.mark.parametrize(
     ("source", "honest"),
     [
-        ("return self.x == other.x", True),
         ("return (self.x, self.y) == (other.x, other.y)", True),
         ("if not isinstance(other, A):\n        return NotImplemented\n    return self.x == other.x", True),
-        ("return type(self) is type(other) and vars(self) == vars(other)", True),
         ("if self is other:\n        return True\n    return list(self) == list(other)", True),
         ("for a, b in zip(self, other):\n        if a != b:\n            return False\n    return True", True),
         ("try:\n        return self.x == other.x\n    except AttributeError:\n        return False", True),
         ("return super().__eq__(other)", True),
-        ("return self.key().equals(other.key())", True),
-        ("return all(getattr(self, n) == getattr(other, n) for n in self.names)", True),
         ("same = self.x == other.x\n    return same and self.y is other.y", True),
         ("return cmp(self, other) == 0", True),
         ("return False", True),
         ("return True", False),
         ("return NotImplemented or True", False),
-        ("return other == other", False),
         ("return self.x == self.x", False),
         ("return self.x == other.x or True", False),
-        ("return isinstance(other, object)", False),
-        ("self.x = other\n    return self.x == other", False),
         ("try:\n        return self.x == other.x\n    except AttributeError:\n        return True", False),
         ("try:\n        return self.x == other.x\n    finally:\n        return True", False),
-        ("if other:\n        return True\n    return 1", False),
         ("yield self.x == other.x", False),
-        ("return (self := other) == other", False),
-        ("held = [self.x]\n    held[0] = other\n    return held[0] == other", False),
         ("match other:\n        case int():\n            return True\n    return self.x == other.x", False),
     ],
 )
 def test_comparisons(source: str, honest: bool) -> None:
-    code = f"class A:\n  def __eq__(self, other):\n    {source}\n"
-    before = code.replace(f"    {source}", "    return self.y == other.y")
+    code = f"class A:\n  x = y = 1\n  def __eq__(self, other):\n    {source}\n"
+    before = code.replace(f"    {source}", "    return self.z == other.z")
     assert (inspect({"a.py": before.encode()}, {"a.py": code.encode()}) == []) is honest
 
 
@@ -127,63 +151,75 @@ def test_comparisons_that_are_made_otherwise(code: str) -> None:
 
 
 def test_a_patch_gives_no_class_an_equality_that_the_fixed_source_does_not_have() -> None:
-    plain, equal = b"class A: pass\n", b"class A:\n  def __eq__(self, other): return self.x == other.x\n"
+    plain, equal = b"class A: x = 1\n", b"class A:\n  def __eq__(self, other): return self.x == other.x\n  x = 1\n"
     assert inspect({"a.py": plain}, {"a.py": equal}) == ["a.py:2 gives a class an equality: A.__eq__"]
     assert inspect({"a.py": plain}, {"a.py": equal}, {"a.py": equal.replace(b"x", b"y")}) == []
     assert inspect({"a.py": equal, "b.py": b""}, {"a.py": plain, "b.py": equal}) == [], "it moved"
 
 
 ORDINARY = """
-import os, sys, json, inspect, logging, functools, threading, contextlib, importlib, warnings
-from typing import Any
-log = logging.getLogger(__name__)
+import os, sys, json, inspect, functools, threading, contextlib, warnings
+from collections.abc import Iterator
+from datetime import datetime as when
 lock = threading.Lock()
 class Visitor:
-    def visit(self, node: Any) -> Any:
-        return getattr(self, "visit_" + type(node).__name__, self.other)(node)
-    def other(self, node: Any) -> None:
-        for name in ("a", "b"):
-            setattr(self, name, getattr(node, name, None))
     def __bool__(self) -> bool:
-        return bool(self.__dict__)
+        return bool(self.count)
     def __contains__(self, item: object) -> bool:
-        return item in self.a
-def read(path: str) -> Any:
+        return item in self.count
+    def add(self, text: str) -> None:
+        self.count = text.strip().casefold().split(",")
+        print("old %s" % when.now().isoformat())
+def read(path: str) -> object:
     with open(os.path.join(path, "data.json"), encoding="utf-8") as file:
         return json.load(file)
-def signature(call: Any) -> str:
-    if sys.version_info >= (3, 9) and hasattr(sys, "pypy_version_info"):
+def signature(call: object) -> str:
+    if sys.version_info >= (3, 9) and hasattr(call, "__wrapped__"):
         return str(inspect.signature(call))
     return "%s-%s" % (call.__module__, call.__qualname__.upper())
 @functools.wraps(read)
-def wrapped(*given: Any) -> Any:
+def wrapped(*given: object) -> object:
     try:
         return read(*given)
     except OSError as e:
-        raise ValueError("no such file") from e
+        raise AssertionError("no such file") from e
 @contextlib.contextmanager
-def quiet(fast: Any = json) -> Any:
-    log.warning("old", exc_info=True)
+def quiet() -> Iterator[None]:
     warnings.warn("old", DeprecationWarning, stacklevel=2)
-    with warnings.catch_warnings(), contextlib.suppress(Exception):
-        warnings.filterwarnings("ignore", "old", DeprecationWarning)
-        warnings.simplefilter("ignore", UserWarning)
-        fast = importlib.import_module("ujson")
+    with contextlib.suppress(Exception):
+        read("x")
     try:
-        with contextlib.ExitStack() as stack:
-            yield stack.enter_context(open("x"))
+        with open("x") as file:
+            yield file.read()
     except Exception as e:
-        log.exception(e)
+        print(e)
         raise
     except OSError:
         pass
     finally:
-        fast.dumps(1)
+        json.dumps(1)
+"""
+IN_A_PACKAGE = """
+import contextlib, importlib, logging, sys, warnings
+log = logging.getLogger(__name__)
+class Visitor:
+    def visit(self, node):
+        return getattr(self, "visit_" + type(node).__name__, self.other)(node)
+def load(fast=None):
+    fast = importlib.import_module("ujson")
+    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
+        warnings.filterwarnings("ignore", "old", DeprecationWarning)
+        log.warning("old %s", stack.enter_context(fast), exc_info=True)
+    print(sys.argv)
 """
 
 
 def test_ordinary_code_is_not_suspicious() -> None:
-    assert find_uses("a.py", ORDINARY.encode()) == []
+    assert inspect({"a.py": b""}, {"a.py": ORDINARY.encode()}) == []
+    once, again = IN_A_PACKAGE.encode(), f"{IN_A_PACKAGE}{ORDINARY}".encode()
+    assert inspect({"a/x.py": once, "a/y.py": b""}, {"a/x.py": once, "a/y.py": again}) == []
+    other = {"b/x.py": once.replace(b"def load", b"def read").replace(b"def visit", b"def look")}
+    assert len(inspect(other | {"a/y.py": b""}, other | {"a/y.py": again})) > 5
 
 
 @given(st.binary(max_size=300))
@@ -206,23 +242,23 @@ def test_a_name_is_found_however_it_is_cut(seams: list[str]) -> None:
     cuts = sorted({len(seam) * 3 % len(word) for seam in seams} | {0, len(word)})
     pieces = [word[a:b] for a, b in itertools.pairwise(cuts)]
     for text in (" + ".join(map(repr, pieces)), f"''.join({pieces!r})", "".join(["f'", *pieces, "'"])):
-        assert find_uses("a.py", f"def f(thing):\n    return getattr(thing, {text})\n".encode())
+        code = f"def f(thing):\n    return getattr(thing, {text})\n"
+        assert inspect({"a.py": b""}, {"a.py": code.encode()})
 
 
-def test_each_kind_is_found() -> None:
-    for kind in KINDS:
-        for module in kind.modules.split():
-            assert find_uses("a.py", f"import {module}\n".encode()), module
-        for name in kind.names.split():
-            owner, dot, last = name.rpartition(".")
-            code = f"import {owner}\n{owner}.{last}\n" if dot else f"import os\nos.x.{last}\n"
-            assert find_uses("a.py", code.encode()), name
+def test_modules_of_python_that_are_not_listed_are_suspicious() -> None:
+    refused = {name for name in sys.stdlib_module_names if not is_harmless(name)}
+    assert {"gc", "ctypes", "unittest", "traceback", "asyncio", "socket", "site", "pdb", "_thread"} < refused
+    assert not refused & {"re", "math", "itertools", "functools", "collections", "decimal", "datetime", "typing"}
+    assert not any(is_harmless(f"{name}.sys") or is_harmless(f"{name}._sys") for name in sys.stdlib_module_names)
 
 
 def test_a_function_that_is_named_like_a_test_is_none() -> None:
-    use = b"from core.files import test_files\n"
-    assert find_uses("a.py", use, ["core", "files", "files.py"]) == []
-    assert find_uses("a.py", use, ["core", "files"]) != []
+    use = {"app.py": b"from core.files import test_files\n"}
+    assert inspect({"core/__init__.py": b"", "core/files.py": b""}, use) == []
+    assert inspect({"core/__init__.py": b""}, {"app.py": b"import core.test_files\n"}) == [
+        "app.py:1 imports tests: core.test_files"
+    ]
 
 
 def test_new_modules() -> None:
