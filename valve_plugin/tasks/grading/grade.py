@@ -284,6 +284,7 @@ def _run_again(prepared: PreparedRepository, commit: str, paths: Sequence[str], 
 def _turn(alone: bool) -> Iterator[None]:
     """Hold the machine's grading lock: shared, or exclusive for a run that others must not slow down."""
     path = data_dir() / "grading.lock"
+    path.touch(mode=0o600)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield
