@@ -102,6 +102,10 @@ HIDDEN_NAMES |= {
         from dataclasses import dataclass as made
         made(type("A", (), dict([("__annot" + "ations__", {"x=exec('1')": int})])))
         """,
+    "code in a file that a library of pytest runs": """
+        from pygments.lexers import load_lexer_from_file as load
+        load("README.md", "Lexer")
+        """,
     "code of a forward reference": """
         import typing, types
         types.FunctionType(typing.get_args(typing.List["print()"])[0].__forward_code__, {})()

@@ -92,6 +92,8 @@ _TOOLS = _words("""
     _distutils_hack pip setuptools pkg_resources dirty_equals hamcrest callee testtools asynctest flexmock dill
     cloudpickle psutil greenlet gevent eventlet""")
 """Modules, and things in modules, that are as dangerous: other libraries are not listed, these are."""
+_OF_PYTEST = _words("pluggy iniconfig packaging pygments exceptiongroup tomli colorama coverage")
+"""Libraries that are there because tests need them: ordinary only where the package uses them."""
 _RUN_TEXT = _words("exec eval compile __import__ globals locals breakpoint")
 _PLACES = frozenset({"__file__", "__path__", "__cached__"})
 _BY_NAME = _words("getattr setattr delattr hasattr vars __getattribute__ attrgetter methodcaller getattr_static")
@@ -161,7 +163,7 @@ def is_harmless(what: str) -> bool:
     module = max((head for head in heads(what) if head in _SAFE or head in _PARTS or not head), key=len, default=None)
     if module is None:
         top, *inside = what.split(".")
-        return top not in {*sys.stdlib_module_names, "pluggy"} and not any(
+        return top not in sys.stdlib_module_names | _OF_PYTEST and not any(
             part.lstrip("_") in _REACHES for part in inside
         )
     if module == what:
