@@ -108,7 +108,7 @@ def compare(reach: float, runs: int, *, fresh: bool = True) -> None:
         accepted = sum(run.accepted[kind.effect] for run in drawn) / runs
         assert accepted == pytest.approx(kind.accepted, abs=1)
     spent = sum(run.spent for run in drawn) / runs
-    assert spent == pytest.approx(printed.rollouts, rel=0.05)
+    assert spent == pytest.approx(printed.rollouts, rel=0.1), "runs differ much, since few proposals pass their screen"
 
 
 def test_a_run_written_from_the_page_comes_to_what_is_planned() -> None:
