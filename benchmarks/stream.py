@@ -8,7 +8,7 @@ of an extraction median 40), and grading 20. Of the tasks 28 of 100 are mixed: p
 proposals 15 of 100 help, by 8 points where they are injected, 25 harm as much, and the others change nothing.
 
     python benchmarks/stream.py [--tasks 1000] [--workers 32] [--protocol paper]
-    python benchmarks/stream.py --growth       # 100 to 10,000 tasks, 1 to 256 workers: memory and CPU of the driver
+    python benchmarks/stream.py --growth [TASKS,WORKERS ...]    # 100 to 10,000 tasks, 1 to 256 workers: memory, CPU
     python benchmarks/stream.py --real         # 200 tasks, 8 workers: real time, processes and `valve panel run`
 """
 
@@ -68,7 +68,7 @@ class VirtualTime:
         self._added = threading.Event()
         self._asleep: set[int] = set()
         self._files: dict[int, tuple[int, int]] = {}
-        self._own = threading.Thread(target=self._run, daemon=True)
+        self._own = threading.Thread(target=self._run, daemon=True, name=_CLOCK)
         self._own.start()
 
     def sleep(self, seconds: float, stop: threading.Event | None = None) -> None:
@@ -117,7 +117,7 @@ class VirtualTime:
                     os.close(file)
         for thread in threads:
             tid = thread.native_id
-            if tid in self._asleep or tid is None or thread is self._own:
+            if tid in self._asleep or tid is None or thread.name == _CLOCK:  # this one's, or an earlier run's
                 continue
             with suppress(OSError):
                 if tid not in self._files:
@@ -130,6 +130,7 @@ class VirtualTime:
 
 
 _TOLD = ("stat", "schedstat")
+_CLOCK = "clock"
 _STOPS: dict[threading.Event, list[threading.Event]] = {}
 _LISTENING = threading.Lock()
 
@@ -408,11 +409,10 @@ def compare(scratch: Path, number: int, workers: int, protocol: str, shares: lis
     )
 
 
-def growth(scratch: Path) -> None:
+def growth(sizes: list[str]) -> None:
     """Show how memory and CPU of the driver grow; each run is a process of its own."""
-    sizes = [(100, 32), (1000, 32), (10_000, 32), (1000, 1), (1000, 8), (1000, 256)]
-    for number, workers in sizes:
-        command = [sys.executable, __file__, "--one", f"{number},{workers}"]
+    for size in sizes or ["100,32", "1000,32", "10000,32", "1000,1", "1000,8", "1000,256"]:
+        command = [sys.executable, __file__, "--one", size]
         print(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip(), flush=True)
     print("SIMULATION: see the CPU a rollout and the memory above")
 
@@ -445,7 +445,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, help="32, or 8 in real time")
     parser.add_argument("--protocol", default="paper", choices=["paper", "fresh"])
     parser.add_argument("--speculate", type=float, nargs="+", default=[0.1])
-    parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--growth", nargs="*", metavar="TASKS,WORKERS")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--real", action="store_true")
     args = parser.parse_args()
@@ -462,8 +462,8 @@ def main() -> None:
                     f"{number:,} tasks, {workers} workers", run(scratch / "bank", tasks, number, workers, 0.1), workers
                 )
             )
-        elif args.growth:
-            growth(scratch)
+        elif args.growth is not None:
+            growth(args.growth)
         else:
             number, workers = args.tasks or (200 if args.real else 1000), args.workers or (8 if args.real else 32)
             compare(scratch, number, workers, args.protocol, args.speculate)

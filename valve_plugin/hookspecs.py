@@ -64,6 +64,9 @@ class HostEvents:
 class Account(Protocol):
     """What validation has of the run that asked for it: its budget, its workers, and rollouts that it made already."""
 
+    store: Any
+    """The open `BankStore` of the run, so that VALVE's gate need not read the bank again."""
+
     def spend(self, usd: float, rollouts: int) -> None:
         """Charge the run's budget, in USD and started rollouts."""
 

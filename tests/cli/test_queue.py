@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.evolve import library
 from tests.evolve.library import toy_site
 from tests.lean import lean
+from tests.tools import lives, until
 from valve_plugin.cli import queue
 
 RUN = (*library.TOY, "--limit", "4")
@@ -37,6 +41,17 @@ def ledgers(banks: Path) -> dict[str, bytes]:
     return {path.parent.name: path.read_bytes() for path in sorted(banks.glob("*/ledger.jsonl"))}
 
 
+def kill_midway(command: list[str], started: Path) -> None:
+    """Start a command, kill -9 its process when the runs that it started are at work, and wait until none is left."""
+    before = started.read_text().count("\n")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as parent:
+        until(lambda: started.read_text().count("\n") > before + 2 or parent.poll() is not None, 300)
+        children = psutil.Process(parent.pid).children(recursive=True)
+        parent.kill()
+    assert children
+    until(lambda: not any(map(lives, children)), 300)
+
+
 @pytest.mark.heavy
 def test_each_bank_is_as_if_alone_and_one_that_fails_stops_none(sets: Path, tmp_path: Path) -> None:
     for name in ("first", "second"):
@@ -51,6 +66,7 @@ def test_each_bank_is_as_if_alone_and_one_that_fails_stops_none(sets: Path, tmp_
     assert [found[name]["code"] for name in ("first", "second", "torn")] == [0, 0, 2]
     assert "that all runs share" in found["first"]["ended"] + found["second"]["ended"]
     assert len((tmp_path / "started").read_text().splitlines()) - alone <= 24, "the budget is one for all"
+    kill_midway([sys.executable, "-m", "valve_plugin", *map(str, asked)], tmp_path / "started")
     done = library.valve(*asked, check=False)
     assert ledgers(tmp_path / "banks") == expected, done.stderr
     found = json.loads(done.stdout)["banks"]

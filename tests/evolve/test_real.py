@@ -65,26 +65,25 @@ def _every_block_is_the_end_of_its_system_message(store):
 def test_real_rollouts_give_the_same_ledger_for_any_number_of_workers(calc, tmp_path):
     need("bwrap")
     sizes = ("--panel-size", "2", "--rollouts", "2", "--limit", "4")
-    for workers in ("1", "2", "7"):
+    for workers in ("1", "7"):
         valve("evolve", calc, "--bank", tmp_path / workers, *SMALL, *sizes, "--workers", workers)
-    ledgers = {(tmp_path / workers / "ledger.jsonl").read_bytes() for workers in ("1", "2", "7")}
+    ledgers = {(tmp_path / workers / "ledger.jsonl").read_bytes() for workers in ("1", "7")}
     assert len(ledgers) == 1
-    panel = valve("panel", "run", "--current", "--bank", tmp_path / "2", *SMALL)
+    panel = valve("panel", "run", "--current", "--bank", tmp_path / "7", *SMALL)
     outcomes = [line for line in panel.stdout.splitlines() if '"outcome"' in line]
     assert len(outcomes) == 4, "the task set is remembered"
 
 
 @pytest.mark.heavy
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("name", "limit"), [("deepdiff", 2), ("pygments", 1)])
-def test_a_small_evolution_on_a_real_library(name, limit, tmp_path):
+def test_a_small_evolution_on_a_real_library(tmp_path):
     """The library's own source, bugs and tests, real agents, the scripted model."""
     need("bwrap")
-    sizes = ("--panel-size", "2", "--rollouts", "1", "--limit", str(limit), "--workers", "2", "-c", "screen=0")
-    valve("evolve", EXAMPLES / name, "--bank", tmp_path / "bank", *SMALL, *sizes)
+    sizes = ("--panel-size", "2", "--rollouts", "1", "--limit", "1", "--workers", "2", "-c", "screen=0")
+    valve("evolve", EXAMPLES / "deepdiff", "--bank", tmp_path / "bank", *SMALL, *sizes)
     assert verify(tmp_path / "bank") == []
     attempts = BankStore.open(tmp_path / "bank").local.attempts()
-    assert sum(a.source == "evolve" for a in attempts) == 3 * limit
+    assert sum(a.source == "evolve" for a in attempts) == 3
     assert "resolved" in {a.outcome for a in attempts} <= {"resolved", "unresolved"}, "graded by its own tests"
     page = tmp_path / "report.html"
     valve("report", "--bank", tmp_path / "bank", "--out", page)

@@ -141,6 +141,14 @@ class Directory:
         except BankCorruptError as e:
             raise BankCorruptError(f"{e}; {ledger.RESTORE}") from e
 
+    def stamp(self) -> object:
+        """Return what differs whenever the ledger was written; None if it cannot be told."""
+        try:
+            stat = os.stat(self.ledger)
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
     def read_bank(self) -> BankFile | None:
         """Return `bank.json`; None, with a warning, when it is missing or damaged.
 

@@ -77,16 +77,12 @@ class Replay:
         self._open_query = ""  # id of the proposal whose last verdict was indecisive
         self._served: Counter[str] = Counter()  # queries in which a task's known outcomes served
 
-    def branch(self, *, light: bool = False) -> Replay:
-        """Return the same state, to which other entries may be fed.
-
-        Args:
-            light: share what there is with this state, to which nothing more may be fed then.
-        """
+    def branch(self) -> Replay:
+        """Return the same state, to which other entries may be fed. They share it, so feed this one no more then."""
         other = copy(self)
         for name in ("proposals", "ordinals"):
             known = getattr(self, name)
-            setattr(other, name, ChainMap({}, known) if light else dict(known))
+            setattr(other, name, known.copy() if isinstance(known, ChainMap) else ChainMap({}, known))
         other.holdout, other.recorded = dict(self.holdout), dict(self.recorded)
         other.banks, other.sources, other._served = [*self.banks], {*self.sources}, Counter(self._served)
         return other
@@ -99,7 +95,8 @@ class Replay:
     @property
     def outcomes(self) -> tuple[PanelOutcome, ...] | None:
         """The current bank's outcomes on the panel, in panel order; None where a task has none."""
-        return None if self.unmeasured() or not self.known else self.known
+        whole = self.panel is not None and len(self.known) == len(self.panel.tasks) * self.panel.rollouts
+        return self.known if whole else None
 
     def unmeasured(self) -> frozenset[str]:
         """Return the ids of the panel tasks whose outcomes under the current bank are not known."""
@@ -414,18 +411,20 @@ def replay(
     *,
     trusting: bool = False,
     before: Callable[[ledger.Line, Replay], None] | None = None,
+    known: History | None = None,
 ) -> History:
     """Apply the lines of a ledger.
 
     Args:
         trusting: compute the hash of the last bank alone, which depends on all items that are in it.
         before: is called with each line and the state that it comes to.
+        known: what earlier lines led to, which goes on with these; its state is of no use after an error.
 
     Raises:
         BankCorruptError: a line may not come where it is, names another bank than replay gives, or there is none.
     """
-    state, chain = Replay(trusting=trusting), []
-    place = where
+    state, chain = known or (Replay(), [])
+    state.trusting, place = trusting, where
     for line in lines:
         place = f"{where}: line {line.seq + 1}"
         if before:

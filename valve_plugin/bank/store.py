@@ -85,6 +85,7 @@ class BankStore(LedgerState):
         self._head = Head(seq=0, hash=ledger.GENESIS)
         self._history: History | None = None  # read only when more than the bank is needed
         self._parsed: ledger.ParsedLedger | None = None
+        self._stamp: object = None
 
     @classmethod
     def create(cls, path: Path, repo: str, settings: Mapping[str, Any] | None = None) -> BankStore:
@@ -181,7 +182,11 @@ class BankStore(LedgerState):
 
     def entries(self) -> Iterator[Entry]:
         """Yield every entry on disk, oldest first."""
-        for line in self._parse(self._files.read_ledger()).lines:
+        if self._parsed is None or self._files.stamp() != self._stamp:
+            self._stamp = self._files.stamp()  # before it is read: what comes meanwhile is read the next time
+            self._parse(self._files.read_ledger())
+        assert self._parsed is not None
+        for line in self._parsed.lines:
             yield line.entry
 
     def append(self, entry: Entry) -> None:
@@ -227,10 +232,6 @@ class BankStore(LedgerState):
         """Return the settings: defaults, then this bank's `valve.toml`, then `overrides`; items ranked as judged."""
         return config.as_judged(config.load(self.dir, overrides), self.panel())
 
-    def branch(self) -> Replay:
-        """Return a copy of the state, to see what entries that are not written would lead to."""
-        return self._state.branch()
-
     @contextmanager
     def lease(self) -> Iterator[None]:
         """Hold the lease: only one process at a time may evolve or judge this bank.
@@ -255,7 +256,7 @@ class BankStore(LedgerState):
         return self._known().state
 
     def _known(self) -> History:
-        if self._history is None:
+        if self._history is None or self._history.head != self.head:
             self._load(self._files.read_consistent()[1])
         assert self._history is not None
         return self._history
@@ -268,13 +269,18 @@ class BankStore(LedgerState):
         bank = cached.bank
         if bank.hash != tail.bank:
             return False
-        self._bank, self._head, self._history = bank, cached.ledger, None
+        self._bank, self._head = bank, cached.ledger
         return True
 
     def _load(self, data: bytes) -> None:
+        """Replay the ledger's bytes; only what follows, where they go on from what is known."""
         from valve_plugin.bank.replay import replay  # not needed to read the bank
 
-        self._history = history = replay(self._parse(data).lines, str(self._files.ledger), trusting=True)
+        lines, (known, self._history) = self._parse(data).lines, (self._history, None)
+        if known and not (known.seq < len(lines) and lines[known.seq].hash == known.head):
+            known = None
+        new = lines[known.seq + 1 :] if known else lines
+        self._history = history = replay(new, str(self._files.ledger), trusting=True, known=known)
         self._bank, self._head = history.state.bank, Head(seq=history.seq, hash=history.head)
 
     def _parse(self, data: bytes) -> ledger.ParsedLedger:

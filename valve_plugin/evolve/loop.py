@@ -23,7 +23,8 @@ def evolve(steps: Steps, stream: Sequence[Task]) -> None:
 
     Source: sec:valve-framework, app:impl-agent.
     """
-    with steps.speculating(Imagination(evolve, steps, stream)):
+    ahead = Imagination(evolve, steps, stream)
+    with steps.speculating(ahead.prospect, ahead.go_on):
         settle(steps)
         for task in steps.remaining(stream):
             context = steps.retrieve(task)

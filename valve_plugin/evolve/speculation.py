@@ -11,9 +11,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from valve_plugin.agents.protocol import payment_of
 from valve_plugin.errors import BudgetError, ValveError
@@ -23,9 +23,11 @@ from valve_plugin.rollouts.workers import Workers, stop_event
 from valve_plugin.words import plural
 
 T = TypeVar("T")
+W = TypeVar("W", "PlannedRollout", "Extraction")
 
 LEAST = 0.02
 """Odds below which nothing is imagined, and what runs is ended."""
+EVEN = 0.5
 _CERTAIN = 0.999
 _FAILURES = 3
 """Failures in a row after which idle workers wait for the loop's next step."""
@@ -54,58 +56,51 @@ def key_of(work: Work) -> Key:
     return work.task.instance_id, work.context.hash, work.ordinal
 
 
-class Prospect(NamedTuple):
+class Prospect:
     """What the loop may still ask for."""
 
-    odds: dict[Key, float]
-    """Odds that it will, also of what is done."""
-    work: dict[Key, Work]
-    """What of it is not done, in the order in which the likeliest future asks for it."""
+    def __init__(self, bank: str = "") -> None:
+        self.bank = bank
+        """Hash of the present bank."""
+        self.odds: dict[Key, float] = {}
+        """Odds that it will, also of what is done."""
+        self.work: dict[Key, Work] = {}
+        """What of it is not done, in the order in which the likeliest future asks for it."""
+        self.likely = 0
+        """Pieces of that with even odds or better."""
+        self.partial = False
+        """Whether there is more, which nobody has looked at."""
 
-    def add(self, work: Work, odds: float, *, done: bool) -> None:
-        """Add what is asked for in one more of the futures, which exclude each other."""
-        key = key_of(work)
-        self.odds[key] = min(1.0, self.odds.get(key, 0.0) + odds)
+    def add(self, work: Work, key: Key, odds: float, *, done: bool) -> None:
+        """Add what is asked for, of this key, in one more of the futures, which exclude each other."""
+        before = self.odds.get(key, 0.0)
+        self.odds[key] = after = min(1.0, before + odds)
         if not done:
             self.work.setdefault(key, work)
+            self.likely += before < EVEN <= after
 
 
-def choose(prospect: Prospect, taken: Collection[Key], allowance: float) -> list[Key]:
+def choose(prospect: Prospect, taken: Collection[Key], allowance: float, due: Collection[Key] = ()) -> list[Key]:
     """Return what to start, the likeliest first, as far as the expected waste fits. What is certain always does. Pure.
 
     Args:
         prospect: what may be asked for.
         taken: what runs already, or failed.
         allowance: rollouts that may still be wasted.
+        due: what the loop waits for: it would start all of it now if nobody worked ahead.
     """
     chosen = []
     for key in sorted((k for k in prospect.work if k not in taken), key=lambda k: -prospect.odds[k]):
         odds = prospect.odds[key]
         allowance -= 1 - odds
-        if odds < LEAST or (odds < _CERTAIN and allowance < 0):
-            break
-        chosen.append(key)
+        if odds >= LEAST and (allowance >= 0 or odds >= _CERTAIN or key in due):
+            chosen.append(key)
     return chosen
 
 
 def expected_waste(odds: Mapping[Key, float], keys: Collection[Key]) -> float:
     """Return how many of these rollouts are not going to be needed. Pure."""
     return sum(1 - odds.get(key, 0.0) for key in keys)
-
-
-class Foresight(Protocol):
-    """What knows what the loop of a run may ask for."""
-
-    ids: list[str]
-    """The stream's tasks."""
-
-    def prospect(self) -> Prospect:
-        """Return what the loop may ask for from the present ledger on."""
-        ...
-
-    def go_on(self, number: int) -> Collection[Key]:
-        """Take the ledger as it is now, and the stream from task `number` on; return what new entries rest on."""
-        ...
 
 
 class Waste(NamedTuple):
@@ -141,23 +136,20 @@ class Waste(NamedTuple):
 class Speculation:
     """The workers of a run. The loop's own rollouts come first, and wait only for rollouts that are likely needed."""
 
-    def __init__(
-        self, run: Callable[[PlannedRollout], Attempt], early: Callable[[Work], Any], workers: int, share: float
-    ) -> None:
+    def __init__(self, early: Callable[[Work], Any], workers: int, share: float) -> None:
         """Set how work is done.
 
         Args:
-            run: runs a planned rollout durably, for the loop.
             early: does work durably, perhaps for nothing.
             workers: rollouts at once, at most.
             share: wasted rollouts per useful one, at most.
         """
-        self._run, self._early, self._workers, self._share = run, early, workers, share
+        self._early, self._workers, self._share = early, workers, share
         self._changed = threading.Condition(threading.RLock())
         self._pool: Workers | None = None
-        self._foresee: Callable[[], Prospect] = lambda: Prospect({}, {})
+        self._foresee: Callable[[], Prospect] = Prospect
         self._affords: Callable[[int], bool] = lambda rollouts: True
-        self._prospect, self._queue, self._age = Prospect({}, {}), list[Key](), 0
+        self._prospect, self._queue, self._age = Prospect(), list[Key](), 0
         self._running: dict[Key, Future[Any]] = {}
         self._ending: dict[Key, Future[Any]] = {}
         """What was told to end and has not yet: nobody else may start it meanwhile."""
@@ -167,9 +159,13 @@ class Speculation:
         """What the loop does itself, or waits for."""
         self._elsewhere: set[Key] = set()
         """What another process does for the loop."""
+        self._due: dict[Key, PlannedRollout] = {}
+        """What a gate waits for."""
+        self._own: set[Key] = set()
+        """What was started for that: no waste of ours, as it would have been started without us."""
         self._lost: set[Key] = set()
         self._failures = 0
-        self._outside = self._inside = self._waiting = self._reserved = 0
+        self._outside = self._inside = self._waiting = 0
         self._count = Waste()
 
     @property
@@ -194,7 +190,9 @@ class Speculation:
         finally:
             with self._changed:
                 pool, self._pool, self._queue = self._pool, None, []
-                self._count = self._count._replace(ended=self._count.ended + len(self._rollouts_running()))
+                self._count = self._count._replace(
+                    ended=self._count.ended + len({*self._rollouts_running()} - self._own)
+                )
             pool.kill()
 
     @property
@@ -222,6 +220,7 @@ class Speculation:
     def used(self, keys: Collection[Key]) -> None:
         """Note which rollouts the loop asked for."""
         with self._changed:
+            self._own.difference_update(keys)
             early = sum(self._made.pop(key, None) is not None for key in keys)
             useful = self._count.useful + len(keys)
             self._count = self._count._replace(useful=useful, early=self._count.early + early)
@@ -232,31 +231,30 @@ class Speculation:
             self._outside = rollouts
             self._fill()
 
-    def first(self, cell: PlannedRollout) -> Attempt:
-        """Return the attempt of a planned rollout: wait for it if it is running already, else run it now."""
-        with self._mine(cell):
-            done: Attempt | None = self._result(cell, lambda attempt: attempt.outcome != "errored")
+    def first(self, work: W, make: Callable[[W], T]) -> T:
+        """Return what work of the loop itself gives: wait for it if it is running already, else do it now."""
+        with self._changed:  # from now on no idle worker starts it
+            self._asked.add(key_of(work))
+        try:
+            done: T | None = self._result(work)
             if done is not None:
                 return done
-            with self._slot():
-                return self._run(cell)
-
-    def extracted(self, work: Extraction, make: Callable[[Extraction], T]) -> T:
-        """Return what an extraction gives: wait for it if it is running already, else make it now."""
-        with self._mine(work):
-            done: T | None = self._result(work, lambda result: True)
-            return make(work) if done is None else done
+            with self._slot() if isinstance(work, PlannedRollout) else nullcontext():
+                return make(work)
+        finally:
+            with self._changed:
+                self._asked.discard(key_of(work))
 
     def finished(
-        self, cells: Sequence[PlannedRollout], known: Callable[[PlannedRollout], object]
+        self, cells: Sequence[PlannedRollout], known: Callable[[PlannedRollout, Key], object]
     ) -> Iterator[PlannedRollout]:
         """Yield the rollouts of a gate as they are found or finish; end where idle workers bring no more of them."""
         left = {key_of(cell): cell for cell in cells} if self.active else {}
+        self._due = left
         try:
             while left:
                 with self._changed:
-                    self._reserved = len(left)
-                    found = [key for key, cell in left.items() if known(cell)]
+                    found = [key for key, cell in left.items() if known(cell, key)]
                     if not found:
                         self._look_again() if not self._coming(left) else None
                         if not self._coming(left):
@@ -265,12 +263,12 @@ class Speculation:
                         self._changed.wait(_POLL_SECONDS)
                 yield from (left.pop(key) for key in found)
         finally:
-            self._reserved = 0
+            self._due = {}
 
     def _coming(self, keys: Collection[Key]) -> bool:
         return any(key in keys for key in (*self._running, *self._ending, *self._queue))
 
-    def _result(self, work: Work, usable: Callable[[Any], bool]) -> Any:
+    def _result(self, work: Work) -> Any:
         """Wait for work that runs; None if it does not, or in vain."""
         with self._changed:
             job = self._running.get(key_of(work)) or self._ending.get(key_of(work))
@@ -281,17 +279,7 @@ class Speculation:
             result = job.result() if job is not None else None
         except (ValveError, CancelledError):
             return None
-        return result if result is not None and usable(result) else None
-
-    @contextmanager
-    def _mine(self, work: Work) -> Iterator[None]:
-        with self._changed:  # from now on no idle worker starts it
-            self._asked.add(key_of(work))
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._asked.discard(key_of(work))
+        return None if getattr(result, "outcome", "") == "errored" else result
 
     @contextmanager
     def _slot(self) -> Iterator[None]:
@@ -300,7 +288,7 @@ class Speculation:
             self._waiting += 1
             try:
                 if self._full() and (least := min(self._rollouts_running(), key=self._odds, default=None)):
-                    self._end(least) if self._odds(least) < 0.5 else None
+                    self._end(least) if self._odds(least) < EVEN else None
                 while self._full():
                     self._raise_if_stopped()
                     self._changed.wait(_POLL_SECONDS)
@@ -312,7 +300,8 @@ class Speculation:
         finally:
             with self._changed:
                 self._inside -= 1
-                self._look_again()
+                self._fill()
+                self._changed.notify_all()
 
     def _full(self) -> bool:
         return self._inside + len(self._running) >= self._workers
@@ -331,9 +320,13 @@ class Speculation:
     def _look_again(self) -> None:
         """Imagine anew, end what is not likely to be needed, and start what is. Called with the lock held."""
         if self._pool is not None:
-            self._prospect, self._age = self._foresee(), 0
+            before, self._prospect, self._age = self._prospect, self._foresee(), 0
+            if self._prospect.partial and self._prospect.bank == before.bank:
+                for key in (*self._running, *self._made):  # what is further away is as likely as it was
+                    self._prospect.odds.setdefault(key, before.odds.get(key, 0.0))
             for key in [key for key in self._running if self._odds(key) < LEAST]:
                 self._end(key)
+            self._queue = self._chosen() if self._failures < _FAILURES else []
             self._fill()
         self._changed.notify_all()
 
@@ -341,31 +334,37 @@ class Speculation:
         assert self._pool is not None
         self._ending[key] = job = self._running.pop(key)
         self._pool.cancel(job)
-        self._count = self._count._replace(ended=self._count.ended + bool(key[0]))
+        self._count = self._count._replace(ended=self._count.ended + (bool(key[0]) and key not in self._own))
 
     def _fill(self) -> None:
         """Start what fits. Called with the lock held."""
         if self._pool is None:
             return
-        self._queue, started = [] if self._failures >= _FAILURES else self._chosen(), list[Key]()
-        free = self._workers - self._inside - self._waiting - self._outside - len(self._running)
+        free, taken, started = self._free(), self._taken(), list[Work]()
         while self._queue and len(started) < free:
-            reserved = self._reserved if self._odds(self._queue[0]) < _CERTAIN else 0
+            reserved = len(self._due) if self._odds(self._queue[0]) < _CERTAIN else 0
             if not self._affords(len(started) + 1 + reserved):  # what is left of a budget is for what is certain
                 self._queue = []
                 break
-            started.append(self._queue.pop(0))
-        for key in started:
-            job = self._pool.submit(partial(self._early, work := self._prospect.work[key]))
-            self._running[key] = job
+            if (key := self._queue.pop(0)) not in taken:
+                started.append(self._prospect.work[key])
+                self._own |= {key} & self._due.keys()
+        for work in started:
+            self._running[key_of(work)] = job = self._pool.submit(partial(self._early, work))
             job.add_done_callback(partial(self._ended, work))
+
+    def _free(self) -> int:
+        return self._workers - self._inside - self._waiting - self._outside - len(self._running)
 
     def _chosen(self) -> list[Key]:
         count = self._count
-        spent = count.ended + expected_waste(self._prospect.odds, [*self._made, *self._rollouts_running()])
+        ours = {*self._made, *self._rollouts_running()} - self._own
+        spent = count.ended + expected_waste(self._prospect.odds, ours)
         allowed = self._share * (count.useful + self._workers) - spent
-        taken = self._running.keys() | self._ending.keys() | self._asked | self._elsewhere | self._lost
-        return choose(self._prospect, taken, allowed)
+        return choose(self._prospect, self._taken(), allowed, self._due)
+
+    def _taken(self) -> set[Key]:
+        return {*self._running, *self._ending, *self._made, *self._asked, *self._elsewhere, *self._lost}
 
     def _ended(self, work: Work, job: Future[Any]) -> None:
         key = key_of(work)
@@ -386,7 +385,7 @@ class Speculation:
             elif isinstance(work, PlannedRollout):
                 self._made[key] = work, job.result().cost_usd
             self._age += 1
-            if self._age > self._workers // 8 or not self._queue:
+            if isinstance(work, Extraction) or 4 * self._age >= self._workers or not self._queue:
                 self._look_again()
             else:
                 self._fill()

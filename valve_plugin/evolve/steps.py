@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,7 +57,7 @@ from valve_plugin.events import (
 )
 from valve_plugin.evidence.evaluations import step_tasks
 from valve_plugin.evidence.summary import fallen_by_accept, verdict_lines
-from valve_plugin.evolve.speculation import Extraction, Foresight, Key, Speculation, Waste, Work, key_of
+from valve_plugin.evolve.speculation import Extraction, Key, Prospect, Speculation, Waste, Work, key_of
 from valve_plugin.extract import ask
 from valve_plugin.extract.digest import digests
 from valve_plugin.extract.duplicates import fit
@@ -70,7 +70,7 @@ from valve_plugin.gate.plan import (
     panel_tasks,
 )
 from valve_plugin.plugins import send
-from valve_plugin.records import Attempt, Bank, Context, Outcome, Proposal, Task, Verdict
+from valve_plugin.records import Attempt, Bank, Context, Outcome, Proposal, Source, Task, Verdict
 from valve_plugin.rollouts.attempt import rollout_key
 from valve_plugin.rollouts.retry import Guard, iterate_results, limits_of, with_limits
 from valve_plugin.rollouts.workers import Workers
@@ -103,9 +103,8 @@ class Steps:
         settings = panel_settings(settings, fixed_panel(store))
         self.settings = replace(settings, attempts=settings.attempts or ATTEMPTS)
         self.guard = Guard(self.hook.valve_attempt, limits_of(settings), observe=self._tell)
-        self.ahead = Speculation(self._durable, self._early, settings.workers, settings.speculate)
-        self._foresight: Foresight | None = None
-        self._streamed: frozenset[str] = frozenset()
+        self.ahead = Speculation(self._early, settings.workers, settings.speculate)
+        self._take: Callable[[int], Collection[Key]] | None = None
         self._outcomes: dict[Key, Outcome | None] = {}
         self._extracted: dict[str, Extracted | None] = {}
         self._members: Sequence[Task] = ()
@@ -114,19 +113,22 @@ class Steps:
         self._told: set[Key] = set()
         """Rollouts whose end was told: a run may stop before its ledger rests on them."""
 
-    def speculating(self, foresight: Foresight) -> AbstractContextManager[None]:
-        """Let idle workers do what the loop may ask for, until the block ends."""
-        return self._speculating(foresight)
-
     @contextmanager
-    def _speculating(self, foresight: Foresight) -> Iterator[None]:
-        self._foresight, self._streamed = foresight, frozenset(foresight.ids)
+    def speculating(self, foresee: Callable[[], Prospect], take: Callable[[int], Collection[Key]]) -> Iterator[None]:
+        """Let idle workers do what the loop may ask for, until the block ends.
+
+        Args:
+            foresee: says what that is.
+            take: takes the ledger as it is now, and the stream from a task of this number on; returns the rollouts that
+                new entries rest on.
+        """
+        self._take = take
         try:
-            with self.ahead.begun(foresight.prospect, self.guard.affords):
+            with self.ahead.begun(foresee, self.guard.affords):
                 self._go_on()
                 yield
         finally:
-            self._foresight = None
+            self._take = None
             for cell in self.ahead.unasked:  # what was paid is told, whatever becomes of it
                 if key_of(cell) not in self._told and (unused := self.journaled(cell)):
                     self._tell(RolloutUnused(**rollout_facts(unused)))
@@ -138,9 +140,11 @@ class Steps:
 
         Tasks that are not mixed leave no entry, so after the last mixed one they are repeated, from the journal.
         """
-        ids = [task.instance_id for task in stream]
+        ids, head, mixed = [task.instance_id for task in stream], "", 0
         for number in range(stream_position(self.store, ids), len(stream)):
-            if len(mixed_tasks(self.store, ids)) >= self.settings.max_mixed:
+            if self.store.head != head:
+                head, mixed = self.store.head, len(mixed_tasks(self.store, ids))
+            if mixed >= self.settings.max_mixed:
                 return
             self._tell(TaskStarted(task_id=ids[number], position=number + 1, of=len(ids)))
             self._go_on(number)
@@ -177,7 +181,7 @@ class Steps:
     def _attempts(self, cells: Sequence[PlannedRollout]) -> list[Attempt]:
         """Run attempts at one task; raises as `attempt`."""
         with Workers(min(self.settings.workers, len(cells))) as executor:
-            jobs = [executor.submit(partial(self.ahead.first, cell)) for cell in cells]
+            jobs = [executor.submit(partial(self.ahead.first, cell, self._durable)) for cell in cells]
             attempts = [self._finished(attempt) for _, attempt in iterate_results(jobs)]
         self.guard.check()
         lost = [a for a in attempts if a.outcome == "errored"]
@@ -198,7 +202,7 @@ class Steps:
         self.guard.left()
         self._tell(ExtractionStarted(task_id=attempts[0].task_id, attempts=len(attempts)))  # a call may take minutes
         work = self.extraction(issue, attempts)
-        done = self.ahead.extracted(work, self._reflect)
+        done = self.ahead.first(work, self._reflect)
         self._extracted.pop(work.key, None)  # the ledger will have it
         self._answers = done.answers
         return done.proposal
@@ -390,8 +394,8 @@ class Steps:
         if isinstance(work, Extraction):
             self.guard.left()
             return self._reflect(work)
-        once = partial(run_durably, self.guard.once, self.store.local, self.settings, work)
-        done = once("evolve" if work.task.instance_id in self._streamed else "panel", self._tell)
+        source: Source = "panel" if work.task in self.panel_members() else "evolve"
+        done = run_durably(self.guard.once, self.store.local, self.settings, work, source, self._tell)
         return self._noted(work, done)
 
     def _noted(self, cell: PlannedRollout, attempt: Attempt) -> Attempt:
@@ -399,9 +403,8 @@ class Steps:
             self._outcomes[key_of(cell)] = attempt.outcome
         return attempt
 
-    def known(self, cell: PlannedRollout) -> Outcome | None:
-        """Return the outcome of a rollout that has ended; None if it has not, or errored."""
-        key = key_of(cell)
+    def known(self, cell: PlannedRollout, key: Key) -> Outcome | None:
+        """Return the outcome of a rollout, of this key, that has ended; None if it has not, or errored."""
         if key not in self._outcomes:
             self._outcomes[key] = None
             if found := self.journaled(cell):
@@ -431,11 +434,11 @@ class Steps:
 
     def _go_on(self, number: int = 0) -> None:
         """Tell idle workers where the loop is."""
-        if self._foresight and self.ahead.active:
-            self.ahead.step(partial(self._went_on, self._foresight, number))
+        if self._take and self.ahead.active:
+            self.ahead.step(partial(self._taken, self._take, number))
 
-    def _went_on(self, foresight: Foresight, number: int) -> Collection[Key]:
-        used = foresight.go_on(number)
+    def _taken(self, take: Callable[[int], Collection[Key]], number: int) -> Collection[Key]:
+        used = take(number)
         for key in used:
             self._outcomes.pop(key, None)  # its ordinal is used, so nobody will look for it again
         return used
@@ -549,7 +552,8 @@ def kept_trajectory(store: BankStore, attempt: Attempt) -> bytes:
 
 def stream_position(store: BankStore, ids: Sequence[str]) -> int:
     """Return the number of finished tasks of the stream: all up to the last one with a proposal."""
-    return max((ids.index(n.task_id) + 1 for e in _proposals(store) for n in e.attempts if n.task_id in ids), default=0)
+    places = {task: number for number, task in enumerate(ids, start=1)}
+    return max((places.get(note.task_id, 0) for e in _proposals(store) for note in e.attempts), default=0)
 
 
 def mixed_tasks(store: BankStore, ids: Sequence[str]) -> set[str]:

@@ -135,7 +135,8 @@ class _Gate:
     """The gate of one bank: its panel, plugins and budget."""
 
     def __init__(self, settings: Settings, bank_dir: Path, observe: Observe, account: Account | None) -> None:
-        self.store = BankStore.open(bank_dir)
+        self.store: BankStore = account.store if account else BankStore.open(bank_dir)
+        self.store.refresh()  # its owner may have changed it
         self.panel = fixed_panel(self.store)
         self.settings = panel_settings(settings, self.panel)
         self.observe, self.account = observe, account

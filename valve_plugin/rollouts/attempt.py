@@ -157,7 +157,8 @@ def rollout_key(settings: Settings, task: Task, context: Context, ordinal: int) 
 
 def solver_configuration(settings: Settings) -> dict[str, Any]:
     """Return the settings, file digests and versions that influence how the agent solves a task."""
-    mini.load_user_settings()  # sets mini's default model
+    if not settings.model:
+        mini.load_user_settings()  # sets mini's default model
     return {
         **({"mini": _mini_version()} if settings.agent == MINI else outside.solver(settings)),
         "model": settings.model or os.environ.get("MSWEA_MODEL_NAME", ""),

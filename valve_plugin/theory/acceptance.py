@@ -64,12 +64,12 @@ def margin(rho: str, n_tasks: int, rollouts: int, protocol: str = "fresh") -> st
 
 def count_passes(outcomes: Sequence[Outcome]) -> int:
     """Return how many outcomes are resolved."""
-    return sum(o == "resolved" for o in outcomes)
+    return outcomes.count("resolved")
 
 
 def count_errored(outcomes: Sequence[Outcome]) -> int:
     """Return how many outcomes are errored: neither a pass nor a failure."""
-    return sum(o == "errored" for o in outcomes)
+    return outcomes.count("errored")
 
 
 def gain_bounds(current: Sequence[Outcome], candidate: Sequence[Outcome]) -> tuple[int, int]:
