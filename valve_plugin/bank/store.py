@@ -182,8 +182,9 @@ class BankStore(LedgerState):
 
     def entries(self) -> Iterator[Entry]:
         """Yield every entry on disk, oldest first."""
-        if self._parsed is None or self._files.stamp() != self._stamp:
-            self._stamp = self._files.stamp()  # before it is read: what comes meanwhile is read the next time
+        stamp = self._files.stamp()  # before it is read: what comes meanwhile is read the next time
+        if self._parsed is None or stamp is None or stamp != self._stamp:
+            self._stamp = stamp
             self._parse(self._files.read_ledger())
         assert self._parsed is not None
         for line in self._parsed.lines:

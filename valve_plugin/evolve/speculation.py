@@ -385,7 +385,7 @@ class Speculation:
             elif isinstance(work, PlannedRollout):
                 self._made[key] = work, job.result().cost_usd
             self._age += 1
-            if isinstance(work, Extraction) or 4 * self._age >= self._workers or not self._queue:
+            if isinstance(work, Extraction) or self._age * (4 if self._queue else 16) >= self._workers:
                 self._look_again()
             else:
                 self._fill()
