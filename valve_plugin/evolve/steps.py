@@ -124,6 +124,7 @@ class Steps:
         """
         self._take = take
         try:
+            self.panel_members()  # now: workers, which ask for them as well, must not share the store
             with self.ahead.begun(foresee, self.guard.affords):
                 self._go_on()
                 yield
