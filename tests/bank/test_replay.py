@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests import strategies
 from tests.strategies import Story
-from valve_plugin.bank import moves
+from valve_plugin.bank import ledger, moves
 from valve_plugin.bank.entries import (
     Baseline,
     Entry,
@@ -23,7 +23,9 @@ from valve_plugin.bank.entries import (
     PanelFixed,
     Proposed,
     Taken,
+    undecided,
 )
+from valve_plugin.bank.outline import outline
 from valve_plugin.bank.replay import Replay
 from valve_plugin.codec import digest
 from valve_plugin.errors import HorizonError, RecordError, StaleVerdictError, ValveError
@@ -47,6 +49,7 @@ def facts(state: Replay) -> dict[str, Any]:
 def test_replay_is_the_fold_of_the_accepted_moves_and_counts_every_rollout(story: Story) -> None:
     state = replayed(story.entries)
     assert state.banks == story.banks
+    assert [bank.hash for bank in state.banks] == [digest(bank) for bank in state.banks]
     assert [bank.version for bank in state.banks] == list(range(len(state.banks)))
     assert (state.panel, state.epoch, state.queries, state.outcomes) == (
         story.panel,
@@ -68,6 +71,21 @@ def test_replay_is_the_fold_of_the_accepted_moves_and_counts_every_rollout(story
         for r in rollouts:
             used[r.task_id, r.context_hash] = max(used.get((r.task_id, r.context_hash), -1), r.ordinal)
     assert state.ordinals == {key: top + 1 for key, top in used.items()}
+
+
+@strategies.few
+@given(strategies.stories())
+def test_an_outline_says_what_a_replay_says(story: Story) -> None:
+    state = replayed(story.entries)
+    data = b"".join(ledger.encode(0, ledger.GENESIS, ledger.GENESIS, entry) + b"\n" for entry in story.entries)
+    found = outline(data + b"torn")
+    verdicts = [entry.verdict for entry in story.entries if isinstance(entry, Judged)]
+    assert (found.epoch, found.queries, ledger.last_panel(data)) == (state.epoch, state.queries, state.panel)
+    assert found.waiting == tuple(proposal.id for proposal in undecided(story.entries))
+    assert found.verdict == (verdicts[-1] if verdicts else None)
+    assert found.types == {entry.__struct_config__.tag for entry in story.entries}
+    notes = (note for entry in story.entries if isinstance(entry, Proposed) for note in entry.attempts)
+    assert found.source_tasks == {note.task_id for note in notes}
 
 
 @strategies.few

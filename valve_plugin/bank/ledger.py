@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from valve_plugin.bank.entries import Entry
+from valve_plugin.bank.entries import Entry, PanelFixed
 from valve_plugin.codec import canonical, decode, digest_bytes
 from valve_plugin.errors import BankCorruptError, BankError, LedgerForkedError, RecordError
-from valve_plugin.records import SCHEMA_VERSION, Count, Hash, Record
+from valve_plugin.records import SCHEMA_VERSION, Count, Hash, Panel, Record
 
 FILE_NAME = "ledger.jsonl"
 BANK_FILE = "bank.json"
@@ -152,6 +152,20 @@ def last_line(data: bytes) -> LastLine | None:
     if peek.seq + 1 != data.count(b"\n"):
         return None
     return LastLine(peek.seq, line_hash(raw), peek.bank)
+
+
+def last_panel(data: bytes) -> Panel | None:
+    """Return the last panel that was fixed, or None; of the ledger no other line is read.
+
+    Raises:
+        RecordError: its line is damaged.
+    """
+    found = data.rfind(b'"type":"panel_fixed"')  # a ledger is canonical JSON, in which texts escape their quotes
+    if found < 0:
+        return None
+    raw = data[data.rfind(b"\n", 0, found) + 1 : data.find(b"\n", found)]
+    entry = decode(raw, StoredLine, where=FILE_NAME).entry
+    return entry.panel if isinstance(entry, PanelFixed) else None
 
 
 def _continues(data: bytes, known: ParsedLedger) -> bool:

@@ -23,14 +23,11 @@ def apply(bank: Bank, proposal: Proposal) -> Bank:
     version = bank.version + 1
     if proposal.removed or proposal.merges:
         bank = _changed(bank, proposal)
-    names: dict[Kind, set[str]] = {
-        "principle": set(map(attrgetter("name"), bank.principles)),
-        "skill": set(map(attrgetter("name"), bank.skills)),
-    }
-    for item in proposal.items:
-        if item.name in names[item.kind]:
-            raise RecordError(f"{item.kind} {item.name!r} is to be added, a name already taken: rename it")
-        names[item.kind].add(item.name)
+    for kind, known in (("principle", bank.principles), ("skill", bank.skills)):
+        names = [item.name for item in proposal.items if item.kind == kind]
+        taken = {name for name in names if names.count(name) > 1}
+        if taken := taken or set(names).intersection(map(attrgetter("name"), known)):
+            raise RecordError(f"{kind} {min(taken)!r} is to be added, a name already taken: rename it")
     new = _with_items(bank, tuple(replace(i, created_step=version, judged=UNSET) for i in proposal.items))
     return replace(bank, version=version, principles=bank.principles + new.principles, skills=bank.skills + new.skills)
 

@@ -16,6 +16,7 @@ the same on both sides of the accept, so it did not depend on them.
 
 from __future__ import annotations
 
+import hashlib
 from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterable
 from copy import copy
@@ -26,6 +27,7 @@ from msgspec import UNSET
 
 from valve_plugin.bank import ledger, moves
 from valve_plugin.bank.entries import (
+    AttemptNote,
     Baseline,
     Entry,
     EpochOpened,
@@ -39,9 +41,9 @@ from valve_plugin.bank.entries import (
     Remeasured,
     Taken,
 )
-from valve_plugin.codec import digest
+from valve_plugin.codec import canonical, digest
 from valve_plugin.errors import BankCorruptError, HorizonError, RecordError, StaleVerdictError, ValveError
-from valve_plugin.records import Bank, Panel, PanelOutcome, Proposal, Verdict
+from valve_plugin.records import Bank, Item, Panel, PanelOutcome, Proposal, Verdict
 from valve_plugin.theory import panel_order
 
 
@@ -76,6 +78,7 @@ class Replay:
         self._epochs = 0
         self._open_query = ""  # id of the proposal whose last verdict was indecisive
         self._served: Counter[str] = Counter()  # queries in which a task's known outcomes served
+        self._hashes = _VersionHashes()
 
     def branch(self) -> Replay:
         """Return the same state, to which other entries may be fed. They share it, so feed this one no more then."""
@@ -85,6 +88,7 @@ class Replay:
             setattr(other, name, known.copy() if isinstance(known, ChainMap) else ChainMap({}, known))
         other.holdout, other.recorded = dict(self.holdout), dict(self.recorded)
         other.banks, other.sources, other._served = [*self.banks], {*self.sources}, Counter(self._served)
+        other._hashes = _VersionHashes()
         return other
 
     @property
@@ -174,8 +178,7 @@ class Replay:
         self._require_unread(sources, (), "be learned from")
         self.sources |= sources
         self.proposals[entry.proposal.id] = entry.proposal
-        for note in entry.attempts:
-            self._use_ordinal(note.task_id, note.context_hash, note.ordinal)
+        self._use(entry.attempts)
 
     @_feed.register
     def _judged(self, entry: Judged) -> None:
@@ -364,22 +367,58 @@ class Replay:
         self._use(outcomes)
         panel_order.add_counts(self.recorded, outcomes)
 
-    def _use(self, outcomes: Iterable[PanelOutcome]) -> None:
-        for outcome in outcomes:
-            self._use_ordinal(outcome.task_id, outcome.context_hash, outcome.ordinal)
-
-    def _use_ordinal(self, task_id: str, context_hash: str, ordinal: int) -> None:
-        key = (task_id, context_hash)
-        self.ordinals[key] = max(self.ordinals.get(key, 0), ordinal + 1)
+    def _use(self, rollouts: Iterable[PanelOutcome | AttemptNote]) -> None:
+        known = self.ordinals
+        for one in rollouts:
+            key = (one.task_id, one.context_hash)
+            if one.ordinal >= known.get(key, 0):
+                known[key] = one.ordinal + 1
 
     def _require_after(self, named: str, after: Bank, cause: str) -> None:
-        if self.trusting:
-            vars(after).setdefault("hash", named)
+        if "hash" not in vars(after):
+            vars(after)["hash"] = named if self.trusting else self._hashes.of(after)
         if named != after.hash:
             raise RecordError(f"bank_after is {named[:12]}, but {cause} leads to {after.hash[:12]}")
 
     def _now(self) -> str:
         return f"the current one is {self.bank.hash[:12]}"
+
+
+class _VersionHashes:
+    """The hashes of versions that follow each other: what `Bank.hash` gives, without encoding old items again."""
+
+    def __init__(self) -> None:
+        self._principles, self._skills = _ItemList(), _ItemList()
+        self._start = hashlib.sha256()  # of the last version up to the end of its principles
+
+    def of(self, bank: Bank) -> str:
+        """Return a bank's hash."""
+        kept = self._principles.take(bank.principles)
+        if not kept:
+            self._start = hashlib.sha256(b'{"principles":[')
+        self._start.update(self._principles.json[kept:])
+        self._skills.take(bank.skills)
+        found = self._start.copy()
+        found.update(b'],"repo":%b,"skills":[' % canonical(bank.repo))
+        found.update(self._skills.json)
+        found.update(b'],"version":%d}' % bank.version)
+        return found.hexdigest()
+
+
+class _ItemList:
+    """Items and their canonical JSON without its brackets."""
+
+    def __init__(self) -> None:
+        self.items, self.json = tuple[Item, ...](), bytearray()
+
+    def take(self, items: tuple[Item, ...]) -> int:
+        """Make these the items; return how many bytes of the JSON stayed."""
+        if items[: len(self.items)] != self.items:
+            self.items, self.json = (), bytearray()
+        kept, new = len(self.json), canonical(items[len(self.items) :])[1:-1]
+        self.json += b"," + new if kept and new else new
+        self.items = items
+        return kept
 
 
 class History(NamedTuple):

@@ -13,6 +13,7 @@ from valve_plugin.bank import ledger
 from valve_plugin.bank.directory import GITATTRIBUTES, GITIGNORE, BankFile, Directory, Head
 from valve_plugin.bank.entries import Entry, EpochOpened, Judged, Opened
 from valve_plugin.bank.local import local_store
+from valve_plugin.bank.outline import Outline, outline
 from valve_plugin.errors import BankError, BankNotFoundError, RecordError
 from valve_plugin.paths import seen_file
 from valve_plugin.records import Bank, Panel, PanelOutcome
@@ -83,7 +84,8 @@ class BankStore(LedgerState):
         self._files = Directory(path, self._warn)
         self._bank = Bank(repo="")
         self._head = Head(seq=0, hash=ledger.GENESIS)
-        self._history: History | None = None  # read only when more than the bank is needed
+        self._history: History | None = None  # read only when more than bank and panel is needed
+        self._at_head: tuple[str, Panel | None] = "", None  # the panel at this head, read without a replay
         self._parsed: ledger.ParsedLedger | None = None
         self._stamp: object = None
 
@@ -165,8 +167,8 @@ class BankStore(LedgerState):
     def refresh(self) -> None:
         """Read the directory again.
 
-        If `bank.json` matches the ledger's last line, only these two are parsed, which takes a few milliseconds for
-        any ledger. Otherwise, and before every write, the whole ledger is replayed.
+        If `bank.json` matches the ledger's last line, only these two and the panel are parsed. Otherwise, and before
+        every write, the whole ledger is replayed.
         """
         if not self._take(self._files.read_bank(), self._files.read_ledger()):
             cached, data = self._files.read_consistent()
@@ -179,6 +181,15 @@ class BankStore(LedgerState):
                     f"{item.kind} {item.name} hides what it says ({', '.join(item.hidden[:5])}) and is not injected; "
                     "see `valve bank lint`, then edit or remove it"
                 )
+
+    def panel(self) -> Panel | None:
+        """Return the current panel, or None."""
+        head, panel = self._at_head
+        return panel if head == self.head else self._state.panel
+
+    def outline(self) -> Outline:
+        """Return where the ledger on disk stands, without a replay."""
+        return outline(self._files.read_ledger())
 
     def entries(self) -> Iterator[Entry]:
         """Yield every entry on disk, oldest first."""
@@ -269,6 +280,10 @@ class BankStore(LedgerState):
             return False
         bank = cached.bank
         if bank.hash != tail.bank:
+            return False
+        try:
+            self._at_head = tail.hash, ledger.last_panel(data)
+        except RecordError:
             return False
         self._bank, self._head = bank, cached.ledger
         return True

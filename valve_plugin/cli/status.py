@@ -156,7 +156,7 @@ def _without_bank(here: Checkout, directory: Path) -> dict[str, Any]:
         "repo": detect_name(here).value,
         "folder": str(here.folder),
         "bank": {"dir": str(directory), "exists": False, "version": 0, "principles": 0, "skills": 0},
-        "attempts": count_attempts([], []),
+        "attempts": count_attempts([]),
         **dict.fromkeys(("bank_of", "test_command", "waiting", "interrupted", "model"), ""),
         **dict.fromkeys(("foreign", "simulation"), False),
         **dict.fromkeys(("queue", "quarantine"), 0),
@@ -167,17 +167,15 @@ def _without_bank(here: Checkout, directory: Path) -> dict[str, Any]:
 
 
 def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
-    from valve_plugin.bank.entries import Judged, undecided
     from valve_plugin.bank.identity import is_foreign, is_own
     from valve_plugin.bank.scripted_bank import is_scripted
     from valve_plugin.cli import resume
     from valve_plugin.evidence.history import brief
     from valve_plugin.evidence.summary import count_attempts
 
-    bank, panel, epoch = store.bank, store.panel(), store.epoch()
+    bank, panel, outline = store.bank, store.panel(), store.outline()
+    epoch, verdict, waiting = outline.epoch, outline.verdict, outline.waiting
     ours = is_own(bank.repo, store.dir, here)
-    waiting = undecided(store.entries())
-    verdict = next((e.verdict for e in reversed(list(store.entries())) if isinstance(e, Judged)), None)
     size = {"principles": len(bank.principles), "skills": len(bank.skills)}
     return {
         "repo": bank.repo if ours else here.name,
@@ -186,12 +184,12 @@ def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
         "test_command": store.settings({}).test_command,
         "bank": {"dir": str(store.dir), "exists": True, "version": bank.version, **size},
         "panel": panel and {"tasks": len(panel.tasks), "rollouts": panel.rollouts, "rho": panel.rho},
-        "gate": epoch and {"epoch": epoch.epoch, "queries": store.queries_used(), "horizon": epoch.horizon},
-        "attempts": count_attempts(store.local.attempts(), store.entries()),
+        "gate": epoch and {"epoch": epoch.epoch, "queries": outline.queries, "horizon": epoch.horizon},
+        "attempts": count_attempts(store.local.attempts(), outline),
         "queue": len(store.local.queue()) + len(waiting),
         "quarantine": len(withheld := store.local.withheld()),
         "set_aside": sorted(f"{w.kind} {w.name}" for w in withheld),
-        "waiting": waiting[0].id if waiting else "",
+        "waiting": waiting[0] if waiting else "",
         "simulation": is_scripted(store.dir),
         "interrupted": resume.recall(store.local) if waiting else "",
         "last_verdict": verdict

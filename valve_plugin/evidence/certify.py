@@ -136,9 +136,9 @@ def certify_ledger(found: Measurements, variance: float | None = None) -> Certif
             estimated from the complete measurements, and the assumption says so.
     """
     plug_in = {
-        epoch.opened.panel_hash: estimates.variance([c.passes for c in complete], epoch.panel.rollouts)
-        for epoch in found.epochs
-        if (complete := found.complete(epoch.opened.panel_hash))
+        panel: estimates.variance([c.passes for c in complete], rollouts)
+        for panel, rollouts in {e.opened.panel_hash: e.panel.rollouts for e in found.epochs}.items()
+        if (complete := found.complete(panel))
     }
     used = {panel: variance if variance is not None else value for panel, value in plug_in.items()}
     moves = tuple(

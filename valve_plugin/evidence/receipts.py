@@ -9,7 +9,7 @@ Checks that need data which is not here are listed as missing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ from valve_plugin.bank.entries import (
     sets_aside,
 )
 from valve_plugin.bank.replay import Replay
-from valve_plugin.bank.store import BankStore
+from valve_plugin.bank.store import BankStore, LedgerState
 from valve_plugin.bank.verify import BankFinding, verify
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, TaskError, ValveError
@@ -79,13 +79,13 @@ class Receipt(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @dataclass
-class _LedgerReader:
-    """The ledger up to one line, with the interface of `gate.plan.BankReader`, and counts of the checks."""
+class _LedgerReader(LedgerState):
+    """The ledger up to one line, and counts of the checks."""
 
     settings: Settings
     tasks: list[Task] | None
     """Tasks of the task set; None if it is not here."""
-    state: Replay = field(default_factory=Replay)
+    state: Replay = field(default_factory=lambda: Replay(trusting=True))  # `verify` was first
     seen: list[Entry] = field(default_factory=list)
     left_out: set[Merge | Suppressed] = field(default_factory=set)
     """Every duplicate so far."""
@@ -97,20 +97,12 @@ class _LedgerReader:
         return {task.instance_id: task for task in self.tasks or ()}
 
     @property
+    def _state(self) -> Replay:
+        return self.state
+
+    @property
     def bank(self) -> Bank:
         return self.state.bank
-
-    def recorded(self) -> Mapping[str, tuple[int, int]]:
-        return self.state.recorded
-
-    def current_outcomes(self) -> tuple[PanelOutcome, ...] | None:
-        return self.state.outcomes
-
-    def unmeasured(self) -> frozenset[str]:
-        return self.state.unmeasured()
-
-    def ordinals(self, task_id: str, context_hash: str) -> int:
-        return self.state.ordinals.get((task_id, context_hash), 0)
 
     def panel_settings(self) -> Settings | None:
         """Return the settings of the panel's measurements, or None (counted as missing) without its embedding."""

@@ -17,15 +17,13 @@ from valve_plugin.bank.entries import (
     Baseline,
     Entry,
     EpochOpened,
-    Evaluated,
     Judged,
-    LeftOut,
     Proposed,
-    Remeasured,
     Taken,
     makes_version,
     sets_aside,
 )
+from valve_plugin.bank.outline import Outline
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import convert, plain
 from valve_plugin.errors import RecordError
@@ -282,11 +280,11 @@ def _gate_telemetry(record: Mapping[str, Any]) -> GateTelemetry | None:
         return None
 
 
-def count_attempts(attempts: Iterable[Attempt], entries: Iterable[Entry]) -> dict[str, Any]:
+def count_attempts(attempts: Iterable[Attempt], outline: Outline | None = None) -> dict[str, Any]:
     """Count recorded attempts, graded attempts and mixed groups (same task, base tree and context).
 
     Args:
-        entries: the ledger's entries. A kind that is in the ledger but has no attempt here is None (unknown), not 0.
+        outline: of the ledger. A kind that is in the ledger but has no attempt here is None (unknown), not 0.
 
     Returns:
         `recorded`, `graded` and `mixed_groups` (of live attempts and the stream) in total, None if all attempts are on
@@ -295,7 +293,7 @@ def count_attempts(attempts: Iterable[Attempt], entries: Iterable[Entry]) -> dic
     kinds: dict[str, list[Attempt]] = {kind: [] for kind in _KINDS.values()}
     for attempt in attempts:
         kinds[_KINDS[attempt.source]].append(attempt)
-    named = _named_kinds(entries)
+    named = _named_kinds(outline) if outline else set()
     found = {kind: _count_graded(kept) if kept or kind not in named else None for kind, kept in kinds.items()}
     here = [one for one in found.values() if one is not None and one["recorded"]]
     if not here and named:
@@ -337,13 +335,8 @@ def _count_graded(attempts: Sequence[Attempt]) -> dict[str, int]:
     }
 
 
-def _named_kinds(entries: Iterable[Entry]) -> set[str]:
-    found = set()
-    for entry in entries:
-        if isinstance(entry, Proposed):
-            found |= {"live" if is_live(note.task_id) else "stream" for note in entry.attempts}
-        elif isinstance(entry, Baseline | Judged | Remeasured | LeftOut):
-            found.add("panel")
-        elif isinstance(entry, Evaluated):
-            found.add("holdout")
-    return found
+def _named_kinds(outline: Outline) -> set[str]:
+    found = {"live" if is_live(task) else "stream" for task in outline.source_tasks}
+    if outline.types & {"baseline", "judged", "remeasured", "left_out"}:
+        found.add("panel")
+    return found | ({"holdout"} if "evaluated" in outline.types else set())
