@@ -77,7 +77,11 @@ def test_replay_is_the_fold_of_the_accepted_moves_and_counts_every_rollout(story
 @given(strategies.stories())
 def test_an_outline_says_what_a_replay_says(story: Story) -> None:
     state = replayed(story.entries)
-    data = b"".join(ledger.encode(0, ledger.GENESIS, ledger.GENESIS, entry) + b"\n" for entry in story.entries)
+    lines, prev = list[bytes](), ledger.GENESIS
+    for entry in story.entries:
+        lines.append(ledger.encode(len(lines), prev, ledger.GENESIS, entry))
+        prev = ledger.line_hash(lines[-1])
+    data = b"".join(line + b"\n" for line in lines)
     found = outline(data + b"torn")
     verdicts = [entry.verdict for entry in story.entries if isinstance(entry, Judged)]
     assert (found.epoch, found.queries, ledger.last_panel(data)) == (state.epoch, state.queries, state.panel)
@@ -86,6 +90,8 @@ def test_an_outline_says_what_a_replay_says(story: Story) -> None:
     assert found.types == {entry.__struct_config__.tag for entry in story.entries}
     notes = (note for entry in story.entries if isinstance(entry, Proposed) for note in entry.attempts)
     assert found.source_tasks == {note.task_id for note in notes}
+    with pytest.raises(RecordError):
+        outline(b"\n".join([*lines[:-1], lines[-1].replace(b'"prev":"', b'"prev":"0'), b""]))
 
 
 @strategies.few

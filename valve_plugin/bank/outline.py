@@ -1,4 +1,4 @@
-"""What `valve` shows of a ledger, from one pass that reads a few fields of each line: it replays and checks nothing."""
+"""What `valve` shows of a ledger, from one pass that checks the chain and reads a few fields of each line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import NamedTuple
 import msgspec
 
 from valve_plugin.bank.entries import EpochOpened, Judged
-from valve_plugin.bank.ledger import FILE_NAME, StoredLine
+from valve_plugin.bank.ledger import FILE_NAME, GENESIS, StoredLine, line_hash
 from valve_plugin.codec import decode, digest_bytes
+from valve_plugin.errors import RecordError
 from valve_plugin.records import Proposal, Verdict
 
 
@@ -48,6 +49,7 @@ class _Entry(msgspec.Struct):
 
 
 class _Line(msgspec.Struct):
+    prev: str
     entry: _Entry
 
 
@@ -55,12 +57,15 @@ def outline(data: bytes) -> Outline:
     """Return where the ledger of these bytes stands.
 
     Raises:
-        RecordError: a line is damaged. Not every damage is seen.
+        RecordError: a line is damaged, or does not follow the one before it.
     """
-    opened = judged = b""
+    opened, judged, prev = b"", b"", GENESIS
     queries, waiting, types, sources = 0, dict[str, Proposal](), set[str](), set[str]()
     for raw in data[: data.rfind(b"\n") + 1].splitlines():
-        entry = decode(raw, _Line, where=FILE_NAME).entry
+        line = decode(raw, _Line, where=FILE_NAME)
+        if line.prev != prev:
+            raise RecordError(f"{FILE_NAME}: a line does not follow the one before it; `valve bank verify` names it")
+        entry, prev = line.entry, line_hash(raw)
         types.add(entry.type)
         decided = entry.proposal_id if entry.type == "taken" else ""
         if entry.type in ("panel_fixed", "owner_act", "epoch_opened"):

@@ -23,13 +23,18 @@ if TYPE_CHECKING:
 
 
 class LedgerState:
-    """Questions about the state that a ledger's entries lead to."""
+    """Questions about the state that a ledger's entries lead to: of a store, or of a ledger up to some line."""
 
     dir: Path
 
     @property
     def _state(self) -> Replay:
         raise NotImplementedError
+
+    @property
+    def bank(self) -> Bank:
+        """The accepted bank."""
+        return self._state.bank
 
     def panel(self) -> Panel | None:
         """Return the current panel, or None."""
@@ -188,8 +193,17 @@ class BankStore(LedgerState):
         return panel if head == self.head else self._state.panel
 
     def outline(self) -> Outline:
-        """Return where the ledger on disk stands, without a replay."""
-        return outline(self._files.read_ledger())
+        """Return where the ledger on disk stands, without a replay.
+
+        Raises:
+            BankCorruptError: a line is damaged; the message names it.
+        """
+        data = self._files.read_ledger()
+        try:
+            return outline(data)
+        except RecordError:
+            ledger.parse(data, str(self._files.ledger))
+            raise
 
     def entries(self) -> Iterator[Entry]:
         """Yield every entry on disk, oldest first."""

@@ -49,7 +49,6 @@ from valve_plugin.gate.plan import (
     panel_tasks,
 )
 from valve_plugin.records import (
-    Bank,
     Merge,
     PanelOutcome,
     PanelTask,
@@ -99,10 +98,6 @@ class _LedgerReader(LedgerState):
     @property
     def _state(self) -> Replay:
         return self.state
-
-    @property
-    def bank(self) -> Bank:
-        return self.state.bank
 
     def panel_settings(self) -> Settings | None:
         """Return the settings of the panel's measurements, or None (counted as missing) without its embedding."""

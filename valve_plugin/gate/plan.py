@@ -31,31 +31,6 @@ class Retrieve(Protocol):
         ...
 
 
-class BankReader(Protocol):
-    """The parts of a bank that a plan reads: a store, or a ledger up to some line."""
-
-    @property
-    def bank(self) -> Bank:
-        """The accepted bank."""
-        ...
-
-    def recorded(self) -> Mapping[str, tuple[int, int]]:
-        """Passes and known outcomes of each panel task, of all rollouts recorded on the panel (`Replay.recorded`)."""
-        ...
-
-    def current_outcomes(self) -> tuple[PanelOutcome, ...] | None:
-        """The current bank's panel outcomes in panel order, or None if it is not measured."""
-        ...
-
-    def unmeasured(self) -> frozenset[str]:
-        """Ids of the panel tasks whose outcomes under the current bank are not known."""
-        ...
-
-    def ordinals(self, task_id: str, context_hash: str) -> int:
-        """The first ordinal of this task and context that is unused in the ledger."""
-        ...
-
-
 class PlannedRollout(NamedTuple):
     """A rollout to run: a task, its context, and the rollout's ordinal for (task, context)."""
 
@@ -193,7 +168,7 @@ def require_pairing(manager: pluggy.PluginManager, panel: Panel) -> None:
         )
 
 
-def baseline_plan(settings: Settings, store: BankReader, tasks: Sequence[Task], retrieve: Retrieve) -> Plan:
+def baseline_plan(settings: Settings, store: LedgerState, tasks: Sequence[Task], retrieve: Retrieve) -> Plan:
     """Return the measurement of the current bank on the tasks without outcomes, or on all where none lacks them.
 
     Source: app:impl-validate, where all are measured at once.
@@ -223,7 +198,7 @@ def _deployed(settings: Settings, proposal: Proposal) -> bool:
 
 def gate_plan(
     settings: Settings,
-    store: BankReader,
+    store: LedgerState,
     tasks: Sequence[Task],
     proposal: Proposal,
     retrieve: Retrieve,
@@ -277,7 +252,7 @@ def panel_plan(
 
 
 def left_out_plan(
-    settings: Settings, store: BankReader, tasks: Sequence[Task], without: tuple[Kind, str], retrieve: Retrieve
+    settings: Settings, store: LedgerState, tasks: Sequence[Task], without: tuple[Kind, str], retrieve: Retrieve
 ) -> Plan:
     """Return the measurement of the current bank without an item, for panel tasks whose context this changes.
 
@@ -343,7 +318,7 @@ def deployed_share(settings: Settings, enlarged: Bank, tasks: Sequence[Task], pl
 
 def _plan(
     settings: Settings,
-    store: BankReader,
+    store: LedgerState,
     tasks: Sequence[Task],
     contexts: dict[str, Context],
     order: Sequence[str],
