@@ -51,9 +51,9 @@ def _file(place: Path, text: str) -> Path:
     return path
 
 
-def require(place: Path, text: str, *, tables: bool) -> None:
+def require(place: Path, text: str) -> None:
     experiment = read(_file(place, text))
-    folder.require_unchanged(experiment, list_runs(experiment), place / "out", place, tables=tables)
+    folder.require_unchanged(experiment, list_runs(experiment), place / "out", place)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,9 @@ def require(place: Path, text: str, *, tables: bool) -> None:
     ],
 )
 def test_another_claim_is_refused_with_both_values_and_a_way_out(made, old, new, said):
-    for tables in (False, True):
-        with pytest.raises(ConfigError, match=re.escape(said)) as caught:
-            require(made, FILE.replace(old, new), tables=tables)
-        assert f"give another --out, or delete {made / 'out'}" in str(caught.value)
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        require(made, FILE.replace(old, new))
+    assert f"give another --out, or delete {made / 'out'}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +86,7 @@ def test_another_claim_is_refused_with_both_values_and_a_way_out(made, old, new,
     ],
 )
 def test_what_leaves_the_runs_as_they_are_may_change(made, old, new):
-    require(made, FILE.replace(old, new), tables=False)
-    require(made, FILE.replace(old, new), tables=True)
+    require(made, FILE.replace(old, new))
 
 
 @pytest.mark.parametrize(
@@ -109,8 +107,7 @@ def test_other_tasks_under_the_same_name_are_refused_before_anything_runs(made, 
     assert change(before) != before
     other = FILE.replace('tasks = "calc"', 'tasks = "other"')
     with pytest.raises(ConfigError, match="tasks of calc = digest"):
-        require(made, other, tables=False)
-    require(made, other, tables=True)
+        require(made, other)
 
 
 def test_a_longer_stream_reopens_the_run_and_a_longer_schedule_of_skillopts_is_another_run(made, tmp_path):
@@ -127,7 +124,7 @@ def test_a_longer_stream_reopens_the_run_and_a_longer_schedule_of_skillopts_is_a
     experiment = read(_file(tmp_path, skillopt))
     folder.record_run(experiment, list_runs(experiment)[0], tmp_path / "out", tmp_path)
     with pytest.raises(ConfigError, match="limit = 3, the file now says 5"):
-        require(made, skillopt.replace("limit = 3", "limit = 5"), tables=False)
+        require(made, skillopt.replace("limit = 3", "limit = 5"))
 
 
 def test_keys_are_not_noted(made, tmp_path):
@@ -141,7 +138,7 @@ def test_keys_are_not_noted(made, tmp_path):
     another = read(_file(tmp_path, with_key.replace("planted", "another").replace("simulate = true", "")))
     (run,) = list_runs(another)
     with pytest.raises(ConfigError, match=r"the solver .* = digest"):
-        folder.require_unchanged(another, [run], tmp_path / "other", tmp_path, tables=False)
+        folder.require_unchanged(another, [run], tmp_path / "other", tmp_path)
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xff", b'{"use": "valve"}', b"{" * 5000])
