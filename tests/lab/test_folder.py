@@ -146,4 +146,4 @@ def test_keys_are_not_noted(made, tmp_path):
 def test_a_damaged_record_is_refused_by_name(made, name, raw):
     (made / "out" / name).write_bytes(raw)
     with pytest.raises(ConfigError, match=re.escape(Path(name).name) + ".*give another --out"):
-        require(made, FILE, tables=True)
+        require(made, FILE)
