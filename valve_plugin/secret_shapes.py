@@ -57,6 +57,15 @@ _REST = re.compile(r"[^\s\"'`]*(?:[ ][a-z0-9]{1,30}){0,7}(?![^\s\"'`])|")  # sig
 _WORD_BEFORE = re.compile(r"([A-Za-z]{3,12}) \Z")
 _PHRASE = re.compile(r"[a-z]{2,30}(?: [a-z0-9]{1,30}){2,7}(?=\s*(?:\n|\Z|\"))")
 _WORD_FOLLOWS = re.compile(r"(?:^|[\n+>$#\"'-])[ \t]{0,8}(?:ENV|ARG|setx|setenv|set(?: -\w{1,3}){1,3}) \Z")
+# The first line of a table, with its separator; and the fields of a line, in quotes or without.
+_HEADER = re.compile(
+    r"(?:[^\n]{0,300}?\")??[+>-]?\s{0,8}(?P<names>\"? ?[\w.-]{0,40}\"? ?(?P<sign>[,;|\t])"
+    r"(?: ?\"? ?[\w.-]{0,40}\"? ?(?P=sign)){0,60} ?\"? ?[\w.-]{0,40}\"?)\s{0,8}"
+)
+_FIELDS = {
+    sign: re.compile(rf"(?:^|(?<=[{sign}])) ?(?:\"((?:[^\"]|\"\")*)\" ?(?=[{sign}]|$)|([^{sign}\"]*)[^{sign}]*)")
+    for sign in ",;|\t"
+}
 _LINE_BEGINS = re.compile(r"(?:^|[\n\"'`>|;]|[-+#$%:] ?|\b(?:export|set|env|ENV|-e|--env) )[ \t]*\Z")
 
 
@@ -99,9 +108,11 @@ def find(text: str) -> Iterator[Span]:
         for begin in kind.begins:
             if begin in lower:
                 yield from _of_kind(kind, begin, flat, lower)
-    for stem in _STEMS:
-        if stem in lower:
-            yield from _assignments(stem, flat, lower)
+    stems = [stem for stem in _STEMS if stem in lower]
+    for stem in stems:
+        yield from _assignments(stem, flat, lower)
+    if stems:
+        yield from _columns(flat)
 
 
 def _without_escapes(text: str) -> str:
@@ -212,6 +223,29 @@ def _assignments(stem: str, text: str, lower: str) -> Iterator[Span]:
         if is_assigned_secret(name, value, quoted=quoted, env=env, end=text[end : end + 1]):
             start += len(value) - len(value.lstrip())
             yield start, start + len(value.strip()), "assigned secret"
+
+
+def _columns(text: str) -> Iterator[Span]:
+    """Yield what stands under a key-like name in a table whose first line names the columns, as CSV has them."""
+    at, sign, count, names = 0, "", 0, dict[int, str]()
+    for line in text.splitlines(keepends=True):
+        if names and line.count(sign) >= count - 1:
+            fields = list(_FIELDS[sign].finditer(line.rstrip("\r\n")))
+            for n, name in names.items() if len(fields) == count else ():
+                quoted, bare = fields[n].span(1), fields[n].span(2)
+                start, end = quoted if quoted[0] >= 0 else bare
+                value = line[start:end]
+                if not re.search(r"[()]", line) and is_assigned_secret(name, value, quoted=quoted[0] >= 0, env=True):
+                    start += len(value) - len(value.lstrip())
+                    yield at + start, at + start + len(value.strip()), "assigned secret"
+        elif header := _HEADER.fullmatch(line):
+            sign = header["sign"]
+            parts = [part.strip(' "') for part in header["names"].split(sign)]
+            several = sum(map(bool, parts)) > 1  # a list with a comma after each line is no table
+            count, names = len(parts), {n: part for n, part in enumerate(parts) if several and _strength(part) > 1}
+        else:
+            names = {}
+        at += len(line)
 
 
 def _has_word(name: str, text: str, start: int) -> bool:
