@@ -15,6 +15,7 @@ from tests import calc
 from tests.agents.clients import FIX, KEY, MODELS, ScriptedProvider, program, scripted_provider
 from tests.agents.support import shop
 from tests.tools import need, some
+from valve_plugin.agents.adapter import run_version
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
 from valve_plugin.extract.digest import steps
@@ -201,3 +202,18 @@ def test_what_is_no_agent_is_refused(taskset: TaskSet, agent: str) -> None:
 
     with pytest.raises(ConfigError, match="agent"):
         require_agent(Settings(agent=agent))
+
+
+def test_the_version_of_an_agent_that_updated_itself_is_asked_again(tmp_path: Path) -> None:
+    def install(version: str) -> None:
+        new = tmp_path / "new"
+        new.write_text(f"#!/bin/sh\necho {version}\necho >> {tmp_path}/asked\n")
+        new.chmod(0o755)
+        new.rename(tmp_path / "agent")
+
+    for version in ("1.0", "1.1"):
+        install(version)
+        assert [run_version(tmp_path / "agent") for _ in range(2)] == [version] * 2
+    assert (tmp_path / "asked").read_text() == "\n\n", "once for each"
+    with pytest.raises(ConfigError):
+        run_version(tmp_path / "none")

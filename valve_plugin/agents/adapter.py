@@ -115,9 +115,17 @@ def native_program(found: Path, pattern: str) -> Path:
     raise ConfigError(f"{found} is a script, and its executable is not found; expected {pattern} in node_modules")
 
 
-@lru_cache(maxsize=8)
 def run_version(program: Path) -> str:
-    """Return the version that a program prints."""
+    """Return the version that a program prints; asked again once its file changed, as after an update."""
+    try:
+        file = program.stat()
+    except OSError as e:
+        raise ConfigError(f"{program} --version: {e}") from e
+    return _version(program, file.st_mtime_ns, file.st_ino)
+
+
+@lru_cache(maxsize=8)
+def _version(program: Path, _changed: int, _inode: int) -> str:
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as e:
