@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.bank.build import opening, proposal
 from tests.report.runs import Maker
+from valve_plugin.bank.entries import AttemptNote, Proposed
+from valve_plugin.codec import digest
 from valve_plugin.evidence.cost import CUT_SHORT, clock_time, cost_by_role, hours_running
-from valve_plugin.records import Attempt
+from valve_plugin.records import Attempt, Conditions, Proposal
 from valve_plugin.report.build import build_run
 
 spans = st.lists(st.tuples(st.integers(10_000, 100_000), st.integers(0, 5_000)), max_size=12)
@@ -65,6 +68,26 @@ def test_every_rollout_is_in_one_phase(tmp_path: Path, data_dir: Path) -> None:
     assert sum(s.rollouts for s in roles) == len(kept) - 1 + 1, "a person's own run is no cost of it; a call is"
     for s in roles:
         assert s.hours == pytest.approx(sum(p.hours for p in s.phases))
+
+
+def test_a_passed_screen_is_what_ran_after_the_proposal_with_another_context() -> None:
+    note = AttemptNote(task_id="t", ordinal=0, outcome="resolved", context_hash=digest("old"), patch_hash=digest(""))
+    move = replace(proposal(1), task_id="t")
+
+    def phases(move: Proposal, fresh: int = 15) -> dict[str, int]:
+        opened = replace(opening()[1], conditions=Conditions(fresh=fresh))
+        ran = [("old", 0, 1.0), ("earlier", 0, 0.5), ("old", 1, 3.0), ("new", 0, 2.0), ("new", 1, 3.0)]
+        attempts = [
+            Attempt(id=f"{c}{n}", task_id="t", source="evolve", outcome="resolved", ordinal=n, context_hash=digest(c),
+                    recorded_at=at)
+            for c, n, at in ran
+        ]  # fmt: skip
+        (solver,) = cost_by_role(attempts, [], [opened, Proposed(proposal=move, attempts=(note,))])
+        return {p.name: p.rollouts for p in solver.phases}
+
+    other, learned = "tasks that all attempts solved, or none", "tasks learned from"
+    assert phases(move) == {learned: 1, other: 2, "screens of proposals": 2}
+    assert phases(move, fresh=0) == phases(Proposal(task_id="t", reason="nothing")) == {learned: 1, other: 4}
 
 
 def test_the_clock_leaves_evaluation_out_and_knows_what_it_does_not_know(tmp_path: Path, data_dir: Path) -> None:

@@ -11,6 +11,7 @@ from valve_plugin.bank.entries import (
     AttemptNote,
     Baseline,
     Entry,
+    EpochOpened,
     Evaluated,
     Judged,
     LeftOut,
@@ -117,7 +118,7 @@ def cost_by_role(
     Args:
         cut: telemetry records of rollouts that were stopped early; older ones have no cost and are ignored.
     """
-    purposes = rollout_purposes(entries)
+    purposes = rollout_purposes(entries, attempts := list(attempts))
     records: dict[Purpose, list[Mapping[str, Any]]] = defaultdict(list)
     for a in attempts:
         if a.source != "live":
@@ -186,16 +187,36 @@ def hours_running(spans: Iterable[tuple[float, float]]) -> float:
     return round(seconds / 3600, 6)
 
 
-def rollout_purposes(entries: Iterable[Entry]) -> dict[Rollout, Purpose]:
-    """Return role and phase of each rollout in the ledger; the first mention of a rollout counts."""
+def rollout_purposes(entries: Sequence[Entry], attempts: Sequence[Attempt] = ()) -> dict[Rollout, Purpose]:
+    """Return role and phase of each rollout in the ledger; the first mention of a rollout counts.
+
+    Args:
+        attempts: this machine's. No line names those of a screen that was passed, so they are told by when they ran.
+    """
     found: dict[Rollout, Purpose] = {}
     for entry in entries:
         for purpose, rollouts in _named(entry):
             for rollout in rollouts:
                 found.setdefault(_key(rollout), purpose)
-                if isinstance(entry, Proposed):  # no line names the attempts of a screen that was passed
-                    found.setdefault((rollout.task_id, "", 0), _SCREENS)
+    found |= {_key(a): _SCREENS for a in _screens(entries, attempts) if _key(a) not in found}
     return found
+
+
+def _screens(entries: Sequence[Entry], attempts: Sequence[Attempt]) -> Iterable[Attempt]:
+    """Yield the attempts at a task that came after those of its proposal, and with another context than theirs."""
+    if not any(isinstance(e, EpochOpened) and e.conditions and e.conditions.fresh for e in entries):
+        return
+    ended = {_key(a): a.recorded_at for a in attempts}
+    learned: set[tuple[str, str]] = set()
+    since: dict[str, float] = {}
+    for entry in entries:
+        if isinstance(entry, Proposed) and entry.attempts and not sets_aside(entry, FAILED_AGAIN):
+            learned |= {(n.task_id, n.context_hash) for n in entry.attempts}
+            if not entry.proposal.empty:
+                since.setdefault(entry.proposal.task_id, max(ended.get(_key(n), 0.0) for n in entry.attempts))
+    for a in attempts:
+        if a.recorded_at >= since.get(a.task_id, float("inf")) and (a.task_id, a.context_hash) not in learned:
+            yield a
 
 
 def _named(entry: Entry) -> Iterable[tuple[Purpose, Iterable[AttemptNote | PanelOutcome]]]:
@@ -218,7 +239,7 @@ def _named(entry: Entry) -> Iterable[tuple[Purpose, Iterable[AttemptNote | Panel
 def _purpose(a: Attempt, purposes: Mapping[Rollout, Purpose]) -> Purpose:
     """Return role and phase of an attempt. Its source decides the role; the ledger separates measurement from gate."""
     role = _ROLE_OF[a.source]
-    found = purposes.get(_key(a)) or purposes.get((a.task_id, "", 0), (role, _UNNAMED[role]))
+    found = purposes.get(_key(a), (role, _UNNAMED[role]))
     if found[0] != role and (role, found[0]) != ("gate", "measurement"):
         found = (role, _UNNAMED[role])
     return (found[0], _ERRORED) if a.outcome == "errored" else found
