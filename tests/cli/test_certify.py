@@ -121,3 +121,28 @@ def test_a_gate_is_planned_before_anything_ran(project: Path, valve: Run) -> Non
     printed = valve("plan", "--base-rate", "0.75", "--vmass", "0.05", "--json")
     assert printed["gate"]["odds"][0]["fresh"] == pytest.approx(0.45, abs=0.02)
     assert printed["sizing"]["variance"] == pytest.approx(0.05 * 5 / 3)
+
+
+def test_a_plan_draws_with_screen_protocol_and_margin_of_the_settings(project: Path, valve: Run) -> None:
+    def planned(*more: str) -> tuple[int, str]:
+        printed = valve("plan", "--base-rate", "0.75", "--vmass", "0.05", "--horizon", "2", *more, "--json")
+        return printed["cost"]["screen"], printed["gate"]["rho"]
+
+    assert planned() == (2, "0.006")
+    assert planned("-c", "screen=0") == (0, "0.006")
+    assert planned("-c", "protocol=paper") == (0, "0.02")
+    valve("plan", "-c", "protocol=paper", "--base-rate", "0.75", "--vmass", "0.05", "--false-accepts", "5", code=2)
+    valve("plan", "-c", "confirm=true", code=2)
+    assert "screen, protocol, rho" in valve.err
+    BankStore.create(project / ".valve", "owner/name")
+    (project / ".valve" / "valve.toml").write_text('screen = 0\nrho = "0.04"\n')
+    assert planned() == (0, "0.04")
+    assert planned("-c", "screen=1", "--rho", "0.03") == (1, "0.03")
+    (project / ".valve" / "valve.toml").write_text('protocol = "paper"\n')
+    assert planned() == (0, "0.02")
+
+
+def test_a_setting_replaces_what_the_epoch_declared(bank: BankStore, valve: Run) -> None:
+    assert valve("plan", "--json")["cost"]["screen"] == 0, "an epoch of the paper's protocol"
+    fresh = ("-c", "protocol=fresh", "-c", "screen=3")
+    assert valve("plan", *fresh, "--json")["cost"]["screen"] == 3

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     )
 
 TOLERANCES = [0.02, 0.03, 0.05, 0.08, 0.10]
+DRAWN = ("screen", "protocol", "rho")
+"""Settings of what is planned; other settings are for the rollouts of --measure."""
 
 
 commands = Commands()
@@ -33,6 +35,7 @@ commands = Commands()
     "valve plan                                           # this bank's gate, from its recorded outcomes",
     "valve plan --rollouts 9 --rho 0.05                   # what if it were another gate",
     "valve plan --base-rate 0.75 --vmass 0.05             # before anything ran: 50 x 3, one pass more",
+    "valve plan --base-rate 0.75 --vmass 0.05 -c screen=0 # without the screen of proposals",
     "valve plan --base-rate 0.75 --vmass 0.05 --confirm   # and if an accept had to repeat?",
     "valve plan --base-rate 0.75 --vmass 0.05 --false-accepts 5",
     "valve plan --measure 20 --workers 4                  # try it: 20 proposals that change nothing",
@@ -42,7 +45,9 @@ commands = Commands()
 def plan(
     variance: Variance = None,
     delta: Annotated[Real, ranges.chance("--delta", "P", "Chance of error. Default: the epoch's, or 0.05.")] = None,
-    horizon: Annotated[Count, ranges.queries("--horizon", "T", "Gate queries. Default: the epoch's, or 100.")] = None,
+    horizon: Annotated[
+        Count, ranges.queries("--horizon", "T", "Queries; the run has as many proposals. Default: the epoch's, or 100.")
+    ] = None,
     anchor: Annotated[Real, ranges.loss("--anchor", "G", "Panel gain of an accept. Default: the margin.")] = None,
     tolerance: Annotated[list[float], ranges.tolerable("--tolerance", "G", "Loss to tolerate; repeat.")] = TOLERANCES,
     panel_size: Annotated[Count, ranges.panel_tasks("--panel-size", "N", "Tasks. Default: the panel's, or 50.")] = None,
@@ -75,19 +80,29 @@ def plan(
     that changes nothing. The measurements go to the ledger, use no gate query and change nothing. Interrupted and
     started again, they continue.
     """
+    from valve_plugin.config import load
     from valve_plugin.evidence import plan as plans
     from valve_plugin.theory.estimates import RateSpread
 
-    if set_ and not measure:
-        raise ConfigError(f"-c {set_[0]}: settings are for the rollouts of --measure; what a gate has are options here")
+    drawn = [spec for spec in set_ if _name(spec) in DRAWN]
+    if not measure and (others := [spec for spec in set_ if spec not in drawn]):
+        raise ConfigError(
+            f"-c {others[0]}: without --measure only {', '.join(DRAWN)} are settings here; for the rest see the options"
+        )
     store = _store(bank, simulate and bool(measure), tasks)
     if measure:
-        given = overrides(set_, "measure", simulate=simulate, workers=workers, unsafe_local=unsafe_local or None)
+        asked = [spec for spec in set_ if _name(spec) != "screen"]  # a measurement screens nothing
+        given = overrides(asked, "measure", simulate=simulate, workers=workers, unsafe_local=unsafe_local or None)
         store = _measure(store, measure, tasks, given, simulate=simulate)
     known = plans.read_panels(store) if store else None
+    settings = overrides(drawn, "learn")
+    if known is None:  # else what the open epoch declared holds
+        merged = store.settings(settings) if store else load(None, settings)
+        settings = {name: getattr(merged, name) for name in DRAWN}
+    settings |= {"rho": rho} if rho else {}
     terms = plans.gate_terms(
-        known, delta=delta, horizon=horizon, rollouts=rollouts, rho=rho or None, confirm=confirm, guard=guard,
-        reach=reach, false_accepts=false_accepts, size=panel_size,
+        known, delta=delta, horizon=horizon, rollouts=rollouts, confirm=confirm, guard=guard, reach=reach,
+        false_accepts=false_accepts, size=panel_size, **settings,
     )  # fmt: skip
     if (base_rate is None) != (mass is None):
         raise ConfigError("--base-rate and --vmass go together: the mean solve rate, and the mean of p(1-p)")
@@ -117,6 +132,10 @@ def plan(
     if again:
         _show_comparison(again)
     _show_sizes(sizes, why)
+
+
+def _name(spec: str) -> str:
+    return spec.partition("=")[0].removeprefix("valve.")
 
 
 def _store(bank: str, simulate: bool, tasks: str) -> BankStore | None:

@@ -222,7 +222,12 @@ def read_panels(store: BankStore, found: Measurements | None = None) -> Recorded
 
 
 def gate_terms(
-    known: RecordedPanels | None, *, size: int | None = None, false_accepts: float | None = None, **typed: Any
+    known: RecordedPanels | None,
+    *,
+    size: int | None = None,
+    false_accepts: float | None = None,
+    protocol: str | None = None,
+    **typed: Any,
 ) -> GateTerms:
     """Return the settings of the recorded gate, or the defaults; values in `typed` that are not None replace them.
 
@@ -230,7 +235,8 @@ def gate_terms(
         size: panel tasks, where not the recorded panel's. A margin of one pass is one pass there, too.
 
     Raises:
-        ConfigError: the margin is not valid, or the guard is above the rollouts per task.
+        ConfigError: the margin is not valid, the guard is above the rollouts per task, or a bet is in the paper's
+            protocol.
     """
     base, tasks = GateTerms(), size or 50
     if known:
@@ -241,10 +247,16 @@ def gate_terms(
             asked.guard, asked.fresh, asked.bet, known.reach, known.screen,
         )  # fmt: skip
     terms = base._replace(**{name: value for name, value in typed.items() if value is not None})
-    terms = terms._replace(rho=acceptance.margin(terms.rho, tasks, terms.rollouts))
+    terms = terms._replace(rho=acceptance.margin(terms.rho, tasks, terms.rollouts, protocol or "fresh"))
     if false_accepts is not None:
         bet = acceptance.bet_needed(terms.horizon, false_accepts)
         terms = terms._replace(bet=bet, fresh=1 if bet else acceptance.FRESH_QUERIES)
+    if protocol == "paper":
+        if terms.bet:
+            raise ConfigError('false_accepts goes with protocol = "fresh"; the paper\'s protocol has no such bet')
+        terms = terms._replace(fresh=0, screen=0)
+    elif protocol and not terms.fresh:
+        terms = terms._replace(fresh=acceptance.FRESH_QUERIES)
     acceptance.needed_passes(terms.rho, 1, 1)  # raises an error for an invalid margin
     if terms.guard > terms.rollouts:
         raise ConfigError(
