@@ -66,6 +66,11 @@ def seen_file(bank_dir: Path) -> Path:
     return data_dir() / "seen" / _unique_folder_name(bank_dir.resolve())
 
 
+def replayed_file(bank_dir: Path) -> Path:
+    """Return the file with the SHA-256 of the ledger that this machine last replayed of a bank; it need not exist."""
+    return data_dir() / "replayed" / _unique_folder_name(bank_dir.resolve())
+
+
 def page_path(bank_dir: Path, other: Path | None = None) -> Path:
     """Return where a bank's report goes unless a place is named; compared with another bank, it has a page of its own.
 

@@ -127,6 +127,52 @@ class TestOpen:
         monkeypatch.setattr(ledger, "parse", not_now)
         assert BankStore.open(bank_dir).bank.version == 1
 
+    def test_a_bank_that_came_from_elsewhere_is_replayed_once(
+        self, bank_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = shutil.copytree(bank_dir, bank_dir.with_name("other"))
+        parsed: list[object] = []
+        parse = ledger.parse
+        monkeypatch.setattr(ledger, "parse", lambda *args: (parsed.append(args), parse(*args))[1])
+        assert BankStore.open(other).bank == BankStore.open(other).bank == BankStore.open(bank_dir).bank
+        assert len(parsed) == 1
+
+    def test_a_forged_note_is_never_used(self, bank_dir: Path) -> None:
+        """`bank.json` and the last line agree with each other, but not with the lines before."""
+        bank = BankStore.open(bank_dir).bank
+        forged = replace(bank, skills=(replace(bank.skills[0], markdown="forged"), *bank.skills[1:]))
+        *lines, last = (bank_dir / "ledger.jsonl").read_bytes().splitlines()
+        new = last.replace(bank.hash.encode(), forged.hash.encode(), 1)
+        head = directory.Head(seq=len(lines), hash=ledger.line_hash(new))
+        (bank_dir / "ledger.jsonl").write_bytes(b"\n".join([*lines, new, b""]))
+        (bank_dir / "bank.json").write_bytes(directory.render_bank_file(forged, head))
+        for _ in range(2):
+            with pytest.raises(BankCorruptError, match="replay gives"):
+                BankStore.open(bank_dir)
+
+    def test_a_change_in_the_middle_is_refused_each_time_also_by_an_open_store(self, bank_dir: Path) -> None:
+        store, path = BankStore.open(bank_dir), bank_dir / "ledger.jsonl"
+        assert store.epoch()
+        assert list(store.entries())
+        data, stat = path.read_bytes(), path.stat()
+        path.write_bytes(data.replace(b'"horizon":100', b'"horizon":900'))
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        damaged = snapshot(bank_dir)
+        uses = [store.refresh, lambda: list(store.entries()), lambda: store.append(proposed(1))]
+        for use in [*uses, *uses, lambda: BankStore.open(bank_dir)]:
+            with pytest.raises(BankCorruptError):
+                use()
+        assert snapshot(bank_dir) == damaged
+        path.write_bytes(data)
+        store.append(proposed(1))
+        assert len(list(store.entries())) == data.count(b"\n") + 1
+
+    def test_an_outline_and_the_bank_are_of_one_moment(self, bank_dir: Path) -> None:
+        store = BankStore.open(bank_dir)
+        BankStore.open(bank_dir).append(build.removal())
+        assert "owner_act" in store.outline().types
+        assert (store.head, store.bank) == ((other := BankStore.open(bank_dir)).head, other.bank)
+
     def test_a_ledger_of_another_version(self, bank_dir: Path) -> None:
         path = bank_dir / "bank.json"
         path.write_bytes(path.read_bytes().replace(b'"schema_version": 1', b'"schema_version": 2'))
@@ -320,6 +366,23 @@ class TestAppend:
         assert snapshot(bank_dir) == before
         store.append(proposed(1))
         assert list(store.entries())[-1] == proposed(1)
+
+    def test_an_interrupt_after_the_write_keeps_the_store_usable(
+        self, bank_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = BankStore.open(bank_dir)
+        assert store.epoch()
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "line_hash", _interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                store.append(proposed(1))
+        store.append(proposed(2))
+        assert list(store.entries())[-2:] == [proposed(1), proposed(2)]
+        assert verify(bank_dir) == []
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _full_disk(fd: int) -> None:

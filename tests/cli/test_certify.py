@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.bank import build
 from tests.cli.conftest import Run
 from tests.evidence.test_evaluations import reading
 from tests.theory.test_certificates import SIZING
+from valve_plugin.bank import ledger, moves
+from valve_plugin.bank.entries import Opened, OwnerAct
 from valve_plugin.bank.store import BankStore
 from valve_plugin.report.build import build_run
 from valve_plugin.report.findings import answers
@@ -84,6 +87,23 @@ def test_certify_and_report_say_the_same_of_how_sure_it_is(bank: BankStore, valv
         begins = f"How sure? {text(said.headline)}. {text(said.reason)[:40]}"
         assert line.startswith(begins), "with what only the report knows after it"
         bank.append(reading(bank.at(version), [outcome] * 6, "bbb" * version or "aaa", version=version))
+
+
+def test_no_certificate_of_a_ledger_that_names_a_wrong_version(project: Path, valve: Run) -> None:
+    store = BankStore.create(project / ".valve", build.REPO)
+    notes = build.item(1), build.item(2)
+    after = moves.change(store.bank, (), notes[:1])
+    last = moves.change(after, (), notes[1:])
+    wrong, prev = "0" * 64, store.head
+    lines = [ledger.encode(0, ledger.GENESIS, store.bank.hash, Opened(repo=build.REPO))]
+    named = [(store.bank.hash, wrong), (wrong, last.hash)]
+    for seq, (note, (before, then)) in enumerate(zip(notes, named, strict=True), 1):
+        act = OwnerAct(act="add", reason="x", items=(note,), bank_hash=before, bank_after=then)
+        lines.append(ledger.encode(seq, prev, then, act))
+        prev = ledger.line_hash(lines[-1])
+    (store.dir / ledger.FILE_NAME).write_bytes(b"\n".join([*lines, b""]))
+    valve("certify", code=2)
+    assert f"bank_after is {wrong[:12]}, but the act leads to {after.hash[:12]}" in " ".join(valve.err.split())
 
 
 def test_a_bank_without_a_panel_has_nothing_to_certify(project: Path, valve: Run) -> None:

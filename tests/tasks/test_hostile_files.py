@@ -38,6 +38,12 @@ def test_it_is_refused_at_once(reader: str, plant: str, tmp_path: Path) -> None:
         read(tmp_path / name)
 
 
+def test_a_journal_that_cannot_be_looked_for(tmp_path: Path) -> None:
+    assert generate._read_journal(tmp_path / "none") == {}
+    with pytest.raises(BankError, match="cannot read journal"):
+        generate._read_journal(tmp_path / ("x" * 300))
+
+
 def test_a_tree_larger_than_source_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "large").write_bytes(bytes(2000))

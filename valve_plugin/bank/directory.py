@@ -147,7 +147,7 @@ class Directory:
             stat = os.stat(self.ledger)
         except OSError:
             return None
-        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
     def read_bank(self) -> BankFile | None:
         """Return `bank.json`; None, with a warning, when it is missing or damaged.

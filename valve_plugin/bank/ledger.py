@@ -57,6 +57,8 @@ class ParsedLedger(NamedTuple):
     """Bytes after the last complete line, left by a killed write."""
     size: int
     """Bytes up to the end of the last complete line."""
+    digest: str
+    """SHA-256 of these bytes."""
 
 
 class LastLine(NamedTuple):
@@ -121,7 +123,7 @@ def parse(data: bytes, where: str, known: ParsedLedger | None = None) -> ParsedL
     """Parse a ledger's bytes and check form, numbering and chain. Bytes after the last newline are returned as `torn`.
 
     Args:
-        known: an earlier reading of the file. If its last line is still in place, only what follows is read.
+        known: an earlier reading of the file. If its bytes are still the same, only what follows is read.
 
     Raises:
         LedgerForkedError: two lines continue the same one, or git left conflict marks.
@@ -137,7 +139,7 @@ def parse(data: bytes, where: str, known: ParsedLedger | None = None) -> ParsedL
         line = _parse_line(raw, number, seen, f"{where}: line {number}")
         seen[line.hash] = number
         lines.append(line)
-    return ParsedLedger(lines, data[end:], end)
+    return ParsedLedger(lines, data[end:], end, digest_bytes(data[:end]))
 
 
 def last_line(data: bytes) -> LastLine | None:
@@ -169,9 +171,8 @@ def last_panel(data: bytes) -> Panel | None:
 
 
 def _continues(data: bytes, known: ParsedLedger) -> bool:
-    """Whether the bytes still have the last line of an earlier reading in its place."""
-    last = data[data.rfind(b"\n", 0, known.size - 1) + 1 : known.size]
-    return bool(known.lines) and last.endswith(b"\n") and line_hash(last[:-1]) == known.lines[-1].hash
+    """Whether the bytes begin with those of an earlier reading."""
+    return bool(known.lines) and digest_bytes(data[: known.size]) == known.digest
 
 
 def _parse_line(raw: bytes, number: int, seen: Mapping[str, int], where: str) -> Line:

@@ -28,6 +28,8 @@ class Outline(NamedTuple):
     """Tags of all entries."""
     source_tasks: frozenset[str]
     """Ids of the tasks whose attempts proposals were learned from."""
+    head: str
+    """Hash of the last line."""
 
 
 class _Verdict(msgspec.Struct):
@@ -88,4 +90,5 @@ def outline(data: bytes) -> Outline:
         last.verdict if isinstance(last, Judged) else None,
         frozenset(types),
         frozenset(sources),
+        prev,
     )

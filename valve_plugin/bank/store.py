@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
@@ -14,8 +15,9 @@ from valve_plugin.bank.directory import GITATTRIBUTES, GITIGNORE, BankFile, Dire
 from valve_plugin.bank.entries import Entry, EpochOpened, Judged, Opened
 from valve_plugin.bank.local import local_store
 from valve_plugin.bank.outline import Outline, outline
+from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import BankError, BankNotFoundError, RecordError
-from valve_plugin.paths import seen_file
+from valve_plugin.paths import replayed_file, seen_file
 from valve_plugin.records import Bank, Panel, PanelOutcome
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ class BankStore(LedgerState):
         self._at_head: tuple[str, Panel | None] = "", None  # the panel at this head, read without a replay
         self._parsed: ledger.ParsedLedger | None = None
         self._stamp: object = None
+        self._whole = ""  # SHA-256 of the ledger's bytes that the history is of
 
     @classmethod
     def create(cls, path: Path, repo: str, settings: Mapping[str, Any] | None = None) -> BankStore:
@@ -172,8 +175,8 @@ class BankStore(LedgerState):
     def refresh(self) -> None:
         """Read the directory again.
 
-        If `bank.json` matches the ledger's last line, only these two and the panel are parsed. Otherwise, and before
-        every write, the whole ledger is replayed.
+        If this machine has replayed or written exactly this ledger, and `bank.json` is of its last line, only that file
+        and the panel are parsed. Otherwise the whole ledger is replayed, so that no note is used on another's word.
         """
         if not self._take(self._files.read_bank(), self._files.read_ledger()):
             cached, data = self._files.read_consistent()
@@ -193,24 +196,28 @@ class BankStore(LedgerState):
         return panel if head == self.head else self._state.panel
 
     def outline(self) -> Outline:
-        """Return where the ledger on disk stands, without a replay.
+        """Return where the ledger on disk stands, without a replay. Bank and panel are of the same moment afterwards.
 
         Raises:
             BankCorruptError: a line is damaged; the message names it.
         """
-        data = self._files.read_ledger()
-        try:
-            return outline(data)
-        except RecordError:
-            ledger.parse(data, str(self._files.ledger))
-            raise
+        while True:
+            data = self._files.read_ledger()
+            try:
+                found = outline(data)
+            except RecordError:
+                ledger.parse(data, str(self._files.ledger))
+                raise
+            if found.head == self.head:
+                return found
+            self.refresh()  # another process has written
 
     def entries(self) -> Iterator[Entry]:
         """Yield every entry on disk, oldest first."""
         stamp = self._files.stamp()  # before it is read: what comes meanwhile is read the next time
         if self._parsed is None or stamp is None or stamp != self._stamp:
-            self._stamp = stamp
             self._parse(self._files.read_ledger())
+            self._stamp = stamp  # not of a ledger that was refused
         assert self._parsed is not None
         for line in self._parsed.lines:
             yield line.entry
@@ -226,7 +233,7 @@ class BankStore(LedgerState):
         """
         self._known()  # a damaged ledger is refused before even a lock file is made
         with self._files.locked():
-            self._catch_up()
+            whole = self._catch_up()
             history = self._known()
             outcomes = history.state.outcomes
             try:
@@ -236,12 +243,14 @@ class BankStore(LedgerState):
                 bank = history.state.bank
                 line = ledger.encode(history.seq + 1, self.head, bank.hash, entry)
                 files.append_durable(self._files.ledger, line + b"\n")
+                history.chain.append((ledger.line_hash(line), bank.hash))
+                self._bank, self._head = bank, Head(seq=history.seq, hash=history.head)
             except BaseException:
                 self._history = None  # its state may already include the entry
                 raise
-            self._bank, self._head = bank, Head(seq=history.seq + 1, hash=ledger.line_hash(line))
-            history.chain.append((self.head, bank.hash))
+            whole.update(line + b"\n")
             self._files.write_caches(history)
+            self._note_replayed(whole.hexdigest())
 
     def at(self, version: int) -> Bank:
         """Return the bank as it was after `version` accepts, replayed from the ledger.
@@ -288,12 +297,12 @@ class BankStore(LedgerState):
         return self._history
 
     def _take(self, cached: BankFile | None, data: bytes) -> bool:
-        """Use the bank of `bank.json` if it matches the ledger's last line; return whether it does."""
+        """Use the bank of `bank.json` if it matches the last line of a replayed ledger; return whether it does."""
         tail = ledger.last_line(data)
         if cached is None or tail is None or cached.ledger != Head(seq=tail.seq, hash=tail.hash):
             return False
         bank = cached.bank
-        if bank.hash != tail.bank:
+        if bank.hash != tail.bank or files.read_text(replayed_file(self.dir), 100) != digest_bytes(data):
             return False
         try:
             self._at_head = tail.hash, ledger.last_panel(data)
@@ -312,18 +321,29 @@ class BankStore(LedgerState):
         new = lines[known.seq + 1 :] if known else lines
         self._history = history = replay(new, str(self._files.ledger), trusting=True, known=known)
         self._bank, self._head = history.state.bank, Head(seq=history.seq, hash=history.head)
+        assert self._parsed is not None
+        self._note_replayed(self._parsed.digest)
+
+    def _note_replayed(self, whole: str) -> None:
+        """Keep on this machine the SHA-256 of a ledger that was replayed, or written after a replay."""
+        self._whole, note = whole, replayed_file(self.dir)
+        with suppress(BankError):  # user data may be read-only; then every command replays
+            if files.read_text(note, 100) != whole:
+                files.make_dir(note.parent, mode=0o700)
+                files.write_atomic(note, whole.encode())
 
     def _parse(self, data: bytes) -> ledger.ParsedLedger:
         """Parse the ledger's bytes; of lines that this store has parsed before, none again."""
         self._parsed = ledger.parse(data, str(self._files.ledger), self._parsed)
         return self._parsed
 
-    def _catch_up(self) -> None:
-        """Under the lock: repair the ledger's end, and read what other processes wrote."""
+    def _catch_up(self) -> hashlib._Hash:
+        """Under the lock: repair the ledger's end, read what others wrote; return the SHA-256 of the ledger's bytes."""
         data = self._files.remove_torn_line()
-        tail = ledger.last_line(data)
-        if self._history is None or tail is None or (tail.seq, tail.hash) != (self._head.seq, self._head.hash):
+        whole = hashlib.sha256(data)
+        if self._history is None or whole.hexdigest() != self._whole:
             self._load(data)
+        return whole
 
     def _warn(self, message: str) -> None:
         if message not in self.warnings:

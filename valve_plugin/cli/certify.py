@@ -88,7 +88,7 @@ def _from_bank(bank: str, variance: float | None) -> tuple[Certificate, str, str
     from valve_plugin.report.findings import describe_certainty
 
     store = open_bank(bank)
-    seen = read_measurements(store.entries())
+    seen = read_measurements(store.entries(), trusting=False)
     found = certify_ledger(seen, variance)
     answer, why = describe_certainty(found, held=bool(store.bank.version and seen.checkpoints))
     return found, f"{store.bank.repo} at version {store.bank.version}", f"{answer}. {why}", store

@@ -173,7 +173,8 @@ def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
     from valve_plugin.evidence.history import brief
     from valve_plugin.evidence.summary import count_attempts
 
-    bank, panel, outline = store.bank, store.panel(), store.outline()
+    outline = store.outline()  # first: bank and panel are of its moment
+    bank, panel = store.bank, store.panel()
     epoch, verdict, waiting = outline.epoch, outline.verdict, outline.waiting
     ours = is_own(bank.repo, store.dir, here)
     size = {"principles": len(bank.principles), "skills": len(bank.skills)}

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from valve_plugin import codec
-from valve_plugin.errors import RecordError, TaskError
+from valve_plugin.errors import BankNotFoundError, RecordError, TaskError
 from valve_plugin.files import read_limited, read_regular, write_atomic
 from valve_plugin.records import Record
 from valve_plugin.sandbox.bubblewrap import Sandbox
@@ -262,9 +262,10 @@ def _instance_id(prefix: str, candidate: Candidate) -> str:
 
 def _read_journal(path: Path) -> dict[str, CandidateResult]:
     known: dict[str, CandidateResult] = {}
-    if not path.exists():
-        return known
-    for line in read_limited(path, _MAX_JOURNAL_BYTES, "journal").split(b"\n"):
+    data = b""
+    with suppress(BankNotFoundError):
+        data = read_limited(path, _MAX_JOURNAL_BYTES, "journal")
+    for line in data.split(b"\n"):
         with suppress(RecordError):  # the last line of a killed run may be torn
             tried = codec.decode(line, CandidateResult, where=str(path))
             known[tried.candidate.patch] = tried
