@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.scripted_bank import is_scripted, refusal
 from valve_plugin.bank.store import BankStore
 from valve_plugin.checkout import find
-from valve_plugin.codec import decode
 from valve_plugin.config import FILE_NAME as SETTINGS_FILE
 from valve_plugin.config import Settings, as_judged, in_repository, load
 from valve_plugin.errors import BankError, ValveError
@@ -61,7 +59,7 @@ def compose(
             local.count_use(context)
             from valve_plugin.retrieval.embedding import mismatch
 
-            panel = panel_file(bank_dir)
+            panel = store.panel()
             if panel is not None and (warning := mismatch(panel.embedding, context.embedding)):
                 say(warning)
     except ValveError as e:
@@ -113,13 +111,6 @@ def _verify(bank_dir: Path) -> None:
         )
 
 
-def panel_file(bank_dir: Path) -> Panel | None:
-    """Return the panel of `panel.json`; None if there is none yet, or it is damaged, which `verify` reports."""
-    with suppress(ValveError):
-        return decode(files.read_limited(bank_dir / "panel.json", 10_000_000, "panel"), Panel, where="panel.json")
-    return None
-
-
 # For the hooks of other agents
 
 
@@ -168,7 +159,7 @@ def notes(bank_dir: Path, prompt: str) -> Context:
         return EMPTY
     settings = load(store.dir)
     if settings.retrieval == "auto":
-        settings = as_judged(settings, panel_file(store.dir))  # without a replay of the whole ledger
+        settings = as_judged(settings, store.panel())
     return _retrieve(settings, store, prompt) or EMPTY
 
 
