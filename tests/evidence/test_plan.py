@@ -22,6 +22,7 @@ from valve_plugin.evidence.plan import (
     plan_run,
     read_panels,
 )
+from valve_plugin.records import Conditions
 from valve_plugin.theory.acceptance import margin_of, needed_passes
 from valve_plugin.theory.estimates import RateSpread
 from valve_plugin.theory.power import Beta, Change, Gate, accept_chance, exact_population
@@ -151,7 +152,9 @@ def test_a_margin_of_one_pass_is_one_on_any_panel(bank: BankStore) -> None:
     assert needed_passes(gate_terms(None, size=200, rollouts=5).rho, 200, 5) == 1
     known = read_panels(bank)
     assert known is not None
-    auto = known._replace(panel=replace(known.panel, rho="0.16"))
+    given = known._replace(panel=replace(known.panel, rho="0.16"))
+    auto = given._replace(conditions=Conditions(fresh=2))
+    assert gate_terms(given, size=60).rho == "0.16", "the paper's protocol never means one pass"
     assert (gate_terms(auto, size=60).rho, gate_terms(known, size=60).rho) == ("0.005", known.panel.rho)
 
 

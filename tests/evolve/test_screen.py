@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from tests.evolve.test_ledger import ledger
-from valve_plugin.bank.entries import FAILED_AGAIN, Judged, Proposed, sets_aside
+from valve_plugin import plugins
+from valve_plugin.bank import acts
+from valve_plugin.bank.entries import FAILED_AGAIN, Entry, EpochOpened, Judged, Proposed, sets_aside, undecided
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
 from valve_plugin.evidence.cost import rollout_purposes
+from valve_plugin.evidence.evaluations import step_tasks, version_path
 from valve_plugin.evidence.receipts import examine
 from valve_plugin.evidence.summary import proposal_results, verdict_lines
 from valve_plugin.evolve.budget import require_first_verdict
+from valve_plugin.evolve.steps import Steps
 from valve_plugin.records import Panel, PanelTask
 
 FRESH = ("-c", "protocol=fresh", "--limit", "10", "--seed", "5")
@@ -99,4 +104,71 @@ def test_a_budget_has_to_reach_over_the_screen():
     with pytest.raises(ConfigError, match="--max-rollouts 11"):
         require_first_verdict(Settings(max_rollouts=10), panel, None)
     require_first_verdict(Settings(max_rollouts=9, protocol="paper"), panel, None)
-    require_first_verdict(Settings(max_rollouts=6), panel, None, proposed=True)
+    require_first_verdict(Settings(max_rollouts=8), panel, None, proposed=True)
+    with pytest.raises(ConfigError, match="--max-rollouts 8"):
+        require_first_verdict(Settings(max_rollouts=7), panel, None, proposed=True)
+    require_first_verdict(Settings(max_rollouts=3), None, None)
+
+
+def test_an_errored_attempt_after_the_first_failure_does_not_pause_the_run(evolve, screened, tmp_path):
+    note = next(e.attempts[0] for e in failed(screened) if len(e.attempts) == 1)
+    down = tmp_path / "down"
+    down.write_text(f"evolve {note.task_id[-2:]} {note.ordinal + 1} {note.context_hash[:8]}\n")
+    evolve(tmp_path / "bank", *FRESH, "--workers", "2", TOY_DOWN=str(down))
+    assert ledger(tmp_path / "bank") == ledger(screened)
+
+
+def test_a_proposal_that_waits_while_the_owner_adds_its_name_is_no_reason_to_stop(evolve, screened, tmp_path):
+    note, down = failed(screened)[0].attempts[-1], tmp_path / "down"
+    down.write_text(f"evolve {note.task_id[-2:]} {note.ordinal} {note.context_hash[:8]}\n")
+    evolve(tmp_path / "bank", *FRESH, check=False, TOY_DOWN=str(down))
+    store = BankStore.open(tmp_path / "bank")
+    (waits,) = undecided(store.entries())
+    own = replace(waits.items[0], text="other words", markdown="**Scope:** wholly other ones", source_tasks=())
+    acts.act(store, "add", "mine", items=[replace(own, passes=0, attempts=0)])
+    evolve(tmp_path / "bank", *FRESH, "--limit", "1")
+    assert not undecided(BankStore.open(tmp_path / "bank").entries())
+
+
+@pytest.fixture
+def steps(screened, calc, installed, tmp_path):
+    """The steps of a run on a bank with these entries of the ledger."""
+
+    def at(entries: list[Entry]) -> Steps:
+        store = BankStore.create(Path(tempfile.mkdtemp(dir=tmp_path)) / "bank", "acme/core")
+        for entry in entries:
+            store.append(entry)
+        given = {"plugins": ["valve", "toy"], "model": "toy", "unsafe_local": True, "tasks": str(calc)}
+        settings = store.settings(given)
+        return Steps(plugins.load(settings.plugins), store, settings)
+
+    return at
+
+
+def test_no_screen_where_its_attempts_would_count_twice_or_no_query_is_left(steps, screened):
+    entries = list(BankStore.open(screened).entries())[1:]
+    last = next(n for n in reversed(range(len(entries))) if isinstance(entries[n], Judged))
+    verdict = entries[last].verdict
+    before, after = steps(entries[:last]), steps(entries[: last + 1])
+    proposal = next(e.proposal for e in entries if isinstance(e, Proposed) and e.proposal.id == verdict.proposal_id)
+    assert len(before.screening(proposal)) == 2
+    assert not after.screening(proposal), "its query goes on, or its attempts would count again"
+    opened = next(n for n, entry in enumerate(entries) if isinstance(entry, EpochOpened))
+    entries[opened] = replace(entries[opened], horizon=verdict.query - 1)
+    assert not steps(entries[:last]).screening(proposal)
+    (made,) = [e for e in entries if isinstance(e, Proposed) and e.proposal.id == proposal.id]
+    panel = before.panel_members()[0].instance_id
+    moved = replace(
+        made,
+        proposal=replace(made.proposal, task_id=panel),
+        attempts=tuple(replace(note, task_id=panel) for note in made.attempts),
+    )
+    on_panel = steps([moved if entry == made else entry for entry in entries[:last]])
+    assert not on_panel.screening(moved.proposal)
+
+
+def test_nothing_is_learned_from_the_attempts_of_a_screen(screened):
+    entries = list(BankStore.open(screened).entries())
+    aside = failed(screened)[0]
+    assert not step_tasks(aside)
+    assert version_path([e for e in entries if not sets_aside(e, FAILED_AGAIN)]) == version_path(entries)

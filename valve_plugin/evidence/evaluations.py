@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from valve_plugin.bank.entries import (
-    AttemptNote,
+    FAILED_AGAIN,
     Baseline,
     Entry,
     EpochOpened,
@@ -26,6 +26,7 @@ from valve_plugin.bank.entries import (
     Remeasured,
     Taken,
     makes_version,
+    sets_aside,
 )
 from valve_plugin.bank.replay import Replay
 from valve_plugin.records import Kind, Panel, PanelOutcome, PanelTask, Verdict, is_owners
@@ -148,7 +149,7 @@ def version_path(entries: Iterable[Entry]) -> list[Checkpoint]:
     seen: set[str] = set()
     for entry in entries:
         step, version = found[-1]
-        if isinstance(entry, Proposed) and (new := step_tasks(entry.attempts) - seen):
+        if isinstance(entry, Proposed) and (new := step_tasks(entry) - seen):
             found.append(Checkpoint(step + len(new), version))
             seen |= new
         elif makes_version(entry):
@@ -170,10 +171,13 @@ def checkpoints(entries: Iterable[Entry], every: int = CHECKPOINT_STEPS) -> list
     return found if found[-1] == steps[-1] else [*found, steps[-1]]
 
 
-def step_tasks(notes: Sequence[AttemptNote]) -> set[str]:
-    """Return the ids of a proposal's tasks that count as evolution steps: the mixed ones, or all if none is mixed."""
+def step_tasks(entry: Proposed) -> set[str]:
+    """Return the ids of a proposal's tasks that count as evolution steps: the mixed ones, or all if none is mixed.
+
+    None of a failed screen: nothing was learned from its attempts.
+    """
     outcomes: dict[str, set[str]] = {}
-    for note in notes:
+    for note in () if sets_aside(entry, FAILED_AGAIN) else entry.attempts:
         outcomes.setdefault(note.task_id, set()).add(note.outcome)
     mixed = {task for task, found in outcomes.items() if {"resolved", "unresolved"} <= found}
     return mixed or set(outcomes)

@@ -242,9 +242,10 @@ def gate_terms(
     if known:
         asked, panel = known.conditions, known.panel
         tasks, single = size or len(panel.tasks), acceptance.margin("auto", len(panel.tasks), panel.rollouts)
+        rho = "auto" if asked.fresh and panel.rho == single else panel.rho  # in the paper's protocol never one pass
         base = GateTerms(
-            known.delta, known.horizon, panel.rollouts, "auto" if panel.rho == single else panel.rho, asked.confirm,
-            asked.guard, asked.fresh, asked.bet, known.reach, known.screen,
+            known.delta, known.horizon, panel.rollouts, rho, asked.confirm, asked.guard, asked.fresh, asked.bet,
+            known.reach, known.screen,
         )  # fmt: skip
     terms = base._replace(**{name: value for name, value in typed.items() if value is not None})
     terms = terms._replace(rho=acceptance.margin(terms.rho, tasks, terms.rollouts, protocol or "fresh"))

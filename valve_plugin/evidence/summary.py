@@ -129,7 +129,7 @@ def _panel_measurements(
 
 def unmixed_tasks(entries: Iterable[Entry], attempts: Iterable[Attempt]) -> tuple[int, int]:
     """Return how many of the stream's attempted tasks gave nothing to contrast: (always passed, never passed)."""
-    proposed = {task for e in entries if isinstance(e, Proposed) for task in step_tasks(e.attempts)}
+    proposed = {task for e in entries if isinstance(e, Proposed) for task in step_tasks(e)}
     passed: dict[str, set[bool]] = defaultdict(set)
     for attempt in attempts:
         if attempt.source == "evolve" and attempt.outcome in ("resolved", "unresolved"):

@@ -66,7 +66,7 @@ def require_first_verdict(
         attempts = 0 if proposed else settings.attempts or ATTEMPTS
         full = len(panel.tasks) * panel.rollouts if panel else 0
         panels = 3 if settings.confirm else 2
-        screen = settings.screen if settings.protocol == "fresh" and not proposed else 0
+        screen = settings.screen if panel and settings.protocol == "fresh" else 0
         require_affordable(settings, VerdictNeed(attempts + screen + panels * full, attempts if panel else 0), store)
 
 
@@ -141,6 +141,7 @@ def proposal_rollouts(steps: Steps, tasks: Sequence[Task]) -> int:
     members, full = panel_tasks(panel, tasks), len(panel.tasks) * panel.rollouts
     repeated = full if epoch.conditions and epoch.conditions.confirm else 0
     current, proposal = store.current_outcomes(), waiting(store)
+    proposal = proposal and steps.refreshed(proposal)  # the bank may have changed since
     if proposal is None:
         screen = settings.screen if epoch.conditions and epoch.conditions.fresh else 0
     else:

@@ -148,7 +148,7 @@ class Imagination:
         if isinstance(entry, Proposed):
             known = {note.task_id for note in entry.attempts} & self.places.keys()
             self.position = max(self.position, *(self.places[task] for task in known), 0)
-            self.mixed |= step_tasks(entry.attempts) & known
+            self.mixed |= step_tasks(entry) & known
         elif isinstance(entry, Judged):
             self.verdicts, self.accepts = self.verdicts + 1, self.accepts + (entry.verdict.decision == "accept")
             if entry.verdict.decision != "indecisive":

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -173,18 +174,31 @@ class Steps:
             InfrastructureError: an attempt is errored after all retries; the run pauses, because this is not a failure.
             BudgetError: a limit is reached; finished attempts are kept.
         """
-        attempts = self._attempts(self.cells(task, context))
+        attempts = self._attempts(self.cells(task, context), lambda a: False)
         self.store.local.count_use(context)
         passed = sum(a.outcome == "resolved" for a in attempts)
         self._tell(TaskFinished(task_id=task.instance_id, passed=passed, attempts=len(attempts)))
         return attempts
 
-    def _attempts(self, cells: Sequence[PlannedRollout]) -> list[Attempt]:
-        """Run attempts at one task; raises as `attempt`."""
+    def _attempts(self, cells: Sequence[PlannedRollout], last: Callable[[Attempt], bool]) -> list[Attempt]:
+        """Run attempts at one task, to the last that counts, whatever became of those after it; raises as `attempt`."""
+        found: dict[Any, Attempt] = {}
+        stopped: BudgetError | None = None
         with Workers(min(self.settings.workers, len(cells))) as executor:
             jobs = [executor.submit(partial(self.ahead.first, cell, self._durable)) for cell in cells]
-            attempts = [self._finished(attempt) for _, attempt in iterate_results(jobs)]
+            try:
+                for job, attempt in iterate_results(jobs):
+                    found[job] = self._finished(attempt)
+            except BudgetError as e:
+                stopped = e
+        ended = [found[job] for job in takewhile(lambda j: j in found and found[j].outcome != "errored", jobs)]
+        if number := next((n for n, a in enumerate(ended, 1) if last(a)), 0):
+            self.ahead.used([key_of(cell) for cell in cells])
+            return ended[:number]
+        if stopped:
+            raise stopped
         self.guard.check()
+        attempts = list(found.values())
         lost = [a for a in attempts if a.outcome == "errored"]
         if lost:
             raise InfrastructureError(
@@ -289,16 +303,26 @@ class Steps:
     def screening(self, proposal: Proposal) -> list[PlannedRollout]:
         """Return the attempts that screen a proposal: at the task it was learned from, with what would be retrieved.
 
-        None in the paper's protocol, for what was not learned from attempts at a task of the task set, and where that
-        task's context stays the same: more attempts with it would say nothing about the proposal.
+        None in the paper's protocol, where no query is left, for what was not learned from attempts at a task of the
+        task set, and where that task's context stays the same: more attempts with it would say nothing about the
+        proposal. Nor where no panel task's context changes, so that no gate is asked; at a panel task, whose attempts
+        the gate would take for its own; and where a proposal of this task was judged before: the ledger does not name
+        the attempts of a screen that was passed, so they would count twice.
         """
         epoch, name = self.store.epoch(), proposal.task_id
-        task = self.tasks().get(name) if epoch and epoch.conditions and epoch.conditions.fresh else None
-        attempted = (n.task_id == name for e in _proposals(self.store) for n in e.attempts)
-        if task is None or not self.settings.screen or not proposal.items or not any(attempted):
+        fresh = epoch and epoch.conditions and epoch.conditions.fresh and self.store.queries_used() < epoch.horizon
+        if not fresh or not self.settings.screen or not proposal.items:
             return []
-        context = judged_contexts(self.settings, self.store.bank, [task], proposal, self._retrieve)[name]
-        return self.cells(task, context, self.settings.screen) if context.hash != self.retrieve(task).hash else []
+        made = [e for e in _proposals(self.store) if e.proposal.task_id == name]
+        asked = {e.verdict.proposal_id for e in self.store.entries() if isinstance(e, Judged)}
+        attempted = any(n.task_id == name for e in made for n in e.attempts)
+        task, panel = self.tasks().get(name), panel_tasks(fixed_panel(self.store), list(self.tasks().values()))
+        judged = task in panel or asked & {e.proposal.id for e in made}
+        if task is None or judged or not attempted:
+            return []
+        contexts = judged_contexts(self.settings, self.store.bank, [task, *panel], proposal, self._retrieve)
+        changed = {t.instance_id for t in (task, *panel) if contexts[t.instance_id].hash != self.retrieve(t).hash}
+        return self.cells(task, contexts[name], self.settings.screen) if {name} < changed else []
 
     def screened(self, proposal: Proposal) -> bool:
         """Screen a proposal; return whether it passed. If not it is set aside, with the attempts up to the failure.
@@ -313,10 +337,9 @@ class Steps:
             self._tell(ScreenStarted(task_id=proposal.task_id, proposal_id=proposal.id, attempts=len(cells)))
         done: list[Attempt] = []
         while cells[len(done) :]:
-            done += self._attempts(cells[len(done) :][: self.settings.workers])
-            failed = next((n for n, a in enumerate(done, 1) if a.outcome != "resolved"), 0)
-            if failed:
-                self.record(aside(proposal, FAILED_AGAIN), done[:failed])
+            done += self._attempts(cells[len(done) :][: self.settings.workers], lambda a: a.outcome == "unresolved")
+            if done[-1].outcome == "unresolved":
+                self.record(aside(proposal, FAILED_AGAIN), done)
                 return False
         return True
 
@@ -559,7 +582,7 @@ def stream_position(store: BankStore, ids: Sequence[str]) -> int:
 
 def mixed_tasks(store: BankStore, ids: Sequence[str]) -> set[str]:
     """Return the stream's tasks that count as evolution steps."""
-    return {task for e in _proposals(store) for task in step_tasks(e.attempts)} & set(ids)
+    return {task for e in _proposals(store) for task in step_tasks(e)} & set(ids)
 
 
 def _proposals(store: BankStore) -> Iterator[Proposed]:
