@@ -18,7 +18,7 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.evidence.cost import rollout_purposes
 from valve_plugin.evidence.evaluations import step_tasks, version_path
 from valve_plugin.evidence.receipts import examine
-from valve_plugin.evidence.summary import proposal_results, verdict_lines
+from valve_plugin.evidence.summary import count_attempts, proposal_results, verdict_lines
 from valve_plugin.evolve.budget import require_first_verdict
 from valve_plugin.evolve.steps import Steps
 from valve_plugin.records import Panel, PanelTask
@@ -171,4 +171,6 @@ def test_nothing_is_learned_from_the_attempts_of_a_screen(screened):
     entries = list(BankStore.open(screened).entries())
     aside = failed(screened)[0]
     assert not step_tasks(aside)
+    stream = count_attempts(BankStore.open(screened).local.attempts())["stream"]
+    assert stream["mixed_groups"] == version_path(entries)[-1].step > 0
     assert version_path([e for e in entries if not sets_aside(e, FAILED_AGAIN)]) == version_path(entries)

@@ -328,10 +328,12 @@ def _count_graded(attempts: Sequence[Attempt]) -> dict[str, int]:
     for a in attempts:
         if a.outcome in ("resolved", "unresolved"):
             groups[a.task_id, a.task_text, a.base_tree, a.context_hash].append(a.outcome == "resolved")
+    mixed = [group for group, passed in groups.items() if any(passed) and not all(passed)]
+    learned = bool(attempts) and attempts[0].source == "evolve"  # a screen is at the same task, with another context
     return {
         "recorded": len(attempts),
         "graded": sum(map(len, groups.values())),
-        "mixed_groups": sum(any(passed) and not all(passed) for passed in groups.values()),
+        "mixed_groups": len({group[:-1] if learned else group for group in mixed}),
     }
 
 
