@@ -312,7 +312,8 @@ class ImaginedSteps(Steps):
         if (passing := self._screen(proposal)) == 0.0:
             return None
         self._measure()
-        now = self.imagination.head, self.store.bank.hash, proposal.id
+        current = self.store.current_outcomes() or ()  # some of them may be guesses, until the baseline has ended
+        now = self.imagination.head, self.store.bank.hash, proposal.id, tuple(o.outcome for o in current)
         measurements = self.imagination.remember(now, lambda: self._measurements(proposal))
         if not measurements[0].keys:
             self.record(aside(proposal, UNREACHED))

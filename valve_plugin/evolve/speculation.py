@@ -199,9 +199,10 @@ class Speculation:
     def waste(self) -> Waste:
         """What was wasted so far."""
         with self._changed:
-            unused = {key: usd for key, (_, usd) in self._made.items() if self._odds(key) < LEAST}
+            ours = {key: usd for key, (_, usd) in self._made.items() if key not in self._own}
+            unused = [usd for key, usd in ours.items() if self._odds(key) < LEAST]
             return self._count._replace(
-                waiting=len(self._made) - len(unused), unused=len(unused), usd=self._count.usd + sum(unused.values())
+                waiting=len(ours) - len(unused), unused=len(unused), usd=self._count.usd + sum(unused)
             )
 
     @property
