@@ -17,8 +17,8 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.sandbox.engine import OWNER_LABEL, owner
 
 SMALL = (
-    "--simulate", "-c", "embedding=hashing", "-c", "rho=0.1", "-c", "screen=0", "-c", "pairing=paper", "--panel-size", "2",
-    "--rollouts", "1",
+    "--simulate", "-c", "embedding=hashing", "-c", "rho=0.1", "-c", "screen=0", "-c", "pairing=paper",
+    "--panel-size", "2", "--rollouts", "1",
 )  # fmt: skip
 
 
