@@ -88,7 +88,9 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
     assert named.count() == len(first.cells), "what a cell is called"
     cells.first.press("Enter")
     at_heading = "document.activeElement === document.querySelector('dialog h2')"
-    dialog, before = tab.locator("dialog[open]"), tab.evaluate("scrollY")
+    settled = "y === scrollY ? done(y) : (y = scrollY, setTimeout(look, 300))"  # the focus may still scroll the page
+    dialog = tab.locator("dialog[open]")
+    before = tab.evaluate(f"new Promise((done) => {{ let y = NaN; const look = () => {settled}; look(); }})")
     assert tab.get_by_role("button", name="Previous").is_disabled()
     assert tab.evaluate(at_heading), "where Space presses nothing"
     for key in ("PageDown", "Space", "End"):
