@@ -73,7 +73,12 @@ def say(text: str = "", style: str = "") -> None:
 
 def note(text: str, style: str = "dim") -> None:
     """Print a remark to stderr."""
-    _print(advice(text), style, stderr=True)
+    relay(advice(text), style)
+
+
+def relay(text: str, style: str = "dim") -> None:
+    """Print to stderr what another process wrote: its commands name their bank already."""
+    _print(text, style, stderr=True)
 
 
 def advice(text: str) -> str:

@@ -229,7 +229,10 @@ def attach(store: BankStore, *, json: bool = False) -> bool:
         output.say(f"no run of this bank is active; the last one on this machine ended: {run.ending}")
         say_rows(run.view, run.view.started, without=("ended", "left"))
     else:
-        output.say(f"no run of this bank is active, and none is recorded here: {store.dir}")
+        output.say(
+            f"no run of this bank is active, and none is recorded here: {store.dir}. One that has just started is seen "
+            "once its first task begins"
+        )
     return alive
 
 

@@ -14,6 +14,8 @@ from valve_plugin.cli.output import plural
 from valve_plugin.errors import ConfigError
 
 _FACTS = ("version", "principles", "skills")
+_MOST = 120
+"""Characters of a failure that the table at the end repeats."""
 
 
 class Entry(NamedTuple):
@@ -96,13 +98,17 @@ def run(queue: Sequence[Entry], given: dict[str, Any], how: dict[str, Any], *, y
     if failed := [row["code"] for row in rows.values() if row["code"]]:
         again = resume.command(settings)
         advice = f": {again}" if again else ""
-        output.note(f"{len(failed)} of {plural(len(rows), 'bank')} did not end; the same command goes on{advice}")
+        first = "" if set(failed) == {output.INFRASTRUCTURE} else "repair what is named above; then "
+        output.note(
+            f"{len(failed)} of {plural(len(rows), 'bank')} did not end; {first}the same command goes on{advice}"
+        )
         raise typer.Exit(min(failed))
 
 
 def _facts(one: Entry, ended: together.Ended) -> dict[str, Any]:
     answer = ended.answer if isinstance(ended.answer, dict) else {}
     state = ended.said if ended.code else answer.get("stopped") or "done"
+    state = state if len(state) <= _MOST else f"{state[:_MOST]}… (whole above)"
     return {"bank": str(one.bank), "code": ended.code, "ended": state, **answer}
 
 

@@ -102,7 +102,7 @@ class _Children:
                 for raw in process.stderr:
                     text = raw.decode("utf-8", "replace").rstrip()
                     said = text or said
-                    output.note(f"{job.name:{width}}  {text}")
+                    output.relay(f"{job.name:{width}}  {text}")
             code = process.wait()
             with self._lock:
                 self._running.discard(process)
@@ -159,6 +159,7 @@ def main() -> None:
     function, arguments, sys.argv, parent, server = json.load(sys.stdin)  # the words of the command resume the run
     stop_with(parent)
     use_server(server)
+    output.bank = str(arguments.get("bank") or "")
     module, _, name = function.partition(":")
     try:
         with output.boundary():

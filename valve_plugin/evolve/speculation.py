@@ -128,8 +128,8 @@ class Waste(NamedTuple):
         money = f", ${self.usd:.2f}" if self.usd else ""
         waits = f", {self.waiting} wait for the next start" if self.waiting else ""
         return (
-            f"idle workers: {self.early} of {plural(self.useful, 'useful rollout')} ran early{waits}, "
-            f"{plural(wasted, 'rollout')} wasted{money}"
+            f"idle workers: {self.early} of {plural(self.useful, 'useful rollout')} ran early{waits}; "
+            f"{plural(wasted, 'other')} of theirs {'was' if wasted == 1 else 'were'} wasted{money}"
         )
 
 

@@ -97,7 +97,7 @@ def _require_present(address: str, answer: Answer) -> None:
     if gone > _AWAY_SECONDS:
         raise InfrastructureError(
             f"the cluster is gone: {answer.away}, for {gone:.0f} s. The run pauses, and nothing is lost: finished "
-            "rollouts are kept on this machine. Start the cluster again (`ray start --head`, then its nodes)"
+            "rollouts are kept on this machine. Start the cluster again as it was started before"
         )
 
 
@@ -180,7 +180,8 @@ def _ask(address: str, request: Request) -> Answer:
         log = place.with_suffix(".log")
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         said = next((line for line in reversed(lines) if re.search("rror|ailed|started anew", line)), "it ended")
-        return Answer(away=f"no Ray cluster answers at {address} ({one_line(said)[:300]})", paid=paid)
+        where = "on this machine" if address == "auto" else f"at {address}"
+        return Answer(away=f"no Ray cluster answers {where} ({one_line(said)[:300]})", paid=paid)
 
 
 def _next(connection: Connection, stop: threading.Event | None) -> Answer:
