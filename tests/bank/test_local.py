@@ -54,6 +54,27 @@ class TestAttempts:
         assert sorted(map(repr, by_task)) == sorted(map(repr, everything))
         assert store.warnings == []
 
+    @strategies.few
+    @given(made=st.lists(st.tuples(strategies.attempts, st.sampled_from(["asked", "early", "early, asked later"]))))
+    def test_what_nobody_asked_for_is_kept_apart_until_somebody_does(
+        self, tmp_path_factory: pytest.TempPathFactory, made: list[tuple[Attempt, str]]
+    ) -> None:
+        made = list({a.id: (a, how) for a, how in made}.values())
+        store = LocalStore(tmp_path_factory.mktemp("local"))
+        for a, how in made:
+            kept = store.add_attempt(a, b"x", early=how != "asked")
+            for _ in range(2 * (how != "early")):  # once or again, from the journal
+                store.use(kept)
+        assert {a.id for a in store.attempts()} == {a.id for a, how in made if how != "early"}
+        assert {a.id for a in store.unused()} == {a.id for a, how in made if how == "early"}
+        assert len(store.attempts()) + len(store.unused()) == len(made)
+
+    def test_an_early_failure_is_not_taken_for_the_rollout_that_was_asked_for(self, store: LocalStore) -> None:
+        store.add_attempt(replace(attempt(at=1.0), outcome="errored"), early=True)
+        store.use(store.add_attempt(replace(attempt(at=2.0), outcome="resolved")))
+        assert [a.outcome for a in store.attempts()] == ["resolved"]
+        assert [a.outcome for a in store.unused()] == ["errored"]
+
     def test_another_attempt_under_the_same_id_is_kept_too(self, store: LocalStore) -> None:
         store.add_attempt(attempt(at=1.0), b"one")
         store.add_attempt(attempt(at=2.0), b"two")

@@ -70,6 +70,11 @@ def test_runs_of_the_person_are_listed_the_latest_first(kept: BankStore, valve: 
     header, *rows = [line.split("\t") for line in valve("attempts", "list", "--all").splitlines()]
     assert header[:4] == ["ID", "WHEN", "SOURCE", "TASK"]
     assert {row[2] for row in rows} == {"live", "evolve"}
+    early = kept.local.add_attempt(replace(attempt(1, "resolved"), source="evolve", task_id="bug-x"), early=True)
+    rows = [line.split("\t") for line in valve("attempts", "list", "--all").splitlines()]
+    assert [row[4] for row in rows if row[0] == early.id] == ["not used"], "a wrong guess is no result"
+    assert sum(not a["used"] for a in valve("attempts", "list", "--all", "--json")["attempts"]) == 1
+    assert valve("attempts", "show", early.id, "--json")["id"] == early.id
     listed = valve("attempts", "list", "--json")
     assert [a["id"] for a in listed["attempts"]] == [FAILED.id, UNKNOWN.id]
     assert listed["attempts"][0]["dropped_paths"] == ["tests/test_calc.py"]

@@ -29,8 +29,13 @@ def test_the_ledger_is_the_same(evolve, whole, tmp_path, workers, share):
     assert ledger(tmp_path / "bank") == ledger(whole)
     assert len(verdicts(BankStore.open(tmp_path / "bank"))) >= 4
     ours, theirs = (BankStore.open(bank).local.attempts() for bank in (tmp_path / "bank", whole))
-    assert {a.id for a in ours} >= {a.id for a in theirs}, "the same rollouts with the same ordinals, and some more"
-    found = json.loads(done.stdout)["speculation"]
+    assert {a.id for a in ours} >= {a.id for a in theirs}, "the same rollouts with the same ordinals"
+    mine, other = ([(a.id, a.outcome) for a in sorted(found, key=lambda a: a.id) if a.source == "evolve"]
+                   for found in (ours, theirs))  # fmt: skip
+    assert mine == other, "a wrong guess is in no count of results"
+    unused, found = BankStore.open(tmp_path / "bank").local.unused(), json.loads(done.stdout)["speculation"]
+    assert len(unused) >= found["unused"] + found["waiting"] > 0
+    assert {a.id for a in unused}.isdisjoint(a.id for a in ours)
     assert found["early"] > 10
     assert found["ended"] + found["unused"] + found["waiting"] <= share * (found["useful"] + workers) + 2 * workers
 

@@ -28,6 +28,8 @@ _MAX_BYTES = 1 << 28
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 _BANK = "bank"
+_USED, _UNUSED = "attempts", "unused"
+"""Folders of attempts that the run asked for, and of those that it did not ask for yet."""
 _START_BYTES = 1 << 16
 
 _USES: Any = tuple[tuple[Kind, str], ...] | dict[Literal["folded"], list[tuple[Kind, str, int]]]
@@ -60,29 +62,49 @@ class LocalStore:
         self.dir.rename(aside)
         return aside
 
-    def add_attempt(self, attempt: Attempt, trajectory: bytes | None = None) -> Attempt:
+    def add_attempt(self, attempt: Attempt, trajectory: bytes | None = None, *, early: bool = False) -> Attempt:
         """Store an attempt and its trajectory, if any; return the attempt with the trajectory's file name.
 
         Both are on disk when this returns. A stored attempt is never overwritten: a different attempt with the same id
         gets another file.
+
+        Args:
+            early: it was made before anybody asked for it, so it is unused until `use` says otherwise.
         """
         _encode_attempt(attempt)
-        folder = self._folder("attempts", _file_name(attempt.task_id))
         stem = _file_name(attempt.id)
         if trajectory is not None:
             name = f"{stem}-{digest_bytes(trajectory)[:12]}.traj.json.gz"
             files.write_atomic(self._folder("trajectories") / name, pack(trajectory))
             attempt = replace(attempt, trajectory=name)
+        folder = self._folder(_UNUSED if early else _USED, _file_name(attempt.task_id))
         data = canonical(attempt)
         path = folder / f"{stem}.json"
         if not files.write_new(path, data) and files.read_limited(path, _MAX_BYTES, "attempt") != data:
             files.write_new(folder / f"{stem}~{digest_bytes(data)[:12]}.json", data)
         return attempt
 
+    def use(self, attempt: Attempt) -> None:
+        """Count a finished attempt from now on: the run asked for it, whoever made it."""
+        task, stem = _file_name(attempt.task_id), _file_name(attempt.id)
+        early = [p for p in (self.dir / _UNUSED / task).glob(f"{stem}*.json") if self._read(p, Attempt) == attempt]
+        if early or not (self.dir / _USED / task / f"{stem}.json").exists():
+            self.add_attempt(attempt)
+        for path in early:
+            path.unlink(missing_ok=True)
+
     def attempts(self, task_id: str | None = None) -> list[Attempt]:
-        """Return the stored attempts of all tasks or of one, oldest first."""
+        """Return the stored attempts of all tasks or of one, oldest first, without unused ones."""
+        return self._attempts(_USED, task_id)
+
+    def unused(self, task_id: str | None = None) -> list[Attempt]:
+        """Return the attempts that idle workers made and nobody asked for, oldest first: no results, but paid."""
+        used = {a.id for a in self.attempts(task_id) if a.outcome != "errored"}
+        return [a for a in self._attempts(_UNUSED, task_id) if a.outcome == "errored" or a.id not in used]
+
+    def _attempts(self, folder: str, task_id: str | None) -> list[Attempt]:
         pattern = f"{_file_name(task_id)}/*.json" if task_id is not None else "*/*.json"
-        paths = sorted((self.dir / "attempts").glob(pattern))
+        paths = sorted((self.dir / folder).glob(pattern))
         found = [a for a in (self._read(path, Attempt) for path in paths) if a is not None]
         return sorted(found, key=lambda a: (a.recorded_at, a.id))
 

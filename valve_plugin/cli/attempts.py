@@ -53,14 +53,17 @@ def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
 
     TASK is how the task begins. An attempt is resolved or unresolved only where a check could grade it. DROPPED lists
     the test files that it changed and that were put back before grading. ITEMS lists what its prompt got from the bank.
+    Not used: an idle worker made it ahead of a run that then did not ask for it; it counts in no result.
     """
     from valve_plugin.codec import plain
 
     store = open_bank(bank)
     found = kept(store.local)
-    shown = [a for a in found if all_ or a.source == "live"]
+    shown = [(a, True) for a in found if all_ or a.source == "live"]
+    if all_:
+        shown = sorted([*shown, *((a, False) for a in store.local.unused())], key=lambda one: -one[0].recorded_at)
     if json:
-        records = [{"task": _title(a), **plain(a)} for a in shown]
+        records = [{"task": _title(a), **plain(a), "used": used} for a, used in shown]
         small = [{name: value for name, value in one.items() if name not in _LARGE} for one in records]
         output.emit_json({"bank": str(store.dir), "attempts": small})
         return
@@ -72,10 +75,11 @@ def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
     header = ["ID", "WHEN", *["SOURCE"] * all_, "TASK", "OUTCOME", "REASON", "DROPPED", "ITEMS"]
     rows = [
         [
-            *(a.id, format_time(a.recorded_at, local=True), *[a.source] * all_, _title(a), a.outcome, a.reason),
+            *(a.id, format_time(a.recorded_at, local=True), *[a.source] * all_, _title(a)),
+            *(a.outcome if used else "not used", a.reason),
             *(", ".join(a.dropped_paths), ", ".join(name for _, name in a.context_items)),
         ]
-        for a in shown
+        for a, used in shown
     ]
     output.table(header, rows, prose=("TASK", "REASON"))
 
@@ -119,7 +123,7 @@ def show(
     from valve_plugin.codec import plain
 
     local = open_bank(bank).local
-    attempt = find(kept(local), id_)
+    attempt = find([*kept(local), *local.unused()], id_)
     if patch:
         output.verbatim(attempt.patch)
         return

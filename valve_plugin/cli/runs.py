@@ -289,8 +289,9 @@ def spent_facts(progress: Progress, store: BankStore) -> dict[str, Any]:
     from valve_plugin.evidence.cost import cost_by_role
     from valve_plugin.gate.panel import CUT
 
-    calls, cut = store.local.read_telemetry("calls"), store.local.read_telemetry(CUT)
-    of_bank = cost_by_role(store.local.attempts(), calls, list(store.entries()), cut)
+    local = store.local
+    calls, cut = local.read_telemetry("calls"), local.read_telemetry(CUT)
+    of_bank = cost_by_role(local.attempts(), calls, list(store.entries()), cut, local.unused())
     run = {role: {"usd": s.usd, "number": s.rollouts, "hours": s.hours} for role, s in progress.view.spent.items()}
     bank = {s.role: {"usd": s.usd, "number": s.rollouts, "hours": s.hours} for s in of_bank}
     return {"stopped": progress.stopped, "spent": {"run": run, "bank": bank}}

@@ -31,6 +31,8 @@ Purpose = tuple[Role, str]
 APART: tuple[Role, ...] = ("measurement", "evaluation")
 """Roles that only measure a run and are not part of its own cost."""
 
+NOT_USED = "made ahead, not used"
+"""Phase of rollouts that idle workers finished and the run did not ask for. They cost money and are no results."""
 CUT_SHORT = "cut short"
 """Phase of rollouts that were stopped early. They cost money but do not show the cost of a whole rollout."""
 
@@ -109,6 +111,7 @@ def cost_by_role(
     calls: Iterable[Mapping[str, Any]],
     entries: Sequence[Entry],
     cut: Iterable[Mapping[str, Any]] = (),
+    unused: Iterable[Attempt] = (),
 ) -> tuple[RoleCost, ...]:
     """Return the run's cost by role and phase, without unused roles and without live runs.
 
@@ -117,12 +120,15 @@ def cost_by_role(
 
     Args:
         cut: telemetry records of rollouts that were stopped early; older ones have no cost and are ignored.
+        unused: attempts that nobody asked for.
     """
     purposes = rollout_purposes(entries, attempts := list(attempts))
     records: dict[Purpose, list[Mapping[str, Any]]] = defaultdict(list)
     for a in attempts:
         if a.source != "live":
             records[_purpose(a, purposes)].append({"cost_usd": a.cost_usd, "seconds": a.seconds})
+    for a in unused:
+        records[_ROLE_OF[a.source], NOT_USED].append({"cost_usd": a.cost_usd, "seconds": a.seconds})
     for one in cut:
         if "cost_usd" in one and one.get("source") in _ROLE_OF:
             records[_ROLE_OF[one["source"]], CUT_SHORT].append(one)

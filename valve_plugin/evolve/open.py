@@ -477,7 +477,8 @@ def require_same_grading(kept: Place, prepared: PreparedRepository, tasks: Seque
     place = kept.local.dir / GRADING_FILE
     noted, now = _read_gradings(place), _gradings(prepared, tasks)
     differs = [name for name, grading in now.items() if noted.get(name, grading) != grading]
-    changed = [name for name in differs if any(a.source != "live" for a in kept.local.attempts(name))]
+    made = {name: [*kept.local.attempts(name), *kept.local.unused(name)] for name in differs}
+    changed = [name for name in differs if any(a.source != "live" for a in made[name])]
     if changed:
         before, after = noted[changed[0]], now[changed[0]]
         differing = [part for part in _GRADING_PARTS if getattr(before, part) != getattr(after, part)]

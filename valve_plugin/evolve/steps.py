@@ -406,6 +406,7 @@ class Steps:
             )
 
     def _finished(self, attempt: Attempt) -> Attempt:
+        self.store.local.use(attempt)  # an idle worker may have made it
         self._told.add((attempt.task_id, attempt.context_hash, attempt.ordinal))
         self._tell(AttemptFinished(**rollout_facts(attempt), replayed=not self.guard.ran(attempt)))
         return attempt
@@ -419,7 +420,7 @@ class Steps:
             self.guard.left()
             return self._reflect(work)
         source: Source = "panel" if work.task in self.panel_members() else "evolve"
-        done = run_durably(self.guard.once, self.store.local, self.settings, work, source, self._tell)
+        done = run_durably(self.guard.once, self.store.local, self.settings, work, source, self._tell, early=True)
         return self._noted(work, done)
 
     def _noted(self, cell: PlannedRollout, attempt: Attempt) -> Attempt:
@@ -493,6 +494,7 @@ class Steps:
         for cell in self.ahead.finished([PlannedRollout(*cell) for cell in cells], self.known):
             attempt = self.journaled(cell)
             assert attempt is not None  # it is known
+            self.store.local.use(attempt)
             self._told.add(key_of(cell))
             yield attempt, not self.guard.ran(attempt)
 

@@ -104,16 +104,23 @@ def run_durably(
     cell: PlannedRollout,
     source: Source,
     observe: Observe = ignore,
+    *,
+    early: bool = False,
 ) -> Attempt:
     """Return the attempt of a planned rollout. It is run at most once, even if the process is killed.
 
     An errored rollout is not put into the journal, so the next process tries it again. A rollout that is stopped before
     its end is observed as `RolloutCut`.
+
+    Args:
+        early: nobody asked for it yet, so it is no result.
     """
     key = rollout_key(settings, cell.task, cell.context, cell.ordinal)
     with share.claim(key):
         known = local.journal_get(key)
         if known is not None:
+            if not early:
+                local.use(known)
             return known
         try:
             done = attempt(settings=settings, task=cell.task, context=cell.context, ordinal=cell.ordinal, source=source)
@@ -130,7 +137,7 @@ def run_durably(
             local.write_telemetry(CUT, cut.data)
             observe(cut)
             raise
-        kept = local.add_attempt(done, _trajectory(done))
+        kept = local.add_attempt(done, _trajectory(done), early=early)
         local.write_telemetry("rollouts", rollout_facts(kept))
         if kept.outcome != "errored":
             local.journal_put(key, kept)

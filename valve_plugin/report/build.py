@@ -75,7 +75,7 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
         label: name of the run in a comparison; if empty, the repository's.
     """
     entries = list(store.entries())
-    attempts = store.local.attempts()
+    attempts, unused = store.local.attempts(), store.local.unused()
     calls = list(store.local.read_timed_telemetry("calls"))
     kept = KeptAttempts(attempts)
     seen = read_measurements(entries)
@@ -106,9 +106,9 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
         columns=columns(entries, kept),
         evaluations=evaluations(seen.checkpoints, kept),
         items=proposed_items(entries, store.bank, kept, store.local.usage()),
-        spent=cost_by_role(attempts, (call for _, call in calls), entries, store.local.read_telemetry(CUT)),
+        spent=cost_by_role(attempts, (call for _, call in calls), entries, store.local.read_telemetry(CUT), unused),
         speculation=_speculation(store.local.read_telemetry("speculation")),
-        clock=clock_time(attempts, calls, entries),
+        clock=clock_time([*attempts, *unused], calls, entries),
         certificate=certificate,
         odds=odds,
         outlook=outlook,
