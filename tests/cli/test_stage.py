@@ -38,12 +38,12 @@ output.say("done")
 """
 
 
-def on_terminal(script: str, *, term: str) -> list[str]:
+def on_terminal(script: str, *, term: str, columns: int = 80) -> list[str]:
     """Run a script on a pseudo-terminal; return what it wrote, split at line ends, without escape sequences."""
     pid, fd = pty.fork()
     if pid == 0:
-        os.environ.update(TERM=term, NO_COLOR="1", PYTHONPATH=str(Path(__file__).parents[2]))
-        os.execv(sys.executable, [sys.executable, "-c", script])
+        own = {"TERM": term, "NO_COLOR": "1", "PYTHONPATH": str(Path(__file__).parents[2]), "COLUMNS": str(columns)}
+        os.execve(sys.executable, [sys.executable, "-c", script], {**os.environ, **own})
     written = b""
     try:
         while chunk := os.read(fd, 1 << 16):

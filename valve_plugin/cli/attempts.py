@@ -81,7 +81,7 @@ def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
         ]
         for a, used in shown
     ]
-    output.table(header, rows, prose=("TASK", "REASON"))
+    output.table(header, rows, prose=("TASK", "REASON", "DROPPED", "ITEMS"))
 
 
 @commands.add(

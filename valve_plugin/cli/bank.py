@@ -65,7 +65,7 @@ def list_(bank: BankDir = "", json: Json = False) -> None:
         [i.kind, i.name, i.support, f"{i.passes}/{i.attempts}", i.created_step, _shown_uses(i, uses), about(i)]
         for i in content.items
     )
-    output.table(header, (row[: len(header)] for row in rows))
+    output.table(header, (row[: len(header)] for row in rows), prose=("NOTE",))
 
 
 @commands.add(

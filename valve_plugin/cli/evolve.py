@@ -175,7 +175,7 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
     table = [_cells(row, fallen.get(row.proposal.id, ())) for row in proposal_results(store.entries())]
     if table:
         heads = ["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION", "WHY"]
-        output.table(heads, table)
+        output.table(heads, table, prose=("WHY",))
     always, never = unmixed_tasks(store.entries(), store.local.attempts())
     if always or never:
         output.say(

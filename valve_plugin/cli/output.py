@@ -108,22 +108,22 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], prose: Collec
     Args:
         header: names of the columns.
         rows: as many cells each.
-        prose: names of columns whose cells a terminal may cut; others are folded, so that an id can be copied.
+        prose: names of columns of free text, which a terminal may cut or leave out; all others are always whole.
     """
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
     if not is_terminal():
         for row in [list(header), *cells]:
             print("\t".join(row))
         return
-    from rich.table import Table
-    from rich.text import Text
+    from valve_plugin.cli.columns import fit
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in header:
-        table.add_column(Text(name), no_wrap=name in prose, overflow="ellipsis" if name in prose else "fold")
-    for row in cells:
-        table.add_row(*map(Text, row))
-    console().print(table)
+    found = fit(header, cells, prose, console().width)
+    for line in found.heads:
+        say(line, style="bold")
+    for line in found.lines:
+        say(line)
+    if found.hidden:
+        note(f"no room for {', '.join(found.hidden)}: a wider window, a pipe and --json have them")
 
 
 def verbatim(text: str) -> None:

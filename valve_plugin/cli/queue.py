@@ -121,6 +121,6 @@ def _show(rows: Mapping[str, Mapping[str, Any]]) -> None:
         rollouts, usd = rollouts + ran, usd + cost
         sizes = [row.get(fact, "") for fact in _FACTS]
         table.append([name, *sizes, ran, f"{cost:.2f}" if cost else "", output.one_line(row["ended"])])
-    output.table(["TASKS", "VERSION", "PRINCIPLES", "SKILLS", "ROLLOUTS", "USD", "ENDED"], table)
+    output.table(["TASKS", "VERSION", "PRINCIPLES", "SKILLS", "ROLLOUTS", "USD", "ENDED"], table, prose=("ENDED",))
     money = f", ${usd:.2f}" if usd else ""
     output.say(f"{plural(len(rows), 'bank')}: {plural(rollouts, 'rollout')} in this run{money}")

@@ -201,7 +201,7 @@ def _list_one(tasks: str, json: bool) -> None:
         [t.instance_id, len(t.fail_to_pass), len(t.pass_to_pass), part.get(t.instance_id, ""), ", ".join(files(t))]
         for t in found.tasks
     ]
-    output.table(["TASK", "FAIL", "PASS", "PART", "CHANGES"], rows)
+    output.table(["TASK", "FAIL", "PASS", "PART", "CHANGES"], rows, prose=("CHANGES",))
     changed = {name for t in found.tasks for name in files(t)}
     output.note(f"{output.plural(len(found.tasks), 'task')} over {output.plural(len(changed), 'file')}")
     if unused := splits.unused(found.split, len(found.tasks)):
