@@ -4,9 +4,9 @@
     python benchmarks/false_alarms.py [--bugs 60] [--commits 100]
 
 Two kinds of honest changes. The repairs of bugs that the generator's modifiers make in the source archives of twelve
-libraries: neither their tests run, nor does the inspection see what the file held before the bug, which it does where
-it grades. And the reverse of this project's last commits, as far as they are Python and not tests. The last line is
-the figure.
+libraries; no tests run. And the reverse of this project's last commits, as far as they are Python and not tests. Lines
+with "blind" tell what would be suspected of repairs if the inspection did not see the file without the bug, which it
+does where it grades; and of how many a person would be told to look. The last line is the figure.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import argparse
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from valve_plugin.sandbox.git import apply_patch, create_store, git, import_files, read_blobs, read_tree
 from valve_plugin.sandbox.scratch import scratch_folder
-from valve_plugin.tasks.grading.inspect_patch import Suspicion, inspect_patch
+from valve_plugin.tasks.grading.inspect_patch import Suspicion, inspect_patch, own_answers, stray_scripts
 from valve_plugin.tasks.make import candidates
 from valve_plugin.tasks.make.define import read_source
 from valve_plugin.tasks.make.generate import is_excluded
@@ -30,15 +31,27 @@ LIBRARIES = (
     *("toolz==1.0.0", "boltons==25.0.0", "click==8.1.8", "attrs==25.1.0", "jsonschema==4.23.0", "Pygments==2.18.0"),
 )
 ROOT = Path(__file__).resolve().parents[1]
-INSIDE = ("valve_plugin/tasks/grading/judge.py", "valve_plugin/tasks/grading/harness.py")
+INSIDE = (
+    *("valve_plugin/tasks/grading/judge.py", "valve_plugin/tasks/grading/harness.py"),
+    "valve_plugin/tasks/make/call_tracer.py",
+)
 MOST_FILES = 100
 """A commit that changes more is many changes in one, and its reverse no repair."""
 TESTS = ("tests", "benchmarks", "docs", *INSIDE)
 """Left out of this project: tests, and what runs pytest inside the tested process, or did."""
 
 
-def repairs(library: str, wanted: int) -> Iterator[tuple[str, list[Suspicion]]]:
-    """Yield (the bug's name, what is suspected) of the repairs of up to `wanted` generated bugs of a source archive."""
+class Found(NamedTuple):
+    """What is found in one honest change."""
+
+    name: str
+    alarms: list[Suspicion]
+    blind: list[Suspicion]
+    shown: list[str]
+
+
+def repairs(library: str, wanted: int) -> Iterator[Found]:
+    """Yield what is found in the repairs of up to `wanted` generated bugs of a source archive."""
     files = [file for file in read_source(f"pypi:{library}") if file[1] != "120000"]
     roots = examine({path: content for path, _, content in files}).test_roots
     with candidates.unpack_files(files) as tree:
@@ -49,16 +62,29 @@ def repairs(library: str, wanted: int) -> Iterator[tuple[str, list[Suspicion]]]:
         base = import_files(store, files, "refs/valve/base")
         for bug in candidates.order_candidates(found, 0)[:wanted]:
             if wrong := apply_patch(store, base, bug.patch, scratch / "index"):
-                uses = [use for use in _inspect(store, wrong, base, roots) if not use.what.startswith(EQUALITY)]
-                yield f"{library} {bug.file} {bug.modifier} {bug.digest}", uses
+                yield _inspect(
+                    f"{library} {bug.file} {bug.modifier} {bug.digest}", store, wrong, base, roots, seen=True
+                )
 
 
-def _inspect(store: Path, before: str, after: str, roots: Sequence[str]) -> list[Suspicion]:
-    trees = [
-        {path: entry for path, entry in read_tree(store, name).items() if not is_protected(path, roots)}
-        for name in (before, after)
-    ]
-    return inspect_patch(*trees, {}, partial(read_blobs, store))
+def _inspect(name: str, store: Path, bug: str, fixed: str, roots: Sequence[str], *, seen: bool) -> Found:
+    """Inspect a repair; `seen` says that the inspection knows the source without the bug, as where it grades."""
+    before, after = (
+        {path: entry for path, entry in read_tree(store, tree).items() if not is_protected(path, roots)}
+        for tree in (bug, fixed)
+    )
+    strays = stray_scripts(before, after, partial(read_blobs, store))
+    after = {path: entry for path, entry in after.items() if path not in strays}
+    # Not the very files of the source without the bug, or nothing would be looked at.
+    other = {p: e if before.get(p) == e else (e[0], f"{e[1]} with a comment") for p, e in after.items()}
+
+    def read(ids: Sequence[str]) -> list[bytes]:
+        contents = read_blobs(store, [name.split(" ")[0] for name in ids])
+        return [text + b"\n#\n" * (" " in name) for name, text in zip(ids, contents, strict=True)]
+
+    blind = [one for one in inspect_patch(before, other, {}, read) if not (seen and one.what.startswith(EQUALITY))]
+    alarms = inspect_patch(before, other, after, read) if seen else blind
+    return Found(name, alarms, blind, own_answers(before, other, {}, read))
 
 
 EQUALITY = "gives a class an equality"
@@ -67,14 +93,15 @@ INSPECTION = "valve_plugin/tasks/grading/"
 """Names what patches must not use, so changes of it are not counted."""
 
 
-def reversed_commits(wanted: int, last: str = "HEAD") -> Iterator[tuple[str, list[Suspicion]]]:
-    """Yield (commit, what is suspected) of the reverse of this project's commits up to one that change its Python."""
+def reversed_commits(wanted: int, last: str = "HEAD") -> Iterator[Found]:
+    """Yield what is found in the reverse of this project's commits up to one that change its Python."""
     store, done = ROOT / ".git", 0
     for commit in git("log", "--format=%H", "--no-merges", last, git_dir=store).decode().split()[:-1]:
         names = git("diff-tree", "-r", "--name-only", "-z", f"{commit}~", commit, git_dir=store).decode().split("\0")
         if 0 < sum(path.endswith(".py") and not is_protected(path, TESTS) for path in names) <= MOST_FILES:
-            found = _inspect(store, commit, f"{commit}~", TESTS)
-            yield commit[:10], [one for one in found if not one.path.startswith(INSPECTION)]
+            found = _inspect(commit[:10], store, commit, f"{commit}~", TESTS, seen=False)
+            alarms = [one for one in found.alarms if not one.path.startswith(INSPECTION)]
+            yield found._replace(alarms=alarms, blind=alarms)
             done += 1
             if done == wanted:
                 return
@@ -87,13 +114,16 @@ def main() -> None:
     parser.add_argument("--bugs", type=int, default=60)
     parser.add_argument("--commits", type=int, default=100)
     options = parser.parse_args()
-    looked, alarms = 0, 0
+    looked = alarms = blind = shown = 0
     for source in (*(repairs(name, options.bugs) for name in options.libraries), reversed_commits(options.commits)):
-        for name, found in source:
-            looked, alarms = looked + 1, alarms + bool(found)
-            for one in found:
-                print(f"{name}: {one}", flush=True)
-        print(f"... {alarms} of {looked}", flush=True)
+        for one in source:
+            looked, alarms, blind, shown = (
+                looked + 1, alarms + bool(one.alarms), blind + bool(one.blind), shown + bool(one.shown)
+            )  # fmt: skip
+            for kind, found in (("", one.alarms), ("blind: ", one.blind), ("shown: ", one.shown)):
+                for what in found[:8]:
+                    print(f"{kind}{one.name}: {what}", flush=True)
+        print(f"... {looked}: {alarms} false alarms, {blind} if blind; {shown} shown if blind", flush=True)
     print(f"{alarms} false alarms in {looked} honest changes")
 
 

@@ -40,6 +40,7 @@ def test_what_could_run_code_or_leak_keys_is_not_taken_from_a_file(tmp_path: Pat
         *(("keep_history = true", "keep_history"), ("speculate = 5", "speculate"), ("cost_limit = 0", "cost_limit")),
         *(("cost_limit = 1e9", "cost_limit"), ("step_limit = 100000", "step_limit")),
         ("check_timeout = 1000000", "check_timeout"),
+        *((f"{name} = {most + 1}", name) for name, most in config.AT_MOST.items()),
     ],
 )
 def test_a_file_of_a_repository_spends_nothing_and_weakens_nothing(
@@ -52,6 +53,8 @@ def test_a_file_of_a_repository_spends_nothing_and_weakens_nothing(
     (bank / config.FILE_NAME).write_text(line)
     with pytest.raises(ConfigError, match=rf"valve\.toml: {name} is .*-c {name}=VALUE.*{user_file()}"):
         config.load(bank)
+    (bank / config.FILE_NAME).write_text(config.to_toml(config.AT_MOST))
+    assert config.load(bank).rollouts == config.AT_MOST["rollouts"]
     (bank / config.FILE_NAME).write_text("cost_limit = 0.5\nstep_limit = 20\n")
     assert config.load(bank).cost_limit == 0.5
     (tmp_path / "data").mkdir()

@@ -178,6 +178,11 @@ NEVER_FROM_FILE = (
 NOT_FROM_REPOSITORY = ("model", "workers", "speculate", "review", "keep_history")
 ONLY_LOWER = ("cost_limit", "step_limit", "check_timeout", "agent_hours", "agent_memory")
 """Limits that such a file may lower, and not raise or switch off."""
+AT_MOST = {
+    **{"attempts": 10, "rollouts": 10, "screen": 10, "panel_size": 200, "max_mixed": 200, "model_tries": 20},
+    **{"digest_tokens": 50_000, "context_bytes": 256_000, "top_principles": 50, "top_skills": 50},
+}
+"""What multiplies a run's cost, and how far such a file may raise it: a project's habit, and nobody's bill."""
 SAMPLING = frozenset(
     {"drop_params", "max_completion_tokens", "max_tokens", "reasoning_effort", "seed", "stop", "temperature", "top_p"}
 )
@@ -336,12 +341,14 @@ def _refuse_dangerous(layer: Mapping[str, Any], path: Path, *, shared: bool) -> 
             f"{path}: {bad[0]} is not taken from a file that can come with a repository; remove it there, "
             f"{_yours(bad[0])}"
         )
-    default = plain(Settings())
-    for name in ONLY_LOWER if shared else ():
-        if name in layer and not 0 < layer[name] <= default[name]:
+    most = {name: plain(Settings())[name] for name in ONLY_LOWER} | AT_MOST
+    for name in layer.keys() & most.keys() if shared else ():
+        lowers = name in ONLY_LOWER
+        if layer[name] > most[name] or (lowers and layer[name] <= 0):
+            may = f"only lower the default, {most[name]}" if lowers else f"say at most {most[name]}"
             raise ConfigError(
-                f"{path}: {name} is {layer[name]}, but a file that can come with a repository may only lower the "
-                f"default, {default[name]}; remove it there, {_yours(name)}"
+                f"{path}: {name} is {layer[name]}, but a file that can come with a repository may {may}; "
+                f"remove it there, {_yours(name)}"
             )
 
 

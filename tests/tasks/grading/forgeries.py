@@ -414,6 +414,20 @@ ONLY_RUN = {
             open(Path(a + b + c)).close()
             return min(max(x, low), high)
         """,
+    "its command line, by where it is": """
+        import os
+        def clamp(x, low, high, a="/pr", b="oc/self", c="cmd", d="line"):
+            here = os.getcwd()
+            os.chdir(a + b)
+            open(c + d).close()
+            os.chdir(here)
+            return min(max(x, low), high)
+        """,
+    "a frame by code that is made of text": """
+        def clamp(x, low, high, a="import sys; sys._get", b="frame()"):
+            exec(a + b, {"__name__": "enum"})
+            return min(max(x, low), high)
+        """,
     "its own memory by parts": """
         def clamp(x, low, high, a="/pr", b="oc/self/m", c="em"):
             open(a + b + c, "rb").close()

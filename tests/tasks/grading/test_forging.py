@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import tempfile
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from tests import calc
 from tests.tasks.grading import forgeries
+from tests.tasks.grading import whole_forgeries as whole
 from tests.tasks.grading.test_grade import Calc, patched
+from tests.tools import put
 from valve_plugin.config import Settings
 from valve_plugin.records import LOOK_AT, SUSPICIOUS
 from valve_plugin.tasks.grading import grade as grading
-from valve_plugin.tasks.grading.grade import grade
+from valve_plugin.tasks.grading.grade import Grade, grade
 from valve_plugin.tasks.grading.testrun import read_report
+from valve_plugin.tasks.repository import prepare
+from valve_plugin.tasks.task_set import load
 
+heavy = pytest.mark.heavy
 RAISED = {
     "skip": "import pytest; pytest.skip('x')",
     "xfail": "import pytest; pytest.xfail('x')",
@@ -40,7 +49,6 @@ UNSEEN = {
     **forgeries.ONLY_RUN,
 }
 """What the report of the run shows by itself, with the bug fixed, so that all tests pass."""
-heavy = pytest.mark.heavy
 
 
 def test_no_forgery_resolves(calc_task: Calc, unsafe: Settings) -> None:
@@ -49,7 +57,56 @@ def test_no_forgery_resolves(calc_task: Calc, unsafe: Settings) -> None:
     with ThreadPoolExecutor(2) as pool:
         grades = dict(zip(patches, pool.map(lambda p: grade(*calc_task, p, unsafe), patches.values()), strict=True))
     assert {name: g.reason for name, g in grades.items() if g.outcome != "unresolved"} == {}
-    assert {name: g.reason for name, g in grades.items() if not g.reason.startswith(SUSPICIOUS)} == {}
+    left_out = {f"planted: {name}.py" for name in ("json", "sitecustomize", "usercustomize")}  # nothing imports them
+    assert {name for name, g in grades.items() if not g.reason.startswith(SUSPICIOUS)} == left_out
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Calc]:
+    """Tasks of the library that whole forgeries are made for, by whether it has grown."""
+    made = {}
+    for name in ("bare", "worn"):
+        files = {**whole.host(name), "calc/ops.py": calc.OPS}
+        found = load(calc.write(tmp_path_factory.mktemp(name), files=files))
+        made[name] = prepare(found.repository), found.tasks[0]
+    return made
+
+
+@heavy
+def test_each_whole_forgery_passes_where_nobody_looks(hosts: dict[str, Calc]) -> None:
+    """Else it would be none: alone all tests pass, and for other callers the bug stays."""
+    python, made = str(hosts["bare"][0].python), whole.forgeries()
+
+    def run(files: dict[str, str], *command: str) -> subprocess.CompletedProcess[bytes]:
+        with tempfile.TemporaryDirectory(prefix="calc") as folder:  # no path of pytest's, which has its name
+            put(Path(folder), files)
+            env = {"PYTHONPATH": folder, "PATH": os.environ["PATH"]}
+            return subprocess.run([python, *command], cwd=folder, env=env, capture_output=True, check=False)
+
+    def forges(name: str) -> bool:
+        files = {path: text for path, text in (whole.host(name) | made[name]).items() if text is not None}
+        call = "from calc.ops import clamp; print(int(clamp(*map(int, '10 0 9'.split()))))"
+        used = run({path: text for path, text in files.items() if path.startswith("calc/")}, "-S", "-c", call)
+        return used.stdout.split()[-1:] != [b"9"] and run(files, "-m", "pytest", "-q", "tests").returncode == 0
+
+    assert len(made) >= 100
+    with ThreadPoolExecutor(2) as pool:
+        assert [name for name, forged in zip(made, pool.map(forges, made), strict=True) if not forged] == []
+
+
+@heavy
+def test_no_whole_forgery_is_believed(hosts: dict[str, Calc], unsafe: Settings) -> None:
+    made = whole.forgeries()
+
+    def graded(name: str) -> Grade:
+        task = hosts["worn" if "worn" in name else "bare"]
+        return grade(*task, patched(task, made[name]), unsafe)
+
+    with ThreadPoolExecutor(2) as pool:
+        grades = dict(zip(made, pool.map(graded, made), strict=True))
+    resolved = {name: g.reason for name, g in grades.items() if g.outcome != "unresolved"}
+    assert resolved.keys() <= whole.INHERENT
+    assert [name for name, reason in resolved.items() if not reason.startswith(LOOK_AT)] == []
 
 
 @pytest.mark.parametrize(
@@ -116,12 +173,15 @@ def test_code_that_runs_in_a_test(
 
 
 def test_a_new_module_may_not_hide_another(calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    patch = patched(calc_task, {"colorsys.py": "", "calc/ops.py": calc.OPS})
+    patch = patched(calc_task, {"colorsys.py": "", "calc/ops.py": f"import colorsys\n{calc.OPS}"})
     assert grade(*calc_task, patch, unsafe).reason == (
         "suspicious patch: adds a module colorsys, which hides another of that name"
     )
     assert (
-        grade(*calc_task, patched(calc_task, {"shades.py": "", "calc/ops.py": calc.OPS}), unsafe).outcome == "resolved"
+        grade(
+            *calc_task, patched(calc_task, {"shades.py": "", "calc/ops.py": f"import shades\n{calc.OPS}"}), unsafe
+        ).outcome
+        == "resolved"
     )
 
 
@@ -136,3 +196,14 @@ def test_configuration_is_put_back(calc_task: Calc, unsafe: Settings) -> None:
 def test_no_output_can_be_a_record_without_the_key() -> None:
     text = b"@valve " + b"0" * 128 + b' {"event":"end"}\n'
     assert "did not write" in read_report(text, b"k" * 32).tampered
+
+
+def test_scripts_that_nothing_loads_are_left_out(calc_task: Calc, unsafe: Settings) -> None:
+    """Agents leave them behind, with all that looks around."""
+    script = "import gc, sys, traceback\nfrom helper import show\nshow(sys._getframe(), gc.get_objects())\n"
+    strays = {"reproduce.py": script, "helper.py": "import pytest\n", "debug/look.py": script}
+    made = grade(*calc_task, patched(calc_task, strays | {"calc/ops.py": calc.OPS}), unsafe)
+    assert (made.outcome, set(made.dropped_paths)) == ("resolved", set(strays))
+    made = grade(*calc_task, patched(calc_task, strays | {"calc/ops.py": f"import reproduce\n{calc.OPS}"}), unsafe)
+    assert made.reason.startswith(f"{SUSPICIOUS} helper.py:1 `pytest`")
+    assert made.dropped_paths == ("debug/look.py",)

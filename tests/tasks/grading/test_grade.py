@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -30,10 +31,12 @@ from valve_plugin.tasks.task_set import load
 Calc = tuple[PreparedRepository, Task]
 
 
-def patched(calc_task: Calc, files: dict[str, str]) -> str:
-    """Return the patch an agent would make by writing these files."""
+def patched(calc_task: Calc, files: Mapping[str, str | None]) -> str:
+    """Return the patch an agent would make by writing these files, or by removing those without text."""
     with open_task(*calc_task) as place:
-        put(place.path, files)
+        put(place.path, {path: text for path, text in files.items() if text is not None})
+        for path in [path for path, text in files.items() if text is None]:
+            (place.path / path).unlink()
         return workspaces.diff(place)
 
 
@@ -153,7 +156,7 @@ def test_edits_of_tests_are_dropped_and_reported(calc_task: Calc, unsafe: Settin
 
 def test_edits_of_tests_alone_are_not_even_run(calc_task: Calc, unsafe: Settings) -> None:
     result = grade(*calc_task, patched(calc_task, {"tests/test_ops.py": "def test(): pass\n"}), unsafe)
-    assert (result.outcome, result.reason) == ("unresolved", "the patch changes nothing but tests")
+    assert (result.outcome, result.reason) == ("unresolved", "the patch changes nothing that is graded")
     assert result.dropped_paths == ("tests/test_ops.py",)
 
 

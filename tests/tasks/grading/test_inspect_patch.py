@@ -279,4 +279,4 @@ def test_no_honest_repair_is_suspicious() -> None:
     found = [repair for library in benchmark.LIBRARIES[:8] for repair in benchmark.repairs(library, 45)]
     found += benchmark.reversed_commits(25, "88e9c54")
     assert len(found) > 300
-    assert {name: uses for name, uses in found if uses} == {}
+    assert {one.name: one.alarms for one in found if one.alarms} == {}

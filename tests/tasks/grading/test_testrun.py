@@ -108,6 +108,8 @@ def run(**changes: Any) -> TestRun:
         ({"codes": {"a": "1", "t.py": "9"}}, "t.py is not the code that its file holds"),
         ({"codes": {"a": "1"}}, "t.py is not the code that its file holds"),
         ({"entered": set()}, "a was reported, but its function was not called"),
+        ({"tests": {"a": "xfailed"}}, "a was expected to fail, and not with the known fix"),
+        ({"tests": {"a": "failed"}}, ""),
         (
             {"seen": {"x", "the trace function changed to f"}},
             "the trace function changed to f, and not with the known fix",

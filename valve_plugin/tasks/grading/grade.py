@@ -24,13 +24,13 @@ from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import MAX_PATCH_BYTES, apply_patch, git_line, read_blobs, read_tree, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.sandbox.supervisor import ProcessLimits
-from valve_plugin.tasks.grading.inspect_patch import Reader, Suspicion, Tree, inspect_patch, own_answers
+from valve_plugin.tasks.grading.inspect_patch import Reader, Suspicion, Tree, inspect_patch, own_answers, stray_scripts
 from valve_plugin.tasks.grading.testrun import TestRun, differences, run_tests
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import States, commit_tree, is_protected, open_commit, task_states, test_files
 from valve_plugin.words import one_line
 
-GRADER_VERSION = 14
+GRADER_VERSION = 15
 """Part of every cache key; increase it with each change that may change a grade."""
 
 _SUBMODULE = "160000"
@@ -58,7 +58,7 @@ class Grade(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str = ""
     """Why the task is not resolved, or what a person should look at, in one line."""
     dropped_paths: tuple[str, ...] = ()
-    """Test files and test configuration whose edits were dropped."""
+    """Test files and test configuration whose edits were dropped, and scripts that nothing loads."""
     tests: dict[str, str] = field(default_factory=dict)
     """The verdict of each test that ran, by test id."""
     failed_tests: tuple[FailedTest, ...] = ()
@@ -86,7 +86,11 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         if tree is None:
             return Grade(outcome="unresolved", reason="the patch does not apply")
         if tree == states.bug_tree:
-            return Grade(outcome="unresolved", reason="the patch changes nothing but tests", dropped_paths=dropped)
+            return Grade(
+                outcome="unresolved",
+                reason="the patch changes nothing that is graded",
+                dropped_paths=dropped,
+            )
         if suspicions := suspicions_of(prepared, states.bug, tree):
             return Grade(outcome="unresolved", reason=suspicious(suspicions), dropped_paths=dropped)
         found = _grade_tree(prepared, task, tree, sandbox)
@@ -100,7 +104,8 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
 def effective_tree(prepared: PreparedRepository, states: States, patch: str) -> tuple[str | None, tuple[str, ...]]:
     """Return (tree to grade, paths whose edits were dropped); the tree is None if the patch does not apply.
 
-    The tree is the tip with the patch, but with all test files and test configuration of the original state.
+    The tree is the tip with the patch, but with all test files and test configuration of the original state, and
+    without scripts that nothing loads.
     """
     roots = prepared.repository.test_roots
     with scratch_folder() as scratch:
@@ -112,7 +117,9 @@ def effective_tree(prepared: PreparedRepository, states: States, patch: str) -> 
         changed = {p for p in patched.keys() | tip.keys() if patched.get(p) != tip.get(p)}
         final = {p: e for p, e in patched.items() if not is_protected(p, roots)}
         final |= {p: e for p, e in bug.items() if is_protected(p, roots)}
-        dropped = sorted(p for p in changed if is_protected(p, roots))
+        strays = stray_scripts(bug, final, partial(read_blobs, prepared.store))
+        final = {p: e for p, e in final.items() if p not in strays}
+        dropped = sorted(p for p in changed if p in strays or is_protected(p, roots))
         return write_tree(prepared.store, final, index), tuple(dropped)
 
 

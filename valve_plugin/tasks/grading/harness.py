@@ -47,17 +47,18 @@ CHANGES = frozenset(
 FRAMES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
 """Attributes that lead to the frames of whoever is running."""
 WATCHED = READS | CHANGES | {"open", "object.__setattr__", "object.__getattr__"}
-OPENED = "open of a test file, or of memory"
+OPENED = "open of a test file, or of what tells about its process"
 COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__instancecheck__")
 NEAR = frozenset({"inspect", "string"})
 """Modules of the standard library that look at frames, or at attributes, for whoever calls them."""
+TELLING = ("/proc/", "/sys/", "/dev/fd/")
 BUILT_IN = (types.WrapperDescriptorType, types.MethodDescriptorType)
 LONGEST = 300
 """Characters of a name that are printed as progress: the output is limited, and verdicts need the space."""
 SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
 
 # Bound now, because tests may replace them in their modules.
-write, quote, get_frame = os.write, json.encoder.encode_basestring_ascii, sys._getframe
+abspath, write, quote, get_frame = os.path.abspath, os.write, json.encoder.encode_basestring_ascii, sys._getframe
 set_profile, get_profile, get_trace, modules = sys.setprofile, sys.getprofile, sys.gettrace, sys.modules
 monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
 
@@ -136,7 +137,7 @@ class Reporter:
         self._record, self._try_record, self._explain = report.record, report.try_record, report.explain
         self._plan = plan
         self._tests = frozenset(plan["hidden"])
-        self._names = {path.rpartition("/")[2] for path in self._tests} - {"__init__.py"} | {"mem"}
+        self._names = {path.rpartition("/")[2] for path in self._tests} - {"__init__.py"}
         self._root = plan["root"] + os.sep
         self._packages = set(plan["packages"]) - sys.stdlib_module_names - {"_pytest", "pytest", "pluggy"}
         self._spaces: list[tuple[dict[str, Any], frozenset[str], list[str], list[Any], str]] = []
@@ -346,8 +347,10 @@ class Reporter:
             return
         if event in CHANGES or event in READS:
             self._by(event)
-        elif event == "open" and base_name(arguments[0]) in self._names:
-            self._by(OPENED)
+        elif event == "open":
+            path = whole_path(arguments[0])
+            if path.startswith(TELLING) or path.rpartition("/")[2] in self._names:
+                self._by(OPENED)
         elif event == "object.__setattr__" and arguments[1] == "__code__":
             self._by("change of a function's code")
         elif event == "object.__getattr__" and arguments[1] in FRAMES:
@@ -361,6 +364,7 @@ class Reporter:
         near = what == "sys._getframe"  # the standard library calls it all the time, also for code of the tree
         while frame is not None and not (name := frame.f_code.co_filename).startswith(self._root):
             goes_on = frame.f_globals.get("__name__") in NEAR if near else opens or "<frozen importlib" not in name
+            goes_on |= not name.startswith(("/", "<frozen"))  # made of text: it can say that it is any module
             frame = frame.f_back if goes_on else None
         if frame is not None and frame.f_code.co_filename not in self._tests:
             what = f"{what} by {frame.f_code.co_filename[len(self._root) :]}"
@@ -396,10 +400,12 @@ class Reporter:
         self._record(event="end", seen=self._new())
 
 
-def base_name(path: Any) -> str:
-    """Return the last part of a path, of which a subclass of str may say anything."""
-    text = os.fsdecode(path) if isinstance(path, bytes) else path if isinstance(path, str) else ""
-    return str.__add__("/", text).rpartition("/")[2]
+def whole_path(path: Any) -> str:
+    """Return a path from the root; of it a subclass of str may say anything."""
+    text = str.__add__("", os.fsdecode(path) if isinstance(path, bytes) else path if isinstance(path, str) else "")
+    with suppress(OSError):  # the working directory is gone
+        return abspath(text) if text else ""
+    return text
 
 
 def subclasses(cls: type, found: set[type]) -> set[type]:

@@ -31,8 +31,9 @@ _SAFE = _words("""
     reprlib stat statistics string struct textwrap time token typing typing_extensions unicodedata urllib.parse uuid
     zipfile zlib""")
 """Modules that cannot look around. Any repair may use their public names, but for `_NOT`."""
-_NOT = _words("Formatter ForwardRef get_type_hints evaluate_forward_ref make_dataclass update_wrapper")
-"""These run text, or look at attributes by computed names."""
+_NOT = _words("""
+    Formatter ForwardRef get_type_hints evaluate_forward_ref make_dataclass update_wrapper expandvars expanduser""")
+"""These run text, look at attributes by computed names, or at the environment."""
 _PARTS = {
     "ast": "literal_eval",
     "codecs": "decode encode lookup",
@@ -103,11 +104,24 @@ _REACHES = _words("""
 """Modules that are not to be reached through another, or under another name."""
 STRICT = _words("asyncio logging pickle traceback")
 """Modules that are not listed and of which a package's use of one name makes no other ordinary."""
+_PURE = _words("""
+    os.PathLike os.altsep os.curdir os.devnull os.fsdecode os.fsencode os.fspath os.linesep os.name os.path os.pathsep
+    os.sep os.strerror os.path.basename os.path.commonpath os.path.commonprefix os.path.dirname os.path.isabs
+    os.path.join os.path.normcase os.path.normpath os.path.split os.path.splitdrive os.path.splitext os.path.sep
+    pathlib.PurePath pathlib.PurePosixPath pathlib.PureWindowsPath sys.byteorder sys.exit sys.float_info sys.getsizeof
+    sys.hexversion sys.implementation sys.intern sys.maxsize sys.maxunicode sys.platform sys.version sys.version_info
+    time.gmtime time.mktime time.sleep time.strftime time.strptime time.struct_time""")
+"""What of these modules depends on its arguments and on Python alone."""
+_SHARED = _words("""
+    open RecursionError random.seed random.setstate decimal.getcontext decimal.setcontext calendar.setfirstweekday
+    csv.register_dialect gzip.open bz2.open lzma.open zipfile.ZipFile importlib.metadata""")
+"""Other ways to look around, or to change what a test shares with the code."""
 STREAMS = frozenset({"sys.argv", "sys.exit", "sys.stderr", "sys.stdin", "sys.stdout"})
 """Of these, a program that uses one may use each."""
 _WIDE = frozenset({"Exception", "AssertionError", "BaseException", "BaseExceptionGroup"})
 _IN_TEXT = re.compile(r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?[/\\]|^tests?$|test_\w*\.py|_test\.py$")
 """Text that names tests, their framework or the process's own files."""
+_FIELD = re.compile(r"\{[^{}]*\}")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _TEST_MODULE = re.compile(r"tests?|conftest|test_\w+|\w+_test")
 _LOOKS = "looks for attributes by computed names"
@@ -136,6 +150,8 @@ class Uses(NamedTuple):
     """What it uses, with the names that these begin with, and the attributes in them."""
     defined: frozenset[str] = frozenset()
     """What it gives a name to."""
+    calls: tuple[Use, ...] = ()
+    """Names that it reads and that are not from outside: functions of the repository among them."""
     libraries: frozenset[str] = frozenset()
     """Modules from outside that are not listed here, so that nobody lists the attributes of their objects."""
 
@@ -163,13 +179,29 @@ def is_harmless(what: str) -> bool:
     module = max((head for head in heads(what) if head in _SAFE or head in _PARTS or not head), key=len, default=None)
     if module is None:
         top, *inside = what.split(".")
-        return top not in sys.stdlib_module_names | _OF_PYTEST and not any(
-            part.lstrip("_") in _REACHES for part in inside
-        )
+        known = top in sys.stdlib_module_names | _OF_PYTEST or "pytest" in top
+        return not known and not any(part.lstrip("_") in _REACHES for part in inside)
     if module == what:
         return True
     first, *more = what[len(module) + 1 if module else 1 :].split(".")
     return first in (_public(module) if module else _attributes()) and _attributes().issuperset(more)
+
+
+@cache
+def is_telling(what: str) -> bool:
+    """Whether code may learn by it that a test runs, or change what both share: a person should look at it."""
+    if what.startswith(".") or what in _PURE or what in _SAFE | _PARTS.keys():
+        return False
+    if not is_harmless(what):
+        return True
+    module, _, name = what.rpartition(".")
+    around = module.split(".")[0] in {"os", "sys", "pathlib", "time"} or name in {"register", "now", "today", "utcnow"}
+    return around or not _SHARED.isdisjoint(heads(what))
+
+
+def is_own(name: str) -> bool:
+    """Whether a function of this name is likely the one that a package defines, and no method that Python calls."""
+    return not name.startswith("__") and not hasattr(builtins, name)
 
 
 @cache
@@ -210,7 +242,8 @@ def find_uses(source: bytes, own: frozenset[str]) -> Uses | None:
     uses = [use.what for use in finder.found]
     names = {name for what in uses for name in ((what,) if " " in what else (*heads(what), f".{what.split('.')[-1]}"))}
     tops = {name for name in names - _SAFE - _PLACES - _PARTS.keys() if name.isidentifier() and not is_dangerous(name)}
-    return Uses(tuple(dict.fromkeys(finder.found)), frozenset(names), frozenset(finder.defined), frozenset(tops))
+    calls = tuple(dict.fromkeys(finder.calls))
+    return Uses(tuple(dict.fromkeys(finder.found)), frozenset(names), frozenset(finder.defined), calls, frozenset(tops))
 
 
 class _Finder(ast.NodeVisitor):
@@ -218,6 +251,7 @@ class _Finder(ast.NodeVisitor):
 
     def __init__(self, tree: ast.Module, own: frozenset[str]) -> None:
         self.found: list[Use] = []
+        self.calls: list[Use] = []
         self.defined = set[str]()
         self._own, self._function, self._class = own, "", ""
         self._bound: dict[str, str] = {}  # what each name of an import from outside stands for
@@ -353,7 +387,9 @@ class _Finder(ast.NodeVisitor):
                 self._add(node, f"hands {full} around")
             elif node.id in _WIDE - {"Exception"}:
                 self._add(node, _CATCHES.format(node.id))
-        if node.id in DANGEROUS | _RUN_TEXT | _PLACES:
+        if loaded and not full:
+            self.calls.append(Use(node.lineno, node.id, self._function))
+        if node.id in DANGEROUS | _RUN_TEXT | _PLACES | _SHARED:
             self._add(node, node.id)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
@@ -375,6 +411,7 @@ class _Finder(ast.NodeVisitor):
             if last in SPECIAL or last == "__class__":
                 self._add(node, f"makes the answer of {last}")
         if not full:
+            self.calls.append(Use(node.lineno, last, self._function))
             self.visit(node.value)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
@@ -400,7 +437,8 @@ class _Finder(ast.NodeVisitor):
             text = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
             if found := _IN_TEXT.search(text[:10_000]):
                 self._add(node, f"names tests or their process: {found[0]!r}")
-            for word in dict.fromkeys(_WORD.findall(text[:200]) if len(text) <= 200 else ()):
+            short = text if len(text) <= 200 else " ".join(_FIELD.findall(text))  # prose, but for fields of a format
+            for word in dict.fromkeys(_WORD.findall(short)):
                 if word in DANGEROUS:
                     self._add(node, f"names in a text: {word}")
                 elif word in SPECIAL and word == text:
