@@ -229,6 +229,9 @@ class ProposalRecorded(Event, frozen=True, kw_only=True):
     suppressed: int = 0
     withheld: int = 0
     reason: str = ""
+    """Why it is empty, or why the one before it is set aside."""
+    aside: tuple[str, ...] = ()
+    """Items, as in `items`, of the task's proposal before it, which this one sets aside unjudged."""
 
 
 class ScreenStarted(Event, frozen=True, kw_only=True):
@@ -298,7 +301,7 @@ class VerdictReached(Event, frozen=True, kw_only=True):
     rollouts: int
     """Rollouts that the verdict uses."""
     of: int
-    """Rollouts of a whole panel."""
+    """Rollouts on the panel tasks that get other notes than before; the others keep their outcomes."""
     worse: tuple[str, ...] = ()
     """Panel tasks that an accept makes worse, like `TASK 2/2 -> 0/2`."""
 

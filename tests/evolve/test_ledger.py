@@ -146,7 +146,7 @@ def test_deployed_pairing_judges_what_changes_and_sets_aside_what_changes_nothin
     aside = [p for p in proposals if "not judged: no panel task" in p.reason]
     results = {row.proposal.id: row.outcome for row in proposal_results(store.entries())}
     assert aside, "a note that no panel task retrieves is set aside"
-    assert {results[p.reason.split()[0]] for p in aside} == {"replaced"}
+    assert {results[p.reason.split()[0]] for p in aside} == {"not judged"}
     assert store.queries_used() == len(judged), "it uses no query"
     assert all(v.ran for v in judged if v.current_passes + v.needed <= v.n_tasks * v.rollouts)
     (tmp_path / "bank" / "valve.toml").write_text("top_skills = 1\ntop_principles = 0\n")  # what the run was given

@@ -47,7 +47,7 @@ def test_what_fails_at_its_own_task_again_is_set_aside_beside_these_attempts(scr
     assert store.queries_used() == len(judged), "a screen is no query"
     for entry in aside:
         id_ = sets_aside(entry, FAILED_AGAIN)
-        assert results[id_].outcome == "replaced"
+        assert results[id_].outcome == "not judged"
         assert id_ not in judged
         *passed, last = [note.outcome for note in entry.attempts]
         assert (set(passed) <= {"resolved"}, last) == (True, "unresolved")

@@ -187,6 +187,12 @@ def sets_aside(entry: Entry, reason: str) -> str:
     return found.reason.removesuffix(reason).strip() if found and found.reason.endswith(reason) else ""
 
 
+def why_aside(entry: Entry) -> str:
+    """Return why this entry sets a proposal aside, in a few words; empty: it does not."""
+    found = next((reason for reason in (UNREACHED, FAILED_AGAIN) if sets_aside(entry, reason)), "")
+    return found.removeprefix("not judged: ")
+
+
 def makes_version(entry: Entry) -> bool:
     """Tell whether the bank has one version more after this entry."""
     return isinstance(entry, Taken | OwnerAct) or (isinstance(entry, Judged) and entry.verdict.decision == "accept")

@@ -162,6 +162,7 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
     """Print what a bank's proposals came to."""
     from valve_plugin.bank.scripted_bank import LABEL, is_scripted
     from valve_plugin.evidence.summary import (
+        advise_panel,
         fallen_by_accept,
         gate_savings,
         proposal_results,
@@ -172,10 +173,13 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
     if simulate or is_scripted(store.dir):
         output.say(LABEL)
     fallen = fallen_by_accept(store.entries())
-    table = [_cells(row, fallen.get(row.proposal.id, ())) for row in proposal_results(store.entries())]
+    results = proposal_results(store.entries())
+    table = [_cells(row, fallen.get(row.proposal.id, ())) for row in results]
     if table:
         heads = ["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION", "WHY"]
         output.table(heads, table, prose=("WHY",))
+    if advice := advise_panel(store.panel(), results):
+        output.say(advice)
     always, never = unmixed_tasks(store.entries(), store.local.attempts())
     if always or never:
         output.say(
@@ -183,7 +187,10 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
             f"{output.plural(never, 'task')}"
         )
     if gates := gate_savings(store.entries(), store.local.read_telemetry("gates")):
-        output.say(f"gates: {total_savings(list(gates.values()))} by stopping when a rejection is certain")
+        total = total_savings(list(gates.values()))
+        money = f", about ${total.usd:.2f}" if total.usd >= 0.005 else ""
+        rest = f"; rejections were certain without the other {total.rollouts}{money}" if total.rollouts else ""
+        output.say(f"gates ran {total.ran} of {output.plural(total.of, 'rollout')}{rest}")
     bank = store.bank
     used = f"{output.plural(store.queries_used(), 'gate query', 'gate queries')} used" if store.epoch() else "ungated"
     output.say(
@@ -199,10 +206,10 @@ def _cells(row: ProposalResult, worse: Sequence[str]) -> list[object]:
 
     added, removed, verdict = len(row.proposal.items), len(row.proposal.removed), row.verdict
     parts = ([output.plural(added, "item")] if added else []) + ([f"-{removed}"] if removed else [])
-    ran = f"{verdict.ran}/{verdict.n_tasks * verdict.rollouts}" if verdict else ""
+    ran = f"{verdict.ran}/{verdict.n_tasks * verdict.rollouts - len(verdict.reused)}" if verdict else ""
     net = net_passes(verdict) if verdict else ""
     task = row.task_id  # those of SWE-smith begin with the repository and its commit
     task = task if is_owners(task) else task.rpartition(".")[2]
-    why = "; ".join(filter(None, [why_nothing(row.proposal), f"worse: {', '.join(worse)}" if worse else ""]))
+    why = "; ".join(filter(None, [row.aside, why_nothing(row.proposal), f"worse: {', '.join(worse)}" if worse else ""]))
     passed, what = f"{row.passed}/{row.attempts}", " ".join(parts) or "nothing"
     return [task, passed, what, row.outcome, net, ran, row.version, output.one_line(why)]

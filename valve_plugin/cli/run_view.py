@@ -36,6 +36,8 @@ def line(event: Event) -> str:
 
 
 def _proposed(event: events.ProposalRecorded) -> str:
+    if event.aside:
+        return f"set aside {', '.join(event.aside)}: {event.reason}"
     what = ", ".join([*event.items, *(f"without {name}" for name in event.removes)])
     withheld = f"; {event.withheld} withheld" if event.withheld else ""
     return f"proposed  {what or f'nothing ({event.reason})'}{withheld}"

@@ -106,16 +106,17 @@ def facts(
 def brief(verdict: Verdict) -> str:
     """Return a verdict in a few words."""
     total, wanted = verdict.n_tasks * verdict.rollouts, f"{_signed(verdict.needed)} needed"
-    details = [f"net passes {net_passes(verdict)}, {wanted}", f"{verdict.ran} of {plural(total, 'rollout')}"]
+    fresh = total - len(verdict.reused)
+    details = [f"net passes {net_passes(verdict)}, {wanted}", f"{verdict.ran} of {plural(fresh, 'rollout')}"]
     if verdict.confirming:
         details[0] = f"net passes {_signed(verdict.first_net)} at first, {net_passes(verdict)} when repeated, {wanted}"
-        details[1] = f"{verdict.ran} of {plural(2 * total, 'rollout')}"
+        details[1] = f"{verdict.ran} of {plural(2 * fresh, 'rollout')}"
     if verdict.decision == "reject" and verdict.net[1] >= verdict.needed and verdict.conditions:
         details.append(f"a task passed {verdict.conditions.guard} or more rollouts fewer")
     if len(verdict.reused) == total:
         details.append("no panel task would get another context")
     elif verdict.reused:
-        details.append(f"{len(verdict.reused)} outcomes kept")
+        details.append(f"{plural(len(verdict.reused), 'outcome')} kept where the notes stay the same")
     if lost := sum(o.outcome == "errored" for o in (*verdict.outcomes, *(verdict.confirming or ()))):
         details.append(f"{lost} lost to errors")
     where = f"query {verdict.query} of epoch {verdict.epoch}"

@@ -47,6 +47,7 @@ from valve_plugin.gate.plan import (
     left_out_plan,
     panel_settings,
     panel_tasks,
+    reaches,
 )
 from valve_plugin.records import (
     Merge,
@@ -244,9 +245,9 @@ def _aside_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
     if screened and (set(passed) - {(screened.task_id, True)} or last != (screened.task_id, False)):
         yield f"proposal {screened.id} was set aside, but its attempts do not end with their first failure at its task"
     known = reader.state.proposals.get(sets_aside(entry, UNREACHED))
-    if known and reader.state.outcomes and (found := reader.measured_panel(0)):
+    if known and (found := reader.measured_panel(0)):
         settings, tasks = found
-        if gate_plan(settings, reader, tasks, known, contexts.retrieve).cells:
+        if reaches(settings, reader.bank, tasks, known, contexts.retrieve):
             yield f"proposal {known.id} was set aside, but panel tasks retrieve it; {_SETTINGS}"
 
 

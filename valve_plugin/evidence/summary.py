@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from valve_plugin.bank.entries import (
-    FAILED_AGAIN,
     UNREACHED,
     Baseline,
     Entry,
@@ -21,14 +20,14 @@ from valve_plugin.bank.entries import (
     Proposed,
     Taken,
     makes_version,
-    sets_aside,
+    why_aside,
 )
 from valve_plugin.bank.outline import Outline
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import convert, plain
 from valve_plugin.errors import RecordError
 from valve_plugin.evidence.evaluations import step_tasks
-from valve_plugin.records import Attempt, Count, PanelOutcome, Proposal, Record, Verdict, is_live
+from valve_plugin.records import Attempt, Count, Panel, PanelOutcome, Proposal, Record, Verdict, is_live
 from valve_plugin.theory import acceptance
 from valve_plugin.words import plural
 
@@ -52,12 +51,18 @@ class ProposalResult(NamedTuple):
     """True if it was accepted without a gate."""
     replaced: bool = False
     """True if a later proposal of its task took its place before a verdict: one without duplicates, or none at all."""
+    aside: str = ""
+    """Why it was set aside without a verdict; empty: it was not."""
 
     @property
-    def outcome(self) -> Literal["accept", "reject", "indecisive", "taken", "empty", "pending", "replaced"]:
-        """The result in one word."""
+    def outcome(
+        self,
+    ) -> Literal["accept", "reject", "indecisive", "taken", "empty", "pending", "replaced", "not judged"]:
+        """The result in one or two words."""
         if self.taken:
             return "taken"
+        if self.aside:
+            return "not judged"
         if self.verdict:
             return self.verdict.decision
         return "empty" if self.proposal.empty else "replaced" if self.replaced else "pending"
@@ -80,6 +85,9 @@ def proposal_results(entries: Iterable[Entry]) -> list[ProposalResult]:
         if isinstance(entry, Proposed):
             passed = sum(a.outcome == "resolved" for a in entry.attempts)
             p = entry.proposal
+            if (why := why_aside(entry)) and (id_ := p.reason.split()[0]) in found:
+                found[id_] = found[id_]._replace(aside=why)
+                continue
             waiting = [row for row in found.values() if row.task_id == p.task_id and not (row.verdict or row.taken)]
             found |= {row.proposal.id: row._replace(replaced=True) for row in waiting}
             found[p.id] = ProposalResult(p.task_id, passed, len(entry.attempts), p, None, version)
@@ -138,6 +146,24 @@ def unmixed_tasks(entries: Iterable[Entry], attempts: Iterable[Attempt]) -> tupl
     return sum(True in seen for seen in same), sum(False in seen for seen in same)
 
 
+_ENOUGH = 20
+"""Panel tasks that most proposals reach some of."""
+
+
+def advise_panel(panel: Panel | None, results: Sequence[ProposalResult]) -> str:
+    """Return what helps where no panel task retrieves what is proposed; empty if that did not happen."""
+    wanted = [row for row in results if row.proposal.items]
+    missed = sum(row.aside == UNREACHED.removeprefix("not judged: ") for row in wanted)
+    if panel is None or not missed:
+        return ""
+    size = max(_ENOUGH, 2 * len(panel.tasks))
+    return (
+        f"{missed} of {plural(len(wanted), 'proposal')} could not be judged: none of the "
+        f"{plural(len(panel.tasks), 'panel task')} retrieves its notes. More panel tasks help: "
+        f"`valve split --panel {size}`, and another bank (--bank DIR)"
+    )
+
+
 def why_nothing(proposal: Proposal) -> str:
     """Return why a proposal has nothing to judge, or what was left out of it; empty if all of it is judged."""
     parts = [proposal.reason] if proposal.empty and proposal.reason else []
@@ -151,15 +177,16 @@ def verdict_lines(entries: Iterable[Entry], most: int = 30) -> str:
     """Return what became of the latest proposals, one a line with its notes; empty if there was none. Pure."""
     entries = list(entries)
     rows = [row for row in proposal_results(entries) if row.proposal.items]
-    aside = {id_: reason for e in entries for reason in (UNREACHED, FAILED_AGAIN) if (id_ := sets_aside(e, reason))}
     lines = []
     for row in rows[-most:]:
         notes = "; ".join(f"{i.kind} {i.name}: {i.text}" for i in row.proposal.items)
-        lines.append(f"- {aside.get(row.proposal.id) or _became(row)}: {' '.join(notes.split())[:600]}")
+        lines.append(f"- {_became(row)}: {' '.join(notes.split())[:600]}")
     return "\n".join(lines)
 
 
 def _became(row: ProposalResult) -> str:
+    if row.aside:
+        return f"not judged: {row.aside}"
     if row.verdict is None or row.verdict.decision == "indecisive":
         return "taken without a gate" if row.taken else "never judged"
     return f"{row.verdict.decision}ed"  # no number: certificates count what a proposer may know as verdicts alone
@@ -194,7 +221,7 @@ def bank_facts(store: BankStore) -> dict[str, Any]:
                 "items": [f"{i.kind}: {i.name}" for i in row.proposal.items],
                 "removes": [f"{kind}: {name}" for kind, name in row.proposal.removed],
                 "outcome": row.outcome,
-                "reason": row.proposal.reason,
+                "reason": row.aside or row.proposal.reason,
                 "worse": fallen.get(row.proposal.id, ()),
                 "version": row.version,
                 "gate_rollouts": gates[row.proposal.id].facts() if row.proposal.id in gates else None,

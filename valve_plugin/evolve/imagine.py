@@ -44,6 +44,7 @@ from valve_plugin.gate.plan import (
     fixed_panel,
     gate_plan,
     judged_contexts,
+    reaches,
     staging,
 )
 from valve_plugin.records import (
@@ -311,6 +312,9 @@ class ImaginedSteps(Steps):
             return None
         if (passing := self._screen(proposal)) == 0.0:
             return None
+        if self.store.current_outcomes() is None and not self._reaches(proposal):
+            self.record(aside(proposal, UNREACHED))
+            return None
         self._measure()
         current = self.store.current_outcomes() or ()  # some of them may be guesses, until the baseline has ended
         now = self.imagination.head, self.store.bank.hash, proposal.id, tuple(o.outcome for o in current)
@@ -366,11 +370,7 @@ class ImaginedSteps(Steps):
 
     def _measurements(self, proposal: Proposal) -> list[Measurement]:
         """Return what may decide about a proposal: its measurement, and one more where accepts are confirmed."""
-        bank, members, panel = self.store.bank, self.real.panel_members(), self._panel
-        contexts = self.imagination.remember(
-            (bank.hash, proposal.id, "judged"),
-            lambda: judged_contexts(self.settings, bank, members, proposal, self._retrieve),
-        )
+        members, panel, contexts = self.real.panel_members(), self._panel, self._judged(proposal)
         plans = [gate_plan(self.settings, self.store, members, proposal, self._retrieve, contexts)]
         epoch, current = self.store.epoch(), self.store.current_outcomes()
         assert epoch is not None  # it is measured
@@ -386,6 +386,18 @@ class ImaginedSteps(Steps):
             chances = [self._pass_chance(cell.task) for cell in plan.cells]
             found.append(Measurement(plan, stage, high - needed, chances))
         return found
+
+    def _judged(self, proposal: Proposal) -> dict[str, Context]:
+        """Return the contexts that a proposal is judged by."""
+        bank, members = self.store.bank, self.real.panel_members()
+        return self.imagination.remember(
+            (bank.hash, proposal.id, "judged"),
+            lambda: judged_contexts(self.settings, bank, members, proposal, self._retrieve),
+        )
+
+    def _reaches(self, proposal: Proposal) -> bool:
+        members, judged = self.real.panel_members(), self._judged(proposal)
+        return reaches(self.settings, self.store.bank, members, proposal, self._retrieve, judged)
 
     def _look(self, measurement: Measurement, odds: float) -> float:
         """Note what a measurement may need; return the chance that it reaches the margin."""

@@ -27,6 +27,7 @@ from valve_plugin.bank.entries import (
     Proposed,
     Taken,
     undecided,
+    why_aside,
 )
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest, digest_bytes
@@ -269,7 +270,9 @@ class Steps:
         shared = replace(proposal, withheld=tuple(replace(w, item=None, reason=UNSET) for w in proposal.withheld))
         self.store.local.keep_answers(shared.id, self._answers)
         self._answers = ()
-        self.store.append(Proposed(proposal=shared, attempts=tuple(attempt_note(a) for a in attempts)))
+        before, entry = waiting(self.store), Proposed(proposal=shared, attempts=tuple(map(attempt_note, attempts)))
+        self.store.append(entry)
+        left = before.items if before and why_aside(entry) else ()
         self._tell(
             ProposalRecorded(
                 task_id=shared.task_id,
@@ -279,7 +282,8 @@ class Steps:
                 merges=len(shared.merges),
                 suppressed=len(shared.suppressed),
                 withheld=len(shared.withheld),
-                reason=shared.reason,
+                reason=why_aside(entry) or shared.reason,
+                aside=tuple(f"{i.kind}: {i.name}" for i in left),
             )
         )
         self._go_on()
@@ -538,7 +542,7 @@ def _verdict_event(verdict: Verdict, **about: Any) -> VerdictReached:
         net=verdict.net,
         repeated=bool(verdict.confirming),
         rollouts=verdict.ran,
-        of=verdict.n_tasks * verdict.rollouts,
+        of=verdict.n_tasks * verdict.rollouts - len(verdict.reused),
     )
 
 

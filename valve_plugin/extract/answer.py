@@ -69,9 +69,9 @@ def find_object(answer: str, keys: Sequence[str]) -> dict[str, Any]:
     for candidate in [*objects, *(_python_literal(text) if around.strip() else ())]:
         found += [one for one in _inside(candidate, keys) if one not in found and not _is_example(one)]
         if len(found) > 1:
-            raise ModelOutputError("the answer holds two objects that differ, expected one")
+            raise ModelOutputError("the answer comes in two different versions, expected one")
     if found and objects and _DEBRIS.search(around):
-        raise ModelOutputError("the answer is not JSON: a part of it stands outside of the object")
+        raise ModelOutputError("the answer is broken: a part of it stands outside of its JSON object")
     if not found:
         raise ModelOutputError(f"the answer holds no JSON object with {' or '.join(keys)}")
     if twice := found[0].get(TWICE):

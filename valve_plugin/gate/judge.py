@@ -40,6 +40,7 @@ from valve_plugin.gate.plan import (
     panel_settings,
     panel_tasks,
     prefix,
+    reaches,
     require_pairing,
     require_solver,
     staging,
@@ -150,7 +151,11 @@ class _Gate:
             require_pairing(self.manager, self.panel)
         require_solver(self.store, self.settings)
         epoch, query = self._query(proposal)
-        current = self.store.current_outcomes() or self._baseline(epoch)
+        current = self.store.current_outcomes()
+        if current is None:  # what cannot be judged is set aside before a baseline is paid
+            if not reaches(self.settings, self.store.bank, self.tasks, proposal, self.retrieve):
+                raise UnjudgedError(UNREACHED)
+            current = self._baseline(epoch)
         plan = gate_plan(self.settings, self.store, self.tasks, proposal, self.retrieve)
         if not plan.cells:
             raise UnjudgedError(UNREACHED)

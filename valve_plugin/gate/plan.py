@@ -191,6 +191,28 @@ def judged_contexts(
     }
 
 
+def reaches(
+    settings: Settings,
+    bank: Bank,
+    tasks: Sequence[Task],
+    proposal: Proposal,
+    retrieve: Retrieve,
+    contexts: Mapping[str, Context] | None = None,
+) -> bool:
+    """Whether a proposal changes the context of any of these tasks; if not, their rollouts say nothing about it.
+
+    Args:
+        settings: the panel's.
+        bank: the current one.
+        tasks: of the panel.
+        proposal: what makes the candidate.
+        retrieve: the retrieve step.
+        contexts: `judged_contexts`, where they are known.
+    """
+    judged = contexts or judged_contexts(settings, bank, tasks, proposal, retrieve)
+    return any(judged[t.instance_id].hash != _current(settings, bank, t, retrieve).hash for t in tasks)
+
+
 def _deployed(settings: Settings, proposal: Proposal) -> bool:
     # A retired item adds nothing to a context, so the candidate is what retrieval selects without it.
     return settings.pairing == "deployed" or not proposal.items
