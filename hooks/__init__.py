@@ -50,12 +50,7 @@ class Valve(Session):
 
     @hookimpl
     def valve_validate(
-        self,
-        settings: Settings,
-        bank_dir: Path,
-        proposal: Proposal,
-        observe: Callable[..., None],
-        account: Account,
+        self, settings: Settings, bank_dir: Path, proposal: Proposal, observe: Callable[..., None], account: Account
     ) -> Verdict:
         """Run paired rollouts on the fixed panel and apply the integer rule."""
         from valve_plugin.gate.judge import judge

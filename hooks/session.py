@@ -61,17 +61,33 @@ class Session:
         if self.bank_dir is not None:
             self.settings = _with_file(self.bank_dir, given)
         if self.settings.attempts > 1:
-            _require_unattended(config, self.bank_dir)
+            mode = (config.get("agent") or {}).get("mode", "yolo")
+            if mode != "yolo":
+                raise ConfigError(f"valve.attempts runs unattended, but mini is in mode {mode!r}; add -y")
+            if self.bank_dir is None:
+                raise ConfigError(
+                    "valve.attempts records its attempts in a bank, but there is none; run `valve init` first"
+                )
 
     @hookimpl
     def minisweagent_pre_run(self, agent: Any, task: str) -> str | None:
         """Return the context for the task, and capture the starting state of the run."""
         if self.bank_dir is None:
             return None
-        from valve_plugin.live.run import start
+        from msgspec.structs import replace
+
+        from valve_plugin.live.run import model_of, start
 
         def retrieve(bank: Bank, panel: Panel | None) -> Context:
-            return self._context(bank, panel, agent, task)
+            self._warn_if_foreign(bank, agent)
+            assert self.manager is not None
+            context: Context | None = self.manager.hook.valve_retrieve(
+                settings=replace(as_judged(self.settings, panel), model=model_of(agent) or self.settings.model),
+                bank=bank,
+                task_id="",
+                issue=task,
+            )
+            return context or Context(text="")
 
         run = start(self.settings, self.bank_dir, retrieve, agent, task, say)
         self.runs[id(agent)] = run
@@ -118,22 +134,6 @@ class Session:
             run.say(f"recorded as {article} {attempt.outcome} attempt: {show_hint(attempt, run.settings)}{check}")
         if self.manager is not None:
             send(self.manager.hook, AttemptFinished(task_id=attempt.task_id, id=attempt.id, outcome=attempt.outcome))
-
-    def _context(self, bank: Bank, panel: Panel | None, agent: Any, task: str) -> Context:
-        """Return the context from the plugin that retrieves. The query is the text of the live task."""
-        from msgspec.structs import replace
-
-        from valve_plugin.live.run import model_of
-
-        self._warn_if_foreign(bank, agent)
-        assert self.manager is not None
-        context: Context | None = self.manager.hook.valve_retrieve(
-            settings=replace(as_judged(self.settings, panel), model=model_of(agent) or self.settings.model),
-            bank=bank,
-            task_id="",
-            issue=task,
-        )
-        return context or Context(text="")
 
     def _warn_if_foreign(self, bank: Bank, agent: Any) -> None:
         """Warn once if the bank belongs to another repository than the one in which the agent works."""
@@ -188,11 +188,3 @@ def _with_file(bank_dir: Path, given: Mapping[str, Any]) -> Settings:
     if settings.learn == "inline" and asked.learn != "inline":
         settings = replace(settings, learn="queue")  # judging calls models and runs code: see TYPED_ONLY
     return replace(settings, **{name: getattr(asked, name) for name in TYPED_ONLY})
-
-
-def _require_unattended(config: Mapping[str, Any], bank_dir: Path | None) -> None:
-    mode = (config.get("agent") or {}).get("mode", "yolo")
-    if mode != "yolo":
-        raise ConfigError(f"valve.attempts runs unattended, but mini is in mode {mode!r}; add -y")
-    if bank_dir is None:
-        raise ConfigError("valve.attempts records its attempts in a bank, but there is none; run `valve init` first")

@@ -420,7 +420,7 @@ class Waiting(Event, frozen=True, kw_only=True):
     said: str
     """Why, in words."""
     tried: int = field(name="try")
-    """Number of the next try, from 1."""
+    """Number of the try that failed, from 1."""
     of: int
     seconds: float
     """Until the next try."""

@@ -154,30 +154,20 @@ def test_whatever_a_model_answers_is_told_to_it_or_unresolved(workspace: Workspa
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        (None, "is null"),
-        ({"cmd": "ls"}, "is an object"),
-        ("echo \ud800", "surrogate"),
-    ],
-)
-def test_a_command_that_cannot_run_is_told_to_the_model(workspace: Workspace, command: Any, told: str) -> None:
-    result, trajectory, _ = run(workspace, Provider(completion(tool_call(command))))
-    assert (result.ended, result.steps) == ("submitted", 2)
-    (said,) = [m["content"] for m in trajectory["messages"] if m.get("extra", {}).get("interrupt_type")]
-    assert told in said
-
-
-@pytest.mark.parametrize(
     ("calls", "told"),
     [
+        ([tool_call(None)], "is null"),
+        ([tool_call({"cmd": "ls"})], "is an object"),
+        ([tool_call("echo \ud800")], "surrogate"),
         ([tool_call("true", 7)], "an id of its own"),
         ([tool_call("true", {})], "an id of its own"),
         ([tool_call("true"), tool_call("true")], "an id of its own"),
         ([{"tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "bash", "input": "ls"}}]}], "shape"),
     ],
 )
-def test_a_tool_call_that_cannot_be_answered_is_told_to_the_model(workspace: Workspace, calls: Any, told: str) -> None:
+def test_a_tool_call_that_cannot_run_or_be_answered_is_told_to_the_model(
+    workspace: Workspace, calls: Any, told: str
+) -> None:
     message = {"role": "assistant", "content": "", "tool_calls": [call["tool_calls"][0] for call in calls]}
     provider = Provider(completion(message))
     result, trajectory, _ = run(workspace, provider)
@@ -294,13 +284,7 @@ def test_a_provider_that_stays_silent_is_noticed(workspace: Workspace, drip: boo
 
 
 @pytest.mark.parametrize(
-    "odd",
-    [
-        {"choices": [{"message": None}]},
-        {"choices": []},
-        {"usage": []},
-        {"usage": {"prompt_tokens": "many"}},
-    ],
+    "odd", [{"choices": [{"message": None}]}, {"choices": []}, {"usage": []}, {"usage": {"prompt_tokens": "many"}}]
 )
 def test_what_the_server_writes_around_a_message_is_the_providers_doing(workspace: Workspace, odd: Any) -> None:
     result, _, _ = run(workspace, lambda _: (200, completion(tool_call("true")) | odd))

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from tests.agents.support import SUBMIT, completion, provider_of, saying
 from tests.tools import lives, need, running, until
@@ -77,20 +78,13 @@ def test_settings_reach_mini(workspace: Workspace) -> None:
     assert (limited.ended, limited.exit_status, limited.steps) == ("unresolved", "LimitsExceeded", 2)
     assert "budget" in limited.reason
     said = saying("echo $GREETING", SUBMIT)
-    settings = Settings(
-        model=said.model,
-        model_class=said.model_class,
-        mini_config=(*said.mini_config, "environment.env.GREETING=hello"),
-    )
+    settings = replace(said, mini_config=(*said.mini_config, "environment.env.GREETING=hello"))
     assert _outputs(_run(settings, workspace)) == ["hello\n"]
 
 
 def test_a_command_that_burns_cpu_is_the_agents_doing(workspace: Workspace) -> None:
     said = saying("echo first; while :; do :; done", "echo still here", SUBMIT)
-    settings = Settings(
-        model=said.model, model_class=said.model_class, mini_config=(*said.mini_config, "environment.timeout=1")
-    )
-    result = _run(settings, workspace)
+    result = _run(replace(said, mini_config=(*said.mini_config, "environment.timeout=1")), workspace)
     assert result.ended == "submitted"
     messages = json.loads(result.trajectory)["messages"]
     (stopped,) = [m for m in messages if "CPU time" in (m.get("extra", {}).get("exception_info") or "")]

@@ -21,7 +21,8 @@ from valve_plugin.agents.faults import (
 )
 from valve_plugin.agents.mini import RetryingModel
 from valve_plugin.agents.protocol import Payment, RolloutProgress, RolloutReporter, RolloutResult
-from valve_plugin.agents.retry import LONGEST_PAUSE_SECONDS, Wait, backoff_seconds, call_model, listen_to_waits
+from valve_plugin.agents.retry import LONGEST_PAUSE_SECONDS, backoff_seconds, call_model, listen_to_waits
+from valve_plugin.events import Waiting
 from valve_plugin.redact import Redactor
 
 
@@ -239,7 +240,7 @@ def test_it_asks_again_and_honours_the_wait():
         _failing(error, 3), tries=4, first_pause=1.0, redact=str, sleep=waits.append, on_wait=told.append
     )
     assert answer == "answer"
-    assert [(wait.tried, wait.at_most, wait.seconds) for wait in told] == [(n, 4, s) for n, s in enumerate(waits, 1)]
+    assert [(wait.tried, wait.of, wait.seconds) for wait in told] == [(n, 4, s) for n, s in enumerate(waits, 1)]
     assert [7 + 0.5 * 2**n <= wait <= 7 + 2**n for n, wait in enumerate(waits)] == [True] * 3
 
 
@@ -271,7 +272,7 @@ def test_a_retrying_model_is_its_model_in_all_else():
 
 
 WAITS = st.builds(
-    Wait, reason=st.text(max_size=20), tried=st.integers(1, 9), at_most=st.integers(1, 9), seconds=st.floats(0, 600)
+    Waiting, said=st.text(max_size=20), tried=st.integers(1, 9), of=st.integers(1, 9), seconds=st.floats(0, 600)
 )
 
 

@@ -217,14 +217,14 @@ def test_tools_never_cover_the_copy_nor_show_what_is_private(tmp_path: Path, mon
         (root / folder).mkdir(parents=True)
     on_path = [".local/bin", ".cargo/bin", "bin", ".nvm/v20/bin", ".pyenv/shims", "env/bin", "env/projects/one/bin"]
     environ = {"VIRTUAL_ENV": str(home / "env"), "PATH": os.pathsep.join(str(home / p) for p in on_path)}
-    tools = find_tools(root, root, environ)
-    assert not any(root.is_relative_to(place) for place in tools.readonly)
-    shown = {str(p.relative_to(home)) for p in tools.readonly if p.is_relative_to(home)}
+    readonly, path = find_tools(root, root, environ)
+    assert not any(root.is_relative_to(place) for place in readonly)
+    shown = {str(p.relative_to(home)) for p in readonly if p.is_relative_to(home)}
     assert shown == {
         *("env/bin", "env/lib", "env/projects/one/.venv", ".local/bin", ".cargo/bin", "bin", ".nvm/v20", ".pyenv")
     }
-    assert tools.path.split(":")[:2] == [str(home / "env/bin"), str(root / ".venv/bin")]
-    assert tools.path.endswith("/sbin")
+    assert path.split(":")[:2] == [str(home / "env/bin"), str(root / ".venv/bin")]
+    assert path.endswith("/sbin")
 
 
 @given(st.text())

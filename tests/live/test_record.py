@@ -17,7 +17,7 @@ from tests.live.conftest import FIX, QUICK, Project
 from valve_plugin import instrument
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.codec import digest
-from valve_plugin.live.run import enqueue, group_of, is_mixed, keep_attempt, learn_from
+from valve_plugin.live.run import enqueue, group_of, keep_attempt, learn_from
 from valve_plugin.records import Attempt
 from valve_plugin.redact import Redactor
 
@@ -111,12 +111,11 @@ outcomes = st.sampled_from(["resolved", "unresolved", "errored", "ungraded"])
 
 
 @given(st.lists(outcomes, max_size=8))
-def test_when_a_group_is_mixed(drawn: list[str]) -> None:
+def test_a_group_holds_what_was_graded(drawn: list[str]) -> None:
     attempts = [attempt(outcome, n) for n, outcome in enumerate(drawn)]
     graded = [o for o in drawn if o in ("resolved", "unresolved")]
     group = group_of(attempts, attempt("resolved"))
     assert [a.outcome for a in group] == graded
-    assert is_mixed(group) is (len(graded) >= 3 and len(set(graded)) == 2)
 
 
 @pytest.mark.parametrize("field", ["task_text", "base_tree", "context_hash"])
@@ -134,6 +133,7 @@ def keep_all(local: LocalStore, outcomes: list[str], mode: str = "queue", first:
 
 
 def test_a_mixed_group_is_queued_once(tmp_path: Path) -> None:
+    assert keep_all(LocalStore(tmp_path / "alike"), ["resolved"] * 4) == []
     local = LocalStore(tmp_path)
     assert (keep_all(local, ["resolved", "ungraded", "unresolved", "errored"]), local.queue()) == ([], [])
     assert keep_all(local, ["unresolved"], first=4) == [

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from valve_plugin.agents.protocol import Payment, RolloutCancelledError
-from valve_plugin.agents.retry import Wait, report_step, report_wait
+from valve_plugin.agents.retry import report_step, report_wait
 from valve_plugin.config import Settings
 from valve_plugin.errors import BudgetError, InfrastructureError
 from valve_plugin.events import AgentsWorking, RunPaused, Waiting
@@ -104,15 +104,15 @@ def test_what_waits_in_the_attempt_is_heard_and_the_open_circuit_told():
     guard = Guard(lambda **_: None, observe=heard.append)
 
     def attempt(**_):
-        report_wait(Wait(reason="x", tried=1, at_most=2, seconds=0.0))
+        report_wait(Waiting(said="x", tried=1, of=2, seconds=0.0))
         return Attempt(id="x", task_id="t", ordinal=0, source="panel", outcome="errored", fault="key", reason="why")
 
     guard._attempt = attempt
     guard(settings=Settings(), task=TASK, context=Context(text=""), ordinal=0, source="panel")
     assert heard == [Waiting(said="x", tried=1, of=2, seconds=0.0), RunPaused(reason="why")]
-    report_wait(Wait(reason="x", tried=1, at_most=2, seconds=0.0))
+    report_wait(Waiting(said="x", tried=1, of=2, seconds=0.0))
     assert len(heard) == 2, "outside nobody listens"
-    guard.report(Wait(reason="x", tried=2, at_most=2, seconds=0.0))
+    guard.report(Waiting(said="x", tried=2, of=2, seconds=0.0))
     assert len(heard) == 2, "no wait follows a pause, whichever worker it is of"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Any
 
 from valve_plugin.agents import adapter
 from valve_plugin.agents.adapter import Job, Launch, Messages, prompt, result, turn
@@ -66,8 +65,20 @@ class Codex:
                 found.append(turn("", _script(str(item.get("command", "")))))
                 found.append(result(str(item.get("aggregated_output", "")), item.get("exit_code")))
             elif kind == "file_change":
-                found.append(turn("", _change(item.get("changes"))))
-        return _joined(found)
+                named = [
+                    f"*** {c.get('kind')} {c.get('path')}" for c in item.get("changes") or () if isinstance(c, dict)
+                ]
+                found.append(turn("", "\n".join(["apply_patch <<'EOF'", *named, "EOF"])))
+        # The turns with each text in the turn of the command that follows it
+        joined: Messages = []
+        for message in found:
+            before = joined[-1] if joined else {}
+            if message["role"] == before.get("role") == "assistant" and not before["extra"]["actions"]:
+                text = "\n".join(filter(None, [before["content"], message["content"]]))
+                joined[-1] = turn(text, *(a["command"] for a in message["extra"]["actions"]))
+            else:
+                joined.append(message)
+        return joined
 
 
 def _script(command: str) -> str:
@@ -77,21 +88,3 @@ def _script(command: str) -> str:
     except ValueError:
         return command
     return words[2] if len(words) == 3 and words[1] in ("-c", "-lc") else command
-
-
-def _change(changes: Any) -> str:
-    named = [f"*** {c.get('kind')} {c.get('path')}" for c in changes or () if isinstance(c, dict)]
-    return "\n".join(["apply_patch <<'EOF'", *named, "EOF"])
-
-
-def _joined(messages: Messages) -> Messages:
-    """Return the turns with each text in the turn of the command that follows it."""
-    joined: Messages = []
-    for message in messages:
-        before = joined[-1] if joined else {}
-        if message["role"] == before.get("role") == "assistant" and not before["extra"]["actions"]:
-            text = "\n".join(filter(None, [before["content"], message["content"]]))
-            joined[-1] = turn(text, *(a["command"] for a in message["extra"]["actions"]))
-        else:
-            joined.append(message)
-    return joined

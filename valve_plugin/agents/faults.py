@@ -13,7 +13,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from valve_plugin.client import pricing_help
@@ -109,7 +108,6 @@ _WRAPPERS = re.compile(r"(?:^|(?<=\())(?:(?:litellm\.)?\w+(?:Error|Exception)(?:
 _UNSPECIFIC = "Connection error."
 """The message of client libraries for any broken connection."""
 _SHOWN_CHARACTERS = 160
-_CAUSES = 10
 
 
 def is_unreadable_answer(message: str) -> bool:
@@ -338,14 +336,11 @@ def without_wrappers(text: str) -> str:
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the exceptions that led to this one, at most ten."""
-
-    def chain() -> Iterator[BaseException]:
-        cause = error.__cause__ or error.__context__
-        while cause is not None:
-            yield cause
-            cause = cause.__cause__ or cause.__context__
-
-    return islice(chain(), _CAUSES)
+    for _ in range(10):
+        if (cause := error.__cause__ or error.__context__) is None:
+            return
+        yield cause
+        error = cause
 
 
 def _kind(names: Sequence[str], status: int | None) -> FaultKind | None:

@@ -39,8 +39,6 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
 
 WIRES = ("messages", "responses", "chat/completions")
-_FREE = ("messages/count_tokens",)
-"""Calls that produce nothing and cost nothing."""
 _PASSED_ON = re.compile(r"(?i)content-type|accept|user-agent|anthropic-(?:version|beta)|openai-beta")
 """Headers of a request that reach the provider."""
 _RETURNED = re.compile(r"(?i)content-type|retry-after.*|(?:x-|anthropic-|openai-)?request-id")
@@ -49,7 +47,6 @@ _REACH_OUT = ("web_search", "web_fetch", "mcp", "code_execution", "code_interpre
 _MAX_REQUEST = 256 * 2**20
 _CONNECT_SECONDS = 30.0
 _ENDS = frozenset({"message_stop", "response.completed", "response.incomplete"})
-_FAILS = frozenset({"error", "response.failed"})
 _MAX_LINE = 64 * 2**20
 
 
@@ -154,7 +151,7 @@ class Answer:
             return
         kind = event.get("type")
         self.complete |= kind in _ENDS
-        self.failed |= kind in _FAILS or bool(event.get("error"))
+        self.failed |= kind in ("error", "response.failed") or bool(event.get("error"))
         for part in (event, event.get("message"), event.get("response")):
             usage = part.get("usage") if isinstance(part, dict) else None
             if isinstance(usage, dict):
@@ -247,14 +244,22 @@ class Gateway:
         path = request.path.removeprefix("/v1").lstrip("/")
         if request.method == "GET" and path == "models":
             return web.json_response({"object": "list", "data": [{"id": self._provider.model, "object": "model"}]})
-        if request.method != "POST" or path not in (*WIRES, *_FREE):
+        if request.method != "POST" or path not in (*WIRES, "messages/count_tokens"):  # the last costs nothing
             return _refuse(404, "The gateway passes on model calls only.")
         limit = self._settings.cost_limit
         self.used_up |= path in WIRES and (len(self.calls) >= self._settings.step_limit or 0 < limit <= self.usd)
         if path in WIRES and self.used_up:
             return _refuse(403, "The budget of steps or cost is used up.")
         try:
-            body = self._body(json.loads(await request.read()), path)
+            # The request as it is sent: for the configured model, without tools that reach the network
+            body = json.loads(await request.read())
+            body["model"] = self._provider.model
+            body.pop("mcp_servers", None)
+            if isinstance(body.get("tools"), list):
+                body["tools"] = [t for t in body["tools"] if not str(t.get("type", "")).startswith(_REACH_OUT)]
+            if path == "chat/completions" and body.get("stream"):
+                body["stream_options"] = {"include_usage": True}
+            body = json.dumps(body).encode("utf-8", "surrogatepass")
         except (ValueError, TypeError, AttributeError):
             return _refuse(400, "The request is not a JSON object.")
         sent = {name: value for name, value in request.headers.items() if _PASSED_ON.fullmatch(name)}
@@ -264,16 +269,6 @@ class Gateway:
         finally:
             self.waited_seconds += time.monotonic() - started
 
-    def _body(self, body: dict[str, Any], path: str) -> bytes:
-        """Return the request as it is sent: for the configured model, without tools that reach the network."""
-        body["model"] = self._provider.model
-        body.pop("mcp_servers", None)
-        if isinstance(body.get("tools"), list):
-            body["tools"] = [t for t in body["tools"] if not str(t.get("type", "")).startswith(_REACH_OUT)]
-        if path == "chat/completions" and body.get("stream"):
-            body["stream_options"] = {"include_usage": True}
-        return json.dumps(body).encode("utf-8", "surrogatepass")
-
     async def _pass_on(self, request: Any, path: str, headers: Mapping[str, str], body: bytes) -> Any:
         from aiohttp import ClientError, web
 
@@ -281,7 +276,15 @@ class Gateway:
         try:
             response = await self._ask(request.app["session"], path, headers, body)
         except (ClientError, OSError, TimeoutError, asyncio.TimeoutError, ProviderError) as e:
-            return self._failed(e)
+            # The answer to a call that failed for good: the provider's own, if the agent can do something
+            self.shown = describe_error(e, self._redact)
+            fault = find_fault(e) or Fault("connection")
+            conversation = classify_end("", class_names(e), str(e))[0] == "unresolved"
+            if isinstance(e, ProviderError) and (conversation or (fault.kind == "request" and self.calls)):
+                kept = {name: value for name, value in e.headers.items() if _RETURNED.fullmatch(name)}
+                return web.Response(status=e.status_code, body=e.body, headers=kept)
+            self.fault = fault
+            return _refuse(502, "The provider fails.")
         async with response:
             returned = {name: value for name, value in response.headers.items() if _RETURNED.fullmatch(name)}
             out = web.StreamResponse(status=response.status, headers=returned)
@@ -322,19 +325,6 @@ class Gateway:
                 self._reporter.wait(wait)
                 await asyncio.sleep(wait.seconds)
 
-    def _failed(self, error: Exception) -> Any:
-        """Return the answer to a call that failed for good: the provider's own, if the agent can do something."""
-        from aiohttp import web
-
-        self.shown = describe_error(error, self._redact)
-        fault = find_fault(error) or Fault("connection")
-        conversation = classify_end("", class_names(error), str(error))[0] == "unresolved"
-        if isinstance(error, ProviderError) and (conversation or (fault.kind == "request" and self.calls)):
-            kept = {name: value for name, value in error.headers.items() if _RETURNED.fullmatch(name)}
-            return web.Response(status=error.status_code, body=error.body, headers=kept)
-        self.fault = fault
-        return _refuse(502, "The provider fails.")
-
     def _broke(self, error: Exception) -> None:
         """Count an answer that ended too early. The agent asks again; too many in a row are a fault."""
         self.shown = describe_error(error, self._redact)
@@ -369,7 +359,17 @@ def serve(gateway: Gateway, path: Path, uid: int) -> Iterator[None]:
 
     The path may be longer than a socket's can be.
     """
-    listener = _listen(path, uid)
+    listener = socket.socket(socket.AF_UNIX)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        here = Path(f"/proc/self/fd/{folder}")
+        listener.bind(str(here / path.name if here.exists() else path))
+    finally:
+        os.close(folder)
+    path.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(path, uid, uid)
+    listener.listen(64)
     loop = asyncio.new_event_loop()
     ready, done = threading.Event(), asyncio.Event()
 
@@ -388,21 +388,6 @@ def serve(gateway: Gateway, path: Path, uid: int) -> Iterator[None]:
         loop.call_soon_threadsafe(done.set)
         thread.join()
         loop.close()
-
-
-def _listen(path: Path, uid: int) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        here = Path(f"/proc/self/fd/{folder}")
-        listener.bind(str(here / path.name if here.exists() else path))
-    finally:
-        os.close(folder)
-    path.chmod(0o600)
-    if os.geteuid() == 0:
-        os.chown(path, uid, uid)
-    listener.listen(64)
-    return listener
 
 
 async def _serve(gateway: Gateway, listener: socket.socket, ready: threading.Event, done: asyncio.Event) -> None:

@@ -93,9 +93,21 @@ def read_config(given: Sequence[str]) -> Sections:
         ConfigError: there is no such file, or it is not a mini configuration.
     """
     os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")  # prevents a greeting on stdout
+    import yaml
+    from minisweagent.config import get_config_from_spec
     from minisweagent.utils.serialize import recursive_merge
 
-    merged: Sections = recursive_merge({name: {} for name in _SECTIONS}, *map(_read_one, given))
+    merged: Sections = {name: {} for name in _SECTIONS}
+    for one in given:
+        try:
+            config = get_config_from_spec(one) or {}
+        except FileNotFoundError as e:
+            raise ConfigError(f"mini_config {one}: there is no such file, neither here nor among mini's own") from e
+        except (OSError, ValueError, yaml.YAMLError) as e:
+            raise ConfigError(f"mini_config {one}: expected a file or KEY=VALUE, as `mini -c` takes: {e}") from e
+        if not isinstance(config, dict) or not all(isinstance(config.get(name) or {}, dict) for name in _SECTIONS):
+            raise ConfigError(f"mini_config {one}: expected {', '.join(_SECTIONS)}, each a mapping")
+        merged = recursive_merge(merged, {name: part for name, part in config.items() if part is not None})
     return merged
 
 
@@ -111,21 +123,6 @@ def environment_refusal(environment_class: str) -> str:
         f"environment_class {environment_class!r} is refused, because it does not keep network, keys and limits apart "
         "as VALVE's own sandbox does. Leave it out, or name 'docker'"
     )
-
-
-def _read_one(given: str) -> Sections:
-    import yaml
-    from minisweagent.config import get_config_from_spec
-
-    try:
-        config = get_config_from_spec(given) or {}
-    except FileNotFoundError as e:
-        raise ConfigError(f"mini_config {given}: there is no such file, neither here nor among mini's own") from e
-    except (OSError, ValueError, yaml.YAMLError) as e:
-        raise ConfigError(f"mini_config {given}: expected a file or KEY=VALUE, as `mini -c` takes: {e}") from e
-    if not isinstance(config, dict) or not all(isinstance(config.get(name) or {}, dict) for name in _SECTIONS):
-        raise ConfigError(f"mini_config {given}: expected {', '.join(_SECTIONS)}, each a mapping")
-    return {name: part for name, part in config.items() if part is not None}
 
 
 def rollout_config(spec: RolloutSpec) -> Sections:
@@ -175,24 +172,21 @@ def require_price(settings: Settings) -> None:
     """
     given = read_config(settings.mini_config)["model"] if settings.mini_config else {}
     model = settings.model or given.get("model_name") or os.environ.get("MSWEA_MODEL_NAME", "")
-    if not _needs_price(settings, given) or model.startswith(_PROVIDERS_WITH_COST) or client.is_priced(model):
+    tracking = os.environ.get("MSWEA_COST_TRACKING") or given.get("cost_tracking")
+    model_kwargs = {**given.get("model_kwargs", {}), **settings.model_kwargs}
+    if (
+        tracking == "ignore_errors"
+        or (settings.model_class or given.get("model_class") or "") not in _PRICED_CLASSES
+        or given.get("litellm_model_registry")
+        or "input_cost_per_token" in model_kwargs
+        or model.startswith(_PROVIDERS_WITH_COST)
+        or client.is_priced(model)
+    ):
         return
     raise ConfigError(
         f"the price of {model} is not known, and mini stops after the first call without a price: "
         f"{client.pricing_help(model)}, or run without cost tracking: export MSWEA_COST_TRACKING=ignore_errors, and "
         "limit the run with --max-rollouts N or --max-hours H"
-    )
-
-
-def _needs_price(settings: Settings, given: Mapping[str, Any]) -> bool:
-    """Whether costs must come from litellm's price list."""
-    tracking = os.environ.get("MSWEA_COST_TRACKING") or given.get("cost_tracking")
-    model_kwargs = {**given.get("model_kwargs", {}), **settings.model_kwargs}
-    return not (
-        tracking == "ignore_errors"
-        or (settings.model_class or given.get("model_class") or "") not in _PRICED_CLASSES
-        or given.get("litellm_model_registry")
-        or "input_cost_per_token" in model_kwargs
     )
 
 
@@ -229,10 +223,24 @@ def solve(spec: RolloutSpec, folder: Path, reporter: RolloutReporter) -> Rollout
     error: list[str] = []
     message = shown = ""
     try:
+        from minisweagent.agents import get_agent
+        from minisweagent.models import get_model
+
+        from valve_plugin.agents.mini_environment import SandboxEnvironment
+
         config = rollout_config(spec)
-        model = _make_model(spec.settings, config["model"], reporter, redact)
-        environment = _make_environment(spec, config["environment"])
-        agent = _make_agent(model, environment, config["agent"], folder / TRAJECTORY)
+        tries = model_tries(spec.settings, os.environ)
+        # mini's own retry loop ignores Retry-After, and retries errors for which this is useless.
+        os.environ[MINI_TRIES] = "1"
+        seconds, stock = call_seconds(config["model"]["model_kwargs"]), get_model(config=config["model"])
+        model = RetryingModel(stock, tries, spec.settings.model_pause, reporter, redact, seconds)
+        options = dict(config["environment"])
+        if why := environment_refusal(str(options.pop("environment_class", "") or "")):
+            raise ConfigError(why)
+        environment = SandboxEnvironment(choose(spec.settings, spec.workspace.image), spec.workspace, **options)
+        template = with_slot(config["agent"]["system_template"])
+        settings = config["agent"] | {"output_path": folder / TRAJECTORY, "system_template": template}
+        agent = get_agent(model, environment, settings, default_type="default")
         agent.run(spec.issue, **slot_variables([spec.block]))
     except Exception as e:  # noqa: BLE001  # the rollout boundary: any error becomes this rollout's outcome
         error, message, shown = class_names(e), str(e), describe_error(e, redact)
@@ -257,32 +265,3 @@ def solve(spec: RolloutSpec, folder: Path, reporter: RolloutReporter) -> Rollout
         cost_usd=getattr(agent, "cost", 0.0),
         model=name,
     )
-
-
-def _make_model(
-    settings: Settings, config: dict[str, Any], reporter: RolloutReporter, redact: Redactor
-) -> RetryingModel:
-    from minisweagent.models import get_model
-
-    tries = model_tries(settings, os.environ)
-    # mini's own retry loop ignores Retry-After, and retries errors for which this is useless.
-    os.environ[MINI_TRIES] = "1"
-    seconds = call_seconds(config["model_kwargs"])
-    return RetryingModel(get_model(config=config), tries, settings.model_pause, reporter, redact, seconds)
-
-
-def _make_environment(spec: RolloutSpec, config: dict[str, Any]) -> SandboxEnvironment:
-    from valve_plugin.agents.mini_environment import SandboxEnvironment
-
-    options = dict(config)
-    if why := environment_refusal(str(options.pop("environment_class", "") or "")):
-        raise ConfigError(why)
-    return SandboxEnvironment(choose(spec.settings, spec.workspace.image), spec.workspace, **options)
-
-
-def _make_agent(model: Any, environment: Any, config: dict[str, Any], trajectory: Path) -> Any:
-    """Return mini's agent, with the slot for the context at the end of its system template."""
-    from minisweagent.agents import get_agent
-
-    options = config | {"output_path": trajectory, "system_template": with_slot(config["system_template"])}
-    return get_agent(model, environment, options, default_type="default")

@@ -25,7 +25,6 @@ COMMAND_SECONDS = 2 * 3600.0
 """Wall time of all commands of a rollout, half of the rollout's own limit. Reaching it is the agent's doing."""
 _LONGEST_ARGUMENT = 100_000
 """Bytes of a command above which it is passed by standard input. (Linux allows 128 KiB in one argument.)"""
-_FROM_INPUT = 'eval "$(cat)"'
 
 
 class SandboxEnvironmentConfig(BaseModel):
@@ -75,25 +74,23 @@ class SandboxEnvironment:
             raise TimeExceeded({"role": "exit", "content": "TimeExceeded", "extra": extra})
         started = time.monotonic()
         try:
-            return self._execute(action.get("command", ""), cwd, timeout)
+            command = action.get("command", "")
+            config, script = self.config, b""
+            limits = ProcessLimits(
+                cpu_seconds=timeout or config.timeout,
+                wall_seconds=config.wall_timeout,
+                memory_bytes=config.memory_mib * MIB,
+            )
+            if len(data := command.encode("utf-8", "surrogatepass")) > _LONGEST_ARGUMENT:
+                command, script = 'eval "$(cat)"', data
+            options = RunOptions(limits=limits, env=config.env, stdin=script)
+            if self._container is not None:
+                options["cwd"] = cwd or config.cwd
+                return observation(self._container.run([*config.interpreter, command], **options), limits)
+            options["cwd"] = cwd or config.start
+            return observation(self._sandbox.run(command, self._workspace, **options), limits)
         finally:
             self._seconds += time.monotonic() - started
-
-    def _execute(self, command: str, cwd: str, timeout: int | None) -> dict[str, Any]:
-        config, script = self.config, b""
-        limits = ProcessLimits(
-            cpu_seconds=timeout or config.timeout,
-            wall_seconds=config.wall_timeout,
-            memory_bytes=config.memory_mib * MIB,
-        )
-        if len(data := command.encode("utf-8", "surrogatepass")) > _LONGEST_ARGUMENT:
-            command, script = _FROM_INPUT, data
-        options = RunOptions(limits=limits, env=config.env, stdin=script)
-        if self._container is not None:
-            options["cwd"] = cwd or config.cwd
-            return observation(self._container.run([*config.interpreter, command], **options), limits)
-        options["cwd"] = cwd or config.start
-        return observation(self._sandbox.run(command, self._workspace, **options), limits)
 
     def cleanup(self) -> None:
         """Remove the container, and wait until it is removed."""

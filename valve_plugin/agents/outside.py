@@ -119,7 +119,20 @@ def solve(spec: RolloutSpec, folder: Path, reporter: RolloutReporter) -> Rollout
         launch = _prepare(spec, adapter, gateway)
         done = _run(spec, launch, gateway, output)
         ended, status, reason = _end(gateway, adapter, done, limits_of(settings))
-        _write_trajectory(folder / TRAJECTORY, spec, adapter, launch, gateway, output)
+        # Write the transcript in the shape of mini's trajectories
+        messages: list[dict[str, Any]] = [
+            {"role": "system", "content": spec.block},
+            {"role": "user", "content": launch.stdin or spec.issue},
+            *adapter.messages(output.decode("utf-8", "replace")),
+        ]
+        info = {
+            "agent": spec.settings.agent,
+            "version": adapter.version(),
+            "command": list(launch.words),
+            "model_stats": {"instance_cost": gateway.usd, "api_calls": len(gateway.calls)},
+            "calls": msgspec.to_builtins(gateway.calls),
+        }
+        (folder / TRAJECTORY).write_text(json.dumps({"messages": messages, "info": info}))
     except Exception as e:  # noqa: BLE001  # the rollout boundary: any error becomes this rollout's outcome
         ended, reason = classify_end("", class_names(e), describe_error(e, redact))
         status = type(e).__name__
@@ -142,7 +155,10 @@ def _prepare(spec: RolloutSpec, adapter: Adapter, gateway: Gateway) -> Launch:
     workspace, sandbox = spec.workspace, choose(spec.settings, spec.workspace.image)
     inside = sandbox.root is not None
     own, folder = workspace.home / _FOLDER, f"{HOME if inside else workspace.home}/{_FOLDER}"
-    workdir, port = workspace.place if inside else str(workspace.path), _free_port()
+    workdir = workspace.place if inside else str(workspace.path)
+    with socket.socket() as probe:  # a free port
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
     notes = spec.block if spec.block.strip() else ""
     launch = adapter.launch(Job(spec.issue, notes, gateway.model, f"http://127.0.0.1:{port}", workdir, folder))
     own.mkdir()
@@ -192,12 +208,6 @@ def _python(workspace: Workspace, inside: bool) -> tuple[str, Sequence[Path]]:
     return str(own), [Path(sys.base_prefix)] if inside else ()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _end(
     gateway: Gateway, adapter: Adapter, done: CommandResult | None, limits: ProcessLimits
 ) -> tuple[EndKind, str, str]:
@@ -219,22 +229,3 @@ def _end(
     if adapter.provider and not gateway.calls:
         return "errored", "NotStarted", f"{name} ended without a model call: {last}"
     return "submitted", "Submitted", ""
-
-
-def _write_trajectory(
-    path: Path, spec: RolloutSpec, adapter: Adapter, launch: Launch, gateway: Gateway, output: bytearray
-) -> None:
-    """Write the transcript in the shape of mini's trajectories."""
-    messages: list[dict[str, Any]] = [
-        {"role": "system", "content": spec.block},
-        {"role": "user", "content": launch.stdin or spec.issue},
-        *adapter.messages(output.decode("utf-8", "replace")),
-    ]
-    info = {
-        "agent": spec.settings.agent,
-        "version": adapter.version(),
-        "command": list(launch.words),
-        "model_stats": {"instance_cost": gateway.usd, "api_calls": len(gateway.calls)},
-        "calls": msgspec.to_builtins(gateway.calls),
-    }
-    path.write_text(json.dumps({"messages": messages, "info": info}))

@@ -21,12 +21,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -49,17 +48,6 @@ from valve_plugin.words import one_line
 _LOG = "log.txt"
 _POLL_SECONDS = 0.2
 _MAX_TRAJECTORY = 256 * 2**20
-_SERVER_CODE = "from valve_plugin.agents.process import main; main()"
-
-
-class _Request(NamedTuple):
-    """A request to run a rollout."""
-
-    spec: RolloutSpec
-    folder: Path
-    """Directory for its trajectory and log."""
-    environ: Mapping[str, str]
-    """The caller's present environment (that of the server may be out of date)."""
 
 
 # In the process that wants a rollout
@@ -90,12 +78,16 @@ def run(spec: RolloutSpec, *, stop: threading.Event | None = None) -> RolloutRes
     progress = RolloutProgress()
     with scratch_folder() as folder:
         try:
-            overdue = _supervise(_Request(spec, folder, dict(os.environ)), stop, progress)
+            overdue = _supervise(spec, folder, stop, progress)
         except CancelledError as e:
             raise RolloutCancelledError(progress.paid) from e
         trajectory = _read(folder / TRAJECTORY)
         if progress.result is not None:
             return msgspec.structs.replace(progress.result, trajectory=trajectory)
+        try:
+            decode(trajectory, msgspec.Raw, where=TRAJECTORY)
+        except RecordError:  # a killed process may leave an incomplete file
+            trajectory = b""
         log = _read(folder / _LOG).decode("utf-8", "replace")[-2000:]
         reason = f"its process died; its last output: {log}"
         if overdue:
@@ -106,11 +98,11 @@ def run(spec: RolloutSpec, *, stop: threading.Event | None = None) -> RolloutRes
             exit_status="Died",
             steps=progress.paid.calls,
             cost_usd=progress.paid.usd,
-            trajectory=trajectory if _is_json(trajectory) else b"",
+            trajectory=trajectory,
         )
 
 
-def _supervise(request: _Request, stop: threading.Event | None, progress: RolloutProgress) -> bool:
+def _supervise(spec: RolloutSpec, folder: Path, stop: threading.Event | None, progress: RolloutProgress) -> bool:
     """Wait until the rollout's process has ended, or kill it; return whether it reached its time limit."""
     try:
         with _connect() as connection:
@@ -118,8 +110,8 @@ def _supervise(request: _Request, stop: threading.Event | None, progress: Rollou
                 if stop and stop.is_set():
                     raise CancelledError
             pid = int(connection.recv_bytes())
-            connection.send(request)
-            deadline = time.monotonic() + request.spec.wall_seconds
+            connection.send((spec, folder, dict(os.environ)))  # that of the server may be out of date
+            deadline = time.monotonic() + spec.wall_seconds
             running = True
             try:
                 while running and time.monotonic() < deadline:
@@ -137,7 +129,7 @@ def _supervise(request: _Request, stop: threading.Event | None, progress: Rollou
         log = ""
         with suppress(OSError):
             log = Path(server_address()).with_name(_LOG).read_bytes()[-2000:].decode("utf-8", "replace")
-        (request.folder / _LOG).write_text(f"the fork server does not answer: {e}; its last output: {log}")
+        (folder / _LOG).write_text(f"the fork server does not answer: {e}; its last output: {log}")
         return False
 
 
@@ -156,15 +148,6 @@ def _read(path: Path) -> bytes:
         return read_regular(path, _MAX_TRAJECTORY)
     except OSError:
         return b""
-
-
-def _is_json(data: bytes) -> bool:
-    """Whether data is complete JSON; a killed process may leave an incomplete file."""
-    try:
-        decode(data, msgspec.Raw, where=TRAJECTORY)
-    except RecordError:
-        return False
-    return True
 
 
 # The fork server of this process
@@ -188,7 +171,7 @@ class _ForkServer:
         try:
             with Path(self._directory.name, _LOG).open("wb") as log:
                 self._process = subprocess.Popen(
-                    python_command(_SERVER_CODE, *map(str, handed), self._directory.name),
+                    python_command(f"from {__name__} import main; main()", *map(str, handed), self._directory.name),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -275,43 +258,36 @@ def main() -> None:
 
 def _run_request(connection: Connection) -> NoReturn:
     try:
+        from valve_plugin.agents import mini, outside
+        from valve_plugin.client import use_own_copies
+
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         connection.send_bytes(b"%d" % os.getpid())
         # Its folder is private, so only this user's own processes can write into the socket.
-        request: _Request = connection.recv()
+        spec, folder, environ = connection.recv()
         threading.Thread(target=_end_with_caller, args=(connection,), daemon=True).start()
-        _work(*request, RolloutReporter(connection.send_bytes))
+        os.setsid()  # a group of its own: one signal ends it, and the terminal's do not reach it
+        # The caller's standard output may be a stream of results
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with (folder / _LOG).open("ab") as log, open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        os.environ.clear()
+        os.environ.update(environ)
+        use_own_copies()
+        os.environ.update(MSWEA_SILENT_STARTUP="1", MSWEA_CONFIGURED="true")
+        mini.load_user_settings()
+        solve = mini.solve if spec.settings.agent == MINI else outside.solve
+        reporter = RolloutReporter(connection.send_bytes)
+        reporter.finish(solve(spec, folder, reporter))
     except BaseException:  # noqa: BLE001  # no caller above can report it
         sys.excepthook(*sys.exc_info())
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)  # neither the server's loop nor its exit handlers are this process's
-
-
-def _work(spec: RolloutSpec, folder: Path, environ: Mapping[str, str], reporter: RolloutReporter) -> None:
-    from valve_plugin.agents import mini, outside
-    from valve_plugin.client import use_own_copies
-
-    os.setsid()  # a group of its own: one signal ends it, and the terminal's do not reach it
-    _redirect_output(folder / _LOG)
-    os.environ.clear()
-    os.environ.update(environ)
-    use_own_copies()
-    os.environ.update(MSWEA_SILENT_STARTUP="1", MSWEA_CONFIGURED="true")
-    mini.load_user_settings()
-    solve = mini.solve if spec.settings.agent == MINI else outside.solve
-    reporter.finish(solve(spec, folder, reporter))
-
-
-def _redirect_output(path: Path) -> None:
-    """Redirect output to a file, because the caller's standard output may be a stream of results."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with path.open("ab") as log, open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
 
 
 def _end_with_caller(connection: Connection) -> None:

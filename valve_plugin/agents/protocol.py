@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from valve_plugin.agents.faults import EndKind
-from valve_plugin.agents.retry import Wait, report_step, report_wait
+from valve_plugin.agents.retry import report_step, report_wait
 from valve_plugin.codec import canonical, decode
 from valve_plugin.config import Settings
+from valve_plugin.events import Waiting
 from valve_plugin.records import Count, FaultKind, Money
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def payment_of(error: CancelledError) -> Payment:
 class RolloutMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message from a rollout's process to its caller."""
 
-    wait: Wait | None = None
+    wait: Waiting | None = None
     """A wait that starts now."""
     usd: Money | None = None
     """The cost of one answered model call."""
@@ -88,7 +89,7 @@ class RolloutReporter:
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
 
-    def wait(self, wait: Wait) -> None:
+    def wait(self, wait: Waiting) -> None:
         """Report a wait that starts now."""
         self._send(canonical(RolloutMessage(wait=wait)))
 

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import TypeVar
 
-import msgspec
-
 from valve_plugin.agents.faults import SilentProviderError, class_names, classify_end, describe_fault, find_fault
 from valve_plugin.config import Settings
+from valve_plugin.events import Waiting
 
 T = TypeVar("T")
 
@@ -25,19 +24,7 @@ _TIMEOUT_TRIES = 2
 """Tries of a call that reaches its time limit, so that a silent provider is noticed within minutes."""
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """One wait before another try."""
-
-    reason: str
-    """Why, in one line."""
-    tried: int
-    """Number of the try that failed, from 1."""
-    at_most: int
-    """Number of tries there are."""
-    seconds: float
-
-
-OnWait = Callable[[Wait], None]
+OnWait = Callable[[Waiting], None]
 OnStep = Callable[[int, float], None]
 """Receives the number of answered model calls of a rollout, and their cost in USD."""
 
@@ -54,7 +41,7 @@ def listen_to_waits(on_wait: OnWait, on_step: OnStep | None = None) -> Iterator[
         _LISTENERS.reset(token)
 
 
-def report_wait(wait: Wait) -> None:
+def report_wait(wait: Waiting) -> None:
     """Report a wait to the listener of this thread, if there is one."""
     if listeners := _LISTENERS.get():
         listeners[0](wait)
@@ -109,7 +96,7 @@ class Tries:
         self._at_most, self._first_pause, self._redact = at_most, first_pause, redact
         self._number = self._timeouts = 0
 
-    def after(self, error: Exception) -> Wait | None:
+    def after(self, error: Exception) -> Waiting | None:
         """Return the wait before another try; None if this was the last, or another one is useless."""
         self._number += 1
         fault = find_fault(error)
@@ -122,7 +109,7 @@ class Tries:
             return None
         pause = backoff_seconds(self._number, self._first_pause, fault.wait_seconds, random.random())  # noqa: S311 (spreads load)
         reason = describe_fault(error, fault, self._redact)
-        return Wait(reason=reason, tried=self._number, at_most=self._at_most, seconds=pause)
+        return Waiting(said=reason, tried=self._number, of=self._at_most, seconds=pause)
 
 
 def _call_within(seconds: float | None, call: Callable[[], T]) -> T:

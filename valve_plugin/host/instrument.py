@@ -74,7 +74,10 @@ def attach(agent: Agent, host: Host) -> Agent:
     if carried is not None:
         carried.host = host
         return agent
-    seam = Seam(host, _method(agent, "run"), getattr(agent, "serialize", None))
+    method = getattr(agent, "run", None)
+    if not callable(method):
+        raise AgentError(f"{_name(agent)} has no method 'run'; expected an agent like mini's DefaultAgent")
+    seam = Seam(host, method, getattr(agent, "serialize", None))
     try:
         setattr(agent, _SEAM, seam)
         agent.run = MethodType(_run, agent)  # type: ignore[attr-defined]
@@ -107,7 +110,12 @@ def _run(self: Any, task: str = "", **variables: Any) -> Any:
         raise
     finally:
         after = _spent(self)
-        ending = _ending(self, returned, error)
+        # Exit status and submission: what `run` returned, else what the last message says, else the error
+        messages = getattr(self, "messages", None)
+        extra = returned if isinstance(returned, Mapping) else (messages[-1].get("extra") if messages else None)
+        extra = extra or {}
+        status = extra.get("exit_status") or (type(error).__name__ if error else "")
+        ending = {"exit_status": status, "submission": extra.get("submission") or ""}
         seam.host.post_run(self, task, {**ending, "cost": after[0] - cost, "api_calls": after[1] - calls}, error)
 
 
@@ -123,15 +131,6 @@ def _spent(agent: Any) -> tuple[float, int]:
     return getattr(agent, "cost", 0.0), getattr(agent, "n_calls", 0)
 
 
-def _ending(agent: Any, returned: Any, error: BaseException | None) -> dict[str, str]:
-    """Return exit status and submission: what `run` returned, else what the last message says, else the error."""
-    messages = getattr(agent, "messages", None)
-    extra = returned if isinstance(returned, Mapping) else (messages[-1].get("extra") if messages else None)
-    extra = extra or {}
-    status = extra.get("exit_status") or (type(error).__name__ if error else "")
-    return {"exit_status": status, "submission": extra.get("submission") or ""}
-
-
 def _open_slot(agent: Any) -> None:
     config = getattr(agent, "config", None)
     template = getattr(config, "system_template", None)
@@ -144,13 +143,6 @@ def _open_slot(agent: Any) -> None:
         config.system_template = with_slot(template)  # type: ignore[union-attr]
     except (AttributeError, TypeError, ValueError) as e:
         raise AgentError(f"{_name(agent)}: config.system_template cannot be set: {e}; expected a mutable config") from e
-
-
-def _method(agent: Any, name: str) -> Callable[..., Any]:
-    method = getattr(agent, name, None)
-    if not callable(method):
-        raise AgentError(f"{_name(agent)} has no method {name!r}; expected an agent like mini's DefaultAgent")
-    return method  # type: ignore[no-any-return]
 
 
 def _name(agent: Any) -> str:

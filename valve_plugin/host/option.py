@@ -75,7 +75,12 @@ def prepare(names: Sequence[str], command: Any) -> Request:
     taken = {flag for p in command.params for flag in (*p.opts, *p.secondary_opts)} | {"--help"}
     for plugin, spec in request.host.add_options():
         try:
-            option = _option(f"plugin_option_{len(request.dests)}", plugin, spec)
+            default, flag, type_ = spec.get("default"), spec["flag"], spec.get("type", str)
+            if not (isinstance(flag, str) and flag.startswith("-")):
+                raise ValueError(f"flag is {flag!r}, expected one like '--{spec['dest']}'")
+            annotation = type_ | None if default is None and isinstance(type_, type) else type_
+            option = typer.Option(default, flag, help=spec.get("help", ""), rich_help_panel=f"Plugin {plugin}")
+            option = as_parameter(f"plugin_option_{len(request.dests)}", annotation, option)
             flags = {*option.opts, *option.secondary_opts}
             if flags & taken:
                 raise ValueError(f"option {', '.join(sorted(flags & taken))} is taken")
@@ -167,16 +172,6 @@ def _as_typed(spec: str) -> str:
 @functools.cache
 def _texts() -> frozenset[str]:
     return frozenset(f.name for f in msgspec.structs.fields(Settings) if f.type is str)
-
-
-def _option(name: str, plugin: str, spec: Mapping[str, Any]) -> Any:
-    """Let Typer make a command-line option of what `minisweagent_add_options` returned."""
-    default, flag, type_ = spec.get("default"), spec["flag"], spec.get("type", str)
-    if not (isinstance(flag, str) and flag.startswith("-")):
-        raise ValueError(f"flag is {flag!r}, expected one like '--{spec['dest']}'")
-    annotation = type_ | None if default is None and isinstance(type_, type) else type_
-    option = typer.Option(default, flag, help=spec.get("help", ""), rich_help_panel=f"Plugin {plugin}")
-    return as_parameter(name, annotation, option)
 
 
 def _refuse(error: ValveError) -> NoReturn:

@@ -71,7 +71,14 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
     """
     run.recorded = True
     try:
-        base = _require_base(run, agent)
+        mode = getattr(agent.config, "mode", "yolo")
+        if mode != "yolo":
+            raise ValveError(f"valve.attempts runs unattended, but the agent is in mode {mode!r}; add -y")
+        if run.base is None:
+            why = "; ".join(run.notes) or "the agent does not work on this machine's files"
+            raise ValveError(f"valve.attempts needs copies of the directory: {why}")
+        choose(run.settings)
+        base = run.base
         if not run.settings.check:
             run.say("no check was given (valve.check): the attempts are recorded, but none is applied")
         require_grading(run, agent)
@@ -104,18 +111,6 @@ def run_attempts(run: Run, agent: Any) -> Mapping[str, Any]:
     if shown.attempt.id in run.kept:
         run.say(f"{show_hint(shown.attempt, run.settings, f'attempt {shown.number}')}{_list_hint(run)}")
     return _hand_over(agent, done, shown)
-
-
-def _require_base(run: Run, agent: Any) -> Base:
-    """Return the starting state of the attempts."""
-    mode = getattr(agent.config, "mode", "yolo")
-    if mode != "yolo":
-        raise ValveError(f"valve.attempts runs unattended, but the agent is in mode {mode!r}; add -y")
-    if run.base is None:
-        why = "; ".join(run.notes) or "the agent does not work on this machine's files"
-        raise ValveError(f"valve.attempts needs copies of the directory: {why}")
-    choose(run.settings)
-    return run.base
 
 
 def _list_hint(run: Run) -> str:

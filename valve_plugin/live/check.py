@@ -13,7 +13,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -50,7 +49,6 @@ _PYTEST_EXITS = {
 _PRINTED_BYTES = 1 << 16
 # Test files of other languages, and files from which runners read their commands.
 _TEST_PATTERNS = ("test_*", "*_test.*", "*.test.*", "*.spec.*", "*_spec.*", "*Test.java", "*Tests.cs")
-_TEST_FOLDERS = ("tests", "__tests__")
 _RUNNER_FILES = {
     "make": ("Makefile", "makefile", "GNUmakefile"),
     "npm": ("package.json",),
@@ -62,11 +60,10 @@ _RUNNER_FILES = {
 # A file of this name in the working directory replaces a module that Python or pytest imports.
 _SHADOWS = ("sitecustomize", "usercustomize", "pytest", "_pytest", "pluggy", "py", "unittest")
 _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
 _VENVS = (".venv", "venv")
 # Git ignores these, so they are not in the tree, but commands need them.
 _INSTALLED = (*_VENVS, "node_modules")
-# Folders with a `bin` that also contain private data, such as keys and caches.
-_PRIVATE = ("", ".local", ".cargo")
 
 
 class CheckResult(NamedTuple):
@@ -115,15 +112,22 @@ class Check:
             graded, dropped = self.graded_tree(end)
             if graded == self._base.tree:
                 trees = self._base.trees
-                notes = [
-                    *trees.notes,
-                    *(f"{path} is a repository of its own" for path in sorted(trees.repositories or ())),
-                ]
-                if notes:
+                apart = [f"{path} is a repository of its own" for path in sorted(trees.repositories or ())]
+                if notes := [*trees.notes, *apart]:
                     why = f"nothing that was captured has changed; {'; '.join(notes)}"
                     return CheckResult("ungraded", why, dropped)
                 return CheckResult("unresolved", "nothing but tests changed" if dropped else "nothing changed", dropped)
-            return self._after(graded, dropped)
+            done = self.run(graded)
+            if done.timed_out:  # try again: the machine may have been busy
+                done = self.run(graded)
+            reason = "the check failed before the attempt and passes after it"
+            if done.limit:
+                limit = f"it took over {self._settings.check_timeout} s" if done.timed_out else f"out of {done.limit}"
+                reason = f"the check was stopped after the attempt: {limit}"
+            elif done.returncode != 0:
+                reason = f"the check fails after the attempt (exit code {done.returncode})"
+            passed = not done.limit and done.returncode == 0
+            return CheckResult("resolved" if passed else "unresolved", reason, dropped, printed_end(done))
         except (SandboxError, InfrastructureError) as e:
             return CheckResult("ungraded", f"the check could not run: {one_line(with_mini_option(e))}")
 
@@ -136,19 +140,6 @@ class Check:
         dropped = tuple(path for path in changed if tests.holds(path, new=path not in known))
         return trees.with_paths_from(end, base, dropped), dropped
 
-    def _after(self, tree: str, dropped: tuple[str, ...]) -> CheckResult:
-        done = self.run(tree)
-        if done.timed_out:  # try again: the machine may have been busy
-            done = self.run(tree)
-        reason = "the check failed before the attempt and passes after it"
-        if done.limit:
-            limit = f"it took over {self._settings.check_timeout} s" if done.timed_out else f"out of {done.limit}"
-            reason = f"the check was stopped after the attempt: {limit}"
-        elif done.returncode != 0:
-            reason = f"the check fails after the attempt (exit code {done.returncode})"
-        passed = not done.limit and done.returncode == 0
-        return CheckResult("resolved" if passed else "unresolved", reason, dropped, printed_end(done))
-
     def run(self, tree: str) -> CommandResult:
         """Run the check on a tree, in a copy; once more if it was killed from outside.
 
@@ -156,26 +147,26 @@ class Check:
             InfrastructureError: it was killed from outside both times.
         """
         for _ in range(2):
-            done = self._run_once(tree)
-            if not (killed := killing_signal(done)):
+            settings, base = self._settings, self._base
+            sandbox = choose(settings)
+            with open_copy(base, tree, sandbox) as workspace:
+                seconds = settings.check_timeout
+                limits = ProcessLimits(
+                    wall_seconds=seconds,
+                    cpu_seconds=seconds * 64,  # of all processes together; the person's setting is wall time
+                    memory_bytes=16_384 * MIB,
+                    processes=4096,
+                    disk_bytes=disk_bytes(workspace.root) + 4096 * MIB,
+                )
+                done = sandbox.run(
+                    settings.check, workspace, limits=limits, cwd=base.below, env=shell_environment(base)
+                )
+            number = -done.returncode if done.returncode < 0 else done.returncode - 128
+            if done.limit or number not in FROM_OUTSIDE:  # signals that usually come from outside
                 return done
         raise InfrastructureError(
-            f"it was killed from outside, by signal {killed}, twice; is the machine out of memory?"
+            f"it was killed from outside, by signal {number}, twice; is the machine out of memory?"
         )
-
-    def _run_once(self, tree: str) -> CommandResult:
-        settings, base = self._settings, self._base
-        sandbox = choose(settings)
-        with open_copy(base, tree, sandbox) as workspace:
-            seconds = settings.check_timeout
-            limits = ProcessLimits(
-                wall_seconds=seconds,
-                cpu_seconds=seconds * 64,  # of all processes together; the person's setting is wall time
-                memory_bytes=16_384 * MIB,
-                processes=4096,
-                disk_bytes=disk_bytes(workspace.root) + 4096 * MIB,
-            )
-            return sandbox.run(settings.check, workspace, limits=limits, cwd=base.below, env=shell_environment(base))
 
 
 class TestPaths:
@@ -194,7 +185,7 @@ class TestPaths:
         paths = [re.sub(r"::.*", "", word.rpartition("=")[2], flags=re.DOTALL) for word in words]
         relative = [path.removeprefix(root.rstrip("/") + "/") for path in paths]
         self._named = {posixpath.normpath(posixpath.join(cwd, path)) for path in relative}
-        self._runner_files = {name for word in words for name in _RUNNER_FILES.get(_name(word), ())}
+        self._runner_files = {name for word in words for name in _RUNNER_FILES.get(PurePosixPath(word).name, ())}
         self._tops = {".", cwd}
 
     def holds(self, path: str, *, new: bool) -> bool:
@@ -204,32 +195,20 @@ class TestPaths:
             new: whether the attempt created it. Then it does not count as a test merely because the check names it.
         """
         pure = PurePosixPath(path)
+        tops = [pure.relative_to(top).parts[0] for top in self._tops if pure.is_relative_to(top)]
         return (
             (path in self._named and not new)
             or pure.name in self._runner_files
             or is_protected(path, ())
             or any(fnmatchcase(pure.name, pattern) for pattern in _TEST_PATTERNS)
-            or any(folder in pure.parts[:-1] for folder in _TEST_FOLDERS)
-            or (new and self._shadows(pure))
+            or any(folder in pure.parts[:-1] for folder in ("tests", "__tests__"))
+            or (new and any(top.partition(".")[0] in _SHADOWS for top in tops))
         )
-
-    def _shadows(self, path: PurePosixPath) -> bool:
-        for top in self._tops:
-            if path.is_relative_to(top) and path.relative_to(top).parts[0].partition(".")[0] in _SHADOWS:
-                return True
-        return False
 
 
 def is_pytest(check: str) -> bool:
     """Whether a command runs pytest by name, so that it has pytest's exit codes."""
-    return any(_name(word) in ("pytest", "py.test") for word in _words(check))
-
-
-def killing_signal(done: CommandResult) -> int:
-    """Return the number of the signal that ended a check and usually comes from outside; 0 if none did."""
-    code = done.returncode
-    number = -code if code < 0 else code - 128
-    return 0 if done.limit or number not in FROM_OUTSIDE else number
+    return any(PurePosixPath(word).name in ("pytest", "py.test") for word in _words(check))
 
 
 def try_command(command: str, settings: Settings, folder: Path, bank: Path, seconds: int) -> CheckResult:
@@ -302,10 +281,6 @@ def _words(check: str) -> Sequence[str]:
         return check.split()
 
 
-def _name(word: str) -> str:
-    return PurePosixPath(word).name
-
-
 def _last_line(output: bytes) -> str:
     lines = output.decode("utf-8", "replace").strip().splitlines()
     return one_line(lines[-1]) if lines else "it printed nothing"
@@ -313,15 +288,6 @@ def _last_line(output: bytes) -> str:
 
 # Copies of the directory. Each appears at the directory's own path, so that editable installs, virtual environments and
 # absolute paths refer to the copy as they refer to the original outside.
-
-
-@dataclass(frozen=True)
-class Tools:
-    """Programs that commands in a copy need."""
-
-    readonly: tuple[Path, ...]
-    path: str
-    """Value of the variable PATH."""
 
 
 @contextmanager
@@ -332,23 +298,23 @@ def open_copy(base: Base, tree: str, sandbox: Sandbox) -> Iterator[Workspace]:
         InfrastructureError: git or the disk failed.
     """
     trees = base.trees
-    tools = find_tools(trees.root, base.cwd, os.environ)
+    readonly, _ = find_tools(trees.root, base.cwd, os.environ)
     roots: tuple[str, ...] = ()
     if sandbox.root is None:  # editable installs do not point to the copy, so its modules must come first
         roots = tuple(name for name in (".", "src") if (trees.root / name).is_dir())
     commit, place = trees.commit(tree), str(trees.root)
-    with open_workspace(trees.store, commit, readonly=tools.readonly, source_roots=roots, place=place) as workspace:
+    with open_workspace(trees.store, commit, readonly=readonly, source_roots=roots, place=place) as workspace:
         yield workspace
 
 
 def shell_environment(base: Base) -> dict[str, str]:
     """Return the variables of the person's shell that determine which programs and modules a command uses."""
     python_path = {"PYTHONPATH": os.environ["PYTHONPATH"]} if os.environ.get("PYTHONPATH") else {}
-    return {"PATH": find_tools(base.trees.root, base.cwd, os.environ).path, **python_path}
+    return {"PATH": find_tools(base.trees.root, base.cwd, os.environ)[1], **python_path}
 
 
-def find_tools(root: Path, cwd: Path, environ: Mapping[str, str]) -> Tools:
-    """Return the virtual environments, interpreters and programs that the person's shell uses in `cwd`."""
+def find_tools(root: Path, cwd: Path, environ: Mapping[str, str]) -> tuple[tuple[Path, ...], str]:
+    """Return the places of the programs that the person's shell uses in `cwd`, and the value of PATH for a copy."""
     venvs = [Path(environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
     venvs += [folder / name for folder in dict.fromkeys((cwd, root)) for name in _VENVS]
     venvs = [venv for venv in dict.fromkeys(venvs) if (venv / "bin").is_dir()]
@@ -359,19 +325,24 @@ def find_tools(root: Path, cwd: Path, environ: Mapping[str, str]) -> Tools:
     visible = [*venvs, Path(sys.prefix), *map(_installation, outside)]
     visible += [prefix for venv in [*venvs, Path(sys.prefix)] if (prefix := _base(venv))]
     visible += [folder / name for folder in (cwd, root) for name in _INSTALLED if (folder / name).is_dir()]
-    readonly = [part for place in dict.fromkeys(visible) for part in _around(root, place) if not _in_system(part)]
+    readonly: list[Path] = []
+    for place in dict.fromkeys(visible):
+        if not root.is_relative_to(place):
+            readonly.append(place)
+        else:  # the project is inside it: mounting the whole path would hide the copy
+            parts = (place / name for name in ("bin", "lib", "lib64", "pyvenv.cfg"))
+            readonly += [part for part in parts if part.exists()]
+    readonly = [place for place in readonly if not any(place.is_relative_to(top) for top in _SYSTEM)]
     path = dict.fromkeys([*map(str, bins), *_SYSTEM_PATH])
     outermost = (p for p in readonly if not any(p != q and p.is_relative_to(q) for q in readonly))
-    return Tools(readonly=tuple(outermost), path=os.pathsep.join(path))
+    return tuple(outermost), os.pathsep.join(path)
 
 
 def _installation(entry: Path) -> Path:
     """Return the installation of a directory on PATH: `x` for `x/bin`, unless `x` may contain private data."""
     above = entry.parent
-    home = Path.home()
-    if entry.name in ("bin", "shims") and above not in {home / name for name in _PRIVATE} and above != Path("/"):
-        return above
-    return entry
+    private = [Path("/"), *(Path.home() / name for name in ("", ".local", ".cargo"))]  # with keys and caches
+    return above if entry.name in ("bin", "shims") and above not in private else entry
 
 
 def _base(venv: Path) -> Path | None:
@@ -380,14 +351,3 @@ def _base(venv: Path) -> Path | None:
         return base_prefix(venv)
     except (OSError, InfrastructureError):  # not a virtual environment, or conda's kind, which is complete
         return None
-
-
-def _around(root: Path, place: Path) -> list[Path]:
-    """Return a path, or its parts if the project is inside it (mounting the whole path would hide the copy)."""
-    if not root.is_relative_to(place):
-        return [place]
-    return [part for name in ("bin", "lib", "lib64", "pyvenv.cfg") if (part := place / name).exists()]
-
-
-def _in_system(place: Path) -> bool:
-    return any(place.is_relative_to(top) for top in ("/usr", "/bin", "/sbin", "/lib", "/lib64"))

@@ -20,7 +20,7 @@ from valve_plugin.bank.scripted_bank import is_scripted, refusal
 from valve_plugin.bank.store import BankStore
 from valve_plugin.checkout import find
 from valve_plugin.config import FILE_NAME as SETTINGS_FILE
-from valve_plugin.config import Settings, as_judged, in_repository, load
+from valve_plugin.config import as_judged, in_repository, load
 from valve_plugin.errors import BankError, ValveError
 from valve_plugin.paths import seen_file
 from valve_plugin.records import Bank, Context, Panel
@@ -42,11 +42,19 @@ def compose(
     It is empty, and one line says why, for a damaged bank, for one of a later version, and for one that the scripted
     model taught where a real model runs.
     """
+    from valve_plugin.bank.verify import verify
+
     try:
         store = BankStore.open(bank_dir)
         if not is_welcome(store, say):
             return EMPTY
-        _verify(bank_dir)
+        # what is wrong with its settings was said where they are read
+        errors = [found for found in verify(bank_dir) if found.level == "error" and found.file != SETTINGS_FILE]
+        if errors:
+            first = f"{errors[0].file} {errors[0].place}".strip()
+            raise BankError(
+                f"{bank_dir} was changed and does not verify: {first}: {errors[0].message}; see `valve bank verify`"
+            )
         for warning in store.warnings:
             say(warning)
         if why := refusal(bank_dir, model):
@@ -99,18 +107,6 @@ def _remember(note: Path, state: str) -> None:
     files.write_atomic(note, state.encode())
 
 
-def _verify(bank_dir: Path) -> None:
-    """Verify a bank; what is wrong with its settings was said where they are read."""
-    from valve_plugin.bank.verify import verify
-
-    errors = [found for found in verify(bank_dir) if found.level == "error" and found.file != SETTINGS_FILE]
-    if errors:
-        first = f"{errors[0].file} {errors[0].place}".strip()
-        raise BankError(
-            f"{bank_dir} was changed and does not verify: {first}: {errors[0].message}; see `valve bank verify`"
-        )
-
-
 # For the hooks of other agents
 
 
@@ -160,12 +156,7 @@ def notes(bank_dir: Path, prompt: str) -> Context:
     settings = load(store.dir)
     if settings.retrieval == "auto":
         settings = as_judged(settings, store.panel())
-    return _retrieve(settings, store, prompt) or EMPTY
-
-
-def _retrieve(settings: Settings, store: BankStore, prompt: str) -> Context | None:
-    """Ask the plugins; where there is only ours, without the packages that find others."""
-    if settings.plugins == ("valve",):
+    if settings.plugins == ("valve",):  # without the packages that find others
         from valve_plugin.retrieval.contexts import retrieve
 
         return retrieve(settings, store.bank, "", prompt)
@@ -173,4 +164,4 @@ def _retrieve(settings: Settings, store: BankStore, prompt: str) -> Context | No
 
     hook = plugins.load(settings.plugins).hook
     found: Context | None = hook.valve_retrieve(settings=settings, bank=store.bank, task_id="", issue=prompt)
-    return found
+    return found or EMPTY

@@ -33,7 +33,6 @@ from valve_plugin.records import Context
 
 if TYPE_CHECKING:
     from valve_plugin.agents.adapter import Messages
-    from valve_plugin.config import Settings
 
 _STATE = "prompt.json"
 _MAX_BYTES = 50_000_000
@@ -72,9 +71,17 @@ def follow(raw: bytes, check: str, bank: str = "") -> None:
         return
     folders, session = local_store(bank_dir).dir / "sessions", digest(str(event["session_id"]))[:16]
     if event["hook_event_name"] == "UserPromptSubmit":
-        _remove_old(folders, session)
+        # Remove trees of prompts that were given up: earlier ones of this session, and old ones of others
+        for folder in folders.glob("*"):
+            with suppress(OSError):
+                waits = (folder / _STATE).exists() and folder.name.startswith(session)
+                if waits or time.time() - folder.stat().st_mtime > _STALE_SECONDS:
+                    shutil.rmtree(folder, ignore_errors=True)
         folder = folders / f"{session}-{os.urandom(4).hex()}"
-        begin(str(event["prompt"]), bank_dir, folder, _size(event))
+        size = 0
+        with suppress(OSError, KeyError, TypeError):
+            size = os.stat(event["transcript_path"]).st_size
+        begin(str(event["prompt"]), bank_dir, folder, size)
     elif event["hook_event_name"] == "Stop":
         for folder in folders.glob(f"{session}-*"):
             if (work := take(folder)) and not os.fork():
@@ -149,12 +156,18 @@ def keep(work: Work, messages: Messages, info: Mapping[str, Any], bank_dir: Path
 
     `info` holds `agent`, and `model` and `calls` if they are known. Without a check it is not graded.
     """
+    from valve_plugin.config import Settings, load
     from valve_plugin.live.check import Check
     from valve_plugin.live.run import Run, record
     from valve_plugin.redact import gather
     from valve_plugin.sandbox import scratch
 
-    settings = _settings(bank_dir, check)
+    # The bank's settings; what runs a command comes from the hook's command line alone
+    settings = Settings()
+    with suppress(ValveError):
+        settings = load(bank_dir)
+    learn = "queue" if settings.learn == "inline" else settings.learn  # judging calls models and runs code
+    settings = replace(settings, check=check, attempts=1, learn=learn)
     run = Run(
         settings=settings,
         bank_dir=bank_dir,
@@ -198,17 +211,6 @@ def _record_in_background(work: Work, event: dict[str, Any], bank_dir: Path, che
         os._exit(0)
 
 
-def _settings(bank_dir: Path, check: str) -> Settings:
-    """Return the bank's settings; what runs a command comes from the hook's command line alone."""
-    from valve_plugin.config import Settings, load
-
-    settings = Settings()
-    with suppress(ValveError):
-        settings = load(bank_dir)
-    learn = "queue" if settings.learn == "inline" else settings.learn  # judging calls models and runs code
-    return replace(settings, check=check, attempts=1, learn=learn)
-
-
 def _transcript(event: dict[str, Any], start: int) -> str:
     try:
         with open(event["transcript_path"], "rb") as f:
@@ -216,18 +218,3 @@ def _transcript(event: dict[str, Any], start: int) -> str:
             return f.read(_MAX_BYTES).decode("utf-8", "replace")
     except (OSError, KeyError, TypeError):
         return ""
-
-
-def _size(event: dict[str, Any]) -> int:
-    with suppress(OSError, KeyError, TypeError):
-        return os.stat(event["transcript_path"]).st_size
-    return 0
-
-
-def _remove_old(folders: Path, session: str) -> None:
-    """Remove trees of prompts that were given up: earlier ones of this session, and old ones of others."""
-    for folder in folders.glob("*"):
-        with suppress(OSError):
-            waits = (folder / _STATE).exists() and folder.name.startswith(session)
-            if waits or time.time() - folder.stat().st_mtime > _STALE_SECONDS:
-                shutil.rmtree(folder, ignore_errors=True)

@@ -45,8 +45,6 @@ _SHOWN_LINES = 15
 _BINARY = "\nGIT binary patch\n"
 FEWEST_GRADED = 3
 """Minimum number of graded attempts in a mixed group; the method contrasts three."""
-_LOCK_SECONDS = 30.0
-_STDERR = 2
 LINES, CHARACTERS = 40, 4_000
 """Maximum number of lines and characters that are kept of a check's output."""
 
@@ -106,9 +104,14 @@ def start(
         scratch=scratch.private_folder("valve-run-"),
     )
     try:
-        run.base = _capture(agent, Path(run.scratch.name), bank_dir)
-        if run.base is not None:
-            run.secrets = gather(os.environ, run.base.trees.root)
+        if (cwd := directory(agent)) is not None:
+            root = find(cwd).root
+            leave_out = [bank_dir.resolve(), root / BANK_NAME, cwd / BANK_NAME]
+            if written_by_mini := getattr(getattr(agent, "config", None), "output_path", None):
+                leave_out.append(Path(written_by_mini).resolve())
+            trees = Trees(root, Path(run.scratch.name), leave_out)
+            run.base = Base(trees, trees.capture(), cwd)
+            run.secrets = gather(os.environ, root)
             run.check = Check(settings, run.base) if settings.check else None
     except (ValveError, OSError) as e:
         run.notes.append(one_line(f"the directory could not be captured: {e}"))
@@ -148,7 +151,21 @@ def refused(run: Run, error: ValveError) -> Mapping[str, Any]:
 def finish(run: Run, agent: Any, result: Mapping[str, Any], error: BaseException | None) -> Attempt | None:
     """Grade and record the run after the last step; return None if it is already recorded or recording failed."""
     try:
-        return None if run.recorded else _record(run, agent, result, error)
+        if run.recorded:
+            return None
+        trajectory = agent.serialize() if hasattr(agent, "serialize") else {"messages": getattr(agent, "messages", [])}
+        ended: tuple[EndKind | None, str] = None, "stopped by the person"
+        if not isinstance(error, KeyboardInterrupt | SystemExit):
+            names = class_names(error) if error else []
+            ended = classify_end(str(result.get("exit_status", "")), names, str(error or ""))
+        end = ""
+        try:
+            if run.base is not None:
+                end = run.base.trees.capture()
+                run.notes += run.base.trees.notes
+        except (InfrastructureError, OSError) as e:
+            run.notes.append(one_line(f"the directory could not be captured after the run: {e}"))
+        return record(run, trajectory, end, result, ended, model_of(agent))
     except Exception as e:  # noqa: BLE001 - an error in recording must not fail a run that is complete
         run.say(f"this attempt was not recorded: {type(e).__name__}: {one_line(str(e))}")
         return None
@@ -175,26 +192,6 @@ def plain_config(part: Any) -> dict[str, Any]:
     config = getattr(part, "config", None)
     dump = getattr(config, "model_dump", None)
     return dict(dump(mode="json") if dump else vars(config) if config is not None else {})
-
-
-def _capture(agent: Any, scratch: Path, bank_dir: Path) -> Base | None:
-    cwd = directory(agent)
-    if cwd is None:
-        return None
-    root = find(cwd).root
-    written_by_mini = getattr(getattr(agent, "config", None), "output_path", None)
-    leave_out = [bank_dir.resolve(), root / BANK_NAME, cwd / BANK_NAME]
-    trees = Trees(root, scratch, [*leave_out, *([Path(written_by_mini).resolve()] if written_by_mini else [])])
-    return Base(trees, trees.capture(), cwd)
-
-
-def _record(run: Run, agent: Any, result: Mapping[str, Any], error: BaseException | None) -> Attempt:
-    trajectory = agent.serialize() if hasattr(agent, "serialize") else {"messages": getattr(agent, "messages", [])}
-    ended: tuple[EndKind | None, str] = None, "stopped by the person"
-    if not isinstance(error, KeyboardInterrupt | SystemExit):
-        names = class_names(error) if error else []
-        ended = classify_end(str(result.get("exit_status", "")), names, str(error or ""))
-    return record(run, trajectory, _capture_end(run), result, ended, model_of(agent))
 
 
 def record(
@@ -256,19 +253,6 @@ def make_attempt(run: Run, graded: CheckResult, notes: Sequence[str], **facts: A
         check=run.settings.check,
         **facts,
     )
-
-
-def _capture_end(run: Run) -> str:
-    """Return the final tree of the run, or an empty string if there is none."""
-    if run.base is None:
-        return ""
-    try:
-        tree = run.base.trees.capture()
-    except (InfrastructureError, OSError) as e:
-        run.notes.append(one_line(f"the directory could not be captured after the run: {e}"))
-        return ""
-    run.notes += run.base.trees.notes
-    return tree
 
 
 def readable_patch(run: Run, end: str, redactor: Redactor) -> tuple[str, list[str]]:
@@ -349,36 +333,25 @@ def learn_from(bank_dir: Path, local: LocalStore, attempt: Attempt, mode: str, s
     if mode == "off" or attempt.outcome not in ("resolved", "unresolved"):
         return
     group = group_of(local.attempts(attempt.task_id), attempt)
-    if not (is_mixed(group) and enqueue(local, group)):
+    passes = sum(a.outcome == "resolved" for a in group)
+    if len(group) < FEWEST_GRADED or not 0 < passes < len(group) or not enqueue(local, group):
         return
-    passes, waiting = sum(a.outcome == "resolved" for a in group), len(local.queue())
     say(
-        f"{passes} of {plural(len(group), 'attempt')} passed: queued for learning ({waiting} in the queue; "
+        f"{passes} of {plural(len(group), 'attempt')} passed: queued for learning ({len(local.queue())} in the queue; "
         "`valve gate` judges them)"
     )
     if mode == "inline":
         # In another process, so that it does not write to mini's stdout and imports nothing here.
         command = python_command(VALVE_MAIN, "gate", "--bank", str(bank_dir))
-        with child_process(command, interruptible=True, stdin=subprocess.DEVNULL, stdout=_STDERR) as judging:
+        with child_process(command, interruptible=True, stdin=subprocess.DEVNULL, stdout=2) as judging:
             judging.wait()
 
 
 def group_of(attempts: Sequence[Attempt], one: Attempt) -> list[Attempt]:
     """Return the graded live attempts with the same task, starting tree and context as `one`."""
     key = (one.task_text, one.base_tree, one.context_hash)
-    return [
-        a
-        for a in attempts
-        if a.source == "live"
-        and a.outcome in ("resolved", "unresolved")
-        and (a.task_text, a.base_tree, a.context_hash) == key
-    ]
-
-
-def is_mixed(group: Sequence[Attempt]) -> bool:
-    """Whether a group has enough graded attempts, and some passed and some failed."""
-    passes = sum(a.outcome == "resolved" for a in group)
-    return len(group) >= FEWEST_GRADED and 0 < passes < len(group)
+    graded = [a for a in attempts if a.source == "live" and a.outcome in ("resolved", "unresolved")]
+    return [a for a in graded if (a.task_text, a.base_tree, a.context_hash) == key]
 
 
 def enqueue(local: LocalStore, group: Sequence[Attempt]) -> bool:
@@ -386,10 +359,10 @@ def enqueue(local: LocalStore, group: Sequence[Attempt]) -> bool:
     first = group[0]
     name = digest([first.task_text, first.base_tree, first.context_hash])[:16]
     marks = local.dir / "groups"
-    files.make_private_dir(marks)
     mark = marks / name
+    files.make_private_dir(marks)
     # Under a lock, queue first and mark then. After a kill in between, the queue itself shows that it is done.
-    with hold_lock(marks / ".lock", _LOCK_SECONDS, f"{marks}: another process keeps the lock"):
+    with hold_lock(marks / ".lock", 30.0, f"{marks}: another process keeps the lock"):
         if mark.exists() or any(job.get("group") == name for job in local.queue()):
             return False
         job = {

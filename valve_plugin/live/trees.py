@@ -278,11 +278,7 @@ class Trees:
         return {"GIT_INDEX_FILE": str(self.store / f"{name}-{os.urandom(4).hex()}.index")}  # threads have one each
 
     def _git(
-        self,
-        *arguments: str,
-        data: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        ok: tuple[int, ...] = (0,),
+        self, *arguments: str, data: bytes = b"", env: Mapping[str, str] | None = None, ok: tuple[int, ...] = (0,)
     ) -> bytes:
         full = {"GIT_WORK_TREE": str(self.root), "GIT_LITERAL_PATHSPECS": "1", **(env or {})}
         return git(*arguments, git_dir=self.store, cwd=self.root, data=data, env=full, ok=ok)

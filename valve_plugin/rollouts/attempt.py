@@ -57,7 +57,11 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
     redact = Redactor.of(os.environ, config=settings.model_kwargs)
     result, patch, graded = _run_and_grade(settings, task, context, ordinal, where, redact)
     rollout_id = rollout_key(settings, task, context, ordinal)[:16]
-    trajectory = _redacted(result.trajectory, redact)
+    text = result.trajectory.decode("utf-8", "replace")
+    try:  # it stays JSON: its strings are redacted, not the text that escapes them
+        trajectory = json.dumps(redact.tree(json.loads(text)), indent=2).encode()
+    except (ValueError, RecursionError):
+        trajectory = redact(text).encode()
     return Attempt(
         id=rollout_id,
         task_id=task.instance_id,
@@ -80,15 +84,6 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
         context_items=context.items,
         trajectory=keep_trajectory(rollout_id, trajectory),
     )
-
-
-def _redacted(trajectory: bytes, redact: Redactor) -> bytes:
-    """Return a trajectory without secrets. It stays JSON: its strings are redacted, not the text that escapes them."""
-    text = trajectory.decode("utf-8", "replace")
-    try:
-        return json.dumps(redact.tree(json.loads(text)), indent=2).encode()
-    except (ValueError, RecursionError):
-        return redact(text).encode()
 
 
 def _run_and_grade(
@@ -159,12 +154,15 @@ def solver_configuration(settings: Settings) -> dict[str, Any]:
     """Return the settings, file digests and versions that influence how the agent solves a task."""
     if not settings.model:
         mini.load_user_settings()  # sets mini's default model
+    files = [given for given in settings.mini_config if "=" not in given and Path(given).is_file()]  # not mini's own
     return {
         **({"mini": _mini_version()} if settings.agent == MINI else outside.solver(settings)),
         "model": settings.model or os.environ.get("MSWEA_MODEL_NAME", ""),
         "model_class": settings.model_class,
         "model_kwargs": settings.model_kwargs,
-        "mini_config": [[given, _file_digest(given)] for given in settings.mini_config],
+        "mini_config": [
+            [given, digest_bytes(Path(given).read_bytes()) if given in files else ""] for given in settings.mini_config
+        ],
         "step_limit": settings.step_limit,
         "cost_limit": settings.cost_limit,
     }
@@ -184,12 +182,6 @@ def solver_of(settings: Settings) -> str:
     return digest(solver_configuration(settings) | {"model_kwargs": sampling})
 
 
-def _file_digest(mini_config: str) -> str:
-    """Return the digest of a configuration file, or "" for KEY=VALUE and for files that are part of mini."""
-    path = Path(mini_config)
-    return digest_bytes(path.read_bytes()) if "=" not in mini_config and path.is_file() else ""
-
-
 # Trajectories of finished rollouts, redacted and compressed in user data, until a bank's local store takes them
 
 
@@ -201,7 +193,12 @@ def keep_trajectory(rollout_id: str, trajectory: bytes) -> str:
     folder = data_dir() / "rollouts"
     make_private_dir(folder)
     write_atomic(folder / name, pack(trajectory))
-    _remove_oldest(folder)
+    with os.scandir(folder) as entries:
+        kept = [entry for entry in entries if entry.name.endswith(".json.gz")]
+    if len(kept) > _MAX_TRAJECTORIES:
+        with suppress(FileNotFoundError):  # another process removes some at the same time
+            for entry in sorted(kept, key=lambda e: e.stat().st_mtime)[: _MAX_TRAJECTORIES // 2]:
+                os.unlink(entry.path)
     return name
 
 
@@ -216,13 +213,3 @@ def read_trajectory(attempt: Attempt) -> bytes:
     if not name or name != Path(name).name:
         raise BankNotFoundError(f"attempt {attempt.id} has no trajectory (it names {name!r})")
     return unpack(data_dir() / "rollouts" / name, "trajectory")
-
-
-def _remove_oldest(folder: Path) -> None:
-    with os.scandir(folder) as entries:
-        kept = [entry for entry in entries if entry.name.endswith(".json.gz")]
-    if len(kept) <= _MAX_TRAJECTORIES:
-        return
-    with suppress(FileNotFoundError):  # another process removes some at the same time
-        for entry in sorted(kept, key=lambda e: e.stat().st_mtime)[: _MAX_TRAJECTORIES // 2]:
-            os.unlink(entry.path)

@@ -89,7 +89,22 @@ class _Cluster:
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
-        self._there = _remote_function(ray)
+
+        # Calls a function of `ray_node`. It travels by value, so it runs without VALVE, too.
+        def there(function: str, *arguments: Any) -> Iterator[tuple[str, str, bytes]]:
+            import ray
+
+            node = ray.get_runtime_context().get_node_id()
+            try:
+                from valve_plugin.rollouts import ray_node
+            except ImportError as e:
+                yield node, f"valve cannot be loaded there: {e}", b""
+                return
+            for answer in getattr(ray_node, function)(*arguments):
+                yield node, *answer
+
+        # retries are the driver's: it counts and shows them
+        self._there = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(there)
         self._unfit: dict[str, str] = {}
         """Why nodes take no rollouts, by id."""
         self._bundles: dict[str, Any] = {}
@@ -107,7 +122,12 @@ class _Cluster:
 
     def _run(self, request: Request, connection: Connection) -> Answer:
         """Run a rollout on a node that can; one that cannot says so before the agent starts."""
-        bundle = self._bundle(request)
+        # The reference to a repository's bundle; Ray copies it to a node at most once
+        with self._lock:
+            if request.base not in self._bundles:
+                data = git("bundle", "create", "-q", "-", BASE_REF, git_dir=Path(request.store))
+                self._bundles[request.base] = self._ray.put(data)
+            bundle = self._bundles[request.base]
         while True:
             unfit = ",".join(self._unfit)
             where = {"label_selector": {_NODE_ID: f"!in({unfit})"}} if unfit else {}
@@ -157,14 +177,6 @@ class _Cluster:
                 self._ray.cancel(job)
                 cancelled = True
 
-    def _bundle(self, request: Request) -> Any:
-        """Return the reference to a repository's bundle; Ray copies it to a node at most once."""
-        with self._lock:
-            if request.base not in self._bundles:
-                data = git("bundle", "create", "-q", "-", BASE_REF, git_dir=Path(request.store))
-                self._bundles[request.base] = self._ray.put(data)
-            return self._bundles[request.base]
-
     def _alive(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
@@ -198,22 +210,3 @@ def _said(error: Exception) -> str:
     """Return the first sentence of what Ray says; pages follow."""
     cause = getattr(error, "cause", None)
     return one_line(str(cause))[:300] if cause else one_line(str(error)).partition(". ")[0][:300]
-
-
-def _remote_function(ray: Any) -> Any:
-    """Return the remote function that calls one of `ray_node`. It travels by value, so it runs without VALVE, too."""
-
-    def there(function: str, *arguments: Any) -> Iterator[tuple[str, str, bytes]]:
-        import ray
-
-        node = ray.get_runtime_context().get_node_id()
-        try:
-            from valve_plugin.rollouts import ray_node
-        except ImportError as e:
-            yield node, f"valve cannot be loaded there: {e}", b""
-            return
-        for answer in getattr(ray_node, function)(*arguments):
-            yield node, *answer
-
-    # retries are the driver's: it counts and shows them
-    return ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(there)

@@ -45,7 +45,6 @@ _POLL_SECONDS = 0.2
 _AWAY_SECONDS = 30.0
 """A rollout that is tried again so long after the cluster was found gone, and finds it gone, ends the run."""
 _CANCEL_SECONDS = 30.0
-_BRIDGE = "from valve_plugin.rollouts.ray_bridge import bridge; bridge()"
 _SCRIPTED = ("OPENAI_API_BASE", "OPENAI_BASE_URL", "OPENAI_API_KEY", "MSWEA_COST_TRACKING", "NO_PROXY", "no_proxy")
 """Variables of the scripted model, whose key is none."""
 
@@ -209,7 +208,9 @@ def _connect(place: Path, address: str) -> Connection:
             listener.listen(1024)
             handed = (listener.fileno(), alive)
             subprocess.Popen(
-                python_command(_BRIDGE, *map(str, handed), address),
+                python_command(
+                    "from valve_plugin.rollouts.ray_bridge import bridge; bridge()", *map(str, handed), address
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -8,8 +8,8 @@ from typing import TypeVar
 import msgspec
 
 from valve_plugin.agents.protocol import Payment
-from valve_plugin.agents.retry import Wait
 from valve_plugin.config import Settings
+from valve_plugin.events import Waiting
 from valve_plugin.records import Attempt, Context, Source, Task
 from valve_plugin.tasks.repository import Repository
 
@@ -67,7 +67,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The rollout has not ended: another answer follows."""
     paid: Payment = Payment()
     """Of a rollout without an attempt, so far."""
-    wait: Wait | None = None
+    wait: Waiting | None = None
     """What it waits for."""
     attempt: Attempt | None = None
     trajectory: bytes = b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import CancelledError, wait
 from typing import Any
 
 from msgspec.structs import replace
@@ -63,7 +63,14 @@ def run_here(version: str, data: bytes, bundle: list[Any]) -> Iterator[tuple[str
         except KeyboardInterrupt:  # Ray's way to cancel
             one.cancel(job)
             wait([job])
-    yield "", encode(_last_answer(job))
+    try:
+        made = job.result()
+        answer = Answer(attempt=made, trajectory=read_trajectory(made) if made.trajectory else b"")
+    except CancelledError as e:
+        answer = Answer(cancelled=True, paid=payment_of(e))
+    except ValveError as e:
+        answer = Answer(error=(type(e).__name__, str(e)))
+    yield "", encode(answer)
 
 
 def _unfit(rollout: Rollout, fetch: Callable[[], bytes]) -> str:
@@ -79,16 +86,6 @@ def _unfit(rollout: Rollout, fetch: Callable[[], bytes]) -> str:
     except (ConfigError, InfrastructureError, SandboxError) as e:
         return str(e)
     return ""
-
-
-def _last_answer(job: Future[Attempt]) -> Answer:
-    try:
-        made = job.result()
-    except CancelledError as e:
-        return Answer(cancelled=True, paid=payment_of(e))
-    except ValveError as e:
-        return Answer(error=(type(e).__name__, str(e)))
-    return Answer(attempt=made, trajectory=read_trajectory(made) if made.trajectory else b"")
 
 
 def look_here(version: str, data: bytes) -> Iterator[tuple[str, bytes]]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from valve_plugin.agents.faults import LASTING_FAULTS, without_wrappers
 from valve_plugin.agents.protocol import payment_of
-from valve_plugin.agents.retry import Wait, listen_to_waits
+from valve_plugin.agents.retry import listen_to_waits
 from valve_plugin.config import Settings
 from valve_plugin.errors import BudgetError, InfrastructureError
 from valve_plugin.events import AgentsWorking, Observe, RunPaused, Waiting, ignore
@@ -111,8 +111,10 @@ class Guard:
                 break
             reason = f"a rollout of {task.instance_id} was lost ({without_wrappers(done.reason)})"
             seconds = pause * random.uniform(0.5, 1.0)  # noqa: S311 (spreads load)
-            self.report(Wait(reason=reason, tried=tried, at_most=len(PAUSES) + 1, seconds=seconds))
-            _sleep(seconds)
+            self.report(Waiting(said=reason, tried=tried, of=len(PAUSES) + 1, seconds=seconds))
+            # Wait, but no longer than the executor runs
+            stop = stop_event()
+            stop.wait(seconds) if stop else time.sleep(seconds)
         self._ran.add(_key(done))
         with self._lock:
             self._lost_rollouts = self._lost_rollouts + 1 if done.outcome == "errored" else 0
@@ -185,15 +187,14 @@ class Guard:
             self._on_spend(worker.usd, 0)
         return done
 
-    def report(self, wait: Wait) -> None:
+    def report(self, wait: Waiting) -> None:
         """Report a wait to the observer, unless an earlier wait is in progress or the run pauses."""
         with self._lock:
             now = self._clock()
             if self._open_reason or now < self._waiting_until:
                 return
             self._waiting_until = now + wait.seconds
-        seconds = round(wait.seconds, 1)
-        self._observe(Waiting(said=wait.reason, tried=wait.tried, of=wait.at_most, seconds=seconds))
+        self._observe(replace(wait, seconds=round(wait.seconds, 1)))
 
     def _step(self, limit: int, steps: int, usd: float) -> None:
         """Count one answered call of this thread's rollout; tell the observer now and then."""
@@ -287,12 +288,6 @@ class Guard:
 
     def _each(self, total: Spending) -> float:
         return total.usd / total.rollouts if total.rollouts else self._usd_each
-
-
-def _sleep(seconds: float) -> None:
-    """Wait, but no longer than the executor runs."""
-    stop = stop_event()
-    stop.wait(seconds) if stop else time.sleep(seconds)
 
 
 def _key(attempt: Attempt) -> tuple[str, str, int]:

@@ -85,21 +85,18 @@ class Share:
                     run.recv()
             else:
                 with self._workers:
-                    self._lend(run)
-
-    def _lend(self, run: Connection) -> None:
-        with self._lock:
-            reached = self._reached()
-            self._running += not reached
-        lent, usd = False, 0.0
-        try:
-            run.send(reached)  # fails where nobody waits any more
-            lent = not reached
-            usd = run.recv() if lent else 0.0
-        finally:
-            with self._lock:
-                self._running -= not reached
-                self._spent = self._spent.plus(usd, int(lent))
+                    with self._lock:
+                        reached = self._reached()
+                        self._running += not reached
+                    lent, usd = False, 0.0
+                    try:
+                        run.send(reached)  # fails where nobody waits any more
+                        lent = not reached
+                        usd = run.recv() if lent else 0.0
+                    finally:
+                        with self._lock:
+                            self._running -= not reached
+                            self._spent = self._spent.plus(usd, int(lent))
 
 
 class Worker:
