@@ -22,7 +22,6 @@ from valve_plugin.hookspecs import hookimpl
 from valve_plugin.paths import data_dir
 from valve_plugin.theory.budget import Role, Spending, spending_by_role
 
-_URI = "MLFLOW_TRACKING_URI"
 _TOLD = (events.TaskFinished, events.VerdictReached, events.EvaluationRecorded, events.RunEnded)
 """Events after which the costs are logged; each rollout would be too often."""
 
@@ -46,87 +45,73 @@ class Tracker:
         with self._lock:
             try:
                 if isinstance(event, events.RunStarted):
-                    self._begin(event)
+                    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+                    for name in ("mlflow", "alembic"):
+                        logging.getLogger(name).setLevel(logging.WARNING)  # they would tell of tables they make
+                    from mlflow import MlflowClient
+
+                    uri, place = os.environ.get("MLFLOW_TRACKING_URI", ""), data_dir() / "mlflow"
+                    if not uri:
+                        place.mkdir(mode=0o700, parents=True, exist_ok=True)  # the page quotes the person's code
+                    self._client = MlflowClient(tracking_uri=uri or f"sqlite:///{place.resolve()}/runs.db")
+                    known = self._client.get_experiment_by_name(name := f"valve {event.repo}")
+                    where = None if uri else (place / "artifacts" / event.repo.replace("/", "__")).resolve().as_uri()
+                    experiment = (
+                        known.experiment_id if known else self._client.create_experiment(name, artifact_location=where)
+                    )
+                    tags = {"valve.command": event.command, "valve.note": event.note, "valve.bank": event.bank}
+                    self._run = self._client.create_run(experiment, tags=tags, run_name=event.note or None).info.run_id
+                    self._bank, self._spent, self._verdicts = Path(event.bank), {}, []
+                    for name in ("workers", "rho", "of", "version"):
+                        self._client.log_param(self._run, name, getattr(event, name))
+                    if event.panel_passes is not None:
+                        self._metric("panel_passes", event.panel_passes, event.version)
                 elif self._run:
                     self._log(event)
             except Exception as e:  # noqa: BLE001 (a store that fails costs its records, not the run)
                 self._run = ""
                 sys.stderr.write(f"valve: no more is logged to MLflow: {type(e).__name__}: {str(e)[:300]!r}\n")
 
-    def _begin(self, run: events.RunStarted) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.WARNING)  # they would tell of tables they make
-        from mlflow import MlflowClient
-
-        uri, place = os.environ.get(_URI, ""), data_dir() / "mlflow"
-        if not uri:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)  # the page quotes the person's code
-        self._client = MlflowClient(tracking_uri=uri or f"sqlite:///{place.resolve()}/runs.db")
-        known = self._client.get_experiment_by_name(name := f"valve {run.repo}")
-        where = None if uri else (place / "artifacts" / run.repo.replace("/", "__")).resolve().as_uri()
-        experiment = known.experiment_id if known else self._client.create_experiment(name, artifact_location=where)
-        tags = {"valve.command": run.command, "valve.note": run.note, "valve.bank": run.bank}
-        self._run = self._client.create_run(experiment, tags=tags, run_name=run.note or None).info.run_id
-        self._bank, self._spent, self._verdicts = Path(run.bank), {}, []
-        for name in ("workers", "rho", "of", "version"):
-            self._client.log_param(self._run, name, getattr(run, name))
-        if run.panel_passes is not None:
-            self._metric("panel_passes", run.panel_passes, run.version)
-
     def _log(self, event: events.Event) -> None:
-        self._pay(event)
+        from valve_plugin.bank.store import BankStore
+
+        kinds = (events.RolloutEvent, events.RolloutCut, events.ModelCalled)
+        if isinstance(event, kinds) and not getattr(event, "replayed", False):
+            for role, more in spending_by_role([event.data]).items():
+                self._spent[role] = self._spent.get(role, Spending()).plus(*more)
         match event:
             case events.VerdictReached():
-                self._verdict(event)
+                self._verdicts.append(event.data)
+                for name in ("candidate_passes", "current_passes", "needed", "rollouts", "version"):
+                    self._metric(name, getattr(event, name), len(self._verdicts))
+                self._metric("accepted", event.decision == "accept", len(self._verdicts))
+                if event.decision == "accept":
+                    self._metric("panel_passes", event.candidate_passes, event.version)
+                lines = "".join(json.dumps(verdict) + "\n" for verdict in self._verdicts)
+                self._client.log_text(self._run, lines, "verdicts.jsonl")
             case events.ProposalAccepted() | events.ProposalTaken():
-                self._version(event.version)
+                items = BankStore.open(self._bank).bank.items
+                text = "\n\n".join(f"# {item.kind} {item.name}\n\n{item.markdown}" for item in items)
+                self._client.log_text(self._run, text, f"versions/{event.version}.md")
             case events.BaselineMeasured():
                 self._metric("panel_passes", event.passes, 0)
             case events.TaskFinished():
                 self._metric("task_passes", event.passed, len(self._verdicts))
         if isinstance(event, _TOLD):
-            self._costs()
+            for role, spent in self._spent.items():
+                self._metric(f"usd.{role}", spent.usd, len(self._verdicts))
+                self._metric(f"rollouts.{role}", spent.rollouts, len(self._verdicts))
+            self._metric("usd", sum(spent.usd for spent in self._spent.values()), len(self._verdicts))
         if isinstance(event, events.RunEnded):
             self._page()
             self._client.set_tag(self._run, "valve.ended", event.how)
             self._client.set_terminated(self._run, "FINISHED" if event.how == "the run is done" else "KILLED")
             self._run = ""
 
-    def _pay(self, event: events.Event) -> None:
-        kinds = (events.RolloutEvent, events.RolloutCut, events.ModelCalled)
-        if isinstance(event, kinds) and not getattr(event, "replayed", False):
-            for role, more in spending_by_role([event.data]).items():
-                self._spent[role] = self._spent.get(role, Spending()).plus(*more)
-
-    def _verdict(self, event: events.VerdictReached) -> None:
-        self._verdicts.append(event.data)
-        for name in ("candidate_passes", "current_passes", "needed", "rollouts", "version"):
-            self._metric(name, getattr(event, name), len(self._verdicts))
-        self._metric("accepted", event.decision == "accept", len(self._verdicts))
-        if event.decision == "accept":
-            self._metric("panel_passes", event.candidate_passes, event.version)
-        lines = "".join(json.dumps(verdict) + "\n" for verdict in self._verdicts)
-        self._client.log_text(self._run, lines, "verdicts.jsonl")
-
-    def _version(self, version: int) -> None:
-        from valve_plugin.bank.store import BankStore
-
-        items = BankStore.open(self._bank).bank.items
-        text = "\n\n".join(f"# {item.kind} {item.name}\n\n{item.markdown}" for item in items)
-        self._client.log_text(self._run, text, f"versions/{version}.md")
-
-    def _costs(self) -> None:
-        for role, spent in self._spent.items():
-            self._metric(f"usd.{role}", spent.usd, len(self._verdicts))
-            self._metric(f"rollouts.{role}", spent.rollouts, len(self._verdicts))
-        self._metric("usd", sum(spent.usd for spent in self._spent.values()), len(self._verdicts))
-
     def _page(self) -> None:
         from valve_plugin.bank.store import BankStore
-        from valve_plugin.report.attempts import attempt_details
         from valve_plugin.report.build import build_run
-        from valve_plugin.report.page import render_page
+        from valve_plugin.report.page import attempt_details, render_page
 
         store = BankStore.open(self._bank)
         report = build_run(store)

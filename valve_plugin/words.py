@@ -26,6 +26,12 @@ def duration(hours: float) -> str:
     return f"{number // 60}:{number % 60:02} {unit}"
 
 
+def clock(seconds: float) -> str:
+    """Return whole seconds as m:ss, from an hour on as h:mm:ss."""
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
 def format_time(seconds: float, *, local: bool = False) -> str:
     """Return a time in seconds since the epoch as text, in UTC or the local time zone; `unknown` for 0."""
     try:

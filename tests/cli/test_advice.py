@@ -70,16 +70,7 @@ def paused(valve: Run) -> None:
     store.local.remember("run", f"{os.getcwd()}\n{command}")
 
 
-READ = (
-    "bank list",
-    "bank show nothing",
-    "context x",
-    "attempts",
-    "plan",
-    "certify",
-    "extract none",
-    "tasks list",
-)
+READ = ("bank list", "bank show nothing", "context x", "attempts", "plan", "certify", "extract none", "tasks list")
 RUN = ("gate", "evolve", "eval", "panel run --current", "panel items", "bank retire nothing", "split")
 STATES = {
     "fresh clone": State(lambda valve: None, (*READ, *RUN, "try README.md")),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import unicodedata
+from pathlib import Path
 
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cli.conftest import Run
+from tests.cli.test_tasks_mine import history  # noqa: F401  (a fixture)
 from valve_plugin import errors
 from valve_plugin.cli import output
 
@@ -74,3 +77,23 @@ def test_a_table_on_a_terminal_takes_no_markup(
     monkeypatch.setattr(output, "is_terminal", lambda: True)
     output.table(["NAME"], [("[red]x[/red]\x1b[31m",)])
     assert "[red]x[/red]" in capsys.readouterr().out
+
+
+NOWHERE = "/proc/nowhere/here"
+
+
+@pytest.mark.parametrize("command", [["demo", "--fast", "--out"], ["tasks", "mine", "--unsafe-local", "--out"]])
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="nowhere nothing can be made, also by root")
+def test_a_folder_that_cannot_be_made(history: Path, valve: Run, command: list[str]) -> None:  # noqa: F811
+    valve(*command, NOWHERE, code=2)
+    line = valve.err.splitlines()[-1]
+    assert line == f"valve: --out {NOWHERE}: No such file or directory; name a place that can be written to"
+    (history / "file").write_text("")
+    valve(*command, "file/x", code=2)
+    assert "file" in valve.err.splitlines()[-1]
+    assert "Errno" not in valve.err
+
+
+def test_a_bank_that_cannot_be_made(project: Path, valve: Run) -> None:
+    valve("init", "--bank", NOWHERE, code=2)
+    assert "nothing can be made there: choose another place with --bank" in valve.err

@@ -23,7 +23,7 @@ WORDS = st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0"), 
 def test_a_shell_reads_what_was_typed(words):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["/usr/bin/valve", "evolve", *words])
-        told = resume.command(Settings())
+        told = resume.command()
     assert output.one_line(told) == told
     read = subprocess.run(["/bin/bash", "-c", f"printf '%s\\0' {told}"], capture_output=True, check=True)
     assert read.stdout.decode().split("\0")[:-1] == ["valve", "evolve", *words]
@@ -35,7 +35,7 @@ def test_no_key_and_no_second_epoch(monkeypatch):
     monkeypatch.setattr("sys.argv", typed)
     with (
         pytest.raises(InfrastructureError, match="it is down; then start it again: valve evolve tasks -c") as stopped,
-        resume.advise_on_stop(Settings(model_kwargs=kwargs)),
+        resume.advise_on_stop(kwargs),
     ):
         raise InfrastructureError("it is down")
     assert "sk-0" not in str(stopped.value)

@@ -97,7 +97,7 @@ def drawn(view, now, width=80):
 def test_the_figures_of_a_gate_and_of_the_end() -> None:
     gate, ended = dict(rows(folded(story()), 600.0)), dict(rows(folded(story() + ENDING), 950.0))
     assert gate["gate 1"] == "20 of 57   23 passed, 42 needed, 60 possible, odds 99 %   ######.........."
-    assert gate["spent"] == "$0.91 of $5.00, 78 rollouts of 500, 0:10:00 of 2:00:00"
+    assert gate["spent"] == "$0.91 of $5.00, 78 rollouts of 500, 10:00 of 2:00:00"
     assert gate["panel"] == "40 of 60 passed, 66.7 %"
     assert gate["left"] == "14:50:00 at this pace   workers 2"
     assert ended["accepts"] == "1   version 1"

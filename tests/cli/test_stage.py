@@ -11,7 +11,8 @@ import pytest
 
 from tests.tools import until
 from valve_plugin.cli import output
-from valve_plugin.cli.stage import Meter, Stage, minutes
+from valve_plugin.cli.stage import Meter, Stage
+from valve_plugin.words import clock
 
 SCRIPT = """
 import time
@@ -96,18 +97,18 @@ def test_a_minute_of_silence_is_told_where_stderr_is_no_terminal(capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("total", "clock", "steps", "lines"),
+    ("total", "times", "steps", "lines"),
     [
         (4, [0.0, 30.0, 60.0], [0, 1], ["[0/4] 0:30", "[1/4] 1:00, 3:00 left"]),
         (1, [0.0, 30.0, 60.0, 90.0], [1, 0, 1], ["[1/1] 0:30, 0:00 left", "[1/1] 1:00, 0:00 left", "[1/1] 1:30"]),
     ],
 )
 def test_the_time_that_is_left(
-    total: int, clock: list[float], steps: list[int], lines: list[str], capsys: pytest.CaptureFixture[str]
+    total: int, times: list[float], steps: list[int], lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seconds = iter(clock)
+    seconds = iter(times)
     meter = Meter(total, lambda: next(seconds))
     for step in steps:
         meter.tick("step", counts=bool(step))
     assert capsys.readouterr().err.splitlines() == [f"{line}  step" for line in lines]
-    assert minutes(3601) == "60:01"
+    assert (clock(3599.9), clock(3601)) == ("59:59", "1:00:01")

@@ -8,9 +8,8 @@ from html.parser import HTMLParser
 from typing import Any
 
 from valve_plugin.bank.store import BankStore
-from valve_plugin.report.attempts import attempt_details
 from valve_plugin.report.build import build_run
-from valve_plugin.report.page import render_page
+from valve_plugin.report.page import attempt_details, render_page
 from valve_plugin.report.run import RunReport
 
 ATTACK = (

@@ -17,9 +17,8 @@ from tests.report.test_page import attacked
 from tests.tools import need_module
 from valve_plugin.evolve.trial import Means, Sides, TaskResult, TrialResult
 from valve_plugin.records import Context
-from valve_plugin.report.attempts import attempt_details
 from valve_plugin.report.build import build_run
-from valve_plugin.report.page import render_page
+from valve_plugin.report.page import attempt_details, render_page
 from valve_plugin.report.run import RunReport
 from valve_plugin.report.trial import render_trial_page
 from valve_plugin.theory.confidence_sequence import Interval, PairCounts

@@ -38,7 +38,7 @@ def test_gates_show_what_was_measured_and_what_may_have_been(small: RunReport) -
 
 def test_what_was_not_evaluated_is_no_failure(small: RunReport) -> None:
     assert [c.label for c in small.columns] == ["Start", "Gate 1", "Gate 2"]
-    rows = {row.task: [(cell.ran.text, cell.style) for cell in row.cells] for row in heatmap(small.columns)}
+    rows = {task: [(cell.ran.text, cell.style) for cell in row] for task, row in heatmap(small.columns).items()}
     assert rows == {
         "bug-a": [("3/3", "full"), ("3/3", "full"), ("0/1", "zero")],
         "bug-b": [("0/3", "zero"), ("2/3", "part"), ("·", "none")],
@@ -120,7 +120,7 @@ def test_any_history_can_be_reported(story: Story, tmp_path: Path, data_dir: Pat
     assert all(g.low <= g.high for g in run.gates)
     assert sum(i.version is not None for i in run.items) == len(store.bank.items)
     assert canonical(plain(run))
-    assert all(len(row.cells) == len(run.columns) for row in heatmap(run.columns))
+    assert all(len(row) == len(run.columns) for row in heatmap(run.columns).values())
     said = [
         *(part for a in answers(run) for part in (a.headline, a.reason)),
         *(s for f in findings(run).values() for s in f),
@@ -134,14 +134,8 @@ X = "--- a/x.py\n+++ b/x.py\n"
 @pytest.mark.parametrize(
     ("patch", "place"),
     [
-        (
-            f"{X}@@ -1,3 +1,3 @@ def outer(a):\n     b = 1\n-    c = 2\n+    c = 3\n",
-            "outer in x.py",
-        ),
-        (
-            f"{X}@@ -1,4 +1,4 @@\n def one():\n     pass\n def two():\n-    a\n+    b\n",
-            "two in x.py",
-        ),
+        (f"{X}@@ -1,3 +1,3 @@ def outer(a):\n     b = 1\n-    c = 2\n+    c = 3\n", "outer in x.py"),
+        (f"{X}@@ -1,4 +1,4 @@\n def one():\n     pass\n def two():\n-    a\n+    b\n", "two in x.py"),
         ("--- a/x.txt\n+++ b/x.txt\n@@ -1 +1 @@\n-a\n+b\n", "x.txt"),
         ("--- a/gone.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n", "gone.py"),
         ("", ""),

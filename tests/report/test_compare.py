@@ -50,7 +50,7 @@ def test_streams_of_the_same_tasks_are_paired(pair: tuple[RunReport, RunReport])
 
 def test_the_table_of_both_runs_marks_what_is_equal(pair: tuple[RunReport, RunReport], tmp_path: Path) -> None:
     a, b = pair
-    assert [(s.shared, s.seed) for s in comparison_columns(pair)] == [(4, 123), (4, 123)]
+    assert [(s["shared"], s["seed"]) for s in comparison_columns(pair)] == [(4, 123), (4, 123)]
     wider = replace(b, panel=replace(b.panel, rollouts=5) if b.panel else None)
     assert (comparison_card(a, b).values["panels_differ"], comparison_card(a, wider).values["panels_differ"]) == (
         False,

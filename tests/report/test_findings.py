@@ -18,7 +18,7 @@ from valve_plugin.evidence.cost import cost_by_role, run_cost, sum_costs
 from valve_plugin.evidence.summary import VersionScore
 from valve_plugin.records import Attempt
 from valve_plugin.report.build import build_run
-from valve_plugin.report.findings import answers, describe_certainty, findings, room_to_improve
+from valve_plugin.report.findings import answers, certainty, findings, room_to_improve
 from valve_plugin.report.page import render_page
 from valve_plugin.report.run import RunReport
 from valve_plugin.report.templates import text
@@ -130,8 +130,7 @@ def test_how_sure_names_what_it_rests_on(long: RunReport) -> None:
     assert (sure.state, sure.values["unproven"], sure.values["unmet"]) == (
         "open", ["tasks like yours"], []
     )  # fmt: skip
-    answer, why = describe_certainty(long.certificate, held=True)
-    assert (answer, why) == (text(sure.headline), text(sure.reason))
+    assert certainty(long.certificate, held=True).texts == (text(sure.headline), text(sure.reason))
     broken = replace(long.certificate.assumptions[0], status="unmet", needed_for=("gain",))
     better = replace(
         long.certificate, gain=replace(gain, value=0.1), assumptions=(broken, *long.certificate.assumptions[1:])

@@ -10,10 +10,9 @@ from tests.report.runs import Maker
 from valve_plugin.bank.acts import act
 from valve_plugin.bank.store import BankStore
 from valve_plugin.records import Item
-from valve_plugin.report.attempts import attempt_details
 from valve_plugin.report.build import build_run
 from valve_plugin.report.findings import lesson, origins
-from valve_plugin.report.page import render_page
+from valve_plugin.report.page import attempt_details, render_page
 from valve_plugin.report.templates import text
 
 

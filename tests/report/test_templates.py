@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from markupsafe import escape
 
 from tests.report.parsed import Seen
-from valve_plugin.report.templates import (
-    allow_breaks,
-    code_spans,
-    environment,
-    render_markdown,
-)
+from valve_plugin.report.templates import allow_breaks, code_spans, environment, render_markdown
 
 _MARKDOWN = "p h1 h2 h3 h4 h5 h6 em strong code pre ul ol li blockquote hr br table thead tbody tr th td"
 _MARKDOWN_TAGS = frozenset(re.findall(r"\w+", _MARKDOWN))

@@ -37,14 +37,14 @@ with _packages():
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start here": ("status", "init", "doctor", "demo", "trial"),
     "Run and learn": ("mini", "evolve", "gate", "panel"),
-    "Make tasks": ("tasks", "split"),
-    "Use the bank": ("attempts", "extract", "bank", "clean", "context", "connect", "mcp"),
+    "Make tasks": ("tasks",),
+    "Use the bank": ("attempts", "bank", "clean", "context", "connect"),
     "Trust it": ("report", "eval", "certify", "plan"),
     "Research": ("experiment",),
 }
 
 
-MODULES = {"try": "trial", "relink": "clean"}
+MODULES = {"try": "trial", "split": "tasks", "extract": "attempts", "relink": "clean", "mcp": "connect"}
 """Modules of commands that no module is named after."""
 
 
@@ -62,7 +62,7 @@ class Group(TyperGroup):
             commands: list[Any] = [c for c in self.commands.values() if not c.hidden]
             listed = [c for c in commands if c.rich_help_panel == section]
             if listed:
-                listed.sort(key=lambda c: SECTIONS[section].index(MODULES.get(c.name, c.name)))
+                listed.sort(key=lambda c: (SECTIONS[section].index(MODULES.get(c.name, c.name)), c.name in MODULES))
                 with formatter.section(section):
                     formatter.write_dl([(c.name, c.get_short_help_str(limit=70)) for c in listed])
 
@@ -117,13 +117,9 @@ def main() -> None:
     try:
         app(prog_name="valve")
     finally:
-        _flush()
-
-
-def _flush() -> None:
-    """Flush stdout before the interpreter ends, which would complain about a closed pipe."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        output.silence()
-        sys.exit(output.BROKEN_PIPE)
+        # Flush stdout before the interpreter ends, which would complain about a closed pipe
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            output.silence()
+            sys.exit(output.BROKEN_PIPE)

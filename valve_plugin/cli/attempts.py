@@ -1,4 +1,4 @@
-"""`valve attempts`: recorded attempts of live runs, and every other rollout on this machine."""
+"""`valve attempts`: attempts of live runs, and all other rollouts on this machine; `valve extract`: what they teach."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import typer
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
+from valve_plugin.codec import plain
 from valve_plugin.errors import BankError, ConfigError
-from valve_plugin.records import LOOK_AT, SUSPICIOUS
+from valve_plugin.extras import runnable
+from valve_plugin.records import LOOK_AT, SUSPICIOUS, Attempt
 from valve_plugin.shell_words import quote
 from valve_plugin.words import format_time
 
 if TYPE_CHECKING:
     from valve_plugin.bank.local import LocalStore
-    from valve_plugin.records import Attempt
 
 _TASK, _PATCH_LINES = 60, 400
 """Characters of a task in the table; lines of a patch that are shown."""
-_LARGE = ("patch", "task_text", "check_output")
 
 All = Annotated[bool, flag("--all", "Rollouts of stream, panel and evaluation too, not only your own runs.")]
 
@@ -32,6 +32,15 @@ commands = Commands(
     "valve attempts show     # the latest: why it is graded as it is, and its patch",
     invoke_without_command=True,
 )
+
+
+extraction = Commands()
+
+
+def register(app: typer.Typer) -> None:
+    """Add `valve attempts` and `valve extract`."""
+    app.add_typer(commands)
+    app.registered_commands += extraction.registered_commands
 
 
 @commands.callback()
@@ -55,8 +64,6 @@ def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
     the test files that it changed and that were put back before grading. ITEMS lists what its prompt got from the bank.
     Not used: an idle worker made it ahead of a run that then did not ask for it; it counts in no result.
     """
-    from valve_plugin.codec import plain
-
     store = open_bank(bank)
     found = kept(store.local)
     shown = [(a, True) for a in found if all_ or a.source == "live"]
@@ -64,7 +71,8 @@ def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
         shown = sorted([*shown, *((a, False) for a in store.local.unused())], key=lambda one: -one[0].recorded_at)
     if json:
         records = [{"task": _title(a), **plain(a), "used": used} for a, used in shown]
-        small = [{name: value for name, value in one.items() if name not in _LARGE} for one in records]
+        large = ("patch", "task_text", "check_output")
+        small = [{name: value for name, value in one.items() if name not in large} for one in records]
         output.emit_json({"bank": str(store.dir), "attempts": small})
         return
     if not shown:
@@ -120,8 +128,6 @@ def show(
     Also shows the last lines that its check printed, the changes to tests that did not count, and the trajectory,
     unpacked for `mini-extra inspect`. Text of a model or a repository is indented or comes last.
     """
-    from valve_plugin.codec import plain
-
     local = open_bank(bank).local
     attempt = find([*kept(local), *local.unused()], id_)
     if patch:
@@ -136,7 +142,38 @@ def show(
     if json:
         output.emit_json({**plain(attempt), "trajectory_path": path and str(path)})
     else:
-        _describe(attempt, shown)
+        mark = ", suspicious" if attempt.reason.startswith((SUSPICIOUS, LOOK_AT)) else ""
+        output.say(f"attempt {output.one_line(attempt.id)}, {attempt.outcome}{mark}", style="bold")
+        items = ", ".join(f"{kind} {name}" for kind, name in attempt.context_items)
+        spent = [
+            output.plural(attempt.steps, "step"),
+            f"{attempt.seconds:.0f} s",
+            f"${attempt.cost_usd:.4f}" if attempt.cost_usd else "",
+        ]
+        source = "live" if attempt.source == "live" else f"a rollout of {attempt.source}"
+        rows = {
+            "recorded": f"{format_time(attempt.recorded_at, local=True)}, {source}",
+            "why": attempt.reason,
+            "check": attempt.check,
+            "dropped": ", ".join(attempt.dropped_paths)
+            and f"{', '.join(attempt.dropped_paths)} (changes to tests do not count)",
+            "items": items or "none",
+            "model": attempt.model,
+            "took": ", ".join(filter(None, spent)),
+            "ended": attempt.exit_status,
+            "trajectory": shown,
+        }
+        for label, value in rows.items():
+            if value:
+                output.say(f"{label:10}  {output.one_line(value)}")
+        _block("task", attempt.task_text or attempt.task_id)
+        _block("check's last lines", attempt.check_output)
+        lines = attempt.patch.splitlines()
+        output.say("\npatch:" if lines else "\npatch: empty")
+        for line in lines[:_PATCH_LINES]:
+            output.say(line.replace("\r", ""))
+        if len(lines) > _PATCH_LINES:
+            output.note(f"{len(lines) - _PATCH_LINES} more lines: `valve attempts show {quote(attempt.id)} --patch`")
 
 
 def find(attempts: Sequence[Attempt], id_: str) -> Attempt:
@@ -174,39 +211,60 @@ def _title(a: Attempt) -> str:
     return line if len(line) <= _TASK else f"{line[: _TASK - 1].rstrip()}…"
 
 
-def _describe(a: Attempt, trajectory: str) -> None:
-    mark = ", suspicious" if a.reason.startswith((SUSPICIOUS, LOOK_AT)) else ""
-    output.say(f"attempt {output.one_line(a.id)}, {a.outcome}{mark}", style="bold")
-    items = ", ".join(f"{kind} {name}" for kind, name in a.context_items)
-    spent = [output.plural(a.steps, "step"), f"{a.seconds:.0f} s", f"${a.cost_usd:.4f}" if a.cost_usd else ""]
-    source = "live" if a.source == "live" else f"a rollout of {a.source}"
-    rows = {
-        "recorded": f"{format_time(a.recorded_at, local=True)}, {source}",
-        "why": a.reason,
-        "check": a.check,
-        "dropped": ", ".join(a.dropped_paths) and f"{', '.join(a.dropped_paths)} (changes to tests do not count)",
-        "items": items or "none",
-        "model": a.model,
-        "took": ", ".join(filter(None, spent)),
-        "ended": a.exit_status,
-        "trajectory": trajectory,
-    }
-    for label, value in rows.items():
-        if value:
-            output.say(f"{label:10}  {output.one_line(value)}")
-    _block("task", a.task_text or a.task_id)
-    _block("check's last lines", a.check_output)
-    lines = a.patch.splitlines()
-    output.say("\npatch:" if lines else "\npatch: empty")
-    for line in lines[:_PATCH_LINES]:
-        output.say(line.replace("\r", ""))
-    if len(lines) > _PATCH_LINES:
-        output.note(f"{len(lines) - _PATCH_LINES} more lines: `valve attempts show {quote(a.id)} --patch`")
-
-
 def _block(title: str, text: str) -> None:
     """Print text of a model or a repository, indented, so that it cannot look like output of `valve`."""
     if text.strip():
         output.say(f"\n{title}:")
         for line in text.rstrip().splitlines():
             output.say(f"    {line}".rstrip())
+
+
+@extraction.add(
+    "extract",
+    "valve extract                # the last extraction that came to nothing",
+    "valve extract 0a1b2c3d       # that of a proposal, as `valve bank log` names it",
+    "valve extract 0a1b 77c2 9d01 # from these attempts, as `valve attempts list --all` names them",
+)
+def extract(
+    ids: Annotated[
+        list[str] | None, argument("ID...", "Attempts at one task, or a proposal. Default: the last that held nothing.")
+    ] = None,
+    bank: BankDir = "",
+    json: Json = False,
+) -> None:
+    """Ask the model once more what recorded attempts teach.
+
+    For an extraction that came to nothing, such as one whose answer could not be read. No new attempt is made: the
+    group is queued, and `valve gate` asks the model and judges the proposal.
+    """
+    from valve_plugin.bank.entries import FAILED_AGAIN, Proposed, sets_aside
+    from valve_plugin.evolve.loop import queue_again
+    from valve_plugin.evolve.steps import attempt_note, mixed
+
+    store = open_bank(bank)
+    there = kept(store.local)
+    # what set a proposal aside after a second look is no extraction
+    made = [e for e in store.entries() if isinstance(e, Proposed) and e.attempts and not sets_aside(e, FAILED_AGAIN)]
+    wanted = [e for e in made if e.proposal.empty]
+    if ids:
+        wanted = [e for e in made if e.proposal.id.startswith(ids[0])] if len(ids) == 1 else []
+    if wanted:
+        notes = wanted[-1].attempts
+        found = [a for a in reversed(there) if a.task_id == notes[0].task_id and attempt_note(a) in notes]
+        if len(found) < len(notes):
+            raise ConfigError(
+                f"the attempts of proposal {wanted[-1].proposal.id} are not on this machine; make new ones"
+            )
+    elif ids:
+        found = [find(there, id_) for id_ in ids]
+    else:
+        raise ConfigError("no extraction that came to nothing is recorded; name the attempts, see `valve attempts`")
+    if len({a.task_id for a in found}) != 1 or not mixed(found):
+        outcomes = ", ".join(f"{a.id} {a.outcome} at {output.one_line(a.task_id)}" for a in found)
+        raise ConfigError(f"expected attempts at one task of which some passed and some failed: {outcomes}")
+    queue_again(store, found)
+    if json:
+        output.emit_json({"queued": [a.id for a in found], "task_id": found[0].task_id})
+    else:
+        output.say(f"queued: {output.plural(len(found), 'attempt')} at {output.one_line(found[0].task_id)}")
+        output.say(f"next: {runnable(output.for_bank('valve gate'))}")

@@ -11,13 +11,13 @@ import typer
 from valve_plugin.cli import bank_export, bank_owner, bank_review, output, runs
 from valve_plugin.cli.gate import retire
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, find_item, flag, open_bank, option
+from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
+from valve_plugin.records import Bank, Item, Kind, Proposal
 
 if TYPE_CHECKING:
-    from valve_plugin.bank.acts import Difference
     from valve_plugin.bank.entries import Entry
     from valve_plugin.bank.store import BankStore
-    from valve_plugin.records import Bank, Item, Kind, Proposal
 
     Uses = Mapping[tuple[Kind, str], int] | None
     """How often each item was injected; None: that is counted on another machine, or for another user."""
@@ -97,13 +97,26 @@ def show(
     elif raw:
         output.verbatim(item.markdown)
     else:
-        _describe(item, _shown_uses(item, _counts(store)), standing(store.entries())(item))
+        output.say(f"{item.kind} {item.name}", style="bold")
+        rows = {
+            "retrieved by": item.text,
+            "applies to": item.scope_hint,
+            "learned from": ", ".join(item.source_tasks),
+            "evidence": f"{item.passes} of {item.attempts} source attempts resolved, support {item.support}",
+            "since": f"version {item.created_step}" if item.created_step else "",
+            "note": standing(store.entries())(item),
+            "uses here": _shown_uses(item, _counts(store)),
+        }
+        for label, value in rows.items():
+            if value:
+                output.say(f"{label:12}  {output.one_line(value)}")
+        output.say()
+        output.say(item.markdown)
+        if output.clean(item.markdown) != item.markdown:
+            output.note("valve: the body holds control or invisible characters, left out here", style="yellow")
 
 
-@commands.add(
-    "log",
-    "valve bank log                               # what was proposed, judged and accepted",
-)
+@commands.add("log", "valve bank log                               # what was proposed, judged and accepted")
 def log(bank: BankDir = "", json: Json = False) -> None:
     """Show the history in the ledger.
 
@@ -111,7 +124,7 @@ def log(bank: BankDir = "", json: Json = False) -> None:
     N` marks what changed the bank. `valve bank show ID` has the whole of a proposal, and what the model wrote; so has
     --json.
     """
-    from valve_plugin.bank.entries import makes_version
+    from valve_plugin.bank.entries import Judged, OwnerAct, Proposed, Taken, makes_version
     from valve_plugin.evidence.history import facts, words
     from valve_plugin.evidence.summary import fallen_by_accept, gate_savings
 
@@ -119,30 +132,22 @@ def log(bank: BankDir = "", json: Json = False) -> None:
     simulation = runs.note_simulation(store.dir, json=json)
     gates = gate_savings(store.entries(), store.local.read_telemetry("gates"))
     fallen = fallen_by_accept(store.entries())
-    version, numbered = 0, []
+    version, rows = 0, []
     for number, entry in enumerate(store.entries(), start=1):
         version += makes_version(entry)
-        numbered.append((number, entry, version))
-    if json:
-        output.emit_json(
-            [
-                {**facts(n, e, gates, fallen), "version_after": v, "simulation": simulation, **_answers(store, e)}
-                for n, e, v in numbered
-            ]
-        )
-        return
-    for number, entry, version in numbered:
+        if json:
+            row = {**facts(number, entry, gates, fallen), "version_after": version, "simulation": simulation}
+            written = store.local.answers(entry.proposal.id) if isinstance(entry, Proposed) else []
+            rows.append({**row, **({"answers": written} if written else {})})
+            continue
+        # what changed the bank or needs a person is coloured
+        style = "yellow" if isinstance(entry, Taken | OwnerAct) else ""
+        if isinstance(entry, Judged):
+            style = {"accept": "green", "reject": "", "indecisive": "yellow"}[entry.verdict.decision]
         now = f"; now version {version}" if makes_version(entry) else ""
-        output.say(f"{number:>5}  {output.one_line(words(entry, gates, fallen))}{now}", style=_style(entry))
-
-
-def _style(entry: Entry) -> str:
-    """Return the terminal style of an entry: what changed the bank or needs a person is coloured."""
-    from valve_plugin.bank.entries import Judged, OwnerAct, Taken
-
-    if isinstance(entry, Judged):
-        return {"accept": "green", "reject": "", "indecisive": "yellow"}[entry.verdict.decision]
-    return "yellow" if isinstance(entry, Taken | OwnerAct) else ""
+        output.say(f"{number:>5}  {output.one_line(words(entry, gates, fallen))}{now}", style=style)
+    if json:
+        output.emit_json(rows)
 
 
 @commands.add(
@@ -160,7 +165,10 @@ def diff(
 
     Shows which items came, went, or have other words.
     """
+    from difflib import unified_diff
+
     from valve_plugin.bank.acts import difference
+    from valve_plugin.extract.screen import written
 
     store = open_bank(bank)
     before = _side(store, a) if a else store.at(max(0, store.bank.version - 1))
@@ -171,25 +179,6 @@ def diff(
         changed = [{"kind": old.kind, "name": old.name, "before": old, "after": new} for old, new in found.changed]
         output.emit_json({**sides, "added": found.added, "removed": found.removed, "changed": changed})
         return
-    _show_difference(found)
-
-
-def _side(store: BankStore, named: str) -> Bank:
-    """Return the bank of a version, a directory or a branch."""
-    from valve_plugin.bank.acts import bank_of
-
-    return store.at(int(named)) if named.isdecimal() else bank_of(named, store.dir)
-
-
-def _about(bank: Bank) -> dict[str, Any]:
-    return {"repo": bank.repo, "version": bank.version, "hash": bank.hash}
-
-
-def _show_difference(found: Difference) -> None:
-    from difflib import unified_diff
-
-    from valve_plugin.extract.screen import written
-
     for item in found.removed:
         output.say(f"- {item.kind} {item.name}: {output.one_line(item.text)}", style="red")
     for item in found.added:
@@ -201,6 +190,17 @@ def _show_difference(found: Difference) -> None:
             output.say(f"    {line}", style={"+": "green", "-": "red"}.get(line[:1], ""))
     if not any(found):
         output.note("no difference")
+
+
+def _side(store: BankStore, named: str) -> Bank:
+    """Return the bank of a version, a directory or a branch."""
+    from valve_plugin.bank.acts import bank_of
+
+    return store.at(int(named)) if named.isdecimal() else bank_of(named, store.dir)
+
+
+def _about(bank: Bank) -> dict[str, Any]:
+    return {"repo": bank.repo, "version": bank.version, "hash": bank.hash}
 
 
 @commands.add(
@@ -258,14 +258,6 @@ def verify(
         raise typer.Exit(output.FINDING)
 
 
-def _answers(store: BankStore, entry: Entry) -> dict[str, Any]:
-    """Return what the model wrote for a proposal, where this machine has it."""
-    from valve_plugin.bank.entries import Proposed
-
-    kept = store.local.answers(entry.proposal.id) if isinstance(entry, Proposed) else []
-    return {"answers": kept} if kept else {}
-
-
 def _find_proposal(store: BankStore, wanted: str) -> Proposal | None:
     """Return the proposal whose id begins so, unless an item has that name; None if there is none.
 
@@ -285,7 +277,6 @@ def _find_proposal(store: BankStore, wanted: str) -> Proposal | None:
 
 def _show_proposal(store: BankStore, proposal: Proposal, *, json: bool) -> None:
     from valve_plugin.bank.entries import Judged, Proposed, Taken
-    from valve_plugin.codec import plain
     from valve_plugin.evidence.history import words
     from valve_plugin.evidence.summary import fallen_by_accept
 
@@ -316,29 +307,7 @@ def _show_proposal(store: BankStore, proposal: Proposal, *, json: bool) -> None:
         output.note("what the model wrote is not on this machine")
 
 
-def _describe(item: Item, uses: str, note: str) -> None:
-    output.say(f"{item.kind} {item.name}", style="bold")
-    rows = {
-        "retrieved by": item.text,
-        "applies to": item.scope_hint,
-        "learned from": ", ".join(item.source_tasks),
-        "evidence": f"{item.passes} of {item.attempts} source attempts resolved, support {item.support}",
-        "since": f"version {item.created_step}" if item.created_step else "",
-        "note": note,
-        "uses here": uses,
-    }
-    for label, value in rows.items():
-        if value:
-            output.say(f"{label:12}  {output.one_line(value)}")
-    output.say()
-    output.say(item.markdown)
-    if output.clean(item.markdown) != item.markdown:
-        output.note("valve: the body holds control or invisible characters, left out here", style="yellow")
-
-
 def _facts(item: Item, uses: Uses) -> dict[str, Any]:
-    from valve_plugin.codec import plain
-
     return {**plain(item), "uses": None if uses is None else uses.get(item.key, 0)}
 
 

@@ -10,10 +10,11 @@ import typer
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.options import BankDir, Commands, Json, flag, open_bank, option
 from valve_plugin.errors import ConfigError
+from valve_plugin.files import make_dir, read_regular, write_atomic
+from valve_plugin.records import Item
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
-    from valve_plugin.records import Item
 
 Format = Literal["agents", "claude", "cursor", "copilot", "skills", "text"]
 FILES: dict[Format, str] = {
@@ -64,19 +65,15 @@ def export(
         hidden = [item.name for item in store.bank.items if item.hidden]
         output.emit_json({**facts, "changed": stale, "left_out": hidden, **text})
     else:
-        _report(wanted, stale, check=check)
+        if "-" in wanted:
+            output.verbatim(wanted["-"] or "")
+        for path in stale:
+            done = "removed" if wanted[path] is None else "written"
+            output.note(f"{path}: {'out of date' if check else done}")
+        if not stale and "-" not in wanted:
+            output.note("up to date")
     if check and stale:
         raise typer.Exit(output.FINDING)
-
-
-def _report(wanted: dict[str, str | None], stale: list[str], *, check: bool) -> None:
-    if "-" in wanted:
-        output.verbatim(wanted["-"] or "")
-    for path in stale:
-        done = "removed" if wanted[path] is None else "written"
-        output.note(f"{path}: {'out of date' if check else done}")
-    if not stale and "-" not in wanted:
-        output.note("up to date")
 
 
 def refuse_simulation(store: BankStore) -> None:
@@ -109,6 +106,7 @@ def _seen(store: BankStore) -> list[Item]:
 def _wanted(to: Format, out: str, store: BankStore) -> dict[str, str | None]:
     """Return the text that each file should have; None: it should not be there; `-` is stdout."""
     from valve_plugin.bank import acts, exchange
+    from valve_plugin.bank.exchange import SKILL_FILE, is_ours
 
     place = out or FILES[to]
     if to == "skills":
@@ -117,7 +115,14 @@ def _wanted(to: Format, out: str, store: BankStore) -> dict[str, str | None]:
         folder = Path(place) if out else inside(place)
         written = exchange.skill_files(_seen(store), acts.standing(store.entries()), _simulation(store))
         files = {str(folder / name / exchange.SKILL_FILE): text for name, text in written.items()}
-        return {**_left_over(folder, files), **files}
+        # Our own skills of earlier exports, to be removed
+        found: dict[str, str | None] = {}
+        for path in sorted(folder.glob(f"*/{SKILL_FILE}")):
+            if is_ours(now(path) or ""):
+                found[str(path)] = None
+            elif str(path) in files:
+                raise ConfigError(f"{path} is a skill of your own with the name of an item; rename one of the two")
+        return {**found, **files}
     part = notes(store)
     if place == "-":
         return {"-": f"{part}\n"}
@@ -142,27 +147,8 @@ def inside(place: str) -> Path:
     return path
 
 
-def _left_over(folder: Path, files: dict[str, str]) -> dict[str, str | None]:
-    """Return our own skills of earlier exports, to be removed.
-
-    Raises:
-        ConfigError: a skill that is not ours has the name of one of ours.
-    """
-    from valve_plugin.bank.exchange import SKILL_FILE, is_ours
-
-    found: dict[str, str | None] = {}
-    for path in sorted(folder.glob(f"*/{SKILL_FILE}")):
-        if is_ours(now(path) or ""):
-            found[str(path)] = None
-        elif str(path) in files:
-            raise ConfigError(f"{path} is a skill of your own with the name of an item; rename one of the two")
-    return found
-
-
 def now(path: Path) -> str | None:
     """Return a file's text; None where there is none."""
-    from valve_plugin.files import read_regular
-
     try:
         return read_regular(path, _MAX_BYTES).decode("utf-8", "surrogateescape")
     except FileNotFoundError:
@@ -173,8 +159,6 @@ def now(path: Path) -> str | None:
 
 def write(path: Path, text: str | None) -> None:
     """Write a file, or remove it, and its folder where that is empty then."""
-    from valve_plugin.files import make_dir, write_atomic
-
     if text is None:
         path.unlink()
         if not any(path.parent.iterdir()):

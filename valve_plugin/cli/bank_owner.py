@@ -8,24 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from valve_plugin.cli import output
-from valve_plugin.cli.options import (
-    BankDir,
-    Commands,
-    Json,
-    argument,
-    find_item,
-    flag,
-    open_bank,
-    option,
-    read_input,
-)
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, find_item, flag, open_bank, option, read_input
+from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
-from valve_plugin.records import Kind
+from valve_plugin.records import EVERY_TASK, Item, Kind, Proposal, Withheld, owner_task
 
 if TYPE_CHECKING:
     from valve_plugin.bank.exchange import Note
     from valve_plugin.bank.store import BankStore
-    from valve_plugin.records import Item, Proposal, Withheld
 
 _MAX_BYTES = 1_000_000
 _NO_REASON = "no reason given"
@@ -72,7 +62,6 @@ def add(
     looks like an attack or holds a secret is withheld, with the reason.
     """
     from valve_plugin.bank.exchange import Note, is_simulated, read_file
-    from valve_plugin.records import EVERY_TASK
 
     data = read_input(file, _MAX_BYTES)
     label = "stdin" if file == "-" else Path(file).name
@@ -259,7 +248,6 @@ def _refuse_simulation(store: BankStore, source: str, simulated: bool) -> None:
 
 def _withhold(items: Sequence[Item]) -> tuple[list[Item], list[Withheld]]:
     from valve_plugin.extract.screen import text_of, violations, withhold
-    from valve_plugin.records import Withheld
     from valve_plugin.redact import Redactor
 
     redactor = Redactor.of(os.environ)
@@ -297,8 +285,8 @@ def _merge(store: BankStore, source: str, theirs: bytes, how: How, *, json: bool
 
 def _enter(store: BankStore, coming: Coming, how: How, *, json: bool) -> None:
     """Show what comes in, and put it into the queue or into the bank."""
+    from valve_plugin.bank.acts import NOT_JUDGED
     from valve_plugin.bank.entries import undecided
-    from valve_plugin.codec import plain
 
     proposals = _proposals(store, coming, each=how.each and not how.unjudged)
     changes = [p for p in proposals if not p.empty]
@@ -306,7 +294,19 @@ def _enter(store: BankStore, coming: Coming, how: How, *, json: bool) -> None:
         queued = [(p.items, p.removed) for p in undecided(store.entries())]
         changes = [p for p in changes if (p.items, p.removed) not in queued]
     if not json:
-        _show(proposals, coming.withheld)
+        rows: list[list[object]] = []
+        for p in proposals:
+            for i in p.items:
+                rows.append([i.kind, i.name, "new version" if i.key in p.removed else "new", len(i.markdown), i.text])
+            own = {item.key for item in p.items}
+            rows += [[kind, name, "removed", "", ""] for kind, name in p.removed if (kind, name) not in own]
+            rows += [[m.kind, m.name, "there already", "", ""] for m in p.merges]
+            rows += [[s.kind, s.name, f"repeats {s.duplicate_of}", "", ""] for s in p.suppressed]
+        rows += [[w.kind, w.name, f"withheld: {w.why}", "", ""] for w in coming.withheld]
+        if rows:
+            output.table(["KIND", "NAME", "STATE", "SIZE", "SENTENCE"], rows, prose=("SENTENCE",))
+        if any(w.item is not None for w in coming.withheld):
+            output.note("`valve bank review` shows what was withheld, and lets you decide")
     if not how.dry_run:
         _keep(store, changes, coming, how)
     state = "shown" if how.dry_run else "taken" if how.unjudged else "queued"
@@ -315,8 +315,15 @@ def _enter(store: BankStore, coming: Coming, how: How, *, json: bool) -> None:
         shown = [{"id": p.id, **plain(p)} for p in proposals]
         refused = [{"kind": w.kind, "name": w.name, "why": w.why} for w in coming.withheld]
         output.emit_json({**about, "proposals": shown, "withheld": refused})
-    else:
-        _say_state(store, state, len(changes))
+    elif not changes:
+        output.note("nothing new: the bank has all of this, or it waits already, or it was withheld")
+    elif state == "taken":
+        output.say(f"version {store.bank.version}: {NOT_JUDGED}", style="yellow")
+        _note_epoch(store)
+    elif state == "queued":
+        queries = output.plural(len(changes), "query", "queries")
+        output.say(output.advice(f"queued; `valve gate` judges it with {queries}"), style="green")
+        output.note("`valve bank review` lists what waits, and withdraws it")
 
 
 def _keep(store: BankStore, changes: Sequence[Proposal], coming: Coming, how: How) -> None:
@@ -337,20 +344,6 @@ def _keep(store: BankStore, changes: Sequence[Proposal], coming: Coming, how: Ho
             acts.withdraw(store, waiting, "its owner took it without a gate")
 
 
-def _say_state(store: BankStore, state: str, changes: int) -> None:
-    from valve_plugin.bank.acts import NOT_JUDGED
-
-    if not changes:
-        output.note("nothing new: the bank has all of this, or it waits already, or it was withheld")
-    elif state == "taken":
-        output.say(f"version {store.bank.version}: {NOT_JUDGED}", style="yellow")
-        _note_epoch(store)
-    elif state == "queued":
-        queries = output.plural(changes, "query", "queries")
-        output.say(output.advice(f"queued; `valve gate` judges it with {queries}"), style="green")
-        output.note("`valve bank review` lists what waits, and withdraws it")
-
-
 def _proposals(store: BankStore, coming: Coming, *, each: bool) -> list[Proposal]:
     """Return what is proposed: one proposal, or one for each item and each removal; what is there already is left out.
 
@@ -360,7 +353,6 @@ def _proposals(store: BankStore, coming: Coming, *, each: bool) -> list[Proposal
     from msgspec.structs import replace
 
     from valve_plugin.extract.duplicates import fit
-    from valve_plugin.records import Proposal, owner_task
 
     source, items, withheld, removes, _ = coming
     here, new = {item.key for item in store.bank.items}, {item.key for item in items}
@@ -378,22 +370,6 @@ def _proposals(store: BankStore, coming: Coming, *, each: bool) -> list[Proposal
         proposal = Proposal(task_id=task, items=tuple(group), removes=gone or UNSET, withheld=held)
         found.append(fit(proposal, store.bank))
     return found
-
-
-def _show(proposals: Sequence[Proposal], withheld: Sequence[Withheld]) -> None:
-    rows: list[list[object]] = []
-    for p in proposals:
-        for i in p.items:
-            rows.append([i.kind, i.name, "new version" if i.key in p.removed else "new", len(i.markdown), i.text])
-        own = {item.key for item in p.items}
-        rows += [[kind, name, "removed", "", ""] for kind, name in p.removed if (kind, name) not in own]
-        rows += [[m.kind, m.name, "there already", "", ""] for m in p.merges]
-        rows += [[s.kind, s.name, f"repeats {s.duplicate_of}", "", ""] for s in p.suppressed]
-    rows += [[w.kind, w.name, f"withheld: {w.why}", "", ""] for w in withheld]
-    if rows:
-        output.table(["KIND", "NAME", "STATE", "SIZE", "SENTENCE"], rows, prose=("SENTENCE",))
-    if any(w.item is not None for w in withheld):
-        output.note("`valve bank review` shows what was withheld, and lets you decide")
 
 
 def _done(store: BankStore, *, json: bool) -> None:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank
+from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
+from valve_plugin.files import hold_lock
+from valve_plugin.records import Attempt, Proposal, Withheld
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
-    from valve_plugin.records import Attempt, Proposal, Withheld
 
 _QUEUED = "waits for `valve gate`"
 _MOST_SOURCES = 3
@@ -41,7 +43,8 @@ def review(
     it as a proposal of its own, which counts as one gate query. A proposal that waits for the gate is withdrawn with
     --drop, unless its gate has begun; `valve bank show ID` shows it.
     """
-    from valve_plugin.bank.entries import undecided
+    from valve_plugin.bank.acts import withdraw
+    from valve_plugin.bank.entries import Proposed, undecided
 
     store = open_bank(bank)
     if drop and (approve or edit):
@@ -55,11 +58,31 @@ def review(
     elif proposal := next((p for p in queued if len(item) >= 4 and p.id.startswith(item)), None):
         if not drop:
             raise ConfigError(f"{item} waits for `valve gate`; --drop withdraws it, `valve bank show {item}` shows it")
-        _withdraw(store, proposal, json=json)
+        withdraw(store, proposal, "withdrawn by the owner")
+        if json:
+            output.emit_json({**_about(proposal), "state": "withdrawn"})
+        else:
+            output.say(f"proposal {proposal.id} is withdrawn")
     else:
         found = _find_withheld(waiting, item)
         found = _edit(store, found) if edit else found
-        _decide(store, found, "approved" if approve else "dropped" if drop else "waiting", json=json)
+        state = "approved" if approve else "dropped" if drop else "waiting"
+        if state == "approved":
+            # it is proposed only once, also after a kill and by several processes at once
+            if found.item is None:
+                raise ConfigError(f"{found.name}: its text was not kept, so there is nothing to propose")
+            proposal = Proposal(task_id=f"review-{found.content_hash[:16]}", items=(found.item,))
+            with hold_lock(
+                store.local.dir / "review.lock", 30.0, f"{store.dir}: another `valve bank review` is at work"
+            ):
+                if not any(isinstance(e, Proposed) and e.proposal.task_id == proposal.task_id for e in store.entries()):
+                    store.append(Proposed(proposal=proposal))
+        if state != "waiting":
+            store.local.settle_withheld(found.content_hash)
+        if json:
+            output.emit_json(_facts(store, found, state))
+        else:
+            _show_withheld(store, found, state)
 
 
 def _list(store: BankStore, waiting: list[Withheld], queued: list[Proposal], *, json: bool) -> None:
@@ -74,20 +97,7 @@ def _list(store: BankStore, waiting: list[Withheld], queued: list[Proposal], *, 
         output.note("nothing waits: nothing was withheld, or everything is decided")
 
 
-def _decide(store: BankStore, item: Withheld, state: str, *, json: bool) -> None:
-    if state == "approved":
-        _approve(store, item)
-    if state != "waiting":
-        store.local.settle_withheld(item.content_hash)
-    if json:
-        output.emit_json(_facts(store, item, state))
-    else:
-        _show_withheld(store, item, state)
-
-
 def _facts(store: BankStore, item: Withheld, state: str) -> dict[str, Any]:
-    from valve_plugin.codec import plain
-
     sources = [_source(attempt) for attempt in _sources(store, item)]
     return {**plain(item), "state": state, "weighs": _suspicious(item), "sources": sources}
 
@@ -95,16 +105,6 @@ def _facts(store: BankStore, item: Withheld, state: str) -> dict[str, Any]:
 def _about(proposal: Proposal) -> dict[str, Any]:
     facts = {"kind": "proposal", "name": proposal.task_id, "content_hash": proposal.id, "why": _QUEUED}
     return {**facts, "state": "queued"}
-
-
-def _withdraw(store: BankStore, proposal: Proposal, *, json: bool) -> None:
-    from valve_plugin.bank.acts import withdraw
-
-    withdraw(store, proposal, "withdrawn by the owner")
-    if json:
-        output.emit_json({**_about(proposal), "state": "withdrawn"})
-    else:
-        output.say(f"proposal {proposal.id} is withdrawn")
 
 
 def _find_withheld(waiting: list[Withheld], wanted: str) -> Withheld:
@@ -118,20 +118,6 @@ def _find_withheld(waiting: list[Withheld], wanted: str) -> Withheld:
         return found[0]
     problem = f"{len(found)} withheld items match" if found else "no withheld item matches"
     raise ConfigError(f"{problem} {wanted!r}; `valve bank review` lists their ids")
-
-
-def _approve(store: BankStore, withheld: Withheld) -> None:
-    """Propose the item on its own. It is proposed only once, also after a kill and by several processes at once."""
-    from valve_plugin.bank.entries import Proposed
-    from valve_plugin.files import hold_lock
-    from valve_plugin.records import Proposal
-
-    if withheld.item is None:
-        raise ConfigError(f"{withheld.name}: its text was not kept, so there is nothing to propose")
-    proposal = Proposal(task_id=f"review-{withheld.content_hash[:16]}", items=(withheld.item,))
-    with hold_lock(store.local.dir / "review.lock", 30.0, f"{store.dir}: another `valve bank review` is at work"):
-        if not any(isinstance(e, Proposed) and e.proposal.task_id == proposal.task_id for e in store.entries()):
-            store.append(Proposed(proposal=proposal))
 
 
 def _edit(store: BankStore, withheld: Withheld) -> Withheld:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from valve_plugin.cli import output, ranges, runs
 from valve_plugin.cli.options import BankDir, Commands, Json, open_bank
 from valve_plugin.cli.ranges import Count, Real, Variance, points, theory_errors
+from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
 from valve_plugin.words import plural
 
 if TYPE_CHECKING:
-    from valve_plugin.bank.store import BankStore
     from valve_plugin.evidence.certify import AcceptCap, Bound, Certificate, CertifiedAccept
 
 _STYLES = {"met": "", "unmet": "red", "unknown": "yellow"}
@@ -51,7 +51,9 @@ def certify(
     were no more gate queries than declared. `variance`: results vary no more than that between tasks. `judged =
     deployed`: agents get the contexts that were judged. `holdout sealed`: nothing was chosen by its holdout results.
     """
-    from valve_plugin.codec import plain
+    from valve_plugin.evidence.certify import certify_ledger
+    from valve_plugin.evidence.evaluations import read_measurements
+    from valve_plugin.report.findings import certainty
 
     given = {"--n": n, "--variance": variance, "--banks": banks, "--accept": accept, "--horizon": horizon}
     simulation, typed = False, not (gain is drawdown is move is None)
@@ -66,7 +68,11 @@ def certify(
                         f"{name} goes with --gain, --drawdown or --move; a ledger has its own. Leave it out, or give "
                         "one of them"
                     )
-            found, title, sure, store = _from_bank(bank, variance)
+            store = open_bank(bank)
+            seen = read_measurements(store.entries(), trusting=False)
+            found = certify_ledger(seen, variance)
+            answer = certainty(found, held=bool(store.bank.version and seen.checkpoints))  # as on the page
+            title, sure = f"{store.bank.repo} at version {store.bank.version}", ". ".join(answer.texts)
             simulation, head = runs.note_simulation(store.dir, json=json), store.head
     if json:
         output.emit_json({**plain(found), "ledger_head": head, "simulation": simulation})
@@ -76,22 +82,13 @@ def certify(
         output.say(f"How sure? {sure}\n")
     for line in _lines(found, typed=typed):
         output.say(line)
-    _show_assumptions(found)
+    output.say("\nThis rests on:")
+    width = max(len(a.name) for a in found.assumptions)
+    for a in found.assumptions:
+        needed = f"{', '.join(a.needed_for)}: " if found.moves and found.gain else ""  # else all is about one of them
+        output.say(f"{a.status:8} {a.name:{width}}  {needed}{output.one_line(a.why)}", style=_STYLES[a.status])
     if head:
         output.say(f"\nledger    {head} is the hash of its last line: quote it with these numbers")
-
-
-def _from_bank(bank: str, variance: float | None) -> tuple[Certificate, str, str, BankStore]:
-    """Return what a ledger certifies, whose it is, the report's answer to how sure that is, and the bank."""
-    from valve_plugin.evidence.certify import certify_ledger
-    from valve_plugin.evidence.evaluations import read_measurements
-    from valve_plugin.report.findings import describe_certainty
-
-    store = open_bank(bank)
-    seen = read_measurements(store.entries(), trusting=False)
-    found = certify_ledger(seen, variance)
-    answer, why = describe_certainty(found, held=bool(store.bank.version and seen.checkpoints))
-    return found, f"{store.bank.repo} at version {store.bank.version}", f"{answer}. {why}", store
 
 
 def _from_numbers(
@@ -127,18 +124,15 @@ def _from_numbers(
     )
 
 
-def _show_assumptions(found: Certificate) -> None:
-    output.say("\nThis rests on:")
-    width = max(len(a.name) for a in found.assumptions)
-    for a in found.assumptions:
-        needed = f"{', '.join(a.needed_for)}: " if found.moves and found.gain else ""  # else all is about one of them
-        output.say(f"{a.status:8} {a.name:{width}}  {needed}{output.one_line(a.why)}", style=_STYLES[a.status])
-
-
 def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
+    from valve_plugin.evidence.certify import owned_versions
+
     for move in found.moves:
         yield _move(move)
-    yield from _unjudged(found)
+    if found.taken:
+        yield f"ungated   nothing is certified about what led to version {found.taken}: no gate judged it"
+    if found.owned:
+        yield f"owner     nothing is certified about these changes: {owned_versions(found.owned)}, not judged"
     if not typed:
         yield from map(_cap, found.caps) if found.caps else ["accepts   unknown: no complete panel is recorded"]
         if not found.moves:
@@ -152,15 +146,6 @@ def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
     if found.unevaluated:
         yield f"gain      unknown: {found.unevaluated}"
         yield f"drawdown  unknown: {found.unevaluated}"
-
-
-def _unjudged(found: Certificate) -> Iterator[str]:
-    from valve_plugin.evidence.certify import owned_versions
-
-    if found.taken:
-        yield f"ungated   nothing is certified about what led to version {found.taken}: no gate judged it"
-    if found.owned:
-        yield f"owner     nothing is certified about these changes: {owned_versions(found.owned)}, not judged"
 
 
 def _move(move: CertifiedAccept) -> str:

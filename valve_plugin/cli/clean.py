@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
+from json import loads
 from pathlib import Path
 from typing import Annotated, NamedTuple
-
-import typer
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, flag, option
@@ -57,17 +55,28 @@ def clean(
     Banks, task sets, and the attempts of banks that are here are never removed. At a terminal it asks first; elsewhere
     give --yes.
     """
+    from valve_plugin.sandbox.scratch import in_use
+    from valve_plugin.sandbox.trees import remove_tree
+
     if unknown := sorted(set(kinds or ()) - _KINDS.keys()):
         raise ConfigError(f"{unknown[0]}: expected {', '.join(_KINDS)}")
-    found = [f for f in _inventory() if (not kinds or f.kind in kinds) and (not repo or f.repository == repo)]
+    every = [f for f in _inventory() if (not kinds or f.kind in kinds) and (not repo or f.repository == repo)]
+    found = sorted((f for f in every if f.size), key=lambda f: (list(_KINDS).index(f.kind), f.repository, f.path))
     total = sum(f.size for f in found)
     if not json:
         rows = ([f.kind, f.repository, _size(f.size), f.path] for f in found)
         output.table(["KIND", "REPOSITORY", "SIZE", "PATH"], rows)
         output.note(f"{_size(total)} in {data_dir()} and {tempfile.gettempdir()}")
-    removed = bool(kinds and found and (yes or _asks(found, total)))
+    question = f"remove {output.plural(len(found), 'folder')}, {_size(total)}?"
+    nobody = "nothing was removed: there is no terminal to ask at; give --yes"
+    removed = bool(kinds and found and (yes or output.confirm(question, nobody)))
     if removed:
-        _remove(found)
+        if in_use():
+            raise ConfigError("nothing was removed: a run of valve is active on this machine; stop it, or wait for it")
+        for one in found:
+            remove_tree(one.path)
+            if one.path.exists():
+                raise ConfigError(f"{one.path}: not all of it could be removed; is some of it another user's?")
     if json:
         facts = [{**f._asdict(), "path": str(f.path), "about": _KINDS[f.kind]} for f in found]
         output.emit_json({"found": facts, "bytes": total, "removed": removed})
@@ -78,13 +87,9 @@ def clean(
             output.note(f"valve clean {kind:13} {about}")
 
 
-def _inventory() -> list[Found]:
-    found = [*_locals(), *_by_repository(), *_demos()]
-    found += [Found("caches", "", _bytes(path), path) for name in _CACHES if (path := data_dir() / name).is_dir()]
-    return sorted((f for f in found if f.size), key=lambda f: (list(_KINDS).index(f.kind), f.repository, f.path))
-
-
-def _locals() -> Iterator[Found]:
+def _inventory() -> Iterator[Found]:
+    """Yield what may be removed."""
+    from valve_plugin.bank.ledger import FILE_NAME
     from valve_plugin.bank.local import former_bank
 
     for folder in sorted((data_dir() / "local").glob("*/")):
@@ -92,31 +97,18 @@ def _locals() -> Iterator[Found]:
         if known and not known[1]:
             yield Found("lost", f"bank was {known[0]}", _bytes(folder), folder)
         elif known:
+            with (known[0] / FILE_NAME).open("rb") as ledger:
+                repository = str(loads(ledger.readline())["entry"]["repo"])
             for name in ("trajectories", "unpacked"):
-                yield Found("trajectories", _repository(known[0]), _bytes(folder / name), folder / name)
-
-
-def _repository(bank: Path) -> str:
-    """Return what a bank's first ledger line says, without a look at the rest."""
-    from json import loads
-
-    from valve_plugin.bank.ledger import FILE_NAME
-
-    with (bank / FILE_NAME).open("rb") as ledger:
-        return str(loads(ledger.readline())["entry"]["repo"])
-
-
-def _by_repository() -> Iterator[Found]:
-    places = {"trials": "trials", "environments": "repos"}
-    for kind, place in places.items():
+                yield Found("trajectories", repository, _bytes(folder / name), folder / name)
+    for kind, place in (("trials", "trials"), ("environments", "repos")):
         for folder in sorted((data_dir() / place).glob("*/")):
             yield Found(kind, folder.name.replace("__", "/"), _bytes(folder), folder)
-
-
-def _demos() -> Iterator[Found]:
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{_DEMO}*/")):
         if not folder.is_symlink() and folder.stat().st_uid == os.getuid():
             yield Found("demos", "", _bytes(folder), folder)
+    for path in (data_dir() / name for name in _CACHES):
+        yield Found("caches", "", _bytes(path), path)
 
 
 def _bytes(path: Path) -> int:
@@ -137,24 +129,6 @@ def _size(size: int) -> str:
             return f"{size:.0f} {unit}"
         size //= 1000
     return f"{size} GB"
-
-
-def _asks(found: list[Found], total: int) -> bool:
-    if not (sys.stdin.isatty() and output.is_terminal()):
-        raise ConfigError("nothing was removed: there is no terminal to ask at; give --yes")
-    return typer.confirm(f"remove {output.plural(len(found), 'folder')}, {_size(total)}?")
-
-
-def _remove(found: list[Found]) -> None:
-    from valve_plugin.sandbox.scratch import in_use
-    from valve_plugin.sandbox.trees import remove_tree
-
-    if in_use():
-        raise ConfigError("nothing was removed: a run of valve is active on this machine; stop it, or wait for it")
-    for one in found:
-        remove_tree(one.path)
-        if one.path.exists():
-            raise ConfigError(f"{one.path}: not all of it could be removed; is some of it another user's?")
 
 
 @commands.add("relink", "valve relink ~/old/place/.valve")

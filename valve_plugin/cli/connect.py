@@ -1,8 +1,9 @@
-"""`valve connect`: give a daily agent the notes; Claude Code's with each prompt, and its attempts recorded."""
+"""`valve connect` and `valve mcp`: daily agents get the notes, and what they do is recorded."""
 
 from __future__ import annotations
 
 import json as json_
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ import typer
 from valve_plugin.cli import output
 from valve_plugin.cli.bank_export import FILES as EXPORTED
 from valve_plugin.cli.bank_export import inside, notes, now, refuse_simulation, write
-from valve_plugin.cli.options import Commands, Json, argument, flag, open_bank, option
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.errors import ConfigError
+from valve_plugin.extras import install_command
+from valve_plugin.shell_words import quote
 
 _NOTES, _RECORD = "context --hook", "attempts record"
 """The commands of the hooks, by which they are found again."""
@@ -53,6 +56,10 @@ def connect(
     Codex and Cursor have no such hooks: the notes stand between two marks in AGENTS.md, or in a rules file of Cursor.
     After the bank changed, the same command brings them up to date.
     """
+    from difflib import unified_diff
+
+    from valve_plugin.bank import exchange
+
     if check and agent != "claude":
         raise ConfigError(f"--check {check}: only the attempts of claude are recorded here; leave it out for {agent}")
     if agent == "mini":
@@ -60,14 +67,20 @@ def connect(
         return
     path = inside(_FILES[agent])
     before = now(path) or ""
-    after = _hooked(path, before, check, undo=undo) if agent == "claude" else _noted(path, before, agent, undo=undo)
+    if agent == "claude":
+        after = _hooked(path, before, check, undo=undo)
+    elif undo:
+        after = exchange.take_out(before, head=exchange.cursor_head(path))
+    else:
+        store = open_bank("")
+        refuse_simulation(store)
+        after = exchange.place(before, notes(store), head=exchange.cursor_head(path))
     changed = after != before
     if changed and not json:
-        output.verbatim(_difference(path, before, after))
-    if changed and not yes:
-        if not (sys.stdin.isatty() and output.is_terminal()):
-            raise ConfigError("nobody can be asked here; --yes makes the change without asking")
-        typer.confirm("Make this change?", abort=True)
+        output.verbatim("".join(unified_diff(before.splitlines(True), after.splitlines(True), str(path), str(path))))
+    nobody = "nobody can be asked here; --yes makes the change without asking"
+    if changed and not (yes or output.confirm("Make this change?", nobody)):
+        raise typer.Abort
     if changed:
         write(path, after or None)
     if json:
@@ -76,23 +89,20 @@ def connect(
         output.say(f"{path}: {'changed' if changed else 'nothing to change'}")
 
 
-def _noted(path: Path, before: str, agent: str, *, undo: bool) -> str:
-    """Return a file of instructions with the notes, or without them."""
-    from valve_plugin.bank import exchange
-
-    head = exchange.cursor_head(path)
-    if undo:
-        return exchange.take_out(before, head=head)
-    store = open_bank("")
-    refuse_simulation(store)
-    return exchange.place(before, notes(store), head=head)
-
-
 def _hooked(path: Path, before: str, check: str, *, undo: bool) -> str:
     """Return Claude Code's settings with our hooks, or without them."""
-    settings = without_hooks(found := _parsed(path, before))
+    try:
+        found = json_.loads(before or "{}")
+    except ValueError as e:
+        raise ConfigError(f"{path}: cannot be read: {e}; expected JSON") from e
+    hooks = found.get("hooks", {}) if isinstance(found, dict) else None
+    if not isinstance(hooks, dict) or not all(isinstance(hooks.get(event, []), list) for event in _HOOKS):
+        raise ConfigError(f"{path}: expected an object whose `hooks` hold a list for {' and '.join(_HOOKS)}")
+    settings = without_hooks(found)
     if not undo:
-        settings = with_hooks(settings, _program(), check)
+        found_here = shutil.which("valve")  # the whole path, because a hook's shell may have another PATH
+        program = quote(found_here) if found_here else f"{quote(sys.executable)} -m valve_plugin"
+        settings = with_hooks(settings, program, check)
     if settings == found:
         return before
     return json_.dumps(settings, indent=2, ensure_ascii=False) + "\n" if settings else ""
@@ -100,16 +110,13 @@ def _hooked(path: Path, before: str, check: str, *, undo: bool) -> str:
 
 def with_hooks(settings: dict[str, Any], program: str, check: str) -> dict[str, Any]:
     """Return Claude Code's settings with the hooks. Pure."""
-    from valve_plugin.shell_words import quote
-
     hooks = dict(settings.get("hooks", {}))
     for event, ours in _HOOKS.items():
-        words = [f"{hook} --check {quote(check)}" if check and hook == _RECORD else hook for hook in ours]
-        entries = [
+        entries = []
+        for hook in ours:
+            word = f"{hook} --check {quote(check)}" if check and hook == _RECORD else hook
             # Code 2 would stop the person's prompt, whatever it comes from.
-            {"type": "command", "command": f"{program} {word} || true", "timeout": _SECONDS[hook]}
-            for hook, word in zip(ours, words, strict=True)
-        ]
+            entries.append({"type": "command", "command": f"{program} {word} || true", "timeout": _SECONDS[hook]})
         hooks[event] = [*hooks.get(event, []), {"hooks": entries}]
     return {**settings, "hooks": hooks}
 
@@ -135,29 +142,62 @@ def _is_ours(entry: Any) -> bool:
 
 def _program() -> str:
     """Return the start of the hooks' commands: the whole path, because a hook's shell may have another PATH."""
-    from valve_plugin.shell_words import quote
-
     found = shutil.which("valve")
     return quote(found) if found else f"{quote(sys.executable)} -m valve_plugin"
 
 
-def _parsed(path: Path, text: str) -> dict[str, Any]:
-    """Return Claude Code's settings; empty if there are none.
+@commands.add(
+    "mcp",
+    "valve mcp                          # as the command of a server in the client's configuration",
+    "valve mcp --check 'pytest tests'   # attempts are graded",
+)
+def mcp(
+    check: Annotated[str, option("--check", "COMMAND", "Fails before the task is done, and passes after it.")] = "",
+    bank: BankDir = "",
+) -> None:
+    """Serve the notes, and record attempts, for any MCP client.
 
-    Raises:
-        ConfigError: they are not understood.
+    Speaks on stdin and stdout, in the repository where it is started. Two tools: `notes_for_task` keeps the files as
+    they are and returns the notes; `record_attempt` records what has changed since. Needs the extra `mcp`.
     """
+    from valve_plugin.agents.adapter import turn
+    from valve_plugin.live.follow import begin, keep, take
+    from valve_plugin.sandbox.scratch import private_folder
+
     try:
-        found = json_.loads(text or "{}")
-    except ValueError as e:
-        raise ConfigError(f"{path}: cannot be read: {e}; expected JSON") from e
-    hooks = found.get("hooks", {}) if isinstance(found, dict) else None
-    if not isinstance(hooks, dict) or not all(isinstance(hooks.get(event, []), list) for event in _HOOKS):
-        raise ConfigError(f"{path}: expected an object whose `hooks` hold a list for {' and '.join(_HOOKS)}")
-    return dict(found)
+        from mcp.server.mcpserver import MCPServer
+    except ImportError as e:
+        raise ConfigError(f"the MCP SDK is not installed ({e}); run: {install_command('mcp')}") from e
+    bank_dir = open_bank(bank).dir.resolve()
+    kept = private_folder("valve-mcp-")
+    started: dict[str, Path] = {}
 
+    def notes_for_task(task: str) -> str:
+        """Return notes from earlier work in this repository. Call it once, before you change a file.
 
-def _difference(path: Path, old: str, new: str) -> str:
-    from difflib import unified_diff
+        Args:
+            task: the person's task, in their own words and complete.
+        """
+        started[task] = Path(kept.name, os.urandom(4).hex())
+        return begin(task, bank_dir, started[task]).text or "There are no notes for this task."
 
-    return "".join(unified_diff(old.splitlines(True), new.splitlines(True), str(path), str(path)))
+    def record_attempt(task: str, report: str) -> str:
+        """Record what you changed for a task, to learn from it. Call it once, when you are done.
+
+        Args:
+            task: the same text that `notes_for_task` got.
+            report: what you found and did, with the commands that mattered.
+        """
+        if task not in started:
+            return "Not recorded: notes_for_task was not called with this text, so the files before it are not known."
+        work = take(started.pop(task))
+        if work is None:
+            return "Not recorded: no file has changed."
+        keep(work, [turn(report)], {"agent": "mcp"}, bank_dir, check)
+        return "Recorded."
+
+    server = MCPServer("valve")
+    for tool in (notes_for_task, record_attempt):
+        server.add_tool(tool)
+    with kept:
+        server.run("stdio")

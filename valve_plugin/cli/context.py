@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, option, read_input
+from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError, PluginError
-
-if TYPE_CHECKING:
-    from valve_plugin.bank.store import BankStore
+from valve_plugin.records import Context
 
 _MAX_BYTES = 1_000_000
 
@@ -41,23 +40,31 @@ def context(
     and a note on stderr. A simulation's bank is refused: a real agent must not get what a script taught.
     """
     from valve_plugin import plugins
-    from valve_plugin.codec import plain
+    from valve_plugin.bank.identity import describe_mismatch, is_foreign
+    from valve_plugin.checkout import find
     from valve_plugin.live.context import is_welcome
-    from valve_plugin.records import Context
 
     if hook:
         from valve_plugin.live.context import MAX_BYTES, answer
 
         output.verbatim(answer(sys.stdin.buffer.read(MAX_BYTES + 1), bank))
         return
-    issue = _read(text, file)
+    if bool(text) == bool(file):
+        raise ConfigError("give the task once: `valve context TASK`, `valve context -` for stdin, or --file PATH")
+    issue = os.fsencode(text).decode("utf-8", "replace")  # whatever encoding the locale names
+    if file or issue == "-":
+        issue = read_input(str(file or "-"), _MAX_BYTES).decode("utf-8", "replace")
     store = runs.open_store(bank, simulate)
     simulation = runs.note_simulation(store.dir, json=json, data=True)
     if simulation and not simulate:
         raise ConfigError(
             f"{store.dir} was learned or judged by the scripted model: for no real agent; --simulate prints it"
         )
-    _warn_if_foreign(store)
+
+    here = find(Path.cwd())
+    if is_foreign(store.bank.repo, store.dir, here):
+        words = describe_mismatch(store.bank.repo, store.dir, here.name)
+        output.note(f"valve: {words}: its notes are not about this code", style="yellow")
     settings = store.settings()
     hooks = plugins.load(settings.plugins).hook
     block = hooks.valve_retrieve(settings=settings, bank=store.bank, task_id="", issue=issue)
@@ -72,26 +79,3 @@ def context(
         output.emit_json({**plain(block), "items": items, "hash": block.hash, "simulation": simulation})
     else:
         output.verbatim(block.text)
-
-
-def _warn_if_foreign(store: BankStore) -> None:
-    """Warn about a bank of another repository."""
-    from valve_plugin.bank.identity import describe_mismatch, is_foreign
-    from valve_plugin.checkout import find
-
-    here = find(Path.cwd())
-    if is_foreign(store.bank.repo, store.dir, here):
-        words = describe_mismatch(store.bank.repo, store.dir, here.name)
-        output.note(f"valve: {words}: its notes are not about this code", style="yellow")
-
-
-def _read(text: str, file: Path | None) -> str:
-    """Return the task's text.
-
-    Raises:
-        ConfigError: it was not given in exactly one way, or the file cannot be read.
-    """
-    if bool(text) == bool(file):
-        raise ConfigError("give the task once: `valve context TASK`, `valve context -` for stdin, or --file PATH")
-    given = os.fsencode(text).decode("utf-8", "replace")  # whatever encoding the locale names
-    return read_input(str(file or "-"), _MAX_BYTES).decode("utf-8", "replace") if file or given == "-" else given

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output, output_paths
+from valve_plugin.cli import output
 from valve_plugin.cli.options import Commands, Json, flag, option
 from valve_plugin.cli.runs import open_run
 from valve_plugin.errors import ConfigError, SandboxError
 from valve_plugin.extras import runnable
+from valve_plugin.paths import local_dir
 from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
@@ -41,16 +42,29 @@ def demo(
     repository and what its tests need are fetched from the package index.
     """
     from valve_plugin.bank.verify import verify
+    from valve_plugin.config import Settings
+    from valve_plugin.evidence.summary import bank_facts
     from valve_plugin.lab import demo as lab
+    from valve_plugin.sandbox import bubblewrap
 
     folder = _make_folder(out)
     given: dict[str, Any] = {**(lab.FAST if fast else lab.FULL), "workers": 4}
-    given |= {"embedding": "hashing", "unsafe_local": _lacks_sandbox()}
+    given["embedding"] = "hashing"
+    try:
+        bubblewrap.choose(Settings())
+    except SandboxError as e:
+        output.note(f"no sandbox here ({e}); the demo's commands are VALVE's own and run without one", style="yellow")
+        given["unsafe_local"] = True
     limit = lab.FAST_TASKS if fast else lab.FULL_TASKS
     results = {name: _learn(folder / name, given, limit, gated=name == "gated") for name in ("gated", "ungated")}
     found = [one for result in results.values() for one in verify(result.run.store.dir) if one.level == "error"]
     if json:
-        output.emit_json({**_facts(results), "simulation": True, "out": str(folder), "verified": not found})
+        facts: dict[str, Any] = {}
+        for name, result in results.items():
+            passed = {task: one.passed for task, one in result.tasks.items()}
+            share = [sum(result.passed) / sum(result.attempts)]
+            facts[name] = {**bank_facts(result.run.store), "passed": passed, "share": share}
+        output.emit_json({**facts, "simulation": True, "out": str(folder), "verified": not found})
     else:
         _show(results, [one.message for one in found], folder)
     if found:
@@ -63,7 +77,6 @@ def _learn(folder: Path, given: Mapping[str, Any], limit: int, *, gated: bool) -
     from valve_plugin.evolve.loop import evolve
     from valve_plugin.evolve.steps import Steps, Ungated
     from valve_plugin.lab import demo as lab
-    from valve_plugin.paths import local_dir
 
     tasks, bank = str(lab.example(lab.EXAMPLE)), folder / "bank"
     shutil.rmtree(local_dir(bank), ignore_errors=True)  # rollouts of an earlier demo in the same folder
@@ -86,37 +99,12 @@ def _make_folder(out: Path | None) -> Path:
     """
     if out is None:
         return Path(tempfile.mkdtemp(prefix="valve-demo-"))
-    with output_paths.explain_errors("--out", out):
+    with output.explain_errors("--out", out):
         occupied = out.exists() and (not out.is_dir() or any(out.iterdir()))
     if occupied:
         raise ConfigError(f"{out}: not an empty directory; a demo starts from nothing: choose another --out")
-    output_paths.make_folder("--out", out)
+    output.make_folder("--out", out)
     return out.resolve()
-
-
-def _lacks_sandbox() -> bool:
-    """Whether there is no sandbox here; the commands of the demo are VALVE's own, so they may run without one."""
-    from valve_plugin.config import Settings
-    from valve_plugin.sandbox import bubblewrap
-
-    try:
-        bubblewrap.choose(Settings())
-    except SandboxError as e:
-        output.note(f"no sandbox here ({e}); the demo's commands are VALVE's own and run without one", style="yellow")
-        return True
-    return False
-
-
-def _facts(results: Mapping[str, DemoResult]) -> dict[str, Any]:
-    """Return both runs as plain data."""
-    from valve_plugin.evidence.summary import bank_facts
-
-    found: dict[str, Any] = {}
-    for name, result in results.items():
-        passed = {task: one.passed for task, one in result.tasks.items()}
-        share = sum(result.passed) / sum(result.attempts)
-        found[name] = {**bank_facts(result.run.store), "passed": passed, "share": [share]}
-    return found
 
 
 def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path) -> None:
@@ -124,18 +112,6 @@ def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path) 
 
     banks = [quote(str(result.run.store.dir)) for result in results.values()]
     output.say()
-    _show_tasks(results)
-    verdict = "; ".join(problems) or "both intact; every verdict follows from its stored outcomes"
-    output.say(f"\nvalve bank verify: {verdict}")
-    output.say(f"banks and ledgers: {folder}/*/bank; attempts, trajectories and telemetry: {folder}/*/local")
-    valve = runnable("valve")
-    for command in ("bank log", "bank list", "certify"):
-        output.say(f"  {valve} {command} --bank {banks[0]}")
-    output.say(f"  {valve} report --compare {' '.join(banks)} --open")
-    output.say(BANNER, style="bold yellow")
-
-
-def _show_tasks(results: Mapping[str, DemoResult]) -> None:
     gated, ungated = (results[name].tasks for name in ("gated", "ungated"))
     table = [
         [task.rpartition(".")[2], *_cells(gated[task]), *_cells(ungated[task])] for task in gated if task in ungated
@@ -145,6 +121,14 @@ def _show_tasks(results: Mapping[str, DemoResult]) -> None:
         bank, attempts = result.run.store.bank, output.plural(sum(result.attempts), "attempt")
         items = output.plural(len(bank.items), "item")
         output.say(f"{name:8} {sum(result.passed)} of {attempts} passed; version {bank.version} holds {items}")
+    verdict = "; ".join(problems) or "both intact; every verdict follows from its stored outcomes"
+    output.say(f"\nvalve bank verify: {verdict}")
+    output.say(f"banks and ledgers: {folder}/*/bank; attempts, trajectories and telemetry: {folder}/*/local")
+    valve = runnable("valve")
+    for command in ("bank log", "bank list", "certify"):
+        output.say(f"  {valve} {command} --bank {banks[0]}")
+    output.say(f"  {valve} report --compare {' '.join(banks)} --open")
+    output.say(BANNER, style="bold yellow")
 
 
 def _cells(result: TaskResult) -> list[object]:

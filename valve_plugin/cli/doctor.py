@@ -28,6 +28,8 @@ from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, bank_dir, flag, option
 from valve_plugin.errors import BankNotFoundError, ConfigError, ValveError
 from valve_plugin.extras import DISTRIBUTION, install_command, missing_requirements, own_command, pip_install
+from valve_plugin.files import hold_lock, write_atomic, write_new
+from valve_plugin.paths import data_dir
 from valve_plugin.shell_words import join
 
 if TYPE_CHECKING:
@@ -102,7 +104,15 @@ def doctor(
 
     The sandbox check runs commands that try to escape. A `missing` row is optional. Exit code 1 when a row failed.
     """
-    place = _place(bank, call, {"executor": executor} if executor else {})
+    from valve_plugin import config
+    from valve_plugin.checkout import find
+
+    given = {"executor": executor} if executor else {}
+    place = Place(find(Path.cwd()), bank_dir(bank), config.resolve(given), call=call)
+    try:
+        place = place._replace(settings=config.load(place.bank, given))
+    except ConfigError as e:
+        place = place._replace(trouble=str(e))
     found = _nodes(place.settings) if place.settings.executor == "ray" and executor else examine(place)
     if json:
         named = found.items()
@@ -152,18 +162,6 @@ def lines(found: Mapping[str, CheckResult]) -> Iterator[tuple[str, str]]:
     yield "", ""
     failed = f"{output.plural(len(bad), 'row')} failed: {', '.join(bad)}"
     yield failed if bad else "everything that is needed works", ""
-
-
-def _place(bank: str, call: bool, given: Mapping[str, Any]) -> Place:
-    from valve_plugin import config
-    from valve_plugin.checkout import find
-
-    config.resolve(given)
-    here, directory = find(Path.cwd()), bank_dir(bank)
-    try:
-        return Place(here, directory, config.load(directory, given), call=call)
-    except ConfigError as e:
-        return Place(here, directory, config.resolve(given), str(e), call=call)
 
 
 def _nodes(settings: Settings) -> dict[str, CheckResult]:
@@ -227,13 +225,28 @@ def _start_up_file(place: Place) -> CheckResult:
 
 def _model(place: Place) -> CheckResult:
     from valve_plugin.agents import mini
+    from valve_plugin.agents.faults import advice, find_fault, key_variable
+    from valve_plugin.client import client
 
     mini.require_user_folder()
     mini.load_user_settings()
     name = place.settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
     if not name:
         return CheckResult("failed", "no model is named; only `--simulate` and `valve demo` work", _set_variable())
-    return _call(name, place.settings.model_kwargs) if place.call else CheckResult("ok", f"{name} (--call calls it)")
+    if not place.call:
+        return CheckResult("ok", f"{name} (--call calls it)")
+    given = place.settings.model_kwargs
+    try:
+        message = {"role": "user", "content": "Answer with the word yes."}
+        client().completion(model=name, messages=[message], **cheapest(given))
+    except Exception as e:  # noqa: BLE001  # litellm wraps every provider in its own way
+        fault = find_fault(e)
+        if fault is None:
+            return CheckResult("failed", f"{name}: {type(e).__name__}: {str(e)[:200]}", _set_variable())
+        hints = {"key": _set_variable(key_variable(name), "KEY"), "model": _set_variable()}
+        again = own_command("valve", "doctor", "--call")  # only time, money or the provider can fix it
+        return CheckResult("failed", f"{name}: {advice(fault, name, given, os.environ)}", hints.get(fault.kind, again))
+    return CheckResult("ok", f"{name} answers")
 
 
 def cheapest(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,25 +257,6 @@ def cheapest(given: Mapping[str, Any]) -> dict[str, Any]:
     limit = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"  # never both
     kept = {k: v for k, v in given.items() if k not in ("max_tokens", "max_completion_tokens", "reasoning_effort")}
     return {**kept, limit: 16, "timeout": 60, "num_retries": 0, "max_retries": 0}
-
-
-def _call(name: str, given: dict[str, Any]) -> CheckResult:
-    """Call the model once."""
-    from valve_plugin.agents.faults import advice, find_fault, key_variable
-    from valve_plugin.client import client
-
-    litellm = client()
-    message = {"role": "user", "content": "Answer with the word yes."}
-    try:
-        litellm.completion(model=name, messages=[message], **cheapest(given))
-    except Exception as e:  # noqa: BLE001  # litellm wraps every provider in its own way
-        fault = find_fault(e)
-        if fault is None:
-            return CheckResult("failed", f"{name}: {type(e).__name__}: {str(e)[:200]}", _set_variable())
-        hints = {"key": _set_variable(key_variable(name), "KEY"), "model": _set_variable()}
-        again = own_command("valve", "doctor", "--call")  # only time, money or the provider can fix it
-        return CheckResult("failed", f"{name}: {advice(fault, name, given, os.environ)}", hints.get(fault.kind, again))
-    return CheckResult("ok", f"{name} answers")
 
 
 def _set_variable(name: str = "MSWEA_MODEL_NAME", value: str = "PROVIDER/NAME") -> str:
@@ -328,7 +322,9 @@ def _git(place: Place) -> CheckResult:
 
 
 def _user_data(place: Place) -> CheckResult:
-    from valve_plugin.paths import data_dir
+    from valve_plugin.sandbox.git import create_store, import_files
+    from valve_plugin.sandbox.scratch import private_folder, scratch_folder
+    from valve_plugin.sandbox.workspace import diff, open_workspace
 
     where = data_dir()
     move = "unset VALVE_DATA" if os.environ.get("VALVE_DATA") else 'export VALVE_DATA="$HOME/.valve-data"'
@@ -341,43 +337,28 @@ def _user_data(place: Place) -> CheckResult:
     free = shutil.disk_usage(above).free / 1024**3
     if free < _LEAST_GIB:
         return CheckResult("failed", f"{where} has {free:.0f} GiB free; a rollout may need {_LEAST_GIB} GiB", move)
-    if shutil.which("git") and (why := _places_problem()):  # its own row says that git is missing
-        return CheckResult("failed", why, move)
+    if shutil.which("git"):  # its own row says that it is missing
+        # what a graded attempt does: a tree is kept in the temporary folder and checked out in user data
+        tried = "the temporary folder"
+        try:
+            tried = tempfile.gettempdir()
+            with private_folder("valve-doctor-") as temporary:
+                store = Path(temporary, "store")
+                create_store(store)
+                commit = import_files(store, [("x", "100644", b"x\n")], "refs/heads/main")
+                tried = str(where)
+                with open_workspace(store, commit) as copy, scratch_folder() as scratch:
+                    (copy.path / "x").write_text("y\n")
+                    diff(copy)
+                    with hold_lock(scratch / "lock", 1.0, "it cannot be locked"):
+                        write_new(scratch / "z", b"z")
+                        write_atomic(scratch / "z", b"z")
+        except (ValveError, OSError) as e:
+            return CheckResult("failed", f"{tried} cannot be used: {e}", move)
     wanted, used = os.environ.get("TMPDIR") or tempfile.gettempdir(), tempfile.gettempdir()
     if os.path.realpath(wanted) != os.path.realpath(used):
         return CheckResult("missing", f"$TMPDIR, {wanted}, cannot be written; {used} is used instead", "unset TMPDIR")
     return CheckResult("ok", f"{where}, {free:.0f} GiB free")
-
-
-def _places_problem() -> str:
-    """Try what a graded attempt does: a tree is kept in the temporary folder and checked out in user data.
-
-    Returns:
-        Which place does not work, and why; empty if both do.
-    """
-    from valve_plugin.files import hold_lock, write_atomic, write_new
-    from valve_plugin.paths import data_dir
-    from valve_plugin.sandbox.git import create_store, import_files
-    from valve_plugin.sandbox.scratch import private_folder, scratch_folder
-    from valve_plugin.sandbox.workspace import diff, open_workspace
-
-    where = "the temporary folder"
-    try:
-        where = tempfile.gettempdir()
-        with private_folder("valve-doctor-") as temporary:
-            store = Path(temporary, "store")
-            create_store(store)
-            commit = import_files(store, [("x", "100644", b"x\n")], "refs/heads/main")
-            where = str(data_dir())
-            with open_workspace(store, commit) as place, scratch_folder() as scratch:
-                (place.path / "x").write_text("y\n")
-                diff(place)
-                with hold_lock(scratch / "lock", 1.0, "it cannot be locked"):
-                    write_new(scratch / "z", b"z")
-                    write_atomic(scratch / "z", b"z")
-    except (ValveError, OSError) as e:
-        return f"{where} cannot be used: {e}"
-    return ""
 
 
 def _sandbox(place: Place) -> CheckResult:

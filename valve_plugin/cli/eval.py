@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from valve_plugin.cli import output, runs
-from valve_plugin.cli.options import BankDir, Commands, Json, flag, option
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, option
 from valve_plugin.errors import ConfigError
 from valve_plugin.words import plural
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from valve_plugin.bank.entries import Entry
     from valve_plugin.bank.store import BankStore
     from valve_plugin.evidence.evaluations import Reading
-    from valve_plugin.evidence.items import Effect, ItemEffect, Key
+    from valve_plugin.evidence.items import Effect, Key
 
-UNREAD = "version 0 was not evaluated; `valve eval` evaluates it"
 SPENT = (
     "Report only. This holdout is now spent: a bank whose items were kept or retired by these numbers cannot be "
     "certified on it. `valve bank retire` asks the gate instead"
@@ -42,7 +41,7 @@ commands = Commands()
     "valve eval tasks/ --workers 4 --json",
 )
 def evaluate(
-    tasks: Annotated[str, runs.task_set("With a split.json. Default: the last one used.")] = "",
+    tasks: Annotated[str, argument("TASKS", "With a split.json. Default: the last one used.")] = "",
     version: Annotated[list[int], option("--version", "V", "Evaluate this version only; repeat.", min=0)] = [],  # noqa: B006 (Typer copies it)
     rollouts: Annotated[int, option("--rollouts", "R", "Rollouts per task.", min=1)] = 3,
     items: Annotated[bool, flag("--items", "Measure each item of the last version alone, against version 0.")] = False,
@@ -62,7 +61,7 @@ def evaluate(
     You sort items into categories yourself. The file lists item names under the paper's three: environment
     (execution), repair_strategy (the repair process), code_semantics (program behavior).
     """
-    from valve_plugin.evidence.evaluations import checkpoints
+    from valve_plugin.evidence.evaluations import checkpoints, readings
     from valve_plugin.evidence.items import read_categories
     from valve_plugin.evolve.evaluate import Evaluation, Frozen
     from valve_plugin.plugins import send
@@ -82,7 +81,8 @@ def evaluate(
             if items:
                 frozen = [Frozen(0), *(Frozen(store.bank.version, item.key) for item in store.bank.items)]
             evaluation = Evaluation(run.manager, store, run.settings, run.taskset, rollouts)
-            _note_other_solver(store, evaluation.solver)
+            others = [r for r in readings(store.entries()) if r.entry.solver != evaluation.solver]
+            _note_lines("will not be shown", others)
             evaluation.run(frozen, partial(send, run.manager.hook))
     if items:
         report_items(store, sorting, json=json, simulate=solving.simulate)
@@ -100,7 +100,28 @@ def report(store: BankStore, *, json: bool = False, simulate: bool = False) -> N
     if json:
         output.emit_json({"bank": str(store.dir), "simulation": simulate, **found})
     elif found["checkpoints"]:
-        _print_checkpoints(found)
+        rows = []
+        for p in found["checkpoints"]:
+            moved: tuple[object, ...] = ("unknown", "-", "-")
+            if p["gain"]:
+                each = p["per_task"].values()
+                moved = (_points(p["gain"]), sum(low > 0 for low, _ in each), sum(high < 0 for _, high in each))
+            rows.append([p["step"], p["version"], _percent(p["avg"]), *moved, p["line"]])
+        output.table(["STEP", "VERSION", f"AVG@{found['rollouts']}", "GAIN", "BETTER", "WORSE", "LINE"], rows)
+        last, best = found["checkpoints"][-1], found["peak"]
+        over = (
+            _points(last["gain"])
+            if last["gain"]
+            else "gain unknown: version 0 was not evaluated; `valve eval` evaluates it"
+        )
+        output.say(f"final     {_percent(last['avg'])} at step {last['step']}, {over}")
+        if found["drawdown"]:
+            output.say(f"peak      {_percent(best['avg'])} at step {best['step']}: {best['note']}")
+            output.say(f"drawdown  {_points(found['drawdown']).lstrip('+')} from peak to final")
+        else:
+            output.say("drawdown  none: a drop needs two versions, and one was evaluated")
+        tasks = plural(len(found["holdout"]), "holdout task")
+        output.say(output.advice(f"{tasks}; `valve certify` says what this proves"))
     else:
         output.say(output.advice("no evaluation is on record; `valve eval` makes one"))
     note_incomparable(entries)
@@ -126,13 +147,6 @@ def note_incomparable(entries: Sequence[Entry]) -> None:
     _note_lines("not shown", incomparable_readings(readings(entries)))
 
 
-def _note_other_solver(store: BankStore, solver: str) -> None:
-    """Print, before anything runs, that the recorded evaluations will not be compared with the new one."""
-    from valve_plugin.evidence.evaluations import readings
-
-    _note_lines("will not be shown", [r for r in readings(store.entries()) if r.entry.solver != solver])
-
-
 def _note_lines(what: str, found: Sequence[Reading]) -> None:
     if found:
         lines = ", ".join(str(reading.line) for reading in found)
@@ -141,28 +155,6 @@ def _note_lines(what: str, found: Sequence[Reading]) -> None:
             "rollouts per task, or by another solver (model, its arguments, limits, files of mini) than the newest",
             style="yellow",
         )
-
-
-def _print_checkpoints(found: Mapping[str, Any]) -> None:
-    """Print what `evaluation_facts` returns."""
-    rows = []
-    for p in found["checkpoints"]:
-        moved: tuple[object, ...] = ("unknown", "-", "-")
-        if p["gain"]:
-            each = p["per_task"].values()
-            moved = (_points(p["gain"]), sum(low > 0 for low, _ in each), sum(high < 0 for _, high in each))
-        rows.append([p["step"], p["version"], _percent(p["avg"]), *moved, p["line"]])
-    output.table(["STEP", "VERSION", f"AVG@{found['rollouts']}", "GAIN", "BETTER", "WORSE", "LINE"], rows)
-    last, best = found["checkpoints"][-1], found["peak"]
-    over = _points(last["gain"]) if last["gain"] else f"gain unknown: {UNREAD}"
-    output.say(f"final     {_percent(last['avg'])} at step {last['step']}, {over}")
-    if found["drawdown"]:
-        output.say(f"peak      {_percent(best['avg'])} at step {best['step']}: {best['note']}")
-        output.say(f"drawdown  {_points(found['drawdown']).lstrip('+')} from peak to final")
-    else:
-        output.say("drawdown  none: a drop needs two versions, and one was evaluated")
-    tasks = plural(len(found["holdout"]), "holdout task")
-    output.say(output.advice(f"{tasks}; `valve certify` says what this proves"))
 
 
 def _percent(ends: Sequence[float]) -> str:
@@ -194,27 +186,21 @@ def report_items(
         about = {"bank": str(store.dir), "simulation": simulate}
         output.emit_json({**about, "items": shown, "categories": means, "note": note})
     else:
-        _print_items(rows, categories, groups, what.upper())
+        body = [
+            [r.item.kind, r.item.name, *_shown(r.effect, r.changed_tasks), r.changed_tasks, r.line]
+            + ([categories.get(r.item.key, "-")] if categories else [])
+            for r in rows
+        ]
+        head = ["KIND", "NAME", what.upper(), "INTERVAL", "MOVED", "LINE", *(["CATEGORY"] if categories else [])]
+        output.table(head, body)
+        if groups:
+            sums = [[name, n, *_shown(e)] for name, (n, e) in groups.items()]
+            output.table(["CATEGORY", "ITEMS", what.upper(), "INTERVAL"], sums)
         output.say(note)
     if not panel:
         note_incomparable(list(store.entries()))
     if not all(row.final for row in rows):
         raise typer.Exit(output.INFRASTRUCTURE)
-
-
-def _print_items(
-    rows: Sequence[ItemEffect], categories: Mapping[Key, str], groups: Mapping[str, tuple[int, Effect]], what: str
-) -> None:
-    body = [
-        [r.item.kind, r.item.name, *_shown(r.effect, r.changed_tasks), r.changed_tasks, r.line]
-        + ([categories.get(r.item.key, "-")] if categories else [])
-        for r in rows
-    ]
-    head = ["KIND", "NAME", what, "INTERVAL", "MOVED", "LINE", *(["CATEGORY"] if categories else [])]
-    output.table(head, body)
-    if groups:
-        means = [[name, n, *_shown(e)] for name, (n, e) in groups.items()]
-        output.table(["CATEGORY", "ITEMS", what, "INTERVAL"], means)
 
 
 def _shown(effect: Effect, moved: int = 1) -> tuple[str, str]:

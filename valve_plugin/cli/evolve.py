@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from valve_plugin.cli import output, runs, task_sets
-from valve_plugin.cli.options import BankDir, Commands, Json, flag, open_bank, option
+from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.errors import ConfigError
+from valve_plugin.records import is_owners
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -30,7 +31,7 @@ commands = Commands()
     "valve evolve --all sets/ --workers 8                 # every task set in a folder, at once",
 )
 def evolve(
-    tasks: Annotated[str, runs.task_set(f"A rows file, too. {task_sets.ABOUT}")] = "",
+    tasks: Annotated[str, argument("TASKS", f"A rows file, too. {task_sets.ABOUT}")] = "",
     bank: BankDir = "",
     panel_size: runs.PanelSize = None,
     rollouts: Annotated[int | None, option("--rollouts", "R", "Panel rollouts per task. Default: 3.", min=1)] = None,
@@ -202,7 +203,6 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
 def _cells(row: ProposalResult, worse: Sequence[str]) -> list[object]:
     from valve_plugin.evidence.history import net_passes
     from valve_plugin.evidence.summary import why_nothing
-    from valve_plugin.records import is_owners
 
     added, removed, verdict = len(row.proposal.items), len(row.proposal.removed), row.verdict
     parts = ([output.plural(added, "item")] if added else []) + ([f"-{removed}"] if removed else [])

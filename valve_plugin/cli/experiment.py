@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output, output_paths
+from valve_plugin.cli import output
 from valve_plugin.cli.options import Commands, Json, argument, option
 from valve_plugin.cli.runs import UnsafeLocal, Workers, open_run
 from valve_plugin.errors import ConfigError, HorizonError, ValveError
+from valve_plugin.files import make_dir, write_atomic
 
 if TYPE_CHECKING:
     from valve_plugin.evolve.open import OpenRun
-    from valve_plugin.lab.results import RunResult
     from valve_plugin.lab.spec import Experiment, ExperimentRun
 
 commands = Commands(
@@ -47,7 +47,7 @@ def run(
     gain seeds, conditions or tasks later; other changes are refused. A run that fails does not stop the others, and the
     tables name it (exit code 3: host or provider failed; 4: its budget is used up; 2: it cannot continue).
     """
-    from valve_plugin.lab import folder
+    from valve_plugin.lab import folder, tables
     from valve_plugin.lab.results import collect
     from valve_plugin.lab.spec import list_runs, read
 
@@ -56,7 +56,7 @@ def run(
     if unknown := [name for name in only if name not in names]:
         raise ConfigError(f"{file}: no condition {unknown[0]!r}; it has {', '.join(names)}")
     wanted = [run for run in list_runs(experiment) if not only or run.variant.name in only]
-    output_paths.require_folder("--out", out)
+    output.require_folder("--out", out)
     folder.require_unchanged(experiment, list_runs(experiment), out, file.parent)
     given = {"workers": workers} if workers else {}
     given |= {"unsafe_local": True} if unsafe_local else {}
@@ -66,7 +66,11 @@ def run(
     failed = {place: failure for place, failure in failed.items() if place not in ended}
     results = collect(experiment, out)
     remarks = results.remarks | {place: why for place, (why, _) in failed.items()}
-    written = _write(experiment, results.rows, remarks, out)
+    page = tables.markdown(results.rows, experiment.name, simulated=experiment.simulate, remarks=remarks)
+    make_dir(out)
+    written = [out / name for name in tables.FILES]
+    for path, text in zip(written, (page, tables.comma_separated(results.rows)), strict=True):
+        write_atomic(path, text.encode())
     if json:
         output.emit_json(
             {
@@ -86,19 +90,6 @@ def run(
         raise typer.Exit(min(code for _, code in failed.values()))
 
 
-def _write(experiment: Experiment, rows: Sequence[RunResult], remarks: Mapping[str, str], out: Path) -> list[Path]:
-    """Write the tables; return what was written."""
-    from valve_plugin.files import make_dir, write_atomic
-    from valve_plugin.lab import tables
-
-    page = tables.markdown(rows, experiment.name, simulated=experiment.simulate, remarks=remarks)
-    make_dir(out)
-    written = [out / name for name in tables.FILES]
-    for path, text in zip(written, (page, tables.comma_separated(rows)), strict=True):
-        write_atomic(path, text.encode())
-    return written
-
-
 def _complete_runs(
     experiment: Experiment, wanted: Sequence[ExperimentRun], out: Path, file: Path, given: Mapping[str, Any]
 ) -> dict[str, tuple[str, int]]:
@@ -115,7 +106,7 @@ def _complete_runs(
     from valve_plugin.lab.run import require_usable
 
     require_usable(experiment, [run for run in wanted if not is_done(experiment, run, out)], file.parent, given)
-    output_paths.make_folder("--out", out)
+    output.make_folder("--out", out)
     failed: dict[str, tuple[str, int]] = {}
     meter = Meter(len(wanted))
     settings = resolve(experiment.settings, given)

@@ -9,6 +9,7 @@ import typer
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.evolve import show
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, find_item
+from valve_plugin.records import Proposal
 
 commands = Commands()
 
@@ -91,7 +92,6 @@ def retire(
     from valve_plugin.evidence.summary import bank_facts
     from valve_plugin.evolve.loop import settle
     from valve_plugin.evolve.steps import Steps
-    from valve_plugin.records import Proposal
 
     store = runs.open_store(bank, solving.simulate, tasks)
     find_item(store.bank, name)  # before anything is asked for or set up

@@ -95,8 +95,16 @@ def init(
     if json:
         facts = {name: one._asdict() for name, one in found.items()}
         output.emit_json({"bank": str(directory), "created": created, "folder": str(here.folder), "found": facts})
-    else:
-        _report(here, directory, created, found)
+        return
+    kind = "folder without git" if not here.git else f"package folder of {here.root}" if here.package else "git"
+    rows = [("folder", str(here.folder), kind)]
+    rows += [(name.replace("_", " "), one.value or "not found", one.how) for name, one in found.items()]
+    rows += [("bank", str(directory), "created" if created else "there already; nothing was changed")]
+    for label, value, how in rows:
+        output.say(f"{label:13} {value}  ({how})")
+    if created and here.git and directory.is_relative_to(here.root):
+        output.say("Commit it to share it with everyone who works here.")
+    output.say(f"next: {output.for_bank(runnable('valve'))}")
 
 
 def init_command(directory: Path, here: Checkout) -> str:
@@ -135,18 +143,6 @@ def _create(directory: Path, here: Checkout, settings: dict[str, Any]) -> bool:
     if not identity.is_own(repo, directory, here):  # where the names alone do not show that the bank belongs here
         identity.remember_folder(directory, here)
     return created
-
-
-def _report(here: Checkout, directory: Path, created: bool, found: dict[str, Detected]) -> None:
-    kind = "folder without git" if not here.git else f"package folder of {here.root}" if here.package else "git"
-    rows = [("folder", str(here.folder), kind)]
-    rows += [(name.replace("_", " "), one.value or "not found", one.how) for name, one in found.items()]
-    rows += [("bank", str(directory), "created" if created else "there already; nothing was changed")]
-    for name, value, how in rows:
-        output.say(f"{name:13} {value}  ({how})")
-    if created and here.git and directory.is_relative_to(here.root):
-        output.say("Commit it to share it with everyone who works here.")
-    output.say(f"next: {output.for_bank(runnable('valve'))}")
 
 
 def detect_name(here: Checkout) -> Detected:

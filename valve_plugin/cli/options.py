@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from valve_plugin.cli import output
+from valve_plugin.codec import repeated_key
 from valve_plugin.errors import ConfigError
 from valve_plugin.files import read_regular
+from valve_plugin.paths import BANK_NAME
+from valve_plugin.records import Bank, Item
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.checkout import Checkout
     from valve_plugin.config import Use
-    from valve_plugin.records import Bank, Item
 
 
 def option(name: str, metavar: str, text: str, *, also: str = "", **how: Any) -> Any:
@@ -142,7 +144,6 @@ def bank_dir(bank: str) -> Path:
 def new_bank_dir(bank: str, here: Checkout, *, private: bool = False) -> Path:
     """Return where a new bank goes: `.valve`, unless another place is named or the bank is private."""
     from valve_plugin.bank.identity import find_bank
-    from valve_plugin.paths import BANK_NAME
 
     elsewhere = bank or private or os.environ.get("VALVE_BANK")
     return find_bank(bank, here) if elsewhere else here.folder / BANK_NAME
@@ -193,7 +194,17 @@ def overrides(specs: Sequence[str], use: Use, *, simulate: bool = False, **optio
         key, equals, text = spec.partition("=")
         if not equals:
             raise ConfigError(f"-c {spec!r}: expected KEY=VALUE, like -c rho=0.02")
-        _put_setting(given, key.removeprefix("valve."), text)
+        key = key.removeprefix("valve.")
+        # `model_kwargs.a.b` is a name inside that mapping, as for mini
+        name, *below = key.split(".") if key.startswith("model_kwargs.") else [key]
+        if "" in below:
+            raise ConfigError(f"-c {key}={text}: an empty name; expected one like model_kwargs.temperature=0.2")
+        value, layer = _setting_value(name, text), given
+        for part in below:
+            inside = layer.get(name)
+            layer[name] = dict(inside) if isinstance(inside, dict) else {}
+            layer, name = layer[name], part
+        layer[name] = value
     given |= {name: value for name, value in options.items() if value is not None}
     resolve(given, where="the command line")  # before anything is made
     for name in given:
@@ -202,24 +213,10 @@ def overrides(specs: Sequence[str], use: Use, *, simulate: bool = False, **optio
     return given
 
 
-def _put_setting(given: dict[str, Any], key: str, text: str) -> None:
-    """Add one setting; `model_kwargs.a.b` is a name inside that mapping, as for mini."""
-    name, *below = key.split(".") if key.startswith("model_kwargs.") else [key]
-    if "" in below:
-        raise ConfigError(f"-c {key}={text}: an empty name; expected one like model_kwargs.temperature=0.2")
-    value, layer = _setting_value(name, text), given
-    for part in below:
-        inside = layer.get(name)
-        layer[name] = dict(inside) if isinstance(inside, dict) else {}
-        layer, name = layer[name], part
-    layer[name] = value
-
-
 def _setting_value(key: str, text: str) -> Any:
     """Return a setting's value: text where the setting is text, else JSON, else the text, whose type is refused."""
     import msgspec
 
-    from valve_plugin.codec import repeated_key
     from valve_plugin.config import Settings
 
     kinds = {f.name: f.type for f in msgspec.structs.fields(Settings)}

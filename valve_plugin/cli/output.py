@@ -13,10 +13,12 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError, ValveError
 from valve_plugin.extras import missing_package
 from valve_plugin.shell_words import quote
@@ -97,8 +99,6 @@ def for_bank(command: str) -> str:
 
 def emit_json(data: Any) -> None:
     """Print records or plain values as indented JSON, in ASCII: the same bytes under every locale."""
-    from valve_plugin.codec import plain
-
     print(json.dumps(plain(data), indent=2))
 
 
@@ -145,6 +145,13 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+def confirm(question: str, nobody: str) -> bool:
+    """Return what the person at the terminal answers; where there is none, raise ConfigError(nobody)."""
+    if not (sys.stdin.isatty() and is_terminal()):
+        raise ConfigError(nobody)
+    return typer.confirm(question)
 
 
 def edit(text: str) -> str | None:
@@ -213,3 +220,36 @@ def _print(text: str, style: str, *, stderr: bool) -> None:
     from rich.text import Text
 
     (live or console(stderr=stderr)).print(Text(clean(text), style), soft_wrap=True)
+
+
+# The places that a command may write to
+
+
+def require_page(option: str, path: Path) -> None:
+    """Require a place for an HTML page (else ConfigError)."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"{option} {path}: the page is HTML; name a file ending in .html or .htm")
+    require_folder(option, path.parent)
+
+
+def require_folder(option: str, path: Path) -> None:
+    """Require a folder that exists or can be made (else ConfigError)."""
+    with explain_errors(option, path):
+        place = path.resolve()
+        if there := next((f for f in (place, *place.parents) if f.exists() and not f.is_dir()), None):
+            raise ConfigError(f"{option} {path}: {there} is no folder; name another place")
+
+
+def make_folder(option: str, path: Path) -> None:
+    """Make a folder, and those above it; a ConfigError if it cannot be made."""
+    with explain_errors(option, path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def explain_errors(option: str, path: Path) -> Iterator[None]:
+    """Turn a failure of the file system (OSError) into one line (ConfigError)."""
+    try:
+        yield
+    except OSError as e:
+        raise ConfigError(f"{option} {path}: {e.strerror or e}; name a place that can be written to") from e

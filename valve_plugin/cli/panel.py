@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from valve_plugin.cli import runs
 from valve_plugin.cli.options import BankDir, Commands, Json, bank_dir, flag, option, read_input
+from valve_plugin.codec import decode_once
 from valve_plugin.errors import ConfigError
+from valve_plugin.records import Proposal
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.config import Settings
-    from valve_plugin.records import Proposal
 
 _MAX_BYTES = 10_000_000
 
@@ -55,8 +56,10 @@ def run(
     """
     from contextlib import ExitStack
 
+    from valve_plugin import plugins
     from valve_plugin.agents import process
     from valve_plugin.bank.store import BankStore
+    from valve_plugin.gate import panel, plan
     from valve_plugin.gate.panel import stop_with
     from valve_plugin.gate.plan import fixed_panel, require_kept
     from valve_plugin.tasks.task_set import load
@@ -78,20 +81,29 @@ def run(
     with ExitStack() as stack:
         if solving.simulate:
             settings = stack.enter_context(runs.serve_scripted(taskset, settings))
-        proposed = _read(proposal) if proposal else None
-        _print(store, settings, taskset.tasks, proposed, confirm=confirm, until_decided=until_decided)
+        proposed = None
+        if proposal:
+            proposed = decode_once(read_input(proposal, _MAX_BYTES), Proposal, where=proposal)
+            if proposed.empty:
+                raise ConfigError(f"{proposal}: proposes no item, so there is nothing to measure")
+        fixed = plan.fixed_panel(store)
+        settings = plan.panel_settings(settings, fixed)
+        members = plan.panel_tasks(fixed, taskset.tasks)
+        hook = plugins.load(settings.plugins).hook
+        planned = plan.panel_plan(settings, store, members, proposed, hook.valve_retrieve, confirm=confirm)
+        stage = plan.staging(store, planned) if until_decided and proposed else None
+        printing = threading.Lock()
+
+        def emit(line: panel.Line) -> None:
+            with printing:
+                sys.stdout.write(panel.write_line(line).decode() + "\n")
+                sys.stdout.flush()
+
+        panel.run_panel(hook.valve_attempt, store.local, settings, planned, emit, stage)
 
 
-@commands.add(
-    "items",
-    "valve panel items                            # what the panel loses without each item",
-)
-def items(
-    tasks: runs.Tasks = "",
-    bank: BankDir = "",
-    solving: runs.Solving = runs.SOLVING,
-    json: Json = False,
-) -> None:
+@commands.add("items", "valve panel items                            # what the panel loses without each item")
+def items(tasks: runs.Tasks = "", bank: BankDir = "", solving: runs.Solving = runs.SOLVING, json: Json = False) -> None:
     """Measure the panel without each item of the bank: leave-one-out.
 
     Only tasks whose context changes without the item are run. This is a report: it removes no item and is no gate
@@ -109,49 +121,10 @@ def items(
     report_items(run_.store, {}, json=json, simulate=solving.simulate, panel=True)
 
 
-def _print(
-    store: BankStore,
-    settings: Settings,
-    tasks: Any,
-    proposal: Proposal | None,
-    *,
-    confirm: bool,
-    until_decided: bool,
-) -> None:
-    from valve_plugin import plugins
-    from valve_plugin.gate import panel, plan
-
-    fixed = plan.fixed_panel(store)
-    settings = plan.panel_settings(settings, fixed)
-    members = plan.panel_tasks(fixed, tasks)
-    hook = plugins.load(settings.plugins).hook
-    planned = plan.panel_plan(settings, store, members, proposal, hook.valve_retrieve, confirm=confirm)
-    stage = plan.staging(store, planned) if until_decided and proposal else None
-    printing = threading.Lock()
-
-    def emit(line: panel.Line) -> None:
-        with printing:
-            sys.stdout.write(panel.write_line(line).decode() + "\n")
-            sys.stdout.flush()
-
-    panel.run_panel(hook.valve_attempt, store.local, settings, planned, emit, stage)
-
-
 def _settings(store: BankStore, file: Path | None, given: dict[str, Any]) -> Settings:
-    from valve_plugin.codec import decode_once
     from valve_plugin.config import resolve
     from valve_plugin.lab.conditions import with_hooks
 
     if file is None:
         return with_hooks(store.settings(given))
     return resolve(decode_once(read_input(str(file), _MAX_BYTES), dict[str, Any], where=str(file)), where=str(file))
-
-
-def _read(proposal: str) -> Proposal:
-    from valve_plugin.codec import decode_once
-    from valve_plugin.records import Proposal
-
-    found = decode_once(read_input(proposal, _MAX_BYTES), Proposal, where=proposal)
-    if found.empty:
-        raise ConfigError(f"{proposal}: proposes no item, so there is nothing to measure")
-    return found

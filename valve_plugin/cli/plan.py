@@ -8,19 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 from valve_plugin.cli import output, ranges, runs
 from valve_plugin.cli.options import BankDir, Commands, Json, flag, option, overrides
 from valve_plugin.cli.ranges import Count, Real, Variance, points, theory_errors
-from valve_plugin.cli.stage import Percent
+from valve_plugin.cli.stage import Stage
 from valve_plugin.errors import BankNotFoundError, ConfigError
 from valve_plugin.words import plural
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
-    from valve_plugin.evidence.plan import (
-        AcceptShare,
-        GatePlan,
-        RunPlan,
-        SelfComparison,
-        Sizing,
-    )
+    from valve_plugin.evidence.plan import AcceptShare, GatePlan, RunPlan, SelfComparison, Sizing
 
 TOLERANCES = [0.02, 0.03, 0.05, 0.08, 0.10]
 DRAWN = ("screen", "protocol", "rho")
@@ -84,14 +78,20 @@ def plan(
     from valve_plugin.evidence import plan as plans
     from valve_plugin.theory.estimates import RateSpread
 
-    drawn = [spec for spec in set_ if _name(spec) in DRAWN]
+    names = {spec: spec.partition("=")[0].removeprefix("valve.") for spec in set_}
+    drawn = [spec for spec in set_ if names[spec] in DRAWN]
     if not measure and (others := [spec for spec in set_ if spec not in drawn]):
         raise ConfigError(
             f"-c {others[0]}: without --measure only {', '.join(DRAWN)} are settings here; for the rest see the options"
         )
-    store = _store(bank, simulate and bool(measure), tasks)
+    store = None
+    try:
+        store = runs.open_store(bank, simulate and bool(measure), tasks)
+    except BankNotFoundError:
+        if bank or (simulate and measure):  # a bank that was named must exist
+            raise
     if measure:
-        asked = [spec for spec in set_ if _name(spec) != "screen"]  # a measurement screens nothing
+        asked = [spec for spec in set_ if names[spec] != "screen"]  # a measurement screens nothing
         given = overrides(asked, "measure", simulate=simulate, workers=workers, unsafe_local=unsafe_local or None)
         store = _measure(store, measure, tasks, given, simulate=simulate)
     known = plans.read_panels(store) if store else None
@@ -107,7 +107,8 @@ def plan(
     if (base_rate is None) != (mass is None):
         raise ConfigError("--base-rate and --vmass go together: the mean solve rate, and the mean of p(1-p)")
     typed = None if base_rate is None or mass is None else RateSpread(base_rate, mass)
-    with theory_errors():
+    with theory_errors(), Stage() as stage:
+        stage.on("drawing runs of this gate")
         rates = plans.panel_rates(known, typed, panel_size)
         variance, why = plans.plan_variance(known, typed, variance, terms.rollouts)
         sizes = plans.plan_sizes(
@@ -119,7 +120,7 @@ def plan(
         )
         gate = plans.plan_gate(rates, terms, known, seed=seed) if rates else None
         seen = store.local.attempts() if store else []
-        run = plans.plan_run(rates, terms, known, seen, seed, Percent("plan    ")) if rates else None
+        run = plans.plan_run(rates, terms, known, seen, seed) if rates else None
     again = known.again if known else None
     simulation = runs.note_simulation(store.dir, json=json) if store else False
     if json:
@@ -132,20 +133,6 @@ def plan(
     if again:
         _show_comparison(again)
     _show_sizes(sizes, why)
-
-
-def _name(spec: str) -> str:
-    return spec.partition("=")[0].removeprefix("valve.")
-
-
-def _store(bank: str, simulate: bool, tasks: str) -> BankStore | None:
-    """Return the bank that applies here, or None; a bank that was named must exist."""
-    try:
-        return runs.open_store(bank, simulate, tasks)
-    except BankNotFoundError:
-        if bank or simulate:
-            raise
-        return None
 
 
 def _measure(store: BankStore | None, gates: int, tasks: str, given: dict[str, object], *, simulate: bool) -> BankStore:

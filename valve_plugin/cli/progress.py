@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from valve_plugin import events
 from valve_plugin.cli import output, resume
 from valve_plugin.cli.run_view import SIMULATION, View, draw, eta, fold, line, rows, working
-from valve_plugin.cli.stage import minutes
 from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import BankError
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.plugins import send
+from valve_plugin.words import clock
 
 if TYPE_CHECKING:
     import pluggy
@@ -81,7 +81,7 @@ class Progress:
         self._local.clear_telemetry(EVENTS)
         self._hook = run.manager.hook
         note = SIMULATION if run.settings.model == SCRIPTED_MODEL else ""
-        send(self._hook, start_event(run, note, resume.command(run.settings)))
+        send(self._hook, start_event(run, note, resume.command(run.settings.model_kwargs)))
         if sys.stderr.isatty():
             self._live = _live(lambda: self.view, stderr=True)
             self._live.start()
@@ -111,33 +111,26 @@ class Progress:
         with self._lock:
             now = time.time()
             self.view = fold(self.view, event, now)
-            self._record(event)
+            if self._local is not None:
+                try:
+                    self._local.write_telemetry(EVENTS, {"event": event.name, "data": event.data})
+                except (BankError, OSError):  # a run must not fail because its events cannot be recorded
+                    self._local = None
             text = line(event)
             if isinstance(event, events.AgentsWorking) and now - self._said >= _SILENCE_SECONDS:
                 text = f"working   {working(event)}"
             if text and self._live is None:
                 self._said = now
                 style = _STYLES.get(event.decision, "") if isinstance(event, events.VerdictReached) else ""
-                output.note(self._label + text + self._time_left(event, now), style=style)
-
-    def _time_left(self, event: events.Event, now: float) -> str:
-        """Return the position and the time left; a live view shows these all the time."""
-        match event:
-            case events.TaskFinished() if self.view.of:
-                done, of, left = self.view.position, self.view.of, eta(self.view, now)
-            case events.EvaluationAdvanced(done=done, of=of) | events.TrialAdvanced(done=done, of=of):
-                left = (now - self.view.started) / done * (of - done)
-            case _:
-                return ""
-        return f"  [{done}/{of}" + (f", {minutes(left)} left]" if left else "]")
-
-    def _record(self, event: events.Event) -> None:
-        if self._local is None:
-            return
-        try:
-            self._local.write_telemetry(EVENTS, {"event": event.name, "data": event.data})
-        except (BankError, OSError):  # a run must not fail because its events cannot be recorded
-            self._local = None
+                # position and time left, which a live view shows all the time
+                done, of, left = 0, 0, None
+                if isinstance(event, events.TaskFinished):
+                    done, of, left = self.view.position, self.view.of, eta(self.view, now)
+                elif isinstance(event, events.EvaluationAdvanced | events.TrialAdvanced):
+                    done, of = event.done, event.of
+                    left = (now - self.view.started) / done * (of - done)
+                place = f"  [{done}/{of}" + (f", {clock(left)} left]" if left else "]") if of else ""
+                output.note(self._label + text + place, style=style)
 
 
 def _live(view: Callable[[], View], *, stderr: bool) -> Live:
@@ -222,7 +215,19 @@ def attach(store: BankStore, *, json: bool = False) -> bool:
         output.emit_json({"running": alive, "simulation": note == SIMULATION, "shown": shown, "ended": ended})
     elif alive:
         try:
-            _follow(run)
+            live = _live(lambda: run.view, stderr=False) if sys.stdout.isatty() else None
+            if live is None:
+                say_rows(run.view, time.time())
+            with live or nullcontext():
+                while run.alive:
+                    time.sleep(_POLL_SECONDS)
+                    for text in filter(None, map(line, run.read())):
+                        if live is None:
+                            output.say(text)
+            run.read()
+            command = run.view.run.command
+            resumes = f"start it again to continue: {command}" if command else "start it again to continue"
+            output.say(f"ended: {run.view.ended}" if run.view.ended else f"the run was killed; {resumes}")
         except KeyboardInterrupt:
             output.say("stopped watching; the run goes on")
     elif run.view.started:
@@ -234,22 +239,6 @@ def attach(store: BankStore, *, json: bool = False) -> bool:
             "once its first task begins"
         )
     return alive
-
-
-def _follow(run: Watched) -> None:
-    live = _live(lambda: run.view, stderr=False) if sys.stdout.isatty() else None
-    if live is None:
-        say_rows(run.view, time.time())
-    with live or nullcontext():
-        while run.alive:
-            time.sleep(_POLL_SECONDS)
-            for text in filter(None, map(line, run.read())):
-                if live is None:
-                    output.say(text)
-    run.read()
-    command = run.view.run.command
-    resumes = f"start it again to continue: {command}" if command else "start it again to continue"
-    output.say(f"ended: {run.view.ended}" if run.view.ended else f"the run was killed; {resumes}")
 
 
 def say_rows(view: View, now: float, without: Collection[str] = ()) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +12,8 @@ import typer
 from valve_plugin.cli import output, resume, together
 from valve_plugin.cli.output import plural
 from valve_plugin.errors import ConfigError
+from valve_plugin.paths import scripted_bank_dir
 
-_FACTS = ("version", "principles", "skills")
 _MOST = 120
 """Characters of a failure that the table at the end repeats."""
 
@@ -59,7 +59,6 @@ def find(folder: str, bank: str, *, simulate: bool) -> list[Entry]:
 def _bank(tasks: Path, simulate: bool) -> Path:
     from valve_plugin.bank.identity import find_bank
     from valve_plugin.checkout import find as find_checkout
-    from valve_plugin.paths import scripted_bank_dir
     from valve_plugin.tasks.repository import FILE_NAME, read_definition
 
     name = read_definition(tasks / FILE_NAME).name  # the tasks are read by the run, which may fail alone
@@ -88,39 +87,34 @@ def run(queue: Sequence[Entry], given: dict[str, Any], how: dict[str, Any], *, y
         )
         for one in queue
     ]
-    with resume.advise_on_stop(settings):
+    with resume.advise_on_stop(settings.model_kwargs):
         ended = together.run(jobs, settings, limits_of(settings))
-    rows = {one.name: _facts(one, ended[one.name]) for one in queue}
+    rows = {}
+    for one in queue:
+        code, said, answer = ended[one.name]
+        found = answer if isinstance(answer, dict) else {}
+        state = said if code else found.get("stopped") or "done"
+        state = state if len(state) <= _MOST else f"{state[:_MOST]}… (whole above)"
+        rows[one.name] = {"bank": str(one.bank), "code": code, "ended": state, **found}
     if json:
         output.emit_json({"simulation": how["simulate"], "banks": rows})
     else:
-        _show(rows)
+        table, usd, rollouts = [], 0.0, 0
+        for name, row in rows.items():
+            spent = row.get("spent", {}).get("run", {})
+            ran = sum(of["number"] for role, of in spent.items() if role != "extractor")
+            cost = sum(of["usd"] for of in spent.values())
+            rollouts, usd = rollouts + ran, usd + cost
+            sizes = [row.get(fact, "") for fact in ("version", "principles", "skills")]
+            table.append([name, *sizes, ran, f"{cost:.2f}" if cost else "", output.one_line(row["ended"])])
+        output.table(["TASKS", "VERSION", "PRINCIPLES", "SKILLS", "ROLLOUTS", "USD", "ENDED"], table, prose=("ENDED",))
+        money = f", ${usd:.2f}" if usd else ""
+        output.say(f"{plural(len(rows), 'bank')}: {plural(rollouts, 'rollout')} in this run{money}")
     if failed := [row["code"] for row in rows.values() if row["code"]]:
-        again = resume.command(settings)
+        again = resume.command(settings.model_kwargs)
         advice = f": {again}" if again else ""
         first = "" if set(failed) == {output.INFRASTRUCTURE} else "repair what is named above; then "
         output.note(
             f"{len(failed)} of {plural(len(rows), 'bank')} did not end; {first}the same command goes on{advice}"
         )
         raise typer.Exit(min(failed))
-
-
-def _facts(one: Entry, ended: together.Ended) -> dict[str, Any]:
-    answer = ended.answer if isinstance(ended.answer, dict) else {}
-    state = ended.said if ended.code else answer.get("stopped") or "done"
-    state = state if len(state) <= _MOST else f"{state[:_MOST]}… (whole above)"
-    return {"bank": str(one.bank), "code": ended.code, "ended": state, **answer}
-
-
-def _show(rows: Mapping[str, Mapping[str, Any]]) -> None:
-    table, usd, rollouts = [], 0.0, 0
-    for name, row in rows.items():
-        spent = row.get("spent", {}).get("run", {})
-        ran = sum(of["number"] for role, of in spent.items() if role != "extractor")
-        cost = sum(of["usd"] for of in spent.values())
-        rollouts, usd = rollouts + ran, usd + cost
-        sizes = [row.get(fact, "") for fact in _FACTS]
-        table.append([name, *sizes, ran, f"{cost:.2f}" if cost else "", output.one_line(row["ended"])])
-    output.table(["TASKS", "VERSION", "PRINCIPLES", "SKILLS", "ROLLOUTS", "USD", "ENDED"], table, prose=("ENDED",))
-    money = f", ${usd:.2f}" if usd else ""
-    output.say(f"{plural(len(rows), 'bank')}: {plural(rollouts, 'rollout')} in this run{money}")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from valve_plugin.cli import output, output_paths
+from valve_plugin.cli import output
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.errors import ConfigError
 from valve_plugin.paths import page_path
@@ -47,25 +47,38 @@ def report(
     trajectory, every item with its source, the certificates and the ledger. Rollouts are shown if this machine has
     them.
     """
-    from valve_plugin.report.attempts import attempt_details
     from valve_plugin.report.build import build_run
+    from valve_plugin.report.page import attempt_details
 
     if out:
-        output_paths.require_page("--out", out)
+        output.require_page("--out", out)
     stores = _stores(banks or [], bank, compare=compare)
-    labels = [f"{letter}, {_label(store.dir)}" if compare else "" for letter, store in zip("AB", stores, strict=False)]
+    labels = [""]
+    if compare:  # with the names of the banks' folders: `gated` for runs/gated/bank
+        folders = [store.dir.resolve() for store in stores]
+        names = [folder.parent.name if folder.name in ("bank", ".valve") else folder.name for folder in folders]
+        labels = [f"{letter}, {name}" for letter, name in zip("AB", names, strict=True)]
     runs = [build_run(store, label) for store, label in zip(stores, labels, strict=True)]
     if not json or out or open_:
         from valve_plugin.report.page import render_page
 
         shown = attempt_details(zip(runs, (store.local for store in stores), strict=True), _ROOM)
         path = out or page_path(*(store.dir for store in stores))
-        with output_paths.explain_errors("--out", path):
+        with output.explain_errors("--out", path):
             path.parent.mkdir(mode=0o777 if out else 0o700, parents=True, exist_ok=True)  # patches are private code
             path.write_text(render_page(runs, shown), encoding="utf-8")
         (output.note if json else output.say)(str(path))
         if open_:
-            _open(path.resolve())
+            # Open the page in the browser, in a session of its own: Ctrl-C in the terminal does not close it
+            page = path.resolve()
+            silent = subprocess.DEVNULL
+            opener = "open" if sys.platform == "darwin" else "xdg-open"
+            try:
+                subprocess.Popen(
+                    [opener, str(page)], stdin=silent, stdout=silent, stderr=silent, start_new_session=True
+                )
+            except OSError:
+                output.note(f"valve: there is no {opener} to open a browser with; the page is {page}")
     if json:
         output.emit_json(_as_json(runs))
 
@@ -87,8 +100,8 @@ def _as_json(runs: Sequence[RunReport]) -> dict[str, object]:
         card = comparison_card(*runs)
         told["versus"] = {
             "question": "Is A better than B?",
-            "answer": text(card.headline),
-            "why": text(card.reason),
+            "answer": card.texts[0],
+            "why": card.texts[1],
             "tone": card.tone,
             "streams": card.values["streams"],
             "holdouts": card.values["holdouts"],
@@ -106,19 +119,3 @@ def _stores(banks: list[Path], bank: str, *, compare: bool) -> list[BankStore]:
     if banks[0].resolve() == banks[1].resolve():
         raise ConfigError(f"--compare {banks[0]} {banks[1]}: both are the same bank; name two, or one with --bank")
     return [open_bank(str(path)) for path in banks]
-
-
-def _label(bank: Path) -> str:
-    """Return the name of a bank's folder: `gated` for runs/gated/bank."""
-    folder = bank.resolve()
-    return folder.parent.name if folder.name in ("bank", ".valve") else folder.name
-
-
-def _open(page: Path) -> None:
-    """Open the page in the browser, in a session of its own: Ctrl-C in the terminal does not close it."""
-    silent = subprocess.DEVNULL
-    opener = "open" if sys.platform == "darwin" else "xdg-open"
-    try:
-        subprocess.Popen([opener, str(page)], stdin=silent, stdout=silent, stderr=silent, start_new_session=True)
-    except OSError:
-        output.note(f"valve: there is no {opener} to open a browser with; the page is {page}")

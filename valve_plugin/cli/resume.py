@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from valve_plugin.errors import InfrastructureError
 from valve_plugin.shell_words import join
@@ -19,24 +19,24 @@ _START = "start it again"
 _NOTE = "run"
 
 
-def command(settings: Settings | None = None) -> str:
+def command(model_kwargs: Mapping[str, Any] = {}) -> str:
     """Return the command line of this process, quoted for a shell, without keys; empty if it is not `valve`.
 
     Args:
-        settings: the settings whose keys must not be shown; None for a command without settings.
+        model_kwargs: arguments of the model, which may hold keys.
     """
     from valve_plugin.redact import Redactor
 
     if os.path.basename(sys.argv[0]) not in ("valve", "__main__.py"):
         return ""
     typed = [word for word in sys.argv[1:] if word != "--new-epoch"]  # by now it is open
-    return Redactor.of(os.environ, config=settings.model_kwargs if settings else {})(join(["valve", *typed]))
+    return Redactor.of(os.environ, config=model_kwargs)(join(["valve", *typed]))
 
 
 @contextmanager
-def advise_on_stop(settings: Settings | None = None) -> Iterator[None]:
+def advise_on_stop(model_kwargs: Mapping[str, Any] = {}) -> Iterator[None]:
     """Name the command that resumes the run when a failure or Ctrl-C stops it."""
-    again = command(settings)
+    again = command(model_kwargs)
     advice = _START + (f": {again}" if again else "")
     try:
         yield
@@ -50,7 +50,7 @@ def advise_on_stop(settings: Settings | None = None) -> Iterator[None]:
 
 def remember(local: LocalStore, settings: Settings) -> None:
     """Record the current command: `valve` shows it if the run is stopped."""
-    typed = command(settings)
+    typed = command(settings.model_kwargs)
     resumes = not typed.startswith("valve demo")  # which begins anew
     local.remember(_NOTE, f"{os.getcwd()}\n{typed}" if resumes else "")
 

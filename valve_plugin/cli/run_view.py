@@ -13,7 +13,7 @@ from valve_plugin import events
 from valve_plugin.events import Event
 from valve_plugin.theory.budget import Role, Spending, spending_by_role
 from valve_plugin.theory.odds import accept_odds
-from valve_plugin.words import plural
+from valve_plugin.words import clock, plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -201,7 +201,9 @@ def fold(view: View, event: Event, at: float = 0.0) -> View:
     if isinstance(event, events.ClusterSeen):
         return after._replace(cluster=event)
     if after.spent is not view.spent and not isinstance(event, events.RunStarted):
-        after = after._replace(recent=(*after.recent, _ended(event, at))[-_PACE_EVENTS:])
+        usd = getattr(event, "cost_usd", 0.0)
+        ended = (at, usd if isinstance(usd, float) else 0.0, int(not isinstance(event, events.ModelCalled)))
+        after = after._replace(recent=(*after.recent, ended)[-_PACE_EVENTS:])
     if isinstance(event, events.AgentsWorking):
         return after._replace(working=event, waiting=None)
     if not isinstance(event, events.Waiting):
@@ -286,11 +288,6 @@ def _pay(view: View, event: Event, changes: Mapping[str, str] = {}) -> View:
     return view._replace(spent=spent)
 
 
-def _ended(event: Event, at: float) -> tuple[float, float, int]:
-    usd = getattr(event, "cost_usd", 0.0)
-    return at, usd if isinstance(usd, float) else 0.0, int(not isinstance(event, events.ModelCalled))
-
-
 def eta(view: View, now: float) -> float | None:
     """Return the seconds until the stream ends or enough tasks were mixed, at the pace so far; None: unknown."""
     if not view.tasks_done or view.ended:
@@ -308,19 +305,32 @@ def rows(view: View, now: float) -> list[tuple[str, str]]:
     """Return the view's figures as (label, text), those that a low terminal must show first."""
     rest, at = eta(view, now), view.position
     left = "unknown yet" if rest is None else f"{clock(rest)} at this pace"
-    found = [_activity(view), ("spent", _spent(view, now))]
+    limits, total = view.run.limits, view.total
+    usd = f"${total.usd:.2f}" if total.usd or not view.spent else "cost unknown"
+    usd += f" of ${limits['usd']:.2f}" if limits.get("usd") else ""
+    ran = plural(total.rollouts, "rollout") + (f" of {limits['rollouts']:.0f}" if limits.get("rollouts") else "")
+    hours = f", {clock(now - view.started)} of {clock(3600 * limits['hours'])}" if limits.get("hours") else ""
+    found = [_activity(view), ("spent", f"{usd}, {ran}{hours}")]
     if view.working and not view.ended:
         found.insert(1, ("agents", working(view.working)))
     if view.waiting and not view.ended:
-        found.append(("waiting", _wait(*view.waiting, now)))
+        event, until = view.waiting
+        when = f"next in {seconds} s" if (seconds := round(until - now)) > 0 else "asking again"
+        found.append(("waiting", f"{_try(event)}, {when}: {event.said}"))
     if not view.ended:
         found += [("nodes", _nodes(view.cluster))] if view.cluster else []
-        found.append(("pace", _pace(*view.pace(now))))
+        rollouts, usd_each = view.pace(now)
+        found.append(("pace", f"{rollouts:.1f} rollouts a minute" + (f", ${usd_each:.2f} an hour" if usd_each else "")))
     found.append(("ended", view.ended) if view.ended else ("left", f"{left}   workers {view.run.workers}"))
+    if view.panel_passes is None or not view.panel_rollouts:
+        panel = "not measured yet"
+    else:
+        rate = 100 * view.panel_passes / view.panel_rollouts
+        panel = f"{view.panel_passes} of {view.panel_rollouts} passed, {rate:.1f} %"
     return [
         *found,
         ("stream", f"task {at} of {view.of}   mixed {view.mixed} of {at}   {_bar(at, view.of)}"),
-        ("panel", _panel(view)),
+        ("panel", panel),
         ("accepts", f"{view.accepts}   version {view.version}"),
         ("wasted", describe_spent("gate", view.wasted) if view.wasted.rollouts else "nothing"),
         ("by role", ", ".join(f"{role} {describe_spent(role, s)}" for role, s in view.spent.items()) or "nothing"),
@@ -332,23 +342,10 @@ def working(event: events.AgentsWorking) -> str:
     return f"{event.rollouts} at work, {plural(event.steps, 'step')}, the longest {event.longest} of {event.of}"
 
 
-def clock(seconds: float) -> str:
-    """Return seconds as h:mm:ss."""
-    whole = max(0, round(seconds))
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
-
-
 def describe_spent(role: Role, spent: Spending) -> str:
     """Return what a role spent, in words; a cost of 0 means that it is unknown."""
     what = plural(spent.rollouts, "call" if role == "extractor" else "rollout")
     return f"{what} ${spent.usd:.2f}" if spent.usd else f"{what} (cost unknown)"
-
-
-def _panel(view: View) -> str:
-    if view.panel_passes is None or not view.panel_rollouts:
-        return "not measured yet"
-    rate = 100 * view.panel_passes / view.panel_rollouts
-    return f"{view.panel_passes} of {view.panel_rollouts} passed, {rate:.1f} %"
 
 
 def _activity(view: View) -> tuple[str, str]:
@@ -371,26 +368,6 @@ def _nodes(cluster: events.ClusterSeen) -> str:
     each = ", ".join(f"{node.name} {node.rollouts}" for node in able)
     unfit = "".join(f"; {node.name}: {node.problem}" for node in cluster.nodes if node.problem)
     return f"{len(able)} of {len(cluster.nodes)}, {plural(busy, 'rollout')} on {cores:g} cores ({each}){unfit}"
-
-
-def _pace(rollouts: float, usd: float) -> str:
-    return f"{rollouts:.1f} rollouts a minute" + (f", ${usd:.2f} an hour" if usd else "")
-
-
-def _spent(view: View, now: float) -> str:
-    limits, total = view.run.limits, view.total
-    usd = f"${total.usd:.2f}" if total.usd or not view.spent else "cost unknown"
-    usd += f" of ${limits['usd']:.2f}" if limits.get("usd") else ""
-    ran = plural(total.rollouts, "rollout") + (f" of {limits['rollouts']:.0f}" if limits.get("rollouts") else "")
-    hours = f", {clock(now - view.started)} of {clock(3600 * limits['hours'])}" if limits.get("hours") else ""
-    return f"{usd}, {ran}{hours}"
-
-
-def _wait(event: events.Waiting, until: float, now: float) -> str:
-    """Return when the call is tried again, and what the provider answered."""
-    next_in = round(until - now)
-    when = f"next in {next_in} s" if next_in > 0 else "asking again"
-    return f"{_try(event)}, {when}: {event.said}"
 
 
 def _bar(done: int, of: int) -> str:

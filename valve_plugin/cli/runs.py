@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from valve_plugin.cli import output, resume, task_sets
-from valve_plugin.cli.options import argument, flag, option, overrides
+from valve_plugin.cli.options import flag, option, overrides
 from valve_plugin.errors import BankNotFoundError, BudgetError
+from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -27,47 +28,35 @@ if TYPE_CHECKING:
     from valve_plugin.tasks.task_set import TaskSet
 
 
-def task_set(text: str) -> Any:
-    """Return the argument that names a task set; `text` is its help."""
-    return argument("TASKS", text)
-
-
 _MUCH_ROLLOUTS, _MUCH_USD = 100, 10.0
 """From here on a terminal is asked first."""
 
-Yes = Annotated[bool, flag("--yes", "Do not ask before many rollouts.")]
 Set = Annotated[list[str], option("-c", "KEY=VALUE", "A setting for this run; may be repeated.", also="--set")]
-Tasks = Annotated[
-    str,
-    option("--tasks", "TASKS", "The panel's task set. Default: the last one used."),
-]
+Tasks = Annotated[str, option("--tasks", "TASKS", "The panel's task set. Default: the last one used.")]
 Simulate = Annotated[bool, flag("--simulate", "Run a SIMULATION with a scripted model: no key, its own bank.")]
 Workers = Annotated[int | None, option("--workers", "N", "Rollouts run at the same time. Default: 1.", min=1)]
-Agent = Annotated[
-    str | None,
-    option("--agent", "AGENT", "Who solves: mini, claude, codex, or a command with {task}. Default: mini."),
-]
 UnsafeLocal = Annotated[bool, flag("--unsafe-local", "Run rollouts without a sandbox, with all your permissions.")]
-KeepHistory = Annotated[bool, flag("--keep-history", "Leave the image's git history, though it shows the fix.")]
 PanelSize = Annotated[
     int | None, option("--panel-size", "N", "Tasks of the panel. Default: 50.", also="--panel", min=1)
 ]
 NewEpoch = Annotated[bool, flag("--new-epoch", "Open a new epoch: a new baseline and new gate queries.")]
 NoEarlyStop = Annotated[bool, flag("--no-early-stop", "Run whole panels, to compare. Verdicts are the same.")]
-BudgetUsd = Annotated[float | None, option("--budget-usd", "USD", "Stop when this much is spent. Default: no limit.")]
-MaxRollouts = Annotated[int | None, option("--max-rollouts", "N", "Stop after N rollouts. Default: no limit.")]
-MaxHours = Annotated[float | None, option("--max-hours", "H", "Start nothing new after H hours. Default: no limit.")]
 
 
 class Solving(NamedTuple):
     """The options of every command that runs rollouts."""
 
     workers: Workers = None
-    agent: Agent = None
+    agent: Annotated[
+        str | None,
+        option("--agent", "AGENT", "Who solves: mini, claude, codex, or a command with {task}. Default: mini."),
+    ] = None
     set_: Set = []  # noqa: RUF012 (Typer copies it)
     simulate: Simulate = False
     unsafe_local: UnsafeLocal = False
-    keep_history: KeepHistory = False
+    keep_history: Annotated[bool, flag("--keep-history", "Leave the image's git history, though it shows the fix.")] = (
+        False
+    )
 
     def settings(self, use: Use, **more: Any) -> dict[str, Any]:
         """Return the settings that the command line gives; see `overrides`."""
@@ -80,15 +69,21 @@ class Solving(NamedTuple):
 class Limits(NamedTuple):
     """The options that end a run early, and that let it begin."""
 
-    budget_usd: BudgetUsd = None
-    max_rollouts: MaxRollouts = None
-    max_hours: MaxHours = None
-    yes: Yes = False
+    budget_usd: Annotated[
+        float | None, option("--budget-usd", "USD", "Stop when this much is spent. Default: no limit.")
+    ] = None
+    max_rollouts: Annotated[int | None, option("--max-rollouts", "N", "Stop after N rollouts. Default: no limit.")] = (
+        None
+    )
+    max_hours: Annotated[
+        float | None, option("--max-hours", "H", "Start nothing new after H hours. Default: no limit.")
+    ] = None
+    yes: Annotated[bool, flag("--yes", "Do not ask before many rollouts.")] = False
 
     @property
     def settings(self) -> dict[str, Any]:
         """Return the limits as settings."""
-        return {"budget_usd": self.budget_usd, "max_rollouts": self.max_rollouts, "max_hours": self.max_hours}
+        return {name: value for name, value in self._asdict().items() if name != "yes"}
 
 
 SOLVING, LIMITS = Solving(), Limits()
@@ -103,14 +98,13 @@ def open_run(
     See `evolve.open.open_run` for the options and what is refused.
     """
     from valve_plugin.cli.stage import Stage
-    from valve_plugin.config import Settings
     from valve_plugin.evolve import open as opening
     from valve_plugin.lab.conditions import with_hooks
 
     chosen = bank_for_run(bank, simulate, tasks)
     scripted = serve_scripted if simulate else None
     with (
-        resume.advise_on_stop(Settings(model_kwargs=dict(given.get("model_kwargs", {})))),
+        resume.advise_on_stop(given.get("model_kwargs", {})),
         opening.open_run(
             tasks, chosen, given, scripted=scripted, extend=with_hooks, say=say, stages=Stage(), **options
         ) as run,
@@ -185,7 +179,6 @@ def bank_for_run(bank: str, simulate: bool, tasks: str = "") -> str:
     if bank or not simulate:
         return bank
     from valve_plugin.lab.simulation.server import own_bank
-    from valve_plugin.shell_words import quote
 
     chosen = str(own_bank(tasks))
     output.note(

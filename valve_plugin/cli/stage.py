@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from valve_plugin.cli import output
+from valve_plugin.words import clock
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,8 +20,6 @@ _EVERY = 1.0
 """Seconds between two drawings on a terminal; a shorter stage is not drawn."""
 _SILENCE = 60.0
 """Seconds between two lines about the same stage, where stderr is not a terminal."""
-_PATIENCE = 2.0
-"""Seconds between two lines of `Percent`."""
 
 
 class Stage:
@@ -81,7 +80,7 @@ class Stage:
         from rich.text import Text
 
         spent, text = self._clock() - self._since, output.one_line(self._text())
-        shown = f"{minutes(spent)}  {text}" if text and spent >= self._every else ""
+        shown = f"{clock(spent)}  {text}" if text and spent >= self._every else ""
         return Text(shown, no_wrap=True, overflow="ellipsis", end="" if not shown else "\n")
 
     def _watch(self) -> None:
@@ -90,7 +89,7 @@ class Stage:
             now, text = self._clock(), self._text()
             if text and now - max(last, self._since) >= self._silence:
                 last = now
-                output.note(f"{text}: {minutes(now - self._since)} so far")
+                output.note(f"{text}: {clock(now - self._since)} so far")
 
 
 class Meter:
@@ -104,27 +103,6 @@ class Meter:
         """Print one line, like `[ 3/20] 1:05, 6:08 left  TEXT`; `counts`: the step counts towards the total."""
         self._done += counts
         spent, rest = self._clock() - self._start, self._total - self._done
-        left = f", {minutes(spent / self._done * rest)} left" if self._done and rest >= 0 else ""
+        left = f", {clock(spent / self._done * rest)} left" if self._done and rest >= 0 else ""
         done = f"{min(self._done, self._total):{len(str(self._total))}}"
-        output.note(f"[{done}/{self._total}] {minutes(spent)}{left}  {text}", style=style)
-
-
-class Percent:
-    """Prints the progress of a computation every two seconds; call it with the share that is done, in (0, 1]."""
-
-    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._what, self._clock = what, clock
-        self._start = self._last = clock()
-
-    def __call__(self, share: float) -> None:
-        """Take the share that is done."""
-        now = self._clock()
-        if now - self._last >= _PATIENCE and share < 1:
-            self._last, spent = now, now - self._start
-            left = minutes(spent * (1 - share) / share)
-            output.note(f"{self._what}  {100 * share:.0f} % after {minutes(spent)}, {left} left")
-
-
-def minutes(seconds: float) -> str:
-    """Return seconds as m:ss."""
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+        output.note(f"[{done}/{self._total}] {clock(spent)}{left}  {text}", style=style)

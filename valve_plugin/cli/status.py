@@ -29,7 +29,6 @@ MODEL = "PROVIDER/NAME"
 NAME_MODEL = f"mini-extra config set MSWEA_MODEL_NAME {MODEL}"
 """The command that names one model for mini and valve."""
 _MINI = "mini --plugin valve"
-_LEARNING = ("valve evolve", "valve gate")
 _EXAMPLES = examples(
     "valve                  # where this repository stands, and what to run next",
     "valve init             # create this repository's bank",
@@ -132,9 +131,22 @@ def _facts(bank: str) -> dict[str, Any]:
     from valve_plugin.bank.identity import find_bank
     from valve_plugin.bank.store import BankStore
     from valve_plugin.checkout import find
+    from valve_plugin.cli.init import detect_name
+    from valve_plugin.evidence.summary import count_attempts
 
     here = find(Path.cwd())
-    facts = _without_bank(here, new_bank_dir(bank, here))
+    facts: dict[str, Any] = {
+        "repo": detect_name(here).value,
+        "folder": str(here.folder),
+        "bank": {"dir": str(new_bank_dir(bank, here)), "exists": False, "version": 0, "principles": 0, "skills": 0},
+        "attempts": count_attempts([]),
+        **dict.fromkeys(("bank_of", "test_command", "waiting", "interrupted", "model"), ""),
+        **dict.fromkeys(("foreign", "simulation"), False),
+        **dict.fromkeys(("queue", "quarantine"), 0),
+        **dict.fromkeys(("panel", "gate", "last_verdict", "run")),
+        "warnings": [],
+        "tasks": [],
+    }
     with contextlib.suppress(BankNotFoundError):
         store = BankStore.open(find_bank(bank, here))
         mini.load_user_settings()
@@ -146,24 +158,6 @@ def _facts(bank: str) -> dict[str, Any]:
     if command not in (facts["interrupted"], facts["run"] and facts["run"]["command"]):  # these are complete
         command = output.for_bank(with_model(command, facts["model"]))
     return {**facts, "next": {"command": runnable(command), "why": why}}
-
-
-def _without_bank(here: Checkout, directory: Path) -> dict[str, Any]:
-    from valve_plugin.cli.init import detect_name
-    from valve_plugin.evidence.summary import count_attempts
-
-    return {
-        "repo": detect_name(here).value,
-        "folder": str(here.folder),
-        "bank": {"dir": str(directory), "exists": False, "version": 0, "principles": 0, "skills": 0},
-        "attempts": count_attempts([]),
-        **dict.fromkeys(("bank_of", "test_command", "waiting", "interrupted", "model"), ""),
-        **dict.fromkeys(("foreign", "simulation"), False),
-        **dict.fromkeys(("queue", "quarantine"), 0),
-        **dict.fromkeys(("panel", "gate", "last_verdict", "run")),
-        "warnings": [],
-        "tasks": [],
-    }
 
 
 def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
@@ -222,7 +216,7 @@ def _last_run(store: BankStore) -> dict[str, Any] | None:
 
     run = progress.Watched(store.local)
     view, command = run.view, run.view.run.command
-    if not view.started or not command.startswith(_LEARNING):
+    if not view.started or not command.startswith(("valve evolve", "valve gate")):
         return None
     going = run.alive
     return {

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from valve_plugin.cli import output
 from valve_plugin.cli.options import argument
 from valve_plugin.errors import ConfigError, TaskError
+from valve_plugin.paths import data_dir
+from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.tasks.task_set import TaskSet
@@ -74,8 +76,6 @@ def _joined(name: str) -> str:
 
 def display_name(path: Path) -> str:
     """Return what a command calls a task set: its name in user data, else its path."""
-    from valve_plugin.paths import data_dir
-
     return path.name.replace("__", "/") if path.parent == data_dir() / "tasks" else str(path)
 
 
@@ -108,7 +108,6 @@ def _detected_name(path: Path) -> str:
 
 def split_command(name: str, tasks: int) -> str:
     """Return the command that splits a set of `tasks` tasks; empty where they are too few."""
-    from valve_plugin.shell_words import quote
     from valve_plugin.tasks import split
 
     fit = split.fitting_sizes(tasks)

@@ -1,21 +1,26 @@
-"""`valve tasks`: make, check and look at task sets."""
+"""`valve tasks`: make, check and look at task sets; `valve split`: which tasks evaluate, judge and are learned from."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from valve_plugin.cli import output, resume, task_sets, tasks_make
 from valve_plugin.cli.options import Commands, Json, argument, flag, option
 from valve_plugin.cli.runs import UnsafeLocal
+from valve_plugin.cli.stage import Stage
+from valve_plugin.cli.status import with_model
 from valve_plugin.cli.task_sets import load
+from valve_plugin.codec import pretty
 from valve_plugin.errors import ConfigError, TaskError
+from valve_plugin.files import write_atomic
+from valve_plugin.paths import data_dir
+from valve_plugin.records import Task
+from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
-    from valve_plugin.records import Task
     from valve_plugin.tasks.task_set import TaskSet
-    from valve_plugin.tasks.verify import Verification
 
 
 commands = Commands(
@@ -26,6 +31,15 @@ commands = Commands(
     help="Make, check and look at task sets.",
     no_args_is_help=True,
 )
+
+
+splitting = Commands()
+
+
+def register(app: typer.Typer) -> None:
+    """Add `valve tasks` and `valve split`."""
+    app.add_typer(commands)
+    app.registered_commands += splitting.registered_commands
 
 
 @commands.add(
@@ -40,12 +54,48 @@ def list_(
     json: Json = False,
 ) -> None:
     """List a set's tasks, or with --all the task sets in user data."""
+    from valve_plugin.tasks import split as splits
+    from valve_plugin.tasks import task_set
+
     if tasks and all_:
         raise ConfigError(f"--all lists every task set, {tasks} is one; give one of them")
     if all_:
-        _list_all(json)
-    else:
-        _list_one(tasks, json)
+        sets = []
+        for path in task_set.known_folders():
+            try:
+                one = task_set.load(path)
+            except TaskError as e:
+                output.note(f"valve: {e}", style="yellow")
+                continue
+            about = {"repository": one.repository.name, "tasks": len(one.tasks), "split": one.split is not None}
+            sets.append({**about, "made_by": task_set.made_by(path), "path": str(path)})
+        if json:
+            output.emit_json(sets)
+        elif sets:
+            shown = [[*(("yes" if v else "no") if isinstance(v, bool) else v for v in row.values())] for row in sets]
+            output.table(["REPOSITORY", "TASKS", "SPLIT", "MADE BY", "PATH"], shown)
+        else:
+            where = f"no task set in {data_dir() / 'tasks'}"
+            output.say(f"{where}; `valve tasks generate` makes one of the current repository")
+        return
+    found = load(tasks)
+    drawn = splits.parts(found.split) if found.split else {}
+    part = {task.instance_id: name for name, members in drawn.items() for task in members}
+    rows = [
+        {"instance_id": t.instance_id, "files": files(t), "fail_to_pass": len(t.fail_to_pass),
+         "pass_to_pass": len(t.pass_to_pass), "part": part.get(t.instance_id, "")}
+        for t in found.tasks
+    ]  # fmt: skip
+    if json:
+        output.emit_json({"repository": found.repository.name, "source": found.repository.source, "tasks": rows})
+        return
+    columns = ("instance_id", "fail_to_pass", "pass_to_pass", "part")
+    cells = [[*(row[name] for name in columns), ", ".join(files(t))] for row, t in zip(rows, found.tasks, strict=True)]
+    output.table(["TASK", "FAIL", "PASS", "PART", "CHANGES"], cells, prose=("CHANGES",))
+    changed = {name for t in found.tasks for name in files(t)}
+    output.note(f"{output.plural(len(found.tasks), 'task')} over {output.plural(len(changed), 'file')}")
+    if unused := splits.unused(found.split, len(found.tasks)):
+        output.note(unused, style="yellow")
 
 
 @commands.add(
@@ -122,13 +172,19 @@ def verify(
             going.on(f"verifying {task.instance_id}")
             result = verifiers.setdefault(box.name, Verifier(where, box, times, going)).verify(task)
             results.append(result)
-            meter.tick(_line(result), style="red" if result.findings else "")
+            counts = f"gold {result.gold}/{result.times}, empty fails {result.empty}/{result.times}"
+            why = f": {result.findings[0].kind}" if result.findings else ""
+            meter.tick(f"{counts}  {result.instance_id}{why}", style="red" if why else "")
     if json:
         output.emit_json({"repository": found.repository.name, "times": times, "tasks": results})
     else:
-        _report(results)
+        for result in results:
+            for finding in result.findings:
+                output.say(f"{result.instance_id}: {finding.kind}: {finding.message}", style="red")
+        bad = sum(bool(result.findings) for result in results)
+        output.say(f"{len(results) - bad} of {output.plural(len(results), 'task')} verified, {bad} with findings")
         command = "" if found.split else task_sets.split_command(tasks, len(found.tasks))
-        if command and not any(result.findings for result in results):
+        if command and not bad:
             output.note(f"next: {command}")
     if any(result.findings for result in results):
         raise typer.Exit(output.FINDING)
@@ -161,64 +217,74 @@ def files(task: Task) -> list[str]:
     return list(dict.fromkeys(name.removeprefix("a/").removeprefix("b/") for name in names if name != "/dev/null"))
 
 
-def _list_all(json: bool) -> None:
-    from valve_plugin.paths import data_dir
-    from valve_plugin.tasks import task_set
+@splitting.add(
+    "split",
+    "valve split                                      # the repository you are in: 100, then 50, then the rest",
+    "valve split tasks/ --holdout 8 --panel 20        # a small one, of 40 tasks",
+    "valve split --by file                            # no file is changed by tasks of two parts",
+)
+def split(
+    tasks: task_sets.Given = "",
+    holdout: Annotated[int, option("--holdout", "N", "Tasks kept for evaluation.", min=1)] = 100,
+    panel: Annotated[int, option("--panel", "N", "Tasks the gate judges by.", also="--panel-size", min=1)] = 50,
+    holdout_seed: Annotated[int, option("--holdout-seed", "SEED", "Of the holdout.")] = 42,
+    panel_seed: Annotated[int, option("--panel-seed", "SEED", "Of the panel.")] = 123,
+    by: Annotated[
+        Literal["function", "file", "bug"], option("--by", "WHAT", "What is in one part only: function, file or bug.")
+    ] = "function",
+    json: Json = False,
+) -> None:
+    """Draw holdout, panel and stream of a task set.
 
-    rows: list[dict[str, Any]] = []
-    for path in task_set.known_folders():
-        try:
-            found = task_set.load(path)
-        except TaskError as e:
-            output.note(f"valve: {e}", style="yellow")
-            continue
-        about = {"repository": found.repository.name, "tasks": len(found.tasks), "split": found.split is not None}
-        rows.append({**about, "made_by": task_set.made_by(path), "path": str(path)})
-    if json:
-        output.emit_json(rows)
-    elif rows:
-        shown = [[*(("yes" if v else "no") if isinstance(v, bool) else v for v in row.values())] for row in rows]
-        output.table(["REPOSITORY", "TASKS", "SPLIT", "MADE BY", "PATH"], shown)
-    else:
-        output.say(f"no task set in {data_dir() / 'tasks'}; `valve tasks generate` makes one of the current repository")
-
-
-def _list_one(tasks: str, json: bool) -> None:
+    Draws the holdout first, then the panel from the rest, then the stream in the order of the task set. No task, no
+    bug and no changed function is in two of them; with --by file no changed file, with --by bug functions may be. A
+    group that is larger than what is wanted is cut, and its rest left out. Writes split.json beside the tasks. `valve
+    evolve` uses it and never learns from a holdout task. Drawing the same split again changes nothing; to draw another
+    one, remove the file first.
+    """
     from valve_plugin.tasks import split as splits
+    from valve_plugin.tasks.repository import prepare_source
+    from valve_plugin.tasks.task_set import load
 
-    found = load(tasks)
-    drawn = splits.parts(found.split) if found.split else {}
-    part = {task.instance_id: name for name, members in drawn.items() for task in members}
+    where = task_sets.find_folder(tasks)
+    found = load(where)
+    path = (where if where.is_dir() else where.parent) / splits.FILE_NAME
+    name = found.repository.name
+    try:
+        splits.check_number(name, len(found.tasks), holdout, panel)
+        with Stage() as stage:
+            stage.on(f"finding what {output.plural(len(found.tasks), 'task')} change")
+            groups = splits.group_tasks(prepare_source(found.repository, stage), found.tasks, by)
+        made = splits.draw(
+            name, found.tasks, holdout=holdout, holdout_seed=holdout_seed, panel=panel, panel_seed=panel_seed,
+            groups=groups,
+        )  # fmt: skip
+        same = found.split in (None, made)
+    except TaskError:
+        if found.split is None:
+            raise
+        same = False
+    if found.split and not same:
+        drawn = ", ".join(f"{name} {len(part)}" for name, part in splits.parts(found.split).items())
+        unused = splits.unused(found.split, len(found.tasks))
+        raise TaskError(
+            f"{path} holds a split already: {drawn}. It is not drawn again, because choosing a version after seeing "
+            f"its holdout voids certificates. If nothing depends on it, remove the file first{unused and f'. {unused}'}"
+        )
+    write_atomic(path, pretty(made))
     if json:
-        listed = [
-            {"instance_id": t.instance_id, "files": files(t), "fail_to_pass": len(t.fail_to_pass),
-             "pass_to_pass": len(t.pass_to_pass), "part": part.get(t.instance_id, "")}
-            for t in found.tasks
-        ]  # fmt: skip
-        output.emit_json({"repository": found.repository.name, "source": found.repository.source, "tasks": listed})
+        output.emit_json(made)
         return
-    rows = [
-        [t.instance_id, len(t.fail_to_pass), len(t.pass_to_pass), part.get(t.instance_id, ""), ", ".join(files(t))]
-        for t in found.tasks
-    ]
-    output.table(["TASK", "FAIL", "PASS", "PART", "CHANGES"], rows, prose=("CHANGES",))
-    changed = {name for t in found.tasks for name in files(t)}
-    output.note(f"{output.plural(len(found.tasks), 'task')} over {output.plural(len(changed), 'file')}")
-    if unused := splits.unused(found.split, len(found.tasks)):
-        output.note(unused, style="yellow")
-
-
-def _line(result: Verification) -> str:
-    counts = f"gold {result.gold}/{result.times}, empty fails {result.empty}/{result.times}  {result.instance_id}"
-    return counts + (f": {result.findings[0].kind}" if result.findings else "")
-
-
-def _report(results: list[Verification]) -> None:
-    for result in results:
-        for finding in result.findings:
-            output.say(f"{result.instance_id}: {finding.kind}: {finding.message}", style="red")
-    bad = sum(bool(result.findings) for result in results)
-    output.say(f"{len(results) - bad} of {output.plural(len(results), 'task')} verified, {bad} with findings")
+    output.say(f"holdout  {len(made.holdout.tasks):4}  seed {made.holdout.seed}")
+    output.say(f"panel    {len(made.panel.tasks):4}  seed {made.panel.seed}")
+    output.say(f"stream   {len(made.stream):4}  in the order of the task set")
+    if made.left_out:
+        output.say(f"left out {made.left_out:4}  the same bug as another, or of a group that did not fit")
+    output.say(f"groups   {len(set(groups.heads.values())):4}  by {made.by}; each is in one part")
+    output.say(str(path))
+    output.note("next: " + with_model(f"valve evolve {quote(task_sets.display_name(where))}", ""))
+    if len(made.panel.tasks) < splits.REFERENCE:
+        output.note(splits.describe_gate(len(made.panel.tasks)))
 
 
 commands.registered_commands += tasks_make.commands.registered_commands

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from valve_plugin.cli import output, output_paths, resume, task_sets
+from valve_plugin.cli import output, resume, task_sets
 from valve_plugin.cli.options import Commands, Json, argument, flag, option
 from valve_plugin.cli.runs import UnsafeLocal
 from valve_plugin.cli.stage import Meter, Stage
@@ -74,7 +74,7 @@ class Making(NamedTuple):
         directory = Path(self.out) if self.out else task_set.default_folder(name)
         if command != _IMPORT:
             task_set.check_free(directory, command)
-        output_paths.require_folder("--out", directory)
+        output.require_folder("--out", directory)
         return directory
 
 
@@ -109,6 +109,8 @@ def generate(
     from valve_plugin.tasks import task_set
     from valve_plugin.tasks.make import candidates
     from valve_plugin.tasks.make.define import read_source
+    from valve_plugin.tasks.make.generate import is_excluded
+    from valve_plugin.tasks.make.project import examine
 
     name = task_sets.repository_name(path, repo)
     directory, sandbox, needs = making.folder(name, _GENERATE), making.sandbox(), making.needs(ignore)
@@ -116,7 +118,10 @@ def generate(
     with Stage() as stage:
         stage.on(f"reading the source of {name}")
         files = read_source(path, stage)
-        found = _candidates(files, seed, workers, stage)
+        roots = examine({p: c for p, _, c in files}).test_roots
+        stage(f"{output.plural(len(files), 'file')}; looking for places for a bug")
+        with candidates.unpack_files(files) as source_tree:
+            found = candidates.find_candidates(source_tree, lambda file: is_excluded(file, roots), seed, workers)
         output.note(f"{len(found)} candidate bugs")
         ordered = candidates.order_candidates(found, seed)
         source = _Source(directory, name, files, _GENERATE, needs)
@@ -183,7 +188,7 @@ def import_(
         stage.on("applying the rows' patches to the source")
         importer = import_rows.Importer(prepared, rows.unit, making.sandbox, branches)
         made = (task_set.SmithRow(**asdict(task)) for task in importer.tasks(import_rows.rows_about(rows, survey)))
-        output_paths.make_folder("--out", directory)
+        output.make_folder("--out", directory)
         tasks = task_set.write(directory, repository, made, made_by=_IMPORT)
     refusals = survey.refusals | importer.refusals
     _report_import(survey, str(directory), tasks, refusals, rows.unit, json)
@@ -213,18 +218,25 @@ def mine(
     tests that then fail, and pass with the change, make the task. The issue is the commit's message and what a failing
     test prints. Nothing is written to the repository. Exit code 1 when no task was made.
     """
+    from valve_plugin.sandbox import git
     from valve_plugin.tasks import task_set
     from valve_plugin.tasks.make import mine as mining
     from valve_plugin.tasks.make.define import read_head, read_project
 
     name = task_sets.repository_name(path, repo)
     directory, sandbox, needs = making.folder(f"{name}__mined", _MINE), making.sandbox(), making.needs(ignore)
-    repository, head = _history(Path(path))
+    git_dir = git.find_git_dir(Path(path))
+    if not git.has_history(Path(path)):
+        raise TaskError(
+            f"{path}: its HEAD has no commit before it, so no history can be looked at, as in a new repository or "
+            "a shallow clone; `valve tasks generate` takes the files as they are"
+        )
+    head = git.resolve_commit(git_dir, "HEAD")
     rows: list[SmithRow] = []
     with Stage() as stage:
         stage("looking for fixes in the history")
         files = read_head(Path(path), head)
-        found = mining.find_fixes(repository, head, read_project(name, files)[1].test_roots, commits)
+        found = mining.find_fixes(git_dir, head, read_project(name, files)[1].test_roots, commits)
         both = len(found.candidates) + found.gone
         gone = f", {found.gone} of them cannot be reverted any more" if both else ""
         first = f" ({found.first} without a parent)" if found.first else ""
@@ -276,21 +288,15 @@ class Trials:
 
 
 def _verify_candidates(
-    source: _Source,
-    ordered: Sequence[Candidate],
-    sandbox: Sandbox,
-    n: int,
-    workers: int,
-    trials: Trials,
-    stage: Stage,
+    source: _Source, ordered: Sequence[Candidate], sandbox: Sandbox, n: int, workers: int, trials: Trials, stage: Stage
 ) -> tuple[Repository, GeneratedSet]:
     """Try candidates until `n` are verified; return (the repository's definition, the task set)."""
     from valve_plugin.tasks.make import generate as build
 
     directory, name, files, command, needs = source
-    output_paths.make_folder("--out", directory)
+    output.make_folder("--out", directory)
     definition = build.define_repository(directory, name, files, command, needs, say=stage, wanted=n)
-    prepared, known = build.survey(directory, definition, command, sandbox, stage, again=resume.command(None))
+    prepared, known = build.survey(directory, definition, command, sandbox, stage, again=resume.command())
     stage.on("trying candidate bugs")
     made = build.try_candidates(directory, prepared, known, ordered, sandbox, wanted=n, workers=workers, report=trials)
     return prepared.repository, made
@@ -302,18 +308,6 @@ def _sandbox(unsafe_local: bool) -> Sandbox:
     from valve_plugin.sandbox import bubblewrap
 
     return bubblewrap.choose(Settings(unsafe_local=unsafe_local))
-
-
-def _candidates(files: list[File], seed: int, workers: int, stage: Stage) -> list[Candidate]:
-    """Return the possible bugs of a source tree."""
-    from valve_plugin.tasks.make import candidates
-    from valve_plugin.tasks.make import generate as build
-    from valve_plugin.tasks.make.project import examine
-
-    roots = examine({p: c for p, _, c in files}).test_roots
-    stage(f"{output.plural(len(files), 'file')}; looking for places for a bug")
-    with candidates.unpack_files(files) as tree:
-        return candidates.find_candidates(tree, lambda file: build.is_excluded(file, roots), seed, workers)
 
 
 def _report_made(name: str, directory: Path, tasks: int, trials: Trials, json: bool, **counts: int) -> None:
@@ -334,23 +328,6 @@ def _kind(reason: str) -> str:
     if reason.startswith("breaks "):
         return "breaks too many tests: over a tenth of the suite, and over 10 or half of it"
     return re.sub(r"\d+", "N", reason.partition(": ")[0])
-
-
-def _history(checkout: Path) -> tuple[Path, str]:
-    """Return the git directory and the HEAD commit of a checkout.
-
-    Raises:
-        TaskError: it is none, or has no history.
-    """
-    from valve_plugin.sandbox import git
-
-    repository = git.find_git_dir(checkout)
-    if not git.has_history(checkout):
-        raise TaskError(
-            f"{checkout}: its HEAD has no commit before it, so no history can be looked at, as in a new repository or "
-            "a shallow clone; `valve tasks generate` takes the files as they are"
-        )
-    return repository, git.resolve_commit(repository, "HEAD")
 
 
 def _report_import(survey: Survey, path: str, tasks: int, refusals: dict[int, str], unit: str, json: bool) -> None:
@@ -409,6 +386,6 @@ def _rows_repository(
             "--clone PATH, or rows that all name one container image in image_name, or put a "
             f"{FILE_NAME} into {directory}"
         )
-    output_paths.make_folder("--out", directory)
+    output.make_folder("--out", directory)
     repository = define_repository(directory, survey.name, files, _IMPORT, needs, say=stage, wanted=survey.rows)
     return repository, branches

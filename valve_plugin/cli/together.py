@@ -18,12 +18,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin.cli import output
+from valve_plugin.extras import ignore_dotenv
 from valve_plugin.theory.budget import BudgetLimits
 
 if TYPE_CHECKING:
     from valve_plugin.config import Settings
 
-_MAIN = "from valve_plugin.cli.together import main; main()"
 _GRACE_SECONDS = 20.0
 
 
@@ -92,10 +92,24 @@ class _Children:
 
     def run(self, job: Job, width: int) -> Ended:
         """Run one to its end."""
+        from valve_plugin.rollouts.share import VARIABLE
+        from valve_plugin.sandbox.supervisor import python_command
+
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as answer:
             given.write(json.dumps([job.function, job.arguments, sys.argv, os.getpid(), self._server]).encode())
             given.seek(0)
-            process = self._start(given, answer)
+            with self._lock:
+                if self._stopped:
+                    raise KeyboardInterrupt
+                process = subprocess.Popen(
+                    python_command(f"from {__name__} import main; main()"),
+                    stdin=given,  # not arguments, which all can read: it may hold keys
+                    stdout=answer,
+                    stderr=subprocess.PIPE,
+                    env={**os.environ, VARIABLE: self._share},
+                    start_new_session=True,  # Ctrl-C is for us
+                )
+                self._running.add(process)
             said = ""
             assert process.stderr is not None
             with process.stderr:
@@ -110,24 +124,6 @@ class _Children:
             with suppress(ValueError):
                 return Ended(code, said.removeprefix("valve: "), json.loads(answer.read() or b"null"))
             return Ended(code, said.removeprefix("valve: "), None)
-
-    def _start(self, given: Any, answer: Any) -> subprocess.Popen[bytes]:
-        from valve_plugin.rollouts.share import VARIABLE
-        from valve_plugin.sandbox.supervisor import python_command
-
-        with self._lock:
-            if self._stopped:
-                raise KeyboardInterrupt
-            process = subprocess.Popen(
-                python_command(_MAIN),
-                stdin=given,  # not arguments, which all can read: it may hold keys
-                stdout=answer,
-                stderr=subprocess.PIPE,
-                env={**os.environ, VARIABLE: self._share},
-                start_new_session=True,  # Ctrl-C is for us
-            )
-            self._running.add(process)
-        return process
 
     def stop(self) -> None:
         """End all, as Ctrl-C would."""
@@ -150,7 +146,6 @@ def main() -> None:
     import typer
 
     from valve_plugin.agents.process import use_server
-    from valve_plugin.extras import ignore_dotenv
     from valve_plugin.gate.panel import stop_with
 
     ignore_dotenv()

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output, output_paths, ranges, resume, runs, task_sets
+from valve_plugin.cli import output, ranges, resume, runs, task_sets
 from valve_plugin.cli.options import Commands, Json, argument, option, read_input
+from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
+from valve_plugin.records import Context
 from valve_plugin.words import duration, hidden_characters, plural
 
 if TYPE_CHECKING:
@@ -50,8 +52,7 @@ def try_text(
     """
     from valve_plugin.cli.progress import Progress
     from valve_plugin.cli.stage import Stage
-    from valve_plugin.config import Settings
-    from valve_plugin.evolve.trial import Sides, open_trial
+    from valve_plugin.evolve.trial import ANSWERS, Sides, open_trial
     from valve_plugin.report.trial import verdict
 
     texts, others = read_texts(files), read_texts(against)
@@ -60,11 +61,11 @@ def try_text(
     given = solving.settings("try", seed=seed, **limits.settings)
     folder = task_sets.find_folder(tasks)
     if out:
-        output_paths.require_page("--out", out)
+        output.require_page("--out", out)
     sides = Sides(_context(others), _context(texts))
     with (
         Progress() as progress,
-        resume.advise_on_stop(Settings(model_kwargs=dict(given.get("model_kwargs", {})))),
+        resume.advise_on_stop(given.get("model_kwargs", {})),
         open_trial(
             folder, given, sides, pairs=pairs, negligible=negligible, observer=progress,
             scripted=runs.serve_scripted if solving.simulate else None, say=runs.say, stages=Stage(),
@@ -74,12 +75,15 @@ def try_text(
         result = trial.run()
     name, other = _names(files), _names(against)
     said = verdict(result, name, other, negligible)
-    _record(trial, result, said, text=f"{name} against {other}", simulate=solving.simulate)
+    # for the report, which shows the last answer about each text
+    mark = "SIMULATION: " if solving.simulate else ""
+    kept = {"verdict": mark + said, "pairs": int(result.counts.total), "text": mark + f"{name} against {other}"}
+    trial.local.write_telemetry(ANSWERS, kept)
     if out:
         from valve_plugin.report.trial import render_trial_page
 
         page = render_trial_page(result, name, other, sides, negligible=negligible, simulated=solving.simulate)
-        with output_paths.explain_errors("--out", out):
+        with output.explain_errors("--out", out):
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(page, encoding="utf-8")
     if json:
@@ -126,7 +130,6 @@ def _read(path: Path) -> str:
 
 
 def _context(texts: Sequence[tuple[str, str]]) -> Any:
-    from valve_plugin.records import Context
     from valve_plugin.retrieval.block import render_texts
 
     return Context(text=render_texts(texts))
@@ -167,22 +170,8 @@ def _announce(trial: Trial, *, ask: bool) -> None:
         runs.ask_before_much(missing, need.usd)
 
 
-# ---- after
-
-
-def _record(trial: Trial, result: TrialResult, verdict: str, *, text: str, simulate: bool) -> None:
-    """Keep the answer for the report, which shows the last one of each text."""
-    from valve_plugin.evolve.trial import ANSWERS
-
-    mark = "SIMULATION: " if simulate else ""
-    said = {"verdict": mark + verdict, "pairs": int(result.counts.total), "text": mark + text}
-    trial.local.write_telemetry(ANSWERS, said)
-
-
 def facts(result: TrialResult, trial: Trial) -> dict[str, Any]:
     """Return the result as plain data; rates and differences are shares, not points."""
-    from valve_plugin.codec import plain
-
     counts = {name: int(value) for name, value in result.counts._asdict().items()}
     return {
         **plain(result),

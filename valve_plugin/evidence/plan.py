@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from valve_plugin.bank.entries import Judged
@@ -383,7 +383,6 @@ def plan_run(
     known: RecordedPanels | None,
     attempts: Sequence[Attempt],
     seed: int = 0,
-    progress: Callable[[float], None] = lambda _: None,
 ) -> RunPlan:
     """Return what a run of as many proposals as queries are declared comes to, 300 at most, if they are as `KINDS`.
 
@@ -391,7 +390,6 @@ def plan_run(
 
     Args:
         attempts: this machine's, for the cost of a rollout.
-        progress: see `power.simulate`.
     """
     beliefs, queries = rates.beliefs, min(terms.horizon, _MOST_QUERIES)
     room = power.most_gain(beliefs, terms.reach)
@@ -401,7 +399,6 @@ def plan_run(
     found = power.simulate(
         beliefs, _rule(rates, terms), kinds, queries,
         seed=seed, runs=power.draws(beliefs, terms.rollouts, 300), now=_now(rates, terms, known), screen=terms.screen,
-        progress=progress,
     )  # fmt: skip
     seen = [a for a in attempts if a.source == "panel" and a.outcome in ("resolved", "unresolved")]
     usd = sum(a.cost_usd for a in seen) / len(seen) if seen else 0.0

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from valve_plugin.evidence.cost import APART, run_cost
 from valve_plugin.report.findings import AnswerCard
 from valve_plugin.report.measurements import count_signs, resolved_by_task
-from valve_plugin.report.run import RunReport, StreamPoint
+from valve_plugin.report.run import RunReport
 from valve_plugin.theory.confidence_sequence import mean_floor
 
 _DELTA = 0.05
@@ -109,34 +109,23 @@ def task_pairs(runs: Sequence[RunReport]) -> list[TaskPair]:
     a, b = ({p.task_id: n for n, p in enumerate(run.stream)} for run in runs)
     if set(a) != set(b):
         return []
-    return [TaskPair(t, a[t], b[t], _higher(runs[0].stream[a[t]], runs[1].stream[b[t]])) for t in a]
+    found = []
+    for task in a:
+        one, other = runs[0].stream[a[task]], runs[1].stream[b[task]]
+        ahead = one.passed * other.graded - other.passed * one.graded
+        higher = "A" if ahead > 0 else "B" if ahead else "equal"
+        found.append(TaskPair(task, a[task], b[task], higher if one.graded and other.graded else ""))
+    return found
 
 
-def _higher(a: StreamPoint, b: StreamPoint) -> str:
-    if not a.graded or not b.graded:
-        return ""
-    ahead = a.passed * b.graded - b.passed * a.graded
-    return "A" if ahead > 0 else "B" if ahead else "equal"
-
-
-class ComparisonColumn(NamedTuple):
-    """Values of one run in the table of both runs, besides its own records."""
-
-    shared: int
-    """Number of panel tasks that the first run's panel also has."""
-    seed: int | None
-    """Random seed of the panel."""
-    gate_rollouts: int
-
-
-def comparison_columns(runs: Sequence[RunReport]) -> list[ComparisonColumn]:
-    """Return the table values of each run."""
+def comparison_columns(runs: Sequence[RunReport]) -> list[dict[str, int | None]]:
+    """Return each run's panel tasks that the first also has, panel seed and gate rollouts, for the table of both."""
     found = []
     for run in runs:
         seeds = [line.data["panel"].get("seed") for line in run.ledger if line.type == "panel_fixed"]
         shared = len(panel_tasks(run) & panel_tasks(runs[0]))
         gate = sum(s.rollouts for s in run.spent if s.role == "gate")
-        found.append(ComparisonColumn(shared, seeds[-1] if seeds else None, gate))
+        found.append({"shared": shared, "seed": seeds[-1] if seeds else None, "gate_rollouts": gate})
     return found
 
 

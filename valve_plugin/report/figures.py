@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from valve_plugin.evidence.cost import APART, RoleCost
+from valve_plugin.evidence.cost import APART
 from valve_plugin.report.run import GateResult, RunReport, StreamPoint
 from valve_plugin.report.style import (
     ACCENT,
@@ -102,15 +102,7 @@ def _stream(runs: Sequence[RunReport]) -> list[Chart]:
     x = (0.0, max(p.position for run in runs for p in run.stream) + 0.5)
     return [
         Chart(rate, x, (0, 1), 190, y_label="resolved rate", x_ticks={}, y_ticks=PERCENT),
-        Chart(
-            size,
-            x,
-            (0, max(1, most)),
-            70,
-            "stream task",
-            "items",
-            y_ticks=ticks(0, max(1, most), 2, whole=True),
-        ),
+        Chart(size, x, (0, max(1, most)), 70, "stream task", "items", y_ticks=ticks(0, max(1, most), 2, whole=True)),
     ]
 
 
@@ -198,7 +190,15 @@ def _gates(run: RunReport) -> list[Chart]:
     x = (0.4, max(numbers) + 0.6)
     margins = [at for g in run.gates for at in ((g.number - 0.5, 100 * g.margin), (g.number + 0.5, 100 * g.margin))]
     margin = Line(margins, INK, DASHED, 1, "margin")
-    y = _range(run.gates)
+    # The y axis in which all marks are visible; distant floors and ranges of rejects may leave it
+    seen = [
+        0.0,
+        *(100 * bound for g in run.gates for bound in (g.high, g.margin, g.high if g.first is None else g.first)),
+    ]
+    seen += [100 * g.low for g in run.gates if not g.bounded]
+    room = max(seen) - min(seen) + 1
+    below = 0.25 if any(g.bounded for g in run.gates) else 0.08
+    y = (min(seen) - below * room, max(seen) + 0.08 * room)
     gain = [Line([(x[0], 0), (x[1], 0)], SOFT, "", 0.8), margin, *_floors(run.gates, y[0]), *_verdicts(run.gates)]
     used = Boxes([((g.number - 0.3, 0), (g.number + 0.3, 100 * g.ran / g.total)) for g in run.gates], GRID, INK)
     labels = {float(n): str(n) for n in numbers} if len(numbers) <= _MOST_TICKS else None
@@ -206,15 +206,6 @@ def _gates(run: RunReport) -> list[Chart]:
         Chart(gain, x, y, 180, y_label="panel gain, points", x_ticks={}),
         Chart([used], x, (0, 105), 60, "gate", "% run", labels, {0: "0", 50: "50", 100: "100"}),
     ]
-
-
-def _range(gates: Sequence[GateResult]) -> tuple[float, float]:
-    """Return the y axis in which all marks are visible; distant floors and ranges of rejects may leave it."""
-    seen = [0.0, *(100 * bound for g in gates for bound in (g.high, g.margin, g.high if g.first is None else g.first))]
-    seen += [100 * g.low for g in gates if not g.bounded]
-    room = max(seen) - min(seen) + 1
-    below = 0.25 if any(g.bounded for g in gates) else 0.08
-    return min(seen) - below * room, max(seen) + 0.08 * room
 
 
 def _verdicts(gates: Sequence[GateResult]) -> Iterator[Part]:
@@ -264,7 +255,11 @@ def _floors(gates: Sequence[GateResult], bottom: float) -> Iterator[Part]:
 
 def _cost(runs: Sequence[RunReport]) -> Chart:
     """Return a bar for each role of each run."""
-    rows = [(f"{pen.prefix}{_role(spent)}", spent.hours) for run, pen in _pens(runs) for spent in run.spent]
+    rows = [
+        (f"{pen.prefix}{spent.role}{' (apart)' * (spent.role in APART)}", spent.hours)
+        for run, pen in _pens(runs)
+        for spent in run.spent
+    ]
     longest = max(hours for _, hours in rows)
     unit, scale = ("hours", 1) if longest >= 1 else ("minutes", 60) if longest >= 1 / 60 else ("seconds", 3600)
     bars = [((0, -n - 0.3), (hours * scale, -n + 0.3)) for n, (_, hours) in enumerate(rows)]
@@ -272,7 +267,3 @@ def _cost(runs: Sequence[RunReport]) -> Chart:
     names = {-float(n): name for n, (name, _) in enumerate(rows)}
     y = (0.5 - len(rows), 0.5)
     return Chart([Boxes(bars, GRID, INK)], x, y, 26 * len(rows), f"{unit} of rollouts", "", ticks(*x, 5), names)
-
-
-def _role(spent: RoleCost) -> str:
-    return f"{spent.role} (apart)" if spent.role in APART else spent.role

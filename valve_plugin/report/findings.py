@@ -37,20 +37,27 @@ class AnswerCard(NamedTuple):
         """The reason for the answer."""
         return statement(f"{self.about}_reason", state=self.state, v=self.values)
 
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Headline and reason as plain text."""
+        return text(self.headline), text(self.reason)
+
 
 def answers(run: RunReport) -> list[AnswerCard]:
     """Return the first four answers: is it better, by how much, how sure, at what cost."""
     held = bool(run.version and run.checkpoints)
-    return [_better_card(run), _gain_card(run), certainty(run.certificate, held=held), _cost_card(run)]
-
-
-def _better_card(run: RunReport) -> AnswerCard:
-    """Answer by the holdout if it was evaluated, because the gate selected on the panel."""
     state, tone = _better(run)
-    return AnswerCard("better", state, {"run": run, "signs": holdout_signs(run)}, tone)
+    better = AnswerCard("better", state, {"run": run, "signs": holdout_signs(run)}, tone)
+    cost = AnswerCard("cost", "elsewhere" if run.ran else "nothing", {"run": run})
+    if run.spent:
+        gate = sum(s.rollouts for s in run.spent if s.role == "gate")
+        sums = {"own": run_cost(run.spent), "all": sum_costs(run.spent), "gate": gate}
+        cost = AnswerCard("cost", "known", {"run": run, **sums})
+    return [better, _gain_card(run), certainty(run.certificate, held=held), cost]
 
 
 def _better(run: RunReport) -> tuple[str, Tone]:
+    """Return the answer by the holdout if it was evaluated, because the gate selected on the panel."""
     if not run.version:
         return "empty", ""
     if not run.checkpoints:
@@ -65,16 +72,12 @@ def _better(run: RunReport) -> tuple[str, Tone]:
     if low <= 0 <= high:
         return ("same" if low == high else "unclear"), "open"
     if high < 0:
-        return ("lower", "no") if _surely_lower(run) else ("perhaps_lower", "open")
+        # whether the interval of the loss, at 95 %, lies above zero; a certificate is only of a gain
+        losses = [(before - after) / last.rollouts for after, before in holdout_pairs(run)]
+        return ("lower", "no") if mean_floor(losses, math.log(2 / 0.05)) > 0 else ("perhaps_lower", "open")
     if certified and not certified.vacuous and certified.value > 0:
         return "higher", "yes"
     return "perhaps_higher", "open"
-
-
-def _surely_lower(run: RunReport) -> bool:
-    """Tell whether the interval of the loss, at 95 %, lies above zero; a certificate is only of a gain."""
-    losses = [(before - after) / run.checkpoints[-1].rollouts for after, before in holdout_pairs(run)]
-    return mean_floor(losses, math.log(2 / 0.05)) > 0
 
 
 def _gain_card(run: RunReport) -> AnswerCard:
@@ -114,20 +117,6 @@ def certainty(proved: Certificate, *, held: bool) -> AnswerCard:
     return AnswerCard("certainty", state, values)
 
 
-def describe_certainty(proved: Certificate, *, held: bool) -> tuple[str, str]:
-    """Return headline and reason of `certainty` as plain text. The arguments are the same."""
-    answer = certainty(proved, held=held)
-    return text(answer.headline), text(answer.reason)
-
-
-def _cost_card(run: RunReport) -> AnswerCard:
-    if not run.spent:
-        return AnswerCard("cost", "elsewhere" if run.ran else "nothing", {"run": run})
-    own, everything = run_cost(run.spent), sum_costs(run.spent)
-    gate = sum(s.rollouts for s in run.spent if s.role == "gate")
-    return AnswerCard("cost", "known", {"run": run, "own": own, "all": everything, "gate": gate})
-
-
 def lesson(run: RunReport, item: ProposedItem, names: Mapping[str, str]) -> Statement:
     """Return where an item of the bank was learned, what the gate said, and how often it was used."""
     gate = next((g for g in run.gates if g.proposal_id == item.proposal_id), None) if item.proposal_id else None
@@ -142,12 +131,14 @@ def origins(run: RunReport) -> Statement:
 
 def findings(run: RunReport) -> dict[str, list[Statement]]:
     """Return the statements of sections of the page; a list may be empty."""
+    measured = any(line.type == "left_out" for line in run.ledger)  # the effect of single items
+    some = any(i.version is not None for i in run.items)
     found: dict[str, list[Statement | None]] = {
         "gates": [
             statement("selected") if run.accepts else None,
             statement("outlook", odds=run.odds, run=run.outlook) if run.outlook else None,
         ],
-        "items": [_items_unmeasured(run)],
+        "items": [statement("items_unmeasured") if run.scores and some and not measured else None],
         "certificates": [*holdout_certificates(run), room_to_improve(run)],
     }
     return {section: [s for s in statements if s] for section, statements in found.items()}
@@ -168,13 +159,6 @@ def room_to_improve(run: RunReport) -> Statement | None:
     reference = run.scores[-1]
     needed = needed_passes(run.panel.rho, run.panel.tasks, run.panel.rollouts)
     return statement("room", reference=reference, needed=needed, fit=(reference.rollouts - reference.passes) // needed)
-
-
-def _items_unmeasured(run: RunReport) -> Statement | None:
-    """Return how to measure the effect of single items, or None if it was measured."""
-    measured = any(line.type == "left_out" for line in run.ledger)
-    some = any(i.version is not None for i in run.items)
-    return statement("items_unmeasured") if run.scores and some and not measured else None
 
 
 def holdout_certificates(run: RunReport) -> list[Statement]:

@@ -50,7 +50,12 @@ def proposed_items(
     """
     now = {item.key: item for item in bank.items}
     proposed = {e.proposal.id: (n, e) for n, e in enumerate(entries, 1) if isinstance(e, Proposed)}
-    states = _item_states(entries)
+    states: dict[str, ItemState] = {}  # of decided proposals
+    for act in entries:
+        if isinstance(act, Judged):
+            states[act.verdict.proposal_id] = _STATES[act.verdict.decision]
+        elif isinstance(act, Taken):
+            states[act.proposal_id] = "taken"
     stands = _source_proposals(entries, {id_: e.proposal for id_, (_, e) in proposed.items()})
     last = {e.proposal.task_id: id_ for id_, (_, e) in proposed.items()}  # a task's last proposal replaces its others
     found: list[ProposedItem] = []
@@ -115,17 +120,6 @@ def _text(item: Item | UnsetType | None) -> dict[str, Any]:
     if not isinstance(item, Item):
         return {}
     return {"text": item.text, "markdown": item.markdown, "scope_hint": item.scope_hint}
-
-
-def _item_states(entries: Iterable[Entry]) -> dict[str, ItemState]:
-    """Return, by proposal id, the state of its items; undecided proposals are left out."""
-    found: dict[str, ItemState] = {}
-    for entry in entries:
-        if isinstance(entry, Judged):
-            found[entry.verdict.proposal_id] = _STATES[entry.verdict.decision]
-        elif isinstance(entry, Taken):
-            found[entry.proposal_id] = "taken"
-    return found
 
 
 def _source_proposals(entries: Iterable[Entry], proposals: Mapping[str, Proposal]) -> dict[Key, str]:

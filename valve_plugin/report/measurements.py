@@ -42,15 +42,8 @@ class HeatCell(NamedTuple):
     """Ids of the kept attempts."""
 
 
-class HeatRow(NamedTuple):
-    """One task."""
-
-    task: str
-    cells: list[HeatCell]
-
-
-def heatmap(columns: Sequence[PanelColumn]) -> list[HeatRow]:
-    """Return the tasks of these measurements, those that fail most first."""
+def heatmap(columns: Sequence[PanelColumn]) -> dict[str, list[HeatCell]]:
+    """Return the cells of each task of these measurements, those that fail most first."""
     by_task = [{cell.task_id: cell for cell in column.cells} for column in columns]
 
     def share(task: str) -> float:
@@ -58,10 +51,10 @@ def heatmap(columns: Sequence[PanelColumn]) -> list[HeatRow]:
         return ran.passed / (ran.graded or 1)
 
     tasks = dict.fromkeys(task for cells in by_task for task in cells)
-    return [
-        HeatRow(task, [heat_cell(c.label, cells.get(task)) for c, cells in zip(columns, by_task, strict=True)])
+    return {
+        task: [heat_cell(c.label, cells.get(task)) for c, cells in zip(columns, by_task, strict=True)]
         for task in sorted(tasks, key=share)
-    ]
+    }
 
 
 def heat_cell(column: str, cell: PanelCell | None) -> HeatCell:

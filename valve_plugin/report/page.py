@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 from valve_plugin import __version__
+from valve_plugin.bank.local import LocalStore
+from valve_plugin.errors import BankError
 from valve_plugin.evidence.cost import APART, run_cost, sum_costs
+from valve_plugin.extract.digest import digest, printable
 from valve_plugin.records import is_live
 from valve_plugin.report.compare import comparison_card, comparison_columns, task_pairs
 from valve_plugin.report.figures import figures
@@ -23,6 +26,12 @@ from valve_plugin.report.run import RunReport
 from valve_plugin.report.style import page_svg
 from valve_plugin.report.templates import environment, json_for_script
 from valve_plugin.words import visible
+
+TOKENS = 1_200
+"""Tokens of one trajectory digest."""
+_PATCH = 6_000
+_TASK = 1_500
+_REASON = 600
 
 
 def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
@@ -50,7 +59,15 @@ def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
             lesson=lesson,
             simulated=[run for run in runs if run.simulated],
             apart=APART,
-            figures=_draw(runs),
+            figures=[
+                {
+                    "title": f.title,
+                    "caption": f.caption,
+                    "wide": Markup(page_svg(f)),  # noqa: S704 (all text is escaped there)
+                    "narrow": Markup(page_svg(f, narrow=True)),  # noqa: S704
+                }
+                for f in figures(runs)
+            ],
             versus=comparison_card(*runs) if two else None,
             sides=comparison_columns(runs),
             pairs=task_pairs(runs),
@@ -84,21 +101,6 @@ def _part(run: RunReport, number: int, of: int) -> dict[str, Any]:
     }
 
 
-def _draw(runs: Sequence[RunReport]) -> list[dict[str, str]]:
-    """Return the figures as SVG."""
-    from markupsafe import Markup
-
-    return [
-        {
-            "title": f.title,
-            "caption": f.caption,
-            "wide": Markup(page_svg(f)),  # noqa: S704 (all text is escaped there)
-            "narrow": Markup(page_svg(f, narrow=True)),  # noqa: S704
-        }
-        for f in figures(runs)
-    ]
-
-
 def policy(css: str, js: str) -> str:
     """Return a content security policy that allows only our style sheet and script, and style attributes in SVG."""
     style, script = (
@@ -108,3 +110,53 @@ def policy(css: str, js: str) -> str:
         f"default-src 'none'; script-src '{script}'; style-src-elem '{style}'; style-src-attr 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
+
+
+# The details of single attempts: patch and trajectory digest, within a size limit
+
+
+def attempt_details(runs: Iterable[tuple[RunReport, LocalStore]], budget: int) -> dict[str, dict[str, Any]]:
+    """Return, by attempt id, the details of every attempt that the page of these runs links to.
+
+    Args:
+        runs: each run with its local store.
+        budget: total characters of patches and digests. Source attempts of proposals come first, then those of
+            accepting gates. Attempts beyond the budget have no texts.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for run, local in runs:
+        known = {a.id: a for a in local.attempts()}
+        columns = (*sorted(run.columns, key=lambda c: c.decision != "accept"), *run.evaluations)
+        rollouts = [
+            *(r for item in run.items for r in item.sources),
+            *(r for column in columns for cell in column.cells for r in cell.rollouts),
+            *(r for point in run.stream for r in point.rollouts),
+        ]
+        for id_ in (r.attempt for r in rollouts):
+            if id_ not in known or id_ in found:
+                continue
+            a = known[id_]
+            found[id_] = {
+                "task": printable(a.task_text, _TASK) or a.task_id,
+                "ordinal": a.ordinal,
+                "source": a.source,
+                "outcome": a.outcome,
+                "reason": printable(a.reason, _REASON),
+                "steps": a.steps,
+                "seconds": round(a.seconds, 1),
+                "usd": round(a.cost_usd, 4),
+                "model": a.model,
+                "injected": [f"{kind}: {name}" for kind, name in a.context_items],
+                "dropped": list(a.dropped_paths),
+            }
+            if a.check:
+                found[id_] |= {"check": a.check, "printed": printable(a.check_output, _PATCH)}
+            if budget > 0:
+                try:
+                    trajectory = local.trajectory(a)
+                except BankError:  # the file was removed; the outcome is still known
+                    trajectory = b""
+                texts = {"patch": printable(a.patch, _PATCH), "trajectory": digest(trajectory, a, tokens=TOKENS)}
+                budget -= sum(map(len, texts.values()))
+                found[id_] |= texts
+    return found

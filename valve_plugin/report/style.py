@@ -109,7 +109,13 @@ def ticks(low: float, high: float, most: float, *, whole: bool = False) -> dict[
 def page_svg(figure: Figure, *, narrow: bool = False) -> str:
     """Return the figure for the page; equal numbers give equal bytes."""
     width = _NARROW if narrow else _WIDE
-    parts, height = _grid(figure, width, 0.0)
+    parts: list[str] = []
+    height = 0.0
+    aside = _LETTER * max(len(label) for chart in figure.charts for label in _y_ticks(chart).values())
+    for chart in figure.charts:
+        elements, bottom = _chart(chart, height, width, aside)
+        parts += elements
+        height = bottom + 6
     name = f"{figure.name}-narrow" if narrow else figure.name
     title, said = (_plain(text) for text in (figure.title, f"{figure.caption} {figure.message}".strip()))
     id_ = f"figure-{name}"
@@ -119,20 +125,6 @@ def page_svg(figure: Figure, *, narrow: bool = False) -> str:
         f'<title id="{id_}-title">{title}</title>'
         f'<desc id="{id_}-desc">{said}</desc>{"".join(parts)}</svg>'
     )
-
-
-# ---- charts
-
-
-def _grid(figure: Figure, width: float, top: float) -> tuple[list[str], float]:
-    """Return the elements of all charts, row by row, and where they end."""
-    found: list[str] = []
-    aside = _LETTER * max(len(label) for chart in figure.charts for label in _y_ticks(chart).values())
-    for chart in figure.charts:
-        elements, bottom = _chart(chart, top, width, aside)
-        found += elements
-        top = bottom + 6
-    return found, top
 
 
 def _y_ticks(chart: Chart) -> Mapping[float, str]:
@@ -208,7 +200,10 @@ def _part(part: Part, at: _Scale) -> Iterator[str]:
     if isinstance(part, Line):
         yield _path(list(map(at, part.points)), part.colour, part.dash, part.width)
     elif isinstance(part, Marks):
-        yield from (_mark(at(point), part) for point in part.points)
+        fill = f"var(--{part.colour})" if part.filled else "none"
+        style = f"fill:{fill};stroke:var(--{part.colour});stroke-width:1.4"
+        for x, y in map(at, part.points):
+            yield f'<path transform="translate({x:.1f},{y:.1f})" d="{_SHAPES[part.shape]}" style="{style}"/>'
     elif isinstance(part, Boxes):
         for corner, other in part.corners:
             (x, y), (to_x, to_y) = at(corner), at(other)
@@ -238,12 +233,6 @@ _SHAPES = {
     "cross": "M-4,-4L4,4M-4,4L4,-4",
     "circle": "M-4,0A4,4 0 1 0 4,0A4,4 0 1 0 -4,0Z",
 }
-
-
-def _mark(point: Point, part: Marks) -> str:
-    fill = f"var(--{part.colour})" if part.filled else "none"
-    style = f"fill:{fill};stroke:var(--{part.colour});stroke-width:1.4"
-    return f'<path transform="translate({point[0]:.1f},{point[1]:.1f})" d="{_SHAPES[part.shape]}" style="{style}"/>'
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", colour: str = INK, turn: int = 0) -> str:

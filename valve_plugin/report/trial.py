@@ -26,6 +26,15 @@ def render_trial_page(
     rows = []
     if result.without and result.with_text:
         rows = measured_rows(result.without, result.with_text, result.interval)
+    course = {}  # the interval and the difference after each pair, as points of an SVG
+    if len(result.course) > 1:
+        scale = _WIDE / result.course[-1][0]
+
+        def at(pairs: int, rate: float) -> str:
+            return f"{pairs * scale:.1f},{_HIGH * (1 - rate) / 2:.1f}"
+
+        low, seen, high = ([at(row[0], row[n]) for row in result.course] for n in (2, 1, 3))
+        course = {"band": " ".join([*low, *high[::-1]]), "line": " ".join(seen)}
     page: str = (
         environment()
         .get_template("trial.html.j2")
@@ -37,7 +46,7 @@ def render_trial_page(
             heads=[other or "without", name if other else "with"],
             rows=rows,
             notes=footnotes(result, name),
-            course=_course(result.course),
+            course=course,
             size=(_WIDE, _HIGH),
             texts=[(other, sides.without.text), (name, sides.with_text.text)],
             simulated=simulated,
@@ -45,19 +54,6 @@ def render_trial_page(
         )
     )
     return visible(page)
-
-
-def _course(course: Sequence[tuple[int, float, float, float]]) -> dict[str, str]:
-    """Return the interval and the difference after each pair as points of an SVG."""
-    if len(course) < 2:
-        return {}
-    scale = _WIDE / course[-1][0]
-
-    def at(pairs: int, rate: float) -> str:
-        return f"{pairs * scale:.1f},{_HIGH * (1 - rate) / 2:.1f}"
-
-    low, seen, high = ([at(row[0], row[n]) for row in course] for n in (2, 1, 3))
-    return {"band": " ".join([*low, *high[::-1]]), "line": " ".join(seen)}
 
 
 def verdict(result: TrialResult, name: str, other: str, negligible: float) -> str:
@@ -113,7 +109,8 @@ def measured_rows(without: Means, with_text: Means, ends: Sequence[float]) -> li
             rows.append([label, "unknown", "unknown", ""])
         else:
             share = f" ({100 * (after / before - 1):+.0f} %)" if before else ""
-            rows.append([label, form.format(before), form.format(after), _signed(form, after - before) + share])
+            change = ("-" if after < before else "+") + form.format(abs(after - before))
+            rows.append([label, form.format(before), form.format(after), change + share])
     return rows
 
 
@@ -124,10 +121,6 @@ _MEANS = (
     ("usd", "dollars", "${:.3f}"),
 )
 """Field of `Means`, its name, and how it is written; all are per rollout."""
-
-
-def _signed(form: str, number: float) -> str:
-    return ("-" if number < 0 else "+") + form.format(abs(number))
 
 
 def moved_tasks(rows: Sequence[TaskResult], sign: int) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -258,7 +258,6 @@ def simulate(
     runs: int = 1000,
     now: Sequence[int] | None = None,
     screen: int = 0,
-    progress: Callable[[float], None] = lambda _: None,
 ) -> RunFigures:
     """Draw runs of the gate and return their means.
 
@@ -271,7 +270,6 @@ def simulate(
         now: current passes of each task at the start; None: the first query measures them.
         screen: attempts that a proposal must pass first, at a task that it reaches. This is one that no gate sees,
             drawn with weight p (1 - p), as a task is whose attempts were mixed.
-        progress: called from time to time with the finished share, 0 to 1.
     """
     draw, n, r = np.random.default_rng(seed), len(beliefs), gate.rollouts
     a, b = np.array(beliefs).T
@@ -310,7 +308,6 @@ def simulate(
             passes, served = np.where(old, -1, passes), np.where(old, 0, served)
         else:
             passes = np.where(ours, then, passes)
-        progress((query + 1) / queries)
     gains = rates[:, n:].mean(1) - begin
     low, high = np.quantile(gains, (0.05, 0.95))
     spent = (ran + baselines) / runs
