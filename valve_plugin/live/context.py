@@ -90,7 +90,8 @@ def is_welcome(store: BankStore, say: Say) -> bool:
         return False
     if state in _SETTLED or (used_before and not state) or not (store.bank.items and in_repository(store.dir)):
         return True
-    what = f"{store.dir} came with this repository: {plural(len(store.bank.items), 'note')} for the agent"
+    notes = plural(sum(not item.hidden for item in store.bank.items), "note")
+    what = f"{store.dir} came with this repository: {notes} for the agent"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         say(f"{what}; they are used; `valve bank list` and `valve bank lint` show what they say")
         _remember(note, "named")

@@ -208,7 +208,7 @@ ASKS = {
         import logging
         def asked(): return any("Capture" in type(one).__name__ for one in logging.getLogger().handlers)
         """,
-    "the filters of warnings": "import warnings\ndef asked(): return warnings.filters[0][0] == 'always'",
+    "the filters of warnings": "import warnings\ndef asked(): return warnings.filters[0][0] != 'default'",
     "the hook for errors that nobody can raise": """
         import sys
         def asked(): return sys.unraisablehook is not sys.__unraisablehook__
@@ -235,6 +235,18 @@ ASKS = {
             try: return depth(n + 1)
             except RecursionError: return n
         def asked(): return depth() < 985
+        """,
+    "a warning that tests make an error": """
+        import warnings
+        def asked():
+            try: warnings.warn("x")
+            except UserWarning: return True
+        """,
+    "what it is told on standard input": """
+        def asked():
+            try: return bool(input())
+            except OSError: return True
+            except EOFError: return False
         """,
     "a child that looks at its parent": """
         import os, subprocess
@@ -336,7 +348,9 @@ CHANGES = {
     "setprofile": "import sys\nsys.setprofile(lambda frame, event, what: fix(frame.f_globals))",
     "the trace of threads": """
         import sys, threading
-        threading.settrace(lambda frame, event, what: [fix(vars(module)) for module in list(sys.modules.values())])
+        def trace(frame, event, what):
+            for module in list(sys.modules.values()): fix(vars(module))
+        threading.settrace(trace)
         def add(a, b):
             thread = threading.Thread(target=print)
             thread.start()
@@ -746,10 +760,16 @@ PLANTED: dict[str, dict[str, str | None]] = {
 """Files that pytest or Python loads; each with a plugin of pytest in the package."""
 
 
-BARE = {**calc.FILES, "calc/ops.py": calc.BUGGY, "conftest.py": "import calc.ops\n" + calc.CONFTEST}
+BARE = {
+    **calc.FILES,
+    "pytest.ini": "[pytest]\naddopts = -v\nfilterwarnings = error\n",
+    "calc/ops.py": calc.BUGGY,
+    "conftest.py": "import calc.ops\n" + calc.CONFTEST,
+}
 """The library, whose bug is there from the start."""
 INHERENT = {
     "asks: how deep the stack is",
+    "asks: what it is told on standard input",
     "asks: which folders there are",
     "asks: which files are here",
     *(f"asks, worn: {name}" for name in WORN_ASKS if name not in {"the stack as text"}),

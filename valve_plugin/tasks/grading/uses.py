@@ -109,11 +109,11 @@ _PURE = _words("""
     os.sep os.strerror os.path.basename os.path.commonpath os.path.commonprefix os.path.dirname os.path.isabs
     os.path.join os.path.normcase os.path.normpath os.path.split os.path.splitdrive os.path.splitext os.path.sep
     pathlib.PurePath pathlib.PurePosixPath pathlib.PureWindowsPath sys.byteorder sys.exit sys.float_info sys.getsizeof
-    sys.hexversion sys.implementation sys.intern sys.maxsize sys.maxunicode sys.platform sys.version sys.version_info
+    sys.hexversion sys.implementation sys.maxsize sys.maxunicode sys.platform sys.version sys.version_info
     time.gmtime time.mktime time.sleep time.strftime time.strptime time.struct_time""")
 """What of these modules depends on its arguments and on Python alone."""
 _SHARED = _words("""
-    open RecursionError random.seed random.setstate decimal.getcontext decimal.setcontext calendar.setfirstweekday
+    open input RecursionError random.seed random.setstate decimal.getcontext decimal.setcontext calendar.setfirstweekday
     csv.register_dialect gzip.open bz2.open lzma.open zipfile.ZipFile importlib.metadata""")
 """Other ways to look around, or to change what a test shares with the code."""
 STREAMS = frozenset({"sys.argv", "sys.exit", "sys.stderr", "sys.stdin", "sys.stdout"})
@@ -127,6 +127,7 @@ _TEST_MODULE = re.compile(r"tests?|conftest|test_\w+|\w+_test")
 _LOOKS = "looks for attributes by computed names"
 _FORMATS = "looks for attributes by a computed format"
 _CATCHES = "catches what tests raise: {}"
+_CATCHES_CALLS = "catches what its calls raise"  # so too what a test that it calls raises
 _COMMON = ("names ", "hands ", "changes an imported", "catches ", "looks ")
 """How those findings begin that are ordinary in a package that has them in any file."""
 SPECIAL = COMPARISONS | ANSWERS
@@ -175,7 +176,7 @@ def heads(what: str) -> set[str]:
 def is_harmless(what: str) -> bool:
     """Whether any repair may use it."""
     if " " in what or what in _PLACES or is_dangerous(what):
-        return False
+        return what == _CATCHES_CALLS
     module = max((head for head in heads(what) if head in _SAFE or head in _PARTS or not head), key=len, default=None)
     if module is None:
         top, *inside = what.split(".")
@@ -192,7 +193,7 @@ def is_telling(what: str) -> bool:
     """Whether code may learn by it that a test runs, or change what both share: a person should look at it."""
     if what.startswith(".") or what in _PURE or what in _SAFE | _PARTS.keys():
         return False
-    if not is_harmless(what):
+    if not is_harmless(what) or " " in what:
         return True
     module, _, name = what.rpartition(".")
     around = module.split(".")[0] in {"os", "sys", "pathlib", "time"} or name in {"register", "now", "today", "utcnow"}
@@ -486,8 +487,14 @@ class _Finder(ast.NodeVisitor):
     # Functions and classes
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
-        if node.type is None and not _has(node.body, ast.Raise):
-            self._add(node, _CATCHES.format("everything"))
+        names = {name.id for name in ast.walk(node.type or node) if isinstance(name, ast.Name)}
+        if not _has(node.body, ast.Raise):
+            if node.type is None:
+                self._add(node, _CATCHES.format("everything"))
+            elif any(name.endswith("Warning") for name in names):  # an error only where tests say so
+                self._add(node, _CATCHES.format("a warning"))
+            elif "Exception" in names:
+                self._add(node, _CATCHES_CALLS)
         self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
