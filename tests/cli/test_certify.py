@@ -113,8 +113,7 @@ def test_a_bank_without_a_panel_has_nothing_to_certify(project: Path, valve: Run
     assert "no complete panel is recorded" in printed
     assert "unknown  disjoint" in printed
     assert "\nmet " not in printed, "nothing is known of what was never measured"
-    valve("plan", code=2)
-    assert "`valve plan --base-rate 0.5 --vmass 0.05`" in valve.err
+    assert valve("plan", "--json")["assumed"] is True
     valve("plan", "--measure", "5", code=2)
     assert "no panel is fixed yet, so there is no gate to measure; `valve evolve TASKS`" in valve.err
 
@@ -127,7 +126,7 @@ def test_a_gate_is_planned_from_its_bank(bank: BankStore, valve: Run) -> None:
     assert all(0 <= o["carried"] <= 1 for o in gate["odds"])
     assert printed["cost"]["proposals"] == 5
     text = valve("plan")
-    assert "ACCEPTED NOW" in text
+    assert "\tNOW\t" in text
     assert "dollars unknown" in text
 
 
@@ -141,6 +140,12 @@ def test_a_gate_is_planned_before_anything_ran(project: Path, valve: Run) -> Non
     printed = valve("plan", "--base-rate", "0.75", "--vmass", "0.05", "--json")
     assert printed["gate"]["odds"][0]["fresh"] == pytest.approx(0.45, abs=0.02)
     assert printed["sizing"]["variance"] == pytest.approx(0.05 * 5 / 3)
+    assert printed["assumed"] is False
+    typical = valve("plan", "--json")
+    assert typical["assumed"] is True
+    assert (typical["gate"], typical["cost"]) == (printed["gate"], printed["cost"]), "these are the typical numbers"
+    assert "typical numbers are taken" in valve("plan")
+    assert valve("plan", "--variance", "0.025", "--json")["assumed"] is False
 
 
 def test_a_plan_draws_with_screen_protocol_and_margin_of_the_settings(project: Path, valve: Run) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.cli.banks import AFTER, NOISE, outcomes
+from tests.cli.banks import AFTER, NOISE, outcomes, sample
 from tests.cli.conftest import Run
 from valve_plugin.bank.entries import Baseline, Proposed
 from valve_plugin.bank.store import BankStore
@@ -18,6 +18,7 @@ from valve_plugin.paths import scripted_bank_dir
 from valve_plugin.records import PanelResult, Proposal
 from valve_plugin.report.build import build_run
 
+HINT = "a bank of its own: --bank"
 REAL = ("-c", "model=openai/real")
 READ = (["bank", "list"], ["bank", "log"], ["bank", "show", "dates"], ["bank", "lint"], ["bank", "verify"], ["certify"],
         ["plan"], [])  # fmt: skip
@@ -117,3 +118,39 @@ def test_without_a_bank_it_is_told_where_the_simulations_is(bank: BankStore, val
     first, second = valve.err.splitlines()
     assert first == f"SIMULATION, in a bank of its own: {own}; to look at it: valve bank log --bank {own}"
     assert second == f"valve: {own}: there is no simulation here yet; `valve evolve TASKS --simulate` starts one"
+
+
+def test_who_looks_into_a_bank_without_lessons_is_told_of_the_simulations(
+    project: Path, valve: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = sample(scripted_bank_dir("project")).dir
+    for command in (["report"], ["bank", "log"], ["certify"]):
+        valve(*command, code=2)
+        assert f"there is no bank here; make one with `valve init`; what a simulation learned is in {HINT} {own}" in (
+            valve.err
+        )
+    assert valve("--json")["simulated"] == str(own)
+    valve("init")
+    for command in (["bank", "list"], ["bank", "log"], ["report", "--json"]):
+        valve(*command)
+        assert f"{HINT} {own}" in valve.err
+    valve("bank", "list", "--bank", str(own))
+    assert HINT not in valve.err
+    assert f"valve --bank {own}" in valve()
+
+
+def test_a_bank_with_lessons_says_nothing_of_simulations(bank: BankStore, valve: Run) -> None:
+    sample(scripted_bank_dir("project"))
+    valve("bank", "list")
+    assert HINT not in valve.err
+
+
+def test_a_gate_of_a_simulation_names_the_notes_that_wait_elsewhere(project: Path, valve: Run) -> None:
+    own = sample(scripted_bank_dir("project"))
+    own.append(PROPOSED)
+    valve("bank", "review", PROPOSED.proposal.id[:8], "--drop", "--bank", str(own.dir))
+    valve("init")
+    assert valve("gate", "--simulate") == "nothing waits\n"
+    (project / "notes.md").write_text("## Pages\n\nPages count from 1.\n")
+    valve("bank", "add", "notes.md")
+    assert f"1 proposal waits in {project / '.valve'}" in valve("gate", "--simulate")

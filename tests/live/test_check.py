@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.live.conftest import CHECK, FIX, QUICK, Project, make_bank, make_project
 from tests.tools import need
-from valve_plugin.live.check import TestPaths, base_problem, find_tools
+from valve_plugin.live.check import TestPaths, base_problem, cannot_grade, find_tools
 from valve_plugin.live.run import CHARACTERS, LINES, last_lines
 from valve_plugin.sandbox import bubblewrap
 from valve_plugin.sandbox.supervisor import CommandResult, Limit
@@ -188,6 +188,24 @@ def test_which_exit_codes_are_failures(code: int) -> None:
 def test_a_missing_pytest_is_no_failing_test() -> None:
     said = b"/usr/bin/python: No module named pytest\n"
     assert "not installed" in base_problem("python -m pytest tests", completed(1, said))
+
+
+@pytest.mark.parametrize(
+    ("check", "cure"),
+    [
+        ("pytest tests/test_x.py -q", "`python -m pytest tests/test_x.py -q` also imports from the folder itself"),
+        ("cd sub && py.test", "`cd sub && python -m pytest` also imports"),
+        ("python -m pytest tests", "install it where the check runs"),
+        (".venv/bin/pytest tests/pytest", "install it where the check runs"),
+    ],
+)
+@pytest.mark.parametrize("code", [2, 4])
+def test_a_module_that_is_not_found_is_named_with_a_check_that_finds_it(check: str, cure: str, code: int) -> None:
+    said = b"E   ModuleNotFoundError: No module named 'pages.last'\n1 error in 0.02s\n"
+    reason = base_problem(check, completed(code, said))
+    assert f"there is no module pages.last; {cure}" in reason
+    assert cannot_grade(reason).endswith(reason), "one cure is enough"
+    assert cannot_grade("it passes at the base already").endswith("tests/test_of_the_task.py'")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,19 @@ def is_scripted(bank_dir: Path) -> bool:
         return False
 
 
+def find_simulation(repo: str, *, any_: bool = False) -> Path | None:
+    """Return the scripted model's own bank about a repository (owner/name); None: there is none.
+
+    Args:
+        any_: where there is none about it, return the one of any repository that was written last.
+    """
+    own = scripted_bank_dir(repo)
+    there = {path.parent: path.stat().st_mtime for path in own.parent.glob(f"*/{ledger.FILE_NAME}")}
+    if own in there or not (any_ and there):
+        return own if own in there else None
+    return max(there, key=there.__getitem__)
+
+
 def ran_scripted_model(store: BankStore) -> bool:
     """Return True if the scripted model taught or judged this bank, or ran an attempt that is kept on this machine."""
     return is_scripted(store.dir) or any(

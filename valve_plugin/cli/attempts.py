@@ -95,7 +95,7 @@ def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
 @commands.add(
     "record",
     "valve attempts record < event.json                          # as a hook; see `valve connect`",
-    "valve attempts record --check 'pytest tests' < event.json   # graded",
+    "valve attempts record --check 'python -m pytest tests' < event.json   # graded",
 )
 def record(
     check: Annotated[str, option("--check", "COMMAND", "Fails before the task is done, and passes after it.")] = "",

@@ -34,7 +34,7 @@ commands = Commands()
 @commands.add(
     "connect",
     "valve connect claude                          # shows the change, asks, makes it",
-    "valve connect claude --check 'pytest tests'   # also grades the attempts",
+    "valve connect claude --check 'python -m pytest tests'   # also grades the attempts",
     "valve connect codex                           # the notes in AGENTS.md",
     "valve connect codex --undo                    # takes it back",
 )
@@ -149,7 +149,7 @@ def _program() -> str:
 @commands.add(
     "mcp",
     "valve mcp                          # as the command of a server in the client's configuration",
-    "valve mcp --check 'pytest tests'   # attempts are graded",
+    "valve mcp --check 'python -m pytest tests'   # attempts are graded",
 )
 def mcp(
     check: Annotated[str, option("--check", "COMMAND", "Fails before the task is done, and passes after it.")] = "",

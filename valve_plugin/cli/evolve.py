@@ -11,12 +11,19 @@ import typer
 from valve_plugin.cli import output, runs, task_sets
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.errors import ConfigError
+from valve_plugin.extras import runnable
 from valve_plugin.records import is_owners
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.evidence.summary import ProposalResult
 
+_LOOK = {
+    "valve report --open": "what it gained, how sure that is, what it cost",
+    "valve bank log": "what was proposed, judged and accepted",
+    "valve certify": "what these numbers prove",
+}
+"""What a person may run after a run, and why."""
 
 commands = Commands()
 
@@ -138,6 +145,16 @@ def learn(
         if early := steps.ahead.waste.described:
             output.say(early)
         runs.say_spent(progress)
+        _say_next(run.store, simulate=simulate)
+
+
+def _say_next(store: BankStore, *, simulate: bool) -> None:
+    """Print how to look at what was learned; a simulation's bank is found by its name alone."""
+    if simulate:
+        output.bank = output.bank or str(store.dir)
+    output.note("next: look at it", style="")
+    for command, why in _LOOK.items():
+        output.note(f"  {output.for_bank(runnable(command))}  # {why}", style="")
 
 
 def _watch(tasks: str, bank: str, *, json: bool) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.evolve import show
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, find_item
+from valve_plugin.errors import BankError
 from valve_plugin.records import Proposal
+from valve_plugin.shell_words import quote
+
+if TYPE_CHECKING:
+    from valve_plugin.bank.store import BankStore
 
 commands = Commands()
 
@@ -74,6 +80,24 @@ def gate(
         runs.say_spent(progress)
     else:
         output.say("nothing waits")
+        if solving.simulate and not bank:
+            _note_real(store)
+
+
+def _note_real(store: BankStore) -> None:
+    """Name the repository's own bank where proposals wait there: a simulation does not judge them."""
+    from valve_plugin.bank.entries import undecided
+    from valve_plugin.bank.store import BankStore
+    from valve_plugin.cli.options import bank_dir
+
+    with contextlib.suppress(BankError):
+        own = BankStore.open(bank_dir(""))
+        if number := len(own.local.queue()) + len(undecided(own.entries())):
+            what = output.plural(number, "proposal waits", "proposals wait")
+            output.say(
+                f"{what} in {own.dir}: `valve gate` without --simulate judges what is there. To try your own notes in "
+                f"this simulation, add them here: valve bank add notes.md --bank {quote(str(store.dir))}"
+            )
 
 
 def retire(

@@ -99,12 +99,15 @@ def init(
     kind = "folder without git" if not here.git else f"package folder of {here.root}" if here.package else "git"
     rows = [("folder", str(here.folder), kind)]
     rows += [(name.replace("_", " "), one.value or "not found", one.how) for name, one in found.items()]
+    if tests.value:
+        rows[-1] = ("test command", tests.value, f"{tests.how}; not run yet")
     rows += [("bank", str(directory), "created" if created else "there already; nothing was changed")]
     for label, value, how in rows:
         output.say(f"{label:13} {value}  ({how})")
     if created and here.git and directory.is_relative_to(here.root):
         output.say("Commit it to share it with everyone who works here.")
-    output.say(f"next: {output.for_bank(runnable('valve'))}")
+    then = "valve doctor" if tests.value else "valve"
+    output.say(f"next: {output.for_bank(runnable(then))}" + "  # runs the tests once, too" * bool(tests.value))
 
 
 def init_command(directory: Path, here: Checkout) -> str:

@@ -30,7 +30,7 @@ commands = Commands()
 @commands.add(
     "mini",
     "valve mini -t 'Fix the failing import'                # as `mini --plugin valve` with the start-up file",
-    "VALVE_STARTUP=0 valve mini -c valve.check='pytest tests/test_x.py' -t '...'",
+    "VALVE_STARTUP=0 valve mini -c valve.check='python -m pytest tests/test_x.py' -t '...'",
     cls=Untouched,
     add_help_option=False,
 )

@@ -16,10 +16,11 @@ import typer
 
 from valve_plugin.cli import output
 from valve_plugin.codec import repeated_key
-from valve_plugin.errors import ConfigError
+from valve_plugin.errors import BankNotFoundError, ConfigError
 from valve_plugin.files import read_regular
 from valve_plugin.paths import BANK_NAME
 from valve_plugin.records import Bank, Item
+from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -157,10 +158,24 @@ def open_bank(bank: str) -> BankStore:
     """
     from valve_plugin.bank.store import BankStore
 
-    store = BankStore.open(bank_dir(bank))
+    try:
+        store = BankStore.open(bank_dir(bank))
+    except BankNotFoundError as e:
+        raise BankNotFoundError(f"{e}{_elsewhere(bank, any_=True)}") from e
     for warning in store.warnings:
         output.note(f"valve: {warning}", style="yellow")
+    if store.bank.version == 0 and len(list(store.entries())) == 1 and (hint := _elsewhere(bank)):
+        output.note(f"valve: {store.dir}: nothing happened in this bank yet{hint}", style="yellow")
     return store
+
+
+def _elsewhere(bank: str, *, any_: bool = False) -> str:
+    """Return where a simulation's bank is, for a person who looks for it in the bank that applies here; or nothing."""
+    from valve_plugin.bank.scripted_bank import find_simulation
+    from valve_plugin.checkout import find
+
+    found = None if bank or os.environ.get("VALVE_BANK") else find_simulation(find(Path.cwd()).name, any_=any_)
+    return f"; what a simulation learned is in a bank of its own: --bank {quote(str(found))}" if found else ""
 
 
 def find_item(bank: Bank, name: str) -> Item:

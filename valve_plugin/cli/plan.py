@@ -10,6 +10,7 @@ from valve_plugin.cli.options import BankDir, Commands, Json, flag, option, over
 from valve_plugin.cli.ranges import Count, Real, Variance, points, theory_errors
 from valve_plugin.cli.stage import Stage
 from valve_plugin.errors import BankNotFoundError, ConfigError
+from valve_plugin.tasks.split import TYPICAL
 from valve_plugin.words import plural
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ DRAWN = ("screen", "protocol", "rho")
 """Settings of what is planned; other settings are for the rollouts of --measure."""
 
 
+_ASSUMED = (
+    f"Nothing is recorded here to plan from, so typical numbers are taken: {100 * TYPICAL.mean:.0f} % of the rollouts "
+    f"pass, most tasks pass nearly always or nearly never (--base-rate {TYPICAL.mean} --vmass {TYPICAL.mass}, where "
+    "vmass is the mean of p(1-p) over the tasks). The first panel that `valve evolve` runs replaces them.\n"
+)
+
 commands = Commands()
 
 
@@ -28,12 +35,12 @@ commands = Commands()
     "plan",
     "valve plan                                           # this bank's gate, from its recorded outcomes",
     "valve plan --rollouts 9 --rho 0.05                   # what if it were another gate",
-    "valve plan --base-rate 0.75 --vmass 0.05             # before anything ran: 50 x 3, one pass more",
-    "valve plan --base-rate 0.75 --vmass 0.05 -c screen=0 # without the screen of proposals",
-    "valve plan --base-rate 0.75 --vmass 0.05 --confirm   # and if an accept had to repeat?",
-    "valve plan --base-rate 0.75 --vmass 0.05 --false-accepts 5",
+    "valve plan --panel-size 20                           # before anything ran: typical numbers are assumed",
+    "valve plan --base-rate 0.75 --vmass 0.05             # these are the typical ones, for 50 x 3",
+    "valve plan -c screen=0                               # without the screen of proposals",
+    "valve plan --confirm                                 # and if an accept had to repeat?",
+    "valve plan --false-accepts 5                         # the margin that lets in so few useless ones",
     "valve plan --measure 20 --workers 4                  # try it: 20 proposals that change nothing",
-    "valve plan --base-rate 0.75 --vmass 0.05",
     "valve plan --variance 0.025 --horizon 60 --anchor 0.0583 --json",
 )
 def plan(
@@ -48,7 +55,9 @@ def plan(
     rollouts: Annotated[Count, ranges.per_task("--rollouts", "R", "Per task. Default: the panel's, or 3.")] = None,
     rho: Annotated[str, option("--rho", "RHO", "Margin. Default: the panel's, or auto: one pass more.")] = "",
     base_rate: Annotated[Real, ranges.rate("--base-rate", "P", "Mean solve rate, instead of recorded ones.")] = None,
-    mass: Annotated[Real, ranges.noise("--vmass", "V", "Mean of p(1-p) over tasks, with --base-rate P.")] = None,
+    mass: Annotated[
+        Real, ranges.noise("--vmass", "V", "Mean of p(1-p) over tasks: 0 where each always or never passes.")
+    ] = None,
     confirm: Annotated[bool | None, flag("--confirm/--no-confirm", "Repeat accepts. Default: the epoch's.")] = None,
     guard: Annotated[Count, ranges.passes("--guard", "K", "No task may lose K passes. Default: the epoch's.")] = None,
     false_accepts: Annotated[Real, ranges.useless("--false-accepts", "K", "Useless accepts, at most. 0: any.")] = None,
@@ -67,8 +76,9 @@ def plan(
 
     From the outcomes of complete panels it computes how often one query accepts a proposal that changes nothing, does
     harm, or is worth 3, 5 or 10 points, and draws what a run of many queries comes to: useless and useful items, gain,
-    rollouts and cost. It also computes the sizes of holdout and panel for each tolerance. Without a bank, or to try
-    another gate, give the numbers.
+    rollouts and cost. It also computes the sizes of holdout and panel for each tolerance. Where nothing is recorded yet
+    it assumes typical numbers, and says so: three quarters of the rollouts pass, and most tasks pass nearly always or
+    nearly never.
 
     --measure tries the gate for real: it measures the current bank M times on fresh rollouts, each time as a proposal
     that changes nothing. The measurements go to the ledger, use no gate query and change nothing. Interrupted and
@@ -107,10 +117,13 @@ def plan(
     if (base_rate is None) != (mass is None):
         raise ConfigError("--base-rate and --vmass go together: the mean solve rate, and the mean of p(1-p)")
     typed = None if base_rate is None or mass is None else RateSpread(base_rate, mass)
+    assumed = typed is None and variance is None and not (known and known.panels)
+    typed = TYPICAL if assumed else typed
     with theory_errors(), Stage() as stage:
         stage.on("drawing runs of this gate")
         rates = plans.panel_rates(known, typed, panel_size)
         variance, why = plans.plan_variance(known, typed, variance, terms.rollouts)
+        why = f"{why}, both assumed" if assumed else why
         sizes = plans.plan_sizes(
             tolerance,
             variance=variance,
@@ -125,8 +138,10 @@ def plan(
     simulation = runs.note_simulation(store.dir, json=json) if store else False
     if json:
         facts = {"sizing": sizes, "variance_from": why, "gate": gate, "cost": run, "measured": again}
-        output.emit_json({"simulation": simulation, **facts})
+        output.emit_json({"simulation": simulation, "assumed": assumed, **facts})
         return
+    if assumed:
+        output.say(_ASSUMED, style="yellow")
     if gate and run:
         _show_gate(gate)
         _show_run(run)
@@ -177,16 +192,22 @@ def _show_gate(gate: GatePlan) -> None:
         chances = [o.fresh, o.whole, *[o.carried] * carried]
         rows.append(
             [
-                "nothing" if o.effect == 0 else f"{points(o.effect)} points",
+                "changes nothing"
+                if o.effect == 0
+                else f"{'gains' if o.effect > 0 else 'loses'} {100 * abs(o.effect):g} points",
                 *["not possible" if c is None else percent(c) for c in chances],
                 "" if o.rollouts is None else f"{o.rollouts:.0f}",
             ]
         )
     most = f"ROLLOUTS OF {total * (1 + gate.confirm)}"
-    output.table(["FIRST QUERY: EFFECT", "EVENLY SPREAD", "WHOLE TASKS", *["ACCEPTED NOW"] * carried, most], rows)
+    output.table(["A PROPOSAL THAT", "IS ACCEPTED", "WHOLE TASKS", *["NOW"] * carried, most], rows)
     output.say()
     output.say(gate.advice, style="bold")
-    output.say("After a fresh baseline; an effect is spread evenly over rollouts, or mends or breaks whole tasks.\n")
+    now = " NOW: against the outcomes that the next gate compares with." if carried else ""
+    output.say(
+        "IS ACCEPTED: by one query with fresh baselines, where its effect is spread evenly over rollouts. WHOLE TASKS: "
+        f"where it mends or breaks whole tasks.{now} ROLLOUTS: what the query takes on average.\n"
+    )
 
 
 def _show_run(run: RunPlan) -> None:
@@ -227,14 +248,15 @@ def _accepted(share: AcceptShare) -> str:
 
 def _show_sizes(sizes: Sizing, why: str) -> None:
     """Print how many tasks each tolerance needs; `why` is the source of the variance."""
-    output.say(f"Tasks for a tolerance: variance {sizes.variance:.4g} ({why}), delta {sizes.delta:g}", style="bold")
+    output.say("How many tasks rule out a larger loss than that", style="bold")
     output.say(
-        f"holdout: the certified drawdown exceeds the measured one by at most the tolerance, for A different banks; "
-        f"panel: none of up to K accepts, each measured {points(sizes.anchor)} points or more, loses more, in "
-        f"{plural(sizes.horizon, 'query', 'queries')}. The variance must be a bound, and the tasks a random "
-        "sample of yours.\n"
+        "VERSIONS: holdout tasks, so that the fall from the best of so many versions to the last is at most so much "
+        "more than was measured. ACCEPTS: panel tasks, so that none of so many accepts, each measured "
+        f"{points(sizes.anchor)} points or more, loses more, in {plural(sizes.horizon, 'query', 'queries')}. Both with "
+        f"probability {1 - sizes.delta:g}, where the tasks are a random sample of yours and the variance of a paired "
+        f"difference is at most {sizes.variance:.4g} ({why}).\n"
     )
     first = sizes.rows[0]
-    header = ["TOLERANCE", *[f"HOLDOUT A={a}" for a in first.holdout], *[f"PANEL K<={k}" for k in first.panel]]
+    header = ["LOSS", *[f"{a} VERSIONS" for a in first.holdout], *[f"{k} ACCEPTS" for k in first.panel]]
     rows = [[f"{100 * r.tolerance:g} points", *r.holdout.values(), *r.panel.values()] for r in sizes.rows]
     output.table(header, rows)

@@ -69,6 +69,9 @@ def status(
     note_simulation(Path(facts["bank"]["dir"]), json=json)
     for label, text in _lines(facts):
         output.say(f"{label:10} {text}")
+    if facts["simulated"] and not facts["simulation"]:
+        path = quote(facts["simulated"])
+        output.say(f"{'simulation':10} what --simulate learned is in a bank of its own: valve --bank {path}")
     output.say(f"{'next':10} {facts['next']['command']}", style="bold")
     output.say(f"{'':10} {facts['next']['why']}", style="dim")
 
@@ -129,6 +132,7 @@ def _facts(bank: str) -> dict[str, Any]:
     """Return what `valve --json` prints."""
     from valve_plugin.agents import mini
     from valve_plugin.bank.identity import find_bank
+    from valve_plugin.bank.scripted_bank import find_simulation
     from valve_plugin.bank.store import BankStore
     from valve_plugin.checkout import find
     from valve_plugin.cli.init import detect_name
@@ -146,6 +150,7 @@ def _facts(bank: str) -> dict[str, Any]:
         **dict.fromkeys(("panel", "gate", "last_verdict", "run")),
         "warnings": [],
         "tasks": [],
+        "simulated": str(find_simulation(here.name, any_=True) or ""),
     }
     with contextlib.suppress(BankNotFoundError):
         store = BankStore.open(find_bank(bank, here))
@@ -162,7 +167,7 @@ def _facts(bank: str) -> dict[str, Any]:
 
 def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
     from valve_plugin.bank.identity import is_foreign, is_own
-    from valve_plugin.bank.scripted_bank import is_scripted
+    from valve_plugin.bank.scripted_bank import find_simulation, is_scripted
     from valve_plugin.cli import resume
     from valve_plugin.evidence.history import brief
     from valve_plugin.evidence.summary import count_attempts
@@ -190,6 +195,7 @@ def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
         "last_verdict": verdict
         and {"decision": verdict.decision, "proposal": verdict.proposal_id, "words": brief(verdict)},
         "warnings": list(store.warnings),
+        "simulated": str(find_simulation(here.name) or ""),
     }
 
 

@@ -131,8 +131,7 @@ def generate(
         output.note(f"{len(made.rows)} tasks are kept: --n says how many there are at least; --out DIR makes fewer")
     _report_made(name, directory, len(made.rows), trials, json, wanted=n)
     if not json:
-        verify = f"valve tasks verify {quote(task_sets.display_name(directory))}"
-        output.note(f"next: {verify if made.rows else f'valve tasks mine {quote(path)}'}")
+        output.note(f"next: {_next_command(directory) or f'valve tasks mine {quote(path)}'}")
     if len(made.rows) < n:
         raise typer.Exit(output.FINDING)
 
@@ -251,6 +250,8 @@ def mine(
                 task_set.write(directory, definition, rows, made_by=_MINE, suite=made.suite)
     counts = {"commits": found.looked_at, "first": found.first, "gone": found.gone}
     _report_made(name, directory, len(rows), trials, json, **counts)
+    if rows and not json and (then := _next_command(directory)):
+        output.note(f"next: {then}")
     if not found.candidates:
         output.note("so nothing was run: --commits N looks further back, `valve tasks generate` needs no history")
     if not rows:
@@ -321,6 +322,19 @@ def _report_made(name: str, directory: Path, tasks: int, trials: Trials, json: b
         short = tasks < counts.get("wanted", 0)
         more = f" ({counts['wanted']} wanted, and there are no more candidates; another --seed makes others)"
         output.say(f"{output.plural(tasks, 'verified task')}{more * short}; {directory}")
+
+
+def _next_command(folder: Path) -> str:
+    """Return what to run once a set was made: its split, or the run that learns from it; empty where it has no task."""
+    from valve_plugin.cli.status import with_model
+    from valve_plugin.tasks import task_set
+
+    found = task_set.load(folder) if task_set.is_task_set(folder) else None
+    if found is None or not found.tasks:
+        return ""
+    name = task_sets.display_name(folder)
+    split = "" if found.split else task_sets.split_command(name, len(found.tasks))
+    return split or with_model(f"valve evolve {quote(name)}", "")
 
 
 def _kind(reason: str) -> str:

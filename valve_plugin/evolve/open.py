@@ -421,8 +421,7 @@ def _sample_panel(settings: Settings, tasks: Sequence[Task]) -> tuple[PanelTask,
     """Return `panel_size` tasks, pinned by id and content."""
     if settings.panel_size >= len(tasks):
         fit = split.fitting_sizes(len(tasks))
-        worth = fit and split.describe_gate(fit.panel, settings.rollouts, settings.rho, settings.protocol)
-        size = fit and f", such as --panel-size {fit.panel}: {worth}"
+        size = fit and f", such as --panel-size {fit.panel}"
         raise TaskError(
             f"{plural(len(tasks), 'task')}, and the panel takes {settings.panel_size}: nothing would be left to learn "
             f"from; give more tasks or a smaller --panel-size{size or ''}"

@@ -34,13 +34,19 @@ from valve_plugin.tasks.grading.testrun import FROM_OUTSIDE
 from valve_plugin.tasks.states import is_protected
 from valve_plugin.words import one_line
 
-ADVICE = (
-    "Write a failing test first, or give a check that fails now and passes once the task is done, "
-    "such as -c valve.check='pytest tests/test_of_the_task.py'"
+_ADVICE = (
+    "Give a check that fails now and passes once the task is done, a new test for example: "
+    "-c valve.check='python -m pytest tests/test_of_the_task.py'"
 )
+_NOT_INSTALLED = (
+    "pytest is not installed where the check runs: activate the repository's environment before you start, or name its "
+    "Python in the check"
+)
+_NO_MODULE = re.compile(rb"No module named '?([\w.]+)")
+_PYTEST = re.compile(r"(?<!-m )(?<![\w./-])(?:pytest|py\.test)(?![\w./-])")
+"""pytest called by its own name."""
 _PYTEST_EXITS = {
-    2: "pytest was interrupted, usually because a test file could not be imported: no test failed (`python -m "
-    "pytest` also imports from the current directory)",
+    2: "a test file could not be imported: no test failed",
     3: "pytest had an internal error",
     4: "pytest was used wrongly, or the test does not exist",
     5: "pytest found no tests",
@@ -247,15 +253,28 @@ def base_problem(check: str, done: CommandResult) -> str:
         return "it passes at the base already"
     if is_pytest(check):
         if re.search(rb"No module named '?_?pytest", done.output):
-            return (
-                "pytest is not installed where the check runs: activate the repository's environment before you "
-                "start mini, or use a python with pytest in the check"
-            )
+            return _NOT_INSTALLED
         if code in _PYTEST_EXITS:
-            return f"at the base {_PYTEST_EXITS[code]} (exit code {code})"
+            return f"at the base {_PYTEST_EXITS[code]} (exit code {code}){_import_cure(check, done.output)}"
     if code == 1 or (1 <= code <= 125 and not is_pytest(check)):
         return ""
     return f"at the base it could not run (exit code {code}): {_last_line(done.output)}"
+
+
+def _import_cure(check: str, printed: bytes) -> str:
+    """Return what to do about a module that pytest does not find; "" where it found all."""
+    missing = _NO_MODULE.search(printed)
+    if not missing:
+        return ""
+    better = _PYTEST.sub("python -m pytest", check, count=1)
+    cure = "install it where the check runs" if better == check else f"`{better}` also imports from the folder itself"
+    return f": there is no module {missing[1].decode()}; {cure}"
+
+
+def cannot_grade(reason: str) -> str:
+    """Return a problem of a check as a sentence, with what to do where the reason does not say it."""
+    cured = reason == _NOT_INSTALLED or "there is no module" in reason
+    return f"the check cannot grade: {reason}" + ("" if cured else f". {_ADVICE}")
 
 
 def with_mini_option(error: Exception) -> str:

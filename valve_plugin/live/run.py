@@ -26,7 +26,7 @@ from valve_plugin.codec import canonical, convert, digest, digest_bytes, plain
 from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, ValveError
 from valve_plugin.files import hold_lock
-from valve_plugin.live.check import ADVICE, Check, CheckResult, with_mini_option
+from valve_plugin.live.check import Check, CheckResult, cannot_grade, with_mini_option
 from valve_plugin.live.context import Say, compose
 from valve_plugin.live.trees import Base, Trees
 from valve_plugin.paths import BANK_NAME
@@ -40,7 +40,7 @@ from valve_plugin.words import one_line, plural
 MAX_PATCH_BYTES = 10_000_000
 NOT_RUN = "NotRun"
 """Exit status of a run that was refused before its start."""
-_SHOWN_LINES = 15
+_SHOWN_LINES = 8
 """Lines shown of the output of a check that cannot grade; it is not recorded."""
 _BINARY = "\nGIT binary patch\n"
 FEWEST_GRADED = 3
@@ -138,7 +138,7 @@ def require_grading(run: Run, agent: Any) -> None:
         redactor = run.redactor([plain_config(part) for part in (agent.model, agent.env, agent)])
         for line in last_lines(redactor(run.check.printed_at_base)).splitlines()[-_SHOWN_LINES:]:
             run.say(f"the check printed: {line}")
-        raise ValveError(f"the check cannot grade: {reason}. {ADVICE}; without valve.check, attempts are not graded")
+        raise ValveError(cannot_grade(reason))
 
 
 def refused(run: Run, error: ValveError) -> Mapping[str, Any]:

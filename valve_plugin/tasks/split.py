@@ -27,7 +27,7 @@ FILE_NAME = "split.json"
 _MAX_BYTES = 100_000_000
 REFERENCE = 50
 """Panel tasks of the reference protocol (tab:impl-config)."""
-_TYPICAL = estimates.RateSpread(0.75, 0.05)
+TYPICAL = estimates.RateSpread(0.75, 0.05)
 """Assumed mean solve rate and rollout noise before any run: most tasks are solved nearly always."""
 _EFFECT = 0.05
 
@@ -132,7 +132,7 @@ def check_number(
     if tasks < (least := holdout + panel + 1):
         raise TaskError(
             f"{repo}: {tasks} tasks, expected at least {least} (holdout {holdout}, panel {panel}, and 1 to learn "
-            f"from); make {least - tasks} more tasks{_advice(tasks, given)}"
+            f"from); {_advice(tasks, given)}make {least - tasks} more tasks"
         )
 
 
@@ -173,12 +173,10 @@ def _changed_code(prepared: PreparedRepository, tree: str, there: Mapping[str, T
 
 
 def _advice(tasks: int, given: str) -> str:
-    """Return the end of a sentence with sizes that fit this number of tasks, and how reliable such a gate is."""
+    """Return the beginning of a sentence with sizes that fit this number of tasks."""
     if (fit := fitting_sizes(tasks)) is None:
         return ""
-    options = given.format(holdout=fit.holdout, panel=fit.panel)
-    quality = f": {describe_gate(fit.panel)}" if "--" in given else ""  # an experiment sets its own number of rollouts
-    return f", or choose smaller sizes, such as {options}{quality}"
+    return f"choose smaller sizes, such as {given.format(holdout=fit.holdout, panel=fit.panel)}, or "
 
 
 def fitting_sizes(tasks: int) -> Sizes | None:
@@ -189,15 +187,15 @@ def fitting_sizes(tasks: int) -> Sizes | None:
 def describe_gate(panel: int, rollouts: int = 3, rho: str = "auto", protocol: str = "fresh") -> str:
     """Return a sentence on how often a gate of this size is right and wrong, with the figures of `valve plan`."""
     rho = acceptance.margin(rho, panel, rollouts, protocol)
-    beliefs, needed = [power.exact_population(_TYPICAL)] * panel, acceptance.needed_passes(rho, panel, rollouts)
+    beliefs, needed = [power.exact_population(TYPICAL)] * panel, acceptance.needed_passes(rho, panel, rollouts)
     wrong, right = (
         power.accept_chance(beliefs, power.Gate(rollouts, needed), power.change_of(beliefs, effect))
         for effect in (0, _EFFECT)
     )
     return (
-        f"a gate over {panel} x {rollouts} at margin {rho} accepts about {100 * wrong:.0f} % of the proposals that "
-        f"change nothing and {100 * right:.0f} % of those worth 5 points, where three quarters of the rollouts pass "
-        f"(`valve plan --base-rate {_TYPICAL.mean} --vmass {_TYPICAL.mass} --panel-size {panel}`)"
+        f"a panel of {plural(panel, 'task')}, {plural(rollouts, 'rollout')} each, is small: where three quarters of "
+        f"the rollouts pass, its gate accepts about {100 * wrong:.0f} of 100 proposals that change nothing, and "
+        f"{100 * right:.0f} of 100 that are worth 5 points (`valve plan --panel-size {panel}` says more)"
     )
 
 
