@@ -10,7 +10,6 @@ from valve_plugin.cli.options import BankDir, Commands, Json, flag, option, over
 from valve_plugin.cli.ranges import Count, Real, Variance, points, theory_errors
 from valve_plugin.cli.stage import Stage
 from valve_plugin.errors import BankNotFoundError, ConfigError
-from valve_plugin.tasks.split import TYPICAL
 from valve_plugin.words import plural
 
 if TYPE_CHECKING:
@@ -22,11 +21,11 @@ DRAWN = ("screen", "protocol", "rho")
 """Settings of what is planned; other settings are for the rollouts of --measure."""
 
 
-_ASSUMED = (
-    f"Nothing is recorded here to plan from, so typical numbers are taken: {100 * TYPICAL.mean:.0f} % of the rollouts "
-    f"pass, most tasks pass nearly always or nearly never (--base-rate {TYPICAL.mean} --vmass {TYPICAL.mass}, where "
-    "vmass is the mean of p(1-p) over the tasks). The first panel that `valve evolve` runs replaces them.\n"
-)
+_ASSUMED = """\
+Nothing is recorded here to plan from, so typical numbers are taken: {0.mean:.0%} of the rollouts pass, and most tasks
+pass nearly always or nearly never (--base-rate {0.mean} --vmass {0.mass}; vmass is the mean of p(1-p) over the tasks).
+The first panel that `valve evolve` runs replaces them.
+"""
 
 commands = Commands()
 
@@ -86,6 +85,7 @@ def plan(
     """
     from valve_plugin.config import load
     from valve_plugin.evidence import plan as plans
+    from valve_plugin.tasks.split import TYPICAL
     from valve_plugin.theory.estimates import RateSpread
 
     names = {spec: spec.partition("=")[0].removeprefix("valve.") for spec in set_}
@@ -116,14 +116,12 @@ def plan(
     )  # fmt: skip
     if (base_rate is None) != (mass is None):
         raise ConfigError("--base-rate and --vmass go together: the mean solve rate, and the mean of p(1-p)")
-    typed = None if base_rate is None or mass is None else RateSpread(base_rate, mass)
-    assumed = typed is None and variance is None and not (known and known.panels)
-    typed = TYPICAL if assumed else typed
+    assumed = base_rate is None and variance is None and not (known and known.panels)
+    typed = TYPICAL if assumed else None if base_rate is None or mass is None else RateSpread(base_rate, mass)
     with theory_errors(), Stage() as stage:
         stage.on("drawing runs of this gate")
         rates = plans.panel_rates(known, typed, panel_size)
         variance, why = plans.plan_variance(known, typed, variance, terms.rollouts)
-        why = f"{why}, both assumed" if assumed else why
         sizes = plans.plan_sizes(
             tolerance,
             variance=variance,
@@ -140,10 +138,8 @@ def plan(
         facts = {"sizing": sizes, "variance_from": why, "gate": gate, "cost": run, "measured": again}
         output.emit_json({"simulation": simulation, "assumed": assumed, **facts})
         return
-    if assumed:
-        output.say(_ASSUMED, style="yellow")
     if gate and run:
-        _show_gate(gate)
+        _show_gate(gate, _ASSUMED.format(TYPICAL) if assumed else "")
         _show_run(run)
     if again:
         _show_comparison(again)
@@ -173,10 +169,12 @@ def _measure(store: BankStore | None, gates: int, tasks: str, given: dict[str, o
     return store
 
 
-def _show_gate(gate: GatePlan) -> None:
-    """Print what one query accepts, and what would make the gate better."""
+def _show_gate(gate: GatePlan, assumed: str) -> None:
+    """Print what one query accepts, and what would make the gate better; `assumed` comes first."""
     from valve_plugin.evidence.plan import conditions_in_words, percent
 
+    if assumed:
+        output.say(assumed, style="yellow")
     total = gate.tasks * gate.rollouts
     panel = f"{plural(gate.tasks, 'task')} x {plural(gate.rollouts, 'rollout')}"
     reach = f"; a proposal reaches {100 * gate.reach:.0f} % of the tasks" if gate.reach < 1 else ""
