@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pluggy
@@ -49,7 +49,10 @@ def load(names: Sequence[str], *, broken: Callable[[PluginError], None] | None =
     manager.add_hookspecs(HostEvents)
     manager.add_hookspecs(StepHooks)
     wanted = dict.fromkeys(names)
-    have = installed() | _references(wanted)
+    from importlib.metadata import EntryPoint
+
+    places = TRACKERS | {name: name for name in wanted if ":" in name}
+    have = installed() | {name: EntryPoint(name, place, GROUP) for name, place in places.items() if name in wanted}
     if unknown := [name for name in wanted if name not in have]:
         listed = ", ".join(sorted(have)) or "none"
         raise PluginError(f"no plugin named {unknown[0]!r}; installed: {listed}")
@@ -66,13 +69,6 @@ def load(names: Sequence[str], *, broken: Callable[[PluginError], None] | None =
 def send(hook: pluggy.HookRelay, event: Event) -> None:
     """Tell all plugins of a manager (its `hook`) about an event."""
     hook.valve_event(event=event, name=event.name, data=event.data)
-
-
-def _references(names: Collection[str]) -> dict[str, EntryPoint]:
-    from importlib.metadata import EntryPoint
-
-    places = TRACKERS | {name: name for name in names if ":" in name}
-    return {name: EntryPoint(name, place, GROUP) for name, place in places.items() if name in names}
 
 
 def _register(manager: pluggy.PluginManager, entry_point: EntryPoint) -> None:

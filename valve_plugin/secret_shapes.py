@@ -100,7 +100,14 @@ def table() -> Table:
 
 def find(text: str) -> Iterator[Span]:
     """Yield the secrets of known kinds in a text; they may overlap."""
-    flat = _without_escapes(text)
+    # Every character stays at its place, and JSON in JSON reads like text.
+    flat = text.encode("ascii", "replace").decode("ascii")
+    if "\\" in flat:
+        for escape, meant in (("\\\\", " \\"), ("\\\\", " \\"), ("\\n", "\n "), ("\\r", "\r "), ("\\t", "\t ")):
+            flat = flat.replace(escape, meant)
+        flat = flat.replace('\\"', '" ').replace("\\'", "' ").replace("\\/", " /")
+        for code, sign in _SIGNS.items():  # as JSON that is safe in HTML has them, mini's observations for one
+            flat = flat.replace(code, sign + " " * 5)
     lower = flat.lower()
     yield from _tokens(flat)
     yield from _private_keys(flat)
@@ -113,18 +120,6 @@ def find(text: str) -> Iterator[Span]:
         yield from _assignments(stem, flat, lower)
     if stems:
         yield from _columns(flat)
-
-
-def _without_escapes(text: str) -> str:
-    """Return a text as ASCII in which every character stays at its place, and JSON in JSON reads like text."""
-    flat = text.encode("ascii", "replace").decode("ascii")
-    if "\\" in flat:
-        for escape, meant in (("\\\\", " \\"), ("\\\\", " \\"), ("\\n", "\n "), ("\\r", "\r "), ("\\t", "\t ")):
-            flat = flat.replace(escape, meant)
-        flat = flat.replace('\\"', '" ').replace("\\'", "' ").replace("\\/", " /")
-        for code, sign in _SIGNS.items():  # as JSON that is safe in HTML has them, mini's observations for one
-            flat = flat.replace(code, sign + " " * 5)
-    return flat
 
 
 @cache

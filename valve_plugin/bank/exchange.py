@@ -298,7 +298,12 @@ def skill_files(items: Sequence[Item], standing: Standing, simulation: str = "")
 
     found: dict[str, str] = {}
     for item in items:
-        name = _skill_name(item.name, found)
+        plain = re.sub(r"[^a-z0-9]+", "-", item.name.lower()).strip("-")[:_SKILL_NAME].strip("-") or "note"
+        name, number = plain, 1
+        while name in found:
+            number += 1
+            ending = f"-{number}"
+            name = plain[: _SKILL_NAME - len(ending)].rstrip("-") + ending
         scope = f" {_APPLIES}{_line(item.scope_hint)}" if item.scope_hint else ""
         about = {"valve-item": f"{item.kind}/{item.name}", "valve-text": item.text, "valve-scope": item.scope_hint}
         about |= {"valve-note": standing(item), "valve-simulation": simulation}
@@ -330,16 +335,6 @@ def _metadata(text: str) -> Mapping[str, Any]:
     except ConfigError:
         return {}
     return own if isinstance(own, dict) else {}
-
-
-def _skill_name(name: str, taken: Mapping[str, str]) -> str:
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_SKILL_NAME].strip("-") or "note"
-    found, number = plain, 1
-    while found in taken:
-        number += 1
-        ending = f"-{number}"
-        found = plain[: _SKILL_NAME - len(ending)].rstrip("-") + ending
-    return found
 
 
 def _sentence(item: Item) -> str:

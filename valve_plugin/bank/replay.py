@@ -194,7 +194,16 @@ class Replay:
             self.remeasured = 0
             self.banks.append(after)
             self.known = self.in_panel_order(verdict.measured)
-        self._expire(verdict)
+        # Drop outcomes where the epoch asks for fresh baselines; never in the middle of a query.
+        fresh = verdict.conditions.fresh if verdict.conditions else 0
+        if not fresh or verdict.decision == "indecisive":
+            return
+        served = set(verdict.order) - {o.task_id for o in verdict.reused}
+        self._served.update(served)
+        dropped = {task for task in served if verdict.decision == "accept" or self._served[task] >= fresh}
+        self.known = tuple(o for o in self.known if o.task_id not in dropped)
+        for task in dropped:
+            del self._served[task]
 
     @_feed.register
     def _taken(self, entry: Taken) -> None:
@@ -245,18 +254,6 @@ class Replay:
             raise RecordError(f"this holdout is not sealed: {why}; draw another with `valve split`")
         self.holdout |= pinned
         self._use(entry.outcomes)
-
-    def _expire(self, verdict: Verdict) -> None:
-        """Drop outcomes where the epoch asks for fresh baselines; never in the middle of a query."""
-        fresh = verdict.conditions.fresh if verdict.conditions else 0
-        if not fresh or verdict.decision == "indecisive":
-            return
-        served = set(verdict.order) - {o.task_id for o in verdict.reused}
-        self._served.update(served)
-        dropped = {task for task in served if verdict.decision == "accept" or self._served[task] >= fresh}
-        self.known = tuple(o for o in self.known if o.task_id not in dropped)
-        for task in dropped:
-            del self._served[task]
 
     def _start_count(self) -> None:
         """A new panel or epoch counts its queries from 0 and needs a fresh baseline."""

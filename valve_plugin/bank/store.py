@@ -233,7 +233,10 @@ class BankStore(LedgerState):
         """
         self._known()  # a damaged ledger is refused before even a lock file is made
         with self._files.locked():
-            whole = self._catch_up()
+            data = self._files.remove_torn_line()
+            whole = hashlib.sha256(data)
+            if self._history is None or whole.hexdigest() != self._whole:  # others wrote
+                self._load(data)
             history = self._known()
             outcomes = history.state.outcomes
             try:
@@ -336,14 +339,6 @@ class BankStore(LedgerState):
         """Parse the ledger's bytes; of lines that this store has parsed before, none again."""
         self._parsed = ledger.parse(data, str(self._files.ledger), self._parsed)
         return self._parsed
-
-    def _catch_up(self) -> hashlib._Hash:
-        """Under the lock: repair the ledger's end, read what others wrote; return the SHA-256 of the ledger's bytes."""
-        data = self._files.remove_torn_line()
-        whole = hashlib.sha256(data)
-        if self._history is None or whole.hexdigest() != self._whole:
-            self._load(data)
-        return whole
 
     def _warn(self, message: str) -> None:
         if message not in self.warnings:

@@ -18,7 +18,6 @@ from valve_plugin.bank.entries import Evaluated
 from valve_plugin.evidence.evaluations import (
     AcceptedMove,
     Epoch,
-    EvaluatedCheckpoint,
     Measurements,
     differences,
     mean_gain,
@@ -273,7 +272,9 @@ def _certify_holdout(
     if reason := _uncertifiable(found):
         return None, None, reason, [sealed]
     delta = float(found.epochs[-1].opened.delta) if found.epochs else 0.05
-    seen = _holdout_variance(points)
+    r = points[0].entry.rollouts
+    passes = [passes_by_task(p.entry) for p in points]
+    seen = max(estimates.variance(passes, r), estimates.paired_variance(passes[0], passes[-1], r))
     used = seen if variance is None else variance
     first, last = points[0].entry, points[-1].entry
     n = len(first.holdout)
@@ -307,12 +308,6 @@ def _uncertifiable(found: Measurements) -> str:
     if lost:
         return f"{plural(lost, 'holdout rollout')} errored; `valve eval` retries only these"
     return "invalid, because a version was chosen after the holdout was read" if found.sealed[0] is False else ""
-
-
-def _holdout_variance(points: Sequence[EvaluatedCheckpoint]) -> float:
-    r = points[0].entry.rollouts
-    passes = [passes_by_task(p.entry) for p in points]
-    return max(estimates.variance(passes, r), estimates.paired_variance(passes[0], passes[-1], r))
 
 
 # Assumptions of the certificates.

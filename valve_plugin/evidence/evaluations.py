@@ -282,11 +282,6 @@ def peak_checkpoint(found: Sequence[EvaluatedCheckpoint]) -> EvaluatedCheckpoint
     return max(found, key=lambda p: solve_rate(p.entry).low)
 
 
-def largest_drop(found: Sequence[EvaluatedCheckpoint]) -> Interval:
-    """Return the drawdown: the peak's rate minus the last checkpoint's, paired by task, in rate units."""
-    return mean_gain(found[-1].entry, peak_checkpoint(found).entry)
-
-
 def evaluation_facts(entries: Sequence[Entry], every: int = CHECKPOINT_STEPS) -> dict[str, Any]:
     """Return every evaluated checkpoint as plain data, with per-task differences to version 0 where that was read."""
 
@@ -313,13 +308,14 @@ def evaluation_facts(entries: Sequence[Entry], every: int = CHECKPOINT_STEPS) ->
             }
         )
     best = shown[found.index(peak_checkpoint(found))]
+    drop = mean_gain(last, peak_checkpoint(found).entry) if len(found) > 1 else None  # paired by task
     return {
         "holdout": [t.instance_id for t in last.holdout],
         "rollouts": last.rollouts,
         "not_shown": [r.line for r in incomparable_readings(readings(entries))],
         "checkpoints": shown,
         "peak": {**{name: value for name, value in best.items() if name != "per_task"}, "note": PEAK},
-        "drawdown": ends(largest_drop(found)) if len(found) > 1 else None,
+        "drawdown": ends(drop) if drop else None,
     }
 
 

@@ -158,7 +158,18 @@ def _entry_problems(reader: _LedgerReader, entry: Entry) -> Iterator[str]:
     """Yield what differs from an entry when it is recomputed. `verify` has already recomputed the verdicts."""
     if isinstance(entry, Proposed):
         yield from _duplicate_problems(reader, entry.proposal)
-        yield from _source_problems(entry)
+        # Items that were learned from these attempts have their passes. A proposal without a prompt of ours comes from
+        # a plugin, whose items may count otherwise.
+        proposal, tasks = entry.proposal, {note.task_id for note in entry.attempts}
+        left_out: list[Merge | Suppressed] = [*proposal.merges, *proposal.suppressed]
+        proposed = [left.item for left in left_out if not isinstance(left.item, UnsetType)]
+        for item in (*proposal.items, *proposed):
+            if proposal.prompt_hash and tasks == set(item.source_tasks):
+                graded = [n.outcome for n in entry.attempts if n.outcome in ("resolved", "unresolved")]
+                found = graded.count("resolved"), len(graded)
+                if (item.passes, item.attempts) != found:
+                    said, of = (f"{passes} of {attempts}" for passes, attempts in ((item.passes, item.attempts), found))
+                    yield f"{item.kind} {item.name!r} says that {said} source attempts passed, but {of} did"
         yield from _aside_problems(reader, entry)
         yield from _attempt_problems(reader, entry)
     elif isinstance(entry, PanelFixed):
@@ -219,23 +230,6 @@ def _attempt_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
         if context.hash != note.context_hash:
             recorded = note.context_hash[:12]
             yield f"an attempt at {note.task_id} had context {recorded}, recomputed: {context.hash[:12]}; {_SETTINGS}"
-
-
-def _source_problems(entry: Proposed) -> Iterator[str]:
-    """Check that items which were learned from these attempts have their passes.
-
-    A proposal without a prompt of ours comes from a plugin, whose items may count otherwise.
-    """
-    proposal, tasks = entry.proposal, {note.task_id for note in entry.attempts}
-    left_out: list[Merge | Suppressed] = [*proposal.merges, *proposal.suppressed]
-    proposed = [left.item for left in left_out if not isinstance(left.item, UnsetType)]
-    for item in (*proposal.items, *proposed):
-        if proposal.prompt_hash and tasks == set(item.source_tasks):
-            graded = [n.outcome for n in entry.attempts if n.outcome in ("resolved", "unresolved")]
-            found = graded.count("resolved"), len(graded)
-            if (item.passes, item.attempts) != found:
-                said, of = (f"{passes} of {attempts}" for passes, attempts in ((item.passes, item.attempts), found))
-                yield f"{item.kind} {item.name!r} says that {said} source attempts passed, but {of} did"
 
 
 def _aside_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:

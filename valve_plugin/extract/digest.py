@@ -72,7 +72,10 @@ def digests(trajectories: Sequence[bytes | str], attempts: Sequence[Attempt], *,
         tokens: budget, estimated from UTF-8 bytes.
     """
     turns = [steps(t) for t in trajectories]
-    notes = first_differences(turns, attempts)
+    passing = [n for n, a in enumerate(attempts) if a.outcome == "resolved"]
+    notes = [
+        "" if a.outcome == "resolved" else _difference(turns, attempts, n, passing) for n, a in enumerate(attempts)
+    ]
     found = [""] * len(attempts)
     left = tokens
     by_length = sorted(range(len(attempts)), key=lambda n: len(trajectories[n]))
@@ -134,19 +137,14 @@ def _does(what: re.Pattern[str], command: str) -> bool:
     return what.search(command[:_LOOKED_AT]) is not None
 
 
-def first_differences(turns: Sequence[Sequence[TrajectoryStep]], attempts: Sequence[Attempt]) -> list[str]:
-    """Return, for each failing attempt, its first edit that no passing attempt made; "" for the others. Pure.
-
-    Where there is none, what it lacks is told. An edit counts as made by both if its command is, or if all lines of the
-    final patch that it writes are in the patch of a passing attempt as well.
-    """
-    passing = [n for n, a in enumerate(attempts) if a.outcome == "resolved"]
-    return ["" if a.outcome == "resolved" else _difference(turns, attempts, n, passing) for n, a in enumerate(attempts)]
-
-
 def _difference(
     turns: Sequence[Sequence[TrajectoryStep]], attempts: Sequence[Attempt], mine: int, passing: Sequence[int]
 ) -> str:
+    """Return a failing attempt's first edit that no passing attempt made; where there is none, what it lacks.
+
+    An edit counts as made by both if its command is, or if all lines of the final patch that it writes are in the patch
+    of a passing attempt as well.
+    """
     edits = {n: list(_edits(turns[n])) for n in (mine, *passing)}
     ours = _changed(attempts[mine].patch)
     theirs = {line for n in passing for line in _changed(attempts[n].patch)}
@@ -213,25 +211,20 @@ def steps(trajectory: bytes | str) -> list[TrajectoryStep]:
     try:
         document: Any = decode(text, object, where="trajectory")
         messages = document["messages"]
-        return _turns([m for m in messages if isinstance(m, dict)])
+        steps: list[TrajectoryStep] = []  # turns and what followed; the prompt before them is known already
+        for message in [m for m in messages if isinstance(m, dict)]:
+            extra = message.get("extra") if isinstance(message.get("extra"), dict) else {}
+            assert isinstance(extra, dict)
+            if message.get("role") == "assistant":
+                steps.append(TrajectoryStep(_text(message.get("content")), _commands(message, extra), ()))
+            elif steps and message.get("role") != "exit":
+                output = _text(extra.get("raw_output", message.get("content")))
+                if extra.get("returncode") is not None:
+                    output = f"[exit status {extra['returncode']}]\n{output}"
+                steps[-1] = steps[-1]._replace(outputs=(*steps[-1].outputs, output))
+        return steps
     except (RecordError, UnicodeError, KeyError, TypeError):
         return [TrajectoryStep(thought="", commands=(), outputs=(text,))] if text else []
-
-
-def _turns(messages: Sequence[dict[str, Any]]) -> list[TrajectoryStep]:
-    """Group messages into turns of the assistant and what followed; the prompt before them is known already."""
-    steps: list[TrajectoryStep] = []
-    for message in messages:
-        extra = message.get("extra") if isinstance(message.get("extra"), dict) else {}
-        assert isinstance(extra, dict)
-        if message.get("role") == "assistant":
-            steps.append(TrajectoryStep(_text(message.get("content")), _commands(message, extra), ()))
-        elif steps and message.get("role") != "exit":
-            output = _text(extra.get("raw_output", message.get("content")))
-            if extra.get("returncode") is not None:
-                output = f"[exit status {extra['returncode']}]\n{output}"
-            steps[-1] = steps[-1]._replace(outputs=(*steps[-1].outputs, output))
-    return steps
 
 
 def _commands(message: dict[str, Any], extra: dict[str, Any]) -> tuple[str, ...]:

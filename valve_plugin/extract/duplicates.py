@@ -6,7 +6,7 @@ What a person wrote is left out only where it repeats an item exactly: 3.11 and 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -76,7 +76,12 @@ def sort_duplicates(
         if near := nearest(item, [*kept, *new], exact=exact):
             suppressed.append(near)
             continue
-        item = _unique_name(item, taken)
+        name, number = item.name, 1
+        while (item.kind, name) in taken:
+            number += 1
+            ending = f"-{number}"
+            name = item.name[: _NAME_LENGTH - len(ending)] + ending
+        item = item if name == item.name else replace(item, name=name)
         taken.add(item.key)
         new.append(item)
     return tuple(new), tuple(merges), tuple(suppressed)
@@ -126,12 +131,3 @@ def _merge(item: Item, *, into: Item) -> Merge:
     return Merge(
         kind=into.kind, name=into.name, source_task=source, passes=item.passes, attempts=item.attempts, item=item
     )
-
-
-def _unique_name(item: Item, taken: Set[tuple[Kind, str]]) -> Item:
-    name, number = item.name, 1
-    while (item.kind, name) in taken:
-        number += 1
-        ending = f"-{number}"
-        name = item.name[: _NAME_LENGTH - len(ending)] + ending
-    return item if name == item.name else replace(item, name=name)

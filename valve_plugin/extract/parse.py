@@ -82,7 +82,14 @@ def parse(answer: str, patches: Sequence[str] = ()) -> Extraction:
     left_out: list[LeftOut] = []
     for kind in KINDS:
         for row in _rows(data.get(f"{kind}s")):
-            draft = _draft(row, kind)
+            given = row if isinstance(row, dict) else {}
+            draft = Draft(  # what is not given is empty
+                name=_text(given.get("name")),
+                text=_text(given.get("text"), " "),
+                markdown=_text(given.get("markdown"), "\n"),
+                scope_hint=_text(given.get("scope_hint"), ", ") if kind == "skill" else "",
+                replaces=_text(given.get("replaces")),
+            )
             why = _objection(row, draft, kind, changed)
             if not why and len(kept[kind]) == MOST_ITEMS:
                 why = f"is one more than the {MOST_ITEMS} asked for"
@@ -101,18 +108,6 @@ def _rows(value: Any) -> list[Any]:
     if "name" in value or "text" in value:
         return [value]
     return [{"name": name, **row} if isinstance(row, dict) else row for name, row in value.items()]
-
-
-def _draft(row: Any, kind: Kind) -> Draft:
-    """Return what an entry gives of an item; what it does not give is empty."""
-    given = row if isinstance(row, dict) else {}
-    return Draft(
-        name=_text(given.get("name")),
-        text=_text(given.get("text"), " "),
-        markdown=_text(given.get("markdown"), "\n"),
-        scope_hint=_text(given.get("scope_hint"), ", ") if kind == "skill" else "",
-        replaces=_text(given.get("replaces")),
-    )
 
 
 def _text(value: Any, joint: str = "") -> str:

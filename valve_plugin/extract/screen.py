@@ -271,7 +271,7 @@ def _broken_rules(text: str) -> Iterator[tuple[str, str]]:
     prose = {False: _CODE.sub(" ` ", whole), True: _CODE.sub(" ` ", advice)}
     for rule in rules():
         looked_at = (advice if rule.advice else whole) if rule.code else prose[rule.advice]
-        for sentence in _sentences(looked_at):
+        for sentence in (" ".join(s.split()) for s in _SENTENCE.split(looked_at) if s.strip()):
             if _breaks_rule(rule, sentence):
                 yield rule.name, sentence
 
@@ -290,10 +290,6 @@ def _breaks_rule(rule: Rule, sentence: str) -> bool:
         not (rule.advice and (_NEGATED.search(sentence[: m.start()]) or _CRITICIZED.search(sentence[m.end() :])))
         for m in rule.pattern.finditer(sentence)
     )
-
-
-def _sentences(text: str) -> Iterator[str]:
-    return (" ".join(s.split()) for s in _SENTENCE.split(text) if s.strip())
 
 
 def _hides_content(text: str) -> bool:

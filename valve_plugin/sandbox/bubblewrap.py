@@ -163,8 +163,12 @@ def _run(command: str | Sequence[str], workspace: Workspace, options: RunOptions
             pass_fds=[writer, *fds],
             watcher=options.get("watcher"),
         )
-        # bwrap writes this when the command has run. Its output and exit code say nothing about the sandbox.
-        status = _read_status(reader)
+        # bwrap writes this when the command has run, one JSON object per line. Its output and exit code say nothing
+        # about the sandbox.
+        status: dict[str, int] = {}
+        with suppress(BlockingIOError):
+            for line in os.read(reader, select.PIPE_BUF).splitlines():
+                status |= json.loads(line)
         _await_end(status)
         if group and done.limit in (None, "", "wall") and group.killed():  # what was left then waited for what is gone
             done = replace(done, limit="memory")
@@ -190,15 +194,6 @@ def _status_pipe() -> Iterator[tuple[int, int]]:
     finally:
         os.close(reader)
         os.close(writer)
-
-
-def _read_status(reader: int) -> dict[str, int]:
-    """Return what bwrap has reported, by name: one JSON object per line."""
-    status: dict[str, int] = {}
-    with suppress(BlockingIOError):
-        for line in os.read(reader, select.PIPE_BUF).splitlines():
-            status |= json.loads(line)
-    return status
 
 
 def _await_end(status: Mapping[str, int]) -> None:

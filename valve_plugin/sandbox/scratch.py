@@ -86,23 +86,16 @@ def _remove_ownerless(root: Path) -> None:
     for path in root.glob("*[0-9]"):
         lock = _lock_number(root, path.name)
         if lock is not None:
-            _kill_bubblewrap(path)
+            # If bwrap is killed while it starts its child, the child waits for ever. It has run no command yet.
+            import psutil
+
+            for process in psutil.process_iter(["name", "cmdline"]):
+                words: list[str] = process.info["cmdline"] or []
+                if process.info["name"] == "bwrap" and any(word.startswith(f"{path}{os.sep}") for word in words):
+                    with suppress(psutil.Error):
+                        process.kill()
             remove_tree(path)
             os.close(lock)
-
-
-def _kill_bubblewrap(folder: Path) -> None:
-    """Kill processes of bwrap that mention a folder whose owner was killed.
-
-    If bwrap is killed while it starts its child, the child waits for ever. It has run no command yet.
-    """
-    import psutil
-
-    for process in psutil.process_iter(["name", "cmdline"]):
-        words: list[str] = process.info["cmdline"] or []
-        if process.info["name"] == "bwrap" and any(word.startswith(f"{folder}{os.sep}") for word in words):
-            with suppress(psutil.Error):
-                process.kill()
 
 
 def _acquire(root: Path) -> tuple[int, int]:

@@ -494,7 +494,12 @@ def keeper_main() -> NoReturn:
     """Run as the keeper. `sys.argv` holds the pipe's descriptor and the command."""
     pipe, command = int(sys.argv[1]), sys.argv[2:]
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for the command, which does not inherit a handler
-    _adopt_orphans()
+    # Become the parent of descendants whose own parent has ended, so that none escapes.
+    if sys.platform == "linux":
+        import ctypes
+
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         process = subprocess.Popen(command)
     except OSError as e:
@@ -518,15 +523,6 @@ def _kill_when_closed(pipe: int, parent_gone: threading.Event) -> None:
     os.read(pipe, 1)  # nothing is ever written, so this returns when the other end is closed
     parent_gone.set()
     kill_descendants(os.getpid())
-
-
-def _adopt_orphans() -> None:
-    """On Linux, become the parent of descendants whose own parent has ended, so that none escapes."""
-    if sys.platform == "linux":
-        import ctypes
-
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def exit_with_parent(parent: int) -> None:

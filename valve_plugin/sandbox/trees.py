@@ -198,22 +198,18 @@ def copy_tree(source: Path, target: Path) -> None:
         try:
             with open_below(target, folder.way, make=True) as fd:
                 for name in folder.others:
-                    _copy_entry(folder, name, fd)
+                    status = folder.status(name)
+                    if stat.S_ISLNK(status.st_mode):
+                        os.symlink(os.readlink(name, dir_fd=folder.fd), name, dir_fd=fd)
+                    elif stat.S_ISREG(status.st_mode):
+                        with suppress(FileNotFoundError):
+                            if stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                                os.unlink(name, dir_fd=fd)
+                        read = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.fd)
+                        with open(read, "rb") as old, create_file(fd, name, 0o600) as new:
+                            shutil.copyfileobj(old, new)
+                            os.fchmod(new.fileno(), stat.S_IMODE(status.st_mode))
+                            new.flush()
+                            os.utime(new.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
         except (FileExistsError, NotADirectoryError) as e:
             raise FileExistsError(errno.EEXIST, "something else is in the way", folder.path(name)) from e
-
-
-def _copy_entry(folder: Folder, name: str, fd: int) -> None:
-    status = folder.status(name)
-    if stat.S_ISLNK(status.st_mode):
-        os.symlink(os.readlink(name, dir_fd=folder.fd), name, dir_fd=fd)
-    elif stat.S_ISREG(status.st_mode):
-        with suppress(FileNotFoundError):
-            if stat.S_ISREG(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-                os.unlink(name, dir_fd=fd)
-        read = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.fd)
-        with open(read, "rb") as old, create_file(fd, name, 0o600) as new:
-            shutil.copyfileobj(old, new)
-            os.fchmod(new.fileno(), stat.S_IMODE(status.st_mode))
-            new.flush()
-            os.utime(new.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))

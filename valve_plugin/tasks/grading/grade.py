@@ -86,14 +86,22 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         if tree is None:
             return Grade(outcome="unresolved", reason="the patch does not apply")
         if tree == states.bug_tree:
-            return Grade(
-                outcome="unresolved",
-                reason="the patch changes nothing that is graded",
-                dropped_paths=dropped,
-            )
-        if suspicions := suspicions_of(prepared, states.bug, tree):
+            why = "the patch changes nothing that is graded"
+            return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
+        if suspicions := inspect_patch(*_trees(prepared, states.bug, tree)):
             return Grade(outcome="unresolved", reason=suspicious(suspicions), dropped_paths=dropped)
-        found = _grade_tree(prepared, task, tree, sandbox)
+        # The files with FAIL_TO_PASS tests run first and, only if those pass, the whole suite.
+        first = whole = test_files(task.fail_to_pass)
+        run = _run_once(prepared, tree, first, sandbox)
+        if (bad := _reason(run, task.fail_to_pass)) or set(test_files(task.pass_to_pass)) <= set(first):
+            bad = bad or _reason(run, task.pass_to_pass)
+        else:
+            whole = list(prepared.repository.test_roots)
+            run = _run_once(prepared, tree, whole, sandbox)
+            bad = _reason(run, [*task.fail_to_pass, *task.pass_to_pass])
+        bad = bad or _compare(prepared, task, tree, whole, sandbox, run)
+        failed = _failed_tests(run, task, prepared.repository.test_roots)
+        found = Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
     except (InfrastructureError, SandboxError, OSError) as e:
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
     if found.outcome == "resolved" and (own := own_answers(*_trees(prepared, states.bug, tree))):
@@ -123,11 +131,6 @@ def effective_tree(prepared: PreparedRepository, states: States, patch: str) -> 
         return write_tree(prepared.store, final, index), tuple(dropped)
 
 
-def suspicions_of(prepared: PreparedRepository, bug: str, tree: str) -> list[Suspicion]:
-    """Return what a tree has that makes it suspicious, compared with the bug's and with the untouched source."""
-    return inspect_patch(*_trees(prepared, bug, tree))
-
-
 def _trees(prepared: PreparedRepository, bug: str, tree: str) -> tuple[Tree, Tree, Tree, Reader]:
     """Return the source of the bug, of a tree, and of the untouched source, without tests, and how to read it."""
     roots, store = prepared.repository.test_roots, prepared.store
@@ -142,21 +145,6 @@ def suspicious(found: Sequence[Suspicion]) -> str:
     """Return the reason of a patch that is not run."""
     more = f"; {len(found) - _MOST_LINES} more" if len(found) > _MOST_LINES else ""
     return f"{SUSPICIOUS} {'; '.join(map(str, found[:_MOST_LINES]))}{more}"
-
-
-def _grade_tree(prepared: PreparedRepository, task: Task, tree: str, sandbox: Sandbox) -> Grade:
-    """Run the files with FAIL_TO_PASS tests and, only if those pass, the whole suite."""
-    first = whole = test_files(task.fail_to_pass)
-    run = _run_once(prepared, tree, first, sandbox)
-    if (bad := _reason(run, task.fail_to_pass)) or set(test_files(task.pass_to_pass)) <= set(first):
-        bad = bad or _reason(run, task.pass_to_pass)
-    else:
-        whole = list(prepared.repository.test_roots)
-        run = _run_once(prepared, tree, whole, sandbox)
-        bad = _reason(run, [*task.fail_to_pass, *task.pass_to_pass])
-    bad = bad or _compare(prepared, task, tree, whole, sandbox, run)
-    failed = _failed_tests(run, task, prepared.repository.test_roots)
-    return Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
 
 
 def _failed_tests(run: TestRun, task: Task, test_roots: Sequence[str]) -> tuple[FailedTest, ...]:

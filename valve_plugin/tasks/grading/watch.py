@@ -164,7 +164,9 @@ class Watch:
             self._last_end, self._next_wait = now, IDLE_SECONDS
         idle = min(sample.idle_seconds, now - self._last_end)
         if self._group.gives_up and idle >= self._group.patience:
-            raise HangError(self._endless(idle, sample))
+            waits = f"waited {idle:.0f} s {self._where()}, using no CPU time{_last_line(sample)}"
+            ended = f"{plural(self.ended, 'test')} had ended"
+            raise HangError(f"{self._label}: stopped because it {waits}; {ended}. {self.advice()}")
         if idle >= self._next_wait:
             self._next_wait = 2 * idle
             self._report(now, f"no CPU time used for {clock_time(idle)}, waiting {self._where()}{_last_line(sample)}")
@@ -206,11 +208,6 @@ class Watch:
         if not self.place:
             return "before any test file was read"
         return f"in {self.place}" if self.running else f"while {self.place} is collected"
-
-    def _endless(self, idle: float, sample: Sample) -> str:
-        waits = f"waited {idle:.0f} s {self._where()}, using no CPU time{_last_line(sample)}"
-        ended = f"{plural(self.ended, 'test')} had ended"
-        return f"{self._label}: stopped because it {waits}; {ended}. {self.advice()}"
 
 
 class FailureWatch:
