@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -50,7 +51,9 @@ def find(start: Path) -> Checkout:
     start = start.resolve()
     upwards = [start, *start.parents]
     root = next((d for d in upwards if (d / ".git").exists()), None)
-    within = upwards[: upwards.index(root) + 1] if root else _parents_without_git(upwards)
+    # Without git, do not climb into the home directory or the file system's root: they are no repository.
+    stop = {Path.home(), upwards[-1]}
+    within = upwards[: upwards.index(root) + 1] if root else list(takewhile(lambda d: d not in stop, upwards))
     folder = _nearest_folder(within, [BANK_NAME]) or _nearest_folder(within, PROJECT_FILES) or root or start
     name, how = _name(root) if root else (folder.name, "name of the folder (no git here)")
     package = "" if root is None else folder.relative_to(root).as_posix()
@@ -82,17 +85,6 @@ def remote_names(root: Path) -> list[str]:
 
 def _nearest_folder(directories: list[Path], names: list[str]) -> Path | None:
     return next((d for d in directories if any((d / n).exists() for n in names)), None)
-
-
-def _parents_without_git(upwards: list[Path]) -> list[Path]:
-    """Without git, do not climb into the home directory or the file system's root: they are no repository."""
-    stop = {Path.home(), Path(upwards[-1])}
-    kept = []
-    for directory in upwards:
-        if directory in stop:
-            break
-        kept.append(directory)
-    return kept
 
 
 def _name(root: Path) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections import Counter
 from threading import Lock
 from typing import Any, TypeVar
@@ -12,6 +13,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from valve_plugin.errors import RecordError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
 
 T = TypeVar("T")
 
@@ -101,6 +107,18 @@ def convert(value: Any, type_: type[T], *, where: str) -> T:
         return msgspec.convert(value, type_, strict=True)
     except (msgspec.MsgspecError, RecursionError) as e:
         raise RecordError(f"{where}: {e}") from e
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the table of a TOML text.
+
+    Raises:
+        RecordError: it is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as e:
+        raise RecordError(str(e)) from e
 
 
 def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:

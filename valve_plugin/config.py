@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -15,16 +14,11 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from valve_plugin.codec import convert, plain
+from valve_plugin.codec import convert, parse_toml, plain
 from valve_plugin.errors import ConfigError, RecordError
 from valve_plugin.files import read_regular
 from valve_plugin.paths import BANK_NAME, data_dir
 from valve_plugin.records import Count, Pairing, Panel, Positive
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
 
 FILE_NAME = "valve.toml"
 MINI = "mini"
@@ -244,9 +238,9 @@ def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
     try:
         return convert(merged, Settings, where=where)
     except RecordError as e:
-        raise ConfigError(
-            f"{_describe_mismatch(e, merged, where)}; the page Settings of the documentation lists them all"
-        ) from e
+        at = re.search(r"at `\$\.(\w+)", str(e))
+        wrong = f"{where}: {at[1]} is {merged[at[1]]!r:.200}, expected {_expected(at[1])}" if at else str(e)
+        raise ConfigError(f"{wrong}; the page Settings of the documentation lists them all") from e
 
 
 def is_unused(name: str, use: Use, *, draws: bool = True) -> bool:
@@ -272,10 +266,10 @@ def read_file(path: Path) -> dict[str, Any]:
     except OSError as e:
         raise ConfigError(f"{path}: cannot be read: {e.strerror}") from e
     try:
-        return tomllib.loads(raw.decode("utf-8"))
+        return parse_toml(raw.decode("utf-8"))
     except UnicodeDecodeError as e:
         raise ConfigError(f"{path}: not UTF-8 text at byte {e.start + 1}; save it as UTF-8") from e
-    except (tomllib.TOMLDecodeError, RecursionError) as e:
+    except RecordError as e:
         raise ConfigError(f"{path}: not valid TOML: {e}") from e
 
 
@@ -410,11 +404,6 @@ def _check_name(name: str, where: str) -> str:
     near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.65)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}"
     raise ConfigError(f"{where}: unknown setting {name!r}; {hint}")
-
-
-def _describe_mismatch(error: RecordError, merged: Mapping[str, Any], where: str) -> str:
-    at = re.search(r"at `\$\.(\w+)", str(error))
-    return f"{where}: {at[1]} is {merged[at[1]]!r:.200}, expected {_expected(at[1])}" if at else str(error)
 
 
 def _expected(name: str) -> str:

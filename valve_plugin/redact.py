@@ -105,7 +105,12 @@ class Redactor:
 
     def _spans(self, text: str) -> list[Span]:
         """Return the secrets of a text, in order and apart; of two that overlap the known one names both."""
-        known = [*self._exact(text), *(self._spread(text) if self._windows else ())]
+        known = list(self._spread(text)) if self._windows else []
+        for form, label in self._forms.items():  # as it is, or in an encoding
+            at = text.find(form)
+            while at >= 0:
+                known.append((at, at + len(form), label))
+                at = text.find(form, at + len(form))
         every = [
             (start, end, rank, label) for rank, found in enumerate((known, find(text))) for start, end, label in found
         ]
@@ -118,14 +123,6 @@ class Redactor:
             else:
                 merged.append((start, end, rank, label))
         return [(start, end, label) for start, end, _, label in merged if end > start]
-
-    def _exact(self, text: str) -> Iterator[Span]:
-        """Yield where a known value stands as it is, or in an encoding."""
-        for form, label in self._forms.items():
-            at = text.find(form)
-            while at >= 0:
-                yield at, at + len(form), label
-                at = text.find(form, at + len(form))
 
     def _spread(self, text: str) -> Iterator[Span]:
         """Yield where a known value stands in pieces: with spaces, quotes, colours or line ends in between.
@@ -208,11 +205,18 @@ def gather(environ: Mapping[str, str], workspace: Path | None = None, config: An
         workspace: a directory whose `.env` files are read, three levels deep; None reads only mini's own.
         config: nested plain data (mini's model configuration); strings under key-like names count.
     """
+    from platformdirs import user_config_path
+
+    own = Path(environ.get("MSWEA_GLOBAL_CONFIG_DIR") or user_config_path("mini-swe-agent")) / ".env"
     found: dict[str, str] = {}
-    for path in [_mini_env_file(environ), *(_env_files(workspace) if workspace else ())]:
+    for path in [own, *(_env_files(workspace) if workspace else ())]:
         found.update(_of_env_file(path))
     found.update(_of_config(config))
-    found.update(_of_environ(environ))
+    for name, value in environ.items():
+        if _is_secret(name, value.strip(), anything=False):
+            found[value.strip()] = name
+        elif "://" in value and (m := re.search(r"://[^\s/:@]*:([^\s/@]{4,})@", value)):
+            found[m[1]] = name
     return found
 
 
@@ -255,20 +259,6 @@ def _is_secret(name: str, value: str, *, anything: bool) -> bool:
     if is_key_name(name):
         return len(value) >= MIN_NAMED and not value.startswith("/")  # a path to a key file is not the key
     return anything and len(value) >= MIN_ANY and not name.startswith("MSWEA_")
-
-
-def _of_environ(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name, value in environ.items():
-        if _is_secret(name, value.strip(), anything=False):
-            yield value.strip(), name
-        elif "://" in value and (m := re.search(r"://[^\s/:@]*:([^\s/@]{4,})@", value)):
-            yield m[1], name
-
-
-def _mini_env_file(environ: Mapping[str, str]) -> Path:
-    from platformdirs import user_config_path
-
-    return Path(environ.get("MSWEA_GLOBAL_CONFIG_DIR") or user_config_path("mini-swe-agent")) / ".env"
 
 
 def _env_files(workspace: Path) -> Iterator[Path]:
@@ -335,7 +325,9 @@ def _forms(value: str) -> Iterator[str]:
     yield from (escaped, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(escaped)[1:-1])
     raw = _bytes(value)
     yield from (quote(raw, safe=""), quote(raw), quote_plus(raw), raw.hex(), raw.hex().upper(), raw[::-1].hex())
-    for core in _base64(raw):
+    for offset in range(3):  # what base64 makes at the places of a triple, without what neighbours change
+        text = base64.b64encode(b"\0" * offset + raw).rstrip(b"=").decode()
+        core = text[(0, 2, 3)[offset] : len(text) - (1 if (offset + len(raw)) % 3 else 0)]
         if len(core) >= MIN_NAMED:
             yield from (core, core.replace("+", "-").replace("/", "_"))
 
@@ -346,13 +338,6 @@ def _pieces(value: str, label: str) -> Iterator[_Piece]:
         small = _flat(form).translate(_LOWER, _SIGNS)
         if len(small) >= _FRAGMENT:
             yield _Piece(small, label, is_random(form, _FRAGMENT))
-
-
-def _base64(raw: bytes) -> Iterator[str]:
-    """Yield what base64 makes of bytes at the three places of a triple, without what neighbours change."""
-    for offset in range(3):
-        text = base64.b64encode(b"\0" * offset + raw).rstrip(b"=").decode()
-        yield text[(0, 2, 3)[offset] : len(text) - (1 if (offset + len(raw)) % 3 else 0)]
 
 
 def _bytes(value: str) -> bytes:

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import binascii
 import re
-import sys
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
+from valve_plugin.codec import parse_toml
 
 Span = tuple[int, int, str]
 """Start, end and label of a secret in a text."""
@@ -52,6 +49,7 @@ _KEY_LINE = re.compile(
 )
 _KEY_END = re.compile(r"[\s+\">|,'-]{0,60}[A-Za-z0-9+/=]{0,80}[\s+\">|,'-]{0,60}-----END [A-Z ]{0,40}-----")
 _KEY_LINE_BACKWARDS = re.compile(r"[\s+\">|,'-]{0,60}={0,2}[A-Za-z0-9+/]{16,}")
+_KEY_BODY = r"MII\w[\w+/]{2}IBA(?:AK|DANBgkqhki)|M[HIC][^I]|b3BlbnNzaC1rZXktdj"
 _NAME, _NAME_ON = re.compile(r"[\w.-]{0,40}\Z"), re.compile(r"\A[\w.-]*")
 _REST = re.compile(r"[^\s\"'`]*(?:[ ][a-z0-9]{1,30}){0,7}(?![^\s\"'`])|")  # signs, and words up to the line's end
 _WORD_BEFORE = re.compile(r"([A-Za-z]{3,12}) \Z")
@@ -90,7 +88,7 @@ class Table(NamedTuple):
 @cache
 def table() -> Table:
     """Return the table of kinds."""
-    raw = tomllib.loads(files(__package__).joinpath("secret_shapes.toml").read_text("utf-8"))
+    raw = parse_toml(files(__package__).joinpath("secret_shapes.toml").read_text("utf-8"))
     return Table(
         {prefix: label for label, row in raw["prefixes"].items() for prefix in row.split()},
         {name: frozenset(row.split()) for name, row in raw["words"].items()},
@@ -145,8 +143,10 @@ def _tokens(text: str) -> Iterator[Span]:
     for match in _LONG_WORD.finditer(text):
         word = match[0].rstrip(".~-")
         if word.startswith("eyJ"):
-            if _is_json_token(word):
-                yield match.start(), match.start() + len(word), "JSON web token"
+            head, dot, _ = word.partition(".")
+            with suppress(binascii.Error):
+                if dot and len(word) > 30 and b64decode(head[:8] + "====", b"-_")[:1] == b"{":
+                    yield match.start(), match.start() + len(word), "JSON web token"
         elif _DIGEST_OF.search(text, max(match.start() - 12, 0), match.start()):
             continue
         elif (known := _prefix().match(word)) and _is_rest_of_key(known[0], word[known.end() :]):
@@ -361,22 +361,6 @@ def is_user_and_password(value: str) -> bool:
         return False
 
 
-def _after_digits(_: str, match: re.Match[str]) -> bool:
-    return match.string[max(match.start() - 8, 0) : match.start()].isdigit()
-
-
-def _capitals(value: str, match: re.Match[str]) -> bool:
-    return value.isupper() and not match.string[max(match.start() - 1, 0) : match.start()].isalnum()
-
-
-def _given(value: str, _: re.Match[str]) -> bool:
-    return not is_placeholder(value)
-
-
-def _key_body(value: str, _: re.Match[str]) -> bool:
-    return bool(re.match(r"MII\w[\w+/]{2}IBA(?:AK|DANBgkqhki)|M[HIC][^I]|b3BlbnNzaC1rZXktdj", value))
-
-
 def _odd(value: str, _: re.Match[str]) -> bool:
     """A word with a digit or a sign in it, so that sentences are not taken for secrets."""
     return not (is_placeholder(value) or value.isdigit()) and bool(re.search(r"\d|[^\w.,:;()\[\]\"'`\s-]", value))
@@ -397,21 +381,13 @@ def _session(value: str, _: re.Match[str]) -> bool:
 
 CHECKS: dict[str, Check] = {
     "whole name": lambda value, m: is_random(value) and m.string[max(m.start() - 1, 0) : m.start()] in ('"', " "),
-    "after digits": _after_digits,
-    "capitals": _capitals,
-    "given": _given,
-    "key body": _key_body,
+    "after digits": lambda _, m: m.string[max(m.start() - 8, 0) : m.start()].isdigit(),
+    "capitals": lambda value, m: value.isupper() and not m.string[max(m.start() - 1, 0) : m.start()].isalnum(),
+    "given": lambda value, _: not is_placeholder(value),
+    "key body": lambda value, _: bool(re.match(_KEY_BODY, value)),
     "odd": _odd,
     "pair": lambda value, _: is_user_and_password(value),
     "random": lambda value, _: is_random(value),
     "session": _session,
     "web": _of_web_command,
 }
-
-
-def _is_json_token(word: str) -> bool:
-    head, dot, _ = word.partition(".")
-    try:
-        return bool(dot) and len(word) > 30 and b64decode(head[:8] + "====", b"-_")[:1] == b"{"
-    except binascii.Error:
-        return False

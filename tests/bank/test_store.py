@@ -26,7 +26,7 @@ from valve_plugin.bank.entries import Entry, Proposed
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
-from valve_plugin.codec import pretty
+from valve_plugin.codec import parse_toml, pretty
 from valve_plugin.errors import (
     BankBusyError,
     BankCorruptError,
@@ -83,7 +83,7 @@ class TestCreate:
     @given(kwargs=st.dictionaries(strategies.texts(), TOML_VALUES, max_size=4), command=strategies.texts())
     def test_any_settings_come_back(self, kwargs: dict[str, Any], command: str) -> None:
         text = config.to_toml({"model_kwargs": kwargs, "test_command": command, "workers": 3})
-        assert config.tomllib.loads(text) == {"model_kwargs": kwargs, "test_command": command, "workers": 3}
+        assert parse_toml(text) == {"model_kwargs": kwargs, "test_command": command, "workers": 3}
 
     @pytest.mark.parametrize("value", [[None], float("nan"), "\ud800", float("inf")])
     def test_what_toml_cannot_say_writes_nothing(self, value: object, tmp_path: Path, data_dir: Path) -> None:

@@ -26,7 +26,7 @@ from valve_plugin.theory.certificates import (
     separation,
     smallest_n,
 )
-from valve_plugin.theory.estimates import accept_cap, localized_cap, unstable_share, variance_bound, vmass
+from valve_plugin.theory.estimates import accept_cap, variance_bound, vmass
 
 DELTA, VARIANCE = 0.05, 0.025
 # tab:sizing, row by row: A = 4, 8, 16, then K = 3, 5, 7.
@@ -59,14 +59,12 @@ def test_the_printed_caps() -> None:
     rates = {"gpt": ("0.593", "0.687", "0.647", "0.382"), "claude": ("0.785", "0.793", "0.717", "0.713")}
     assert [accept_cap("0.02", Fraction(r)) for r in rates["gpt"]] == [20, 15, 17, 30]
     assert accept_cap("0.02") == 50
-    assert localized_cap("0.02", Fraction("0.2075")) == 10
     assert [accept_cap("0.02", Fraction(r)) for r in rates["claude"]] == [10, 10, 14, 14]
 
 
 def test_the_printed_variance_mass() -> None:
     # r = 3: each unstable task contributes a third, so vmass is h/3.
     passes = [1] * 83 + [3] * 317
-    assert unstable_share(passes, 3) == Fraction("0.2075")
     assert round(vmass(passes, 3), 3) == 0.069
     assert variance_bound(0.069, 3) == pytest.approx(0.115)
 

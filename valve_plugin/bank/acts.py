@@ -77,28 +77,24 @@ def undo(store: BankStore, to: int | None, reason: str) -> int:
     with store.lease():
         store.refresh()
         before = store.bank
-        target = undo_target(store.entries()) if to is None else to
-        if not 0 <= target < before.version:
+        if to is None:  # the version before the last one that is not taken back
+            same = [0]  # of each version, the oldest one with its items
+            for entry in filter(makes_version, store.entries()):
+                back = entry.undo_to if isinstance(entry, OwnerAct) else UNSET
+                same.append(len(same) if back is UNSET else same[back])
+            to = same[-1] - 1
+        if not 0 <= to < before.version:
             raise RecordError(
                 f"there is nothing to go back to: expected an earlier version than {before.version}; `valve bank log` "
                 "lists them, and `valve bank undo --to VERSION` takes the items of any of them"
             )
-        after = moves.restore(before, store.at(target))
+        after = moves.restore(before, store.at(to))
         store.append(
             OwnerAct(
-                act="undo", reason=reason, undo_to=target, bank_hash=before.hash, bank_after=after.hash
+                act="undo", reason=reason, undo_to=to, bank_hash=before.hash, bank_after=after.hash
             )
         )  # fmt: skip
-    return target
-
-
-def undo_target(entries: Iterable[Entry]) -> int:
-    """Return the version before the last one that is not taken back; -1 if there is none."""
-    same = [0]  # of each version, the oldest one with its items
-    for entry in filter(makes_version, entries):
-        back = entry.undo_to if isinstance(entry, OwnerAct) else UNSET
-        same.append(len(same) if back is UNSET else same[back])
-    return same[-1] - 1
+    return to
 
 
 def standing(entries: Iterable[Entry]) -> Callable[[Item], str]:

@@ -198,19 +198,15 @@ def makes_version(entry: Entry) -> bool:
     return isinstance(entry, Taken | OwnerAct) or (isinstance(entry, Judged) and entry.verdict.decision == "accept")
 
 
-def decided_proposal(entry: Entry) -> str:
-    """Return the id of the proposal that this entry settles; empty: it settles none."""
-    if isinstance(entry, Judged):
-        return "" if entry.verdict.decision == "indecisive" else entry.verdict.proposal_id
-    return entry.proposal_id if isinstance(entry, Taken) else ""
-
-
 def undecided(entries: Iterable[Entry]) -> list[Proposal]:
     """Return the proposals that wait, oldest first. A later proposal of a task replaces its earlier one."""
     latest: dict[str, Proposal] = {}
     for entry in entries:
+        done = entry.proposal_id if isinstance(entry, Taken) else ""
         if isinstance(entry, Proposed):
             latest[entry.proposal.task_id] = entry.proposal
-        elif done := decided_proposal(entry):
+        elif isinstance(entry, Judged) and entry.verdict.decision != "indecisive":
+            done = entry.verdict.proposal_id
+        if done:
             latest = {task: proposal for task, proposal in latest.items() if proposal.id != done}
     return [proposal for proposal in latest.values() if not proposal.empty]

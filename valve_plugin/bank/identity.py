@@ -47,24 +47,22 @@ def _private_bank(here: Checkout) -> Path:
     Without a remote, a repository is called like its folder, which may be renamed. So the bank's name also holds the
     first commit, and that is what it is found by. A bank from before the first commit is found by the name.
     """
+    from valve_plugin.sandbox.git import git_line, trust_checkout  # not needed for a bank inside the repository
+
     usual = private_dir(here.folder, here.name)
-    if remote_names(here.root) or not (first := _first_commit(here)):
+    if remote_names(here.root) or not here.git:
+        return usual
+    words = ["rev-list", "--first-parent", "--max-parents=0", "HEAD"]
+    try:
+        first = git_line(*words, cwd=here.root, env=trust_checkout(here.root))[:12]
+    except InfrastructureError:  # git cannot read it
+        return usual
+    if not first:
         return usual
     place = private_dir(here.folder, f"{here.name.removesuffix(f'/{here.package}')}-{first}/{here.package}")
     ending = place.name[place.name.rindex(f"-{first}") :]
     found = min(place.parent.glob(f"*{escape(ending)}"), default=None)
     return found or (usual if usual.exists() else place)
-
-
-def _first_commit(here: Checkout) -> str:
-    """Return the start of the id of a repository's first commit, or "" if it has none or git cannot read it."""
-    from valve_plugin.sandbox.git import git_line, trust_checkout  # not needed for a bank inside the repository
-
-    words = ["rev-list", "--first-parent", "--max-parents=0", "HEAD"]
-    try:
-        return git_line(*words, cwd=here.root, env=trust_checkout(here.root))[:12] if here.git else ""
-    except InfrastructureError:
-        return ""
 
 
 def _repo_of(bank: Path) -> str:

@@ -7,6 +7,7 @@ bytes, `bank` the hash of the bank after this line. So a known bank can be check
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -61,14 +62,6 @@ class ParsedLedger(NamedTuple):
     """SHA-256 of these bytes."""
 
 
-class LastLine(NamedTuple):
-    """The last complete line: its number, its hash, and the bank hash in it."""
-
-    seq: int
-    hash: str
-    bank: str
-
-
 class _LastLineKeys(msgspec.Struct):
     """The two keys that are read from the last line."""
 
@@ -108,9 +101,7 @@ def encode(seq: int, prev: str, bank: str, entry: Entry) -> bytes:
         RecordError: the entry could not be read back: a value of the wrong type or out of range.
     """
     line = canonical(StoredLine(seq=seq, prev=prev, bank=bank, entry=entry))
-    decode(
-        line, StoredLine, where=f"{type(entry).__name__} entry"
-    )  # records do not check themselves when they are made
+    decode(line, StoredLine, where=f"{type(entry).__name__} entry")  # a record does not check itself when it is made
     return line
 
 
@@ -129,11 +120,13 @@ def parse(data: bytes, where: str, known: ParsedLedger | None = None) -> ParsedL
         LedgerForkedError: two lines continue the same one, or git left conflict marks.
         BankCorruptError: a complete line is damaged; the message names it.
     """
-    end = data.rfind(b"\n") + 1
-    start, lines = (known.size, known.lines.copy()) if known and _continues(data, known) else (0, [])
+    end, start, lines = data.rfind(b"\n") + 1, 0, list[Line]()
+    if known and known.lines and digest_bytes(data[: known.size]) == known.digest:
+        start, lines = known.size, known.lines.copy()
     raw_lines = data[start:end].split(b"\n")[:-1]
     if raw_lines and not start:
-        _check_version(raw_lines[0], where)
+        with suppress(RecordError):  # damaged rather than of another version
+            check_version(bytes(decode(raw_lines[0], _FirstLine, where=where).entry), f"{where}: line 1")
     seen = {GENESIS: 0} | {line.hash: line.seq + 1 for line in lines}  # hash of a line -> its 1-based number
     for number, raw in enumerate(raw_lines, start=len(lines) + 1):
         line = _parse_line(raw, number, seen, f"{where}: line {number}")
@@ -142,8 +135,11 @@ def parse(data: bytes, where: str, known: ParsedLedger | None = None) -> ParsedL
     return ParsedLedger(lines, data[end:], end, digest_bytes(data[:end]))
 
 
-def last_line(data: bytes) -> LastLine | None:
-    """Return the last line, or None if the file looks damaged (an incomplete end, or a wrong line number)."""
+def last_line(data: bytes) -> tuple[int, str, str] | None:
+    """Return (number, hash, the bank hash in it) of the last line.
+
+    None if the file looks damaged: an incomplete end, or a wrong line number.
+    """
     if not data.endswith(b"\n"):
         return None
     raw = data[data.rfind(b"\n", 0, -1) + 1 : -1]
@@ -153,7 +149,7 @@ def last_line(data: bytes) -> LastLine | None:
         return None
     if peek.seq + 1 != data.count(b"\n"):
         return None
-    return LastLine(peek.seq, line_hash(raw), peek.bank)
+    return peek.seq, line_hash(raw), peek.bank
 
 
 def last_panel(data: bytes) -> Panel | None:
@@ -168,11 +164,6 @@ def last_panel(data: bytes) -> Panel | None:
     raw = data[data.rfind(b"\n", 0, found) + 1 : data.find(b"\n", found)]
     entry = decode(raw, StoredLine, where=FILE_NAME).entry
     return entry.panel if isinstance(entry, PanelFixed) else None
-
-
-def _continues(data: bytes, known: ParsedLedger) -> bool:
-    """Whether the bytes begin with those of an earlier reading."""
-    return bool(known.lines) and digest_bytes(data[: known.size]) == known.digest
 
 
 def _parse_line(raw: bytes, number: int, seen: Mapping[str, int], where: str) -> Line:
@@ -192,11 +183,3 @@ def _parse_line(raw: bytes, number: int, seen: Mapping[str, int], where: str) ->
     if stored.seq != number - 1 or canonical(stored) != raw:
         raise BankCorruptError(f"{where}: its number, order of keys, spaces or line end was changed; {RESTORE}")
     return Line(stored.seq, line_hash(raw), stored.bank, stored.entry)
-
-
-def _check_version(first: bytes, where: str) -> None:
-    try:
-        entry = decode(first, _FirstLine, where=where).entry
-    except RecordError:
-        return  # damaged rather than of another version
-    check_version(bytes(entry), f"{where}: line 1")

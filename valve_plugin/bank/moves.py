@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from valve_plugin.errors import RecordError
-from valve_plugin.records import Bank, Item, Kind, Merge, Proposal
+from valve_plugin.records import Bank, Item, Kind, Proposal
 
 
 def apply(bank: Bank, proposal: Proposal) -> Bank:
@@ -42,7 +42,15 @@ def _changed(bank: Bank, proposal: Proposal) -> Bank:
         key = (merge.kind, merge.name)
         if key not in items:
             raise RecordError(f"proposal {proposal.id} merges into {merge.kind} {merge.name!r}, which the bank lacks")
-        items[key] = _add_support(items[key], merge)
+        item = items[key]
+        known = merge.source_task in item.source_tasks
+        items[key] = replace(
+            item,
+            support=item.support + 1,
+            source_tasks=item.source_tasks if known else (*item.source_tasks, merge.source_task),
+            passes=item.passes + merge.passes,
+            attempts=item.attempts + merge.attempts,
+        )
     return _with_items(bank, tuple(items.values()))
 
 
@@ -94,15 +102,4 @@ def _with_items(bank: Bank, items: tuple[Item, ...]) -> Bank:
         bank,
         principles=tuple(i for i in items if i.kind == "principle"),
         skills=tuple(i for i in items if i.kind == "skill"),
-    )
-
-
-def _add_support(item: Item, merge: Merge) -> Item:
-    known = merge.source_task in item.source_tasks
-    return replace(
-        item,
-        support=item.support + 1,
-        source_tasks=item.source_tasks if known else (*item.source_tasks, merge.source_task),
-        passes=item.passes + merge.passes,
-        attempts=item.attempts + merge.attempts,
     )

@@ -56,13 +56,6 @@ def ran_scripted_model(store: BankStore) -> bool:
     )
 
 
-def _has_real_work(store: BankStore) -> bool:
-    """Return True if the bank has items, or proposals or attempts of a named model (a plugin's may have no name)."""
-    proposed = (e.proposal.model for e in store.entries() if isinstance(e, Proposed))
-    ran = (a.model for a in store.local.attempts() if a.source != "live")
-    return bool(store.bank.items) or any(proposed) or any(ran)
-
-
 def refusal(bank_dir: Path, model: str) -> str:
     """Return why a run of this model must not use this bank, or an empty string if it may."""
     if model == SCRIPTED_MODEL or not is_scripted(bank_dir):
@@ -86,7 +79,11 @@ def require_own_bank(store: BankStore | None, bank_dir: Path, model: str, tasks:
         return
     if model != SCRIPTED_MODEL:
         return
-    real = store is not None and _has_real_work(store)
+    real = False
+    if store is not None:  # items, or proposals or attempts of a named model (a plugin's may have no name)
+        proposed = (e.proposal.model for e in store.entries() if isinstance(e, Proposed))
+        ran = (a.model for a in store.local.attempts() if a.source != "live")
+        real = bool(store.bank.items) or any(proposed) or any(ran)
     if real or bank_dir.resolve().name == BANK_NAME:
         what = "holds what was learned or measured without it" if real else "is a repository's own bank"
         raise ConfigError(

@@ -278,8 +278,12 @@ class BankStore(LedgerState):
             BankBusyError: another process holds it.
         """
         note = self.dir / ".lease-holder"
+        try:
+            holder = f"process {int(files.read_limited(note, 20, 'note'))}"
+        except (BankError, ValueError):
+            holder = "another process"
         busy = (
-            f"{self.dir}: {_lease_holder(note)} is evolving or judging this bank; wait for it, stop it, or watch it "
+            f"{self.dir}: {holder} is evolving or judging this bank; wait for it, stop it, or watch it "
             "with `valve evolve --attach`"
         )
         with files.hold_lock(self.dir / ".lease", 0, busy):
@@ -302,13 +306,13 @@ class BankStore(LedgerState):
     def _take(self, cached: BankFile | None, data: bytes) -> bool:
         """Use the bank of `bank.json` if it matches the last line of a replayed ledger; return whether it does."""
         tail = ledger.last_line(data)
-        if cached is None or tail is None or cached.ledger != Head(seq=tail.seq, hash=tail.hash):
+        if cached is None or tail is None or cached.ledger != Head(seq=tail[0], hash=tail[1]):
             return False
         bank = cached.bank
-        if bank.hash != tail.bank or files.read_text(replayed_file(self.dir), 100) != digest_bytes(data):
+        if bank.hash != tail[2] or files.read_text(replayed_file(self.dir), 100) != digest_bytes(data):
             return False
         try:
-            self._at_head = tail.hash, ledger.last_panel(data)
+            self._at_head = tail[1], ledger.last_panel(data)
         except RecordError:
             return False
         self._bank, self._head = bank, cached.ledger
@@ -343,14 +347,6 @@ class BankStore(LedgerState):
     def _warn(self, message: str) -> None:
         if message not in self.warnings:
             self.warnings.append(message)
-
-
-def _lease_holder(note: Path) -> str:
-    """Return the holder of the lease for a message, such as `process 123`."""
-    try:
-        return f"process {int(files.read_limited(note, 20, 'note'))}"
-    except (BankError, ValueError):
-        return "another process"
 
 
 def _require_sound(entry: Judged, current: tuple[PanelOutcome, ...] | None) -> None:

@@ -16,7 +16,6 @@ from valve_plugin.bank import ledger
 from valve_plugin.bank.directory import (
     MAX_BYTES,
     Directory,
-    Head,
     parse_bank_file,
     read_head,
     render_bank_file,
@@ -61,16 +60,17 @@ def verify(path: Path) -> list[BankFinding]:
         raise
     except BankError as e:
         return [_error(ledger.FILE_NAME, "", e)]
-    head = read_head(path / BANK_FILE)
+    head, lines = read_head(path / BANK_FILE), data.count(b"\n")
     unknown = "" if head else f"; without {BANK_FILE} nobody knows whether lines are missing at its end"
-    return [*_ledger(path, data, list(_missing_end(head, data)), _REMADE + unknown), *_settings(path)]
-
-
-def _missing_end(head: Head | None, data: bytes) -> Iterator[BankFinding]:
-    """Report a ledger without the line that `bank.json` names."""
-    lines = data.count(b"\n")
+    cut = []
     if head and 0 < lines <= head.seq:
-        yield _error(BANK_FILE, "ledger", f"{ledger.FILE_NAME} {truncation(lines, head.seq + 1)}")
+        cut.append(_error(BANK_FILE, "ledger", f"{ledger.FILE_NAME} {truncation(lines, head.seq + 1)}"))
+    found = list(_ledger(path, data, cut, _REMADE + unknown))
+    try:
+        config.load(path)
+    except ConfigError as e:
+        found.append(_error(config.FILE_NAME, "", e, "correct the file, or restore it from git or a backup"))
+    return found
 
 
 def _ledger(path: Path, data: bytes, cut: list[BankFinding], remade: str) -> Iterator[BankFinding]:
@@ -124,7 +124,7 @@ def _bank_file(path: Path, history: History, remade: str) -> Iterator[BankFindin
         return
     seq = cached.ledger.seq
     if seq > history.seq:
-        return  # reported by `_missing_end`
+        return  # reported by `verify`
     if not cached.matches(history):
         yield _error(name, "", f"differs from {ledger.FILE_NAME} at the line it names, {seq + 1}", remade)
     elif data != render_bank_file(cached.bank, cached.ledger):
@@ -151,13 +151,6 @@ def _panel_file(path: Path, state: Replay, level: Literal["error", "warning"], r
     elif data != pretty(state.panel):
         message = "; ".join(filter(None, [f"is not the last panel in {ledger.FILE_NAME}", remade]))
         yield BankFinding(level=level, file=name, place="", message=message)
-
-
-def _settings(path: Path) -> Iterator[BankFinding]:
-    try:
-        config.load(path)
-    except ConfigError as e:
-        yield _error(config.FILE_NAME, "", e, "correct the file, or restore it from git or a backup")
 
 
 def _error(file: str, place: str, problem: object, way_out: str = "") -> BankFinding:

@@ -352,12 +352,13 @@ def ledger_assumptions(found: Measurements, variance: float | None, plug_in: dic
     """
     seen = max(plug_in.values(), default=None)
     bounds = [] if variance is None else [_variance("variance", variance, seen, "the complete panels", _PANEL)]
-    return [
-        *_about_tasks(found),
-        *_about_epochs(found),
-        *bounds,
-        *_about_accepts(found),
-    ]
+    assumptions = [*_about_tasks(found), *_about_epochs(found), *bounds]
+    if moves := [move for epoch in found.epochs for move in epoch.accepts]:  # do agents get the contexts judged?
+        least = min(moves, key=lambda m: m.verdict.deployed / m.verdict.n_tasks)
+        used, of = least.verdict.deployed, least.verdict.n_tasks
+        why = f"at least {used} of {plural(of, 'panel task')} get the judged context (version {least.version})"
+        assumptions.append(_assumption("judged = deployed", used == of, why))
+    return assumptions
 
 
 def _about_tasks(found: Measurements) -> Iterator[Assumption]:
@@ -401,13 +402,3 @@ def _about_epochs(found: Measurements) -> Iterator[Assumption]:
         chosen = f"a person chose line {found.chosen}" if found.chosen else "no person chose a proposal"
         why = f"line {found.read} measured the panel without single items; {chosen} after it"
         yield _assumption("panel read", not found.chosen, why)
-
-
-def _about_accepts(found: Measurements) -> Iterator[Assumption]:
-    """Yield whether agents get the contexts that were judged."""
-    moves = [move for epoch in found.epochs for move in epoch.accepts]
-    if moves:
-        least = min(moves, key=lambda m: m.verdict.deployed / m.verdict.n_tasks)
-        used, of = least.verdict.deployed, least.verdict.n_tasks
-        why = f"at least {used} of {plural(of, 'panel task')} get the judged context (version {least.version})"
-        yield _assumption("judged = deployed", used == of, why)

@@ -336,7 +336,9 @@ def holdout_sealed(entries: Sequence[Entry]) -> tuple[bool | None, str]:
     if fixed < read:
         return True, where
     for line, entry in enumerate(entries[read:fixed], start=read + 1):
-        if _is_choice(entry):
+        # Evolution itself only proposes, judges and measures.
+        own = isinstance(entry, Proposed | Judged | Taken | Baseline | Evaluated | LeftOut)
+        if is_persons(entry) or not own:
             return False, f"{where}, after a person's choice in line {line}, so this is no certificate"
     return None, f"{where}: valid if nobody steered the run by a holdout result"
 
@@ -387,7 +389,9 @@ def _add(found: Measurements, line: int, entry: Entry, state: Replay, before: tu
     elif isinstance(entry, Remeasured):
         found.epochs[-1].complete.append(_panel_of(state, entry.result.outcomes, again=True))
     elif isinstance(entry, Judged):
-        _add_verdict(found, state, entry.verdict, before)
+        found.epochs[-1].queries = state.queries
+        if entry.verdict.decision == "accept":
+            _add_accept(found, state, entry.verdict, before)
 
 
 def _add_sources(found: Measurements, line: int, entry: Proposed | OwnerAct, version: int) -> None:
@@ -401,18 +405,14 @@ def _add_sources(found: Measurements, line: int, entry: Proposed | OwnerAct, ver
         found.chosen = line
 
 
-def _add_verdict(found: Measurements, state: Replay, verdict: Verdict, before: tuple[PanelOutcome, ...]) -> None:
-    epoch = found.epochs[-1]
-    epoch.queries = state.queries
-    if verdict.decision != "accept":
-        return
+def _add_accept(found: Measurements, state: Replay, verdict: Verdict, before: tuple[PanelOutcome, ...]) -> None:
     after = _panel_of(state, state.in_panel_order(verdict.measured))
     number = sum(len(e.accepts) for e in found.on_panel(verdict.panel_hash)) + 1
     then = _panel_of(state, before).passes
     gain = Fraction(sum(after.passes) - sum(then), verdict.n_tasks * verdict.rollouts)
     differences = tuple((b - a) / verdict.rollouts for a, b in zip(then, after.passes, strict=True))
-    epoch.complete.append(after)
-    epoch.accepts.append(AcceptedMove(verdict, state.bank.version, number, gain, differences))
+    found.epochs[-1].complete.append(after)
+    found.epochs[-1].accepts.append(AcceptedMove(verdict, state.bank.version, number, gain, differences))
 
 
 def _panel_of(state: Replay, outcomes: tuple[PanelOutcome, ...], *, again: bool = False) -> CompletePanel:
@@ -443,10 +443,3 @@ def _passes(outcomes: Sequence[PanelOutcome]) -> tuple[int, int]:
 def _tasks(entry: Evaluated) -> dict[str, Sequence[PanelOutcome]]:
     r = entry.rollouts
     return {task.instance_id: entry.outcomes[i * r : (i + 1) * r] for i, task in enumerate(entry.holdout)}
-
-
-def _is_choice(entry: Entry) -> bool:
-    """Whether a person decided this entry; evolution itself only proposes, judges and measures."""
-    if isinstance(entry, Proposed):
-        return is_persons(entry)
-    return not isinstance(entry, Judged | Taken | Baseline | Evaluated | LeftOut)

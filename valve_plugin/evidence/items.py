@@ -7,7 +7,6 @@ Source: tab:artifact-utility (one item alone). Differs: every number has an inte
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -19,16 +18,11 @@ import msgspec
 
 from valve_plugin.bank.entries import LeftOut
 from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import convert
+from valve_plugin.codec import convert, parse_toml
 from valve_plugin.errors import BankError, ConfigError, RecordError
 from valve_plugin.evidence.evaluations import Interval, comparable, differences, latest_readings, readings
 from valve_plugin.files import read_limited
 from valve_plugin.records import Item, Kind, PanelOutcome
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
 
 CATEGORIES = ("environment", "repair_strategy", "code_semantics")
 """Categories of items. Source: sec:bank-growth."""
@@ -157,9 +151,9 @@ def read_categories(path: Path, items: Sequence[Item]) -> dict[Key, str]:
         ConfigError: the file cannot be read, names an unknown item, or names an item twice.
     """
     try:
-        raw = tomllib.loads(read_limited(path, _MAX_BYTES, "categories").decode("utf-8"))
+        raw = parse_toml(read_limited(path, _MAX_BYTES, "categories").decode("utf-8"))
         given = convert(raw, CategoryFile, where=str(path))
-    except (BankError, RecordError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as e:
+    except (BankError, RecordError, UnicodeDecodeError) as e:
         raise ConfigError(
             f"{path}: no usable categories: {e}; expected lists of item names under {', '.join(CATEGORIES)}"
         ) from e

@@ -15,7 +15,7 @@ from valve_plugin.bank.entries import Judged
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
-from valve_plugin.evidence.evaluations import CompletePanel, Epoch, Measurements, read_measurements
+from valve_plugin.evidence.evaluations import Epoch, Measurements, read_measurements
 from valve_plugin.records import Attempt, Conditions, Panel, PanelOutcome, Record
 from valve_plugin.theory import acceptance, certificates, estimates, power
 from valve_plugin.theory.power import Beta, Change, Gate
@@ -206,15 +206,21 @@ def read_panels(store: BankStore, found: Measurements | None = None) -> Recorded
     if not found.epochs:
         return None
     last = found.epochs[-1]
-    complete = found.complete(last.opened.panel_hash)
+    carried, current = None, store.current_outcomes()
+    if current is not None and store.panel() == last.panel:
+        passed = Counter(o.task_id for o in current if o.outcome == "resolved")
+        carried = tuple(passed[task.instance_id] for task in last.panel.tasks)
+    verdicts = [e.verdict for e in store.entries() if isinstance(e, Judged)]
+    kept = [len(v.reused) / (v.n_tasks * v.rollouts) for v in verdicts if v.panel_hash == last.opened.panel_hash]
+    mine = [c for c in last.complete if c.version == last.complete[-1].version]
     return RecordedPanels(
         panel=last.panel,
         delta=float(last.opened.delta),
         horizon=last.opened.horizon,
-        panels=[c.passes for c in complete],
-        carried=_carried(store, last.panel),
-        reach=_reach(store, last.opened.panel_hash),
-        current=_current(last.complete),
+        panels=[c.passes for c in found.complete(last.opened.panel_hash)],
+        carried=carried,
+        reach=1 - sum(kept) / len(kept) if kept and min(kept) < 1 else 1.0,
+        current=[c.passes for c in mine if c.again] or [c.passes for c in mine],
         conditions=last.opened.conditions or Conditions(),
         screen=store.settings().screen if last.opened.conditions and last.opened.conditions.fresh else 0,
         again=compare_with_itself(last, store.current_outcomes() or (), store.bank.version),
@@ -547,26 +553,6 @@ def _odds(
         carried=None if now is None else power.accept_chance(beliefs, rule, how, now),
         rollouts=drawn.rollouts - drawn.baselines,
     )
-
-
-def _current(complete: Sequence[CompletePanel]) -> list[tuple[int, ...]]:
-    """Return the last bank's measurements. A/A measurements replace an accept's own, which was selected to be high."""
-    mine = [c for c in complete if c.version == complete[-1].version]
-    return [c.passes for c in mine if c.again] or [c.passes for c in mine]
-
-
-def _carried(store: BankStore, panel: Panel) -> tuple[int, ...] | None:
-    current = store.current_outcomes()
-    if current is None or store.panel() != panel:
-        return None
-    passed = Counter(o.task_id for o in current if o.outcome == "resolved")
-    return tuple(passed[task.instance_id] for task in panel.tasks)
-
-
-def _reach(store: BankStore, panel_hash: str) -> float:
-    verdicts = [e.verdict for e in store.entries() if isinstance(e, Judged) and e.verdict.panel_hash == panel_hash]
-    kept = [len(v.reused) / (v.n_tasks * v.rollouts) for v in verdicts]
-    return 1 - sum(kept) / len(kept) if kept and min(kept) < 1 else 1.0
 
 
 def _accept_share(accepted: Sequence[bool]) -> AcceptShare:

@@ -53,7 +53,6 @@ from valve_plugin.records import (
     Merge,
     PanelOutcome,
     PanelTask,
-    Proposal,
     Record,
     Suppressed,
     Task,
@@ -143,7 +142,10 @@ def examine(path: Path, tasks: str = "") -> Receipt:
     store = BankStore.open(path)
     reader = _LedgerReader(store.settings(), _tasks(store, tasks))
     for number, entry in enumerate(store.entries(), start=1):
-        findings += [_finding(f"line {number}", problem) for problem in _entry_problems(reader, entry)]
+        findings += [
+            BankFinding(level="error", file=ledger.FILE_NAME, place=f"line {number}", message=problem)
+            for problem in _entry_problems(reader, entry)
+        ]
         reader.state.feed(entry)
         reader.seen.append(entry)
     certified = certify_ledger(read_measurements(reader.seen)).moves
@@ -157,19 +159,7 @@ def examine(path: Path, tasks: str = "") -> Receipt:
 def _entry_problems(reader: _LedgerReader, entry: Entry) -> Iterator[str]:
     """Yield what differs from an entry when it is recomputed. `verify` has already recomputed the verdicts."""
     if isinstance(entry, Proposed):
-        yield from _duplicate_problems(reader, entry.proposal)
-        # Items that were learned from these attempts have their passes. A proposal without a prompt of ours comes from
-        # a plugin, whose items may count otherwise.
-        proposal, tasks = entry.proposal, {note.task_id for note in entry.attempts}
-        left_out: list[Merge | Suppressed] = [*proposal.merges, *proposal.suppressed]
-        proposed = [left.item for left in left_out if not isinstance(left.item, UnsetType)]
-        for item in (*proposal.items, *proposed):
-            if proposal.prompt_hash and tasks == set(item.source_tasks):
-                graded = [n.outcome for n in entry.attempts if n.outcome in ("resolved", "unresolved")]
-                found = graded.count("resolved"), len(graded)
-                if (item.passes, item.attempts) != found:
-                    said, of = (f"{passes} of {attempts}" for passes, attempts in ((item.passes, item.attempts), found))
-                    yield f"{item.kind} {item.name!r} says that {said} source attempts passed, but {of} did"
+        yield from _item_problems(reader, entry)
         yield from _aside_problems(reader, entry)
         yield from _attempt_problems(reader, entry)
     elif isinstance(entry, PanelFixed):
@@ -178,7 +168,10 @@ def _entry_problems(reader: _LedgerReader, entry: Entry) -> Iterator[str]:
         yield from _content_problems(reader, entry.holdout)
         yield from _reading_problems(reader, entry)
     elif isinstance(entry, Baseline | Remeasured):
-        yield from _measurement_problems(reader, entry.result.outcomes)
+        if known := reader.measured_panel(len(entry.result.outcomes)):
+            reader.count["contexts"] += len(known[1])
+            plan = baseline_plan(known[0], reader, known[1], contexts.retrieve)
+            yield from _rollout_problems(entry.result.outcomes, plan)
     elif isinstance(entry, LeftOut):
         yield from _left_out_problems(reader, entry)
     elif isinstance(entry, Judged):
@@ -186,8 +179,9 @@ def _entry_problems(reader: _LedgerReader, entry: Entry) -> Iterator[str]:
         yield from _verdict_problems(reader, entry.verdict)
 
 
-def _duplicate_problems(reader: _LedgerReader, proposal: Proposal) -> Iterator[str]:
-    """Check that a proposal's items were new to the bank, and that its duplicates repeat the item they name."""
+def _item_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
+    """Check that a proposal's items were new to the bank, that its duplicates repeat the item they name, and passes."""
+    proposal = entry.proposal
     reader.count["duplicates"] += len(proposal.items)
     exact = is_owners(proposal.task_id)
     if sort_duplicates(proposal.items, reader.bank, proposal.removed, exact=exact) != (proposal.items, (), ()):
@@ -206,6 +200,17 @@ def _duplicate_problems(reader: _LedgerReader, proposal: Proposal) -> Iterator[s
         _, merges, suppressed = sort_duplicates([*own, left.item], reader.bank, proposal.removed, exact=exact)
         if left not in (*merges, *suppressed):
             yield f"{left.kind} {left.item.name!r} is recorded as a duplicate of {twin!r}, but it is not one"
+    # Items that were learned from these attempts have their passes. A proposal without a prompt of ours comes from
+    # a plugin, whose items may count otherwise.
+    tasks = {note.task_id for note in entry.attempts}
+    proposed = [left.item for left in duplicates if not isinstance(left.item, UnsetType)]
+    for item in (*proposal.items, *proposed):
+        if proposal.prompt_hash and tasks == set(item.source_tasks):
+            graded = [n.outcome for n in entry.attempts if n.outcome in ("resolved", "unresolved")]
+            found = graded.count("resolved"), len(graded)
+            if (item.passes, item.attempts) != found:
+                said, of = (f"{passes} of {attempts}" for passes, attempts in ((item.passes, item.attempts), found))
+                yield f"{item.kind} {item.name!r} says that {said} source attempts passed, but {of} did"
 
 
 def _attempt_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
@@ -275,14 +280,6 @@ def _reading_problems(reader: _LedgerReader, entry: Evaluated) -> Iterator[str]:
             return
 
 
-def _measurement_problems(reader: _LedgerReader, outcomes: Sequence[PanelOutcome]) -> Iterator[str]:
-    """Check the contexts and rollout numbers of a measurement of the current bank."""
-    if found := reader.measured_panel(len(outcomes)):
-        settings, tasks = found
-        reader.count["contexts"] += len(tasks)
-        yield from _rollout_problems(outcomes, baseline_plan(settings, reader, tasks, contexts.retrieve))
-
-
 def _verdict_problems(reader: _LedgerReader, verdict: Verdict) -> Iterator[str]:
     """Check the contexts and numbers of a gate's rollouts, and how many judged contexts are in use after an accept."""
     outcomes = (*verdict.outcomes, *(verdict.confirming or ()))
@@ -345,7 +342,3 @@ def _tasks(store: BankStore, given: str) -> list[Task] | None:
         if given:
             raise
         return None
-
-
-def _finding(place: str, problem: str) -> BankFinding:
-    return BankFinding(level="error", file=ledger.FILE_NAME, place=place, message=problem)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -180,16 +181,12 @@ def verdict_lines(entries: Iterable[Entry], most: int = 30) -> str:
     lines = []
     for row in rows[-most:]:
         notes = "; ".join(f"{i.kind} {i.name}: {i.text}" for i in row.proposal.items)
-        lines.append(f"- {_became(row)}: {' '.join(notes.split())[:600]}")
+        became = f"not judged: {row.aside}" if row.aside else "taken without a gate" if row.taken else "never judged"
+        if not row.aside and row.verdict and row.verdict.decision != "indecisive":
+            # No number: certificates count what a proposer may know as verdicts alone.
+            became = f"{row.verdict.decision}ed"
+        lines.append(f"- {became}: {' '.join(notes.split())[:600]}")
     return "\n".join(lines)
-
-
-def _became(row: ProposalResult) -> str:
-    if row.aside:
-        return f"not judged: {row.aside}"
-    if row.verdict is None or row.verdict.decision == "indecisive":
-        return "taken without a gate" if row.taken else "never judged"
-    return f"{row.verdict.decision}ed"  # no number: certificates count what a proposer may know as verdicts alone
 
 
 def measured_anew(current: Sequence[PanelOutcome], baseline: Baseline) -> tuple[PanelOutcome, ...]:
@@ -277,9 +274,11 @@ def gate_savings(entries: Iterable[Entry], telemetry: Iterable[Mapping[str, Any]
     Args:
         telemetry: records of the log "gates"; without them only the ledger's rollouts count as run.
     """
-    known = {
-        (stage.proposal_id, stage.confirming): stage for stage in map(_gate_telemetry, telemetry) if stage is not None
-    }
+    known: dict[tuple[str, bool], GateTelemetry] = {}
+    for record in telemetry:
+        with suppress(RecordError):
+            stage = convert(dict(record), GateTelemetry, where="telemetry")
+            known[stage.proposal_id, stage.confirming] = stage
     verdicts = [e.verdict for e in entries if isinstance(e, Judged) and e.verdict.decision != "indecisive"]
     found = {}
     for v in verdicts:
@@ -300,13 +299,6 @@ def total_savings(gates: Sequence[Savings]) -> Savings:
     )
 
 
-def _gate_telemetry(record: Mapping[str, Any]) -> GateTelemetry | None:
-    try:
-        return convert(dict(record), GateTelemetry, where="telemetry")
-    except RecordError:
-        return None
-
-
 def count_attempts(attempts: Iterable[Attempt], outline: Outline | None = None) -> dict[str, Any]:
     """Count recorded attempts, graded attempts and mixed groups (same task, base tree and context).
 
@@ -320,7 +312,11 @@ def count_attempts(attempts: Iterable[Attempt], outline: Outline | None = None) 
     kinds: dict[str, list[Attempt]] = {kind: [] for kind in _KINDS.values()}
     for attempt in attempts:
         kinds[_KINDS[attempt.source]].append(attempt)
-    named = _named_kinds(outline) if outline else set()
+    named = set[str]()
+    if outline:
+        named |= {"live" if is_live(task) else "stream" for task in outline.source_tasks}
+        named |= {"panel"} if outline.types & {"baseline", "judged", "remeasured", "left_out"} else set()
+        named |= {"holdout"} if "evaluated" in outline.types else set()
     found = {kind: _count_graded(kept) if kept or kind not in named else None for kind, kept in kinds.items()}
     here = [one for one in found.values() if one is not None and one["recorded"]]
     if not here and named:
@@ -362,10 +358,3 @@ def _count_graded(attempts: Sequence[Attempt]) -> dict[str, int]:
         "graded": sum(map(len, groups.values())),
         "mixed_groups": len({group[:-1] if learned else group for group in mixed}),
     }
-
-
-def _named_kinds(outline: Outline) -> set[str]:
-    found = {"live" if is_live(task) else "stream" for task in outline.source_tasks}
-    if outline.types & {"baseline", "judged", "remeasured", "left_out"}:
-        found.add("panel")
-    return found | ({"holdout"} if "evaluated" in outline.types else set())

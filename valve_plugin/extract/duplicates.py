@@ -71,7 +71,13 @@ def sort_duplicates(
     suppressed: list[Suppressed] = []
     for item in items:
         if same := known.get((item.kind, _comparable(item).normal)):
-            merges.append(_merge(item, into=same))
+            source = item.source_tasks[0] if item.source_tasks else ""
+            merges.append(
+                Merge(
+                    kind=same.kind, name=same.name, source_task=source, passes=item.passes, attempts=item.attempts,
+                    item=item,
+                )
+            )  # fmt: skip
             continue
         if near := nearest(item, [*kept, *new], exact=exact):
             suppressed.append(near)
@@ -124,10 +130,3 @@ def _comparable(item: Item) -> _Comparable:
 def _compared(*fields: str) -> _Comparable:
     normal = tuple(" ".join(unicodedata.normalize("NFKC", field).casefold().split()) for field in fields)
     return _Comparable(normal, frozenset(token for field in fields for token in tokens(field)))
-
-
-def _merge(item: Item, *, into: Item) -> Merge:
-    source = item.source_tasks[0] if item.source_tasks else ""
-    return Merge(
-        kind=into.kind, name=into.name, source_task=source, passes=item.passes, attempts=item.attempts, item=item
-    )

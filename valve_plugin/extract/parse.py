@@ -16,7 +16,7 @@ from valve_plugin.extract.answer import MAX_BYTES, TWICE, find_object
 from valve_plugin.records import KINDS, Kind
 
 if TYPE_CHECKING:
-    from jsonschema import ValidationError
+    pass
 
 MOST_ITEMS = 3
 """Of each kind. This and the next three are stated in the prompt."""
@@ -183,12 +183,8 @@ def load_strictly(answer: str, schema: str) -> Any:
         raise ModelOutputError(f"the answer gives {key} twice in one object")
     if problem is not None:
         place = "/".join(map(str, problem.absolute_path)) or "top level"
-        raise ModelOutputError(f"the answer does not fit the schema at {place}: {_broken_rule(problem)}")
+        # The rule is ours and may be quoted; what broke it is the model's and is not.
+        rule = f"{problem.validator} {problem.validator_value}"
+        rule = "other keys than asked for" if problem.validator == "additionalProperties" else rule
+        raise ModelOutputError(f"the answer does not fit the schema at {place}: {rule}")
     return data
-
-
-def _broken_rule(problem: ValidationError) -> str:
-    """Return which rule is broken. The rule is ours and may be quoted; what broke it is the model's and is not."""
-    if problem.validator == "additionalProperties":
-        return "other keys than asked for"
-    return f"{problem.validator} {problem.validator_value}"

@@ -240,16 +240,11 @@ def _fill_proposal(
     )
     if found.items:
         return found
-    return replace(found, reason=_why_nothing(answer))
+    reason = f"no item could be used: {answer.left_out[0].why}" if answer.left_out else NOTHING
+    return replace(found, reason="every item was a duplicate or was withheld" if answer.drafts else reason)
 
 
 def _version(kind: Kind, draft: Draft, known: Collection[tuple[Kind, str]]) -> Draft:
     """Return a draft under the name of the known item that it replaces; one that replaces nothing known is an item."""
     name = normal_name(draft.replaces.removeprefix(f"{kind}/").removeprefix(f"{kind}: "))
     return replace(draft, name=name, replaces=name) if (kind, name) in known else replace(draft, replaces="")
-
-
-def _why_nothing(answer: Extraction) -> str:
-    if answer.drafts:
-        return "every item was a duplicate or was withheld"
-    return f"no item could be used: {answer.left_out[0].why}" if answer.left_out else NOTHING

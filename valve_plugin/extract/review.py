@@ -83,15 +83,10 @@ def _verdicts(settings: Settings, items: Sequence[Item]) -> Verdicts:
         rows = find_object(f'{{"verdicts": {bare[1]}}}' if bare else answer, ("verdicts",)).get("verdicts")
     except ModelOutputError:
         return {}
-    return _by_item(rows if isinstance(rows, list) else [], items)
-
-
-def _by_item(rows: Sequence[object], items: Sequence[Item]) -> Verdicts:
-    """Return the verdict of each item that has exactly one; it may be named without its kind where that is enough."""
     found: dict[str, list[tuple[bool, str]]] = {}
-    bare = [item.name for item in items]
-    titles = {_title(i): _title(i) for i in items} | {i.name: _title(i) for i in items if bare.count(i.name) == 1}
-    for row in rows:
+    names = [item.name for item in items]  # without the kind where that is enough
+    titles = {_title(i): _title(i) for i in items} | {i.name: _title(i) for i in items if names.count(i.name) == 1}
+    for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, dict) or titles.get(str(row.get("name"))) is None:
             continue
         verdict = row.get("verdict")

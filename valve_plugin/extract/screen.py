@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import os
 import re
-import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -18,17 +17,12 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
-from valve_plugin.codec import convert, digest, plain
+from valve_plugin.codec import convert, digest, parse_toml, plain
 from valve_plugin.errors import ConfigError, RecordError
 from valve_plugin.extract.duplicates import nearest
 from valve_plugin.extract.parse import Draft
 from valve_plugin.records import Bank, Item, Kind, Withheld
 from valve_plugin.redact import Redactor
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
 
 _INVISIBLE = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f]")
 _LOOKALIKES = str.maketrans("аеорсхуікԁѕјһ", "aeopcxyikdsjh")  # Cyrillic, on purpose
@@ -192,26 +186,22 @@ class LintFinding(NamedTuple):
 
 def lint(bank: Bank, redactor: Redactor) -> list[LintFinding]:
     """Return what is wrong with the items of a bank today, one's own or somebody else's, in the bank's order."""
-    earlier: list[Item] = []
     found = []
-    for item in bank.items:
-        checks = _checks(item, earlier, redactor)
+    for number, item in enumerate(bank.items):
+        text, size, near = text_of(item), len(item.markdown), nearest(item, bank.items[:number])
+        checks = [("screen", rule) for rule in violations(text)]
+        if redactor(text) != text:
+            checks.append(("secret", "holds what looks like a key; retire the item and revoke the key"))
+        if item.hidden:
+            hides = f"hides what it says ({', '.join(item.hidden)})"
+            checks.append(("hidden", f"{hides}, so it is not injected; edit or remove it"))
+        if size > LARGE:
+            checks.append(("size", f"body of {size} characters; above {LARGE} it crowds out what the task needs"))
+        if near:
+            alike = f"(similarity {near.similarity:.2f}; limit 0.45)"
+            checks.append(("duplicate", f"says the same as {near.duplicate_of} {alike}"))
         found += [LintFinding(item.kind, item.name, check, message) for check, message in checks]
-        earlier.append(item)
     return found
-
-
-def _checks(item: Item, earlier: list[Item], redactor: Redactor) -> Iterator[tuple[str, str]]:
-    text = text_of(item)
-    yield from (("screen", rule) for rule in violations(text))
-    if redactor(text) != text:
-        yield "secret", "holds what looks like a key; retire the item and revoke the key"
-    if item.hidden:
-        yield "hidden", f"hides what it says ({', '.join(item.hidden)}), so it is not injected; edit or remove it"
-    if len(item.markdown) > LARGE:
-        yield "size", f"body of {len(item.markdown)} characters; above {LARGE} it crowds out what the task needs"
-    if near := nearest(item, earlier):
-        yield "duplicate", f"says the same as {near.duplicate_of} (similarity {near.similarity:.2f}; limit 0.45)"
 
 
 class Rule(NamedTuple):
@@ -228,7 +218,7 @@ class Rule(NamedTuple):
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return the rules of rules.toml, compiled."""
-    raw = tomllib.loads(files(__package__).joinpath("rules.toml").read_text("utf-8"))
+    raw = parse_toml(files(__package__).joinpath("rules.toml").read_text("utf-8"))
 
     def compiled(row: dict[str, Any]) -> Rule:
         verbs, objects, phrases = (list(map(_pattern, row.get(key, ()))) for key in ("verbs", "objects", "phrases"))
@@ -255,7 +245,10 @@ def _translated(part: str) -> str:
 
 def violations(text: str) -> list[str]:
     """Return the names of the rules that `text` breaks, each once; empty for ordinary text."""
-    found = ["hides its content"] if _OPAQUE.search(text) or _hides_content(text) else []
+    marks = _INVISIBLE.findall(text)
+    # A reader sees something else than a model: invisible marks, or letters of two scripts in one word.
+    hides = len(marks) > _MANY_INVISIBLE or any(m >= "\U000e0000" or "\u202a" <= m <= "\u202e" for m in marks)
+    found = ["hides its content"] if hides or _OPAQUE.search(text) or _MIXED_SCRIPT.search(text) else []
     return list(dict.fromkeys(found + [name for name, _ in _broken_rules(text)]))
 
 
@@ -272,8 +265,12 @@ def _broken_rules(text: str) -> Iterator[tuple[str, str]]:
     for rule in rules():
         looked_at = (advice if rule.advice else whole) if rule.code else prose[rule.advice]
         for sentence in (" ".join(s.split()) for s in _SENTENCE.split(looked_at) if s.strip()):
-            if _breaks_rule(rule, sentence):
-                yield rule.name, sentence
+            for m in rule.pattern.finditer(sentence):
+                # Does it merely warn of it?
+                warns = _NEGATED.search(sentence[: m.start()]) or _CRITICIZED.search(sentence[m.end() :])
+                if not (rule.advice and warns):
+                    yield rule.name, sentence
+                    break
 
 
 def normalize(text: str) -> str:
@@ -282,22 +279,6 @@ def normalize(text: str) -> str:
     text = _INVISIBLE.sub("", text).casefold().translate(_LOOKALIKES)
     text = _MARKUP.sub(lambda m: " " if m[0] == "_" else "", text)
     return _DIGITS_IN_WORDS.sub(lambda m: m[0].translate(_LETTERS), text)
-
-
-def _breaks_rule(rule: Rule, sentence: str) -> bool:
-    """Whether the sentence breaks the rule, and does not merely warn of it."""
-    return any(
-        not (rule.advice and (_NEGATED.search(sentence[: m.start()]) or _CRITICIZED.search(sentence[m.end() :])))
-        for m in rule.pattern.finditer(sentence)
-    )
-
-
-def _hides_content(text: str) -> bool:
-    """Whether a reader sees something else than a model: invisible marks, or letters of two scripts in one word."""
-    marks = _INVISIBLE.findall(text)
-    if len(marks) > _MANY_INVISIBLE or any(m >= "\U000e0000" or "\u202a" <= m <= "\u202e" for m in marks):
-        return True
-    return bool(_MIXED_SCRIPT.search(text))
 
 
 def is_english(text: str) -> bool:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from valve_plugin.codec import convert
+from valve_plugin.codec import convert, parse_toml
 from valve_plugin.config import resolve
 from valve_plugin.errors import ConfigError, RecordError
 from valve_plugin.files import read_regular
 from valve_plugin.lab.conditions import Condition, find
 from valve_plugin.records import Count, Positive
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
 
 _MAX_BYTES = 1_000_000
 _RESERVED = {
@@ -137,10 +131,10 @@ def read(path: Path) -> Experiment:
         ConfigError: it is missing, no TOML, asks for what is unknown, or names two runs alike.
     """
     try:
-        raw = tomllib.loads(read_regular(path, _MAX_BYTES).decode("utf-8"))
+        raw = parse_toml(read_regular(path, _MAX_BYTES).decode("utf-8"))
     except OSError as e:
         raise ConfigError(f"{path}: no usable experiment: {e.strerror or e}; FILE is the experiment's TOML file") from e
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as e:
+    except (UnicodeDecodeError, RecordError) as e:
         raise ConfigError(f"{path}: no usable experiment: {e}") from e
     try:
         experiment = convert(raw, Experiment, where=str(path))

@@ -214,13 +214,9 @@ def find_model(name: str) -> Path | None:
 
     with suppress(OSError, ValueError):  # it is not there, or it can be no model's name
         place = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
-        return Path(snapshot_download(hub_name(name), cache_dir=place, local_files_only=True))
+        called = name if "/" in name else f"sentence-transformers/{name}"
+        return Path(snapshot_download(called, cache_dir=place, local_files_only=True))
     return None
-
-
-def hub_name(name: str) -> str:
-    """Return what a name is called on the Hugging Face hub, as owner/name."""
-    return name if "/" in name else f"sentence-transformers/{name}"
 
 
 def fingerprint(directory: Path) -> str:

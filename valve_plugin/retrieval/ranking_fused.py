@@ -59,7 +59,9 @@ class FusedIndex:
         self._places: defaultdict[str, dict[int, list[int]]] = defaultdict(lambda: {weight: [] for weight in _IMPACT})
         """Word -> for each weight, the items with it."""
         for position, item in enumerate(self._items):
-            words = _weighted(item)
+            # Each word has the weight of the best place it stands in.
+            words = dict.fromkeys(keywords(item.name) + keywords(item.markdown), _BODY)
+            words |= dict.fromkeys(keywords(item.text) + keywords(item.scope_hint), _HEAD)
             for word, weight in words.items():
                 self._places[word][weight].append(position)
             self._norms.append(isqrt(10_000 + 200 * sum(words.values())))
@@ -108,7 +110,9 @@ class FusedIndex:
             return found
         head = found[:_RERANKED]
         cosine = similarity.cosine_to(self._vectors.query(issue[:QUERY_LIMIT]))
-        cosines = [max(0, cosine(self._vectors.body(_summary(self._items[m.position])))) for m in head]
+        items = [self._items[match.position] for match in head]
+        summaries = (f"{item.name}. {item.text}. {item.scope_hint}" for item in items)
+        cosines = [max(0, cosine(self._vectors.body(summary))) for summary in summaries]
         # Half of the best lexical score for the best cosine; the median cosine says nothing.
         middle, top = sorted(cosines)[len(cosines) // 2], max(cosines)
         gains = [max(0, c - middle) * (head[0].score // 2) // max(1, top - middle) for c in cosines]
@@ -129,18 +133,6 @@ class FusedIndex:
             score = sums[position] // norm
             if score >= EVIDENCE:
                 yield _Match(position, score)
-
-
-def _weighted(item: Item) -> dict[str, int]:
-    """Return the words of an item, each with the weight of the best place it stands in."""
-    weights: dict[str, int] = {}
-    for text, weight in ((item.name, _BODY), (item.markdown, _BODY), (item.text, _HEAD), (item.scope_hint, _HEAD)):
-        weights.update(dict.fromkeys(keywords(text), weight))
-    return weights
-
-
-def _summary(item: Item) -> str:
-    return f"{item.name}. {item.text}. {item.scope_hint}"
 
 
 @functools.lru_cache(maxsize=256)  # a gate asks for each panel task again and again

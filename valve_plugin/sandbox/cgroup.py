@@ -95,7 +95,7 @@ def memory_group(limit: int) -> Iterator[MemoryGroup | None]:
     Args:
         limit: bytes of memory, swap included.
     """
-    group = _make_group(limit)
+    group = next((group for parent in _parents() if (group := _make_group(parent, limit))), None)
     try:
         yield group
     finally:
@@ -104,29 +104,22 @@ def memory_group(limit: int) -> Iterator[MemoryGroup | None]:
             time.sleep(0.005)
 
 
-def _make_group(limit: int) -> MemoryGroup | None:
-    for parent in _parents():
-        for left in parent.glob("valve-*-*"):  # of a killed process
-            if not Path("/proc", left.name.split("-")[1]).exists():
-                _removed(left)
-        folder = parent / f"valve-{os.getpid()}-{secrets.token_hex(4)}"
-        with suppress(OSError):
-            folder.mkdir()
-            if _limited(folder, limit):
+def _make_group(parent: Path, limit: int) -> MemoryGroup | None:
+    for left in parent.glob("valve-*-*"):  # of a killed process
+        if not Path("/proc", left.name.split("-")[1]).exists():
+            _removed(left)
+    folder = parent / f"valve-{os.getpid()}-{secrets.token_hex(4)}"
+    with suppress(OSError):
+        folder.mkdir()
+        for name in _LIMITS:
+            with suppress(OSError):  # the other version of control groups
+                _write(folder / name, str(limit))
+                for other, value in _NO_SWAP:
+                    with suppress(OSError):  # a kernel that does not count swap
+                        _write(folder / other, value.format(limit))
                 return MemoryGroup(folder)
-            _removed(folder)
+        _removed(folder)
     return None
-
-
-def _limited(folder: Path, limit: int) -> bool:
-    for name in _LIMITS:
-        with suppress(OSError):  # the other version of control groups
-            _write(folder / name, str(limit))
-            for other, value in _NO_SWAP:
-                with suppress(OSError):  # a kernel that does not count swap
-                    _write(folder / other, value.format(limit))
-            return True
-    return False
 
 
 def _write(path: Path, value: str) -> None:

@@ -240,7 +240,11 @@ def supervise(
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    limit = watch.exceeded or watch.exceeded_at_end(process.returncode)
+    limit = watch.exceeded
+    if not limit and process.returncode in (-signal.SIGXCPU, 128 + signal.SIGXCPU):
+        limit = "cpu"
+    elif not limit and disk_bytes(root) > limits.disk_bytes:
+        limit = "disk"
     return CommandResult(returncode=process.returncode, output=output, truncated=truncated, limit=limit)
 
 
@@ -311,12 +315,6 @@ class _Watch:
         self.unseen.clear()
         idle = self.idle.update(now, self.cpu, partial(wants_cpu, pid))
         self.watcher(Sample(output, self.cpu, partial(read_last_line, pid), now - self.start, idle))
-
-    def exceeded_at_end(self, returncode: int) -> Limit:
-        """Return the limit that a finished command exceeded, or an empty string."""
-        if returncode in (-signal.SIGXCPU, 128 + signal.SIGXCPU):
-            return "cpu"
-        return "disk" if disk_bytes(self.root) > self.limits.disk_bytes else ""
 
 
 class _Idle:
@@ -506,7 +504,15 @@ def keeper_main() -> NoReturn:
         sys.stderr.write(f"{command[0]} cannot be started: {e}\n")
         os._exit(_COMMAND_NOT_FOUND)
     parent_gone = threading.Event()
-    threading.Thread(target=_kill_when_closed, args=(pipe, parent_gone), daemon=True).start()
+
+    def kill_when_closed() -> None:
+        import psutil  # noqa: F401 (imported early, so that no time is lost when the pipe closes)
+
+        os.read(pipe, 1)  # nothing is ever written, so this returns when the other end is closed
+        parent_gone.set()
+        kill_descendants(os.getpid())
+
+    threading.Thread(target=kill_when_closed, daemon=True).start()
     code = process.wait()
     kill_descendants(os.getpid())
     with suppress(ChildProcessError):
@@ -515,14 +521,6 @@ def keeper_main() -> NoReturn:
     if parent_gone.is_set():
         kill_tree(os.getpid())  # also the process group, for systems where orphans cannot be adopted
     os._exit(code if code >= 0 else 128 - code)  # as a shell reports a signal
-
-
-def _kill_when_closed(pipe: int, parent_gone: threading.Event) -> None:
-    import psutil  # noqa: F401 (imported early, so that no time is lost when the pipe closes)
-
-    os.read(pipe, 1)  # nothing is ever written, so this returns when the other end is closed
-    parent_gone.set()
-    kill_descendants(os.getpid())
 
 
 def exit_with_parent(parent: int) -> None:

@@ -130,34 +130,26 @@ def open_workspace(
         InfrastructureError: git or the disk failed.
     """
     with scratch_folder() as root:
-        uid = _own_uid(int(root.name)) if os.geteuid() == 0 else os.getuid()
+        uid = os.getuid()
+        if os.geteuid() == 0:  # no other live workspace on this machine has it, so that limits count only its processes
+            # Other data directories count from 0 as well.
+            block = int(digest_bytes(os.fsencode(data_dir()))[:8], 16) % 60_000
+            uid = _FIRST_UID + block * MAX_FOLDERS + int(root.name)
         workspace = Workspace(
             root=root, uid=uid, store=store, commit=commit, readonly=readonly, bin=bin, source_roots=source_roots,
             image=image, place=place,
         )  # fmt: skip
-        _write_etc(root / "etc", uid)
         own = (workspace.path, workspace.home, workspace.tmp)
-        for folder in own:
+        for folder in (*own, root / "etc"):
             folder.mkdir()
+        (root / "etc" / "passwd").write_text(f"agent:x:{uid}:{uid}::{HOME}:/bin/sh\n")
+        (root / "etc" / "group").write_text(f"agent:x:{uid}:\n")
+        (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
         if store:
             _check_out(workspace, store)
         for folder in own:
             chown_tree(folder, uid)
         yield workspace
-
-
-def _own_uid(number: int) -> int:
-    """Return a uid that no other live workspace on this machine has, so that limits count only its own processes."""
-    block = int(digest_bytes(os.fsencode(data_dir()))[:8], 16) % 60_000  # other data directories count from 0 as well
-    return _FIRST_UID + block * MAX_FOLDERS + number
-
-
-def _write_etc(folder: Path, uid: int) -> None:
-    """Write the passwd, group and hosts files of the sandbox, with one user and one host."""
-    folder.mkdir()
-    (folder / "passwd").write_text(f"agent:x:{uid}:{uid}::{HOME}:/bin/sh\n")
-    (folder / "group").write_text(f"agent:x:{uid}:\n")
-    (folder / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
 
 
 def _check_out(workspace: Workspace, store: Path) -> None:

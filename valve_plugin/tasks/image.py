@@ -103,10 +103,27 @@ def copy_image(image: Image, say: Callable[[str], None] = lambda _: None) -> Ima
         say(f"copying /testbed out of {image.name}")
         for half in (image.git, image.built):
             remove_tree(half)
-        _copy_out(engines.Engine(image.engine), image, lock)
+        engine = engines.Engine(image.engine)
+        words = ["--pull", "never", "--network", "none", *engines.labels(lock), image.id, "true"]
+        container = engine.call("create", *words)
+        try:
+            engine.call("cp", f"{container}:/testbed", str(image.built), seconds=engines.COPY_SECONDS, tied=True)
+        finally:
+            engine.remove(container)
         _require_clone(image)
         (image.built / ".git").rename(image.git)
-        _disarm(image.git)
+        # What can point git elsewhere or name programs to run goes: the image is not trusted.
+        for name in (
+            "config",
+            "config.worktree",
+            "commondir",
+            "objects/info/alternates",
+            "hooks",
+            "worktrees",
+            "modules",
+        ):
+            remove_tree(image.git / name)
+        (image.git / "config").write_text(PLAIN_CONFIG)
         _keep_built(image)
         write_atomic(done, image.name.encode() + b"\n")
     return image
@@ -125,14 +142,6 @@ def image_files(name: str, settings: Settings, say: Callable[[str], None]) -> tu
     return image.git, read_files(image.git, "HEAD")
 
 
-def _copy_out(engine: engines.Engine, image: Image, lock: Path) -> None:
-    container = engine.call("create", "--pull", "never", "--network", "none", *engines.labels(lock), image.id, "true")
-    try:
-        engine.call("cp", f"{container}:/testbed", str(image.built), seconds=engines.COPY_SECONDS, tied=True)
-    finally:
-        engine.remove(container)
-
-
 def _require_clone(image: Image) -> None:
     """Refuse a `.git` with entries that a clone never has, such as links that lead out of it."""
     expected = "expected a git clone of regular files and folders, as in SWE-smith's images"
@@ -148,13 +157,6 @@ def _require_clone(image: Image) -> None:
         raise TaskError(f"{image.name}: its /testbed is not a git repository; {expected}")
 
 
-def _disarm(git_dir: Path) -> None:
-    """Remove the files of an untrusted git directory that can point git elsewhere or name programs to run."""
-    for name in ["config", "config.worktree", "commondir", "objects/info/alternates", "hooks", "worktrees", "modules"]:
-        remove_tree(git_dir / name)
-    (git_dir / "config").write_text(PLAIN_CONFIG)
-
-
 def _keep_built(image: Image) -> None:
     """Remove the source, and all copies of it, from the copy of /testbed."""
     try:
@@ -162,8 +164,15 @@ def _keep_built(image: Image) -> None:
     except InfrastructureError as e:
         raise TaskError(f"{image.name}: the git repository in its /testbed has no commit: {e}") from e
     for path in tracked:
-        _unlink(image, path)
-
+        *folders, file = path.split("/")
+        try:
+            with suppress(FileNotFoundError), open_below(image.built, folders) as fd:
+                os.unlink(file, dir_fd=fd)
+        except (NotADirectoryError, IsADirectoryError) as e:
+            raise TaskError(
+                f"{image.name}: the last commit of its /testbed has the file {path!r}, but the working tree has a link "
+                "or a folder there; expected the files of that commit"
+            ) from e
     for folder in walk(image.built, unlock=True, on_leave=remove_empty):
         for name in [name for name in folder.folders if name in _COPIES]:
             folder.folders.remove(name)
@@ -171,19 +180,6 @@ def _keep_built(image: Image) -> None:
         for name in folder.others:
             if name.endswith(".pyc") or stat.S_IFMT(folder.status(name).st_mode) not in (stat.S_IFREG, stat.S_IFLNK):
                 os.unlink(name, dir_fd=folder.fd)
-
-
-def _unlink(image: Image, path: str) -> None:
-    """Remove a tracked file from the copy of /testbed; do nothing if it is missing."""
-    *folders, name = path.split("/")
-    try:
-        with suppress(FileNotFoundError), open_below(image.built, folders) as fd:
-            os.unlink(name, dir_fd=fd)
-    except (NotADirectoryError, IsADirectoryError) as e:
-        raise TaskError(
-            f"{image.name}: the last commit of its /testbed has the file {path!r}, but the working tree has a link or "
-            "a folder there; expected the files of that commit"
-        ) from e
 
 
 def _missing(name: str, sandbox: str) -> str:

@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import stat
-import sys
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
@@ -34,11 +33,6 @@ from valve_plugin.sandbox.trees import walk
 from valve_plugin.tasks import image
 from valve_plugin.tasks.image import IMAGE_PREFIX
 from valve_plugin.words import plural
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
 
 FILE_NAME = "repository.toml"
 BASE_REF = "refs/valve/base"
@@ -145,11 +139,11 @@ def read_definition(path: Path) -> Repository:
         TaskError: the file is missing, too large, not UTF-8 or not TOML, or has unknown or malformed keys.
     """
     try:
-        raw = tomllib.loads(read_limited(path, _MAX_BYTES, "repository").decode("utf-8"))
+        raw = codec.parse_toml(read_limited(path, _MAX_BYTES, "repository").decode("utf-8"))
         repository = codec.convert(raw, Repository, where=str(path))
     except FileNotFoundError as e:
         raise TaskError(f"{path}: no such file; a task directory holds {FILE_NAME} and tasks.jsonl") from e
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecordError, RecursionError) as e:
+    except (OSError, UnicodeDecodeError, RecordError) as e:
         raise TaskError(f"{path}: {e}") from e
     if repository.source.startswith("path:"):
         folder = (path.parent / repository.source.removeprefix("path:")).resolve()

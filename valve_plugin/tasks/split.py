@@ -285,14 +285,12 @@ def first_of_each_bug(tasks: Iterable[Task], bugs: Mapping[str, str] = MappingPr
     """
     firsts: dict[str, Task] = {}
     for task in tasks:
-        firsts.setdefault(bugs.get(task.instance_id) or _bug(task), task)
+        bug = bugs.get(task.instance_id)
+        if not bug:  # whichever tests show it, and however its patch is written
+            changes = [[change.path, change.line, change.text] for change in patch_changes(task.patch)]
+            bug = codec.digest([task.repo, changes or task.patch])
+        firsts.setdefault(bug, task)
     return list(firsts.values())
-
-
-def _bug(task: Task) -> str:
-    """Return a digest of a task's bug, whichever tests show it, and however its patch is written."""
-    changes = [[change.path, change.line, change.text] for change in patch_changes(task.patch)]
-    return codec.digest([task.repo, changes or task.patch])
 
 
 def _pin(tasks: Sequence[Task]) -> tuple[PanelTask, ...]:

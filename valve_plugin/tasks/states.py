@@ -132,24 +132,17 @@ def _give_history(workspace: Workspace, states: States, task: Task) -> None:
     tip = resolve_commit(own, task.instance_id)
     tree = git_line("rev-parse", f"{states.tip}^{{tree}}", git_dir=workspace.store)
     if not tip or git_line("rev-parse", f"{tip}^{{tree}}", git_dir=own) != tree:
-        tip = _commit_history(workspace, states)
+        quiet = ["-c", "core.logAllRefUpdates=false", "fetch", "-q", "--no-auto-gc", "--no-write-fetch-head"]
+        local = {"GIT_ALLOW_PROTOCOL": "file"}
+        git(*quiet, str(workspace.store), states.bug, states.tip, git_dir=own, env=local)
+        tip = git_line("rev-parse", "HEAD", git_dir=own)
+        for source, message in ((states.bug, b"Bug Patch\n"), (states.tip, b"Remove F2P Tests\n")):
+            tip = git_line("commit-tree", f"{source}^{{tree}}", "-p", tip, git_dir=own, data=message)
     branch = f"refs/heads/{task.instance_id}"
     git("update-ref", "--no-deref", branch, tip, git_dir=own)
     git("symbolic-ref", "HEAD", branch, git_dir=own)
     git("read-tree", tip, git_dir=own)
     chown_tree(workspace.path, workspace.uid)
-
-
-def _commit_history(workspace: Workspace, states: States) -> str:
-    """Commit the bug and the removal of the hidden tests on top of the image's HEAD; return the last commit's id."""
-    own = workspace.path / ".git"
-    quiet = ["-c", "core.logAllRefUpdates=false", "fetch", "-q", "--no-auto-gc", "--no-write-fetch-head"]
-    local = {"GIT_ALLOW_PROTOCOL": "file"}
-    git(*quiet, str(workspace.store), states.bug, states.tip, git_dir=own, env=local)
-    commit = git_line("rev-parse", "HEAD", git_dir=own)
-    for source, message in ((states.bug, b"Bug Patch\n"), (states.tip, b"Remove F2P Tests\n")):
-        commit = git_line("commit-tree", f"{source}^{{tree}}", "-p", commit, git_dir=own, data=message)
-    return commit
 
 
 # Files that configure a test run, in any directory. The rest of setup.cfg and pyproject.toml does not change a run in

@@ -128,7 +128,14 @@ def load(path: Path | str) -> TaskSet:
         raise TaskError(f"{path}: no such file or directory; expected one with {FILE_NAME} and {ROWS_NAME}")
     rows_path = path / ROWS_NAME if path.is_dir() else path
     repository = read_definition(rows_path.parent / FILE_NAME)
-    suite = _read_suite(rows_path.parent / repository.suite) if repository.suite else None
+    suite = None
+    if repository.suite:
+        suite_path = rows_path.parent / repository.suite
+        try:
+            suite = [line for line in _read(suite_path, "suite").decode("utf-8").split("\n") if line]
+        except UnicodeDecodeError as e:
+            raise TaskError(f"{suite_path}: not UTF-8: {e}") from e
+        _check_test_ids(suite, str(suite_path))
     tasks, refusals = check_rows(enumerate(_read(rows_path, "task file").split(b"\n"), 1), repository, suite)
     if refusals:
         more = f"\n  and {len(refusals) - _MAX_SHOWN} more" if len(refusals) > _MAX_SHOWN else ""
@@ -243,15 +250,6 @@ def is_test_id(test: str) -> bool:
     file = test.split("::", 1)[0]
     shown = all(c.isprintable() or unicodedata.category(c) == "Zs" for c in test)  # also with wide spaces
     return bool(file) and not file.startswith(("/", "-")) and ".." not in file.split("/") and shown
-
-
-def _read_suite(path: Path) -> list[str]:
-    try:
-        tests = [line for line in _read(path, "suite").decode("utf-8").split("\n") if line]
-    except UnicodeDecodeError as e:
-        raise TaskError(f"{path}: not UTF-8: {e}") from e
-    _check_test_ids(tests, str(path))
-    return tests
 
 
 def _read(path: Path, what: str) -> bytes:

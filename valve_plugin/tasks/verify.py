@@ -124,20 +124,16 @@ class Verifier:
         for line in fix_lines_in(task.problem_statement, task.patch):
             yield Defect(kind="leak", message=f"the issue text contains a line of the fix: {line}")
         yield from _copies_in_tree(self._prepared, task, states, fixed)
-        for path in self._copies(states, fixed):
-            message = f"the test environment contains the fixed file {path}; use one without the package itself"
-            yield Defect(kind="leak", message=message)
-
-    def _copies(self, states: States, fixed: str) -> list[Path]:
-        """Return files of the test environment that equal the fixed version of a file of the task."""
         if self._installed is None:
             self._installed = _python_files(self._prepared.venv)
-        found = []
         for path, oid in _changed(self._prepared, states.bug, fixed):
             data = git("cat-file", "blob", oid, git_dir=self._prepared.store)
-            same = self._installed.get(Path(path).name, [])
-            found += [other for other in same if len(data) > _LEAST_LINE and _holds(other, data)]
-        return found
+            for other in self._installed.get(Path(path).name, []):
+                if len(data) > _LEAST_LINE and _holds(other, data):
+                    message = (
+                        f"the test environment contains the fixed file {other}; use one without the package itself"
+                    )
+                    yield Defect(kind="leak", message=message)
 
 
 def fix_lines_in(text: str, patch: str) -> list[str]:

@@ -281,6 +281,7 @@ def _order_problems(verdict: Verdict, current: Sequence[PanelOutcome]) -> list[s
     first = {o.task_id: o.ordinal for o in reversed(verdict.outcomes)}
     cells = canonical_cells(fresh, verdict.rollouts, {task: first.get(task, 0) for task in fresh})
     again = [(task, ordinal + verdict.rollouts) for task, ordinal in cells]
+    ran = (*verdict.outcomes, *confirming)
     checks = {
         f"order does not name {verdict.n_tasks} different tasks": (
             len(verdict.order) == len(set(verdict.order)) == verdict.n_tasks
@@ -294,14 +295,12 @@ def _order_problems(verdict: Verdict, current: Sequence[PanelOutcome]) -> list[s
         "reuses current outcomes, which pairing 'paper' never does": not reused or verdict.pairing == "deployed",
         "outcomes are not a prefix of the panel in canonical order": _is_prefix(verdict.outcomes, cells),
         "confirming outcomes do not continue the first ones in canonical order": _is_prefix(confirming, again),
-        "one task was judged under two contexts": _one_context((*verdict.outcomes, *confirming)),
+        "one task was judged under two contexts": (
+            len({(o.task_id, o.context_hash) for o in ran}) == len({o.task_id for o in ran})
+        ),
     }
     return [problem for problem, holds in checks.items() if not holds]
 
 
 def _is_prefix(outcomes: Sequence[PanelOutcome], cells: Sequence[tuple[str, int]]) -> bool:
     return [(o.task_id, o.ordinal) for o in outcomes] == list(cells[: len(outcomes)])
-
-
-def _one_context(outcomes: Sequence[PanelOutcome]) -> bool:
-    return len({(o.task_id, o.context_hash) for o in outcomes}) == len({o.task_id for o in outcomes})

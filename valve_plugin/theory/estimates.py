@@ -49,7 +49,10 @@ def vmass(passes: Sequence[int], rollouts: int) -> float:
         ValueError: no tasks, fewer than two rollouts (the correction r/(r-1) needs two), counts out of range.
     Source: eq:vmass.
     """
-    _check(passes, rollouts, least=2)
+    if rollouts < 2 or not passes or not all(0 <= p <= rollouts for p in passes):
+        raise ValueError(
+            f"expected at least one task, r >= 2 and pass counts in 0..r; got {len(passes)} tasks, r = {rollouts}"
+        )
     total = sum(Fraction(p * (rollouts - p), rollouts * (rollouts - 1)) for p in passes)
     return float(total / len(passes))
 
@@ -100,33 +103,10 @@ def accept_cap(rho: str, start: Fraction = Fraction(0)) -> int:
     """
     if not 0 <= start <= 1:
         raise ValueError(f"start is {start}, expected a rate between 0 and 1")
-    return math.floor((1 - start) / _margin(rho))
-
-
-def localized_cap(rho: str, unstable: Fraction, residual: Fraction = Fraction(0)) -> int:
-    """Return floor((h_hat + eps_loc)/rho): the cap when gains stay on baseline-unstable tasks.
-
-    Args:
-        unstable: observed share of panel tasks with mixed baseline rollouts; it underestimates the true
-            share, since a rarely solved task can fail in all r rollouts.
-        residual: eps_loc, allowance for gains elsewhere; zero is an assumption, not a finding.
-    Source: eq:Kbound, ass:local.
-    """
-    if not (0 <= unstable <= 1 and residual >= 0):
-        raise ValueError(f"unstable is {unstable} and residual {residual}, expected a share and a value >= 0")
-    return math.floor((unstable + residual) / _margin(rho))
-
-
-def unstable_share(passes: Sequence[int], rollouts: int) -> Fraction:
-    """Return h_hat: the share of tasks whose r baseline rollouts were neither all passed nor all failed.
-
-    Args:
-        passes: resolved rollouts per task, each in 0..r.
-        rollouts: r.
-    Source: app:preflight-proof.
-    """
-    _check(passes, rollouts, least=1)
-    return Fraction(sum(0 < p < rollouts for p in passes), len(passes))
+    margin = Fraction(rho)
+    if not 0 < margin <= 1:
+        raise ValueError(f"rho is {rho}, expected a margin between 0 and 1")
+    return math.floor((1 - start) / margin)
 
 
 def clopper_pearson(count: int, trials: int, level: float = 0.95) -> tuple[float, float]:
@@ -162,20 +142,6 @@ def sign_test(better: int, worse: int) -> float:
     trials = better + worse
     tail = sum(math.comb(trials, k) for k in range(max(better, worse), trials + 1))
     return min(1.0, 2 * tail / (1 << trials))
-
-
-def _margin(rho: str) -> Fraction:
-    margin = Fraction(rho)
-    if not 0 < margin <= 1:
-        raise ValueError(f"rho is {rho}, expected a margin between 0 and 1")
-    return margin
-
-
-def _check(passes: Sequence[int], rollouts: int, *, least: int) -> None:
-    if rollouts < least or not passes or not all(0 <= p <= rollouts for p in passes):
-        raise ValueError(
-            f"expected at least one task, r >= {least} and pass counts in 0..r; got {len(passes)} tasks, r = {rollouts}"
-        )
 
 
 def _at_least(count: int, trials: int, p: float) -> float:

@@ -310,14 +310,13 @@ def simulate(
             passes = np.where(ours, then, passes)
     gains = rates[:, n:].mean(1) - begin
     low, high = np.quantile(gains, (0.05, 0.95))
-    spent = (ran + baselines) / runs
     return RunFigures(
         tuple(map(float, accepted / runs)),
         tuple(map(float, first)),
         float(gains.mean()),
         float(low),
         float(high),
-        spent,
+        (ran + baselines) / runs,
         baselines / runs,
     )
 

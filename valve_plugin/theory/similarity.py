@@ -59,11 +59,7 @@ def jaccard(a: AbstractSet[str], b: AbstractSet[str]) -> tuple[int, int]:
 
 def near_duplicate(a: AbstractSet[str], b: AbstractSet[str]) -> bool:
     """True when the Jaccard similarity is at least 0.45, compared exactly; empty sets are alike nothing."""
-    return overlaps(*jaccard(a, b))
-
-
-def overlaps(shared: int, union: int) -> bool:
-    """True when shared/union is at least 0.45: see `near_duplicate`."""
+    shared, union = jaccard(a, b)
     return union > 0 and 20 * shared >= 9 * union
 
 

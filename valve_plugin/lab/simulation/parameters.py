@@ -6,7 +6,6 @@ Chances are in [0, 1], weights are relative, effects are in logits (+0.7 turns a
 from __future__ import annotations
 
 import re
-import sys
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -15,13 +14,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from valve_plugin.codec import convert
+from valve_plugin.codec import convert, parse_toml
 from valve_plugin.records import Body, Item, Kind, Sentence
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
 
 BugClass = Literal["operators", "control", "removed", "structure", "other"]
 Failure = Literal["partial", "operator", "elsewhere", "giveup"]
@@ -110,5 +104,5 @@ def named(name: str, text: str) -> bool:
 @cache
 def lessons() -> tuple[Lesson, ...]:
     """Return all lessons, in file order."""
-    raw = tomllib.loads(files(__package__).joinpath("lessons.toml").read_text("utf-8"))
+    raw = parse_toml(files(__package__).joinpath("lessons.toml").read_text("utf-8"))
     return convert(raw["lesson"], tuple[Lesson, ...], where="lessons.toml")

@@ -177,11 +177,14 @@ def run_tests(
     report = read_report(done.output, key)
     if not report.started:
         raise InfrastructureError(f"the test harness did not start: {_tail(done)}")
+    trouble = "" if report.ended else f"the test run ended early: {_tail(done)}"
+    if done.limit:
+        trouble = f"the tests hit the {done.limit} limit"
     died = None if report.ended or report.tampered or done.limit else done.returncode
     changed = [path for path, old in zip(hidden, before, strict=True) if _content(workspace.path / path) != old]
     return TestRun(
         tests=report.tests,
-        trouble=_trouble(report, done),
+        trouble=report.tampered or trouble,
         timed_out=done.timed_out,
         wall=done.limit == "wall",
         died=died,
@@ -221,14 +224,6 @@ def _packages(prepared: PreparedRepository, base: Sequence[str]) -> list[str]:
     roots = [PurePosixPath(root) for root in prepared.repository.source_roots]
     inside = [file.relative_to(root) for file in files for root in roots if file.is_relative_to(root)]
     return sorted({path.parts[0].removesuffix(".py") for path in inside})
-
-
-def _trouble(report: HarnessReport, done: CommandResult) -> str:
-    if report.tampered:
-        return report.tampered
-    if done.limit:
-        return f"the tests hit the {done.limit} limit"
-    return "" if report.ended else f"the test run ended early: {_tail(done)}"
 
 
 def _tail(done: CommandResult) -> str:

@@ -117,19 +117,14 @@ class WatchGroup:
     ) -> None:
         self.say, self.gives_up, self._command = say, gives_up, command
         self.patience = HANG_SECONDS if patience is None else patience
-        self._advised: set[str] = set()
+        self.advised: set[str] = set()
+        """Test files of which was told what to do."""
         self.runs: list[Watch] = []
 
     def run(self, label: str) -> Watch:
         """Return the watcher of one run."""
         self.runs.append(Watch(self, label))
         return self.runs[-1]
-
-    def advise(self, file: str) -> None:
-        """Print what to do about a test file that hangs, once per file."""
-        if file not in self._advised:
-            self._advised.add(file)
-            self.say(f"  {self.advice(file)}")
 
     def advice(self, file: str) -> str:
         """Return what to do about a test file that hangs or ends the process; `file` is empty if it is not known."""
@@ -170,7 +165,9 @@ class Watch:
         if idle >= self._next_wait:
             self._next_wait = 2 * idle
             self._report(now, f"no CPU time used for {clock_time(idle)}, waiting {self._where()}{_last_line(sample)}")
-            self._group.advise(self.file)
+            if self.file not in self._group.advised:
+                self._group.advised.add(self.file)
+                self._group.say(f"  {self.advice()}")
         elif now - self._reported >= REPORT_SECONDS:
             self._report(now, self._progress(now))
 

@@ -303,27 +303,24 @@ def _snapshot(out: Path, files: Sequence[File]) -> Path:
         remove_tree(half)  # left by a run that was killed
         half.mkdir(parents=True)
         for path, mode, content in files:
-            _write(half, path, mode, content)
+            *folders, name = path.split("/")
+            try:
+                with open_below(half, folders, make=True) as fd:
+                    if mode == "120000":
+                        os.symlink(os.fsdecode(content), name, dir_fd=fd)
+                        continue
+                    with create_file(fd, name, int(mode[-3:], 8)) as file:
+                        file.write(content)
+            except (FileExistsError, NotADirectoryError) as e:
+                raise TaskError(
+                    f"{path}: another file or a link of the same tree is in the way; expected a tree that git can "
+                    "check out"
+                ) from e
         half.rename(where)
     for old in out.glob(f"{_SNAPSHOT}*"):
         if old.name != where.name:
             remove_tree(old)
     return where
-
-
-def _write(root: Path, path: str, mode: str, content: bytes) -> None:
-    *folders, name = path.split("/")
-    try:
-        with open_below(root, folders, make=True) as fd:
-            if mode == "120000":
-                os.symlink(os.fsdecode(content), name, dir_fd=fd)
-                return
-            with create_file(fd, name, int(mode[-3:], 8)) as file:
-                file.write(content)
-    except (FileExistsError, NotADirectoryError) as e:
-        raise TaskError(
-            f"{path}: another file or a link of the same tree is in the way; expected a tree that git can check out"
-        ) from e
 
 
 def _metadata(project: Project, files: dict[str, bytes]) -> list[File]:

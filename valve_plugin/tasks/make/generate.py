@@ -276,31 +276,25 @@ def try_candidate(
     prepared: PreparedRepository, suite: Sequence[str], candidate: Candidate, sandbox: Sandbox, prefix: str
 ) -> CandidateResult:
     """Run the whole suite with the bug, then the failing tests again; those that fail twice are FAIL_TO_PASS."""
-    try:
-        return _try(prepared, suite, candidate, CandidateSandbox(sandbox), prefix)
-    except watch.HangError:
-        return CandidateResult(candidate=candidate, reason=watch.HANG_REASON)
-    except (watch.TooManyFailuresError, watch.WallLimitError) as e:
-        return CandidateResult(candidate=candidate, reason=str(e))
-
-
-def _try(
-    prepared: PreparedRepository, suite: Sequence[str], candidate: Candidate, sandbox: Sandbox, prefix: str
-) -> CandidateResult:
     with scratch_folder() as scratch:
         tree = apply_patch(prepared.store, prepared.base, candidate.patch, scratch / "index")
     if tree is None:
         return CandidateResult(candidate=candidate, reason="its patch does not apply")
-    bug = commit_tree(prepared, tree)
-    run = _run(prepared, bug, sandbox, watcher=watch.FailureWatch(frozenset(suite), candidate_watch()))
-    tests = tuple(sorted(set(suite) - _passing(run)))
-    none = "" if tests else "no test notices it"
-    if why := run.trouble or none or watch.too_many_failures(len(tests), len(suite)):
-        return CandidateResult(candidate=candidate, reason=why)
-    flaky, trouble = _varying(prepared, bug, sandbox, suite, run)
-    if trouble or flaky:
-        return CandidateResult(candidate=candidate, flaky=flaky, reason=trouble or "what shows it varies")
-    text, why = write_issue(prepared, bug, candidate.patch, tests, sandbox)
+    bug, sandbox = commit_tree(prepared, tree), CandidateSandbox(sandbox)
+    try:
+        run = _run(prepared, bug, sandbox, watcher=watch.FailureWatch(frozenset(suite), candidate_watch()))
+        tests = tuple(sorted(set(suite) - _passing(run)))
+        none = "" if tests else "no test notices it"
+        if why := run.trouble or none or watch.too_many_failures(len(tests), len(suite)):
+            return CandidateResult(candidate=candidate, reason=why)
+        flaky, trouble = _varying(prepared, bug, sandbox, suite, run)
+        if trouble or flaky:
+            return CandidateResult(candidate=candidate, flaky=flaky, reason=trouble or "what shows it varies")
+        text, why = write_issue(prepared, bug, candidate.patch, tests, sandbox)
+    except watch.HangError:
+        return CandidateResult(candidate=candidate, reason=watch.HANG_REASON)
+    except (watch.TooManyFailuresError, watch.WallLimitError) as e:
+        return CandidateResult(candidate=candidate, reason=str(e))
     if not text:
         return CandidateResult(candidate=candidate, reason=why)
     row = SmithRow(

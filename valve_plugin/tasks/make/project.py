@@ -14,14 +14,11 @@ from typing import Any
 
 from msgspec import field
 
+from valve_plugin.codec import parse_toml
+from valve_plugin.errors import RecordError
 from valve_plugin.records import Record
 from valve_plugin.tasks.states import is_protected
 from valve_plugin.tasks.syntax import parse
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
 
 Files = Mapping[str, bytes]
 PYTEST = "pytest<9"
@@ -81,8 +78,8 @@ class Project(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def examine(files: Files) -> Project:
     """Read a project's metadata and layout from its files."""
     try:
-        toml = tomllib.loads(_text(files, "pyproject.toml"))
-    except tomllib.TOMLDecodeError:
+        toml = parse_toml(_text(files, "pyproject.toml"))
+    except RecordError:
         toml = {}
     core, poetry = _table(toml, "project"), _table(toml, "tool", "poetry")
     setup, keywords = _ini(files, "setup.cfg"), _setup_py(files)
