@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valve_plugin.records import Outcome, PanelOutcome
-from valve_plugin.theory import acceptance, panel_order
+from valve_plugin.theory import acceptance
 
 Array = NDArray[Any]
 
@@ -133,7 +133,7 @@ class Product:
     def __init__(self, baseline: Array) -> None:
         self.tasks = [f"task-{n:02}" for n in range(TASKS)]
         self.current = self.records(baseline, range(TASKS))
-        self.recorded = panel_order.add_counts({}, self.current)
+        self.recorded = acceptance.add_counts({}, self.current)
 
     def records(self, outcomes: Array, order: Any) -> list[PanelOutcome]:
         """Return one run's outcomes in canonical order."""
@@ -145,12 +145,12 @@ class Product:
 
     def differs(self, outcomes: Array, order: Array, length: int, accept: bool) -> bool:
         """Tell whether the product disagrees; then take the gate as the product does."""
-        found = panel_order.task_order(self.tasks, self.recorded, self.current)
+        found = acceptance.task_order(self.tasks, self.recorded, self.current)
         candidate = self.records(outcomes, [self.tasks.index(task) for task in found])
         now, new = [o.outcome for o in self.current], [o.outcome for o in candidate]
         prefix = acceptance.decisive_prefix(now, new, NEEDED)
         decision = acceptance.decide(now, new[:prefix], NEEDED)
-        panel_order.add_counts(self.recorded, candidate[:prefix])
+        acceptance.add_counts(self.recorded, candidate[:prefix])
         if decision == "accept":
             self.current = sorted(candidate, key=lambda o: (o.task_id, o.ordinal))
         wanted = tuple(self.tasks[t] for t in order)

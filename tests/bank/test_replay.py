@@ -25,7 +25,7 @@ from valve_plugin.bank.entries import (
     Taken,
     undecided,
 )
-from valve_plugin.bank.outline import outline
+from valve_plugin.bank.ledger import outline
 from valve_plugin.bank.replay import Replay
 from valve_plugin.codec import digest
 from valve_plugin.errors import HorizonError, RecordError, StaleVerdictError, ValveError

@@ -16,7 +16,7 @@ from msgspec import UNSET
 from tests.strategies import conditions
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import PanelOutcome, Verdict
-from valve_plugin.theory import acceptance, confidence_sequence, panel_order
+from valve_plugin.theory import acceptance, confidence_sequence
 from valve_plugin.theory.acceptance import fallen_tasks, recompute
 
 KNOWN = ("resolved", "unresolved")
@@ -104,7 +104,7 @@ def cells(per_task, first=0):
 
 
 def in_order(tasks, history, current):
-    return panel_order.task_order(tasks, panel_order.add_counts({}, history), current)
+    return acceptance.task_order(tasks, acceptance.add_counts({}, history), current)
 
 
 def test_the_order_starts_with_what_fails_most():

@@ -13,8 +13,8 @@ from valve_plugin import config, files
 from valve_plugin.bank import ledger
 from valve_plugin.bank.directory import GITATTRIBUTES, GITIGNORE, BankFile, Directory, Head
 from valve_plugin.bank.entries import Entry, EpochOpened, Judged, Opened
+from valve_plugin.bank.ledger import Outline, outline
 from valve_plugin.bank.local import local_store
-from valve_plugin.bank.outline import Outline, outline
 from valve_plugin.codec import digest_bytes
 from valve_plugin.errors import BankError, BankNotFoundError, RecordError
 from valve_plugin.paths import replayed_file, seen_file

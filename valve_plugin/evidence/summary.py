@@ -23,7 +23,7 @@ from valve_plugin.bank.entries import (
     makes_version,
     why_aside,
 )
-from valve_plugin.bank.outline import Outline
+from valve_plugin.bank.ledger import Outline
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import convert, plain
 from valve_plugin.errors import RecordError

@@ -20,7 +20,7 @@ from valve_plugin.records import Bank, Conditions, Context, Decision, Kind, Pane
 from valve_plugin.retrieval import embedding
 from valve_plugin.retrieval.contexts import candidate
 from valve_plugin.rollouts.attempt import solver_of
-from valve_plugin.theory import acceptance, panel_order
+from valve_plugin.theory import acceptance
 
 
 class Retrieve(Protocol):
@@ -244,7 +244,7 @@ def gate_plan(
     measured = {o.task_id: o.context_hash for o in current}
     deployed = _deployed(settings, proposal)
     kept = {task for task, context in contexts.items() if deployed and measured[task] == context.hash}
-    order = panel_order.task_order([t.instance_id for t in tasks], store.recorded(), current)
+    order = acceptance.task_order([t.instance_id for t in tasks], store.recorded(), current)
     return _plan(settings, store, tasks, contexts, order, tuple(o for o in current if o.task_id in kept))
 
 
@@ -351,8 +351,7 @@ def _plan(
     fresh = [task for task in order if task not in kept]
     first = {task: store.ordinals(task, contexts[task].hash) for task in fresh}
     cells = [
-        PlannedRollout(by_id[t], contexts[t], n)
-        for t, n in panel_order.canonical_cells(fresh, settings.rollouts, first)
+        PlannedRollout(by_id[t], contexts[t], n) for t, n in acceptance.canonical_cells(fresh, settings.rollouts, first)
     ]
     return Plan(tuple(order), tuple(cells), reused)
 
