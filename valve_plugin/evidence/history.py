@@ -49,18 +49,18 @@ def words(entry: Entry, gates: Mapping[str, Savings] = {}, fallen: Mapping[str, 
         case Proposed():
             return _proposed(entry)
         case Judged(verdict=verdict):
-            return _judged(verdict, gates, fallen)
+            gate = gates.get(verdict.proposal_id) if verdict.decision == "reject" else None
+            worse = ", ".join(fallen.get(verdict.proposal_id, ())) if verdict.decision == "accept" else ""
+            return f"{brief(verdict)}{f'; {gate}' if gate else ''}{f'; worse: {worse}' if worse else ''}"
         case Taken() | OwnerAct():
             return _unjudged(entry)
         case Evaluated():
-            return _evaluated(entry)
+            results = Counter(o.outcome for o in entry.outcomes)
+            what = f"version {entry.version}" + (f", {entry.only[0]} {entry.only[1]} alone" if entry.only else "")
+            passed = f"{results['resolved']} of {plural(len(entry.outcomes), 'rollout')} passed"
+            lost = f", {results['errored']} lost to errors, so not final" if results["errored"] else ""
+            return f"read the holdout for {what}: {passed} on {plural(len(entry.holdout), 'task')}{lost}"
     return type(entry).__name__
-
-
-def _judged(verdict: Verdict, gates: Mapping[str, Savings], fallen: Mapping[str, Sequence[str]]) -> str:
-    gate = gates.get(verdict.proposal_id) if verdict.decision == "reject" else None
-    worse = ", ".join(fallen.get(verdict.proposal_id, ())) if verdict.decision == "accept" else ""
-    return f"{brief(verdict)}{f'; {gate}' if gate else ''}{f'; worse: {worse}' if worse else ''}"
 
 
 def _unjudged(entry: Taken | OwnerAct) -> str:
@@ -127,14 +127,6 @@ def net_passes(verdict: Verdict) -> str:
     """Return the net gain in passes: an interval where rollouts were not run or got lost."""
     low, high = verdict.net
     return _signed(low) if low == high else f"{_signed(low)} to {_signed(high)}"
-
-
-def _evaluated(entry: Evaluated) -> str:
-    results = Counter(o.outcome for o in entry.outcomes)
-    what = f"version {entry.version}" + (f", {entry.only[0]} {entry.only[1]} alone" if entry.only else "")
-    passed = f"{results['resolved']} of {plural(len(entry.outcomes), 'rollout')} passed"
-    lost = f", {results['errored']} lost to errors, so not final" if results["errored"] else ""
-    return f"read the holdout for {what}: {passed} on {plural(len(entry.holdout), 'task')}{lost}"
 
 
 def _measured(entry: Baseline | Remeasured) -> str:

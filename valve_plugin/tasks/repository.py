@@ -240,15 +240,11 @@ def _home(name: str) -> Path:
     return data_dir() / "repos" / name.replace("/", "__")
 
 
-def _key(repository: Repository) -> str:
-    """Return a folder name: a hash of all that store and environment are made from (not of how tests run)."""
-    made_from = (repository.source, repository.sha256, repository.python)
-    return codec.digest([*made_from, repository.requirements, repository.environment])[:12]
-
-
 def _make_place(repository: Repository) -> Path:
     """Return the folder for store and environment; it and those above are private, for they hold the hidden tests."""
-    place = _home(repository.name) / _key(repository)
+    # All that store and environment are made from, not how tests run.
+    made_from = (repository.source, repository.sha256, repository.python)
+    place = _home(repository.name) / codec.digest([*made_from, repository.requirements, repository.environment])[:12]
     for folder in (place.parent.parent, place.parent, place):
         make_private_dir(folder)
     return place
