@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from valve_plugin.bank import moves
@@ -31,9 +32,11 @@ from valve_plugin.records import (
     Bank,
     Conditions,
     Decision,
+    Hash,
     Item,
     Kind,
     Merge,
+    Name,
     Outcome,
     Panel,
     PanelOutcome,
@@ -45,7 +48,7 @@ from valve_plugin.records import (
     Verdict,
 )
 from valve_plugin.tasks.repository import Repository
-from valve_plugin.tasks.split import Drawn, Split
+from valve_plugin.tasks.split import Split
 from valve_plugin.theory import acceptance
 
 MAX_COUNT = 2**53
@@ -67,24 +70,46 @@ conditions = st.just(UNSET) | st.builds(
 )
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
 ids = texts(1, 12)
-trails = st.lists(ids, max_size=3, unique=True).map(tuple)
+amounts = st.floats(0, 1e12)
+
+
+def records(cls: type[Any], **own: SearchStrategy[Any]) -> SearchStrategy[Any]:
+    """Records of a class: each field anything that its type allows, or what `own` has for it."""
+    hints = get_type_hints(cls, include_extras=True)
+    fields = (field.name for field in msgspec.structs.fields(cls))
+    return st.builds(cls, **{name: own[name] if name in own else of_type(hints[name]) for name in fields})
+
+
+def of_type(kind: Any) -> SearchStrategy[Any]:
+    """Values of a field's type."""
+    plain = {str: texts(), int: st.integers(-MAX_COUNT, MAX_COUNT), float: amounts, bool: st.booleans()}
+    origin, args = get_origin(kind), get_args(kind)
+    if kind in (Name, Hash):
+        return names if kind == Name else hashes
+    if origin is Annotated:
+        base, meta = args
+        if base is str:
+            return texts(meta.min_length or 0)
+        if base is int:
+            return st.integers(meta.ge, MAX_COUNT)
+        return (
+            of_type(base).filter(bool) if meta.min_length else st.floats(meta.ge, 1e12 if meta.le is None else meta.le)
+        )
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin is tuple:
+        several = st.lists(of_type(args[0]), max_size=3).map(tuple)
+        return several if args[1:] == (...,) else st.tuples(*map(of_type, args))
+    if args:  # a union
+        return st.one_of(*map(of_type, args))
+    if kind in (type(None), UnsetType):
+        return st.just(UNSET if kind is UnsetType else None)
+    return plain[kind] if kind in plain else records(kind)
 
 
 def items(kind: Kind | None = None, created_step: SearchStrategy[int] = counts) -> SearchStrategy[Item]:
     """Items of one kind, or of both."""
-    return st.builds(
-        Item,
-        kind=st.just(kind) if kind else kinds,
-        name=names,
-        text=texts(1),
-        markdown=texts(1),
-        scope_hint=texts(),
-        source_tasks=trails,
-        support=positives,
-        created_step=created_step,
-        passes=counts,
-        attempts=counts,
-    )
+    return records(Item, kind=st.just(kind) if kind else kinds, created_step=created_step, judged=st.just(UNSET))
 
 
 def unique(strategy: SearchStrategy[Item], max_size: int) -> SearchStrategy[tuple[Item, ...]]:
@@ -92,130 +117,32 @@ def unique(strategy: SearchStrategy[Item], max_size: int) -> SearchStrategy[tupl
     return st.lists(strategy, max_size=max_size, unique_by=lambda item: item.key).map(tuple)
 
 
-banks = st.builds(
-    Bank, repo=ids, version=counts, principles=unique(items("principle"), 3), skills=unique(items("skill"), 3)
-)
+banks = records(Bank, principles=unique(items("principle"), 3), skills=unique(items("skill"), 3))
 left_out = st.just(UNSET) | items(created_step=st.just(0))
-merges = st.builds(Merge, kind=kinds, name=names, source_task=ids, passes=counts, attempts=counts, item=left_out)
-proposals = st.builds(
+proposals = records(
     Proposal,
     task_id=ids,
     items=unique(items(created_step=st.just(0)), 4),
-    merges=st.lists(merges, max_size=2).map(tuple),
-    suppressed=st.lists(
-        st.builds(Suppressed, kind=kinds, name=ids, duplicate_of=ids, similarity=st.floats(0, 1), item=left_out),
-        max_size=2,
-    ).map(tuple),
-    issue_summary=texts(),
-    reason=texts(),
-    prompt_hash=texts(),
-    model=texts(),
+    merges=st.lists(records(Merge, item=left_out), max_size=2).map(tuple),
+    suppressed=st.lists(records(Suppressed, item=left_out), max_size=2).map(tuple),
+    removes=st.just(UNSET),
+    withheld=st.just(()),
 )
-panel_outcomes = st.builds(PanelOutcome, task_id=ids, ordinal=counts, outcome=outcomes, context_hash=hashes)
-panels = st.builds(
+panels = records(
     Panel,
     tasks=st.lists(
-        st.builds(PanelTask, instance_id=ids, content_hash=hashes),
-        min_size=1,
-        max_size=3,
-        unique_by=lambda task: task.instance_id,
+        records(PanelTask, instance_id=ids), min_size=1, max_size=3, unique_by=lambda task: task.instance_id
     ).map(tuple),
     rollouts=st.integers(1, 3),
     rho=st.sampled_from(["0.02", "0.1", "0.3"]),
-    seed=st.integers(-MAX_COUNT, MAX_COUNT),
+    embedding=st.just("hashing"),
 )
-panel_results = st.builds(PanelResult, bank_hash=hashes, outcomes=st.lists(panel_outcomes, max_size=3).map(tuple))
-verdicts = st.builds(
-    Verdict,
-    proposal_id=texts(),
-    decision=st.sampled_from(["accept", "reject", "indecisive"]),
-    epoch=positives,
-    query=positives,
-    panel_hash=hashes,
-    bank_hash=hashes,
-    pairing=st.sampled_from(["paper", "deployed"]),
-    rho=texts(),
-    n_tasks=positives,
-    rollouts=positives,
-    needed=st.integers(-MAX_COUNT, MAX_COUNT),
-    current_passes=counts,
-    candidate_passes=counts,
-    unknown=counts,
-    order=trails,
-    outcomes=st.lists(panel_outcomes, max_size=3).map(tuple),
-    reused=st.lists(panel_outcomes, max_size=2).map(tuple),
-)
-amounts = st.floats(0, 1e12)
-attempts = st.builds(
-    Attempt,
-    id=ids,
-    task_id=ids,
-    ordinal=counts,
-    source=st.sampled_from(["live", "evolve", "panel", "eval"]),
-    outcome=st.sampled_from(["resolved", "unresolved", "errored", "ungraded"]),
-    reason=texts(),
-    patch=texts(),
-    dropped_paths=trails,
-    exit_status=texts(),
-    steps=counts,
-    cost_usd=amounts,
-    seconds=amounts,
-    recorded_at=amounts,
-    model=texts(),
-    task_text=texts(),
-    base_tree=texts(),
-    context_hash=texts(),
-    context_items=st.lists(st.tuples(kinds, ids), max_size=2).map(tuple),
-    check=texts(),
-)
-tasks = st.builds(
-    Task,
-    instance_id=ids,
-    repo=ids,
-    patch=texts(1),
-    fail_to_pass=st.lists(texts(), min_size=1, max_size=3).map(tuple),
-    pass_to_pass=trails,
-    problem_statement=texts(),
-    image_name=texts(),
-    base_commit=texts(),
-    created_at=texts(),
-)
-attempt_notes = st.builds(
-    AttemptNote,
-    task_id=ids,
-    ordinal=counts,
-    outcome=st.sampled_from(["resolved", "unresolved", "errored", "ungraded"]),
-    context_hash=hashes,
-    patch_hash=hashes,
-)
+verdicts = records(Verdict)
+attempts = records(Attempt, id=ids, task_id=ids, trajectory=st.just(""))
+tasks = records(Task)
+attempt_notes = records(AttemptNote, task_id=ids)
 entries: SearchStrategy[Entry] = st.one_of(
-    st.builds(Opened, repo=ids),
-    st.builds(PanelFixed, panel=panels),
-    st.builds(EpochOpened, epoch=positives, horizon=positives, delta=texts(), panel_hash=hashes, reason=texts()),
-    st.builds(Baseline, epoch=positives, result=panel_results),
-    st.builds(Proposed, proposal=proposals, attempts=st.lists(attempt_notes, max_size=3).map(tuple)),
-    st.builds(Judged, verdict=verdicts, bank_after=hashes),
-    st.builds(Taken, proposal_id=texts(), bank_hash=hashes, bank_after=hashes),
-    st.builds(
-        OwnerAct,
-        act=st.sampled_from(["add", "remove", "edit", "rename", "merge", "undo"]),
-        reason=texts(1),
-        removes=st.lists(st.tuples(kinds, names), max_size=2).map(tuple),
-        items=unique(items(), 2),
-        undo_to=st.just(UNSET) | counts,
-        bank_hash=hashes,
-        bank_after=hashes,
-    ),
-    st.builds(
-        Evaluated,
-        holdout=st.lists(st.builds(PanelTask, instance_id=ids, content_hash=hashes), min_size=1, max_size=2).map(tuple),
-        rollouts=positives,
-        version=counts,
-        only=st.none() | st.tuples(kinds, names),
-        bank_hash=hashes,
-        solver=hashes,
-        outcomes=st.lists(panel_outcomes, max_size=3).map(tuple),
-    ),
+    *(records(cls, **({"proposal": proposals} if cls is Proposed else {})) for cls in get_args(Entry))
 )
 
 
@@ -458,16 +385,7 @@ def stories(draw: DrawFn, max_steps: int = 6) -> Story:
     teller = _Teller(draw)
     for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
         teller.take()
-    steps = [
-        teller.judge,
-        teller.judge,
-        teller.judge,
-        teller.propose,
-        teller.measure,
-        teller.open_epoch,
-        teller.evaluate,
-        teller.own,
-    ]
+    steps = [*[teller.judge] * 3, teller.propose, teller.measure, teller.open_epoch, teller.evaluate, teller.own]
     for step in draw(st.lists(st.sampled_from([*steps, teller.fix_panel]), max_size=max_steps)):
         step()
     return Story(teller.entries, teller.banks, teller.panel, teller.epoch, teller.queries, teller.outcomes)
@@ -489,8 +407,4 @@ repositories = st.builds(
     cpu_seconds=positives,
 )
 
-_pinned = st.lists(st.builds(PanelTask, instance_id=ids, content_hash=hashes), min_size=1, max_size=3).map(tuple)
-_drawn = st.builds(Drawn, seed=st.integers(-5, 200), tasks=_pinned)
-splits = st.builds(
-    Split, repo=texts(), holdout=_drawn, panel=_drawn, stream=_pinned, left_out=counts, schema_version=st.just(1)
-)
+splits = records(Split)
