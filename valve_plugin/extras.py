@@ -20,14 +20,10 @@ _MODULES = {"minisweagent": "mini-swe-agent", "markdown_it": "markdown-it-py"}
 """Module name -> package name, if they differ."""
 
 
-def install_command(extra: str, *, anywhere: bool = False) -> str:
-    """Return the command that installs an extra into the running environment.
-
-    Args:
-        anywhere: True for a reader on another machine: the command has no paths of this machine.
-    """
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra into the running environment."""
     try:
-        return join(["pip", "install", *requirements(extra)]) if anywhere else pip_install(*requirements(extra))
+        return pip_install(*requirements(extra))
     except metadata.PackageNotFoundError:  # a source tree on the path
         return f"the extra {extra!r} in pyproject.toml names it"
 

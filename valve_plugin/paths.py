@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 BANK_NAME = ".valve"
 
 
-def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
+def data_dir() -> Path:
     """Return valve's user data directory: $VALVE_DATA, else the platform's; nothing is created."""
-    explicit = environ.get("VALVE_DATA")
+    explicit = os.environ.get("VALVE_DATA")
     if explicit:
         return Path(explicit).expanduser().absolute()
     from platformdirs import user_data_dir  # only asked when needed: start-up time

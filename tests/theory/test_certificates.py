@@ -23,7 +23,6 @@ from valve_plugin.theory.certificates import (
     move_log_term,
     panel_size,
     radius,
-    separation,
     smallest_n,
 )
 from valve_plugin.theory.estimates import accept_cap, variance_bound, vmass
@@ -52,7 +51,7 @@ def test_the_printed_radii_and_certificates() -> None:
     assert round(100 * radius(400, math.log(1 / DELTA), 0.05), 1) == 3.0
     assert round(100 * drawdown(0.0092, 100, DELTA, VARIANCE, 8).value, 1) == 7.5
     assert round(100 * gain(0.172, 100, DELTA, VARIANCE).value, 1) == 12.4
-    assert round(100 * separation(0.08, 100, DELTA, 0.05, 4).value, 1) == 5.0
+    assert round(100 * gain(0.08, 400, DELTA, 0.05).value, 1) == 5.0
 
 
 def test_the_printed_caps() -> None:

@@ -93,9 +93,11 @@ def test_a_better_proposal_is_accepted_more_often(
 ) -> None:
     room = power.most_gain(panel, reach)
     effects = sorted(share * (room if share > 0 else reach - room) for share in shares)
-    worse, better = (accept_chance(panel, Gate(r, needed), change_of(panel, e, reach, whole=whole)) for e in effects)
+    worse, better = (
+        accept_chance(panel, Gate(r, needed), change_of(panel, e, reach)._replace(whole=whole)) for e in effects
+    )
     assert worse <= better + 1e-9
-    gains = power._sum_of_gains(panel, Gate(r, 0), change_of(panel, effects[0], reach, whole=whole), None)
+    gains = power._sum_of_gains(panel, Gate(r, 0), hows[0], None)
     mean = float(gains @ np.arange(-len(panel) * r, len(panel) * r + 1)) / (len(panel) * r)
     assert mean == pytest.approx(effects[0], abs=1e-9), "the change moves the mean rate by the effect"
 
@@ -139,7 +141,7 @@ TYPICAL = [power.exact_population(RateSpread(0.75, 0.05))] * 50
     ],
 )
 def test_drawn_queries_agree_with_the_exact_chances(gate: Gate, effect: float, reach: float, whole: bool) -> None:
-    how, runs = change_of(TYPICAL, effect, reach, whole=whole), 6000
+    how, runs = change_of(TYPICAL, effect, reach)._replace(whole=whole), 6000
     exact = accept_chance(TYPICAL, gate, how)
     drawn = simulate(TYPICAL, gate, [(1.0, how)], 1, runs=runs, seed=4).first[0]
     assert abs(drawn - exact) < 4 * math.sqrt(exact * (1 - exact) / runs) + 1e-9

@@ -226,7 +226,16 @@ class Replay:
             raise StaleVerdictError(f"the owner changed bank {entry.bank_hash[:12]}, {self._now()}")
         sources = {task for item in entry.items for task in item.source_tasks}
         self._require_unread(sources, (), "be learned from")
-        after = self._changed(entry)
+        changes = bool(entry.removes or entry.items)
+        if entry.act != "undo":
+            if not changes or entry.undo_to is not UNSET:
+                raise RecordError(f"an owner's {entry.act} names the items it removes or adds, and no version")
+            after = moves.change(self.bank, entry.removes, entry.items)
+        elif changes or entry.undo_to is UNSET or entry.undo_to >= self.bank.version:
+            last = self.bank.version
+            raise RecordError(f"an undo names a version before the current one, {last}, and nothing else")
+        else:
+            after = moves.restore(self.bank, self.banks[entry.undo_to])
         self._require_after(entry.bank_after, after, "the act")
         self.sources |= sources
         self.banks.append(after)
@@ -338,16 +347,6 @@ class Replay:
         if proposal.empty:
             raise RecordError(f"proposal {proposal.id} adds nothing, so there is nothing to accept")
         return moves.apply(self.bank, proposal)
-
-    def _changed(self, entry: OwnerAct) -> Bank:
-        changes = bool(entry.removes or entry.items)
-        if entry.act != "undo":
-            if not changes or entry.undo_to is not UNSET:
-                raise RecordError(f"an owner's {entry.act} names the items it removes or adds, and no version")
-            return moves.change(self.bank, entry.removes, entry.items)
-        if changes or entry.undo_to is UNSET or entry.undo_to >= self.bank.version:
-            raise RecordError(f"an undo names a version before the current one, {self.bank.version}, and nothing else")
-        return moves.restore(self.bank, self.banks[entry.undo_to])
 
     def _proposal(self, proposal_id: str) -> Proposal:
         if proposal_id not in self.proposals:

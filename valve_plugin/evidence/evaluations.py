@@ -282,13 +282,13 @@ def peak_checkpoint(found: Sequence[EvaluatedCheckpoint]) -> EvaluatedCheckpoint
     return max(found, key=lambda p: solve_rate(p.entry).low)
 
 
-def evaluation_facts(entries: Sequence[Entry], every: int = CHECKPOINT_STEPS) -> dict[str, Any]:
+def evaluation_facts(entries: Sequence[Entry]) -> dict[str, Any]:
     """Return every evaluated checkpoint as plain data, with per-task differences to version 0 where that was read."""
 
     def ends(interval: Interval) -> tuple[float, float]:
         return float(interval.low), float(interval.high)
 
-    found = evaluated_checkpoints(entries, every)
+    found = evaluated_checkpoints(entries)
     if not found:
         return {"checkpoints": []}
     first, last = found[0].entry, found[-1].entry

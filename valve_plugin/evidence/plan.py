@@ -326,8 +326,6 @@ def plan_sizes(
     delta: float,
     horizon: int,
     anchor: float,
-    banks: Sequence[int] = (4, 8, 16),
-    accepts: Sequence[int] = (3, 5, 7),
 ) -> Sizing:
     """Return the sizing table (tab:sizing) for these tolerances and parameters.
 
@@ -342,8 +340,8 @@ def plan_sizes(
     rows = tuple(
         SizingRow(
             tolerance=t,
-            holdout={str(a): certificates.holdout_size(t, a, delta, variance) for a in banks},
-            panel={str(k): panel(t, k) for k in accepts},
+            holdout={str(a): certificates.holdout_size(t, a, delta, variance) for a in (4, 8, 16)},
+            panel={str(k): panel(t, k) for k in (3, 5, 7)},
         )
         for t in tolerances
     )
@@ -354,14 +352,12 @@ def plan_gate(
     rates: Rates,
     terms: GateTerms,
     known: RecordedPanels | None = None,
-    effects: Sequence[float] = EFFECTS,
     seed: int = 0,
 ) -> GatePlan:
     """Return the chances of one query of a gate of these terms, over tasks of these rates.
 
     Args:
         known: recorded outcomes are carried if it is the bank's own gate.
-        effects: of the proposals, in rate units.
         seed: of the drawn queries that the expected rollouts are means of.
     """
     beliefs, rule, now = rates.beliefs, _rule(rates, terms), _now(rates, terms, known)
@@ -377,9 +373,9 @@ def plan_gate(
         mean_rate=sum(b.mean for b in beliefs) / len(beliefs),
         noise=sum(b.noise for b in beliefs) / len(beliefs),
         source=rates.source,
-        odds=tuple(_odds(beliefs, rule, effect, terms.reach, now, seed) for effect in effects),
+        odds=tuple(_odds(beliefs, rule, effect, terms.reach, now, seed) for effect in EFFECTS),
         baseline=len(beliefs) * terms.rollouts,
-        advice=_saturated(rule, now) or _advice(beliefs, rule, terms),
+        advice=_advice(beliefs, rule, terms, now),
     )
 
 
@@ -498,19 +494,15 @@ def _now(rates: Rates, terms: GateTerms, known: RecordedPanels | None) -> tuple[
     return known.carried if known and own else None
 
 
-def _saturated(rule: Gate, now: Sequence[int] | None) -> str:
-    """Return a sentence where the bank's outcomes leave no proposal a chance, else an empty string."""
-    if now is None or sum(now) + rule.needed <= len(now) * rule.rollouts:
-        return ""
-    return (
-        f"Saturated: the bank passes {sum(now)} of {len(now) * rule.rollouts} panel rollouts now, and an accept takes "
-        f"{plural(rule.needed, 'more pass', 'more passes')}. No proposal can be accepted: choose harder panel tasks."
-    )
-
-
-def _advice(beliefs: Sequence[Beta], rule: Gate, terms: GateTerms) -> str:
+def _advice(beliefs: Sequence[Beta], rule: Gate, terms: GateTerms, now: Sequence[int] | None) -> str:
     """Return one sentence: whether this gate is good enough, and how to improve it."""
     tasks, rollouts = len(beliefs), rule.rollouts
+    if now is not None and sum(now) + rule.needed > tasks * rollouts:
+        return (
+            f"Saturated: the bank passes {sum(now)} of {tasks * rollouts} panel rollouts now, and an accept takes "
+            f"{plural(rule.needed, 'more pass', 'more passes')}. No proposal can be accepted: choose harder panel "
+            "tasks."
+        )
     size = f"{tasks} x {rollouts} at margin {terms.rho}{conditions_in_words(rule)}"
     if power.most_gain(beliefs, terms.reach) < WORTH:
         return (
@@ -518,22 +510,22 @@ def _advice(beliefs: Sequence[Beta], rule: Gate, terms: GateTerms) -> str:
         )
     worth = power.change_of(beliefs, WORTH, terms.reach)
     false, found = (power.accept_chance(beliefs, rule, how) for how in (Change(reach=terms.reach), worth))
-    now = (
+    quality = (
         f"{size} accepts {percent(false)} of the proposals that change nothing and {percent(found)} of those worth "
         "5 points"
     )
     if false <= FALSE_ACCEPT and found >= POWER:
-        return f"{now}, which is good enough: keep it."
+        return f"{quality}, which is good enough: keep it."
     for more in range(rollouts, min(_MOST_ROLLOUTS, _LARGEST_PANEL // tasks) + 1):
         asked = power.margin_for(beliefs, more, FALSE_ACCEPT, terms.reach)
         better = power.accept_chance(beliefs, Gate(more, asked), worth)
         if better >= POWER:
             return (
-                f"{now}. For at most 5 % and at least 80 %, use {plural(more, 'rollout')} per task and margin "
+                f"{quality}. For at most 5 % and at least 80 %, use {plural(more, 'rollout')} per task and margin "
                 f"{acceptance.margin_of(asked, tasks * more)} ({percent(better)} found, {tasks * more} rollouts per "
                 "full panel), or more tasks."
             )
-    return f"{now}. At most 5 % and at least 80 % need more tasks, not more rollouts per task."
+    return f"{quality}. At most 5 % and at least 80 % need more tasks, not more rollouts per task."
 
 
 def _odds(

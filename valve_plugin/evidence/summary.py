@@ -174,12 +174,12 @@ def why_nothing(proposal: Proposal) -> str:
     return "; ".join(parts)
 
 
-def verdict_lines(entries: Iterable[Entry], most: int = 30) -> str:
-    """Return what became of the latest proposals, one a line with its notes; empty if there was none. Pure."""
+def verdict_lines(entries: Iterable[Entry]) -> str:
+    """Return what became of the latest 30 proposals, one a line with its notes; empty if there was none. Pure."""
     entries = list(entries)
     rows = [row for row in proposal_results(entries) if row.proposal.items]
     lines = []
-    for row in rows[-most:]:
+    for row in rows[-30:]:
         notes = "; ".join(f"{i.kind} {i.name}: {i.text}" for i in row.proposal.items)
         became = f"not judged: {row.aside}" if row.aside else "taken without a gate" if row.taken else "never judged"
         if not row.aside and row.verdict and row.verdict.decision != "indecisive":

@@ -103,30 +103,26 @@ def _summarize(turns: Sequence[TrajectoryStep], attempt: Attempt, tokens: int, n
     budget = tokens * BYTES_PER_TOKEN
     ending = _ending(attempt, note, budget // 4)
     left = budget - _size(ending)
-    lasting = _lasting(turns)
+    # What must survive: the last test run, the last other traceback, and the last own check.
+    last: dict[str, int] = {}
+    for number, step in enumerate(turns, 1):
+        for command in step.commands:
+            if _does(_TESTS, command):
+                last["tests"] = number
+            elif _does(_OWN_CHECK, command) and not _does(_EDITS, command):
+                last["check"] = number
+        if last.get("tests") != number and any(map(_TRACEBACK.search, step.outputs)):
+            last["traceback"] = number
+    lasting = set(last.values())
     shown: list[str] = []
-    for listing, other, kept, thought, command in _LEVELS:
+    for listing, other, kept, thought, words in _LEVELS:
         shown = [
-            render_step(n, step, kept if n in lasting else listing if _only_lists(step) else other, thought, command)
+            render_step(n, step, kept if n in lasting else listing if _only_lists(step) else other, thought, words)
             for n, step in enumerate(turns, 1)
         ]
         if sum(map(_size, shown)) <= left:
             return "".join(shown) + ending
     return _most_telling(shown, lasting, {number for number, _ in _edits(turns)}, left) + ending
-
-
-def _lasting(turns: Sequence[TrajectoryStep]) -> set[int]:
-    """Return the numbers of the steps with the last test run, the last other traceback, and the last own check."""
-    found: dict[str, int] = {}
-    for number, step in enumerate(turns, 1):
-        for command in step.commands:
-            if _does(_TESTS, command):
-                found["tests"] = number
-            elif _does(_OWN_CHECK, command) and not _does(_EDITS, command):
-                found["check"] = number
-        if found.get("tests") != number and any(map(_TRACEBACK.search, step.outputs)):
-            found["traceback"] = number
-    return set(found.values())
 
 
 def _only_lists(step: TrajectoryStep) -> bool:

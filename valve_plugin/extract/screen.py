@@ -142,10 +142,10 @@ def text_of(item: Item) -> str:
     return "\n".join((item.name, item.text, item.scope_hint, item.markdown))
 
 
-def safe_line(text: str, limit: int = 2_000) -> str:
+def safe_line(text: str) -> str:
     """Return model text that may be kept as a remark: one line, or nothing when it holds a secret or an attack."""
-    line = redacted_line(text, limit)
-    return "" if line != " ".join(strip_control(text).split())[:limit] or violations(line) else line
+    line = redacted_line(text, 2_000)
+    return "" if line != " ".join(strip_control(text).split())[:2_000] or violations(line) else line
 
 
 def redacted_line(text: str, limit: int) -> str:

@@ -105,7 +105,13 @@ class Engine:
 
         Docker always has its own: both are empty.
         """
-        return _podman_profile() if self.name == "podman" else ("", "")
+        if self.name != "podman":
+            return "", ""
+        default = next((path for path in _PODMAN_PROFILES if path.exists()), _PODMAN_PROFILES[-1])
+        try:
+            return podman_profile(default), ""
+        except (OSError, ValueError, LookupError) as e:
+            return "", f"podman's profile of system calls cannot be read, so containers can make more of them: {e}"
 
     def remove(self, container: str) -> None:
         """Kill and remove a container; do nothing if it is gone."""
@@ -143,14 +149,6 @@ class Engine:
             return False
         finally:
             os.close(fd)
-
-
-@lru_cache(maxsize=1)
-def _podman_profile() -> tuple[str, str]:
-    try:
-        return podman_profile(next((path for path in _PODMAN_PROFILES if path.exists()), _PODMAN_PROFILES[-1])), ""
-    except (OSError, ValueError, LookupError) as e:
-        return "", f"podman's profile of system calls cannot be read, so containers can make more of them: {e}"
 
 
 def owner() -> str:

@@ -171,7 +171,6 @@ def import_files(
     files: Iterable[File],
     ref: str,
     *,
-    message: str = "base",
     parent: str = "",
     removed: Iterable[str] = (),
     env: Mapping[str, str] | None = None,
@@ -183,7 +182,7 @@ def import_files(
         removed: paths of the parent to remove.
     """
     before = f"from {parent}\n" if parent else ""
-    stream = [f"commit {ref}\n{_COMMITTER}\ndata {len(message)}\n{message}\n{before}".encode()]
+    stream = [f"commit {ref}\n{_COMMITTER}\ndata 4\nbase\n{before}".encode()]
     stream += [b"D %b\n" % _quote(path) for path in removed]
     for path, mode, content in sorted(files):
         stream.append(b"M %b inline %b\ndata %d\n%b\n" % (mode.encode(), _quote(path), len(content), content))

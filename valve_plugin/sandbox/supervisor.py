@@ -320,8 +320,8 @@ class _Watch:
 class _Idle:
     """Measures for how long a command has used hardly any CPU time. Pure."""
 
-    def __init__(self, now: float, cpu: float = 0.0) -> None:
-        self.since, self.cpu, self.looks, self.busy = now, cpu, 0, 0
+    def __init__(self, now: float) -> None:
+        self.since, self.cpu, self.looks, self.busy = now, 0.0, 0, 0
 
     def update(self, now: float, cpu: float, look: Callable[[], bool]) -> float:
         """Return for how many seconds it has been idle."""

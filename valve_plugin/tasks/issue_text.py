@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import git
-from valve_plugin.sandbox.supervisor import ProcessLimits
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import open_commit
 from valve_plugin.tasks.syntax import parse
@@ -106,17 +105,11 @@ def write_issue(
     return "", NAMES_FIX if leaking else NO_ERROR_SHOWN if silent else f"{ONLY_IMPORT}: {last}"
 
 
-def pytest_output(
-    prepared: PreparedRepository,
-    bug: str,
-    paths: Sequence[str],
-    sandbox: Sandbox,
-    limits: ProcessLimits = ProcessLimits(),  # noqa: B008 (frozen)
-) -> str:
+def pytest_output(prepared: PreparedRepository, bug: str, paths: Sequence[str], sandbox: Sandbox) -> str:
     """Return pytest's output for these tests or files alone, also if a limit ended the run."""
     with open_commit(prepared, bug) as workspace:
         command = [str(prepared.python), *_SHOW, *prepared.repository.pytest_args, *paths]
-        output = sandbox.run(command, workspace, limits=limits).output.decode("utf-8", "replace")
+        output = sandbox.run(command, workspace).output.decode("utf-8", "replace")
         return output.replace(str(workspace.path), "/testbed").replace(str(workspace.tmp), "/tmp")  # noqa: S108
 
 

@@ -80,11 +80,6 @@ class Repository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cpu_seconds: Positive = 120
     """CPU limit of one run of the whole suite, in seconds."""
 
-    @property
-    def slug(self) -> str:
-        """The name as one path component."""
-        return self.name.replace("/", "__")
-
 
 class PreparedRepository(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A repository that is ready for rollouts."""
@@ -382,13 +377,9 @@ def _read(path: Path, name: str) -> File | None:
         return name, "120000", os.fsencode(os.readlink(path))
     if not stat.S_ISREG(info.st_mode) or name.endswith(".pyc") or _is_git([path.name]):
         return None
-    return name, "100755" if info.st_mode & 0o111 else "100644", _bytes(path)
-
-
-def _bytes(path: Path) -> bytes:
+    _check_size(info.st_size, path)
     try:
-        _check_size(path.stat().st_size, path)
-        return read_regular(path, MAX_SOURCE_BYTES)
+        return name, "100755" if info.st_mode & 0o111 else "100644", read_regular(path, MAX_SOURCE_BYTES)
     except OSError as e:
         raise TaskError(f"{path}: {e.strerror or e}") from e
 

@@ -29,7 +29,6 @@ class Change(NamedTuple):
     """One changed line of a patch."""
 
     path: str
-    hunk: int
     line: int
     """Line of the old file that is removed, or after which the new one comes."""
     text: str
@@ -38,16 +37,16 @@ class Change(NamedTuple):
 
 def patch_changes(patch: str) -> Iterator[Change]:
     """Yield the changed lines of a patch, without context and headers. Pure."""
-    path, hunk, line, old, new = "", 0, 0, 0, 0
+    path, line, old, new = "", 0, 0, 0
     for text in patch.split("\n"):
         sign = text[:1]
         if old > 0 or new > 0:
             if sign != "\\":
                 if sign in ("-", "+"):
-                    yield Change(path, hunk, line - (sign == "+"), text)
+                    yield Change(path, line - (sign == "+"), text)
                 old, new, line = old - (sign != "+"), new - (sign != "-"), line + (sign != "+")
         elif found := _HUNK.match(text):
-            hunk, line, old, new = hunk + 1, int(found[1]), int(found[2] or 1), int(found[3] or 1)
+            line, old, new = int(found[1]), int(found[2] or 1), int(found[3] or 1)
             line += old == 0  # an empty side names the line before
         elif text.startswith(("--- ", "+++ ")) and text[4:].rstrip() != "/dev/null":
             path = text[4:].split("\t")[0].rstrip().partition("/")[2]

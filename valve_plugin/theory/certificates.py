@@ -1,4 +1,4 @@
-"""What a measured number says about all tasks like these: gain, drawdown, separation, loss of an accepted move.
+"""What a measured number says about all tasks like these: gain, drawdown, loss of an accepted move.
 
 Everything rests on one deviation radius, the one-sided Bennett bound. Rates and radii are in rate units (0.05 is five
 points). Each function names the assumptions it rests on through its source; whether they were met is for the caller
@@ -35,7 +35,8 @@ def gain(measured: float, n: int, delta: float, variance: float) -> Certificate:
         n: holdout tasks.
         delta: failure probability, in (0, 1).
         variance: bound on the per-task difference's variance.
-    Source: eq:gaincert; rem:range.
+    Source: eq:gaincert; rem:range. The floor under a gated-minus-ungated difference, averaged over G repositories of n
+    tasks each, is the same with G * n tasks (eq:sepcert, cor:sep-agg).
     """
     return _floor(measured, n, math.log(1 / _probability(delta)), variance)
 
@@ -64,14 +65,6 @@ def _floor(measured: float, n: int, log_term: float, variance: float) -> Certifi
         middle = (low + high) / 2
         low, high = (low, middle) if covered(middle) else (middle, high)
     return Certificate(-high, measured + high, 1 + high, vacuous=False)
-
-
-def separation(measured: float, n: int, delta: float, variance: float, repositories: int = 1) -> Certificate:
-    """Return the floor under the gated-minus-ungated difference, averaged over G repositories of n tasks each.
-
-    Source: eq:sepcert and, for G > 1 disjoint holdouts, cor:sep-agg.
-    """
-    return gain(measured, n * repositories, delta, variance)
 
 
 def drawdown(measured: float, n: int, delta: float, variance: float, banks: int) -> Certificate:

@@ -28,6 +28,8 @@ BETS = tuple((k + 1) / 11 for k in range(10))
 _MOST = 1 << 20
 """Pairs beyond which nobody waits for an answer."""
 POWER = 0.8
+_BY_CHANCE = 0.25
+"""Share of pairs that are taken to differ by chance, without any effect."""
 _QUANTILE_90 = 1.2816
 """Of the normal distribution: 80 % lie within it on both sides."""
 
@@ -113,7 +115,7 @@ def pairs_needed(pairs: PairCounts, negligible: float, error: float = 0.05) -> i
     return _fewest(answered, math.ceil(pairs.total))
 
 
-def pairs_for_no_difference(negligible: float, differing: float = 0.25, error: float = 0.05) -> int | None:
+def pairs_for_no_difference(negligible: float, differing: float = _BY_CHANCE, error: float = 0.05) -> int | None:
     """Return the number of pairs after which a text without any effect is called that, 4 times in 5 or more.
 
     Args:
@@ -171,17 +173,16 @@ def chance_of_helps(pairs: int, better: float, worse: float, error: float = 0.05
     return chance
 
 
-def detectable(pairs: int, differing: float = 0.25, error: float = 0.05) -> float | None:
+def detectable(pairs: int, error: float = 0.05) -> float | None:
     """Return the smallest difference that so many pairs tell from none 4 times in 5, in rate units; None: none.
 
     Args:
-        pairs: planned.
-        differing: share of pairs that would differ by chance, without any effect.
+        pairs: planned; a quarter of them would differ by chance, without any effect.
         error: as of the interval.
     """
 
     def power(percent: int) -> float:
-        worse = differing / 2 * (1 - percent / 100)  # what rescues failing rollouts spoils fewer
+        worse = _BY_CHANCE / 2 * (1 - percent / 100)  # what rescues failing rollouts spoils fewer
         return chance_of_helps(pairs, worse + percent / 100, worse, error)
 
     least = bisect_left(range(101), POWER, lo=1, key=power)

@@ -57,14 +57,14 @@ def vmass(passes: Sequence[int], rollouts: int) -> float:
     return float(total / len(passes))
 
 
-def variance_bound(mass: float, rollouts: int, residual: float = 0.0) -> float:
-    """Return (1 + 2/r) vmass + 2 eps_var, the variance of a fresh paired difference under ass:local.
+def variance_bound(mass: float, rollouts: int) -> float:
+    """Return (1 + 2/r) vmass, the variance of a fresh paired difference under ass:local with eps_var = 0.
 
     Source: app:preflight-proof, law of total variance.
     """
-    if mass < 0 or residual < 0 or rollouts < 1:
-        raise ValueError(f"mass {mass}, residual {residual} and rollouts {rollouts} must not be negative")
-    return (1 + 2 / rollouts) * mass + 2 * residual
+    if mass < 0 or rollouts < 1:
+        raise ValueError(f"mass {mass} must not be negative, and rollouts {rollouts} be at least 1")
+    return (1 + 2 / rollouts) * mass
 
 
 def paired_variance(before: Sequence[int], after: Sequence[int], rollouts: int) -> float:

@@ -115,8 +115,8 @@ class Change(NamedTuple):
     """Whole tasks change, not single rollouts."""
 
 
-def change_of(beliefs: Sequence[Beta], effect: float, reach: float = 1.0, *, whole: bool = False) -> Change:
-    """Return the change that moves the expected mean rate by `effect`, in rate units.
+def change_of(beliefs: Sequence[Beta], effect: float, reach: float = 1.0) -> Change:
+    """Return the change, spread evenly, that moves the expected mean rate by `effect`, in rate units.
 
     Raises:
         ValueError: the rates of the tasks that it reaches cannot rise (or fall) by that much.
@@ -124,7 +124,7 @@ def change_of(beliefs: Sequence[Beta], effect: float, reach: float = 1.0, *, who
     room = most_gain(beliefs, reach) if effect > 0 else reach - most_gain(beliefs, reach)
     if abs(effect) > room:
         raise ValueError(f"an effect of {effect:+.3f}, expected at most {room:.3f} in size on tasks of these rates")
-    return Change(effect / room if effect else 0.0, reach, whole)
+    return Change(effect / room if effect else 0.0, reach)
 
 
 def most_gain(beliefs: Sequence[Beta], reach: float = 1.0) -> float:

@@ -57,6 +57,8 @@ LONGEST = 300
 """Characters of a name that are printed as progress: the output is limited, and verdicts need the space."""
 SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
 
+MONITOR = 4  # of the tools of `sys.monitoring` that have no name in the documentation
+
 # Bound now, because tests may replace them in their modules.
 abspath, write, quote, get_frame = os.path.abspath, os.write, json.encoder.encode_basestring_ascii, sys._getframe
 set_profile, get_profile, get_trace, modules = sys.setprofile, sys.getprofile, sys.gettrace, sys.modules
@@ -202,10 +204,12 @@ class Reporter:
         for item in session.items:
             function = innermost(getattr(item, "obj", None))
             self._codes[item.nodeid] = code = function.__code__ if type(function) is types.FunctionType else None
-            if code is not None and monitoring:
-                watch_code(code)
-        if monitoring:
-            watch_starts(self._started)
+            if code is not None and monitoring:  # since Python 3.12: an event each time that this code starts
+                if monitoring.get_tool(MONITOR) is None:
+                    monitoring.use_tool_id(MONITOR, "valve")
+                monitoring.set_local_events(MONITOR, code, monitoring.events.PY_START)
+        if monitoring and monitoring.get_tool(MONITOR) == "valve":
+            monitoring.register_callback(MONITOR, monitoring.events.PY_START, self._started)
         for module in list(modules.values()):
             if isinstance(module, types.ModuleType) and getattr(module, "__file__", None) in self._tests:
                 name = str(module.__file__)[len(self._root) :]
@@ -308,7 +312,14 @@ class Reporter:
         for name, caller in self._hooks.items():
             if (held := caller._hookimpls) != self._implementations.get(name):
                 self._implementations[name] = list(held)
-                self._name_implementations(name, held)
+                for one in held:
+                    plugin, function = one.plugin_name, one.function
+                    owner = kind(one.plugin) if plugin.isdigit() else plugin.replace(self._root, "")
+                    called = str(getattr(function, "__qualname__", type(function).__qualname__))
+                    what = f"{name} has the implementation {called} of {owner}"
+                    if what not in self._sizes:
+                        self._sizes[what] = True
+                        self._say(what)
         self._replaced(item)
         self._replaced(getattr(getattr(item, "obj", None), "__self__", None))
 
@@ -329,17 +340,6 @@ class Reporter:
         for name in getattr(thing, "__dict__", ()):
             if isinstance(getattr(cls, name, None), types.FunctionType):
                 self._say(f"{cls.__module__}.{cls.__qualname__}.{name} was replaced on an object")
-
-    def _name_implementations(self, name: str, held: list[Any]) -> None:
-        for one in held:
-            plugin = one.plugin_name
-            owner = kind(one.plugin) if plugin.isdigit() else plugin.replace(self._root, "")
-            self._once(f"{name} has the implementation {code_name(one.function)} of {owner}")
-
-    def _once(self, what: str) -> None:
-        if what not in self._sizes:
-            self._sizes[what] = True
-            self._say(what)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         """The audit hook: note the few events that matter, with the file of the code that caused them."""
@@ -449,11 +449,6 @@ def kind(thing: object) -> str:
     return getattr(thing, "__qualname__", None) or held.__qualname__
 
 
-def code_name(function: Any) -> str:
-    """Return the name of a function, or of an object that stands for one."""
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
-
-
 def innermost(function: Any) -> Any:
     """Return the function that decorators wrapped."""
     for _ in range(100):
@@ -500,22 +495,6 @@ def module_digest(module: types.ModuleType) -> str:
             if isinstance(value, types.FunctionType) and value.__code__.co_filename == module.__file__:
                 found.append(name + code_digest(value.__code__))
     return hashlib.blake2b("".join(found).encode(), digest_size=8).hexdigest()
-
-
-def watch_code(code: types.CodeType) -> None:
-    """Ask for an event each time that this code starts (Python 3.12 and later)."""
-    if monitoring.get_tool(MONITOR) is None:
-        monitoring.use_tool_id(MONITOR, "valve")
-    monitoring.set_local_events(MONITOR, code, monitoring.events.PY_START)
-
-
-def watch_starts(call: Callable[[types.CodeType, int], None]) -> None:
-    """Set who receives these events."""
-    if monitoring.get_tool(MONITOR) == "valve":
-        monitoring.register_callback(MONITOR, monitoring.events.PY_START, call)
-
-
-MONITOR = 4  # of the tools that have no name in the documentation
 
 
 class SourceLoader(importlib.machinery.SourceFileLoader):
@@ -565,8 +544,12 @@ def main() -> None:
     if importlib.util.find_spec("pytest_cov"):
         plan["arguments"].append("--no-cov")  # a tracer may change the behaviour of the code
     if importlib.util.find_spec("_hypothesis_pytestplugin"):
+        # Independent of chance and of the machine's load; the project's own settings override this.
         plan["arguments"].append("--hypothesis-seed=0")
-        configure_hypothesis()
+        hypothesis: Any = importlib.import_module("hypothesis")
+        slow = [hypothesis.HealthCheck.too_slow]
+        hypothesis.settings.register_profile("valve", deadline=None, suppress_health_check=slow)
+        hypothesis.settings.load_profile("valve")
     reporter = Reporter(plan, Report(bytes.fromhex(plan.pop("key"))))
     plugins: list[object] = [reporter]
     if plan["progress"]:  # somebody follows this run
@@ -574,14 +557,6 @@ def main() -> None:
     pytest.main(plan["arguments"], plugins=plugins)
     reporter.end()
     os._exit(0)
-
-
-def configure_hypothesis() -> None:
-    """Make Hypothesis independent of chance and of the machine's load; the project's own settings override this."""
-    hypothesis: Any = importlib.import_module("hypothesis")
-    slow = [hypothesis.HealthCheck.too_slow]
-    hypothesis.settings.register_profile("valve", deadline=None, suppress_health_check=slow)
-    hypothesis.settings.load_profile("valve")
 
 
 if __name__ == "__main__":

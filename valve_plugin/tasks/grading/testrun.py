@@ -134,13 +134,11 @@ def run_tests(
     prepared: PreparedRepository,
     paths: Sequence[str],
     limits: ProcessLimits,
-    options: Sequence[str] = (),
     watcher: Watcher | None = None,
 ) -> TestRun:
     """Run the tests under `paths` (files, directories or test ids of the tree) and return their verdicts.
 
     Args:
-        options: pytest options, in addition to the repository's own.
         watcher: follows the run, which then reports its progress; see `watch.py`.
 
     Raises:
@@ -161,7 +159,7 @@ def run_tests(
         "new": sorted(new_modules(base, tree)),
         "packages": _packages(prepared, base),
         "paths": [str(PurePosixPath(root, r)) for r in prepared.repository.source_roots],
-        "arguments": [*_OPTIONS, *prepared.repository.pytest_args, *options, "--rootdir", root, *paths],
+        "arguments": [*_OPTIONS, *prepared.repository.pytest_args, "--rootdir", root, *paths],
     }
     # Only the harness puts the tree on the import path.
     done = sandbox.run(

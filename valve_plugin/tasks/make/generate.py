@@ -191,7 +191,7 @@ def try_candidates(
     Raises:
         TaskError: tasks of the set are not among these candidates, and the set has a split or more tasks.
     """
-    prefix = f"{prepared.repository.slug}.{prepared.base[:8]}"
+    prefix = f"{prepared.name.replace('/', '__')}.{prepared.base[:8]}"
     # Equal functions in two files give the same instance id: the first candidate counts.
     ordered = list({_instance_id(prefix, c): c for c in reversed(ordered)}.values())[::-1]
     held = task_set.held_tasks(out)
