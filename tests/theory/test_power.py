@@ -93,9 +93,8 @@ def test_a_better_proposal_is_accepted_more_often(
 ) -> None:
     room = power.most_gain(panel, reach)
     effects = sorted(share * (room if share > 0 else reach - room) for share in shares)
-    worse, better = (
-        accept_chance(panel, Gate(r, needed), change_of(panel, e, reach)._replace(whole=whole)) for e in effects
-    )
+    hows = [change_of(panel, effect, reach)._replace(whole=whole) for effect in effects]
+    worse, better = (accept_chance(panel, Gate(r, needed), how) for how in hows)
     assert worse <= better + 1e-9
     gains = power._sum_of_gains(panel, Gate(r, 0), hows[0], None)
     mean = float(gains @ np.arange(-len(panel) * r, len(panel) * r + 1)) / (len(panel) * r)

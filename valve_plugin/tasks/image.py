@@ -129,15 +129,15 @@ def copy_image(image: Image, say: Callable[[str], None] = lambda _: None) -> Ima
     return image
 
 
-def image_files(name: str, settings: Settings, say: Callable[[str], None]) -> tuple[Path, list[File]]:
+def image_files(name: str, say: Callable[[str], None]) -> tuple[Path, list[File]]:
     """Return (git directory, files of its HEAD) of an image's /testbed.
 
     Raises:
         SandboxError: the engine or the image is missing; the message says what to do.
     """
-    found = engines.find_image(name, [n for n in engines.ENGINES if settings.sandbox in ("auto", n)])
+    found = engines.find_image(name)
     if found is None:
-        raise SandboxError(_missing(name, settings.sandbox))
+        raise SandboxError(_missing(name, "auto"))
     image = copy_image(Image(engine=found[0].name, name=name, id=found[1]), say)
     return image.git, read_files(image.git, "HEAD")
 

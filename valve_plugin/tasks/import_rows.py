@@ -17,7 +17,6 @@ from msgspec import field
 from msgspec.structs import replace
 
 from valve_plugin import codec
-from valve_plugin.config import Settings
 from valve_plugin.errors import RecordError, TaskError
 from valve_plugin.records import Record, Task
 from valve_plugin.sandbox.bubblewrap import Sandbox
@@ -251,7 +250,7 @@ def read_image(image: str, rows: Iterator[tuple[int, Raw]], say: Callable[[str],
         SandboxError: the engine or the image is missing; the message says what to do.
         TaskError: /testbed is not a git repository.
     """
-    git_dir, files = image_files(image, Settings(), say)
+    git_dir, files = image_files(image, say)
     branches = read_branches(git_dir, rows, missing=True)
     return read_files(git_dir, branches.tree) if branches.tree else files, branches
 

@@ -19,7 +19,6 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from valve_plugin import codec
-from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError, RecordError, TaskError
 from valve_plugin.files import make_private_dir, read_limited, read_regular, write_atomic
 from valve_plugin.paths import data_dir
@@ -271,7 +270,7 @@ def _store(path: Path, repository: Repository, python: Path | None, say: Callabl
         return commit.read_text().strip()
     kind, _, where = repository.source.partition(":")
     if kind == "image":
-        _, files = image.image_files(where, Settings(), say)
+        _, files = image.image_files(where, say)
     elif kind == "pypi":
         say(f"downloading the source archive of {where}")
         pip_python = python or environment.find_python("")
