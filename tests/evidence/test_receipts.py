@@ -183,7 +183,7 @@ def read(tmp_path, data_dir):
     """The bank that version 0.1.0 wrote, after a reading of two holdout tasks."""
     bank = shutil.copytree(OLD / "bank", tmp_path / "bank")
     store = BankStore.open(bank)
-    used = {task.instance_id for task in store.panel().tasks} | store.sources()
+    used = {task.instance_id for task in store.panel().tasks} | store.state.sources
     tasks = [task for task in load(OLD / "tasks").tasks if task.instance_id not in used][:2]
     how = panel_settings(store.settings(), store.panel())
     reading = Evaluated(

@@ -54,7 +54,7 @@ def test_it_goes_on_where_it_stopped(bank, settings, monkeypatch, tmp_path):
     store = BankStore.open(bank)
     down = tmp_path / "down"
     o = store.current_outcomes()[5]
-    ordinal = store.ordinals(o.task_id, o.context_hash)
+    ordinal = store.state.ordinals.get((o.task_id, o.context_hash), 0)
     down.write_text(f"panel {o.task_id[-2:]} {ordinal} {o.context_hash[:8]}\n")
     monkeypatch.setenv("TOY_DOWN", str(down))
     with pytest.raises(InfrastructureError, match="A/A measurement lacks 1 rollout of 8, 1 of them errored"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,53 +30,30 @@ class LedgerState:
     dir: Path
 
     @property
-    def _state(self) -> Replay:
+    def state(self) -> Replay:
+        """What the entries lead to."""
         raise NotImplementedError
 
     @property
     def bank(self) -> Bank:
         """The accepted bank."""
-        return self._state.bank
+        return self.state.bank
 
     def panel(self) -> Panel | None:
         """Return the current panel, or None."""
-        return self._state.panel
+        return self.state.panel
 
     def epoch(self) -> EpochOpened | None:
         """Return the open epoch; None before the first, and between a new panel and its epoch."""
-        return self._state.epoch
+        return self.state.epoch
 
     def queries_used(self) -> int:
         """Return the number of gate queries in the open epoch."""
-        return self._state.queries
+        return self.state.queries
 
     def current_outcomes(self) -> tuple[PanelOutcome, ...] | None:
         """Return the current bank's panel outcomes in panel order, or None where a task has none."""
-        return self._state.outcomes
-
-    def unmeasured(self) -> frozenset[str]:
-        """Return the ids of the panel tasks whose outcomes under the current bank are not known."""
-        return self._state.unmeasured()
-
-    def remeasured(self) -> int:
-        """Return the number of A/A measurements of the current bank in the open epoch."""
-        return self._state.remeasured
-
-    def recorded(self) -> Mapping[str, tuple[int, int]]:
-        """Return passes and known outcomes of each panel task, see `Replay.recorded`."""
-        return self._state.recorded
-
-    def ordinals(self, task_id: str, context_hash: str) -> int:
-        """Return the first unused rollout ordinal of a task under a context."""
-        return self._state.ordinals.get((task_id, context_hash), 0)
-
-    def sealed(self) -> Mapping[str, str]:
-        """Return the holdout tasks this bank was evaluated on: id -> content hash."""
-        return self._state.holdout
-
-    def sources(self) -> Set[str]:
-        """Return the ids of all source tasks of proposals."""
-        return self._state.sources
+        return self.state.outcomes
 
 
 class BankStore(LedgerState):
@@ -193,7 +170,7 @@ class BankStore(LedgerState):
     def panel(self) -> Panel | None:
         """Return the current panel, or None."""
         head, panel = self._at_head
-        return panel if head == self.head else self._state.panel
+        return panel if head == self.head else self.state.panel
 
     def outline(self) -> Outline:
         """Return where the ledger on disk stands, without a replay. Bank and panel are of the same moment afterwards.
@@ -261,7 +238,7 @@ class BankStore(LedgerState):
         Raises:
             BankNotFoundError: there is no such version.
         """
-        banks = self._state.banks
+        banks = self.state.banks
         if not 0 <= version < len(banks):
             raise BankNotFoundError(f"{self.dir}: no version {version}; the bank has versions 0 to {len(banks) - 1}")
         return banks[version]
@@ -294,7 +271,8 @@ class BankStore(LedgerState):
                 note.unlink(missing_ok=True)
 
     @property
-    def _state(self) -> Replay:
+    def state(self) -> Replay:
+        """What the entries lead to; replayed when it is asked for."""
         return self._known().state
 
     def _known(self) -> History:

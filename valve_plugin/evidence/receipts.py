@@ -84,7 +84,7 @@ class _LedgerReader(LedgerState):
     settings: Settings
     tasks: list[Task] | None
     """Tasks of the task set; None if it is not here."""
-    state: Replay = field(default_factory=lambda: Replay(trusting=True))  # `verify` was first
+    replayed: Replay = field(default_factory=lambda: Replay(trusting=True))  # `verify` was first
     seen: list[Entry] = field(default_factory=list)
     left_out: set[Merge | Suppressed] = field(default_factory=set)
     """Every duplicate so far."""
@@ -96,8 +96,8 @@ class _LedgerReader(LedgerState):
         return {task.instance_id: task for task in self.tasks or ()}
 
     @property
-    def _state(self) -> Replay:
-        return self.state
+    def state(self) -> Replay:
+        return self.replayed
 
     def panel_settings(self) -> Settings | None:
         """Return the settings of the panel's measurements, or None (counted as missing) without its embedding."""

@@ -150,7 +150,7 @@ def holdout_of(store: BankStore, taskset: TaskSet) -> tuple[PanelTask, ...]:
     holdout = taskset.split.holdout.tasks
     panel = store.panel()
     judges = {t.instance_id for t in panel.tasks} | {t.content_hash for t in panel.tasks} if panel else set()
-    taught = store.sources()
+    taught = store.state.sources
     for task in holdout:
         if not judges.isdisjoint((task.instance_id, task.content_hash)) or task.instance_id in taught:
             what = "taught this bank something" if task.instance_id in taught else "is a task of its panel"

@@ -86,7 +86,8 @@ class ImaginedLedger(LedgerState):
         return other
 
     @property
-    def _state(self) -> Replay:
+    def state(self) -> Replay:
+        """What the entries lead to."""
         return self._replay
 
     @property
@@ -460,4 +461,4 @@ class ImaginedSteps(Steps):
         return "resolved" if self._pass_chance(cell.task) >= 0.5 else "unresolved"
 
     def _pass_chance(self, task: Task) -> float:
-        return float(pass_chance(*self.store.recorded().get(task.instance_id, (0, 0))))
+        return float(pass_chance(*self.store.state.recorded.get(task.instance_id, (0, 0))))

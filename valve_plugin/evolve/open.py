@@ -439,7 +439,7 @@ def stream_of(panel: Panel, tasks: Sequence[Task]) -> list[Task]:
 
 def _unread(store: BankStore, tasks: Sequence[Task]) -> list[Task]:
     """Return the tasks that no evaluation of this bank read, by id and by content."""
-    sealed = store.sealed()
+    sealed = store.state.holdout
     return [t for t in tasks if t.instance_id not in sealed and t.content_hash not in sealed.values()]
 
 

@@ -165,7 +165,7 @@ class Steps:
 
     def cells(self, task: Task, context: Context, number: int = 0) -> list[PlannedRollout]:
         """Return the planned attempts at a task with a context, each with its ordinal."""
-        first = self.store.ordinals(task.instance_id, context.hash)
+        first = self.store.state.ordinals.get((task.instance_id, context.hash), 0)
         return [PlannedRollout(task, context, first + n) for n in range(number or self.settings.attempts)]
 
     def attempt(self, task: Task, context: Context) -> list[Attempt]:

@@ -207,7 +207,7 @@ class _Gate:
         epoch = self._epoch()
         if self.store.current_outcomes() is None:
             self._baseline(epoch)
-        for number in range(self.store.remeasured() + 1, panels + 1):
+        for number in range(self.store.state.remeasured + 1, panels + 1):
             plan = baseline_plan(self.settings, self.store, self.tasks, self.retrieve)
             self.observe(RemeasureStarted(rollouts=len(plan.cells), number=number, of=panels))
             result = self._complete(plan, "A/A measurement")

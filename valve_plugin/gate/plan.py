@@ -173,7 +173,7 @@ def baseline_plan(settings: Settings, store: LedgerState, tasks: Sequence[Task],
 
     Source: app:impl-validate, where all are measured at once.
     """
-    lacking = store.unmeasured()
+    lacking = store.state.unmeasured()
     tasks = [t for t in tasks if t.instance_id in lacking] or tasks
     contexts = {t.instance_id: _current(settings, store.bank, t, retrieve) for t in tasks}
     return _plan(settings, store, tasks, contexts, [t.instance_id for t in tasks], ())
@@ -244,7 +244,7 @@ def gate_plan(
     measured = {o.task_id: o.context_hash for o in current}
     deployed = _deployed(settings, proposal)
     kept = {task for task, context in contexts.items() if deployed and measured[task] == context.hash}
-    order = acceptance.task_order([t.instance_id for t in tasks], store.recorded(), current)
+    order = acceptance.task_order([t.instance_id for t in tasks], store.state.recorded, current)
     return _plan(settings, store, tasks, contexts, order, tuple(o for o in current if o.task_id in kept))
 
 
@@ -349,7 +349,7 @@ def _plan(
     by_id = {t.instance_id: t for t in tasks}
     kept = {o.task_id for o in reused}
     fresh = [task for task in order if task not in kept]
-    first = {task: store.ordinals(task, contexts[task].hash) for task in fresh}
+    first = {task: store.state.ordinals.get((task, contexts[task].hash), 0) for task in fresh}
     cells = [
         PlannedRollout(by_id[t], contexts[t], n) for t, n in acceptance.canonical_cells(fresh, settings.rollouts, first)
     ]
