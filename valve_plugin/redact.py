@@ -67,7 +67,8 @@ class Redactor:
                 self._forms.setdefault(form, label)
             for piece in _pieces(value, label):
                 for n in range(len(piece.small) - 7):
-                    self._windows.setdefault(_number(piece.small[n : n + 8]), piece._replace(at=n))
+                    window = int.from_bytes(piece.small[n : n + 8], sys.byteorder)
+                    self._windows.setdefault(window, piece._replace(at=n))
 
     @classmethod
     def of(cls, environ: Mapping[str, str], workspace: Path | None = None, config: Any = None) -> Redactor:
@@ -158,10 +159,6 @@ class _Piece(NamedTuple):
     """Whether a part of it tells the whole: then parts are replaced too."""
     at: int = 0
     """Where in it the window is."""
-
-
-def _number(window: bytes) -> int:
-    return int.from_bytes(window, sys.byteorder)
 
 
 def _extend(small: bytes, at: int, piece: _Piece, done: int) -> tuple[int, int]:
@@ -297,14 +294,11 @@ def _of_env_file(path: Path) -> Iterator[tuple[str, str]]:
     for name, double, single, bare in re.findall(_ASSIGNMENT, text):
         whole = double or single or bare.strip()
         # A bare value may carry a comment, a quoted one escapes and several lines: any reading of it is the secret.
-        for value in {whole, bare.split(" #")[0].strip(), re.sub(_ESCAPE, _unescape, double)}:
+        unescaped = re.sub(_ESCAPE, lambda m: {"n": "\n", "t": "\t", "r": "\r"}.get(m[1], m[1]), double)
+        for value in {whole, bare.split(" #")[0].strip(), unescaped}:
             for part in {value, *value.split("\n")}:
                 if _is_secret(name, part.strip(), anything=True):
                     yield part.strip(), name
-
-
-def _unescape(match: re.Match[str]) -> str:
-    return {"n": "\n", "t": "\t", "r": "\r"}.get(match[1], match[1])
 
 
 def _of_config(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
