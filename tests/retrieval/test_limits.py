@@ -13,7 +13,7 @@ from tests.retrieval.banks import items as some_items
 from valve_plugin.config import Settings
 from valve_plugin.records import Bank, Item, Kind, Proposal
 from valve_plugin.retrieval import contexts
-from valve_plugin.retrieval.contexts import fitting, render
+from valve_plugin.retrieval.block import fitting, render
 
 PAPER = Settings(retrieval="paper")
 

@@ -15,7 +15,7 @@ from tests.retrieval.banks import banks, sentences, shelf
 from tests.tools import cost
 from valve_plugin.config import Settings
 from valve_plugin.records import EVERY_TASK, Bank, Item, Proposal
-from valve_plugin.retrieval import contexts, embedding
+from valve_plugin.retrieval import block, embedding
 from valve_plugin.retrieval.contexts import candidate, retrieve
 from valve_plugin.retrieval.ranking_paper import PaperIndex, RankedItem
 from valve_plugin.theory import similarity
@@ -59,7 +59,7 @@ def test_the_index_ranks_as_the_equation_does(bank: Bank, task_id: str, issue: s
     chosen += [i for _, i in plainly_ranked(bank.skills, task_id, issue)[:s]]
     context = retrieve(using(p, s), bank, task_id, issue)
     assert context.items == tuple(i.key for i in chosen)
-    assert context.text == contexts.render(chosen)
+    assert context.text == block.render(chosen)
     assert context.bank_hash == bank.hash
     assert context.embedding == "hashing"
     ranked = plainly_ranked(bank.principles, task_id, issue)[:10] + plainly_ranked(bank.skills, task_id, issue)[:10]
@@ -132,7 +132,7 @@ def test_paper_pairing_adds_every_proposed_item_to_what_is_retrieved_now(
     expected = {*retrieve(using(k, k), bank, "t", issue).items, *(i.key for i in proposal.items)}
     order = [i for items in (enlarged.principles, enlarged.skills) for _, i in plainly_ranked(items, "t", issue)]
     assert context.items == tuple(i.key for i in order if i.key in expected)
-    assert context.text == contexts.render([i for i in order if i.key in expected])
+    assert context.text == block.render([i for i in order if i.key in expected])
     assert context.bank_hash == enlarged.hash
 
 

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from valve_plugin.config import Settings
 from valve_plugin.records import Bank, Context, Item, Kind, Proposal, is_for_every_task
-from valve_plugin.retrieval import embedding
+from valve_plugin.retrieval import block, embedding
 from valve_plugin.retrieval.ranking_fused import FusedIndex
 from valve_plugin.retrieval.ranking_paper import PaperIndex
 
 _TOLD: set[tuple[tuple[Kind, str], ...]] = set()
 """What was said to be left out, so that it is said once."""
-
-_OPENING = "Notes from earlier work in this repository."
-_JUDGED = "They helped on other tasks here, so most may not apply to this one."
-_NOT_ALL_JUDGED = "Not all of them were tested, and most may not apply to this one."
-_GUIDE = "Use those whose first sentence matches what you see, and check each against the code before you act on it."
-_HEADINGS = {"principle": "Learned principles: how to reason", "skill": "Learned skills: what to do"}
-_LOOKALIKE = re.compile(r"\s*(-{3,}) ").match
-_CLOSING = (
-    "Use a note where it fits the task at hand. Where a note and the repository's own code, tests or output "
-    "disagree, the repository is right: follow what you see there."
-)
 
 
 class Index(Protocol):
@@ -95,7 +83,7 @@ def _context(
 ) -> Context:
     """Compose the context of items in the order of their ranks, without those that do not fit."""
     guided = settings.retrieval != "paper"
-    chosen = fitting(settings, items, proposed, guided=guided)
+    chosen = block.fitting(settings, items, proposed, guided=guided)
     left_out = tuple(item.key for item in items if item not in chosen)
     if left_out and left_out not in _TOLD:
         import logging
@@ -107,70 +95,9 @@ def _context(
             ", ".join(f"{kind} {name}" for kind, name in left_out),
         )
     return Context(
-        text=render(chosen, guided=guided),
+        text=block.render(chosen, guided=guided),
         items=tuple(item.key for item in chosen),
         left_out=left_out,
         bank_hash=bank.hash,
         embedding=index.name,
     )
-
-
-# The block at the end of the system message: selected items, verbatim, between lines that no item can imitate
-
-
-def render(items: Sequence[Item], *, guided: bool = False) -> str:
-    """Return the block for items in the order given, principles first; no items give "" (no block at all).
-
-    Args:
-        guided: begin with how to use the notes, as the fused ranking does; the paper's block has only the closing.
-
-    Every item starts with a line `--- kind: name ---` and the last one ends at `--- end ---`. The run of
-    dashes is longer than any that starts such a line in a body (as with Markdown fences), so no body can pass
-    for two items or for the end. Bodies are inserted byte for byte.
-    """
-    if not items:
-        return ""
-    rule = "-" * _rule_length(item.markdown for item in items)
-    tested = _JUDGED if all(item.judged is not False for item in items) else _NOT_ALL_JUDGED
-    parts = [f"{_OPENING} {tested} {_GUIDE}" if guided else _OPENING]
-    for kind, heading in _HEADINGS.items():
-        chosen = [item for item in items if item.kind == kind]
-        if chosen:
-            parts.append(f"{rule} {heading} {rule}")
-        parts += [f"{rule} {kind}: {item.name} {rule}\n{item.markdown}" for item in chosen]
-    parts.append(f"{rule} end {rule}\n{_CLOSING}\n")
-    return "\n\n".join(parts)
-
-
-def render_texts(texts: Sequence[tuple[str, str]]) -> str:
-    """Return the block for whole texts, as (name, text) in the order given; none give "".
-
-    Bodies are inserted byte for byte, between lines that none of them can imitate; see `render`.
-    """
-    if not texts:
-        return ""
-    rule = "-" * _rule_length(text for _, text in texts)
-    parts = [f"{rule} {name} {rule}\n{text}" for name, text in texts]
-    return "\n\n".join(["Instructions for work in this repository.", *parts, f"{rule} end {rule}\n"])
-
-
-def _rule_length(bodies: Iterable[str]) -> int:
-    lines = (line for body in bodies if "---" in body for line in body.splitlines())
-    return max([3, *(1 + len(found[1]) for found in map(_LOOKALIKE, lines) if found)])
-
-
-def fitting(
-    settings: Settings, items: Sequence[Item], proposed: Collection[tuple[Kind, str]] = (), *, guided: bool = False
-) -> list[Item]:
-    """Return the items whose block fits; the lowest ranks are left out, whole, and what is judged last.
-
-    Args:
-        items: principles and skills, each kind in the order of its ranks.
-        proposed: keys of the items that a gate judges.
-        guided: see `render`.
-    """
-    chosen = list(items)
-    ranks = {item.key: rank for kind in _HEADINGS for rank, item in enumerate(i for i in items if i.kind == kind)}
-    while chosen and len(render(chosen, guided=guided).encode("utf-8", "surrogatepass")) > settings.context_bytes:
-        chosen.remove(max(chosen, key=lambda item: (item.key not in proposed, ranks[item.key], item.kind)))
-    return chosen

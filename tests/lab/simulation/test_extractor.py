@@ -16,7 +16,7 @@ from valve_plugin.lab.simulation.draw import Draw
 from valve_plugin.lab.simulation.extractor import answer
 from valve_plugin.records import Bank, Item
 from valve_plugin.redact import Redactor
-from valve_plugin.retrieval import contexts
+from valve_plugin.retrieval import block
 
 LESSONS = p.lessons()
 QUALITY = {x.item("total", "shop/cart.py").name: x.quality for x in LESSONS}
@@ -75,7 +75,7 @@ def test_lessons_come_through_the_screen_as_they_are(function: str) -> None:
     screened = screen(drafts, Source(("t",), 1, 3), Redactor({}))
     assert screened.withheld == ()
     assert [(x.name, x.markdown) for x in screened.items] == [(x.name, x.markdown) for x in items]
-    block_text = contexts.render(screened.items)
+    block_text = block.render(screened.items)
     assert [x.count_in(block_text) for x in LESSONS] == [1] * len(LESSONS)
 
 

@@ -9,7 +9,7 @@ from tests.lab.simulation.rows import row
 from valve_plugin.lab.simulation import parameters as p
 from valve_plugin.lab.simulation.draw import Draw
 from valve_plugin.lab.simulation.solver import SUBMIT, bug_class, script, success_chance
-from valve_plugin.retrieval import contexts
+from valve_plugin.retrieval import block
 
 LESSONS = p.lessons()
 _MODIFIERS = st.sampled_from(
@@ -18,7 +18,7 @@ _MODIFIERS = st.sampled_from(
 
 
 def _prompt(*lessons: p.Lesson) -> str:
-    return "You are a helpful assistant.\n\n" + contexts.render([x.item("total", "shop/cart.py") for x in lessons])
+    return "You are a helpful assistant.\n\n" + block.render([x.item("total", "shop/cart.py") for x in lessons])
 
 
 def _chance(task_id: str, *lessons: p.Lesson) -> float:

@@ -22,7 +22,7 @@ from valve_plugin.extract.screen import ScreenResult
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.lab.conditions import Condition
 from valve_plugin.records import Attempt, Bank, Context, Item, Proposal, Withheld
-from valve_plugin.retrieval import contexts
+from valve_plugin.retrieval import block
 
 BATCH_SIZE = 4
 BATCH_PROMPTS = "ablation_batch"
@@ -112,7 +112,7 @@ class InjectAllHooks:
 
 def whole_bank(items: list[Item], bank: Bank) -> Context:
     """Return the context that holds these items, in this order."""
-    return Context(text=contexts.render(items), items=tuple(item.key for item in items), bank_hash=bank.hash)
+    return Context(text=block.render(items), items=tuple(item.key for item in items), bank_hash=bank.hash)
 
 
 INJECT_ALL = Condition(  # inject all: every item, in reverse creation order

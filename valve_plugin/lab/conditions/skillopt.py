@@ -32,7 +32,7 @@ from valve_plugin.files import read_regular, write_atomic
 from valve_plugin.gate.plan import fixed_panel
 from valve_plugin.lab.conditions import Condition
 from valve_plugin.records import Attempt, Context, Item, Proposal, Task
-from valve_plugin.retrieval import contexts
+from valve_plugin.retrieval import block
 
 VERSION = "0.2.0"
 ITEM = "skillopt_document"
@@ -144,7 +144,7 @@ def pieces(document: str) -> tuple[Item, ...]:
 def context_of(document: str) -> Context:
     """Return the block a document is injected as: in full, as the other conditions' items are. Pure."""
     items = pieces(document)
-    return Context(text=contexts.render(items), items=tuple(item.key for item in items))
+    return Context(text=block.render(items), items=tuple(item.key for item in items))
 
 
 def _proposal(store: BankStore, step: Mapping[str, Any], attempts: Sequence[Attempt]) -> Proposal:
