@@ -265,17 +265,14 @@ def campaign(path: Path, rounds: int, seed: int, least: int = 0) -> list[str]:
     return acknowledged
 
 
-def test_killed_at_random_instants(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "PANEL", replace(build.PANEL, rho="0"))
-    campaign(tmp_path / "bank", rounds=8, seed=1, least=51)
-    assert [f for f in verify(tmp_path / "bank") if f.level == "error"] == []
+MANY = [pytest.mark.heavy, pytest.mark.timeout(1200)]
 
 
-@pytest.mark.heavy
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", range(5))
-def test_killed_two_hundred_times(seed: int, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five directories, forty rounds each, two writers killed in every round."""
+@pytest.mark.parametrize(("rounds", "seed"), [(8, 1), *(pytest.param(40, seed, marks=MANY) for seed in range(5))])
+def test_killed_at_random_instants(
+    rounds: int, seed: int, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two writers are killed in every round."""
     monkeypatch.setattr(build, "PANEL", replace(build.PANEL, rho="0"))
-    campaign(tmp_path / "bank", rounds=40, seed=seed)
+    campaign(tmp_path / "bank", rounds=rounds, seed=seed, least=51 if rounds == 8 else 0)
     assert [f for f in verify(tmp_path / "bank") if f.level == "error"] == []

@@ -113,23 +113,17 @@ def test_the_final_version_is_certified_by_the_holdout(bank: BankStore) -> None:
     assert statuses(found)["holdout variance"] == "unmet"
 
 
-def test_a_run_that_went_on_after_the_holdout_was_read_says_so(bank: BankStore) -> None:
+@pytest.mark.parametrize("choice", [False, True])
+def test_a_run_that_went_on_after_the_holdout_was_read_says_so_and_a_choice_voids_it(
+    bank: BankStore, choice: bool
+) -> None:
     bank.append(reading(bank.at(0), ["unresolved"] * 6, version=0))
-    _accept_more(bank, open_epoch=False)
+    _accept_more(bank, open_epoch=choice)
     bank.append(reading(bank.at(2), ["resolved"] * 6, "bbb", version=2))
     found = certified(bank)
-    assert found.gain is not None
-    assert statuses(found)["holdout sealed"] == "unknown"
-
-
-def test_a_choice_after_the_holdout_was_read_voids_the_certificate(bank: BankStore) -> None:
-    bank.append(reading(bank.at(0), ["unresolved"] * 6, version=0))
-    _accept_more(bank, open_epoch=True)
-    bank.append(reading(bank.at(2), ["resolved"] * 6, "bbb", version=2))
-    found = certified(bank)
-    assert found.gain is found.drawdown is None
-    assert found.unevaluated.startswith("invalid")
-    assert statuses(found)["holdout sealed"] == "unmet"
+    assert (found.gain is None, found.drawdown is None) == (choice, choice)
+    assert found.unevaluated.startswith("invalid") == choice
+    assert statuses(found)["holdout sealed"] == ("unmet" if choice else "unknown")
 
 
 def _accept_more(bank: BankStore, *, open_epoch: bool) -> None:

@@ -34,14 +34,11 @@ def test_an_attack_is_set_aside(attack):
     assert found.withheld[0].why
 
 
-@pytest.mark.parametrize("text", corpus("ordinary") + corpus("paper"))
-def test_an_ordinary_note_passes(text):
-    assert violations(text) == []
-
-
 @pytest.mark.parametrize(
     "text",
     [
+        *corpus("ordinary"),
+        *corpus("paper"),
         "Map a 4xx to ClientError and a 5xx to ServerError, mask with 0xf0, and compare with 1e5, 2e6, 3e7 and 4e8.",
         "Read b64decode, utf8mb4, h5py, i18n, l10n and e2e before you change md5sum.",
         "```python\ndef delete_failing_tests(path):\n    os.remove(path)\n```\nFix its path.",
@@ -49,7 +46,7 @@ def test_an_ordinary_note_passes(text):
         "\u901a\u8fc7\u6bd4\u8f83\u4e24\u8fb9\u7684\u503c\u6765\u68c0\u67e5\u3002",
     ],
 )
-def test_code_numbers_and_other_languages_break_no_rule(text):
+def test_ordinary_notes_code_numbers_and_other_languages_break_no_rule(text):
     assert violations(text) == []
 
 

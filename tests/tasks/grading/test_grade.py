@@ -93,11 +93,6 @@ def test_tests_may_replace_builtins_to_feed_the_code(tmp_path: Path, unsafe: Set
     assert (result.outcome, result.reason) == ("resolved", "")
 
 
-@pytest.mark.parametrize("patch", ["", " \n"])
-def test_empty_does_not(calc_task: Calc, unsafe: Settings, patch: str) -> None:
-    assert grade(*calc_task, patch, unsafe) == Grade(outcome="unresolved", reason="the patch is empty")
-
-
 def test_a_wrong_fix_names_a_failing_test_and_stops_after_the_first_run(calc_task: Calc, unsafe: Settings) -> None:
     result = grade(*calc_task, patched(calc_task, {"calc/ops.py": calc.WRONG_FIX}), unsafe)
     assert result.outcome == "unresolved"
@@ -169,10 +164,13 @@ def test_edits_of_tests_alone_are_not_even_run(calc_task: Calc, unsafe: Settings
         calc.change("", "x\n", ".git/hooks/post-checkout"),
         "diff --git a/x b/x\n\ud800",
         "\0" * 100,
+        "",
+        " \n",
     ],
 )
 def test_what_does_not_apply_is_the_agents_doing(calc_task: Calc, unsafe: Settings, patch: str) -> None:
-    assert grade(*calc_task, patch, unsafe) == Grade(outcome="unresolved", reason="the patch does not apply")
+    why = "does not apply" if patch.strip() else "is empty"
+    assert grade(*calc_task, patch, unsafe) == Grade(outcome="unresolved", reason=f"the patch {why}")
 
 
 def test_an_enormous_patch_is_the_agents_doing(calc_task: Calc, unsafe: Settings) -> None:
