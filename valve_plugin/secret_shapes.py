@@ -52,6 +52,8 @@ _KEY_LINE_BACKWARDS = re.compile(r"[\s+\">|,'-]{0,60}={0,2}[A-Za-z0-9+/]{16,}")
 _KEY_BODY = r"MII\w[\w+/]{2}IBA(?:AK|DANBgkqhki)|M[HIC][^I]|b3BlbnNzaC1rZXktdj"
 _NAME, _NAME_ON = re.compile(r"[\w.-]{0,40}\Z"), re.compile(r"\A[\w.-]*")
 _REST = re.compile(r"[^\s\"'`]*(?:[ ][a-z0-9]{1,30}){0,7}(?![^\s\"'`])|")  # signs, and words up to the line's end
+# A bare value that is an expression: names joined by dots or operators, or a name of several words.
+_CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[.:]?|[A-Za-z]*_\w*|[\d.,:]+|(?:[A-Z][a-z]+)+")
 _WORD_BEFORE = re.compile(r"([A-Za-z]{3,12}) \Z")
 _PHRASE = re.compile(r"[a-z]{2,30}(?: [a-z0-9]{1,30}){2,7}(?=\s*(?:\n|\Z|\"))")
 _WORD_FOLLOWS = re.compile(r"(?:^|[\n+>$#\"'-])[ \t]{0,8}(?:ENV|ARG|setx|setenv|set(?: -\w{1,3}){1,3}) \Z")
@@ -170,7 +172,11 @@ def _private_keys(text: str) -> Iterator[Span]:
         line = text[max(mark.start() - 40, 0) : mark.start()]
         start = mark.start() - len(line) + max(line.rfind("-----BEGIN "), line.rfind("-----END "), 0)
         if "-----END " not in line:
-            done = _key_end(text, mark.end())
+            done = mark.end()
+            while of_key := _KEY_LINE.match(text, done):
+                done = of_key.end()
+            last = _KEY_END.match(text, done)
+            done = last.end() if last else done
         else:
             before, done = text[max(done, start - 20_000) : start][::-1], mark.end()
             first = re.match(r"[\s\">|,'+]{0,60}[A-Za-z0-9+/=]{0,80}", before)
@@ -179,14 +185,6 @@ def _private_keys(text: str) -> Iterator[Span]:
                 length = line_before.end()
             start -= length
         yield start, done, "private key"
-
-
-def _key_end(text: str, end: int) -> int:
-    """Return where the private key ends whose first line ends at `end`."""
-    while line := _KEY_LINE.match(text, end):
-        end = line.end()
-    last = _KEY_END.match(text, end)
-    return last.end() if last else end
 
 
 def _assignments(stem: str, text: str, lower: str) -> Iterator[Span]:
@@ -269,7 +267,7 @@ def is_assigned_secret(name: str, value: str, *, quoted: bool = True, env: bool 
     strength = _strength(name)
     if not strength or "[redacted:" in value or is_placeholder(value) or _TEST_ID.match(value):
         return False
-    if not quoted and not env and ((end and end in "([{") or _is_code(value)):
+    if not quoted and not env and ((end and end in "([{") or _CODE.fullmatch(value)):
         return False
     if strength == 3:  # a password may be short, a word, or several
         return _is_password(value, quoted=quoted, env=env)
@@ -301,11 +299,6 @@ def _is_password(value: str, *, quoted: bool, env: bool) -> bool:
         several = len(words) > 2 and not re.search(r"[.:]", value)
         return several or bool(re.search(r"[a-z][A-Z][a-zA-Z]{4,}", value))
     return True
-
-
-def _is_code(value: str) -> bool:
-    """Whether a bare value is an expression: names joined by dots or operators, or a name of several words."""
-    return bool(re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[.:]?|[A-Za-z]*_\w*|[\d.,:]+|(?:[A-Z][a-z]+)+", value))
 
 
 @cache

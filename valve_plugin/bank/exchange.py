@@ -248,7 +248,10 @@ def section(items: Sequence[Item], standing: Standing, simulation: str = "") -> 
     """Return the items between markers, without a line end; `simulation` is said first, and kept when it is read."""
     parts = [_BEGIN] + [f"{_SIMULATED}\n{simulation}"] * bool(simulation) + [_HEADING] * bool(items)
     for item in items:
-        about = [_sentence(item)] + [_APPLIES + _line(item.scope_hint)] * bool(item.scope_hint)
+        line = _line(item.text)
+        if line.rpartition(": ")[2].rstrip(".") in _line(item.markdown) and "--" not in line:
+            line = f"<!-- valve:text {line} -->"  # it is what the body says
+        about = [line] + [_APPLIES + _line(item.scope_hint)] * bool(item.scope_hint)
         about += [f"({standing(item)})"] * bool(standing(item))
         lines = [f"### {item.name}", f"<!-- valve:item {item.kind} {item.name} -->", *about, "<!-- valve:body -->"]
         parts.append("\n".join([*lines, _escape(item.markdown), "<!-- valve:end-item -->"]))
@@ -335,13 +338,6 @@ def _metadata(text: str) -> Mapping[str, Any]:
     except ConfigError:
         return {}
     return own if isinstance(own, dict) else {}
-
-
-def _sentence(item: Item) -> str:
-    """Return an item's search sentence as a line; as a comment where it is what the body says."""
-    line = _line(item.text)
-    said = line.rpartition(": ")[2].rstrip(".") in _line(item.markdown)
-    return f"<!-- valve:text {line} -->" if said and "--" not in line else line
 
 
 def _line(text: str) -> str:

@@ -208,6 +208,8 @@ class BankStore(LedgerState):
             RecordError: the entry may not come now, or its verdict does not follow from its outcomes.
             BankError: the directory cannot be written; the entry is not in the ledger.
         """
+        from valve_plugin.theory.acceptance import recompute  # not needed to read the bank
+
         self._known()  # a damaged ledger is refused before even a lock file is made
         with self._files.locked():
             data = self._files.remove_torn_line()
@@ -218,8 +220,9 @@ class BankStore(LedgerState):
             outcomes = history.state.outcomes
             try:
                 history.state.feed(entry)
-                if isinstance(entry, Judged):
-                    _require_sound(entry, outcomes)
+                if isinstance(entry, Judged) and (problems := recompute(entry.verdict, outcomes or ())):
+                    why = "; ".join(problems)  # as `verify` would say
+                    raise RecordError(f"verdict on proposal {entry.verdict.proposal_id} is not sound: {why}")
                 bank = history.state.bank
                 line = ledger.encode(history.seq + 1, self.head, bank.hash, entry)
                 files.append_durable(self._files.ledger, line + b"\n")
@@ -325,12 +328,3 @@ class BankStore(LedgerState):
     def _warn(self, message: str) -> None:
         if message not in self.warnings:
             self.warnings.append(message)
-
-
-def _require_sound(entry: Judged, current: tuple[PanelOutcome, ...] | None) -> None:
-    """Refuse to record a verdict that `verify` would reject."""
-    from valve_plugin.theory.acceptance import recompute
-
-    problems = recompute(entry.verdict, current or ())
-    if problems:
-        raise RecordError(f"verdict on proposal {entry.verdict.proposal_id} is not sound: {'; '.join(problems)}")

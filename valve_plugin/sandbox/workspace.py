@@ -248,7 +248,10 @@ def _list_files(root: Path) -> dict[str, _FileInfo]:
             status = folder.status(name)
             if not status.st_mode & stat.S_IRUSR:  # only a file or a pipe can have lost it
                 os.chmod(name, stat.S_IMODE(status.st_mode) | stat.S_IRUSR, dir_fd=folder.fd)
-            if name.lower() != ".git" and (mode := _git_mode(status.st_mode)):
+            mode = "120000" if stat.S_ISLNK(status.st_mode) else ""  # empty: a kind of file that git ignores
+            if stat.S_ISREG(status.st_mode):
+                mode = "100755" if status.st_mode & stat.S_IXUSR else "100644"
+            if name.lower() != ".git" and mode:
                 found[_path(folder, name)] = mode, status.st_size
             elif name == ".gitignore":
                 os.unlink(name, dir_fd=folder.fd)  # git would open a pipe, and wait
@@ -264,13 +267,6 @@ def _path(folder: Folder, name: str) -> str:
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise TaskError(f"the path {path[:40]}… has more than {MAX_PATH_BYTES:,} bytes; too long for a repository")
     return path
-
-
-def _git_mode(mode: int) -> str:
-    """Return git's mode of a file, or an empty string for a kind of file that git ignores."""
-    if stat.S_ISLNK(mode):
-        return "120000"
-    return ("100755" if mode & stat.S_IXUSR else "100644") if stat.S_ISREG(mode) else ""
 
 
 def _ignored(root: Path, paths: list[str], store: Path, index: Path) -> set[str]:
