@@ -172,7 +172,7 @@ def check_holdout(
             for m, v, a in zip(seen, v_drop, distinct, strict=True)
         ]
         tallies["drawdown"][plug].add(np.maximum(drop, 0) > np.array(ceiling))
-        tallies["separation"][plug].add(separation[0] < _claims(certificates.separation, apart, v_other, delta))
+        tallies["separation"][plug].add(separation[0] < _claims(certificates.gain, apart, v_other, delta))
         four = runs // 4 * 4
         mean, truth = (x[:four].reshape(-1, 4).mean(1) for x in (apart, separation[0]))
         most = v_other[:four].reshape(-1, 4).max(1)
