@@ -1,7 +1,7 @@
-"""The `valve` command: one thin function per subcommand, one file per command.
+"""The `valve` command: one thin function per subcommand, one file per command or a few that belong together.
 
-A command module is named after its command and has `commands`, or a function `register(app)`. It imports heavy modules
-inside its functions, because `valve --help` imports every command module.
+A command module is named after a command of it (others are in `MODULES`) and has `commands`, or a function
+`register(app)`. It imports heavy modules inside its functions, because `valve --help` imports every command module.
 """
 
 from __future__ import annotations

@@ -139,7 +139,15 @@ def stream(
     whole = bool(rolled) and all(task in rolled for task in noted if not is_live(task))
     points: list[StreamPoint] = []
     version = 0
-    for position, task in enumerate(_stream_order(list(rolled), list(noted)) if whole else noted, 1):
+    order = list(noted)
+    if whole:  # tasks only in the ledger come after the task before them in the ledger
+        order = list(rolled)
+        place = len(order) if not any(task in rolled for task in noted) else 0
+        for task in noted:
+            if task not in rolled:
+                order.insert(place, task)
+            place = order.index(task) + 1
+    for position, task in enumerate(order, 1):
         rollouts = rolled[task] if whole and task in rolled else noted[task]
         points.append(
             StreamPoint(
@@ -154,16 +162,6 @@ def stream(
         )
         version += task in grew
     return tuple(points), whole
-
-
-def _stream_order(rolled: list[str], noted: Sequence[str]) -> list[str]:
-    """Return the attempted tasks; tasks only in the ledger come after the task before them in the ledger."""
-    place = len(rolled) if not any(task in rolled for task in noted) else 0
-    for task in noted:
-        if task not in rolled:
-            rolled.insert(place, task)
-        place = rolled.index(task) + 1
-    return rolled
 
 
 def gates(
