@@ -23,7 +23,6 @@ LONGEST_PAUSE_SECONDS = 60.0
 _TIMEOUT_TRIES = 2
 """Tries of a call that reaches its time limit, so that a silent provider is noticed within minutes."""
 
-
 OnWait = Callable[[Waiting], None]
 OnStep = Callable[[int, float], None]
 """Receives the number of answered model calls of a rollout, and their cost in USD."""

@@ -43,7 +43,6 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Research": ("experiment",),
 }
 
-
 MODULES = {"try": "trial", "split": "tasks", "extract": "attempts", "relink": "clean", "mcp": "connect"}
 """Modules of commands that no module is named after."""
 

@@ -24,7 +24,6 @@ _TASK, _PATCH_LINES = 60, 400
 
 All = Annotated[bool, flag("--all", "Rollouts of stream, panel and evaluation too, not only your own runs.")]
 
-
 commands = Commands(
     "attempts",
     "valve attempts          # as `valve attempts list`",
@@ -32,7 +31,6 @@ commands = Commands(
     "valve attempts show     # the latest: why it is graded as it is, and its patch",
     invoke_without_command=True,
 )
-
 
 extraction = Commands()
 

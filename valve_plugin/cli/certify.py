@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _STYLES = {"met": "", "unmet": "red", "unknown": "yellow"}
 
-
 commands = Commands()
 
 

@@ -15,7 +15,6 @@ from valve_plugin.records import Context
 
 _MAX_BYTES = 1_000_000
 
-
 commands = Commands()
 
 

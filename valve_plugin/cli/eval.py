@@ -29,7 +29,6 @@ READ = (
     "certificates as unmet; a new panel starts over"
 )
 
-
 commands = Commands()
 
 

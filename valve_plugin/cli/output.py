@@ -46,7 +46,6 @@ _UNSEEN = re.compile(
     "\ud800-\udfff]"  # lone surrogates: no encoding has them
 )
 
-
 bank = ""
 """The directory that `--bank` named; commands that are advised name it too."""
 

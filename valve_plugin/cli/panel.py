@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 10_000_000
 
-
 commands = Commands(
     "panel",
     "valve panel run --current",

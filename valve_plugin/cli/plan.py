@@ -20,7 +20,6 @@ TOLERANCES = [0.02, 0.03, 0.05, 0.08, 0.10]
 DRAWN = ("screen", "protocol", "rho")
 """Settings of what is planned; other settings are for the rollouts of --measure."""
 
-
 _ASSUMED = """\
 Nothing is recorded here to plan from, so typical numbers are taken: {0.mean:.0%} of the rollouts pass, and most tasks
 pass nearly always or nearly never (--base-rate {0.mean} --vmass {0.mass}; vmass is the mean of p(1-p) over the tasks).

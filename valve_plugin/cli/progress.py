@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.evolve.open import OpenRun
 
-
 EVENTS = "events"
 """The telemetry that holds the latest run's events."""
 _STYLES = {"accept": "green", "indecisive": "yellow"}

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.report.run import RunReport
 
-
 _ROOM = 6_000_000
 """Characters of patches and trajectories on a page."""
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from valve_plugin.evolve.steps import Steps
     from valve_plugin.tasks.task_set import TaskSet
 
-
 _MUCH_ROLLOUTS, _MUCH_USD = 100, 10.0
 """From here on a terminal is asked first."""
 

@@ -22,7 +22,6 @@ from valve_plugin.shell_words import quote
 if TYPE_CHECKING:
     from valve_plugin.tasks.task_set import TaskSet
 
-
 commands = Commands(
     "tasks",
     "valve tasks generate --n 20    # verified bugs in the repository you are in",
@@ -31,7 +30,6 @@ commands = Commands(
     help="Make, check and look at task sets.",
     no_args_is_help=True,
 )
-
 
 splitting = Commands()
 
