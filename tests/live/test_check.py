@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.live.conftest import CHECK, FIX, QUICK, Project, make_bank, make_project
 from tests.tools import need
-from valve_plugin.live.check import TestPaths, base_problem, cannot_grade, find_tools
+from valve_plugin.live.check import base_problem, belongs_to_tests, cannot_grade, find_tools
 from valve_plugin.live.run import CHARACTERS, LINES, last_lines
 from valve_plugin.sandbox import bubblewrap
 from valve_plugin.sandbox.supervisor import CommandResult, Limit
@@ -222,7 +222,7 @@ def test_a_module_that_is_not_found_is_named_with_a_check_that_finds_it(check: s
     ],
 )
 def test_which_paths_belong_to_the_tests(check: str, cwd: str, path: str, new: bool, expected: bool) -> None:
-    assert TestPaths(check, cwd, "/w").holds(path, new=new) is expected
+    assert belongs_to_tests(path, check, cwd, "/w", new=new) is expected
 
 
 def test_tools_never_cover_the_copy_nor_show_what_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

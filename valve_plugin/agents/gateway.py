@@ -206,6 +206,7 @@ class Gateway:
         """Set what it needs; `name` is litellm's name of the model, for its price."""
         self._provider, self._name, self._settings = provider, name, settings
         self._reporter, self._redact = reporter, redact
+        self.model = provider.model
         self.calls: list[Call] = []
         self.fault: Fault | None = None
         """The provider's failure that ended the rollout."""
@@ -223,11 +224,6 @@ class Gateway:
         """Cost of the answered calls."""
         return sum(call.usd for call in self.calls)
 
-    @property
-    def model(self) -> str:
-        """Name of the model at its provider."""
-        return self._provider.model
-
     def require_more(self) -> None:
         """Check that there is something left for the agent to do.
 
@@ -243,7 +239,7 @@ class Gateway:
 
         path = request.path.removeprefix("/v1").lstrip("/")
         if request.method == "GET" and path == "models":
-            return web.json_response({"object": "list", "data": [{"id": self._provider.model, "object": "model"}]})
+            return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
         if request.method != "POST" or path not in (*WIRES, "messages/count_tokens"):  # the last costs nothing
             return _refuse(404, "The gateway passes on model calls only.")
         limit = self._settings.cost_limit
@@ -253,7 +249,7 @@ class Gateway:
         try:
             # The request as it is sent: for the configured model, without tools that reach the network
             body = json.loads(await request.read())
-            body["model"] = self._provider.model
+            body["model"] = self.model
             body.pop("mcp_servers", None)
             if isinstance(body.get("tools"), list):
                 body["tools"] = [t for t in body["tools"] if not str(t.get("type", "")).startswith(_REACH_OUT)]

@@ -131,18 +131,6 @@ class Judging(NamedTuple):
     current: int = 0
     """Passes of the current bank on the tasks that run."""
 
-    @property
-    def possible(self) -> int:
-        """Passes the candidate can still reach."""
-        return self.reused + self.passed + self.rollouts - self.done
-
-    @property
-    def odds(self) -> float:
-        """How likely an accept is, by what the current bank and the candidate did so far."""
-        failed = self.rollouts - self.current + self.done - self.passed
-        wanted = (self.wanted or 0) - self.reused - self.passed
-        return accept_odds(wanted, max(0, self.rollouts - self.done), self.current + self.passed, max(0, failed))
-
 
 class View(NamedTuple):
     """Everything that is shown of a run."""
@@ -355,9 +343,13 @@ def _activity(view: View) -> tuple[str, str]:
     done, bar = f"{judging.done} of {judging.rollouts}", _bar(judging.done, judging.rollouts)
     if judging.wanted is None:
         return judging.what, f"{done}   {judging.passed} passed   {bar}"
-    passed = judging.reused + judging.passed
-    counts = f"{passed} passed, {judging.wanted} needed, {judging.possible} possible"
-    return judging.what, f"{done}   {counts}, odds {100 * judging.odds:.0f} %   {bar}"
+    passed, left = judging.reused + judging.passed, judging.rollouts - judging.done
+    # by what the current bank and the candidate did so far
+    seen = judging.current + judging.passed
+    failed = max(0, judging.rollouts + judging.done - seen)
+    odds = accept_odds(judging.wanted - passed, max(0, left), seen, failed)
+    counts = f"{passed} passed, {judging.wanted} needed, {passed + left} possible"
+    return judging.what, f"{done}   {counts}, odds {100 * odds:.0f} %   {bar}"
 
 
 def _nodes(cluster: events.ClusterSeen) -> str:

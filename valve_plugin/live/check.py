@@ -140,10 +140,10 @@ class Check:
     def graded_tree(self, end: str) -> tuple[str, tuple[str, ...]]:
         """Return (the final tree with the original test files, the paths that were restored)."""
         trees, base = self._base.trees, self._base.tree
-        tests = TestPaths(self._settings.check, self._base.below, str(trees.root))
         known = set(trees.paths(base))
         changed = [change.path for change in trees.changes(base, end)]
-        dropped = tuple(path for path in changed if tests.holds(path, new=path not in known))
+        where = (self._settings.check, self._base.below, str(trees.root))
+        dropped = tuple(path for path in changed if belongs_to_tests(path, *where, new=path not in known))
         return trees.with_paths_from(end, base, dropped), dropped
 
     def run(self, tree: str) -> CommandResult:
@@ -175,41 +175,26 @@ class Check:
         )
 
 
-class TestPaths:
-    """Decides which paths belong to the tests of a check. Pure."""
+def belongs_to_tests(path: str, check: str, cwd: str = ".", root: str = "/", *, new: bool) -> bool:
+    """Whether a changed path belongs to the tests of a check. Pure.
 
-    __test__ = False  # pytest would collect it by its name
-
-    def __init__(self, check: str, cwd: str = ".", root: str = "/") -> None:
-        """Read the paths in a command.
-
-        Args:
-            cwd: where it runs, relative to the tree, with `/`; `.` is the root of the tree.
-            root: absolute path of the tree, for absolute paths in the command.
-        """
-        words = _words(check)
-        paths = [re.sub(r"::.*", "", word.rpartition("=")[2], flags=re.DOTALL) for word in words]
-        relative = [path.removeprefix(root.rstrip("/") + "/") for path in paths]
-        self._named = {posixpath.normpath(posixpath.join(cwd, path)) for path in relative}
-        self._runner_files = {name for word in words for name in _RUNNER_FILES.get(PurePosixPath(word).name, ())}
-        self._tops = {".", cwd}
-
-    def holds(self, path: str, *, new: bool) -> bool:
-        """Whether a changed path belongs to the tests.
-
-        Args:
-            new: whether the attempt created it. Then it does not count as a test merely because the check names it.
-        """
-        pure = PurePosixPath(path)
-        tops = [pure.relative_to(top).parts[0] for top in self._tops if pure.is_relative_to(top)]
-        return (
-            (path in self._named and not new)
-            or pure.name in self._runner_files
-            or is_protected(path, ())
-            or any(fnmatchcase(pure.name, pattern) for pattern in _TEST_PATTERNS)
-            or any(folder in pure.parts[:-1] for folder in ("tests", "__tests__"))
-            or (new and any(top.partition(".")[0] in _SHADOWS for top in tops))
-        )
+    Args:
+        cwd: where the check runs, relative to the tree, with `/`; `.` is the root of the tree.
+        root: absolute path of the tree, for absolute paths in the command.
+        new: whether the attempt created it. Then it does not count as a test merely because the check names it.
+    """
+    words, pure = _words(check), PurePosixPath(path)
+    named = [re.sub(r"::.*", "", word.rpartition("=")[2], flags=re.DOTALL) for word in words]
+    relative = [name.removeprefix(root.rstrip("/") + "/") for name in named]
+    tops = [pure.relative_to(top).parts[0] for top in {".", cwd} if pure.is_relative_to(top)]
+    return (
+        (not new and path in {posixpath.normpath(posixpath.join(cwd, name)) for name in relative})
+        or any(pure.name in _RUNNER_FILES.get(PurePosixPath(word).name, ()) for word in words)
+        or is_protected(path, ())
+        or any(fnmatchcase(pure.name, pattern) for pattern in _TEST_PATTERNS)
+        or any(folder in pure.parts[:-1] for folder in ("tests", "__tests__"))
+        or (new and any(top.partition(".")[0] in _SHADOWS for top in tops))
+    )
 
 
 def is_pytest(check: str) -> bool:

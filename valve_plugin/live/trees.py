@@ -74,7 +74,17 @@ class Trees:
         self._only_known = False
         create_store(self.store)
         if (root / ".git").exists():
-            self._borrow(*_git_dirs(root))
+            # the objects, index and ignore rules of the person's repository, which is only read
+            git_dir, common = _git_dirs(root)
+            info = self.store / "objects" / "info"
+            info.mkdir(parents=True, exist_ok=True)
+            (info / "alternates").write_text(f"{quote_word(str(common / 'objects'))}\n")
+            with (self.store / "info" / "exclude").open("a") as f:
+                f.write("\n" + _text(common / "info" / "exclude"))
+            for index in [git_dir / "index", *git_dir.glob("sharedindex.*")]:
+                if index.is_file():
+                    # Keep the time stamp, because git uses it to find entries that it must check.
+                    shutil.copy2(index, self.store / index.name)
         with (self.store / "config").open("a") as f:
             f.write(f"[core]\n\texcludesFile = {quote_word(user_ignore_file())}\n")
         if any(path.exists() for path in below) and self._has_index():
@@ -171,18 +181,6 @@ class Trees:
     def commit(self, tree: str) -> str:
         """Return a commit of the scratch repository with this tree and no parent."""
         return self._git("commit-tree", tree, data=b"The tree the run started from\n").decode().strip()
-
-    def _borrow(self, git_dir: Path, common: Path) -> None:
-        """Use the objects, index and ignore rules of the person's repository, which is only read."""
-        info = self.store / "objects" / "info"
-        info.mkdir(parents=True, exist_ok=True)
-        (info / "alternates").write_text(f"{quote_word(str(common / 'objects'))}\n")
-        with (self.store / "info" / "exclude").open("a") as f:
-            f.write("\n" + _text(common / "info" / "exclude"))
-        for index in [git_dir / "index", *git_dir.glob("sharedindex.*")]:
-            if index.is_file():
-                # Keep the time stamp, because git uses it to find entries that it must check.
-                shutil.copy2(index, self.store / index.name)
 
     def _add_untracked(self, tries: int = 3) -> None:
         """Add new files. Other programs may remove or change a file while it is read, so try several times."""

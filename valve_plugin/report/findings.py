@@ -53,7 +53,15 @@ def answers(run: RunReport) -> list[AnswerCard]:
         gate = sum(s.rollouts for s in run.spent if s.role == "gate")
         sums = {"own": run_cost(run.spent), "all": sum_costs(run.spent), "gate": gate}
         cost = AnswerCard("cost", "known", {"run": run, **sums})
-    return [better, _gain_card(run), certainty(run.certificate, held=held), cost]
+    gain = AnswerCard("gain", "unmeasured", {"run": run})
+    if run.checkpoints and (run.version or len(run.checkpoints) > 1):  # nothing was selected on the holdout
+        last = run.checkpoints[-1]
+        unknown = last.gain is None or (run.version and not last.version)
+        gain = AnswerCard("gain", "unread" if unknown else "holdout", {"run": run})
+    elif len(run.scores) > 1:
+        first, final = (score.passes / score.rollouts for score in (run.scores[0], run.scores[-1]))
+        gain = AnswerCard("gain", "panel", {"run": run, "gain": final - first})
+    return [better, gain, certainty(run.certificate, held=held), cost]
 
 
 def _better(run: RunReport) -> tuple[str, Tone]:
@@ -78,19 +86,6 @@ def _better(run: RunReport) -> tuple[str, Tone]:
     if certified and not certified.vacuous and certified.value > 0:
         return "higher", "yes"
     return "perhaps_higher", "open"
-
-
-def _gain_card(run: RunReport) -> AnswerCard:
-    """Answer by the holdout if it was evaluated, because nothing was selected on it."""
-    if run.checkpoints and (run.version or len(run.checkpoints) > 1):
-        last = run.checkpoints[-1]
-        unknown = last.gain is None or (run.version and not last.version)
-        return AnswerCard("gain", "unread" if unknown else "holdout", {"run": run})
-    if len(run.scores) < 2:
-        return AnswerCard("gain", "unmeasured", {"run": run})
-    first, last_ = run.scores[0], run.scores[-1]
-    gain = last_.passes / last_.rollouts - first.passes / first.rollouts
-    return AnswerCard("gain", "panel", {"run": run, "gain": gain})
 
 
 def certainty(proved: Certificate, *, held: bool) -> AnswerCard:
