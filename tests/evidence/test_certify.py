@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.cli.banks import AFTER, BAD, TASKS, judge, outcomes, sample
@@ -14,7 +17,7 @@ from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Baseline, EpochOpened, OwnerAct, Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.codec import digest
-from valve_plugin.evidence.certify import Certificate, certify_ledger
+from valve_plugin.evidence.certify import Certificate, certify_gain, certify_ledger
 from valve_plugin.evidence.evaluations import Measurements, read_measurements
 from valve_plugin.records import PanelResult
 from valve_plugin.theory import certificates
@@ -27,6 +30,18 @@ def bank(tmp_path: Path, data_dir: Path) -> BankStore:
 
 def certified(bank: BankStore, variance: float | None = None) -> Certificate:
     return certify_ledger(read_measurements(bank.entries()), variance)
+
+
+@given(st.floats(-1, 1), st.integers(2, 400), st.floats(0.01, 1), st.floats(0.001, 0.3))
+def test_a_bound_that_leaves_nearly_everything_open_certifies_nothing(
+    measured: float, tasks: int, variance: float, delta: float
+) -> None:
+    bound = certify_gain(measured, tasks, delta, variance)
+    useless = bound.value <= -0.9 or (bound.value <= -0.5 and bound.value <= measured - 0.5)
+    assert bound.vacuous == useless
+    assert not (bound.vacuous and bound.value > 0)
+    if measured > 0.01 and tasks >= certificates.smallest_n(measured, -math.log(delta), variance):
+        assert not bound.vacuous, "enough tasks by the card's own count"
 
 
 def statuses(found: Certificate) -> dict[str, str]:

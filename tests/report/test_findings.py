@@ -136,7 +136,9 @@ def test_how_sure_names_what_it_rests_on(long: RunReport) -> None:
         long.certificate, gain=replace(gain, value=0.1), assumptions=(broken, *long.certificate.assumptions[1:])
     )
     sure = answers(replace(long, certificate=better))[2]
-    assert (sure.state, sure.values["unmet"]) == ("gain", [broken.name])
+    assert (sure.state, sure.values["unmet"]) == ("unmet", [broken])
+    assert text(sure.headline) == f"Not certified: {broken.name} is unmet"
+    assert broken.why in text(sure.reason)
     said = findings(long)["certificates"]
     assert [s.name for s in said[:3]] == ["holdout_gain", "holdout_drawdown", "together"]
     assert text(said[2]).endswith("at least 0.9.")

@@ -42,8 +42,8 @@ def certify(
     """Say what the measured numbers prove about tasks like these.
 
     From a bank's ledger: for each accept, how much the bank can have lost by it at most, and how many accepts there can
-    be. From plain numbers: the same for a gain, a drawdown or an accept measured elsewhere. VACUOUS means that there
-    are too few tasks to exclude anything. The radius is how far the true value may be from the measured one.
+    be. From plain numbers: the same for a gain, a drawdown or an accept measured elsewhere. Too few tasks: not even the
+    loss of half of all tasks can be excluded. The radius is how far the true value may be from the measured one.
 
     Every certificate lists its assumptions as met, unmet or unknown. `disjoint`: nothing was learned from the tasks
     that measure. `tasks like yours`: they are a random sample of yours; `panel age`: they still are. `horizon`: there
@@ -126,8 +126,9 @@ def _from_numbers(
 def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
     from valve_plugin.evidence.certify import owned_versions
 
+    unmet = ", ".join(a.name for a in found.unmet("panel"))
     for move in found.moves:
-        yield _move(move)
+        yield _move(move, unmet)
     if found.taken:
         yield f"ungated   nothing is certified about what led to version {found.taken}: no gate judged it"
     if found.owned:
@@ -147,12 +148,16 @@ def _lines(found: Certificate, *, typed: bool) -> Iterator[str]:
         yield f"drawdown  unknown: {found.unevaluated}"
 
 
-def _move(move: CertifiedAccept) -> str:
+def _move(move: CertifiedAccept, unmet: str = "") -> str:
+    from valve_plugin.evidence.certify import tasks_for_gain
+
     where = f" (version {move.version}, query {move.query} of epoch {move.epoch})" if move.version else ""
     seen = f"accept {move.accept}{where}: {points(move.panel_gain)} points measured on {plural(move.tasks, 'task')}"
     chance = f"with probability {1 - move.delta:.4g} for all accepts of the epoch at once"
     if move.vacuous:
-        return f"{seen}; VACUOUS: no loss can be excluded"
+        return f"{seen}; not certified, which takes more tasks. {tasks_for_gain(move)}"
+    if unmet:
+        return f"{seen}; not certified: {unmet} unmet"
     if move.loss:
         return f"{seen}; tasks like these lose at most {100 * move.loss:.1f} points, {chance}"
     return f"{seen}; no loss: tasks like these gain at least {100 * move.floor:.1f} points, {chance}"
@@ -178,5 +183,5 @@ def _bound(name: str, bound: Bound) -> str:
     seen = f"{name:9} {number} points measured on {plural(bound.tasks, 'task')}"
     says = guarantee(bound, f" on tasks like these, with probability {1 - bound.delta:.4g}")
     if bound.vacuous:
-        return f"{seen}; VACUOUS: the radius of {100 * bound.radius:.1f} points leaves everything possible"
+        return f"{seen}; not certified: too few tasks, the radius is {100 * bound.radius:.1f} points"
     return f"{seen}; {says} (radius {100 * bound.radius:.1f})"

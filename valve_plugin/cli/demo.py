@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +19,7 @@ from valve_plugin.paths import local_dir
 from valve_plugin.shell_words import quote
 
 if TYPE_CHECKING:
-    from valve_plugin.lab.demo import DemoResult, TaskResult
+    from valve_plugin.lab.demo import DemoResult, Size, TaskResult
 
 commands = Commands()
 
@@ -27,7 +27,7 @@ commands = Commands()
 @commands.add(
     "demo",
     "valve demo                       # 16 tasks, a panel of 8 x 3: minutes",
-    "valve demo --fast --out my-demo  # 8 tasks, a panel of 4 x 2; all of it stays in my-demo",
+    "valve demo --fast --out my-demo  # 12 tasks, a panel of 8 x 2; all of it stays in my-demo",
 )
 def demo(
     fast: Annotated[bool, flag("--fast", "Fewer tasks and a smaller panel.")] = False,
@@ -38,8 +38,9 @@ def demo(
 
     The bugs, their tests, the agent and its commands are real: funcy 2.0 with bugs made by SWE-smith's modifiers. The
     model is a script, so this is a SIMULATION: it shows what VALVE does, not what a model gains. Two banks learn from
-    the same tasks: first one through the gate, then one that takes whatever is proposed. The first time, the
-    repository and what its tests need are fetched from the package index.
+    the same tasks: first one through the gate, then one that takes whatever is proposed. The script proposes harmful
+    notes, baits, as often as useful ones. In the end both banks are read on tasks that neither learned from. The first
+    time, the repository and what its tests need are fetched from the package index.
     """
     from valve_plugin.bank.verify import verify
     from valve_plugin.config import Settings
@@ -47,46 +48,49 @@ def demo(
     from valve_plugin.lab import demo as lab
     from valve_plugin.sandbox import bubblewrap
 
-    folder = _make_folder(out)
-    given: dict[str, Any] = {**(lab.FAST if fast else lab.FULL), "workers": 4}
-    given["embedding"] = "hashing"
+    folder, size = _make_folder(out), lab.FAST if fast else lab.FULL
+    tasks = lab.task_folder(folder, size)
+    given: dict[str, Any] = {**size.settings, "workers": 4, "embedding": "hashing"}
     try:
         bubblewrap.choose(Settings())
     except SandboxError as e:
         output.note(f"no sandbox here ({e}); the demo's commands are VALVE's own and run without one", style="yellow")
         given["unsafe_local"] = True
-    limit = lab.FAST_TASKS if fast else lab.FULL_TASKS
-    results = {name: _learn(folder / name, given, limit, gated=name == "gated") for name in ("gated", "ungated")}
+    results = {name: _learn(folder / name, tasks, given, size) for name in ("gated", "ungated")}
     found = [one for result in results.values() for one in verify(result.run.store.dir) if one.level == "error"]
     if json:
         facts: dict[str, Any] = {}
         for name, result in results.items():
             passed = {task: one.passed for task, one in result.tasks.items()}
             share = [sum(result.passed) / sum(result.attempts)]
+            before, after = (one._asdict() for one in result.holdout)
             facts[name] = {**bank_facts(result.run.store), "passed": passed, "share": share}
+            facts[name] |= {"baits": dict(result.baits), "holdout": {"without": before, "with": after}}
         output.emit_json({**facts, "simulation": True, "out": str(folder), "verified": not found})
     else:
-        _show(results, [one.message for one in found], folder)
+        _show(results, [one.message for one in found], folder, size)
     if found:
         raise typer.Exit(output.FINDING)
 
 
-def _learn(folder: Path, given: Mapping[str, Any], limit: int, *, gated: bool) -> DemoResult:
-    """Learn from the first tasks of the stream, with a gate or without one."""
+def _learn(folder: Path, tasks: Path, given: Mapping[str, Any], size: Size) -> DemoResult:
+    """Learn from the first tasks of the stream, with a gate or without one, and read the holdout."""
     from valve_plugin.cli.progress import Progress
-    from valve_plugin.evolve.loop import evolve
-    from valve_plugin.evolve.steps import Steps, Ungated
     from valve_plugin.lab import demo as lab
+    from valve_plugin.lab.run import share_rollouts
 
-    tasks, bank = str(lab.example(lab.EXAMPLE)), folder / "bank"
+    bank, gated = folder / "bank", folder.name == "gated"
     shutil.rmtree(local_dir(bank), ignore_errors=True)  # rollouts of an earlier demo in the same folder
+    share_rollouts(bank, folder.parent / "rollouts", lab.SHARED)
     with (
         Progress(f"{folder.name:8} ") as progress,
-        open_run(tasks, str(bank), given, simulate=True, gated=gated, observer=progress) as opened,
+        open_run(
+            str(tasks), str(bank), given, simulate=True, proposals=lab.PROPOSALS, gated=gated, observer=progress
+        ) as opened,
     ):
-        run = opened._replace(stream=opened.stream[:limit])
+        run = opened._replace(stream=opened.stream[: size.tasks])
         progress.begin(run)
-        evolve((Steps if gated else Ungated)(run.manager, run.store, run.settings), run.stream)
+        lab.learn(run, size, gated=gated)
         shutil.copytree(run.store.local.dir, folder / "local", dirs_exist_ok=True)
         return lab.read_result(run)
 
@@ -107,7 +111,7 @@ def _make_folder(out: Path | None) -> Path:
     return out.resolve()
 
 
-def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path) -> None:
+def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path, size: Size) -> None:
     from valve_plugin.lab.simulation.server import BANNER
 
     banks = [quote(str(result.run.store.dir)) for result in results.values()]
@@ -121,6 +125,9 @@ def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path) 
         bank, attempts = result.run.store.bank, output.plural(sum(result.attempts), "attempt")
         items = output.plural(len(bank.items), "item")
         output.say(f"{name:8} {sum(result.passed)} of {attempts} passed; version {bank.version} holds {items}")
+    output.say()
+    for line in _story(results["gated"], results["ungated"], size):
+        output.say(line)
     verdict = "; ".join(problems) or "both intact; every verdict follows from its stored outcomes"
     output.say(f"\nvalve bank verify: {verdict}")
     output.say(f"banks and ledgers: {folder}/*/bank; attempts, trajectories and telemetry: {folder}/*/local")
@@ -129,6 +136,27 @@ def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path) 
         output.say(f"  {valve} {command} --bank {banks[0]}")
     output.say(f"  {valve} report --compare {' '.join(banks)} --open")
     output.say(BANNER, style="bold yellow")
+
+
+def _story(gated: DemoResult, ungated: DemoResult, size: Size) -> Iterator[str]:
+    """Yield what the run showed, in a few sentences; all numbers are this run's."""
+    kept_out, baits = gated.baits["kept_out"], sum(gated.baits.values())
+    yield "What to see (SIMULATION; the script proposes harmful notes, baits, as often as useful ones):"
+    yield (
+        f"- {output.plural(gated.proposals, 'proposal')} came before the gate, {baits} with a bait. It kept "
+        f"{kept_out} of these {baits} out; the bank without a gate took {ungated.baits['taken']} of "
+        f"{sum(ungated.baits.values())}."
+    )
+    if gated.panel and gated.run.store.bank.version:
+        first, last = gated.panel
+        yield f"- On the panel, which the gate judges by, {first} passed in the beginning and {last} with its bank."
+    (empty, behind), (_, without) = gated.holdout, ungated.holdout
+    yield (
+        f"- On {output.plural(size.holdout, 'task')} that neither learned from, {empty} attempts passed without notes, "
+        f"{behind} with the gated bank, {without} with the ungated one."
+    )
+    if behind.share <= max(empty.share, without.share):
+        yield "  So the gated bank is not ahead here: a short run does not always show what a gate is for."
 
 
 def _cells(result: TaskResult) -> list[object]:

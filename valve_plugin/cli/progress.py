@@ -127,8 +127,9 @@ class Progress:
                     done, of, left = self.view.position, self.view.of, eta(self.view, now)
                 elif isinstance(event, events.EvaluationAdvanced | events.TrialAdvanced):
                     done, of = event.done, event.of
-                    left = (now - self.view.started) / done * (of - done)
-                place = f"  [{done}/{of}" + (f", {clock(left)} left]" if left else "]") if of else ""
+                    left = (now - (self.view.evaluating_since or self.view.started)) / done * (of - done)
+                unknown = ", time left unknown yet" if left is None and done < of else ""
+                place = f"  [{done}/{of}" + (f", {clock(left)} left]" if left else f"{unknown}]") if of else ""
                 output.note(self._label + text + place, style=style)
 
 

@@ -146,6 +146,17 @@ class View(NamedTuple):
     tasks_done: int = 0
     """In this run, with those that were read back from the journal."""
     mixed: int = 0
+    attempting_since: float = 0.0
+    """When the present task's attempts began; 0: they ended."""
+    learning_since: float = 0.0
+    """When they ended, at a mixed task; 0: what followed them has ended, too."""
+    evaluating_since: float = 0.0
+    attempting: float = 0.0
+    """Seconds of the attempts at the tasks so far."""
+    learning: float = 0.0
+    """Seconds of what followed at mixed tasks: extraction, baseline and gate."""
+    learned: int = 0
+    """Mixed tasks with which that is over."""
     version: int = 0
     accepts: int = 0
     """On this panel."""
@@ -185,7 +196,7 @@ class View(NamedTuple):
 
 def fold(view: View, event: Event, at: float = 0.0) -> View:
     """Return the view after one event, at so many seconds since the epoch; unknown events change nothing."""
-    after = _fold_run(view, event)
+    after = _time(_fold_run(view, event), event, at)
     if isinstance(event, events.ClusterSeen):
         return after._replace(cluster=event)
     if after.spent is not view.spent and not isinstance(event, events.RunStarted):
@@ -204,6 +215,23 @@ def fold(view: View, event: Event, at: float = 0.0) -> View:
         after = after._replace(waiting=None)  # a call succeeded, or the run paused
     text = line(event)
     return after._replace(lines=(*after.lines, text)[-LINES:]) if text else after
+
+
+def _time(view: View, event: Event, at: float) -> View:
+    """Return the view with the seconds that the last part of the loop took, where this event ends it."""
+    match event:
+        case events.TaskStarted() if since := view.learning_since:
+            learning = view.learning + at - since
+            return view._replace(learning=learning, learned=view.learned + 1, learning_since=0.0, attempting_since=at)
+        case events.TaskStarted():
+            return view._replace(attempting_since=at)
+        case events.TaskFinished():
+            took = at - view.attempting_since if view.attempting_since else 0.0
+            learning_since = at if event.mixed else 0.0
+            return view._replace(attempting=view.attempting + took, attempting_since=0.0, learning_since=learning_since)
+        case events.EvaluationStarted():
+            return view._replace(evaluating_since=at)
+    return view
 
 
 def _fold_run(view: View, event: Event) -> View:
@@ -277,13 +305,20 @@ def _pay(view: View, event: Event, changes: Mapping[str, str] = {}) -> View:
 
 
 def eta(view: View, now: float) -> float | None:
-    """Return the seconds until the stream ends or enough tasks were mixed, at the pace so far; None: unknown."""
-    if not view.tasks_done or view.ended:
+    """Return the seconds until the stream ends or enough tasks were mixed, at the pace so far; None: unknown.
+
+    A task takes its attempts, and a mixed one also what follows them, which takes longer: nobody knows how much longer
+    before the first one is through.
+    """
+    if not view.tasks_done or not view.learned or view.ended:
         return None
     left = float(max(0, view.of - view.position))
     if view.run.max_mixed and view.mixed:
         left = min(left, (view.run.max_mixed - view.mixed) * view.position / view.mixed)
-    return (now - view.started) / view.tasks_done * left
+    each, begun = view.learning / view.learned, bool(view.learning_since)
+    mixed = (view.learned + begun) / view.tasks_done
+    pending = max(0.0, view.learning_since + each - now) if begun else 0.0
+    return left * (view.attempting / view.tasks_done + mixed * each) + pending
 
 
 # ---- the view as figures

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from valve_plugin.config import Settings, Use
     from valve_plugin.evolve.open import OpenRun, Options, Purpose
     from valve_plugin.evolve.steps import Steps
+    from valve_plugin.lab.simulation.parameters import ProposalKind
     from valve_plugin.tasks.task_set import TaskSet
 
 _MUCH_ROLLOUTS, _MUCH_USD = 100, 10.0
@@ -90,18 +92,24 @@ SOLVING, LIMITS = Solving(), Limits()
 
 @contextmanager
 def open_run(
-    tasks: str, bank: str, given: Mapping[str, Any], *, simulate: bool = False, **options: Unpack[Options]
+    tasks: str,
+    bank: str,
+    given: Mapping[str, Any],
+    *,
+    simulate: bool = False,
+    proposals: Mapping[ProposalKind, float] = {},
+    **options: Unpack[Options],
 ) -> Iterator[OpenRun]:
     """Open a run for a command: show its progress on stderr, and print how to resume it if it is stopped.
 
-    See `evolve.open.open_run` for the options and what is refused.
+    See `evolve.open.open_run` for the options and what is refused, and `lab.simulation.server.start` for `proposals`.
     """
     from valve_plugin.cli.stage import Stage
     from valve_plugin.evolve import open as opening
     from valve_plugin.lab.conditions import with_hooks
 
     chosen = bank_for_run(bank, simulate, tasks)
-    scripted = serve_scripted if simulate else None
+    scripted = partial(serve_scripted, proposals=proposals) if simulate else None
     with (
         resume.advise_on_stop(given.get("model_kwargs", {})),
         opening.open_run(
@@ -135,12 +143,15 @@ def say(text: str) -> None:
     output.note(text, style="yellow" if text.startswith("valve: ") else "")
 
 
-def serve_scripted(taskset: TaskSet, settings: Settings) -> AbstractContextManager[Settings]:
+def serve_scripted(
+    taskset: TaskSet, settings: Settings, proposals: Mapping[ProposalKind, float] = {}
+) -> AbstractContextManager[Settings]:
     """Serve the scripted model, and print that it is not a real one; see `lab.simulation.server.serve_model`."""
+    from valve_plugin.lab.simulation.parameters import PROPOSALS
     from valve_plugin.lab.simulation.server import BANNER, serve_model
 
     output.note(BANNER, style="bold yellow")
-    return serve_model(taskset, settings)
+    return serve_model(taskset, settings, proposals or PROPOSALS)
 
 
 def tasks_of(store: BankStore, given: str, settings: Settings) -> str:

@@ -120,9 +120,13 @@ class Certificate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Why gain and drawdown are None, if a ledger was read."""
     assumptions: tuple[Assumption, ...]
 
+    def unmet(self, needed_for: str) -> list[Assumption]:
+        """Return the unmet assumptions of certified numbers, which therefore certify nothing."""
+        return [a for a in self.assumptions if a.status == "unmet" and needed_for in a.needed_for]
 
-_NOTHING = -0.9
-"""A bet's floor as low as this says as good as nothing; with very few tasks it is never quite -1."""
+
+_HALF, _ALL = 0.5, 0.9
+"""A loss of so many tasks says as good as nothing: of half of them, where a half was not even measured, or of most."""
 LIKE_YOURS = "tasks like yours"
 _PANEL, _HOLDOUT = ("panel",), ("gain", "drawdown")
 
@@ -171,20 +175,22 @@ def certify_accept(
         log_term=certificates.move_log_term(horizon, accept, delta),
         loss=max(0.0, -found.value),
         floor=found.value,
-        vacuous=found.vacuous,
+        vacuous=found.vacuous or _says_nothing(panel_gain, found.value),
     )
 
 
 def certify_gain(measured: float, tasks: int, delta: float, variance: float) -> Bound:
     """Return the certified floor of a measured holdout gain."""
     found = certificates.gain(measured, tasks, delta, variance)
-    return Bound(measured=measured, tasks=tasks, delta=delta, variance=variance, **found._asdict())
+    bound = Bound(measured=measured, tasks=tasks, delta=delta, variance=variance, **found._asdict())
+    return replace(bound, vacuous=bound.vacuous or _says_nothing(measured, bound.value))
 
 
 def certify_drawdown(measured: float, tasks: int, delta: float, variance: float, banks: int) -> Bound:
     """Return the certified ceiling of a measured holdout drawdown."""
     found = certificates.drawdown(measured, tasks, delta, variance, banks)
-    return Bound(measured=measured, tasks=tasks, delta=delta, variance=variance, banks=banks, **found._asdict())
+    bound = Bound(measured=measured, tasks=tasks, delta=delta, variance=variance, banks=banks, **found._asdict())
+    return replace(bound, vacuous=bound.vacuous or _says_nothing(-measured, -bound.value))
 
 
 def guarantee(bound: Bound, where: str = "") -> str:
@@ -208,7 +214,8 @@ def tasks_for_gain(found: Bound | CertifiedAccept) -> str:
     if isinstance(found, Bound):
         whose, measured, log_term = "The holdout's gain", found.measured, math.log(1 / found.delta)
     else:
-        whose, measured, log_term = f"Version {found.version}'s accept", found.panel_gain, found.log_term
+        whose = f"Version {found.version}'s accept" if found.version else "This accept"
+        measured, log_term = found.panel_gain, found.log_term
     if measured <= 0:
         return "No gain was measured, so more tasks would not certify one."
     no_loss = certificates.smallest_n(measured, log_term, found.variance)
@@ -219,6 +226,11 @@ def tasks_for_gain(found: Bound | CertifiedAccept) -> str:
     )
 
 
+def _says_nothing(measured: float, floor: float) -> bool:
+    """Whether a floor below a measured gain leaves nearly everything open."""
+    return floor <= -_ALL or (floor <= -_HALF and measured - floor >= _HALF)
+
+
 def _accepted(epoch: Epoch, accepted: AcceptedMove, variance: float, *, bet: bool) -> CertifiedAccept:
     verdict = accepted.verdict
     delta = certificates.epoch_delta(float(epoch.opened.delta), epoch.opened.epoch)
@@ -227,18 +239,18 @@ def _accepted(epoch: Epoch, accepted: AcceptedMove, variance: float, *, bet: boo
     floor = mean_floor(accepted.differences, move.log_term)
     if not bet:
         return replace(move, other=floor)
-    return replace(
-        move, floor=floor, loss=max(0.0, -floor), vacuous=floor <= _NOTHING, by="bet", other=move.floor
-    )  # fmt: skip
+    vacuous = _says_nothing(move.panel_gain, floor)
+    return replace(move, floor=floor, loss=max(0.0, -floor), vacuous=vacuous, by="bet", other=move.floor)
 
 
 def _with_bet(bound: Bound, value: float, *, bet: bool) -> Bound:
     """Return the bound with what the bet says: as its value, or beside it."""
     if not bet:
         return replace(bound, other=value)
+    sign = 1 if bound.banks is None else -1
+    vacuous = _says_nothing(sign * bound.measured, sign * value)
     return replace(
-        bound, value=value, radius=abs(bound.measured - value), vacuous=abs(value) >= -_NOTHING, by="bet",
-        other=bound.value,
+        bound, value=value, radius=abs(bound.measured - value), vacuous=vacuous, by="bet", other=bound.value,
     )  # fmt: skip
 
 
@@ -356,7 +368,8 @@ def ledger_assumptions(found: Measurements, variance: float | None, plug_in: dic
     if moves := [move for epoch in found.epochs for move in epoch.accepts]:  # do agents get the contexts judged?
         least = min(moves, key=lambda m: m.verdict.deployed / m.verdict.n_tasks)
         used, of = least.verdict.deployed, least.verdict.n_tasks
-        why = f"at least {used} of {plural(of, 'panel task')} get the judged context (version {least.version})"
+        same = "every panel task gets" if used == of else f"only {used} of {plural(of, 'panel task')} get"
+        why = f"{same} exactly the notes that were judged (version {least.version})"
         assumptions.append(_assumption("judged = deployed", used == of, why))
     return assumptions
 

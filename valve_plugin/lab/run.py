@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -135,7 +135,7 @@ def task_folder(experiment: Experiment, run: ExperimentRun, out: Path, root: Pat
     """
     target = out / "tasks" / f"{run.repository.name}-panel-{run.panel}"
     if not (target / splits.FILE_NAME).exists():
-        _copy_tasks(folder.task_source(run.repository.tasks, root), target)
+        copy_tasks(folder.task_source(run.repository.tasks, root), target)
         split = draw_split(experiment, load(target))
         panel = replace(split.panel, tasks=split.panel.tasks[: run.panel])
         write_atomic(target / splits.FILE_NAME, pretty(replace(split, panel=panel)))
@@ -158,7 +158,7 @@ def draw_split(experiment: Experiment, taskset: TaskSet) -> splits.Split:
     )
 
 
-def _copy_tasks(source: Path, target: Path) -> None:
+def copy_tasks(source: Path, target: Path) -> None:
     """Copy a task set's files; its folders, a source among them, are linked, so that it is prepared once for all."""
     make_dir(target)
     for found in source.iterdir():
@@ -169,11 +169,11 @@ def _copy_tasks(source: Path, target: Path) -> None:
             shutil.copy(found, place)
 
 
-def share_rollouts(bank: Path, shared: Path) -> None:
-    """Let the bank use the experiment's rollouts; see SHARED."""
+def share_rollouts(bank: Path, shared: Path, names: Sequence[str] = SHARED) -> None:
+    """Let the bank use the rollouts of other banks; see SHARED."""
     local = local_dir(bank)
     make_private_dir(local)
-    for name in SHARED:
+    for name in names:
         make_dir(shared / name)
         if not (local / name).exists():
             (local / name).symlink_to((shared / name).resolve(), target_is_directory=True)

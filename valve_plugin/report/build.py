@@ -99,7 +99,11 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
         panel=_panel(entries),
         stream=points,
         stream_whole=whole,
-        gates=gates(entries, certificate.moves, gate_savings(entries, store.local.read_telemetry("gates"))),
+        gates=gates(
+            entries,
+            () if certificate.unmet("panel") else certificate.moves,
+            gate_savings(entries, store.local.read_telemetry("gates")),
+        ),
         scores=tuple(version_scores(entries)),
         checkpoints=checkpoints(seen.checkpoints),
         sizes=_sizes(points, store),

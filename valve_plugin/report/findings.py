@@ -71,7 +71,8 @@ def _better(run: RunReport) -> tuple[str, Tone]:
     if not run.checkpoints:
         if not run.accepts:
             return "unmeasured", "open"
-        safe = [m for m in run.certificate.moves if not m.vacuous and m.floor >= 0]
+        unmet = run.certificate.unmet("panel")
+        safe = [m for m in run.certificate.moves if not m.vacuous and m.floor >= 0 and not unmet]
         return ("on_panel", "open") if len(safe) < len(run.accepts) else ("certified_on_panel", "yes")
     last, certified = run.checkpoints[-1], run.certificate.gain
     if last.gain is None or not last.version:
@@ -94,7 +95,8 @@ def certainty(proved: Certificate, *, held: bool) -> AnswerCard:
     Args:
         held: True if a holdout was evaluated. Then only its certificate counts, even if that proves nothing.
     """
-    rests = [a for a in proved.assumptions if ("gain" if held else "panel") in a.needed_for]
+    needed = "gain" if held else "panel"
+    rests, unmet = [a for a in proved.assumptions if needed in a.needed_for], proved.unmet(needed)
     certified = [m for m in proved.moves if not m.vacuous]
     worst = min(certified, key=lambda m: m.floor, default=None)
     if held:
@@ -102,10 +104,12 @@ def certainty(proved: Certificate, *, held: bool) -> AnswerCard:
         state = "unread" if gain is None else "too_few" if gain.vacuous else "gain" if gain.value >= 0 else "open"
     else:
         state = "no_accept" if not proved.moves else "panel" if worst else "too_few_panel"
+    if unmet and state in ("gain", "open", "panel"):
+        state = "unmet"
     values = {
         "proved": proved,
         "unproven": [a.name for a in rests if a.status == "unknown"],
-        "unmet": [a.name for a in rests if a.status == "unmet"],
+        "unmet": unmet,
         "certified": len(certified),
         "worst": worst,
     }

@@ -46,6 +46,7 @@ def test_a_name_inside_another_word_is_no_lesson() -> None:
     lesson = LESSONS[0]
     assert lesson.count_in(f"--- skill: {lesson.name} ---\n--- skill: {lesson.name} ---") == 1
     assert lesson.count_in(f"--- skill: {lesson.name}-2 ---") == 1
+    assert lesson.count_in(f"--- skill: always_{lesson.name} ---") == 1, "in other words it does the same"
     assert lesson.count_in(f"--- skill: {lesson.name}_more ---") == 0
     assert lesson.count_in(f"--- skill: not_{lesson.name} ---") == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,19 +17,20 @@ from valve_plugin.lab.simulation.solver import bug_class
 from valve_plugin.records import Item, Task
 
 
-def answer(task: Task, prompt: str, draw: Draw) -> str:
+def answer(task: Task, prompt: str, draw: Draw, proposals: Mapping[p.ProposalKind, float] = p.PROPOSALS) -> str:
     """Return the extractor's reply: JSON of the asked shape, or something malformed when the draw says so.
 
     Args:
         task: whose attempts are contrasted; its class of bug decides which good lessons fit.
         prompt: all messages as one text; lessons named in it count as known.
         draw: keyed by seed, task and role.
+        proposals: how often which kind of answer comes.
     """
     function = edits.function_of(task.patch) or "the_function"
     file = next((c.path for c in edits.changes(task.patch)), "the module")
     new = [x for x in p.lessons() if not named(x.item(function, file).name, prompt)]
     known = [x for x in p.lessons() if x not in new]
-    kind = draw.weighted(p.PROPOSALS, "proposal")
+    kind = draw.weighted(proposals, "proposal")
     shape = AnswerFormat.asked(prompt)
     if kind == "malformed":
         chosen = _chosen(new, known, "useless", task, draw)
@@ -59,7 +60,7 @@ def _reworded(item: Item) -> Item:
     """Return the same lesson under another name, as models often do."""
     return msgspec.structs.replace(
         item,
-        name=f"always_{item.name}",
+        name=f"{p.REWORDED}{item.name}",
         text=f"Remember: {item.text[0].lower()}{item.text[1:]}",
         markdown=f"{item.markdown}\n\nThis has helped before.",
     )

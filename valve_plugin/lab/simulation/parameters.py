@@ -49,8 +49,12 @@ FAILURES: dict[Failure, float] = {"partial": 4.0, "operator": 3.0, "elsewhere": 
 adds code where it changes nothing, or submits without an edit."""
 PROPOSALS: dict[ProposalKind, float] = {"good": 5.0, "useless": 2.0, "harmful": 2.0, "duplicate": 1.0, "malformed": 1.0}
 """What one answer of the extractor is. A duplicate repeats a lesson that is already known."""
+BAITED: dict[ProposalKind, float] = {**PROPOSALS, "good": 4.0, "harmful": 4.0}
+"""The same in the demo: harmful lessons, the baits, come as often as good ones, so that minutes show what gates do."""
 SECOND, PADDING, VERBATIM = 0.5, 0.3, 0.5
 """Chance of a second lesson of the same quality, of a useless one on top, and that a duplicate is word for word."""
+REWORDED = "always_"
+"""How the name of a lesson in other words begins; it has the same effect."""
 _WORD = r"(?<![\w.\-]){}(?![\w\-])"
 
 
@@ -93,7 +97,8 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """How many items made from this lesson `text` names: one at most, unless it is written for each task anew."""
         # A bank numbers names that clash: name-2.
         pattern = re.escape(self.name).replace(re.escape("${function}"), r"\w+") + r"(?:-\d+)?"
-        return len(set(re.findall(_WORD.format(pattern), text)))
+        found = re.findall(_WORD.format(f"(?:{REWORDED})?{pattern}"), text)
+        return len({name.removeprefix(REWORDED) for name in found})
 
 
 def named(name: str, text: str) -> bool:

@@ -24,6 +24,7 @@ from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.config import ROLLOUT_HEADER, SAMPLING, SCRIPTED_MODEL, Settings
 from valve_plugin.lab.simulation.draw import Draw
 from valve_plugin.lab.simulation.extractor import answer, merged_patches, ranked_edits
+from valve_plugin.lab.simulation.parameters import PROPOSALS, ProposalKind
 from valve_plugin.lab.simulation.solver import SUBMIT, AgentStep, script, success_chance
 from valve_plugin.paths import scripted_bank_dir
 from valve_plugin.records import Task
@@ -36,8 +37,14 @@ MODEL = SCRIPTED_MODEL.partition("/")[2]
 class ScriptedModel:
     """Task set and seed of one simulated model; turns requests into replies. Holds no state."""
 
-    def __init__(self, tasks: Sequence[Task], seed: int, chance: float | None = None) -> None:
-        self.seed, self.chance = seed, chance
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        seed: int,
+        chance: float | None = None,
+        proposals: Mapping[ProposalKind, float] = PROPOSALS,
+    ) -> None:
+        self.seed, self.chance, self.proposals = seed, chance, proposals
         self._tasks = {task.instance_id: task for task in tasks}
         # An issue is recognised in a prompt by its beginning: whoever quotes it may cut it or wrap its end.
         self._issues = [(_squeezed(t.problem_statement)[:200], t) for t in tasks if t.problem_statement.strip()]
@@ -73,7 +80,7 @@ class ScriptedModel:
         if task is None:
             return '{"issue_summary": "unknown task", "principles": [], "skills": []}'
         draw = Draw(self.seed, task.instance_id, "extractor")
-        return answer(task, prompt, draw)
+        return answer(task, prompt, draw, self.proposals)
 
     def _optimize(self, task: Task | None, messages: list[tuple[str, str]], prompt: str) -> str:
         """Answer as SkillOpt's optimizer, if the system message asks for one of its forms."""
@@ -119,13 +126,19 @@ class ServerAddress:
 
 
 @contextmanager
-def start(taskset: TaskSet, seed: int = 0, chance: float | None = None) -> Iterator[ServerAddress]:
+def start(
+    taskset: TaskSet,
+    seed: int = 0,
+    chance: float | None = None,
+    proposals: Mapping[ProposalKind, float] = PROPOSALS,
+) -> Iterator[ServerAddress]:
     """Serve the simulated model on 127.0.0.1 until the block ends.
 
     Args:
         chance: of each attempt to be right; None: by task and lessons.
+        proposals: how often which kind of answer an extraction gets.
     """
-    server = _Server(("127.0.0.1", 0), ScriptedModel(taskset.tasks, seed, chance))
+    server = _Server(("127.0.0.1", 0), ScriptedModel(taskset.tasks, seed, chance, proposals))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
@@ -217,9 +230,11 @@ def _completion(message: dict[str, Any], prompt: str, model: str, reply_id: str)
 
 
 @contextmanager
-def serve_model(taskset: TaskSet, settings: Settings) -> Iterator[Settings]:
-    """Serve the scripted model while the block runs; yields the settings that use it."""
-    with start(taskset, settings.seed) as server:
+def serve_model(
+    taskset: TaskSet, settings: Settings, proposals: Mapping[ProposalKind, float] = PROPOSALS
+) -> Iterator[Settings]:
+    """Serve the scripted model while the block runs; yields the settings that use it. For `proposals` see `start`."""
+    with start(taskset, settings.seed, proposals=proposals) as server:
         before = {name: os.environ.get(name) for name in server.environment()}
         os.environ.update(server.environment())
         try:
