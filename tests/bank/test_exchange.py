@@ -185,3 +185,54 @@ def test_a_folder_of_skills_and_an_empty_one(tmp_path: Path) -> None:
         (tmp_path / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\nBody.\n")
     assert [n.name for n in exchange.read_path(tmp_path)] == ["one", "two"]
     assert [n.name for n in exchange.read_path(tmp_path / "two")] == ["two"]
+
+
+EARLIER = """\
+# Ours
+
+<!-- valve:begin: `valve bank export` writes this part; change the bank, not these lines -->
+
+## Notes for this repository
+
+Use a note where its first sentence matches the task. Where a note and the repository disagree, the repository is right.
+
+### pages
+<!-- valve:item skill pages -->
+<!-- valve:text Pages: Pages count from 1. -->
+Applies to: every task
+(taken by its owner, not judged)
+<!-- valve:body -->
+Pages count from 1.
+
+### no-note
+<!-- \\valve:body -->
+<!-- valve:end-item -->
+
+### dates
+<!-- valve:item principle dates -->
+A date is off by hours
+<!-- valve:body -->
+Use UTC.
+<!-- valve:end-item -->
+
+<!-- valve:end -->
+"""
+
+
+def test_what_earlier_versions_wrote_is_read() -> None:
+    body = "Pages count from 1.\n\n### no-note\n<!-- valve:body -->"
+    assert read_file("AGENTS.md", EARLIER.encode())[:2] == [
+        Note("skill", "pages", "Pages: Pages count from 1.", body, "every task"),
+        Note("principle", "dates", "A date is off by hours", "Use UTC."),
+    ]
+
+
+@given(several)
+def test_a_note_has_one_mark_and_says_a_text_of_its_file_once(found: list[Item]) -> None:
+    assert section(found, _judged).count("\n<!-- valve:") == len(found) + 1
+    imported = [
+        Item(kind=note.kind, name=note.name, text=note.text, markdown=note.markdown, scope_hint=EVERY_TASK)
+        for note in sections("# Rules\n\n## Pages\n\nPages count from 1. The first is no special case.\n", "notes")
+    ]
+    assert section(imported, _judged).count("Pages count from 1") == 1
+    assert read_file("AGENTS.md", section(imported, _judged).encode()) == [_fields(item) for item in imported]

@@ -118,3 +118,27 @@ def test_a_hook_with_nothing_to_do_says_nothing(
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, hook, input=event)
     assert (done.exit_code, done.output) == (0, "")
+
+
+def test_a_bank_without_notes_leaves_no_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(tmp_path, "init", "-q")
+    monkeypatch.chdir(tmp_path)
+    CliRunner().invoke(app, ["init"])
+    done = CliRunner().invoke(app, ["connect", "codex", "--yes"])
+    assert (done.exit_code, (tmp_path / "AGENTS.md").exists()) == (0, False)
+    assert "holds no notes yet" in done.stderr
+
+
+def test_the_settings_of_one_person_are_not_for_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    settings = tmp_path / ".claude" / "settings.local.json"
+    for _ in range(2):
+        made = CliRunner().invoke(app, ["connect", "claude", "--yes"])
+        assert made.exit_code == 0, made.output
+        assert settings.exists()
+        assert git(tmp_path, "status", "--porcelain", "-uall") == ""
+        undone = CliRunner().invoke(app, ["connect", "claude", "--undo", "--yes"])
+        assert undone.stdout.endswith(f"{settings}: removed\n")
+    assert (tmp_path / ".git/info/exclude").read_text().count("settings.local.json") == 1

@@ -77,6 +77,28 @@ def test_the_block_as_a_model_reads_it() -> None:
     )
 
 
+def test_what_people_wrote_is_said_to_be_theirs_with_what_it_applies_to() -> None:
+    learned = replace(item("skill", "run-it", "1. Run it."), source_tasks=("bug-a",))
+    every = replace(
+        item("skill", "pages", "Pages count from 1."), scope_hint="every task", text="Pages: Pages count from 1"
+    )
+    when = replace(item("principle", "dates", "Use UTC."), text="A date is off by hours", judged=False)
+    plain = replace(item("skill", "names", "Keep names short."), text="Names: Keep names short.", judged=False)
+    text = render([when, learned, every, plain], guided=True)
+    assert text.startswith(
+        "Notes from earlier work in this repository. Not all of them were tested, and most may not apply to this one. "
+        "Use those that apply to what you see, and check each against the code before you act on it.\n\n"
+        "--- Learned skills: what to do ---\n\n"
+        "--- skill: run-it ---\n1. Run it.\n\n"
+        "--- Notes that people wrote for this repository ---\n\n"
+        "--- principle: dates ---\nWhen: A date is off by hours\nUse UTC.\n\n"
+        "--- skill: pages ---\nApplies to: every task\nPages count from 1.\n\n"
+        "--- skill: names ---\nKeep names short.\n\n"
+        "--- end ---\n"
+    )
+    assert "first sentence" in render([learned], guided=True)
+
+
 def test_only_notes_that_were_judged_are_said_to_have_helped() -> None:
     judged, owned = item("skill", "a", "one"), replace(item("skill", "b", "two"), judged=False)
     assert "They helped on other tasks" in render([judged], guided=True)

@@ -26,22 +26,28 @@ _SENTENCE = 300
 _DESCRIPTION = 1024  # this and the next: https://agentskills.io/specification
 _SKILL_NAME = 64
 
-_BEGIN = "<!-- valve:begin: `valve bank export` writes this part; change the bank, not these lines -->"
+_BEGIN = "<!-- valve:begin: from the bank of this repository; change the bank, not these lines -->"
 _END = "<!-- valve:end -->"
 _SIMULATED = "<!-- valve:simulation -->"
 _PART = re.compile(r"^<!-- valve:begin\b[^\n]*-->\n.*?^<!-- valve:end -->$", re.MULTILINE | re.DOTALL)
+_START = r"### (?P<name>\S+)\n(?P<about>(?:[^\n]+\n){0,3})<!-- valve:(?P<kind>principle|skill)\b"
 _NOTE = re.compile(
+    rf"^{_START}(?: (?P<quiet>[^\n]*))? -->\n(?P<body>.*?)"
+    rf"(?=\n\n(?:{re.sub(r'[?]P<[a-z]+>', '?:', _START)}|<!-- valve:end -->))",
+    re.MULTILINE | re.DOTALL,
+)
+_FIRST = "…"
+"""In a search sentence that is no line of its own: what the body says first."""
+_OLD_NOTE = re.compile(
     r"^<!-- valve:item (?P<kind>principle|skill) (?P<name>\S+) -->\n(?P<about>.*?)^<!-- valve:body -->\n"
     r"(?P<body>.*?)\n<!-- valve:end-item -->$",
     re.MULTILINE | re.DOTALL,
 )
-_QUIET = re.compile(r"^<!-- valve:text (.*) -->$", re.MULTILINE)
-"""A search sentence that says no more than the body, so that a reader sees it once."""
+_OLD_QUIET = re.compile(r"^<!-- valve:text (.*) -->$", re.MULTILINE)
 _MARK, _ESCAPED = re.compile(r"<!-- (\\*)valve:"), re.compile(r"<!-- \\(\\*)valve:")
 _HEADING = (
     "## Notes for this repository\n\n"
-    "Use a note where its first sentence matches the task. Where a note and the repository disagree, the repository "
-    "is right."
+    "Use a note where it applies to the task. Where a note and the repository disagree, the repository is right."
 )
 _APPLIES = "Applies to: "
 _FRONT = re.compile(r"\A---\n(?P<head>.*?)^---[ \t]*(?:\n|\Z)", re.MULTILINE | re.DOTALL)
@@ -95,7 +101,7 @@ def read_file(name: str, data: bytes, kind: Kind = "skill", folder: str = "") ->
     simulated = is_simulated(text)
     if name == SKILL_FILE or (isinstance(head.get("name"), str) and isinstance(head.get("description"), str)):
         return [n._replace(simulated=simulated) for n in _skill(head, body, kind, folder or Path(name).stem)]
-    own = [_marked(found) for part in _PART.finditer(body) for found in _NOTE.finditer(part[0])]
+    own = [note for part in _PART.finditer(body) for note in _marked(part[0])]
     title = Path(name).stem.lstrip(".") or "notes"
     scope = _words(next((head[key] for key in ("globs", "applyTo", "paths") if head.get(key)), ""))
     described = _words(head.get("description"))
@@ -169,12 +175,28 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.!?])\s", line, maxsplit=1)[0][:200]
 
 
-def _marked(found: re.Match[str]) -> Note:
+def _marked(part: str) -> Iterator[Note]:
+    """Yield the notes of our part of a file, also as earlier versions wrote it."""
+    for found in _NOTE.finditer(part):
+        body, quiet = _unescape(found["body"]), _unescape(found["quiet"] or "")
+        if quiet.endswith(_FIRST):
+            quiet = _with_first(quiet.removesuffix(_FIRST), body)
+        yield _note(found, "\n".join(filter(None, [_escape(quiet), found["about"]])), body)
+    for found in _OLD_NOTE.finditer(part):
+        about = _OLD_QUIET.sub(r"\1", found["about"], count=1)  # a text that looks so is escaped
+        yield _note(found, about, _unescape(found["body"]))
+
+
+def _note(found: re.Match[str], about: str, body: str) -> Note:
     kind: Kind = "principle" if found["kind"] == "principle" else "skill"
-    about = _QUIET.sub(r"\1", found["about"], count=1)  # a text that looks so is escaped
     text, *more = [*map(_unescape, about.split("\n")), ""]
     scope = next((line.removeprefix(_APPLIES) for line in more if line.startswith(_APPLIES)), "")
-    return Note(kind, found["name"], text, _unescape(found["body"]), scope)
+    return Note(kind, found["name"], text, body, scope)
+
+
+def _with_first(before: str, body: str) -> str:
+    """Return a search sentence that ends with a body's first sentence, as `sections` makes it."""
+    return f"{before}{_first_sentence(body)}"[:_SENTENCE]
 
 
 def _skill(head: Mapping[str, Any], body: str, kind: Kind, folder: str) -> list[Note]:
@@ -248,13 +270,11 @@ def section(items: Sequence[Item], standing: Standing, simulation: str = "") -> 
     """Return the items between markers, without a line end; `simulation` is said first, and kept when it is read."""
     parts = [_BEGIN] + [f"{_SIMULATED}\n{simulation}"] * bool(simulation) + [_HEADING] * bool(items)
     for item in items:
-        line = _line(item.text)
-        if line.rpartition(": ")[2].rstrip(".") in _line(item.markdown) and "--" not in line:
-            line = f"<!-- valve:text {line} -->"  # it is what the body says
-        about = [line] + [_APPLIES + _line(item.scope_hint)] * bool(item.scope_hint)
+        quiet = _quiet(item)
+        about = [_line(item.text)] * (not quiet) + [_APPLIES + _line(item.scope_hint)] * bool(item.scope_hint)
         about += [f"({standing(item)})"] * bool(standing(item))
-        lines = [f"### {item.name}", f"<!-- valve:item {item.kind} {item.name} -->", *about, "<!-- valve:body -->"]
-        parts.append("\n".join([*lines, _escape(item.markdown), "<!-- valve:end-item -->"]))
+        mark = f"<!-- valve:{item.kind}{f' {quiet}' if quiet else ''} -->"
+        parts.append("\n".join([f"### {item.name}", *about, mark, _escape(item.markdown)]))
     return "\n\n".join(parts) + "\n" * (1 + bool(items)) + _END
 
 
@@ -338,6 +358,18 @@ def _metadata(text: str) -> Mapping[str, Any]:
     except ConfigError:
         return {}
     return own if isinstance(own, dict) else {}
+
+
+def _quiet(item: Item) -> str:
+    """Return an item's search sentence for its mark, where the body says the same; "" where readers need it."""
+    line, body = _line(item.text), _line(item.markdown)
+    before = line[: line.find(_first_sentence(item.markdown)[:20])]
+    if _with_first(before, item.markdown) == line:
+        found = f"{before}{_FIRST}"
+    else:
+        said = line.rpartition(": ")[2].rstrip(".") in body
+        found = line if said and not line.endswith(_FIRST) else ""
+    return "" if "--" in found or "valve:" in found else found
 
 
 def _line(text: str) -> str:

@@ -26,6 +26,7 @@ _SECONDS = {_NOTES: 10, _RECORD: 60}
 
 _FILES = {"claude": ".claude/settings.local.json", "codex": EXPORTED["agents"], "cursor": EXPORTED["cursor"]}
 """The file of the repository that is changed for each agent."""
+_GIT_SECONDS = 20
 _MINI = "mini needs no change: `mini --plugin valve -t TASK` gets the notes and records its attempt"
 
 commands = Commands()
@@ -49,9 +50,9 @@ def connect(
 ) -> None:
     """Give an agent the notes of this repository.
 
-    Claude Code gets hooks in .claude/settings.local.json, which is yours and not for git. `valve context --hook`
-    prints the notes for the prompt, or nothing. `valve attempts record` keeps the task, what Claude Code did, and the
-    diff on this machine, to learn from.
+    Claude Code gets hooks in .claude/settings.local.json, which is yours: git is told to overlook it. `valve context
+    --hook` prints the notes for the prompt, or nothing. `valve attempts record` keeps the task, what Claude Code did,
+    and the diff on this machine, to learn from.
 
     Codex and Cursor have no such hooks: the notes stand between two marks in AGENTS.md, or in a rules file of Cursor.
     After the bank changed, the same command brings them up to date.
@@ -59,6 +60,7 @@ def connect(
     from difflib import unified_diff
 
     from valve_plugin.bank import exchange
+    from valve_plugin.checkout import find
 
     if check and agent != "claude":
         raise ConfigError(f"--check {check}: only the attempts of claude are recorded here; leave it out for {agent}")
@@ -74,7 +76,14 @@ def connect(
     else:
         store = open_bank("")
         refuse_simulation(store)
-        after = exchange.place(before, notes(store), head=exchange.cursor_head(path))
+        head = exchange.cursor_head(path)
+        given = [item for item in store.bank.items if not item.hidden]
+        after = exchange.place(before, notes(store), head=head) if given else exchange.take_out(before, head=head)
+        if not given:
+            output.note(
+                f"{store.dir}: the bank holds no notes yet, so there is none to write; run this again once `valve` "
+                "says that there are some"
+            )
     changed = after != before
     if changed and not json:
         output.verbatim("".join(unified_diff(before.splitlines(True), after.splitlines(True), str(path), str(path))))
@@ -86,7 +95,29 @@ def connect(
     if json:
         output.emit_json({"agent": agent, "file": str(path), "changed": changed, "connected": not undo})
     else:
-        output.say(f"{path}: {'changed' if changed else 'nothing to change'}")
+        done = "changed" if after else "removed"
+        output.say(f"{path}: {done if changed else 'nothing to change'}")
+    if agent == "claude" and changed and after and find(path.parent).git:
+        _keep_private(path)
+
+
+def _keep_private(path: Path) -> None:
+    """Let git overlook a person's own file, where nothing does so yet: not in a file that others get."""
+    from valve_plugin.errors import ValveError
+    from valve_plugin.sandbox.git import git, git_line
+
+    folder = path.parent
+    try:
+        if not git("check-ignore", str(path), cwd=folder, seconds=_GIT_SECONDS, ok=(0, 1)):
+            excluded = folder / git_line("rev-parse", "--git-path", "info/exclude", cwd=folder, seconds=_GIT_SECONDS)
+            excluded.parent.mkdir(exist_ok=True)
+            with excluded.open("a+", encoding="utf-8") as file:
+                file.seek(0)
+                before = file.read()
+                file.write("\n" * bool(before and not before.endswith("\n")) + f"**/{_FILES['claude']}\n")
+            output.note(f"git overlooks it: {_FILES['claude']} is in {excluded}")
+    except (ValveError, OSError) as e:
+        output.note(f"valve: {path} is yours alone, so do not commit it; git could not be told so: {e}", style="yellow")
 
 
 def _hooked(path: Path, before: str, check: str, *, undo: bool) -> str:

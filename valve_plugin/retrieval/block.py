@@ -6,13 +6,15 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 from valve_plugin.config import Settings
-from valve_plugin.records import Item, Kind
+from valve_plugin.records import Item, Kind, is_owners
 
 _OPENING = "Notes from earlier work in this repository."
 _JUDGED = "They helped on other tasks here, so most may not apply to this one."
 _NOT_ALL_JUDGED = "Not all of them were tested, and most may not apply to this one."
 _GUIDE = "Use those whose first sentence matches what you see, and check each against the code before you act on it."
+_GUIDE_OWN = "Use those that apply to what you see, and check each against the code before you act on it."
 _HEADINGS = {"principle": "Learned principles: how to reason", "skill": "Learned skills: what to do"}
+_OWN_HEADING = "Notes that people wrote for this repository"
 _LOOKALIKE = re.compile(r"\s*(-{3,}) ").match
 _CLOSING = (
     "Use a note where it fits the task at hand. Where a note and the repository's own code, tests or output "
@@ -24,7 +26,8 @@ def render(items: Sequence[Item], *, guided: bool = False) -> str:
     """Return the block for items in the order given, principles first; no items give "" (no block at all).
 
     Args:
-        guided: begin with how to use the notes, as the fused ranking does; the paper's block has only the closing.
+        guided: begin with how to use the notes, as the fused ranking does, and show apart, with what they apply to,
+            those that no attempt taught; the paper's block has only the closing.
 
     Every item starts with a line `--- kind: name ---` and the last one ends at `--- end ---`. The run of
     dashes is longer than any that starts such a line in a body (as with Markdown fences), so no body can pass
@@ -34,14 +37,31 @@ def render(items: Sequence[Item], *, guided: bool = False) -> str:
         return ""
     rule = "-" * _rule_length(item.markdown for item in items)
     tested = _JUDGED if all(item.judged is not False for item in items) else _NOT_ALL_JUDGED
-    parts = [f"{_OPENING} {tested} {_GUIDE}" if guided else _OPENING]
+    own = [item for item in items if guided and is_own(item)]
+    parts = [f"{_OPENING} {tested} {_GUIDE_OWN if own else _GUIDE}" if guided else _OPENING]
     for kind, heading in _HEADINGS.items():
-        chosen = [item for item in items if item.kind == kind]
+        chosen = [item for item in items if item.kind == kind and item not in own]
         if chosen:
             parts.append(f"{rule} {heading} {rule}")
         parts += [f"{rule} {kind}: {item.name} {rule}\n{item.markdown}" for item in chosen]
+    if own:
+        parts.append(f"{rule} {_OWN_HEADING} {rule}")
+    parts += [f"{rule} {item.kind}: {item.name} {rule}\n{trigger(item)}{item.markdown}" for item in own]
     parts.append(f"{rule} end {rule}\n{_CLOSING}\n")
     return "\n\n".join(parts)
+
+
+def is_own(item: Item) -> bool:
+    """Tell whether a person wrote an item: no attempts taught it."""
+    return all(map(is_owners, item.source_tasks))
+
+
+def trigger(item: Item) -> str:
+    """Return the line that says when a person's item applies; "" where its words say it themselves."""
+    said = item.text.rpartition(": ")[2].rstrip(".")
+    if item.scope_hint:
+        return f"Applies to: {' '.join(item.scope_hint.split())}\n"
+    return "" if " ".join(said.split()) in " ".join(item.markdown.split()) else f"When: {' '.join(item.text.split())}\n"
 
 
 def render_texts(texts: Sequence[tuple[str, str]]) -> str:
