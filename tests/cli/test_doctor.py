@@ -273,6 +273,16 @@ def test_the_sandbox_is_tried_for_real(data_dir: Path) -> None:
     ]
 
 
+def test_extras_that_are_not_installed_are_one_row_unless_all_is_asked_for() -> None:
+    absent = {f"extra {name}": CheckResult("missing", "not installed", "pip install x") for name in ("smith", "ray")}
+    found = {"git": CheckResult("ok", "2.40"), **absent, "extra mcp": CheckResult("ok", "installed")}
+    short, whole = ([text for text, _ in lines(found, all_=all_)] for all_ in (False, True))
+    assert [text.split()[1] for text in short[:3]] == ["git", "extra", "extras"]
+    assert "smith, ray" in short[2]
+    assert not any("$" in text for text in short)
+    assert sum("pip install x" in text for text in whole) == 2
+
+
 def test_settings_and_task_texts_cannot_steer_the_terminal() -> None:
     shown = [text for text, _ in lines({"task set": CheckResult("failed", "\x1b[2Jx\ny", "rm \x1b]0;z\x07 a")})]
     assert shown == ["failed   task set  x y", f"{'':8} {'':8}  $ rm a", "", "1 row failed: task set"]

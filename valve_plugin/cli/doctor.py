@@ -52,6 +52,7 @@ _WITHOUT = {
     "skillopt": "experiments have no condition `skillopt`",
 }
 """What does not work without each extra for users, in the order of the checks."""
+_EXTRA = "extra "
 _USER_NAMESPACES = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 """The kernel setting with which Ubuntu forbids bubblewrap."""
 _ESCAPE = """
@@ -92,11 +93,15 @@ commands = Commands()
     "doctor",
     "valve doctor                                   # everything; needs no key and no network",
     "valve doctor --call                            # and one cheap call of the model",
+    "valve doctor --all                             # with every optional extra",
     "valve doctor --executor ray                    # what the nodes of a Ray cluster can do",
 )
 def doctor(
     bank: BankDir = "",
     call: Annotated[bool, flag("--call", "Call the model once; costs a few tokens.")] = False,
+    all_: Annotated[
+        bool, flag("--all", "A row for each optional extra, with what it is for and how to get it.")
+    ] = False,
     executor: Annotated[str, option("--executor", "ray", "Check the nodes of a cluster, and not this machine.")] = "",
     json: Json = False,
 ) -> None:
@@ -118,7 +123,7 @@ def doctor(
         named = found.items()
         output.emit_json({"rows": [{"name": n, "state": s, "detail": d, "fix": h} for n, (s, d, h) in named]})
     else:
-        for line, style in lines(found):
+        for line, style in lines(found, all_=all_):
             output.say(line, style=style)
     if any(one.state == "failed" for one in found.values()):
         raise typer.Exit(output.FINDING)
@@ -132,7 +137,7 @@ def checks() -> dict[str, Check]:
         "start-up file": _start_up_file,
         "model": _model,
         "check command": _check_command,
-        **{f"extra {name}": partial(_extra, name) for name in _WITHOUT},
+        **{f"{_EXTRA}{name}": partial(_extra, name) for name in _WITHOUT},
         "bank": _bank,
         "user data": _user_data,
         "sandbox": _sandbox,
@@ -151,10 +156,19 @@ def examine(place: Place, wanted: Mapping[str, Check] | None = None) -> dict[str
     return found
 
 
-def lines(found: Mapping[str, CheckResult]) -> Iterator[tuple[str, str]]:
-    """Yield (text, style) of the report, with the hint below each row that is not ok."""
-    width = max(map(len, found), default=0)
-    for name, one in found.items():
+def lines(found: Mapping[str, CheckResult], *, all_: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield (text, style) of the report, with the hint below each row that is not ok.
+
+    Args:
+        all_: show each extra that is not installed; else they are one row.
+    """
+    absent = [name for name, one in found.items() if name.startswith(_EXTRA) and one.state == "missing"]
+    shown = {name: one for name, one in found.items() if all_ or name not in absent}
+    if len(shown) < len(found):
+        names = ", ".join(name.removeprefix(_EXTRA) for name in absent)
+        shown["extras"] = CheckResult("missing", f"optional, not installed: {names} (--all says what each is for)")
+    width = max(map(len, shown), default=0)
+    for name, one in shown.items():
         yield f"{one.state:8} {name:{width}}  {output.one_line(one.detail)}", _STYLES[one.state]
         if one.state != "ok" and one.hint:
             yield f"{'':8} {'':{width}}  $ {output.one_line(one.hint)}", "bold"
