@@ -137,6 +137,11 @@ def test_the_demo(tmp_path):
     assert facts["gated"]["passed"].keys() == facts["ungated"]["passed"].keys(), "both saw the same tasks"
     assert {"accept", "reject"} <= {p["outcome"] for p in facts["gated"]["proposals"]}, "true of the default seed"
     assert {p["outcome"] for p in facts["ungated"]["proposals"]} <= {"taken", "empty"}
+    assert facts["gated"]["baits"]["kept_out"] > facts["gated"]["baits"]["taken"], "what a gate is for"
+    assert facts["ungated"]["baits"]["taken"]
+    read = {name: facts[name]["holdout"] for name in ("gated", "ungated")}
+    assert read["gated"]["without"] == read["ungated"]["without"], "the empty bank is read once"
+    assert read["gated"]["with"]["passed"] > read["ungated"]["with"]["passed"]
     for name, steps in (("gated", Judged), ("ungated", Taken)):
         assert verify(out / name / "bank") == []
         assert any(isinstance(e, steps) for e in BankStore.open(out / name / "bank").entries())
@@ -149,7 +154,7 @@ def test_the_demo(tmp_path):
         heads = [h.inner_text() for h in tab.locator("#overview h3").all()]
         sides = ["A, gated", "B, ungated"]
         learned, cards = ([form.format(side) for side in sides] for form in ("What was learned, {}", "{} simulation"))
-        assert heads == [*learned, "A versus B", *cards, "Side by side"], "lessons first"
+        assert heads == ["A versus B", *cards, *learned, "Side by side", "Words"], "the answers first"
     refused = valve("demo", "--out", out, check=False)
     assert refused.returncode == 2
     assert "not an empty directory" in refused.stderr

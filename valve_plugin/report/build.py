@@ -31,7 +31,14 @@ from valve_plugin.evidence.certify import CertifiedAccept, certify_ledger
 from valve_plugin.evidence.cost import clock_time, cost_by_role
 from valve_plugin.evidence.evaluations import EvaluatedCheckpoint, gain_over_empty, read_measurements, solve_rate
 from valve_plugin.evidence.history import words
-from valve_plugin.evidence.summary import Savings, fallen_by_accept, gate_savings, version_scores
+from valve_plugin.evidence.summary import (
+    Savings,
+    advise_panel,
+    fallen_by_accept,
+    gate_savings,
+    proposal_results,
+    version_scores,
+)
 from valve_plugin.evolve.open import LAST_TASKS
 from valve_plugin.evolve.trial import ANSWERS
 from valve_plugin.gate.panel import CUT
@@ -109,6 +116,7 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
         sizes=_sizes(points, store),
         columns=columns(entries, kept),
         evaluations=evaluations(seen.checkpoints, kept),
+        advice=advise_panel(store.panel(), proposal_results(entries)),
         items=proposed_items(entries, store.bank, kept, store.local.usage()),
         spent=cost_by_role(attempts, (call for _, call in calls), entries, store.local.read_telemetry(CUT), unused),
         speculation=_speculation(store.local.read_telemetry("speculation")),

@@ -143,7 +143,9 @@ def holdout(runs: Sequence[RunReport]) -> Chart:
         last = len(run.checkpoints) - 1
         named = range(last + 1) if total <= _ALL_NAMED else sorted({0, last})
         letter = f"{pen.letter} " if len(runs) > 1 else ""
-        labels |= {start + n: f"{letter}version {run.checkpoints[n].version}" for n in named}
+        versions = [c.version for c in run.checkpoints]
+        twice = ", step {0.step}" if len({*versions}) < len(versions) else ""  # one version, read at two steps
+        labels |= {start + n: f"{letter}version {versions[n]}{twice.format(run.checkpoints[n])}" for n in named}
         parts += _readings(run, pen, start, named)
         start += last + 1 + max(1.0, total / 4)
     return Chart(parts, (-0.6, start - 0.6), (0, 1.1), 190, "", "avg over rollouts", labels, PERCENT)

@@ -240,6 +240,8 @@ class RunReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     evaluations: tuple[PanelColumn, ...]
     """The evaluations on the holdout, in the order of `checkpoints`."""
     items: tuple[ProposedItem, ...]
+    advice: str
+    """What helps where proposals could not be judged; empty where they could."""
     spent: tuple[RoleCost, ...]
     speculation: dict[str, float]
     """Rollouts that idle workers made early, what of it was wasted, and its USD; empty where they made none."""
