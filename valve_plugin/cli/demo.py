@@ -83,13 +83,13 @@ def _learn(folder: Path, tasks: Path, given: Mapping[str, Any], size: Size) -> D
 
     bank, gated = folder / "bank", folder.name == "gated"
     shutil.rmtree(local_dir(bank), ignore_errors=True)  # rollouts of an earlier demo in the same folder
-    share_rollouts(bank, folder.parent / "rollouts", lab.SHARED)
     with (
         Progress(f"{folder.name:8} ") as progress,
         open_run(
             str(tasks), str(bank), given, simulate=True, proposals=lab.PROPOSALS, gated=gated, observer=progress
         ) as opened,
     ):
+        share_rollouts(bank, folder.parent / "rollouts", lab.SHARED)
         run = opened._replace(stream=opened.stream[: size.tasks])
         progress.begin(run)
         lab.learn(run, size, gated=gated)
