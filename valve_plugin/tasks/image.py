@@ -35,6 +35,8 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.:/@+-]*", re.ASCII)
 # Builds and tests put copies of the source from before the bug into these folders. They would show the fix.
 _COPIES = frozenset({"build", "dist", "__pycache__", ".eggs", ".tox", ".pytest_cache", ".mypy_cache", ".hypothesis"})
 
+# What in a git directory can point git elsewhere, or name programs to run.
+_ELSEWHERE = ("config", "config.worktree", "commondir", "objects/info/alternates", "hooks", "worktrees", "modules")
 _DONE = "copied"  # earlier versions wrote "complete", and did not check for links
 
 
@@ -112,16 +114,7 @@ def copy_image(image: Image, say: Callable[[str], None] = lambda _: None) -> Ima
             engine.remove(container)
         _require_clone(image)
         (image.built / ".git").rename(image.git)
-        # What can point git elsewhere or name programs to run goes: the image is not trusted.
-        for name in (
-            "config",
-            "config.worktree",
-            "commondir",
-            "objects/info/alternates",
-            "hooks",
-            "worktrees",
-            "modules",
-        ):
+        for name in _ELSEWHERE:
             remove_tree(image.git / name)
         (image.git / "config").write_text(PLAIN_CONFIG)
         _keep_built(image)
