@@ -231,7 +231,13 @@ def resolve(*layers: Mapping[str, Any], where: str = "settings") -> Settings:
             merged[_check_name(name, where)] = value
     for name in ("rho", "delta"):
         if name in merged and (name, merged[name]) != ("rho", "auto"):
-            merged[name] = _check_fraction(name, merged[name], where)
+            merged[name] = str(given := merged[name])
+            try:
+                number = Decimal(merged[name])
+            except InvalidOperation:
+                number = Decimal("NaN")
+            if not (number.is_finite() and 0 < number < 1):
+                raise ConfigError(f"{where}: {name} is {given!r}, expected a number between 0 and 1, like 0.02")
     for name in ("budget_usd", "max_hours"):
         if isinstance(merged.get(name), float) and not math.isfinite(merged[name]):
             raise ConfigError(f"{where}: {name} is {merged[name]}, expected {_expected(name)}")
@@ -415,13 +421,3 @@ def _expected(name: str) -> str:
     words = (("exclusiveMinimum", "more than"), ("minimum", "at least"), ("maximum", "at most"))
     bounds = [f"{word} {wanted[key]}" for key, word in words if key in wanted]
     return f"{_KINDS[wanted['type']]} {'of ' if bounds else ''}{' and '.join(bounds)}".strip() + unset
-
-
-def _check_fraction(name: str, value: Any, where: str) -> str:
-    try:
-        number = Decimal(str(value))
-    except InvalidOperation:
-        number = Decimal("NaN")
-    if not (number.is_finite() and 0 < number < 1):
-        raise ConfigError(f"{where}: {name} is {value!r}, expected a number between 0 and 1, like 0.02")
-    return str(value)

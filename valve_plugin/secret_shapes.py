@@ -114,7 +114,11 @@ def find(text: str) -> Iterator[Span]:
     for kind in table().kinds:
         for begin in kind.begins:
             if begin in lower:
-                yield from _of_kind(kind, begin, flat, lower)
+                for match in _compiled(begin, kind.pattern).finditer(lower):
+                    start, end = match.span(match.re.groups)
+                    value = flat[start:end]
+                    if "[redacted:" not in value and (not kind.check or CHECKS[kind.check](value, match)):
+                        yield start, end, kind.label
     stems = [stem for stem in _STEMS if stem in lower]
     for stem in stems:
         yield from _assignments(stem, flat, lower)
@@ -125,14 +129,6 @@ def find(text: str) -> Iterator[Span]:
 @cache
 def _compiled(literal: str, pattern: str) -> re.Pattern[str]:
     return re.compile(re.escape(literal) + pattern)
-
-
-def _of_kind(kind: Kind, begin: str, text: str, lower: str) -> Iterator[Span]:
-    for match in _compiled(begin, kind.pattern).finditer(lower):
-        start, end = match.span(match.re.groups)
-        value = text[start:end]
-        if "[redacted:" not in value and (not kind.check or CHECKS[kind.check](value, match)):
-            yield start, end, kind.label
 
 
 @cache
@@ -194,7 +190,9 @@ def _assignments(stem: str, text: str, lower: str) -> Iterator[Span]:
         head = len(_NAME.findall(text[max(match.start() - 40, 0) : match.start()])[0])
         name = _NAME_ON.findall(text[match.start() - head : start])[0]
         sign = text[match.start() - head + len(name) : start].strip(" \t\r\n\"'`])rRbBuUfF")
-        if not sign and not _has_word(name, text, match.start() - head):
+        at = match.start() - head
+        # Without a sign, the value comes after a space: of an option, or in a line of a Dockerfile or shell.
+        if not sign and not name.startswith("--") and not _WORD_FOLLOWS.search(text, max(at - 20, 0), at):
             gap = text[match.start() - head + len(name) : start]
             if (
                 not re.fullmatch(r"[ \t]*(?:  |\t)[ \t]*", gap)
@@ -202,7 +200,6 @@ def _assignments(stem: str, text: str, lower: str) -> Iterator[Span]:
                 or not is_random(text[start:end], 10)
             ):
                 continue  # no column of a table
-        at = match.start() - head
         if _strength(name) == 1 and (word := _WORD_BEFORE.search(text, max(at - 20, 0), at)):
             name = f"{word[1]}_{name}"  # "encryption key"
         env = _is_env_line(text, at, start, end) or text[max(at - 1, 0) : at] in ("?", "&")
@@ -239,11 +236,6 @@ def _columns(text: str) -> Iterator[Span]:
         else:
             names = {}
         at += len(line)
-
-
-def _has_word(name: str, text: str, start: int) -> bool:
-    """Whether a name is followed by its value after a space: an option, or a line of a Dockerfile or shell."""
-    return name.startswith("--") or bool(_WORD_FOLLOWS.search(text, max(start - 20, 0), start))
 
 
 def _is_env_line(text: str, name: int, value: int, end: int) -> bool:

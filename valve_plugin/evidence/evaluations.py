@@ -381,7 +381,14 @@ def _add(found: Measurements, line: int, entry: Entry, state: Replay, before: tu
         earlier = sum(e.opened.horizon for e in found.on_panel(entry.panel_hash))
         found.epochs.append(Epoch(opened=entry, panel=state.panel, horizon=earlier + entry.horizon))
     elif isinstance(entry, Proposed | OwnerAct):
-        _add_sources(found, line, entry, state.bank.version)
+        items = entry.items if isinstance(entry, OwnerAct) else entry.proposal.items
+        found.sources |= {task for item in items for task in item.source_tasks}
+        if isinstance(entry, OwnerAct):
+            found.owned.append(state.bank.version)
+        else:
+            found.sources |= {entry.proposal.task_id} | {note.task_id for note in entry.attempts}
+        if found.read and not found.chosen and (isinstance(entry, OwnerAct) or is_persons(entry)):
+            found.chosen = line
     elif isinstance(entry, Taken):
         found.taken += 1
     elif isinstance(entry, Baseline):
@@ -391,28 +398,13 @@ def _add(found: Measurements, line: int, entry: Entry, state: Replay, before: tu
     elif isinstance(entry, Judged):
         found.epochs[-1].queries = state.queries
         if entry.verdict.decision == "accept":
-            _add_accept(found, state, entry.verdict, before)
-
-
-def _add_sources(found: Measurements, line: int, entry: Proposed | OwnerAct, version: int) -> None:
-    items = entry.items if isinstance(entry, OwnerAct) else entry.proposal.items
-    found.sources |= {task for item in items for task in item.source_tasks}
-    if isinstance(entry, OwnerAct):
-        found.owned.append(version)
-    else:
-        found.sources |= {entry.proposal.task_id} | {note.task_id for note in entry.attempts}
-    if found.read and not found.chosen and (isinstance(entry, OwnerAct) or is_persons(entry)):
-        found.chosen = line
-
-
-def _add_accept(found: Measurements, state: Replay, verdict: Verdict, before: tuple[PanelOutcome, ...]) -> None:
-    after = _panel_of(state, state.in_panel_order(verdict.measured))
-    number = sum(len(e.accepts) for e in found.on_panel(verdict.panel_hash)) + 1
-    then = _panel_of(state, before).passes
-    gain = Fraction(sum(after.passes) - sum(then), verdict.n_tasks * verdict.rollouts)
-    differences = tuple((b - a) / verdict.rollouts for a, b in zip(then, after.passes, strict=True))
-    found.epochs[-1].complete.append(after)
-    found.epochs[-1].accepts.append(AcceptedMove(verdict, state.bank.version, number, gain, differences))
+            after = _panel_of(state, state.in_panel_order(entry.verdict.measured))
+            number = sum(len(e.accepts) for e in found.on_panel(entry.verdict.panel_hash)) + 1
+            then = _panel_of(state, before).passes
+            gain = Fraction(sum(after.passes) - sum(then), entry.verdict.n_tasks * entry.verdict.rollouts)
+            differences = tuple((b - a) / entry.verdict.rollouts for a, b in zip(then, after.passes, strict=True))
+            found.epochs[-1].complete.append(after)
+            found.epochs[-1].accepts.append(AcceptedMove(entry.verdict, state.bank.version, number, gain, differences))
 
 
 def _panel_of(state: Replay, outcomes: tuple[PanelOutcome, ...], *, again: bool = False) -> CompletePanel:

@@ -42,8 +42,12 @@ def words(entry: Entry, gates: Mapping[str, Savings] = {}, fallen: Mapping[str, 
             return f"fixed a panel of {size}, margin {panel.rho}"
         case EpochOpened():
             return _opened(entry)
-        case Baseline() | Remeasured():
-            return _measured(entry)
+        case Baseline(result=result):
+            agent = f" by {entry.agent}" if entry.agent else ""
+            measured = f"{result.passes} of {len(result.outcomes)} panel rollouts passed"
+            return f"measured the current bank{agent}: {measured}"
+        case Remeasured(result=result):
+            return f"measured the current bank again (A/A): {result.passes} of {len(result.outcomes)} rollouts passed"
         case LeftOut():
             return _left_out(entry)
         case Proposed():
@@ -127,14 +131,6 @@ def net_passes(verdict: Verdict) -> str:
     """Return the net gain in passes: an interval where rollouts were not run or got lost."""
     low, high = verdict.net
     return _signed(low) if low == high else f"{_signed(low)} to {_signed(high)}"
-
-
-def _measured(entry: Baseline | Remeasured) -> str:
-    what, again = ("panel rollouts", "") if isinstance(entry, Baseline) else ("rollouts", " again (A/A)")
-    agent = f" by {entry.agent}" if isinstance(entry, Baseline) and entry.agent else ""
-    return (
-        f"measured the current bank{again}{agent}: {entry.result.passes} of {len(entry.result.outcomes)} {what} passed"
-    )
 
 
 def _left_out(entry: LeftOut) -> str:

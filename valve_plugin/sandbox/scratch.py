@@ -38,7 +38,11 @@ def scratch_folder() -> Iterator[Path]:
     root = data_dir() / "workspaces"
     try:
         make_private_dir(root)
-        _remove_ownerless(root)
+        for left in root.glob("*[0-9]"):  # of killed processes
+            if (free := _lock_number(root, left.name)) is not None:
+                _kill_bubblewrap(left)
+                remove_tree(left)
+                os.close(free)
         number, lock = _acquire(root)
         path = root / str(number)
         path.mkdir(mode=0o700)
@@ -82,20 +86,18 @@ def private_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
     return made
 
 
-def _remove_ownerless(root: Path) -> None:
-    for path in root.glob("*[0-9]"):
-        lock = _lock_number(root, path.name)
-        if lock is not None:
-            # If bwrap is killed while it starts its child, the child waits for ever. It has run no command yet.
-            import psutil
+def _kill_bubblewrap(folder: Path) -> None:
+    """Kill processes of bwrap that mention a folder whose owner was killed.
 
-            for process in psutil.process_iter(["name", "cmdline"]):
-                words: list[str] = process.info["cmdline"] or []
-                if process.info["name"] == "bwrap" and any(word.startswith(f"{path}{os.sep}") for word in words):
-                    with suppress(psutil.Error):
-                        process.kill()
-            remove_tree(path)
-            os.close(lock)
+    If bwrap is killed while it starts its child, the child waits for ever. It has run no command yet.
+    """
+    import psutil
+
+    for process in psutil.process_iter(["name", "cmdline"]):
+        words: list[str] = process.info["cmdline"] or []
+        if process.info["name"] == "bwrap" and any(word.startswith(f"{folder}{os.sep}") for word in words):
+            with suppress(psutil.Error):
+                process.kill()
 
 
 def _acquire(root: Path) -> tuple[int, int]:
