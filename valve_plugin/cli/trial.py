@@ -196,10 +196,11 @@ def show(result: TrialResult, name: str, other: str, *, negligible: float, simul
     if result.without and result.with_text:
         output.say()
         heads = ["", other or "WITHOUT", name if other else "WITH", "DIFFERENCE"]
-        output.table(heads, measured_rows(result.without, result.with_text, result.interval))
+        rows = measured_rows(result.without, result.with_text, result.interval, simulated=simulate)
+        output.table(heads, rows)
         output.say()
         gained, lost = (moved_tasks(result.by_task, sign) for sign in (1, -1))
         output.say(f"fixed  {gained}")
         output.say(f"broke  {lost}")
-    for line in footnotes(result, name):
+    for line in footnotes(result, name, simulated=simulate):
         output.say(line)

@@ -91,6 +91,8 @@ class TrialResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Of the difference on tasks like these, if these are a random sample of them: from the first pair of each task."""
     tasks: int
     """Tasks that pairs are drawn from."""
+    sealed: int = 0
+    """Tasks of the holdout, from which none is drawn."""
     planned: int
     """Pairs at most."""
     needed: int | None
@@ -173,7 +175,7 @@ def open_trial(
             manager.register(observer)
         yield Trial(
             manager.hook.valve_attempt, local, settings, drawn_from, sides, pairs or 3 * len(drawn_from), negligible,
-            partial(plugins.send, manager.hook),
+            partial(plugins.send, manager.hook), len(taskset.tasks) - len(drawn_from),
         )  # fmt: skip
 
 
@@ -182,13 +184,14 @@ class Trial:
 
     def __init__(
         self, attempt: RunAttempt, local: LocalStore, settings: Settings, tasks: Sequence[Task], sides: Sides,
-        pairs: int, negligible: float, observe: Observe,
+        pairs: int, negligible: float, observe: Observe, sealed: int = 0,
     ) -> None:  # fmt: skip
         """Draw the pairs, so many at most.
 
         Of the settings, `delta` is the probability that the answer is wrong, at most. Differences up to `negligible`,
-        in rate units, do not matter.
+        in rate units, do not matter. `sealed` is the number of tasks that are left out, because they are the holdout.
         """
+        self.sealed = sealed
         self._observe, self._attempt = observe, attempt
         self.local, self.settings, self.sides = local, settings, sides
         self.tasks, self.negligible, self.error = tasks, negligible, float(settings.delta)
@@ -307,6 +310,7 @@ class Trial:
             interval=sequence.interval(self.counts, self.error),
             alike=sequence.interval(firsts, self.error),
             tasks=len(self.tasks),
+            sealed=self.sealed,
             planned=len(self.pairs),
             needed=needed,
             without=_means(self.local, [pair[0] for pair in self.known]),

@@ -25,7 +25,7 @@ def render_trial_page(
     css = (resources.files("valve_plugin.report") / "assets" / "page.css").read_text(encoding="utf-8")
     rows = []
     if result.without and result.with_text:
-        rows = measured_rows(result.without, result.with_text, result.interval)
+        rows = measured_rows(result.without, result.with_text, result.interval, simulated=simulated)
     course = {}  # the interval and the difference after each pair, as points of an SVG
     if len(result.course) > 1:
         scale = _WIDE / result.course[-1][0]
@@ -45,7 +45,7 @@ def render_trial_page(
             result=result,
             heads=[other or "without", name if other else "with"],
             rows=rows,
-            notes=footnotes(result, name),
+            notes=footnotes(result, name, simulated=simulated),
             course=course,
             size=(_WIDE, _HIGH),
             texts=[(other, sides.without.text), (name, sides.with_text.text)],
@@ -71,14 +71,16 @@ def verdict(result: TrialResult, name: str, other: str, negligible: float) -> st
     return f"Not clear whether {name} helps or harms{than}: {shown}"
 
 
-def footnotes(result: TrialResult, name: str) -> list[str]:
+def footnotes(result: TrialResult, name: str, *, simulated: bool = False) -> list[str]:
     """Return what the answer rests on, what it is about, and what to do next."""
     counts, alike = result.counts, result.alike
     better, worse, same = (int(count) for count in counts)
     low, high = (points(end).removesuffix(" points") for end in alike)
+    drawn = f"{plural(int(counts.total), 'pair')} ran, of {result.planned} at most"
+    left_out = f"; {plural(result.sealed, 'task')} of the holdout left out" if result.sealed else ""
     lines = [
-        f"{plural(int(counts.total), 'pair')} of {result.planned}: {name} did better in {better}, worse in {worse}, "
-        f"the same in {same}.",
+        f"{drawn}: {name} did better in {better}, worse in {worse}, the same in {same}. Each is drawn at random from "
+        f"{plural(result.tasks, 'task')}: {len(result.by_task)} came up so far{left_out}.",
         "The interval is about these tasks, and stays valid however often one looks. For tasks like these, if they "
         f"are a random sample: between {low} and {high}.",
     ]
@@ -89,7 +91,9 @@ def footnotes(result: TrialResult, name: str) -> list[str]:
             f"{plural(len(result.lost), 'pair')} left out, because host or provider failed ({result.lost[0]}): "
             "the same command tries them again."
         )
-    if result.answer == "unclear" and result.needed:
+    if simulated:
+        lines.append("The scripted model heeds only its own lessons, so here no other text can help or harm.")
+    elif result.answer == "unclear" and result.needed:
         more = max(1, result.needed - int(counts.total))
         lines.append(
             f"About {2 * more:,} more rollouts would make it clear, if it goes on like this: --pairs {result.needed}. "
@@ -98,12 +102,17 @@ def footnotes(result: TrialResult, name: str) -> list[str]:
     return lines
 
 
-def measured_rows(without: Means, with_text: Means, ends: Sequence[float]) -> list[list[str]]:
-    """Return what was measured as (name, without, with the text, difference); all but the rate are per rollout."""
+def measured_rows(
+    without: Means, with_text: Means, ends: Sequence[float], *, simulated: bool = False
+) -> list[list[str]]:
+    """Return what was measured as (name, without, with the text, difference); all but the rate are per rollout.
+
+    In a simulation neither time nor money says anything about the text.
+    """
     low, high = (points(end).removesuffix(" points") for end in ends)
     passed = f"{points(with_text.passed - without.passed)}, between {low} and {high}"
     rows = [["pass rate", f"{100 * without.passed:.1f} %", f"{100 * with_text.passed:.1f} %", passed]]
-    for field, label, form in _MEANS:
+    for field, label, form in _MEANS[: 2 if simulated else None]:
         before, after = getattr(without, field), getattr(with_text, field)
         if before is None or after is None:
             rows.append([label, "unknown", "unknown", ""])
