@@ -407,6 +407,11 @@ def is_owners(task_id: str) -> bool:
     return task_id.startswith(_OWNER)
 
 
+def short_task_id(task_id: str) -> str:
+    """Return a task id without its prefix of repository and commit, which SWE-smith's ids have."""
+    return task_id if is_owners(task_id) else task_id.rpartition(".")[2] or task_id
+
+
 def is_live(task_id: str) -> bool:
     """Tell whether a task is a person's own rather than one of a task set."""
     return re.fullmatch(f"{_LIVE}[0-9a-f]{{16}}", task_id) is not None

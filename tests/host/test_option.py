@@ -51,6 +51,17 @@ def test_unknown_plugin_lists_the_installed_ones(mini: Mini) -> None:
     assert "Building agent config" not in done.stdout
 
 
+def test_a_missing_model_is_one_line_with_what_to_set(mini: Mini) -> None:
+    done = mini.task("-c", "mini.yaml", "--plugin", "probe")
+    assert (done.returncode, mini.events("pre_run")) == (2, [])
+    assert len(ours(done.stderr)) == 1
+    for way in ("-m PROVIDER/NAME", "MSWEA_MODEL_NAME", "`mini-extra config setup`"):
+        assert way in done.stderr
+    assert "Traceback" not in done.stderr
+    fresh = mini.task("-c", "mini.yaml", "--plugin", "probe", env={"MSWEA_CONFIGURED": ""})
+    assert "MSWEA_CONFIGURED=true" in ours(fresh.stderr)[0]
+
+
 HOOK = "from valve_plugin.hookspecs import hookimpl\n@hookimpl\n"
 BROKEN = {
     "import": ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),

@@ -12,7 +12,7 @@ from valve_plugin.cli import output, runs, task_sets
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.errors import ConfigError
 from valve_plugin.extras import runnable
-from valve_plugin.records import is_owners
+from valve_plugin.records import short_task_id
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -38,7 +38,7 @@ commands = Commands()
     "valve evolve --all sets/ --workers 8                 # every task set in a folder, at once",
 )
 def evolve(
-    tasks: Annotated[str, argument("TASKS", f"A rows file, too. {task_sets.ABOUT}")] = "",
+    tasks: Annotated[str, argument("TASKS", f"{task_sets.ABOUT} A file of rows works, too.")] = "",
     bank: BankDir = "",
     panel_size: runs.PanelSize = None,
     rollouts: Annotated[int | None, option("--rollouts", "R", "Panel rollouts per task. Default: 3.", min=1)] = None,
@@ -225,8 +225,6 @@ def _cells(row: ProposalResult, worse: Sequence[str]) -> list[object]:
     parts = ([output.plural(added, "item")] if added else []) + ([f"-{removed}"] if removed else [])
     ran = f"{verdict.ran}/{verdict.n_tasks * verdict.rollouts - len(verdict.reused)}" if verdict else ""
     net = net_passes(verdict) if verdict else ""
-    task = row.task_id  # those of SWE-smith begin with the repository and its commit
-    task = task if is_owners(task) else task.rpartition(".")[2]
     why = "; ".join(filter(None, [row.aside, why_nothing(row.proposal), f"worse: {', '.join(worse)}" if worse else ""]))
     passed, what = f"{row.passed}/{row.attempts}", " ".join(parts) or "nothing"
-    return [task, passed, what, row.outcome, net, ran, row.version, output.one_line(why)]
+    return [short_task_id(row.task_id), passed, what, row.outcome, net, ran, row.version, output.one_line(why)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin import events
 from valve_plugin.events import Event
+from valve_plugin.records import short_task_id
 from valve_plugin.theory.budget import Role, Spending, spending_by_role
 from valve_plugin.theory.odds import accept_odds
 from valve_plugin.words import clock, plural
@@ -80,7 +81,7 @@ def _try(event: events.Waiting) -> str:
 _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     events.AgentsLoading: lambda e: "loading   the agents, which takes a moment",
     events.TaskFinished: lambda e: (
-        f"task      {e.task_id}: {e.passed} of {e.attempts} passed, {'' if e.mixed else 'not '}mixed"
+        f"task      {short_task_id(e.task_id)}: {e.passed} of {e.attempts} passed, {'' if e.mixed else 'not '}mixed"
     ),
     events.ExtractionStarted: lambda e: f"extract   the model compares {plural(e.attempts, 'attempt')}",
     events.ProposalRecorded: _proposed,
@@ -242,7 +243,7 @@ def _fold_run(view: View, event: Event) -> View:
         case events.RunEnded():
             return view._replace(ended=event.how, judging=None, now="")
         case events.TaskStarted():
-            now = f"attempts at {event.task_id.rpartition('.')[2]}"
+            now = f"attempts at {short_task_id(event.task_id)}"
             return view._replace(position=event.position, of=event.of, now=now)
         case events.TaskFinished():
             return view._replace(tasks_done=view.tasks_done + 1, mixed=view.mixed + event.mixed)

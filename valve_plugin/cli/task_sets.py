@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 MAKE_TASKS = "`valve tasks generate`, `valve tasks import` and `valve tasks mine` make one"
 
-ABOUT = "A task directory, or the name of one in user data. Default: that of the repository you are in."
+ABOUT = (
+    "A task set: its directory, or its name in `valve tasks list --all`. Default: that of the repository you are in."
+)
 Given = Annotated[str, argument("TASKS", ABOUT)]
 
 

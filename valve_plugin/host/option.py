@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,10 @@ from valve_plugin.host.instrument import attach
 from valve_plugin.plugins import load
 
 SECTION = "valve"
+_NAME_MODEL = (
+    "-m PROVIDER/NAME names the model for one run, MSWEA_MODEL_NAME for a shell, and `mini-extra config setup` for all "
+    "of yours, with its key"
+)
 
 
 class Request:
@@ -49,6 +54,10 @@ class Request:
         """
         if self.host is None:
             raise typer.BadParameter(self.problem, param_hint="--plugin")
+        if hasattr(module, "configure_if_first_time") and not os.environ.get(
+            "MSWEA_CONFIGURED"
+        ):  # mini asks for a model and a key before it reads its options
+            say(f"mini is not set up yet and asks now; without its questions: MSWEA_CONFIGURED=true, and {_NAME_MODEL}")
         arguments["config_spec"] = config_specs(module, arguments["config_spec"])
         try:
             with attach_plugins(module, factory, self.host, self.options):
@@ -130,6 +139,8 @@ def attach_plugins(module: types.ModuleType, factory: str, host: Host, options: 
         try:
             _section(config)
             host.configure(config, options)
+            if not ((config.get("model") or {}).get("model_name") or os.environ.get("MSWEA_MODEL_NAME")):
+                raise ConfigError(f"no model is named; {_NAME_MODEL}")
         except ValveError as e:
             _refuse(e)
         return config

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from valve_plugin.evidence.certify import guarantee, tasks_for_gain
-from valve_plugin.records import is_owners
+from valve_plugin.records import short_task_id
 from valve_plugin.report.run import StreamPoint
 from valve_plugin.words import duration, format_time, plural, points, visible
 
@@ -87,11 +87,6 @@ def join_numbers(numbers: Iterable[int]) -> str:
 def task_name(task_id: str, names: Mapping[str, str]) -> str:
     """Return a task's function and file, where they are known, else its short id."""
     return names.get(task_id) or short_task_id(task_id)
-
-
-def short_task_id(task_id: str) -> str:
-    """Return a task id without its prefix of repository and commit, which SWE-smith's ids have."""
-    return task_id if is_owners(task_id) else task_id.rpartition(".")[2] or task_id
 
 
 def attempt_ids(point: StreamPoint) -> str:

@@ -7,8 +7,9 @@ from importlib import resources
 
 from valve_plugin import __version__
 from valve_plugin.evolve.trial import Means, Sides, TaskResult, TrialResult
+from valve_plugin.records import short_task_id
 from valve_plugin.report.page import policy
-from valve_plugin.report.templates import environment, short_task_id
+from valve_plugin.report.templates import environment
 from valve_plugin.words import one_line, plural, points, visible
 
 _SHOWN = 6
