@@ -88,7 +88,8 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         if tree == states.bug_tree:
             why = "the patch changes nothing that is graded"
             return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
-        if suspicions := inspect_patch(*_trees(prepared, states.bug, tree)):
+        trees = _trees(prepared, states.bug, tree)
+        if suspicions := inspect_patch(*trees):
             return Grade(outcome="unresolved", reason=suspicious(suspicions), dropped_paths=dropped)
         # The files with FAIL_TO_PASS tests run first and, only if those pass, the whole suite.
         first = whole = test_files(task.fail_to_pass)
@@ -104,7 +105,7 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         found = Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
     except (InfrastructureError, SandboxError, OSError) as e:
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
-    if found.outcome == "resolved" and (own := own_answers(*_trees(prepared, states.bug, tree))):
+    if found.outcome == "resolved" and (own := own_answers(*trees)):
         found = replace(found, reason=f"{LOOK_AT} {'; '.join(own[:_MOST_LINES])}")
     return replace(found, dropped_paths=dropped)
 
@@ -121,11 +122,13 @@ def effective_tree(prepared: PreparedRepository, states: States, patch: str) -> 
         patched_tree = apply_patch(prepared.store, states.tip, patch, index)
         if patched_tree is None:
             return None, ()
-        patched, tip, bug = (read_tree(prepared.store, t) for t in (patched_tree, states.tip, states.bug))
+        patched, tip, bug, base = (
+            read_tree(prepared.store, t) for t in (patched_tree, states.tip, states.bug, prepared.base)
+        )
         changed = {p for p in patched.keys() | tip.keys() if patched.get(p) != tip.get(p)}
         final = {p: e for p, e in patched.items() if not is_protected(p, roots)}
         final |= {p: e for p, e in bug.items() if is_protected(p, roots)}
-        strays = stray_scripts(bug, final, partial(read_blobs, prepared.store))
+        strays = stray_scripts(bug | base, final, partial(read_blobs, prepared.store))
         final = {p: e for p, e in final.items() if p not in strays}
         dropped = sorted(p for p in changed if p in strays or is_protected(p, roots))
         return write_tree(prepared.store, final, index), tuple(dropped)

@@ -39,15 +39,13 @@ _PARTS = {
     "codecs": "decode encode lookup",
     "contextlib": "AbstractContextManager asynccontextmanager closing contextmanager nullcontext suppress",
     "importlib": "import_module",
-    "importlib.metadata": "PackageNotFoundError distribution metadata packages_distributions requires version",
+    "importlib.metadata": "PackageNotFoundError",
     "inspect": "Parameter Signature cleandoc isabstract isasyncgenfunction isawaitable isbuiltin isclass iscoroutine "
     "iscoroutinefunction isfunction isgenerator isgeneratorfunction ismethod isroutine signature",
     "io": "BytesIO IOBase StringIO TextIOBase TextIOWrapper UnsupportedOperation",
-    "os": "PathLike access altsep chdir chmod curdir devnull fdopen fsdecode fsencode fspath get_terminal_size getcwd "
-    "linesep lstat makedirs mkdir name path pathsep remove rename replace rmdir sep stat strerror unlink urandom utime",
-    "pathlib": "Path PurePath PurePosixPath PureWindowsPath",
-    "sys": "byteorder float_info getsizeof hexversion implementation intern maxsize maxunicode platform version "
-    "version_info",
+    "os": "PathLike altsep curdir devnull fsdecode fsencode fspath linesep name path pathsep sep strerror",
+    "pathlib": "PurePath PurePosixPath PureWindowsPath",
+    "sys": "byteorder float_info getsizeof hexversion implementation maxsize maxunicode platform version version_info",
     "sysconfig": "get_config_var get_path get_paths get_platform",
     "threading": "Lock RLock local",
     "types": "BuiltinFunctionType EllipsisType FunctionType GeneratorType GenericAlias LambdaType MappingProxyType "
@@ -56,6 +54,27 @@ _PARTS = {
     "weakref": "WeakKeyDictionary WeakSet WeakValueDictionary ref",
 }
 """Modules of which any repair may use these names, and constants in capitals."""
+_AROUND = {
+    "bz2": "open",
+    "calendar": "setfirstweekday",
+    "csv": "register_dialect",
+    "decimal": "getcontext setcontext",
+    "gzip": "open",
+    "importlib.metadata": "distribution metadata packages_distributions requires version",
+    "lzma": "open",
+    "os": "access chdir chmod fdopen get_terminal_size getcwd lstat makedirs mkdir remove rename replace rmdir stat "
+    "unlink urandom utime",
+    "os.path": "abspath exists getatime getctime getmtime getsize isdir isfile islink ismount lexists realpath relpath "
+    "samefile",
+    "pathlib": "Path",
+    "random": "seed setstate",
+    "sys": "intern",
+    "time": "ctime localtime monotonic monotonic_ns perf_counter perf_counter_ns process_time process_time_ns "
+    "time time_ns",
+    "zipfile": "ZipFile",
+}
+"""So may it these, by which code looks around, or changes what it shares with tests: they are shown."""
+_BUILTINS_AROUND = frozenset({"open", "input", "RecursionError"})
 _PLAIN = {
     "contextlib.suppress": (99, ()),
     "importlib.import_module": (1, ()),
@@ -87,12 +106,13 @@ DANGEROUS = {name for kind in _INSIDE for name in dir(kind)} - _ORDINARY | _word
     __annotate__""")
 """Names that reach the inside of the interpreter, or that it or a test framework looks for."""
 _TOOLS = _words("""
-    gc ctypes _ctypes cffi mmap marshal builtins signal _thread bdb pdb trace profile cProfile dis pytest _pytest test
-    unittest mock hypothesis importlib.machinery importlib.abc sys.monitoring sys.modules inspect.stack pickle.loads
-    pickle.load numpy.testing pandas.testing twisted.trial django.test py doctest nose pytest_asyncio pytest_mock
-    _distutils_hack pip setuptools pkg_resources dirty_equals hamcrest callee testtools asynctest flexmock dill
-    cloudpickle psutil greenlet gevent eventlet""")
+    gc ctypes _ctypes cffi mmap marshal builtins signal _thread bdb pdb trace profile cProfile dis hypothesis
+    importlib.machinery importlib.abc sys.monitoring sys.modules inspect.stack pickle.loads pickle.load twisted.trial py
+    nose _distutils_hack pip setuptools pkg_resources dirty_equals hamcrest callee dill cloudpickle psutil greenlet
+    gevent eventlet""")
 """Modules, and things in modules, that are as dangerous: other libraries are not listed, these are."""
+_FOR_TESTS = re.compile(r"(?:^|\.)(?:_?(?:py|unit|doc|async)?test|\w*mock\b)")
+"""Names of test frameworks, and of what libraries have for tests, as in `numpy.testing`."""
 _OF_PYTEST = _words("pluggy iniconfig packaging pygments exceptiongroup tomli colorama coverage")
 """Libraries that are there because tests need them: ordinary only where the package uses them."""
 _RUN_TEXT = _words("exec eval compile __import__ globals locals breakpoint")
@@ -104,19 +124,7 @@ _REACHES = _words("""
 """Modules that are not to be reached through another, or under another name."""
 STRICT = _words("asyncio logging pickle traceback")
 """Modules that are not listed and of which a package's use of one name makes no other ordinary."""
-_PURE = _words("""
-    os.PathLike os.altsep os.curdir os.devnull os.fsdecode os.fsencode os.fspath os.linesep os.name os.path os.pathsep
-    os.sep os.strerror os.path.basename os.path.commonpath os.path.commonprefix os.path.dirname os.path.isabs
-    os.path.join os.path.normcase os.path.normpath os.path.split os.path.splitdrive os.path.splitext os.path.sep
-    pathlib.PurePath pathlib.PurePosixPath pathlib.PureWindowsPath sys.byteorder sys.exit sys.float_info sys.getsizeof
-    sys.hexversion sys.implementation sys.maxsize sys.maxunicode sys.platform sys.version sys.version_info
-    time.gmtime time.mktime time.sleep time.strftime time.strptime time.struct_time""")
-"""What of these modules depends on its arguments and on Python alone."""
-_SHARED = _words("""
-    open input RecursionError random.seed random.setstate decimal.getcontext decimal.setcontext calendar.setfirstweekday
-    csv.register_dialect gzip.open bz2.open lzma.open zipfile.ZipFile importlib.metadata""")
-"""Other ways to look around, or to change what a test shares with the code."""
-STREAMS = frozenset({"sys.argv", "sys.exit", "sys.stderr", "sys.stdin", "sys.stdout"})
+STREAMS = frozenset({"sys.exit", "sys.stderr", "sys.stdin", "sys.stdout"})
 """Of these, a program that uses one may use each."""
 _WIDE = frozenset({"Exception", "AssertionError", "BaseException", "BaseExceptionGroup"})
 _IN_TEXT = re.compile(r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?[/\\]|^tests?$|test_\w*\.py|_test\.py$")
@@ -162,8 +170,9 @@ def is_dangerous(what: str) -> bool:
     """Whether a use is ordinary only in the very file, or function, that has it."""
     if " " in what:
         return not what.startswith(_COMMON)
-    parts = what.split(".")
-    return not DANGEROUS.isdisjoint(parts) or not _TOOLS.isdisjoint(heads(what)) or what in _RUN_TEXT
+    if not DANGEROUS.isdisjoint(what.split(".")) or what in _RUN_TEXT:
+        return True
+    return not what.startswith(".") and bool(not _TOOLS.isdisjoint(heads(what)) or _FOR_TESTS.search(what))
 
 
 def heads(what: str) -> set[str]:
@@ -180,7 +189,7 @@ def is_harmless(what: str) -> bool:
     module = max((head for head in heads(what) if head in _SAFE or head in _PARTS or not head), key=len, default=None)
     if module is None:
         top, *inside = what.split(".")
-        known = top in sys.stdlib_module_names | _OF_PYTEST or "pytest" in top
+        known = top in sys.stdlib_module_names | _OF_PYTEST
         return not known and not any(part.lstrip("_") in _REACHES for part in inside)
     if module == what:
         return True
@@ -191,13 +200,14 @@ def is_harmless(what: str) -> bool:
 @cache
 def is_telling(what: str) -> bool:
     """Whether code may learn by it that a test runs, or change what both share: a person should look at it."""
-    if what.startswith(".") or what in _PURE or what in _SAFE | _PARTS.keys():
+    if what.startswith("."):
         return False
-    if not is_harmless(what) or " " in what:
+    if not is_harmless(what) or " " in what or what in _BUILTINS_AROUND:
         return True
-    module, _, name = what.rpartition(".")
-    around = module.split(".")[0] in {"os", "sys", "pathlib", "time"} or name in {"register", "now", "today", "utcnow"}
-    return around or not _SHARED.isdisjoint(heads(what))
+    last = what.rpartition(".")[2]
+    return last in {"register", "now", "today", "utcnow"} or any(
+        name in _AROUND.get(module, "").split() for module, _, name in (head.rpartition(".") for head in heads(what))
+    )
 
 
 def is_own(name: str) -> bool:
@@ -213,7 +223,8 @@ def _public(module: str) -> frozenset[str]:
         return frozenset()
     names = getattr(held, "__all__", [name for name in dir(held) if not name.startswith("_")])
     if module in _PARTS:
-        names = [*_PARTS[module].split(), *(name for name in dir(held) if name.isupper())]
+        also = [name for name in dir(held) if name.isupper()]
+        names = [*_PARTS[module].split(), *_AROUND.get(module, "").split(), *also]
     modules = {name for name in names if isinstance(getattr(held, name, None), types.ModuleType)} - {"path"}
     return frozenset(names) - modules - _NOT
 
@@ -390,7 +401,7 @@ class _Finder(ast.NodeVisitor):
                 self._add(node, _CATCHES.format(node.id))
         if loaded and not full:
             self.calls.append(Use(node.lineno, node.id, self._function))
-        if node.id in DANGEROUS | _RUN_TEXT | _PLACES | _SHARED:
+        if node.id in DANGEROUS | _RUN_TEXT | _PLACES | _BUILTINS_AROUND:
             self._add(node, node.id)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
