@@ -157,6 +157,16 @@ class Bank:
         for array, value in zip(self._arrays, (lesson.number, lesson.effect * lesson.family, rank), strict=True):
             array[cells] = np.broadcast_to(value, TASKS)[self.changed]
 
+    def chance(self, task: int, lesson: Lesson) -> float:
+        """Return a task's chance to pass if it gets one more lesson, whether retrieval finds that or not."""
+        wider, found = copy(self), lesson.found.copy()
+        pads = zip(self._arrays, (-1, 0, np.inf), strict=True)
+        wider._number, wider._effect, wider._rank = (
+            np.pad(x, ((0, 1), (0, 0)), constant_values=empty) for x, empty in pads
+        )
+        found[task] = True
+        return float(wider.plus(lesson._replace(found=found)).rates[task])
+
     @property
     def _arrays(self) -> tuple[Any, Any, Any]:
         return self._number, self._effect, self._rank
@@ -231,8 +241,7 @@ def valve(world: World, budget: int, judge: Judge, screen: int = 0) -> Work:
         if 0 < world.rng.binomial(ROLLOUTS, bank.rates[task]) < ROLLOUTS:
             lesson = world.propose(task)
             after = bank.plus(lesson)
-            tries = screen if after.changed[task] else 0  # more attempts without it would say nothing about it
-            if not passes(work, after.rates[task], tries):
+            if not passes(work, after.rates[task] if after.changed[task] else bank.chance(task, lesson), screen):
                 continue
             if judge(work, bank.rates[PANEL], after.rates[PANEL], after.changed[PANEL]):
                 bank = after

@@ -30,6 +30,16 @@ def test_each_task_gets_at_most_ten_lessons_and_only_those_change_it():
     assert peers.Bank(world, retrieved=False).plus(*bank.lessons)._number.shape[0] == 40
 
 
+def test_a_screen_gives_its_task_the_lesson_whether_retrieval_finds_it_or_not():
+    world = peers.World("misses", 0.64, 0)
+    bank, nowhere = peers.Bank(world, retrieved=True), np.zeros(peers.TASKS, dtype=bool)
+    for task in range(100):
+        harm = world.propose(task)._replace(effect=-1.0, found=nowhere)
+        assert bank.plus(harm).rates[task] == bank.rates[task]
+        assert (bank.chance(task, harm) < bank.rates[task]) == harm.family[task]
+        bank = bank.plus(world.propose(task))
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("learner", ["GEPA", "SkillOpt"])
 def test_peers_run_in_it_by_their_own_packages(learner):

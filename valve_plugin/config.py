@@ -96,7 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     rho: str = "auto"
     """Gate margin as decimal text, fixed with the panel. auto: one pass more; 0.02 under `protocol = "paper"`."""
-    screen: Annotated[int, Meta(ge=0, le=100)] = 2
+    screen: Annotated[int, Meta(ge=0, le=100)] = 5
     """More attempts at the task that a proposal was learned from, with it: where one fails, no gate is asked. 0: none,
     as under `protocol = "paper"`."""
     panel_size: Positive = 50

@@ -156,7 +156,7 @@ def test_a_plan_draws_with_screen_protocol_and_margin_of_the_settings(project: P
         printed = valve("plan", "--base-rate", "0.75", "--vmass", "0.05", "--horizon", "2", *more, "--json")
         return printed["cost"]["screen"], printed["gate"]["rho"]
 
-    assert planned() == (2, "0.006")
+    assert planned() == (5, "0.006")
     assert planned("-c", "screen=0") == (0, "0.006")
     assert planned("-c", "protocol=paper") == (0, "0.02")
     valve("plan", "-c", "protocol=paper", "--base-rate", "0.75", "--vmass", "0.05", "--false-accepts", "5", code=2)

@@ -52,7 +52,7 @@ class Page:
             range(self.tasks, 2 * self.tasks), [p * (1 - p) for p in self.rates[self.tasks :]]
         )
         chance = self.changed(self.rates[source], effect)
-        return all(self.rollout(chance) for _ in range(2))
+        return all(self.rollout(chance) for _ in range(5))
 
     def propose(self) -> None:
         u = self.draw.random()
@@ -92,7 +92,7 @@ class Page:
 def compare(reach: float, runs: int, *, fresh: bool = True) -> None:
     tasks, needed, proposals = 50, 1 if fresh else 3, 100
     terms = GateTerms(
-        horizon=proposals, reach=reach, rho="0.006" if fresh else "0.02", fresh=15 * fresh, screen=2 * fresh
+        horizon=proposals, reach=reach, rho="0.006" if fresh else "0.02", fresh=15 * fresh, screen=5 * fresh
     )
     rates = Rates([exact_population(RateSpread(MEAN, NOISE))] * tasks, "tasks as given")
     printed: RunPlan = plan_run(rates, terms, None, [])

@@ -139,9 +139,9 @@ def test_costs_are_means_of_graded_panel_rollouts() -> None:
     ]
     rates, terms = Rates(REFERENCE, "tasks as given"), gate_terms(None, horizon=10)
     found, nothing = plan_run(rates, terms, None, seen), plan_run(rates, terms, None, [])
-    assert (found.proposals, found.screen, found.measured) == (10, 2, 2)
-    assert found.usd == pytest.approx(0.2 * found.rollouts, rel=1e-3)
-    assert found.hours == pytest.approx(found.rollouts / 40, rel=1e-3)
+    assert (found.proposals, found.screen, found.measured) == (10, 5, 2)
+    assert found.usd == pytest.approx(0.2 * found.rollouts, abs=0.1)
+    assert found.hours == pytest.approx(found.rollouts / 40, abs=1 / 80)
     assert nothing.usd is nothing.hours is None
     assert [k.proposals for k in found.kinds] == pytest.approx([7, 2, 1])
     assert nothing.rollouts == found.rollouts > 3 * 50

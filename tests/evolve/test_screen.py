@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.evolve.test_ledger import ledger
 from valve_plugin import plugins
-from valve_plugin.bank import acts
+from valve_plugin.bank import acts, moves
 from valve_plugin.bank.entries import FAILED_AGAIN, Entry, EpochOpened, Judged, Proposed, sets_aside, undecided
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
@@ -20,10 +20,12 @@ from valve_plugin.evidence.evaluations import step_tasks, version_path
 from valve_plugin.evidence.receipts import examine
 from valve_plugin.evidence.summary import count_attempts, proposal_results, verdict_lines
 from valve_plugin.evolve.budget import require_first_verdict
-from valve_plugin.evolve.steps import Steps
-from valve_plugin.records import Panel, PanelTask
+from valve_plugin.evolve.steps import Steps, aside
+from valve_plugin.gate.plan import screen_context
+from valve_plugin.records import Panel, PanelTask, Proposal
+from valve_plugin.retrieval.contexts import retrieve
 
-FRESH = ("-c", "protocol=fresh", "--limit", "10", "--seed", "5")
+FRESH = ("-c", "protocol=fresh", "-c", "screen=2", "--limit", "10", "--seed", "5")
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +102,13 @@ def test_without_a_screen_all_are_judged(evolve, screened, tmp_path):
 
 def test_a_budget_has_to_reach_over_the_screen():
     panel = Panel(tasks=(PanelTask(instance_id="t", content_hash="0" * 64),))
-    require_first_verdict(Settings(max_rollouts=3 + 2 + 2 * 3), panel, None)
-    with pytest.raises(ConfigError, match="--max-rollouts 11"):
-        require_first_verdict(Settings(max_rollouts=10), panel, None)
+    require_first_verdict(Settings(max_rollouts=3 + 5 + 2 * 3), panel, None)
+    with pytest.raises(ConfigError, match="--max-rollouts 14"):
+        require_first_verdict(Settings(max_rollouts=13), panel, None)
     require_first_verdict(Settings(max_rollouts=9, protocol="paper"), panel, None)
-    require_first_verdict(Settings(max_rollouts=8), panel, None, proposed=True)
-    with pytest.raises(ConfigError, match="--max-rollouts 8"):
-        require_first_verdict(Settings(max_rollouts=7), panel, None, proposed=True)
+    require_first_verdict(Settings(max_rollouts=11), panel, None, proposed=True)
+    with pytest.raises(ConfigError, match="--max-rollouts 11"):
+        require_first_verdict(Settings(max_rollouts=10), panel, None, proposed=True)
     require_first_verdict(Settings(max_rollouts=3), None, None)
 
 
@@ -138,7 +140,7 @@ def steps(screened, calc, installed, tmp_path):
         store = BankStore.create(Path(tempfile.mkdtemp(dir=tmp_path)) / "bank", "acme/core")
         for entry in entries:
             store.append(entry)
-        given = {"plugins": ["valve", "toy"], "model": "toy", "unsafe_local": True, "tasks": str(calc)}
+        given = {"plugins": ["valve", "toy"], "model": "toy", "unsafe_local": True, "tasks": str(calc), "screen": 2}
         settings = store.settings(given)
         return Steps(plugins.load(settings.plugins), store, settings)
 
@@ -174,3 +176,51 @@ def test_nothing_is_learned_from_the_attempts_of_a_screen(screened):
     stream = count_attempts(BankStore.open(screened).local.attempts())["stream"]
     assert stream["mixed_groups"] == version_path(entries)[-1].step > 0
     assert version_path([e for e in entries if not sets_aside(e, FAILED_AGAIN)]) == version_path(entries)
+
+
+@pytest.fixture
+def elsewhere(steps, screened):
+    """Steps, and a proposal that panel tasks retrieve, with one skill each, but its own task does not."""
+    entries = list(BankStore.open(screened).entries())[1:]
+    first = next(n for n, e in enumerate(entries) if isinstance(e, Judged) and e.verdict.decision == "accept")
+    found = steps(entries[: first + 1])
+    found.settings = replace(found.settings, top_skills=1, top_principles=0)
+    made = next(e for e in reversed(entries[:first]) if isinstance(e, Proposed) and e.proposal.items)
+    for task in found.tasks().values():
+        notes = tuple(replace(note, task_id=task.instance_id) for note in made.attempts)
+        for member in found.panel_members():
+            word = member.problem_statement.split()[0]  # the function's name
+            item = replace(made.proposal.items[0], name="other", text=word, scope_hint=word, markdown=word)
+            entry = Proposed(proposal=Proposal(task_id=task.instance_id, items=(item,)), attempts=notes)
+            after = moves.apply(found.store.bank, entry.proposal)
+            then = retrieve(found.settings, after, task.instance_id, task.problem_statement)
+            if task not in found.panel_members() and then.hash == found.retrieve(task).hash:
+                found.store.append(entry)
+                if found.screening(entry.proposal):
+                    return found, task, entry.proposal
+    raise AssertionError("no such task; choose another seed")
+
+
+def test_what_its_own_task_would_not_get_is_tried_there_all_the_same(elsewhere, monkeypatch):
+    steps, task, proposal = elsewhere
+    bank, settings, now = steps.store.bank, steps.settings, steps.retrieve(task)
+    cells = steps.screening(proposal)
+    assert [c.task for c in cells] == [task] * 2
+    assert {c.context for c in cells} == {screen_context(settings, bank, task, proposal, retrieve)}
+    assert set(cells[0].context.items) == {*now.items, *(item.key for item in proposal.items)}
+    other = replace(now, text="of another plugin's retrieval")
+    assert screen_context(settings, bank, task, proposal, lambda **_: other) == other, "its contexts are not ours"
+    monkeypatch.setattr(steps, "_retrieve", lambda **asked: other)
+    assert not steps.screening(proposal)
+
+
+@pytest.mark.parametrize("with_it", [True, False])
+def test_its_context_is_recomputed(elsewhere, calc, with_it):
+    steps, task, proposal = elsewhere
+    given, now = steps.screening(proposal)[0].context.hash, steps.retrieve(task).hash
+    made = next(e for e in steps.store.entries() if isinstance(e, Proposed) and e.proposal == proposal)
+    note = replace(made.attempts[0], outcome="unresolved", ordinal=0, context_hash=given if with_it else now)
+    steps.store.append(Proposed(proposal=aside(proposal, FAILED_AGAIN), attempts=(note,)))
+    (steps.store.dir / "valve.toml").write_text("top_skills = 1\ntop_principles = 0\n")
+    found = [f.message for f in examine(steps.store.dir, str(calc)).findings]
+    assert any(f"recomputed: {given[:12]}" in message for message in found) is not with_it

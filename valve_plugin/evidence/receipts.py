@@ -43,11 +43,11 @@ from valve_plugin.gate.plan import (
     baseline_plan,
     deployed_share,
     gate_plan,
-    judged_contexts,
     left_out_plan,
     panel_settings,
     panel_tasks,
     reaches,
+    screen_context,
 )
 from valve_plugin.records import (
     Merge,
@@ -231,7 +231,7 @@ def _attempt_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
         reader.count["contexts"] += 1
         context = contexts.retrieve(settings, reader.bank, task.instance_id, task.problem_statement)
         if screened:
-            context = judged_contexts(settings, reader.bank, [task], screened, contexts.retrieve)[task.instance_id]
+            context = screen_context(settings, reader.bank, task, screened, contexts.retrieve)
         if context.hash != note.context_hash:
             recorded = note.context_hash[:12]
             yield f"an attempt at {note.task_id} had context {recorded}, recomputed: {context.hash[:12]}; {_SETTINGS}"

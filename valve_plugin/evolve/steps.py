@@ -67,9 +67,10 @@ from valve_plugin.gate.panel import rollout_facts, run_durably
 from valve_plugin.gate.plan import (
     PlannedRollout,
     fixed_panel,
-    judged_contexts,
     panel_settings,
     panel_tasks,
+    reaches,
+    screen_context,
 )
 from valve_plugin.plugins import send
 from valve_plugin.records import Attempt, Bank, Context, Outcome, Proposal, Source, Task, Verdict
@@ -305,13 +306,13 @@ class Steps:
         return None
 
     def screening(self, proposal: Proposal) -> list[PlannedRollout]:
-        """Return the attempts that screen a proposal: at the task it was learned from, with what would be retrieved.
+        """Return the attempts that screen a proposal: at the task it was learned from, with it (`screen_context`).
 
-        None in the paper's protocol, where no query is left, for what was not learned from attempts at a task of the
-        task set, and where that task's context stays the same: more attempts with it would say nothing about the
-        proposal. Nor where no panel task's context changes, so that no gate is asked; at a panel task, whose attempts
-        the gate would take for its own; and where a proposal of this task was judged before: the ledger does not name
-        the attempts of a screen that was passed, so they would count twice.
+        None in the paper's protocol, where no query is left, and for what was not learned from attempts at a task of
+        the task set. Nor where no panel task's context changes, so that no gate is asked; at a panel task, whose
+        attempts the gate would take for its own; where that task's context stays the same, so that they would say
+        nothing about the proposal; and where a proposal of this task was judged before: the ledger does not name the
+        attempts of a screen that was passed, so they would count twice.
         """
         epoch, name = self.store.epoch(), proposal.task_id
         fresh = epoch and epoch.conditions and epoch.conditions.fresh and self.store.queries_used() < epoch.horizon
@@ -321,12 +322,12 @@ class Steps:
         asked = {e.verdict.proposal_id for e in self.store.entries() if isinstance(e, Judged)}
         attempted = any(n.task_id == name for e in made for n in e.attempts)
         task, panel = self.tasks().get(name), panel_tasks(fixed_panel(self.store), list(self.tasks().values()))
-        judged = task in panel or asked & {e.proposal.id for e in made}
-        if task is None or judged or not attempted:
+        if task is None or task in panel or asked & {e.proposal.id for e in made} or not attempted:
             return []
-        contexts = judged_contexts(self.settings, self.store.bank, [task, *panel], proposal, self._retrieve)
-        changed = {t.instance_id for t in (task, *panel) if contexts[t.instance_id].hash != self.retrieve(t).hash}
-        return self.cells(task, contexts[name], self.settings.screen) if {name} < changed else []
+        settings, bank, retrieve = self.settings, self.store.bank, self._retrieve
+        given = screen_context(settings, bank, task, proposal, retrieve)
+        changed = given.hash != self.retrieve(task).hash and reaches(settings, bank, panel, proposal, retrieve)
+        return self.cells(task, given, settings.screen) if changed else []
 
     def screened(self, proposal: Proposal) -> bool:
         """Screen a proposal; return whether it passed. If not it is set aside, with the attempts up to the failure.

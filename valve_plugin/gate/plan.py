@@ -19,6 +19,7 @@ from valve_plugin.errors import BankError, ConfigError, RecordError, TaskError
 from valve_plugin.records import Bank, Conditions, Context, Decision, Kind, Panel, PanelOutcome, Proposal, Task
 from valve_plugin.retrieval import embedding
 from valve_plugin.retrieval.contexts import candidate
+from valve_plugin.retrieval.contexts import retrieve as valves_own
 from valve_plugin.rollouts.attempt import solver_of
 from valve_plugin.theory import acceptance
 
@@ -186,9 +187,24 @@ def judged_contexts(
     enlarged = moves.apply(bank, proposal)
     if _deployed(settings, proposal):
         return {t.instance_id: _current(settings, enlarged, t, retrieve) for t in tasks}
-    return {
-        t.instance_id: candidate(settings, bank, enlarged, proposal, t.instance_id, t.problem_statement) for t in tasks
-    }
+    return {t.instance_id: _with_all(settings, bank, enlarged, t, proposal) for t in tasks}
+
+
+def screen_context(settings: Settings, bank: Bank, task: Task, proposal: Proposal, retrieve: Retrieve) -> Context:
+    """Return the context that a proposal's own task is screened with: what retrieval would give it then.
+
+    Where that stays the same, it is the current one with all proposed items, if retrieval is VALVE's own: whether notes
+    help the task they were learned from can be seen, whatever finds them.
+    """
+    now = _current(settings, bank, task, retrieve)
+    judged = judged_contexts(settings, bank, [task], proposal, retrieve)[task.instance_id]
+    if judged.hash != now.hash or _current(settings, bank, task, valves_own).hash != now.hash:
+        return judged
+    return _with_all(replace(settings, pairing="paper"), bank, moves.apply(bank, proposal), task, proposal)
+
+
+def _with_all(settings: Settings, bank: Bank, enlarged: Bank, task: Task, proposal: Proposal) -> Context:
+    return candidate(settings, bank, enlarged, proposal, task.instance_id, task.problem_statement)
 
 
 def reaches(
