@@ -1,0 +1,2 @@
+def start(page, size):
+    return page * size
