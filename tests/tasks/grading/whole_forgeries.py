@@ -772,7 +772,11 @@ INHERENT = {
     "asks: what it is told on standard input",
     "asks: which folders there are",
     "asks: which files are here",
-    *(f"asks, worn: {name}" for name in WORN_ASKS if name not in {"the stack as text"}),
+    *(
+        f"asks, worn: {name}"
+        for name in WORN_ASKS
+        if name.split()[:2] not in (["the", "stack"], ["a", "child"], ["a", "frame"])
+    ),
     "takes, worn: the report of a call, until it is used",
 }
 """What no layer stops: code that asks what its package asks already, or by its package's own helpers. It is shown."""
