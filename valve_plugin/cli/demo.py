@@ -32,7 +32,7 @@ commands = Commands()
 def demo(
     fast: Annotated[bool, flag("--fast", "Fewer tasks and a smaller panel.")] = False,
     out: Annotated[Path | None, option("--out", "DIR", "Keep everything here. Default: a temporary folder.")] = None,
-    seed: Annotated[int | None, option("--seed", "SEED", "Another scripted model. Default: 4.", min=0)] = None,
+    seed: Annotated[int | None, option("--seed", "SEED", "Another scripted model. Default: 9.", min=0)] = None,
     json: Json = False,
 ) -> None:
     """Show the whole loop on real bugs, offline.
@@ -146,8 +146,8 @@ def _story(gated: DemoResult, ungated: DemoResult, size: Size) -> Iterator[str]:
     yield "What to see (SIMULATION; the script proposes harmful notes, baits, as often as useful ones):"
     yield (
         f"- {output.plural(gated.proposals, 'proposal')} came before the gate, {baits} with a bait. It kept "
-        f"{kept_out} of these {baits} out; the bank without a gate took {ungated.baits['taken']} of "
-        f"{sum(ungated.baits.values())}."
+        f"{'all' if kept_out == baits else kept_out} of these out; the bank without a gate took "
+        f"{ungated.baits['taken']} of the {sum(ungated.baits.values())} that came to it."
     )
     if gated.panel and gated.run.store.bank.version:
         first, last = gated.panel
