@@ -32,7 +32,7 @@ commands = Commands()
 def demo(
     fast: Annotated[bool, flag("--fast", "Fewer tasks and a smaller panel.")] = False,
     out: Annotated[Path | None, option("--out", "DIR", "Keep everything here. Default: a temporary folder.")] = None,
-    seed: Annotated[int | None, option("--seed", "SEED", "Another scripted model. Default: 9.", min=0)] = None,
+    seed: Annotated[int | None, option("--seed", "SEED", "Another scripted model.", min=0)] = None,
     json: Json = False,
 ) -> None:
     """Show the whole loop on real bugs, offline.
@@ -52,7 +52,7 @@ def demo(
     folder, size = _make_folder(out), lab.FAST if fast else lab.FULL
     tasks = lab.task_folder(folder, size)
     given: dict[str, Any] = {**size.settings, "workers": 4, "embedding": "hashing"}
-    given["seed"] = lab.SEED if seed is None else seed
+    given["seed"] = size.seed if seed is None else seed
     try:
         bubblewrap.choose(Settings())
     except SandboxError as e:
