@@ -18,7 +18,7 @@ from valve_plugin.errors import ConfigError
 from valve_plugin.evidence.cost import rollout_purposes
 from valve_plugin.evidence.evaluations import step_tasks, version_path
 from valve_plugin.evidence.receipts import examine
-from valve_plugin.evidence.summary import count_attempts, proposal_results, verdict_lines
+from valve_plugin.evidence.summary import advise, count_attempts, proposal_results, verdict_lines
 from valve_plugin.evolve.budget import require_first_verdict
 from valve_plugin.evolve.steps import Steps, aside
 from valve_plugin.gate.plan import screen_context
@@ -224,3 +224,13 @@ def test_its_context_is_recomputed(elsewhere, calc, with_it):
     (steps.store.dir / "valve.toml").write_text("top_skills = 1\ntop_principles = 0\n")
     found = [f.message for f in examine(steps.store.dir, str(calc)).findings]
     assert any(f"recomputed: {given[:12]}" in message for message in found) is not with_it
+
+
+def test_where_screens_end_all_proposals_fewer_attempts_are_named(screened):
+    store = BankStore.open(screened)
+    results = proposal_results(store.entries())
+    failed = [row for row in results if row.aside and FAILED_AGAIN.endswith(row.aside)]
+    assert "screen=N" in advise(store.panel(), failed * 3)
+    assert not advise(store.panel(), failed[:1])
+    accepted = next(row for row in results if row.outcome == "accept")
+    assert not advise(store.panel(), [*failed * 3, accepted])

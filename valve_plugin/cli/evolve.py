@@ -180,7 +180,7 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
     """Print what a bank's proposals came to."""
     from valve_plugin.bank.scripted_bank import LABEL, is_scripted
     from valve_plugin.evidence.summary import (
-        advise_panel,
+        advise,
         fallen_by_accept,
         gate_savings,
         proposal_results,
@@ -196,7 +196,7 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
     if table:
         heads = ["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION", "WHY"]
         output.table(heads, table, prose=("WHY",))
-    if advice := advise_panel(store.panel(), results):
+    if advice := advise(store.panel(), results):
         output.say(advice)
     always, never = unmixed_tasks(store.entries(), store.local.attempts())
     if always or never:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from valve_plugin.bank.entries import (
+    FAILED_AGAIN,
     UNREACHED,
     Baseline,
     Entry,
@@ -151,12 +152,24 @@ _ENOUGH = 20
 """Panel tasks that most proposals reach some of."""
 
 
-def advise_panel(panel: Panel | None, results: Sequence[ProposalResult]) -> str:
-    """Return what helps where no panel task retrieves what is proposed; empty if that did not happen."""
+_SEVERAL = 3
+"""Failed screens, without an accept, after which fewer attempts are worth a thought."""
+
+
+def advise(panel: Panel | None, results: Sequence[ProposalResult]) -> str:
+    """Return what helps where no panel task retrieves what is proposed, or nothing passes its screen; else nothing."""
     wanted = [row for row in results if row.proposal.items]
-    missed = sum(row.aside == UNREACHED.removeprefix("not judged: ") for row in wanted)
+    missed, failed = (
+        sum(row.aside == reason.removeprefix("not judged: ") for row in wanted) for reason in (UNREACHED, FAILED_AGAIN)
+    )
     if panel is None or not missed:
-        return ""
+        if failed < _SEVERAL or any(row.outcome == "accept" for row in wanted):
+            return ""
+        return (
+            f"{failed} of {plural(len(wanted), 'proposal')} failed again at their own task, and none was accepted. "
+            "Where there are few tasks to learn from, fewer attempts there (`-c screen=N`; 0: none) let more of them "
+            "to the gate"
+        )
     size = max(_ENOUGH, 2 * len(panel.tasks))
     return (
         f"{missed} of {plural(len(wanted), 'proposal')} could not be judged: none of the "

@@ -33,7 +33,7 @@ from valve_plugin.evidence.evaluations import EvaluatedCheckpoint, gain_over_emp
 from valve_plugin.evidence.history import words
 from valve_plugin.evidence.summary import (
     Savings,
-    advise_panel,
+    advise,
     fallen_by_accept,
     gate_savings,
     proposal_results,
@@ -116,7 +116,7 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
         sizes=_sizes(points, store),
         columns=columns(entries, kept),
         evaluations=evaluations(seen.checkpoints, kept),
-        advice=advise_panel(store.panel(), proposal_results(entries)),
+        advice=advise(store.panel(), proposal_results(entries)),
         items=proposed_items(entries, store.bank, kept, store.local.usage()),
         spent=cost_by_role(attempts, (call for _, call in calls), entries, store.local.read_telemetry(CUT), unused),
         speculation=_speculation(store.local.read_telemetry("speculation")),

@@ -241,7 +241,7 @@ class RunReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The evaluations on the holdout, in the order of `checkpoints`."""
     items: tuple[ProposedItem, ...]
     advice: str
-    """What helps where proposals could not be judged; empty where they could."""
+    """What helps where proposals could not be judged or none passed its screen; empty where that did not happen."""
     spent: tuple[RoleCost, ...]
     speculation: dict[str, float]
     """Rollouts that idle workers made early, what of it was wasted, and its USD; empty where they made none."""
