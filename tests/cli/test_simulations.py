@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.cli.banks import AFTER, NOISE, outcomes, sample
 from tests.cli.conftest import Run
 from valve_plugin.bank.entries import Baseline, Proposed
 from valve_plugin.bank.store import BankStore
+from valve_plugin.cli.demo import _story
 from valve_plugin.config import SCRIPTED_MODEL
-from valve_plugin.lab.demo import example
+from valve_plugin.lab.demo import FULL, DemoResult, Passes, example
 from valve_plugin.paths import scripted_bank_dir
 from valve_plugin.records import PanelResult, Proposal
 from valve_plugin.report.build import build_run
@@ -154,3 +159,19 @@ def test_a_gate_of_a_simulation_names_the_notes_that_wait_elsewhere(project: Pat
     (project / "notes.md").write_text("## Pages\n\nPages count from 1.\n")
     valve("bank", "add", "notes.md")
     assert f"1 proposal waits in {project / '.valve'}" in valve("gate", "--simulate")
+
+
+@given(*[st.integers(0, 32)] * 3, st.integers(0, 5), st.integers(0, 5))
+def test_the_demo_says_what_it_saw_also_where_the_gated_bank_is_not_ahead(
+    empty: int, behind: int, without: int, kept_out: int, taken: int
+) -> None:
+    run: Any = SimpleNamespace(store=SimpleNamespace(bank=SimpleNamespace(version=2)))
+    panel = (Passes(10, 24), Passes(19, 24))
+    read = [(Passes(empty, 32), Passes(passed, 32)) for passed in (behind, without)]
+    gated = DemoResult(run, {}, 9, {"kept_out": kept_out, "taken": taken}, panel, read[0])
+    told = list(_story(gated, DemoResult(run, {}, 9, {"kept_out": 0, "taken": 4}, None, read[1]), FULL))
+    assert "SIMULATION" in told[0]
+    assert (
+        f"{empty} of 32 attempts passed without notes, {behind} of 32 with the gated bank, {without} of 32" in told[3]
+    )
+    assert any("not ahead" in line for line in told) == (behind <= max(empty, without))
