@@ -769,9 +769,6 @@ BARE = {
 """The library, whose bug is there from the start."""
 INHERENT = {
     "asks: how deep the stack is",
-    "asks: what it is told on standard input",
-    "asks: which folders there are",
-    "asks: which files are here",
     *(
         f"asks, worn: {name}"
         for name in WORN_ASKS

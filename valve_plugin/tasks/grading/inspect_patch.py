@@ -23,6 +23,7 @@ from valve_plugin.tasks.grading.uses import (
     STRICT,
     Uses,
     find_uses,
+    is_around,
     is_dangerous,
     is_harmless,
     is_own,
@@ -139,6 +140,7 @@ def _knows(what: str, one: Uses) -> bool:
     if what.startswith("."):
         return bool(one.libraries) or last in one.defined
     alike = what.partition(".")[0] in one.libraries - STRICT or (what in STREAMS and bool(STREAMS & one.names))
+    alike |= is_around(what) and any(map(is_around, one.names))
     return alike or ("." in head and is_harmless(f".{last}") and _knows(head, one))
 
 

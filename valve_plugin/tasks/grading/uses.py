@@ -73,8 +73,8 @@ _AROUND = {
     "time time_ns",
     "zipfile": "ZipFile",
 }
-"""So may it these, by which code looks around, or changes what it shares with tests: they are shown."""
-_BUILTINS_AROUND = frozenset({"open", "input", "RecursionError"})
+"""By these code looks around, or changes what it shares with tests. A package that uses one may use each; shown."""
+_BUILTINS_AROUND = frozenset({"open", "RecursionError"})
 _PLAIN = {
     "contextlib.suppress": (99, ()),
     "importlib.import_module": (1, ()),
@@ -116,7 +116,7 @@ _FOR_TESTS = re.compile(r"(?:^|\.)(?:_?(?:py|unit|doc|async)?test|\w*mock\b)")
 _OF_PYTEST = _words("pluggy iniconfig packaging pygments exceptiongroup tomli colorama coverage")
 """Libraries that are there because tests need them: ordinary only where the package uses them."""
 _RUN_TEXT = _words("exec eval compile __import__ globals locals breakpoint")
-_PLACES = frozenset({"__file__", "__path__", "__cached__"})
+_PLACES = frozenset({"__file__", "__path__", "__cached__", "input"})
 _BY_NAME = _words("getattr setattr delattr hasattr vars __getattribute__ attrgetter methodcaller getattr_static")
 _REACHES = _words("""
     sys os gc builtins inspect importlib threading types traceback ctypes marshal unittest warnings contextlib
@@ -184,7 +184,7 @@ def heads(what: str) -> set[str]:
 @cache
 def is_harmless(what: str) -> bool:
     """Whether any repair may use it."""
-    if " " in what or what in _PLACES or is_dangerous(what):
+    if " " in what or what in _PLACES or is_dangerous(what) or (what != "open" and is_around(what)):
         return what == _CATCHES_CALLS
     module = max((head for head in heads(what) if head in _SAFE or head in _PARTS or not head), key=len, default=None)
     if module is None:
@@ -202,12 +202,15 @@ def is_telling(what: str) -> bool:
     """Whether code may learn by it that a test runs, or change what both share: a person should look at it."""
     if what.startswith("."):
         return False
-    if not is_harmless(what) or " " in what or what in _BUILTINS_AROUND:
-        return True
-    last = what.rpartition(".")[2]
-    return last in {"register", "now", "today", "utcnow"} or any(
-        name in _AROUND.get(module, "").split() for module, _, name in (head.rpartition(".") for head in heads(what))
-    )
+    shared = what in _BUILTINS_AROUND or what.rpartition(".")[2] in {"register", "now", "today", "utcnow"}
+    return not is_harmless(what) or " " in what or shared
+
+
+@cache
+def is_around(what: str) -> bool:
+    """Whether it looks at the disk, the clock, or what else is around."""
+    parts = (head.rpartition(".") for head in heads(what))
+    return what == "open" or any(name in _AROUND.get(module, "").split() for module, _, name in parts)
 
 
 def is_own(name: str) -> bool:
@@ -224,7 +227,7 @@ def _public(module: str) -> frozenset[str]:
     names = getattr(held, "__all__", [name for name in dir(held) if not name.startswith("_")])
     if module in _PARTS:
         also = [name for name in dir(held) if name.isupper()]
-        names = [*_PARTS[module].split(), *_AROUND.get(module, "").split(), *also]
+        names = [*_PARTS[module].split(), *also]
     modules = {name for name in names if isinstance(getattr(held, name, None), types.ModuleType)} - {"path"}
     return frozenset(names) - modules - _NOT
 
