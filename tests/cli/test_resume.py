@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.cli.banks import NOISE
 from valve_plugin.bank.entries import Proposed
 from valve_plugin.cli import output, resume
-from valve_plugin.config import SCRIPTED_MODEL, Settings
+from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import InfrastructureError
 from valve_plugin.lab.demo import example
 from valve_plugin.records import Proposal
@@ -29,16 +29,23 @@ def test_a_shell_reads_what_was_typed(words):
     assert read.stdout.decode().split("\0")[:-1] == ["valve", "evolve", *words]
 
 
-def test_no_key_and_no_second_epoch(monkeypatch):
-    kwargs = {"api_key": "sk-0123456789abcdef0123"}
-    typed = ["valve", "evolve", "tasks", "--new-epoch", "-c", 'model_kwargs={"api_key": "sk-0123456789abcdef0123"}']
-    monkeypatch.setattr("sys.argv", typed)
+@pytest.mark.parametrize(
+    "setting",
+    [
+        'model_kwargs={"api_key": "hunter22-hunter22"}',
+        'mini_config=["own.yaml", "model.model_kwargs.api_key=hunter22-hunter22"]',
+        'mini_config=["model.model_kwargs={\\"api_key\\": \\"hunter22-hunter22\\"}"]',
+        "model_kwargs.api_key=hunter22-hunter22",
+    ],
+)
+def test_no_key_and_no_second_epoch(monkeypatch, setting):
+    monkeypatch.setattr("sys.argv", ["valve", "evolve", "tasks", "--new-epoch", "-c", setting])
     with (
         pytest.raises(InfrastructureError, match="it is down; then start it again: valve evolve tasks -c") as stopped,
-        resume.advise_on_stop(kwargs),
+        resume.advise_on_stop(),
     ):
         raise InfrastructureError("it is down")
-    assert "sk-0" not in str(stopped.value)
+    assert "hunter22" not in str(stopped.value)
 
 
 def test_valve_advises_the_command_that_was_interrupted(bank, valve, monkeypatch, tmp_path):
@@ -48,14 +55,14 @@ def test_valve_advises_the_command_that_was_interrupted(bank, valve, monkeypatch
     assert valve("--json")["next"]["command"] == valve("--json", "--bank", str(bank.dir))["next"]["command"] == gate
     typed = ["valve", "evolve", "tasks/", "--simulate", "--bank", str(bank.dir), "-c", "seed=7"]
     monkeypatch.setattr("sys.argv", typed)
-    resume.remember(bank.local, Settings())
+    resume.remember(bank.local)
     for words in ((), ("--bank", str(bank.dir))):
         assert valve("--json", *words)["next"]["command"] == " ".join(typed)
     monkeypatch.chdir(tmp_path)  # where tasks/ is not
     assert valve("--json", "--bank", str(bank.dir))["next"]["command"].startswith("valve gate --simulate")
     monkeypatch.chdir(bank.dir.parent)
     monkeypatch.setattr("sys.argv", ["valve", "demo", "--out", "x"])
-    resume.remember(bank.local, Settings())
+    resume.remember(bank.local)
     assert valve("--json")["next"]["command"] == gate
 
 

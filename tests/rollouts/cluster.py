@@ -65,13 +65,15 @@ class RayCluster:
     def kill(self, kind: str, chance: random.Random) -> bool:
         """Kill -9 a worker in the middle of a rollout, a node other than the head, or the head and so all nodes.
 
+        The kind `hang` stops a worker (SIGSTOP), which then says nothing any more.
+
         Returns:
             False if no worker has a rollout.
         """
-        if kind == "worker":
+        if kind in ("worker", "hang"):
             found = self._workers()
             for worker in chance.sample(found, min(1, len(found))):
-                worker.kill()
+                worker.kill() if kind == "worker" else worker.suspend()
             return bool(found)
         if kind == "node":
             self._ask(name := chance.choice(sorted(self._nodes - {HEAD})), None)

@@ -86,7 +86,7 @@ def test_the_ledger_is_the_local_one_and_a_node_without_a_sandbox_takes_no_rollo
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", ["worker", "node", "head"])
+@pytest.mark.parametrize("kind", ["worker", "hang", "node", "head"])
 def test_after_a_kill_the_run_goes_on_or_pauses_and_ends_the_same(
     tasks: Path, expected: bytes, cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -159,6 +159,8 @@ def test_what_travels_has_no_key() -> None:
     sent = ray_executor._sent(Settings(model="a/b", model_kwargs=arguments, mini_config=config))
     assert sent.mini_config == ("own.yaml", "model.model_kwargs.max_tokens=9", "a={}")
     assert sent.model_kwargs == {"max_tokens": 9, "extra_headers": {"x": "y"}}
+    more = {"api_keys": ["hunter22"], "api_base": "https://me:hunter22@host/v1"}
+    assert ray_executor._sent(Settings(model="a/b", model_kwargs=more)).model_kwargs == {"api_base": "https://host/v1"}
 
 
 def test_a_cluster_that_is_not_there_is_said_so() -> None:

@@ -80,7 +80,7 @@ class Progress:
         self._local.clear_telemetry(EVENTS)
         self._hook = run.manager.hook
         note = SIMULATION if run.settings.model == SCRIPTED_MODEL else ""
-        send(self._hook, start_event(run, note, resume.command(run.settings.model_kwargs)))
+        send(self._hook, start_event(run, note, resume.command()))
         if sys.stderr.isatty():
             self._live = _live(lambda: self.view, stderr=True)
             self._live.start()

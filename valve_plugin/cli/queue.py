@@ -87,7 +87,7 @@ def run(queue: Sequence[Entry], given: dict[str, Any], how: dict[str, Any], *, y
         )
         for one in queue
     ]
-    with resume.advise_on_stop(settings.model_kwargs):
+    with resume.advise_on_stop():
         ended = together.run(jobs, settings, limits_of(settings))
     rows = {}
     for one in queue:
@@ -111,7 +111,7 @@ def run(queue: Sequence[Entry], given: dict[str, Any], how: dict[str, Any], *, y
         money = f", ${usd:.2f}" if usd else ""
         output.say(f"{plural(len(rows), 'bank')}: {plural(rollouts, 'rollout')} in this run{money}")
     if failed := [row["code"] for row in rows.values() if row["code"]]:
-        again = resume.command(settings.model_kwargs)
+        again = resume.command()
         advice = f": {again}" if again else ""
         first = "" if set(failed) == {output.INFRASTRUCTURE} else "repair what is named above; then "
         output.note(

@@ -111,13 +111,13 @@ def open_run(
     chosen = bank_for_run(bank, simulate, tasks)
     scripted = partial(serve_scripted, proposals=proposals) if simulate else None
     with (
-        resume.advise_on_stop(given.get("model_kwargs", {})),
+        resume.advise_on_stop(),
         opening.open_run(
             tasks, chosen, given, scripted=scripted, extend=with_hooks, say=say, stages=Stage(), **options
         ) as run,
     ):
         if options.get("purpose", "learn") in ("learn", "drain"):
-            resume.remember(run.store.local, run.settings)
+            resume.remember(run.store.local)
         yield run
 
 

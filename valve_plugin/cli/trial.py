@@ -65,7 +65,7 @@ def try_text(
     sides = Sides(_context(others), _context(texts))
     with (
         Progress() as progress,
-        resume.advise_on_stop(given.get("model_kwargs", {})),
+        resume.advise_on_stop(),
         open_trial(
             folder, given, sides, pairs=pairs, negligible=negligible, observer=progress,
             scripted=runs.serve_scripted if solving.simulate else None, say=runs.say, stages=Stage(),

@@ -38,6 +38,7 @@ from valve_plugin.errors import (
     InfrastructureError,
     PluginError,
     StaleVerdictError,
+    TaskError,
     UnjudgedError,
 )
 from valve_plugin.events import (
@@ -497,8 +498,11 @@ class Steps:
     def finished(self, cells: Sequence[tuple[Task, Context, int]]) -> Iterator[tuple[Attempt, bool]]:
         """Yield what idle workers finish of a gate's rollouts; see `hookspecs.Account`."""
         for cell in self.ahead.finished([PlannedRollout(*cell) for cell in cells], self.known):
-            attempt = self.journaled(cell)
-            assert attempt is not None  # it is known
+            if (attempt := self.journaled(cell)) is None:  # though its outcome is known
+                raise TaskError(
+                    f"{cell[0].instance_id}: the task changed while the run went on; put its task set back as it was, "
+                    "and start the run again: nothing is lost"
+                )
             self.store.local.use(attempt)
             self._told.add(key_of(cell))
             yield attempt, not self.guard.ran(attempt)

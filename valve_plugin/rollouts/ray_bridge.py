@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import sys
@@ -31,6 +32,8 @@ _JOIN_SECONDS = 40.0
 _WATCH_SECONDS = 2.0
 _SILENT_SECONDS = 20.0
 """A cluster that does not answer the bridge for so long is gone."""
+_QUIET_SECONDS = 30.0
+"""A rollout that has begun and does not say for so long that it goes on is lost: its node or worker hangs."""
 _NODE_ID = "ray.io/node-id"
 
 
@@ -157,6 +160,10 @@ class _Cluster:
             return replace(last, goes_on=False, cancelled=True)
         except self._ray.exceptions.RayError as e:
             return replace(last, goes_on=False, wait=None, lost=_said(e))
+        except TimeoutError:
+            self._ray.cancel(job)
+            quiet = f"its node has said nothing for {_QUIET_SECONDS:.0f} s"
+            return replace(last, goes_on=False, wait=None, lost=quiet)
         except OSError:  # nobody waits for it any more
             self._ray.cancel(job)
             raise
@@ -165,14 +172,21 @@ class _Cluster:
         return replace(last, goes_on=False, lost="it ended without an answer") if last.goes_on else last
 
     def _heard(self, job: Any, connection: Connection) -> Iterator[tuple[str, str, bytes]]:
-        """Yield what a rollout says, and cancel it once the driver says anything or is gone."""
-        cancelled = False
+        """Yield what a rollout says, and cancel it once the driver says anything or is gone.
+
+        Raises:
+            TimeoutError: it began, and is silent.
+        """
+        cancelled, heard = False, math.inf
         while True:
             if self._ray.wait([job], timeout=_POLL_SECONDS)[0]:
                 try:
                     yield self._ray.get(next(job))
                 except StopIteration:
                     return
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _QUIET_SECONDS:
+                raise TimeoutError
             elif not cancelled and connection.poll():
                 self._ray.cancel(job)
                 cancelled = True

@@ -111,7 +111,7 @@ def nodes(settings: Settings) -> tuple[Node, ...]:
         raise ConfigError(f"executor is 'ray', which is not installed here: {install_command('ray')}")
     answer = _ask(settings.ray_address, Request(settings=encode(_sent(settings))))
     if answer.away:
-        raise InfrastructureError(f"{answer.away}; start it, or name another with -c ray_address=HOST:PORT")
+        raise InfrastructureError(f"{answer.away}; start it, or name another: RAY_ADDRESS=HOST:PORT in the environment")
     return answer.nodes
 
 
@@ -142,7 +142,10 @@ def _sent(settings: Settings) -> Settings:
 
 def _without_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {k: _without_keys(v) for k, v in value.items() if not (isinstance(v, str) and is_key_name(str(k)))}
+        kept = {k: v for k, v in value.items() if not (is_key_name(str(k)) and isinstance(v, str | list | tuple))}
+        return {k: _without_keys(v) for k, v in kept.items()}
+    if isinstance(value, str):
+        return re.sub(r"(\w://)[^/@\s]*@", r"\1", value)  # a user and a password in an address
     return [_without_keys(v) for v in value] if isinstance(value, list | tuple) else value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, wait
 from typing import Any
@@ -25,6 +26,8 @@ from valve_plugin.tasks.image import place_in_image
 from valve_plugin.tasks.repository import prepare_from
 
 _POLL_SECONDS = 0.2
+_BEAT_SECONDS = 2.0
+"""So often a rollout says that it goes on, also where there is nothing new."""
 
 
 def run_here(version: str, data: bytes, bundle: list[Any]) -> Iterator[tuple[str, bytes]]:
@@ -55,10 +58,11 @@ def run_here(version: str, data: bytes, bundle: list[Any]) -> Iterator[tuple[str
 
     with Workers(1) as one:
         job = one.submit(run)
+        beat = time.monotonic()
         try:
             while not wait([job], timeout=_POLL_SECONDS).done:
-                if last != told:
-                    told = last
+                if last != told or time.monotonic() - beat > _BEAT_SECONDS:
+                    told, beat = last, time.monotonic()
                     yield "", encode(told)
         except KeyboardInterrupt:  # Ray's way to cancel
             one.cancel(job)
