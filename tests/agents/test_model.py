@@ -137,6 +137,7 @@ ODD_FUNCTION = {"id": "c1", "function": [], "custom": {"name": "bash", "input": 
 @given(st.lists(ANSWERS, min_size=1, max_size=3))
 @example([completion({"content": "", "tool_calls": [ODD_FUNCTION]}, "stop")])
 @example([completion({"content": "", "tool_calls": [ODD_FUNCTION | {"function": None}]}, "stop")])
+@example([completion({"content": "", "tool_calls": [[{"\0": None}]]}, "stop")])
 @settings(
     max_examples=200 if TEST_ALL else 20,
     deadline=None,

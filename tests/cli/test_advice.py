@@ -146,7 +146,7 @@ def answer(words: str, valve: Run) -> tuple[int, str]:
 
 @pytest.mark.heavy
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("limits", [(), ("--max-rollouts", "9", "--limit", "3")], ids=["done", "stopped by a budget"])
+@pytest.mark.parametrize("limits", [(), ("--max-rollouts", "12", "--limit", "3")], ids=["done", "stopped by a budget"])
 def test_a_simulation_leads_on(limits: tuple[str, ...], clone: Path, valve: Run) -> None:
     need("bwrap")
     split(valve)

@@ -115,9 +115,11 @@ def is_unreadable_answer(message: str) -> bool:
 
     Server and client pass the model's tool calls on as they are, and litellm reports a status of 500. An answer without
     any message, or with unreadable numbers of tokens, is the provider's failure. The client fails to write down an
-    answer that holds half of a surrogate pair.
+    answer that holds half of a surrogate pair, or a NUL where it expects none.
     """
     if "codec can't encode" in message and "surrogates not allowed" in message:
+        return True
+    if "nul byte found in provided data" in message:
         return True
     if re.match(
         r"'(\w*ToolCall' object has no attribute|\w+' object has no attribute '(function|name|arguments|id)')", message

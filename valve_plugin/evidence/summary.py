@@ -174,7 +174,7 @@ def advise(panel: Panel | None, results: Sequence[ProposalResult]) -> str:
     return (
         f"{missed} of {plural(len(wanted), 'proposal')} could not be judged: none of the "
         f"{plural(len(panel.tasks), 'panel task')} retrieves its notes. More panel tasks help: "
-        f"`valve split --panel {size}`, and another bank (--bank DIR)"
+        f"draw {size} for the next task set and bank (valve split, option --panel)"
     )
 
 

@@ -173,6 +173,30 @@ def test_what_does_not_apply_is_the_agents_doing(calc_task: Calc, unsafe: Settin
     assert grade(*calc_task, patch, unsafe) == Grade(outcome="unresolved", reason=f"the patch {why}")
 
 
+@pytest.mark.parametrize(
+    "added",
+    [
+        "X = " + "+".join(["1"] * 3000),
+        "def f(a):\n    return a" + ".b" * 3000,
+        "import math\n\n\ndef f():\n    math.a[0x" + "f" * 6000 + "][0] = 1",
+        "import os\n\n\ndef f():\n    getattr(os, '\\ud800')",
+    ],
+    ids=["long sum", "long chain", "huge number", "half of a pair"],
+)
+def test_code_that_cannot_be_inspected_is_the_agents_doing(calc_task: Calc, unsafe: Settings, added: str) -> None:
+    result = grade(*calc_task, patched(calc_task, {"calc/ops.py": f"{calc.OPS}\n\n{added}\n"}), unsafe)
+    assert result.outcome == "unresolved"
+    assert result.reason.startswith("suspicious patch")
+    assert result.reason.encode()
+
+
+def test_what_a_stray_script_is_compared_with_takes_no_time(calc_task: Calc, unsafe: Settings) -> None:
+    text = 'NOTE = """\nimport ' + "(" * 5000 + '\n"""\n'
+    result = grade(*calc_task, patched(calc_task, {"stray.py": "X = 1\n", "calc/ops.py": calc.OPS + text}), unsafe)
+    assert result.outcome == "resolved"
+    assert result.dropped_paths == ("stray.py",)
+
+
 def test_an_enormous_patch_is_the_agents_doing(calc_task: Calc, unsafe: Settings) -> None:
     assert grade(*calc_task, "+" * 20_000_000, unsafe).outcome == "unresolved"
 

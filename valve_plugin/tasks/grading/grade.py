@@ -89,7 +89,12 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
             why = "the patch changes nothing that is graded"
             return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
         trees = _trees(prepared, states.bug, tree)
-        if suspicions := inspect_patch(*trees):
+        try:
+            suspicions, own = inspect_patch(*trees), own_answers(*trees)
+        except (RecursionError, ValueError, MemoryError) as e:  # code that is nested, or has numbers, beyond measure
+            why = f"{SUSPICIOUS} its code cannot be inspected ({type(e).__name__}): nested too deeply, or too long"
+            return Grade(outcome="unresolved", reason=why, dropped_paths=dropped)
+        if suspicions:
             return Grade(outcome="unresolved", reason=suspicious(suspicions), dropped_paths=dropped)
         # The files with FAIL_TO_PASS tests run first and, only if those pass, the whole suite.
         first = whole = test_files(task.fail_to_pass)
@@ -105,8 +110,8 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         found = Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
     except (InfrastructureError, SandboxError, OSError) as e:
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
-    if found.outcome == "resolved" and (own := own_answers(*trees)):
-        found = replace(found, reason=f"{LOOK_AT} {'; '.join(own[:_MOST_LINES])}")
+    if found.outcome == "resolved" and own:
+        found = replace(found, reason=_valid(f"{LOOK_AT} {'; '.join(own[:_MOST_LINES])}"))
     return replace(found, dropped_paths=dropped)
 
 
@@ -147,7 +152,12 @@ def _trees(prepared: PreparedRepository, bug: str, tree: str) -> tuple[Tree, Tre
 def suspicious(found: Sequence[Suspicion]) -> str:
     """Return the reason of a patch that is not run."""
     more = f"; {len(found) - _MOST_LINES} more" if len(found) > _MOST_LINES else ""
-    return f"{SUSPICIOUS} {'; '.join(map(str, found[:_MOST_LINES]))}{more}"
+    return _valid(f"{SUSPICIOUS} {'; '.join(map(str, found[:_MOST_LINES]))}{more}")
+
+
+def _valid(text: str) -> str:
+    """Return a text without lone surrogates, which a patch may write and no record may hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _failed_tests(run: TestRun, task: Task, test_roots: Sequence[str]) -> tuple[FailedTest, ...]:

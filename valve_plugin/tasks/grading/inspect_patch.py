@@ -40,8 +40,9 @@ _SOURCE = (".py", ".pyw")
 _BINARY = (b"\x7fELF", b"MZ", b"PK\x03\x04")
 _LOADED = (".so", ".pyd", ".dll", ".dylib", ".pyc", ".pyo", ".pth", ".egg", ".egg-link", ".whl", ".pyz", ".pdbrc")
 """Ends of files that Python, or its start, loads as code."""
-_LOADS = rb"(?:^|\n|;)[ \t]*(?:from|import)\b(?:[^\n(]|\([^)]*)*\b%s\b|['\"][\w./]*\b%s(?:\.py)?['\"]"
-"""How a module is imported, or named in a text."""
+_IMPORTS = re.compile(rb"\b(?:from|import)\b[^\n(]*(?:\([^)]*)?")
+_NAMED = rb"['\"](?:[\w./]*[./])?%s(?:\.py)?['\"]"
+"""How a module is named in a text."""
 _METADATA = (".dist-info", ".egg-info", "__pycache__")
 _LOOKED_FOR = frozenset(
     {"numpy", "pandas", "attr", "twisted", "zope", "pexpect", "argcomplete", "hypothesis", "coverage"}
@@ -155,8 +156,15 @@ def stray_scripts(before: Tree, after: Tree, read: Reader) -> set[str]:
     found = {path for path in found if str(new[path].with_name("__init__.py")) not in after}
     paths = [path for path in after if path.endswith(_SOURCE)] if found else []
     sources = dict(zip(paths, read([after[path][1] for path in paths]), strict=True))
-    loads = {path: re.compile(_LOADS % (2 * (re.escape(new[path].stem.encode()),))) for path in found}
-    while loaded := {path for path in found if any(loads[path].search(sources[p]) for p in sources.keys() - found)}:
+    imports = {path: b"\n".join(_IMPORTS.findall(source)) for path, source in sources.items()}
+    names = {path: re.escape(new[path].stem.encode("utf-8", "surrogateescape")) for path in found}
+    while loaded := {
+        path
+        for path, name in names.items()
+        if path in found
+        for other in sources.keys() - found
+        if re.search(rb"\b%s\b" % name, imports[other]) or re.search(_NAMED % name, sources[other])
+    }:
         found -= loaded
     return found
 
