@@ -54,7 +54,7 @@ def plan(
     rho: Annotated[str, option("--rho", "RHO", "Margin. Default: the panel's, or auto: one pass more.")] = "",
     base_rate: Annotated[Real, ranges.rate("--base-rate", "P", "Mean solve rate, instead of recorded ones.")] = None,
     mass: Annotated[
-        Real, ranges.noise("--vmass", "V", "Mean of p(1-p) over tasks: 0 where each always or never passes.")
+        Real, ranges.noise("--vmass", "V", "Mean of p(1-p) over tasks: near 0 where each always or never passes.")
     ] = None,
     confirm: Annotated[bool | None, flag("--confirm/--no-confirm", "Repeat accepts. Default: the epoch's.")] = None,
     guard: Annotated[Count, ranges.passes("--guard", "K", "No task may lose K passes. Default: the epoch's.")] = None,
