@@ -102,7 +102,7 @@ def goes_on(calc, installed, tmp_path, monkeypatch):
         given = {
             "plugins": ["valve", "toy"], "model": "toy", "unsafe_local": True, "tasks": str(calc), "panel_size": 2,
             "rollouts": 1, "retrieval": "paper", "embedding": "hashing", "rho": "0.4", "confirm": True,
-            "workers": 2, "seed": 7,
+            "workers": 2, "seed": 7, "screen": 2,
         }  # fmt: skip
         settings = store.settings({**given, **limits})
         stream = fix_panel(store, settings, load(calc))[:4]

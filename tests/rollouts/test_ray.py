@@ -101,6 +101,8 @@ def test_after_a_kill_the_run_goes_on_or_pauses_and_ends_the_same(
     run = partial(evolve, tasks, tmp_path / "bank", *cluster.arguments)
     ledger = run(code=OUT if kind == "head" else 0)
     thread.join()
+    if kind == "hang":
+        cluster.kill("worker", random.Random(0))  # it would keep its node's core
     if kind == "head":  # the cluster is gone; it starts again, and so does the run
         cluster.start("head", "second")
         until(lambda: len(ray_executor.nodes_now(Settings(ray_address=cluster.address))) == 2)

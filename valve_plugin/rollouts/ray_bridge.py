@@ -161,7 +161,7 @@ class _Cluster:
         except self._ray.exceptions.RayError as e:
             return replace(last, goes_on=False, wait=None, lost=_said(e))
         except TimeoutError:
-            self._ray.cancel(job)
+            self._ray.cancel(job, force=True)  # what hangs hears nothing
             quiet = f"its node has said nothing for {_QUIET_SECONDS:.0f} s"
             return replace(last, goes_on=False, wait=None, lost=quiet)
         except OSError:  # nobody waits for it any more
