@@ -129,7 +129,7 @@ class Waste(NamedTuple):
         waits = f", {self.waiting} wait for the next start" if self.waiting else ""
         return (
             f"idle workers: {self.early} of {plural(self.useful, 'useful rollout')} ran early{waits}; "
-            f"{plural(wasted, 'other')} of theirs {'was' if wasted == 1 else 'were'} wasted{money}"
+            f"they wasted {plural(wasted, 'rollout')}{money}"
         )
 
 
