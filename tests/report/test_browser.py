@@ -170,7 +170,7 @@ def test_in_a_browser_a_trial_is_read_without_a_script(tmp_path: Path, browser: 
     )  # fmt: skip
     sides = Sides(Context(text="old words"), Context(text="new words"))
     path = tmp_path / "trial.html"
-    page = render_trial_page(result, "NEW.md", "OLD.md", sides, negligible=0.1, simulated=True)
+    page = render_trial_page(result, "NEW.md", "OLD.md", sides, negligible=0.1, simulated=False)
     path.write_text(page, encoding="utf-8")
     tab = check(browser, path, viewport={"width": width, "height": 900})
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
