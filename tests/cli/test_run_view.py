@@ -136,6 +136,7 @@ def test_a_cluster_its_pace_and_what_is_wasted_are_shown() -> None:
     assert dict(rows(fold(view, ClusterSeen(), 640.0), 640.0))["nodes"] == "no cluster answers"
     # In the ten minutes before: 60 of the baseline, 15 of the gate (5 were read back), 2 wasted, and a call at 70.
     assert view.pace(630.0) == pytest.approx((7.7, 6 * (0.6 + 0.15 + 0.75 + 0.1 + 0.02)), abs=0.11)
+    assert re.fullmatch(r"7\.[678] rollouts a minute, \$9\.\d\d an hour", shown["pace"])
     assert "pace" not in dict(rows(folded(story() + ENDING), 950.0))
 
 

@@ -14,7 +14,7 @@ from valve_plugin.bank import acts, moves
 from valve_plugin.bank.entries import FAILED_AGAIN, Entry, EpochOpened, Judged, Proposed, sets_aside, undecided
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
-from valve_plugin.errors import ConfigError
+from valve_plugin.errors import ConfigError, TaskError
 from valve_plugin.evidence.cost import rollout_purposes
 from valve_plugin.evidence.evaluations import step_tasks, version_path
 from valve_plugin.evidence.receipts import examine
@@ -22,7 +22,7 @@ from valve_plugin.evidence.summary import advise, count_attempts, proposal_resul
 from valve_plugin.evolve.budget import require_first_verdict
 from valve_plugin.evolve.steps import Steps, aside
 from valve_plugin.gate.plan import screen_context
-from valve_plugin.records import Panel, PanelTask, Proposal
+from valve_plugin.records import Context, Panel, PanelTask, Proposal
 from valve_plugin.retrieval.contexts import retrieve
 
 FRESH = ("-c", "protocol=fresh", "-c", "screen=2", "--limit", "10", "--seed", "5")
@@ -167,6 +167,14 @@ def test_no_screen_where_its_attempts_would_count_twice_or_no_query_is_left(step
     )
     on_panel = steps([moved if entry == made else entry for entry in entries[:last]])
     assert not on_panel.screening(moved.proposal)
+
+
+def test_a_task_set_that_changes_while_its_run_goes_on_ends_it_with_what_to_do(steps, screened, monkeypatch):
+    made = steps(list(BankStore.open(screened).entries())[1:])
+    cell = (made.panel_members()[0], Context(text="never used"), 0)
+    monkeypatch.setattr(made.ahead, "finished", lambda cells, known: iter(cells))  # made when the task was another one
+    with pytest.raises(TaskError, match="the task changed while the run went on; put its task set back"):
+        next(made.finished([cell]))
 
 
 def test_nothing_is_learned_from_the_attempts_of_a_screen(screened):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -35,6 +37,22 @@ RUN = (
     "--workers", "3",
 )  # fmt: skip
 OUT = 3
+EXPERIMENT = """
+name = "two conditions on a cluster"
+simulate = true
+holdout = 1
+panel = 1
+limit = 2
+seeds = [1]
+eval_rollouts = 1
+[[repository]]
+name = "calc"
+tasks = "calc"
+[[condition]]
+use = "ungated"
+[[condition]]
+use = "valve"
+[settings]"""
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +126,35 @@ def test_after_a_kill_the_run_goes_on_or_pauses_and_ends_the_same(
         until(lambda: len(ray_executor.nodes_now(Settings(ray_address=cluster.address))) == 2)
         ledger = run()
     assert ledger == expected
+
+
+@pytest.mark.heavy
+def test_a_queue_of_banks_runs_there_too(tasks: Path, expected: bytes, cluster: RayCluster, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        shutil.copytree(tasks, tmp_path / "sets" / name)
+    words = ["evolve", "--all", str(tmp_path / "sets"), "--bank", str(tmp_path / "banks"), *RUN, *cluster.arguments]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert [path.read_bytes() for path in (tmp_path / "banks").glob("*/ledger.jsonl")] == [expected] * 2
+
+
+@pytest.mark.heavy
+def test_the_conditions_of_an_experiment_run_there_too(tasks: Path, cluster: RayCluster, tmp_path: Path) -> None:
+    ledgers = []
+    for name, more in (("here", {}), ("there", {"executor": "ray", "ray_address": cluster.address})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "calc").symlink_to(tasks)
+        given = {"rollouts": 1, "embedding": "hashing", "rho": "0.1", **more}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
+        file = tmp_path / name / "matrix.toml"
+        file.write_text("\n".join([EXPERIMENT, *lines]))
+        words = ["experiment", "run", str(file), "--out", str(tmp_path / name / "out"), "--workers", "3"]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+        found = sorted((tmp_path / name / "out").rglob("ledger.jsonl"))
+        ledgers.append({str(path.relative_to(tmp_path / name)): path.read_bytes() for path in found})
+    assert len(ledgers[0]) == 2
+    assert ledgers[0] == ledgers[1]
 
 
 @pytest.mark.heavy
