@@ -106,7 +106,11 @@ def test_no_certificate_of_a_ledger_that_names_a_wrong_version(project: Path, va
         prev = ledger.line_hash(lines[-1])
     (store.dir / ledger.FILE_NAME).write_bytes(b"\n".join([*lines, b""]))
     valve("certify", code=2)
-    assert f"bank_after is {wrong[:12]}, but the act leads to {after.hash[:12]}" in " ".join(valve.err.split())
+    assert f"bank_after is {wrong[:12]}, but version 1 is {after.hash[:12]}" in " ".join(valve.err.split())
+    misplaced = ledger.encode(3, prev, last.hash, Opened(repo=build.REPO))  # what is wrong later is said later
+    (store.dir / ledger.FILE_NAME).write_bytes(b"\n".join([*lines, misplaced, b""]))
+    said = valve("bank", "verify", code=1)
+    assert f"line 2: bank_after is {wrong[:12]}" in " ".join(said.split())
 
 
 def test_a_bank_without_a_panel_has_nothing_to_certify(project: Path, valve: Run) -> None:

@@ -17,11 +17,13 @@ the same on both sides of the accept, so it did not depend on them.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import ChainMap, Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import singledispatchmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
@@ -52,7 +54,7 @@ class Replay:
 
     def __init__(self, *, trusting: bool = False) -> None:
         self.trusting = trusting
-        """Whether entries are believed which bank they lead to: to hash each version of a large bank takes seconds."""
+        """Whether entries are believed which bank they lead to, until `wrong_version` is asked."""
         self.banks: list[Bank] = []
         """By version; the last is the current one. Empty until `Opened`."""
         self.panel: Panel | None = None
@@ -78,7 +80,6 @@ class Replay:
         self._epochs = 0
         self._open_query = ""  # id of the proposal whose last verdict was indecisive
         self._served: Counter[str] = Counter()  # queries in which a task's known outcomes served
-        self._hashes = _VersionHashes()
 
     def branch(self) -> Replay:
         """Return the same state, to which other entries may be fed. They share it, so feed this one no more then."""
@@ -88,7 +89,6 @@ class Replay:
             setattr(other, name, known.copy() if isinstance(known, ChainMap) else ChainMap({}, known))
         other.holdout, other.recorded = dict(self.holdout), dict(self.recorded)
         other.banks, other.sources, other._served = [*self.banks], {*self.sources}, Counter(self._served)
-        other._hashes = _VersionHashes()
         return other
 
     @property
@@ -353,6 +353,15 @@ class Replay:
             raise RecordError(f"proposal {proposal_id} is not in the ledger; record it before what is decided about it")
         return self.proposals[proposal_id]
 
+    def wrong_version(self) -> tuple[str, RecordError] | None:
+        """Return the first version's hash that an entry named and its items do not give, with the error; else None."""
+        for bank, found in zip(self.banks, version_hashes(self.banks), strict=True):
+            if bank.hash != found:
+                return bank.hash, RecordError(
+                    f"bank_after is {bank.hash[:12]}, but version {bank.version} is {found[:12]}"
+                )
+        return None
+
     def in_panel_order(self, outcomes: Iterable[PanelOutcome]) -> tuple[PanelOutcome, ...]:
         """Return outcomes by the panel's tasks, then by ordinal."""
         assert self.panel is not None
@@ -371,8 +380,8 @@ class Replay:
                 known[key] = one.ordinal + 1
 
     def _require_after(self, named: str, after: Bank, cause: str) -> None:
-        if "hash" not in vars(after):
-            vars(after)["hash"] = named if self.trusting else self._hashes.of(after)
+        if self.trusting:
+            vars(after).setdefault("hash", named)
         if named != after.hash:
             raise RecordError(f"bank_after is {named[:12]}, but {cause} leads to {after.hash[:12]}")
 
@@ -380,25 +389,32 @@ class Replay:
         return f"the current one is {self.bank.hash[:12]}"
 
 
-class _VersionHashes:
-    """The hashes of versions that follow each other: what `Bank.hash` gives, without encoding old items again."""
+def version_hashes(banks: Iterable[Bank]) -> Iterator[str]:
+    """Yield the hashes of versions that follow each other: what `Bank.hash` gives, without encoding old items again.
 
-    def __init__(self) -> None:
-        self._principles, self._skills = _ItemList(), _ItemList()
-        self._start = hashlib.sha256()  # of the last version up to the end of its principles
-
-    def of(self, bank: Bank) -> str:
-        """Return a bank's hash."""
-        kept = self._principles.take(bank.principles)
+    A hash is of principles and then skills, so each accept hashes all skills again: their share of what grows faster
+    than a ledger. All processors hash.
+    """
+    principles, skills = _ItemList(), _ItemList()
+    start, started = hashlib.sha256(), list[tuple[Any, bytearray, int, bytes]]()  # up to the end of the principles
+    for bank in banks:
+        kept = principles.take(bank.principles)
         if not kept:
-            self._start = hashlib.sha256(b'{"principles":[')
-        self._start.update(self._principles.json[kept:])
-        self._skills.take(bank.skills)
-        found = self._start.copy()
-        found.update(b'],"repo":%b,"skills":[' % canonical(bank.repo))
-        found.update(self._skills.json)
-        found.update(b'],"version":%d}' % bank.version)
-        return found.hexdigest()
+            start = hashlib.sha256(b'{"principles":[')
+        start.update(principles.json[kept:])
+        skills.take(bank.skills)
+        before = start.copy()
+        before.update(b'],"repo":%b,"skills":[' % canonical(bank.repo))
+        started.append((before, skills.json, len(skills.json), b'],"version":%d}' % bank.version))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # only now: what is hashed cannot grow
+        yield from pool.map(_finish, started)
+
+
+def _finish(started: tuple[Any, bytearray, int, bytes]) -> str:
+    found, json, size, end = started
+    found.update(memoryview(json)[:size])
+    found.update(end)
+    return str(found.hexdigest())
 
 
 class _ItemList:
@@ -459,24 +475,29 @@ def replay(
         BankCorruptError: a line may not come where it is, names another bank than replay gives, or there is none.
     """
     state, chain = known or (Replay(), [])
-    state.trusting, place = trusting, where
-    for line in lines:
-        place = f"{where}: line {line.seq + 1}"
-        if before:
-            before(line, state)
-        try:
-            state.feed(line.entry)
-        except ValveError as e:
-            raise BankCorruptError(f"{place}: {e}; {ledger.RESTORE}") from e
-        _require_named(line.bank, state.bank.hash, place)
-        chain.append((line.hash, line.bank))
+    state.trusting, place = True, where
+    try:
+        for line in lines:
+            place = f"{where}: line {line.seq + 1}"
+            if before:
+                before(line, state)
+            try:
+                state.feed(line.entry)
+            except ValveError as e:
+                raise BankCorruptError(f"{place}: {e}; {ledger.RESTORE}") from e
+            _require_named(line.bank, state.bank.hash, place)
+            chain.append((line.hash, line.bank))
+    finally:  # a wrong version comes before what the replay stopped at
+        if not trusting and (wrong := state.wrong_version()):
+            number = next((n for n, (_, bank) in enumerate(chain) if bank == wrong[0]), len(chain)) + 1
+            raise BankCorruptError(f"{where}: line {number}: {wrong[1]}; {ledger.RESTORE}") from wrong[1]
     if not chain:
         raise BankCorruptError(
             f"{where}: no complete line; {ledger.RESTORE}, or move the whole directory away to start anew"
         )
     if trusting:
         _require_named(chain[-1][1], digest(state.bank), place)
-        state.trusting = False
+    state.trusting = False
     return History(state, chain)
 
 
