@@ -18,8 +18,7 @@ from typing import NamedTuple
 from valve_plugin.config import Settings
 from valve_plugin.records import Bank, Item
 from valve_plugin.retrieval import embedding
-from valve_plugin.retrieval.ranking_fused import FusedIndex
-from valve_plugin.retrieval.ranking_paper import PaperIndex
+from valve_plugin.retrieval.ranking import FusedIndex, PaperIndex
 
 if sys.version_info >= (3, 11):
     import tomllib

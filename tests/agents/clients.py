@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.tools import need
-from valve_plugin.lab.simulation import edits
+from valve_plugin.lab.simulation import solver
 from valve_plugin.records import Task
 
 KEY = "sk-test-a1b2c3d4e5f6a7b8c9d0"
@@ -146,7 +146,7 @@ class TeachableProvider(ScriptedProvider):
     def __init__(self, tasks: Iterable[Task]) -> None:
         super().__init__()
         self._fixes = {
-            json.dumps(t.problem_statement.strip())[1:-1][:200]: edits.command(edits.changes(t.patch)) for t in tasks
+            json.dumps(t.problem_statement.strip())[1:-1][:200]: solver.command(solver.changes(t.patch)) for t in tasks
         }
         self._begun = Counter[str]()
 

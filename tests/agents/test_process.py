@@ -274,9 +274,9 @@ def test_the_working_directory_is_not_on_the_import_path(tmp_path: Path) -> None
 def test_the_rehearsal_imports_what_a_first_call_would_and_leaves_no_thread() -> None:
     code = """
     import sys, threading
-    from valve_plugin.agents import preload
+    from valve_plugin.agents import process
     before = {"httpcore", "litellm.llms.openai.openai"} <= set(sys.modules)
-    preload.warm_up()
+    process.warm_up()
     print(before, {"httpcore", "litellm.llms.openai.openai"} <= set(sys.modules), threading.active_count())
     """
     done = subprocess.run(python_command(textwrap.dedent("\n" + code)), capture_output=True, text=True, check=True)

@@ -25,8 +25,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.errors import AgentError, ConfigError, PluginError
 from valve_plugin.hookspecs import HostEvents, StepHooks, hookimpl
-from valve_plugin.host.events import Host
-from valve_plugin.host.instrument import attach, instrument
+from valve_plugin.host.instrument import Host, attach, instrument
 
 
 class Recorder:

@@ -14,7 +14,7 @@ from minisweagent.run.benchmarks import swebench
 
 from tests.host.harness import PROBE, Mini, add_distribution
 from tests.tools import some
-from valve_plugin.host.events import Host
+from valve_plugin.host.instrument import Host
 from valve_plugin.host.option import Request, config_specs
 from valve_plugin.plugins import load
 

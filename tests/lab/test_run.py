@@ -26,7 +26,7 @@ from valve_plugin.cli import experiment as command
 from valve_plugin.cli.runs import open_run
 from valve_plugin.errors import BankBusyError, ConfigError, TaskError
 from valve_plugin.hookspecs import hookimpl
-from valve_plugin.lab import folder, results, tables
+from valve_plugin.lab import folder, results
 from valve_plugin.lab.results import collect
 from valve_plugin.lab.run import SHARED, complete_run, draw_split, task_folder
 from valve_plugin.lab.spec import Experiment, ExperimentRun, list_runs, read
@@ -231,7 +231,7 @@ def test_runs_share_what_is_the_same_and_every_number_has_its_line(calc, start, 
         lines = (out / row.ledger).read_bytes().splitlines()
         for point in row.curve:
             assert b'"type":"evaluated"' in lines[point.line - 1]
-    assert "ledger line" in tables.markdown(rows, "t", simulated=True)
+    assert "ledger line" in results.markdown(rows, "t", simulated=True)
     _what_comes_after_the_run_takes_nothing_away(made, out, start)
     (out / "calc" / "default" / "base" / "seed-1" / folder.END_FILE).unlink()
     rows, remarks = collect(made, out)
@@ -251,7 +251,7 @@ def _what_comes_after_the_run_takes_nothing_away(made, out, start):
     remark = found.remarks[run.path.as_posix()]
     assert found.rows == rows
     assert "its bank went on after the run" in remark
-    assert remark in tables.markdown(found.rows, "t", simulated=True, remarks=found.remarks)
+    assert remark in results.markdown(found.rows, "t", simulated=True, remarks=found.remarks)
     before = (bank / "ledger.jsonl").read_bytes()
     complete(made, run, out, start)
     assert (bank / "ledger.jsonl").read_bytes() == before, "and a later start leaves it alone"

@@ -64,7 +64,7 @@ def test_archives_hold_what_they_should(tools: Tools) -> None:
     }
     with tarfile.open(tools.sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    for needed in ("pyproject.toml", "README.md", "LICENSE", "hooks/session.py", "tests/host/test_boot.py"):
+    for needed in ("pyproject.toml", "README.md", "LICENSE", "hooks/__init__.py", "tests/host/test_boot.py"):
         assert needed in inside
     assert not [name for name in inside if name.startswith((".ci", ".git/"))]
 

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from tests.report.runs import Maker
 from valve_plugin.report.build import build_run
-from valve_plugin.report.figures import figures, holdout
+from valve_plugin.report.figures import Boxes, Chart, Figure, Line, Marks, Note, figures, holdout, page_svg, ticks
 from valve_plugin.report.run import RunReport
-from valve_plugin.report.style import Boxes, Chart, Figure, Line, Marks, Note, page_svg, ticks
 from valve_plugin.theory.estimates import RateSpread
 from valve_plugin.theory.power import population
 

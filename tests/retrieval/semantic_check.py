@@ -29,7 +29,7 @@ os.environ["VALVE_DATA"] = str(HOME / "data")
 from valve_plugin.config import Settings  # noqa: E402
 from valve_plugin.records import Bank, Context, Item  # noqa: E402
 from valve_plugin.retrieval import contexts, embedding  # noqa: E402
-from valve_plugin.retrieval.ranking_paper import PaperIndex  # noqa: E402
+from valve_plugin.retrieval.ranking import PaperIndex  # noqa: E402
 
 ISSUE = "The parser crashes on an empty file"
 BODIES = {

@@ -17,7 +17,7 @@ from valve_plugin.config import Settings
 from valve_plugin.records import EVERY_TASK, Bank, Item, Proposal
 from valve_plugin.retrieval import block, embedding
 from valve_plugin.retrieval.contexts import candidate, retrieve
-from valve_plugin.retrieval.ranking_paper import PaperIndex, RankedItem
+from valve_plugin.retrieval.ranking import PaperIndex, RankedItem
 from valve_plugin.theory import similarity
 from valve_plugin.theory.similarity import UNIT, tokens
 

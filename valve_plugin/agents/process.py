@@ -21,11 +21,12 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import CancelledError
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -236,9 +237,7 @@ def main() -> None:
     the starting process has the write end.
     """
     listener_fd, alive_fd, directory = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    from valve_plugin.agents import preload  # litellm: seconds
-
-    preload.warm_up()
+    warm_up()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page it looks at
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
@@ -251,6 +250,47 @@ def main() -> None:
                     os.close(alive_fd)
                     _run_request(connection)
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def warm_up() -> None:
+    """Import what rollouts need, once for all of them, and make one model call that fails at once.
+
+    litellm and mini-SWE-agent take seconds to import, and litellm imports many modules during its first call. Both read
+    environment variables at import, so these are set first. No thread may remain: threads do not survive a fork.
+    """
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # see `client.use_own_copies`
+    os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
+    os.environ.setdefault("MSWEA_CONFIGURED", "true")
+    from unittest import mock
+
+    import litellm
+    import psutil  # noqa: F401
+    from litellm.litellm_core_utils.thread_pool_executor import executor
+    from minisweagent.models.litellm_model import LitellmModel
+
+    import valve_plugin.agents.mini_environment  # noqa: F401
+    from valve_plugin.agents.retry import MINI_TRIES
+
+    litellm.suppress_debug_info = True
+    os.environ.update({MINI_TRIES: "1", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"})  # not a fork's environment
+    with socket.socket() as nobody, suppress(Exception), mock.patch.object(executor, "submit", _run_now):
+        nobody.bind(("127.0.0.1", 0))  # a port that does not listen
+        model = LitellmModel(
+            model_name="openai/rehearsal",
+            model_kwargs={
+                "api_base": f"http://127.0.0.1:{nobody.getsockname()[1]}",
+                "api_key": "none",
+                "max_retries": 0,
+            },
+            cost_tracking="ignore_errors",
+        )
+        model.query([{"role": "user", "content": "rehearsal"}])
+
+
+def _run_now(job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+    done: Future[Any] = Future()
+    done.set_result(job(*args, **kwargs))
+    return done
 
 
 # In a rollout's process

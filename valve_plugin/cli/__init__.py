@@ -38,12 +38,19 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Start here": ("status", "init", "doctor", "demo", "trial"),
     "Run and learn": ("mini", "evolve", "gate", "panel"),
     "Make tasks": ("tasks",),
-    "Use the bank": ("attempts", "bank", "clean", "context", "connect"),
+    "Use the bank": ("attempts", "bank", "clean", "connect"),
     "Trust it": ("report", "eval", "certify", "plan"),
     "Research": ("experiment",),
 }
 
-MODULES = {"try": "trial", "split": "tasks", "extract": "attempts", "relink": "clean", "mcp": "connect"}
+MODULES = {
+    "try": "trial",
+    "split": "tasks",
+    "extract": "attempts",
+    "relink": "clean",
+    "context": "connect",
+    "mcp": "connect",
+}
 """Modules of commands that no module is named after."""
 
 

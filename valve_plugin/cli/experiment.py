@@ -47,8 +47,8 @@ def run(
     gain seeds, conditions or tasks later; other changes are refused. A run that fails does not stop the others, and the
     tables name it (exit code 3: host or provider failed; 4: its budget is used up; 2: it cannot continue).
     """
-    from valve_plugin.lab import folder, tables
-    from valve_plugin.lab.results import collect
+    from valve_plugin.lab import folder
+    from valve_plugin.lab.results import FILES, collect, comma_separated, markdown
     from valve_plugin.lab.spec import list_runs, read
 
     experiment = read(file)
@@ -66,10 +66,10 @@ def run(
     failed = {place: failure for place, failure in failed.items() if place not in ended}
     results = collect(experiment, out)
     remarks = results.remarks | {place: why for place, (why, _) in failed.items()}
-    page = tables.markdown(results.rows, experiment.name, simulated=experiment.simulate, remarks=remarks)
+    page = markdown(results.rows, experiment.name, simulated=experiment.simulate, remarks=remarks)
     make_dir(out)
-    written = [out / name for name in tables.FILES]
-    for path, text in zip(written, (page, tables.comma_separated(results.rows)), strict=True):
+    written = [out / name for name in FILES]
+    for path, text in zip(written, (page, comma_separated(results.rows)), strict=True):
         write_atomic(path, text.encode())
     if json:
         output.emit_json(

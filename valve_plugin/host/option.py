@@ -20,8 +20,7 @@ import typer
 from valve_plugin._boot import as_parameter, say
 from valve_plugin.config import Settings, resolve
 from valve_plugin.errors import AgentError, ConfigError, PluginError, ValveError
-from valve_plugin.host.events import Host, report_failure
-from valve_plugin.host.instrument import attach
+from valve_plugin.host.instrument import Host, attach, report_failure
 from valve_plugin.plugins import load
 
 SECTION = "valve"

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from valve_plugin.config import Settings
 from valve_plugin.records import Bank, Context, Item, Kind, Proposal, is_for_every_task
 from valve_plugin.retrieval import block, embedding
-from valve_plugin.retrieval.ranking_fused import FusedIndex
-from valve_plugin.retrieval.ranking_paper import PaperIndex
+from valve_plugin.retrieval.ranking import FusedIndex, PaperIndex
 
 _TOLD: set[tuple[tuple[Kind, str], ...]] = set()
 """What was said to be left out, so that it is said once."""

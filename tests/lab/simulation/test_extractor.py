@@ -12,8 +12,8 @@ from valve_plugin.extract.duplicates import sort_duplicates
 from valve_plugin.extract.parse import Draft, parse
 from valve_plugin.extract.screen import Source, screen
 from valve_plugin.lab.simulation import parameters as p
-from valve_plugin.lab.simulation.draw import Draw
 from valve_plugin.lab.simulation.extractor import answer
+from valve_plugin.lab.simulation.parameters import Draw
 from valve_plugin.records import Bank, Item
 from valve_plugin.redact import Redactor
 from valve_plugin.retrieval import block

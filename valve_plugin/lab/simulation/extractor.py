@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from valve_plugin.lab.simulation import edits
 from valve_plugin.lab.simulation import parameters as p
-from valve_plugin.lab.simulation.draw import Draw
-from valve_plugin.lab.simulation.parameters import Lesson, Quality, named
+from valve_plugin.lab.simulation import solver
+from valve_plugin.lab.simulation.parameters import Draw, Lesson, Quality, named
 from valve_plugin.lab.simulation.solver import bug_class
 from valve_plugin.records import Item, Task
 
@@ -26,8 +25,8 @@ def answer(task: Task, prompt: str, draw: Draw, proposals: Mapping[p.ProposalKin
         draw: keyed by seed, task and role.
         proposals: how often which kind of answer comes.
     """
-    function = edits.function_of(task.patch) or "the_function"
-    file = next((c.path for c in edits.changes(task.patch)), "the module")
+    function = solver.function_of(task.patch) or "the_function"
+    file = next((c.path for c in solver.changes(task.patch)), "the module")
     new = [x for x in p.lessons() if not named(x.item(function, file).name, prompt)]
     known = [x for x in p.lessons() if x not in new]
     kind = draw.weighted(proposals, "proposal")

@@ -22,9 +22,8 @@ from msgspec.structs import replace
 from valve_plugin.checkout import find as find_checkout
 from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.config import ROLLOUT_HEADER, SAMPLING, SCRIPTED_MODEL, Settings
-from valve_plugin.lab.simulation.draw import Draw
 from valve_plugin.lab.simulation.extractor import answer, merged_patches, ranked_edits
-from valve_plugin.lab.simulation.parameters import PROPOSALS, ProposalKind
+from valve_plugin.lab.simulation.parameters import PROPOSALS, Draw, ProposalKind
 from valve_plugin.lab.simulation.solver import SUBMIT, AgentStep, script, success_chance
 from valve_plugin.paths import scripted_bank_dir
 from valve_plugin.records import Task

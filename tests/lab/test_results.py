@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from valve_plugin.lab import tables
+from valve_plugin.lab import results
 from valve_plugin.lab.results import CurvePoint, RunResult
 
 
@@ -39,17 +39,17 @@ PAGE = """\
 
 
 def test_the_page():
-    page = tables.markdown(ROWS, "Title", simulated=True)
+    page = results.markdown(ROWS, "Title", simulated=True)
     assert page.startswith("# Title\n\n**SIMULATION of the solver.**")
     assert PAGE in page
     assert "| valve | 1 | 0, 0, 50.0, line 3; 10, 1, 54.0, line 9 | [calc/m/valve/seed-1/bank/ledger.jsonl](" in page
     assert "not over the same ones: base 1, valve 2, a|b 1." in page
     equal = [row(name, seed, 50.0) for name in ("base", "valve") for seed in (0, 1)]
-    assert "Means over 2 seeds." in tables.markdown(equal, "Title", simulated=True)
-    assert "SIMULATION" not in tables.markdown(ROWS, "Title", simulated=False)
+    assert "Means over 2 seeds." in results.markdown(equal, "Title", simulated=True)
+    assert "SIMULATION" not in results.markdown(ROWS, "Title", simulated=False)
 
 
 def test_every_run_is_a_line_of_the_csv():
-    read = list(csv.DictReader(io.StringIO(tables.comma_separated(ROWS))))
+    read = list(csv.DictReader(io.StringIO(results.comma_separated(ROWS))))
     assert [r["condition"] for r in read] == ["base", "valve", "valve", "a|b"]
     assert (read[3]["final_low"], read[3]["final_high"], read[3]["line_final"]) == ("55.0000", "57.0000", "9")

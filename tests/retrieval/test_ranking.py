@@ -16,7 +16,7 @@ from valve_plugin.config import Settings, as_judged
 from valve_plugin.records import Bank, Item, Panel
 from valve_plugin.retrieval.contexts import recorded_name, retrieve
 from valve_plugin.retrieval.embedding import as_recorded
-from valve_plugin.retrieval.ranking_fused import MOST, keywords
+from valve_plugin.retrieval.ranking import MOST, keywords
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "relevance.py"
 FUSED = Settings(retrieval="fused", embedding="hashing")
