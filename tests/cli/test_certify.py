@@ -174,6 +174,21 @@ def test_a_plan_draws_with_screen_protocol_and_margin_of_the_settings(project: P
     assert planned() == (0, "0.02")
 
 
+def test_a_plan_before_the_first_epoch_is_of_what_that_will_be_declared_with(project: Path, valve: Run) -> None:
+    BankStore.create(project / ".valve", "owner/name")
+    kept = 'confirm = true\nguard = 2\nhorizon = 3\nfalse_accepts = 0.5\ndelta = "0.1"\nrollouts = 2\npanel_size = 8\n'
+    (project / ".valve" / "valve.toml").write_text(kept)
+
+    def planned(*more: str) -> tuple[object, ...]:
+        printed = valve("plan", "--base-rate", "0.75", "--vmass", "0.05", *more, "--json")
+        gate = [printed["gate"][name] for name in ("confirm", "guard", "bet", "rollouts", "tasks")]
+        return printed["cost"]["proposals"], *gate, printed["sizing"]["delta"], printed["sizing"]["horizon"]
+
+    assert planned() == (3, True, 2, 6, 2, 8, 0.1, 3)
+    options = "--no-confirm --guard 0 --horizon 4 --false-accepts 0 --delta 0.2 --rollouts 3 --panel-size 9"
+    assert planned(*options.split()) == (4, False, 0, 0, 3, 9, 0.2, 4)
+
+
 def test_a_setting_replaces_what_the_epoch_declared(bank: BankStore, valve: Run) -> None:
     assert valve("plan", "--json")["cost"]["screen"] == 0, "an epoch of the paper's protocol"
     fresh = ("-c", "protocol=fresh", "-c", "screen=3")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from tests.bank import build
 from tests.evolve.test_ledger import ledger
 from valve_plugin import plugins
 from valve_plugin.bank import acts, moves
@@ -19,11 +21,12 @@ from valve_plugin.evidence.cost import rollout_purposes
 from valve_plugin.evidence.evaluations import step_tasks, version_path
 from valve_plugin.evidence.receipts import examine
 from valve_plugin.evidence.summary import advise, count_attempts, proposal_results, verdict_lines
-from valve_plugin.evolve.budget import require_first_verdict
+from valve_plugin.evolve.budget import proposal_rollouts, require_first_verdict
 from valve_plugin.evolve.steps import Steps, aside
 from valve_plugin.gate.plan import screen_context
-from valve_plugin.records import Context, Panel, PanelTask, Proposal
+from valve_plugin.records import Context, Panel, PanelTask, Proposal, Task
 from valve_plugin.retrieval.contexts import retrieve
+from valve_plugin.tasks.task_set import load
 
 FRESH = ("-c", "protocol=fresh", "-c", "screen=2", "--limit", "10", "--seed", "5")
 
@@ -100,16 +103,36 @@ def test_without_a_screen_all_are_judged(evolve, screened, tmp_path):
     assert not failed(tmp_path / "bank")
 
 
-def test_a_budget_has_to_reach_over_the_screen():
+def test_a_budget_has_to_reach_over_the_screen(tmp_path):
     panel = Panel(tasks=(PanelTask(instance_id="t", content_hash="0" * 64),))
-    require_first_verdict(Settings(max_rollouts=3 + 5 + 2 * 3), panel, None)
-    with pytest.raises(ConfigError, match="--max-rollouts 14"):
-        require_first_verdict(Settings(max_rollouts=13), panel, None)
-    require_first_verdict(Settings(max_rollouts=9, protocol="paper"), panel, None)
-    require_first_verdict(Settings(max_rollouts=11), panel, None, proposed=True)
-    with pytest.raises(ConfigError, match="--max-rollouts 11"):
-        require_first_verdict(Settings(max_rollouts=10), panel, None, proposed=True)
-    require_first_verdict(Settings(max_rollouts=3), None, None)
+    tasks = [Task(instance_id="own", repo="acme/core", patch="p", fail_to_pass=("t",))]
+
+    def require(least: int, store: BankStore | None = None, *, queued: bool = False, **more: Any) -> None:
+        require_first_verdict(Settings(max_rollouts=least, **more), panel, store, tasks, queued=queued)
+        with pytest.raises(ConfigError, match=f"--max-rollouts {least}"):
+            require_first_verdict(Settings(max_rollouts=least - 1, **more), panel, store, tasks, queued=queued)
+
+    require(3 + 5 + 2 * 3)
+    require(9, protocol="paper")
+    require_first_verdict(Settings(max_rollouts=3), None, None, tasks)
+    store = BankStore.create(tmp_path / "bank", "acme/core")
+    for task, least in (("own", 5 + 2 * 3), ("live-1", 2 * 3)):
+        job = store.local.queue_push({"task_id": task})
+        require(least, store, queued=True)
+        require(14, store)
+        store.local.queue_done(job)
+    store.append(Proposed(proposal=Proposal(task_id="owner: AGENTS.md", items=(build.item(1),))))
+    require(2 * 3, store)
+
+
+@pytest.mark.parametrize(("task", "screen"), [("live-1", 0), ("", 2)])
+def test_what_is_queued_has_a_screen_if_it_is_of_a_task_of_the_set(steps, screened, calc, task, screen):
+    entries = list(BankStore.open(screened).entries())
+    here = steps(entries[1 : 1 + next(n for n, e in enumerate(entries[1:]) if isinstance(e, Proposed))])
+    tasks = load(calc).tasks
+    here.store.local.queue_push({"task_id": task or tasks[0].instance_id})
+    most = proposal_rollouts(here, tasks)
+    assert proposal_rollouts(here, tasks, queued=True) == most - 2 + screen
 
 
 def test_an_errored_attempt_after_the_first_failure_does_not_pause_the_run(evolve, screened, tmp_path):

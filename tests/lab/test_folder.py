@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
 from valve_plugin.lab import folder
 from valve_plugin.lab.run import task_folder
@@ -72,6 +74,23 @@ def test_another_claim_is_refused_with_both_values_and_a_way_out(made, old, new,
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
         require(made, FILE.replace(old, new))
     assert f"give another --out, or delete {made / 'out'}" in str(caught.value)
+
+
+def test_defaults_of_another_version_are_refused_in_a_run_that_has_not_ended(made):
+    (file,) = (made / "out").glob(f"**/{folder.RUN_FILE}")
+    noted = json.loads(file.read_text())
+    assert noted["settings"].pop("screen") == Settings().screen
+    file.write_text(json.dumps({**noted, "settings": {**noted["settings"], "screen": 2}}))
+    with pytest.raises(ConfigError, match=re.escape("screen = 2, the file now says 5: give another --out")):
+        require(made, FILE)
+    require(made, FILE.replace('rho = "0.1"', 'rho = "0.1"\nscreen = 2'))
+    file.write_text(json.dumps(noted))
+    with pytest.raises(ConfigError, match="does not say with which screen: finish it with that version"):
+        require(made, FILE)
+    folder.write_ending(file.parent, "head")
+    require(made, FILE)
+    with pytest.raises(ConfigError, match="does not say with which screen"):
+        require(made, FILE.replace("limit = 3", "limit = 4"))
 
 
 @pytest.mark.parametrize(

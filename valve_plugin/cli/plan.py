@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 TOLERANCES = [0.02, 0.03, 0.05, 0.08, 0.10]
 DRAWN = ("screen", "protocol", "rho")
 """Settings of what is planned; other settings are for the rollouts of --measure."""
+DECLARED = ("delta", "horizon", "rollouts", "confirm", "guard", "false_accepts")
+"""Settings that panel and epoch keep, and that have options here."""
 
 _ASSUMED = """\
 Nothing is recorded here to plan from, so typical numbers are taken: {0.mean:.0%} of the rollouts pass, and most tasks
@@ -43,15 +45,15 @@ commands = Commands()
 )
 def plan(
     variance: Variance = None,
-    delta: Annotated[Real, ranges.chance("--delta", "P", "Chance of error. Default: the epoch's, or 0.05.")] = None,
+    delta: Annotated[Real, ranges.chance("--delta", "P", "Chance of error. Default: the epoch's.")] = None,
     horizon: Annotated[
-        Count, ranges.queries("--horizon", "T", "Queries; the run has as many proposals. Default: the epoch's, or 100.")
+        Count, ranges.queries("--horizon", "T", "Queries; the run has as many proposals. Default: the epoch's.")
     ] = None,
     anchor: Annotated[Real, ranges.loss("--anchor", "G", "Panel gain of an accept. Default: the margin.")] = None,
     tolerance: Annotated[list[float], ranges.tolerable("--tolerance", "G", "Loss to tolerate; repeat.")] = TOLERANCES,
-    panel_size: Annotated[Count, ranges.panel_tasks("--panel-size", "N", "Tasks. Default: the panel's, or 50.")] = None,
-    rollouts: Annotated[Count, ranges.per_task("--rollouts", "R", "Per task. Default: the panel's, or 3.")] = None,
-    rho: Annotated[str, option("--rho", "RHO", "Margin. Default: the panel's, or auto: one pass more.")] = "",
+    panel_size: Annotated[Count, ranges.panel_tasks("--panel-size", "N", "Tasks. Default: the panel's.")] = None,
+    rollouts: Annotated[Count, ranges.per_task("--rollouts", "R", "Per task. Default: the panel's.")] = None,
+    rho: Annotated[str, option("--rho", "RHO", "Margin. Default: the panel's.")] = "",
     base_rate: Annotated[Real, ranges.rate("--base-rate", "P", "Mean solve rate, instead of recorded ones.")] = None,
     mass: Annotated[
         Real, ranges.noise("--vmass", "V", "Mean of p(1-p) over tasks: near 0 where each always or never passes.")
@@ -93,12 +95,7 @@ def plan(
         raise ConfigError(
             f"-c {others[0]}: without --measure only {', '.join(DRAWN)} are settings here; for the rest see the options"
         )
-    store = None
-    try:
-        store = runs.open_store(bank, simulate and bool(measure), tasks)
-    except BankNotFoundError:
-        if bank or (simulate and measure):  # a bank that was named must exist
-            raise
+    store = _open(bank, tasks, measuring=bool(measure), simulate=simulate)
     if measure:
         asked = [spec for spec in set_ if names[spec] != "screen"]  # a measurement screens nothing
         given = overrides(asked, "measure", simulate=simulate, workers=workers, unsafe_local=unsafe_local or None)
@@ -107,12 +104,11 @@ def plan(
     settings = overrides(drawn, "learn")
     if known is None:  # else what the open epoch declared holds
         merged = store.settings(settings) if store else load(None, settings)
-        settings = {name: getattr(merged, name) for name in DRAWN}
-    settings |= {"rho": rho} if rho else {}
-    terms = plans.gate_terms(
-        known, delta=delta, horizon=horizon, rollouts=rollouts, confirm=confirm, guard=guard, reach=reach,
-        false_accepts=false_accepts, size=panel_size, **settings,
-    )  # fmt: skip
+        settings = {name: getattr(merged, name) for name in (*DRAWN, *DECLARED)} | {"delta": float(merged.delta)}
+        panel_size = panel_size or merged.panel_size
+    values = (delta, horizon, rollouts, confirm, guard, false_accepts, rho or None)
+    settings |= {name: value for name, value in zip((*DECLARED, "rho"), values, strict=True) if value is not None}
+    terms = plans.gate_terms(known, reach=reach, size=panel_size, **settings)
     if (base_rate is None) != (mass is None):
         raise ConfigError("--base-rate and --vmass go together: the mean solve rate, and the mean of p(1-p)")
     assumed = base_rate is None and variance is None and not (known and known.panels)
@@ -143,6 +139,16 @@ def plan(
     if again:
         _show_comparison(again)
     _show_sizes(sizes, why)
+
+
+def _open(bank: str, tasks: str, *, measuring: bool, simulate: bool) -> BankStore | None:
+    """Return the bank, or None where there is none and none was named."""
+    try:
+        return runs.open_store(bank, simulate and measuring, tasks)
+    except BankNotFoundError:
+        if bank or (simulate and measuring):
+            raise
+    return None
 
 
 def _measure(store: BankStore | None, gates: int, tasks: str, given: dict[str, object], *, simulate: bool) -> BankStore:

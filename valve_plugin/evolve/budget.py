@@ -50,23 +50,29 @@ def require_verdict(
     Raises:
         ConfigError: the budget is too small (the message has one that would do), or its dollars cannot be counted.
     """
-    need = VerdictNeed(proposal_rollouts(steps, tasks)) if queued else next_verdict(steps, tasks, stream)
+    need = VerdictNeed(proposal_rollouts(steps, tasks, queued=True)) if queued else next_verdict(steps, tasks, stream)
     return require_affordable(steps.settings, need, steps.store) if need else None
 
 
 def require_first_verdict(
-    settings: Settings, panel: Panel | None, store: BankStore | None, *, proposed: bool = False
+    settings: Settings, panel: Panel | None, store: BankStore | None, tasks: Sequence[Task], *, queued: bool = False
 ) -> None:
     """Check that a budget reaches the first verdict of a new bank or epoch.
+
+    Args:
+        panel: None for an ungated run.
+        tasks: the task set's.
+        queued: whether the queue is judged, instead of the stream.
 
     Raises:
         ConfigError: as `require_verdict`.
     """
     if any(limits_of(settings)):
-        attempts = 0 if proposed else settings.attempts or ATTEMPTS
+        source = _next_source(store, queued=queued) if store else None
+        attempts = settings.attempts or ATTEMPTS if source is None else 0
         full = len(panel.tasks) * panel.rollouts if panel else 0
         panels = 3 if settings.confirm else 2
-        screen = settings.screen if panel and settings.protocol == "fresh" else 0
+        screen = settings.screen if panel and settings.protocol == "fresh" and _of_a_task(source, tasks) else 0
         require_affordable(settings, VerdictNeed(attempts + screen + panels * full, attempts if panel else 0), store)
 
 
@@ -131,7 +137,19 @@ def _attempts_missing(steps: Steps, stream: Sequence[Task]) -> int | None:
     return None
 
 
-def proposal_rollouts(steps: Steps, tasks: Sequence[Task]) -> int:
+def _next_source(store: BankStore, *, queued: bool) -> str | None:
+    """Return the task id of the next proposal, if one waits or the queue gives one; else None."""
+    if proposal := waiting(store):
+        return proposal.task_id
+    return next((str(job["task_id"]) for job in store.local.queue()), None) if queued else None
+
+
+def _of_a_task(source: str | None, tasks: Sequence[Task]) -> bool:
+    """Whether a proposal may have a screen: one of the stream's, or of a task of the set."""
+    return source is None or any(task.instance_id == source for task in tasks)
+
+
+def proposal_rollouts(steps: Steps, tasks: Sequence[Task], *, queued: bool = False) -> int:
     """Return the maximum number of rollouts from a proposal to its verdict; 0 for an ungated run."""
     store, settings, retrieve = steps.store, steps.settings, steps.hook.valve_retrieve
     epoch = store.epoch()
@@ -143,7 +161,8 @@ def proposal_rollouts(steps: Steps, tasks: Sequence[Task]) -> int:
     current, proposal = store.current_outcomes(), waiting(store)
     proposal = proposal and steps.refreshed(proposal)  # the bank may have changed since
     if proposal is None:
-        screen = settings.screen if epoch.conditions and epoch.conditions.fresh else 0
+        screened = epoch.conditions and epoch.conditions.fresh and _of_a_task(_next_source(store, queued=queued), tasks)
+        screen = settings.screen if screened else 0
     else:
         screen = _missing(store.local, settings, steps.screening(proposal))
     if current is None:

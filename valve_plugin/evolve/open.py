@@ -32,7 +32,7 @@ from valve_plugin.errors import BankNotFoundError, ConfigError, RecordError, Tas
 from valve_plugin.events import RunStarted
 from valve_plugin.evidence.evaluations import read_measurements
 from valve_plugin.evolve import budget
-from valve_plugin.evolve.steps import stream_position, waiting
+from valve_plugin.evolve.steps import stream_position
 from valve_plugin.gate.plan import differing_settings, panel_tasks, require_kept, require_pairing, require_solver
 from valve_plugin.records import Conditions, Panel, PanelTask, Task
 from valve_plugin.retrieval import contexts
@@ -132,8 +132,8 @@ def open_run(
         if found is None and gated:
             require_pairing(plugins.load(settings.plugins), panel)
         if purpose != "measure" and opens:
-            proposed = purpose == "drain" or (found is not None and waiting(found) is not None)
-            budget.require_first_verdict(asked, panel if gated else None, found, proposed=proposed)
+            judging = panel if gated else None
+            budget.require_first_verdict(asked, judging, found, taskset.tasks, queued=purpose == "drain")
 
     store = found or _new_store(directory, taskset, say)
     if store.bank.repo != (name := taskset.repository.name):

@@ -16,13 +16,12 @@ from msgspec.structs import replace
 
 from valve_plugin.bank import ledger
 from valve_plugin.bank.entries import Entry, Evaluated
-from valve_plugin.codec import decode, digest, plain, pretty
+from valve_plugin.codec import canonical, decode, digest, plain, pretty
 from valve_plugin.config import (
     FILE_NAME,
     NEVER_FROM_FILE,
     SAMPLING,
     SCRIPTED_MODEL,
-    Settings,
     changed_settings,
     resolve,
     to_toml,
@@ -72,7 +71,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     feedback: bool
     limit: Positive | None
     settings: dict[str, Any]
-    """Without defaults, without those in FREE, and of the model's arguments only those in `config.SAMPLING`."""
+    """With defaults, which another version may change; without those in FREE, and of the model's arguments only those
+    in `config.SAMPLING`."""
     solver: str
     """Digest of what else changes how tasks are solved: the model's other arguments, mini's files and version."""
 
@@ -114,7 +114,8 @@ def write_bank_settings(experiment: Experiment, run: ExperimentRun, bank: Path, 
     Settings that a bank's file may not set (they could run code, or send keys elsewhere) are named without values.
     """
     given = resolve(run.settings(experiment))
-    recorded = _run_record(experiment, run, solver=False).settings
+    noted, changed = _run_record(experiment, run, solver=False).settings, changed_settings(given)
+    recorded = {name: value for name, value in noted.items() if name in changed and value != {}}
     hooks = {"condition": run.variant.condition} if run.condition.hooks else {}
     layer = {"repo": repo, **{n: v for n, v in recorded.items() if n not in NEVER_FROM_FILE}, **hooks}
     left_out: list[str] = [n for n in ("model_class", "mini_config") if n in recorded]
@@ -208,11 +209,9 @@ def _run_record(experiment: Experiment, run: ExperimentRun, *, solver: bool = Tr
     """Return what a run is made with; `solver`: whether to take the digest of the solver, which needs mini's files."""
     settings = resolve(run.settings(experiment))
     scripted = replace(settings, model=SCRIPTED_MODEL, model_kwargs={})
-    kept = {
-        name: value for name, value in changed_settings(settings).items() if name not in FREE and name != "model_kwargs"
-    }
-    if arguments := {name: value for name, value in settings.model_kwargs.items() if name in SAMPLING}:
-        kept["model_kwargs"] = arguments
+    as_read = decode(canonical(settings), dict[str, Any], where="settings")  # a tuple comes back as a list
+    kept = {name: value for name, value in as_read.items() if name not in FREE}
+    kept["model_kwargs"] = {name: value for name, value in settings.model_kwargs.items() if name in SAMPLING}
     return RunRecord(
         use=run.variant.condition,
         panel=run.panel,
@@ -233,14 +232,15 @@ def _task_digests(experiment: Experiment, root: Path) -> dict[str, str]:
 
 
 def _require_same_run(folder: Path, before: RunRecord, now: RunRecord) -> None:
+    unknown = sorted(now.settings.keys() - before.settings.keys() - {"model_kwargs"})
+    if unknown and not ((folder / END_FILE).exists() and before.limit == now.limit):
+        raise ConfigError(
+            f"{folder} was begun by an earlier version of valve-plugin and does not say with which {unknown[0]}: "
+            f"finish it with that version, give another --out, or delete {folder} to make it anew"
+        )
+    defaults = {**now.settings, "model_kwargs": {}}
     flat = [
-        {
-            "use": record.use,
-            "panel": record.panel,
-            "feedback": record.feedback,
-            **plain(Settings(retrieval="paper")),
-            **record.settings,
-        }
+        {"use": record.use, "panel": record.panel, "feedback": record.feedback, **defaults, **record.settings}
         for record in (before, now)
     ]
     _require_equal(folder, *flat)
