@@ -120,7 +120,7 @@ def main() -> None:
     work = Path(repository.prepare(definition, print).folder) / "agreement"
     prepared, ground = build.survey(work, definition, "benchmarks/agreement.py", choose(Settings()), print)
     with open_commit(prepared, prepared.base) as workspace:
-        source = partial(generate.is_excluded, test_roots=definition.test_roots)
+        source = partial(candidates.is_excluded, test_roots=definition.test_roots)
         found = candidates.find_candidates(workspace.path, source, options.seed, workers=2)
     journal = work / f"agreement-{prepared.digest[:12]}-{options.seed}.jsonl"
     known = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []

@@ -21,8 +21,8 @@ from valve_plugin.sandbox.git import apply_patch, create_store, git, import_file
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.tasks.grading.inspect_patch import Suspicion, inspect_patch, own_answers, stray_scripts
 from valve_plugin.tasks.make import candidates
+from valve_plugin.tasks.make.candidates import is_excluded
 from valve_plugin.tasks.make.define import read_source
-from valve_plugin.tasks.make.generate import is_excluded
 from valve_plugin.tasks.make.project import examine
 from valve_plugin.tasks.states import is_protected
 

@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=["jsonl", "jsonl.gz", "json", "parquet"])
     parser.add_argument("--python", default=sys.prefix, help="a virtual environment with pytest")
     given = parser.parse_args()
-    read = "import sys\nfrom valve_plugin.tasks.row_files import open_rows\n"
+    read = "import sys\nfrom valve_plugin.tasks.import_rows import open_rows\n"
     read += "print(sum(isinstance(row, dict) for _, row in open_rows(sys.argv[1], 'train').read()))"
     ratios = []
     with tempfile.TemporaryDirectory() as name:

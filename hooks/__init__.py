@@ -17,7 +17,7 @@ from valve_plugin.extras import ignore_dotenv
 from valve_plugin.hookspecs import Account, hookimpl
 from valve_plugin.plugins import send
 from valve_plugin.records import Attempt, Bank, Context, Panel, Proposal, Source, Task, Verdict
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     import pluggy

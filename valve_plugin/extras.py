@@ -13,7 +13,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from valve_plugin.shell_words import join, quote
+from valve_plugin.words import join, quote
 
 DISTRIBUTION = "valve-plugin"
 _MODULES = {"minisweagent": "mini-swe-agent", "markdown_it": "markdown-it-py"}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.agents.support import SUBMIT, completion, provider_of, tool_call
 from tests.tools import TEST_ALL, need, until
 from valve_plugin.agents import mini, mini_environment
-from valve_plugin.agents.model import MAX_COMMANDS
+from valve_plugin.agents.mini import MAX_COMMANDS
 from valve_plugin.agents.protocol import TRAJECTORY, RolloutProgress, RolloutReporter, RolloutResult, RolloutSpec
 from valve_plugin.config import Settings
 from valve_plugin.sandbox import workspace as workspaces

@@ -16,7 +16,7 @@ from tests.evolve import library
 from tests.evolve.library import toy_site
 from tests.lean import lean
 from tests.tools import lives, until
-from valve_plugin.cli import queue
+from valve_plugin.cli import evolve
 
 RUN = (*library.TOY, "--limit", "4")
 
@@ -85,5 +85,5 @@ def test_sets_that_would_share_a_bank_are_refused(sets: Path, tmp_path: Path, va
     valve("evolve", "--all", str(tmp_path), code=2)
     assert "no folder in it is a task set" in valve.err
     valve("evolve", "set", "--all", str(sets), code=2)
-    found = queue.find(str(sets), str(tmp_path / "banks"), simulate=False)
+    found = evolve.find_queue(str(sets), str(tmp_path / "banks"), simulate=False)
     assert [(one.name, one.bank.name) for one in found] == [(name, name) for name in ("first", "second", "torn")]

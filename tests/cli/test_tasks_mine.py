@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 from tests.lean import lean
 from tests.tools import git, put
 from valve_plugin.tasks import task_set
-from valve_plugin.tasks.make.mine import plain_message
+from valve_plugin.tasks.make.candidates import plain_message
 from valve_plugin.tasks.task_set import load
 
 CUBE = "\n\ndef cube(x):\n    return x * x * x\n"

@@ -23,8 +23,15 @@ from valve_plugin.config import Settings, resolve
 from valve_plugin.errors import ConfigError
 from valve_plugin.gate.plan import require_pairing
 from valve_plugin.lab.conditions import NAMES, find
-from valve_plugin.lab.conditions.ablations import Batches, is_single_sentence
-from valve_plugin.lab.conditions.document import Edit, EditPlan, applicable, fill_proposal, plan_edits
+from valve_plugin.lab.conditions.ablations import (
+    Batches,
+    Edit,
+    EditPlan,
+    applicable,
+    fill_proposal,
+    is_single_sentence,
+    plan_edits,
+)
 from valve_plugin.lab.run import with_feedback
 from valve_plugin.records import Attempt, Bank, Context, Item, Proposal
 

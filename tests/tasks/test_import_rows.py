@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tests import calc
 from valve_plugin.errors import RecordError, TaskError
-from valve_plugin.tasks.import_rows import list_repositories, normalize_row, rows_about, survey_rows
-from valve_plugin.tasks.row_files import COLUMNS, Raw, Rows
+from valve_plugin.tasks.import_rows import COLUMNS, Raw, Rows, list_repositories, normalize_row, rows_about, survey_rows
 
 SMITH = "swesmith/acme__calc.0123abcd"
 ROW: Raw = calc.row(repo=SMITH, FAIL_TO_PASS=json.dumps(calc.F2P))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests import calc
 from valve_plugin.errors import ConfigError, TaskError
-from valve_plugin.tasks.row_files import MAX_ROW, open_rows, parse_row
+from valve_plugin.tasks.import_rows import MAX_ROW, open_rows, parse_row
 
 ROWS: list[dict[str, Any]] = [
     calc.row(instance_id=f"r{n}", repo="swesmith/acme__calc.0123abcd", FAIL_TO_PASS=json.dumps(calc.F2P))

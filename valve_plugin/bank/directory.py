@@ -21,7 +21,7 @@ from valve_plugin.codec import decode, pretty
 from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, RecordError
 from valve_plugin.paths import BANK_NAME
 from valve_plugin.records import SCHEMA_VERSION, Bank, Count, Hash, Item, Record
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.replay import History

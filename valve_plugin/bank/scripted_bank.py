@@ -11,7 +11,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import BankError, ConfigError
 from valve_plugin.paths import BANK_NAME, scripted_bank_dir
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 LABEL = "SIMULATION: the scripted model, no real one; its figures show how things work, not how well"
 _MARK = f'"model":"{SCRIPTED_MODEL}"'.encode()

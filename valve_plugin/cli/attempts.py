@@ -13,8 +13,7 @@ from valve_plugin.codec import plain
 from valve_plugin.errors import BankError, ConfigError
 from valve_plugin.extras import runnable
 from valve_plugin.records import LOOK_AT, SUSPICIOUS, Attempt
-from valve_plugin.shell_words import quote
-from valve_plugin.words import format_time
+from valve_plugin.words import format_time, quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.local import LocalStore

@@ -19,11 +19,19 @@ from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError, PluginError
 from valve_plugin.extras import install_command
 from valve_plugin.records import Context
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 _MAX_BYTES = 1_000_000
 
 commands = Commands()
+_NOTES, _RECORD = "context --hook", "attempts record"
+"""The commands of the hooks, by which they are found again."""
+_HOOKS = {"UserPromptSubmit": (_NOTES, _RECORD), "Stop": (_RECORD,)}
+_SECONDS = {_NOTES: 10, _RECORD: 60}
+_FILES = {"claude": ".claude/settings.local.json", "codex": EXPORTED["agents"], "cursor": EXPORTED["cursor"]}
+"""The file of the repository that is changed for each agent."""
+_GIT_SECONDS = 20
+_MINI = "mini needs no change: `mini --plugin valve -t TASK` gets the notes and records its attempt"
 
 
 @commands.add(
@@ -86,17 +94,6 @@ def context(
         output.emit_json({**plain(block), "items": items, "hash": block.hash, "simulation": simulation})
     else:
         output.verbatim(block.text)
-
-
-_NOTES, _RECORD = "context --hook", "attempts record"
-"""The commands of the hooks, by which they are found again."""
-_HOOKS = {"UserPromptSubmit": (_NOTES, _RECORD), "Stop": (_RECORD,)}
-_SECONDS = {_NOTES: 10, _RECORD: 60}
-
-_FILES = {"claude": ".claude/settings.local.json", "codex": EXPORTED["agents"], "cursor": EXPORTED["cursor"]}
-"""The file of the repository that is changed for each agent."""
-_GIT_SECONDS = 20
-_MINI = "mini needs no change: `mini --plugin valve -t TASK` gets the notes and records its attempt"
 
 
 @commands.add(

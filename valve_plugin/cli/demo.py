@@ -16,7 +16,7 @@ from valve_plugin.cli.runs import open_run
 from valve_plugin.errors import ConfigError, SandboxError
 from valve_plugin.extras import runnable
 from valve_plugin.paths import local_dir
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.lab.demo import DemoResult, Size, TaskResult

@@ -30,7 +30,7 @@ from valve_plugin.errors import BankNotFoundError, ConfigError, ValveError
 from valve_plugin.extras import DISTRIBUTION, install_command, missing_requirements, own_command, pip_install
 from valve_plugin.files import hold_lock, write_atomic, write_new
 from valve_plugin.paths import data_dir
-from valve_plugin.shell_words import join
+from valve_plugin.words import join
 
 if TYPE_CHECKING:
     from valve_plugin.checkout import Checkout

@@ -12,7 +12,7 @@ from valve_plugin.cli.evolve import show
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, find_item
 from valve_plugin.errors import BankError
 from valve_plugin.records import Proposal
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore

@@ -11,7 +11,7 @@ from valve_plugin.cli.options import Commands, Json, argument, flag, new_bank_di
 from valve_plugin.errors import BankError, ConfigError
 from valve_plugin.extras import own_command, runnable
 from valve_plugin.files import read_text
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.checkout import Checkout

@@ -20,7 +20,7 @@ from valve_plugin.errors import BankNotFoundError, ConfigError
 from valve_plugin.files import read_regular
 from valve_plugin.paths import BANK_NAME
 from valve_plugin.records import Bank, Item
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore

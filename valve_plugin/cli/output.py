@@ -23,8 +23,8 @@ import typer
 from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError, ValveError
 from valve_plugin.extras import missing_package
-from valve_plugin.shell_words import quote
 from valve_plugin.words import plural as plural
+from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,6 +57,9 @@ _ADVISED = re.compile(
 
 live: Console | None = None
 """The console of a live display at the bottom of the terminal; lines are printed above it."""
+GAP = "  "
+LEAST = 20
+"""Width below which a column of free text says too little; where there are several, the last is then left out."""
 
 
 def clean(text: str) -> str:
@@ -252,11 +255,6 @@ def explain_errors(option: str, path: Path) -> Iterator[None]:
         yield
     except OSError as e:
         raise ConfigError(f"{option} {path}: {e.strerror or e}; name a place that can be written to") from e
-
-
-GAP = "  "
-LEAST = 20
-"""Width below which a column of free text says too little; where there are several, the last is then left out."""
 
 
 class Fitted(NamedTuple):

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from valve_plugin.errors import InfrastructureError
-from valve_plugin.shell_words import join
+from valve_plugin.words import join
 
 if TYPE_CHECKING:
     from valve_plugin.bank.local import LocalStore

@@ -14,7 +14,7 @@ import typer
 from valve_plugin.cli import output, resume, task_sets
 from valve_plugin.cli.options import flag, option, overrides
 from valve_plugin.errors import BankNotFoundError, BudgetError
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

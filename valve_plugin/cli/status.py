@@ -18,7 +18,7 @@ from valve_plugin.cli.output import plural
 from valve_plugin.cli.task_sets import MAKE_TASKS, display_name, split_command
 from valve_plugin.errors import BankNotFoundError, ValveError
 from valve_plugin.extras import runnable
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore

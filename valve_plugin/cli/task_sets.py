@@ -10,7 +10,7 @@ from valve_plugin.cli import output
 from valve_plugin.cli.options import argument
 from valve_plugin.errors import ConfigError, TaskError
 from valve_plugin.paths import data_dir
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.tasks.task_set import TaskSet

@@ -16,17 +16,16 @@ from valve_plugin.cli.options import Commands, Json, argument, flag, option
 from valve_plugin.cli.runs import UnsafeLocal
 from valve_plugin.cli.stage import Meter, Stage
 from valve_plugin.errors import ConfigError, SandboxError, TaskError
-from valve_plugin.shell_words import quote
+from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     from valve_plugin.sandbox.bubblewrap import Sandbox
     from valve_plugin.sandbox.git import File
-    from valve_plugin.tasks.import_rows import Branches, Survey
+    from valve_plugin.tasks.import_rows import Branches, Rows, Survey
     from valve_plugin.tasks.make.candidates import Candidate
     from valve_plugin.tasks.make.define import SuiteNeeds
     from valve_plugin.tasks.make.generate import CandidateResult, GeneratedSet
     from valve_plugin.tasks.repository import Repository
-    from valve_plugin.tasks.row_files import Rows
     from valve_plugin.tasks.task_set import SmithRow
 
 _GENERATE, _MINE, _IMPORT = "valve tasks generate", "valve tasks mine", "valve tasks import"
@@ -109,7 +108,6 @@ def generate(
     from valve_plugin.tasks import task_set
     from valve_plugin.tasks.make import candidates
     from valve_plugin.tasks.make.define import read_source
-    from valve_plugin.tasks.make.generate import is_excluded
     from valve_plugin.tasks.make.project import examine
 
     name = task_sets.repository_name(path, repo)
@@ -121,7 +119,9 @@ def generate(
         roots = examine({p: c for p, _, c in files}).test_roots
         stage(f"{output.plural(len(files), 'file')}; looking for places for a bug")
         with candidates.unpack_files(files) as source_tree:
-            found = candidates.find_candidates(source_tree, lambda file: is_excluded(file, roots), seed, workers)
+            found = candidates.find_candidates(
+                source_tree, lambda file: candidates.is_excluded(file, roots), seed, workers
+            )
         output.note(f"{len(found)} candidate bugs")
         ordered = candidates.order_candidates(found, seed)
         source = _Source(directory, name, files, _GENERATE, needs)
@@ -167,10 +167,10 @@ def import_(
     """
     from msgspec.structs import asdict
 
-    from valve_plugin.tasks import import_rows, row_files, task_set
+    from valve_plugin.tasks import import_rows, task_set
     from valve_plugin.tasks.repository import prepare
 
-    rows = row_files.open_rows(source, split)
+    rows = import_rows.open_rows(source, split)
     survey = import_rows.survey_rows(rows, repo)
     if not survey.name:
         _report_import(survey, "", 0, survey.refusals, rows.unit, json)
@@ -219,7 +219,7 @@ def mine(
     """
     from valve_plugin.sandbox import git
     from valve_plugin.tasks import task_set
-    from valve_plugin.tasks.make import mine as mining
+    from valve_plugin.tasks.make import candidates
     from valve_plugin.tasks.make.define import read_head, read_project
 
     name = task_sets.repository_name(path, repo)
@@ -235,7 +235,7 @@ def mine(
     with Stage() as stage:
         stage("looking for fixes in the history")
         files = read_head(Path(path), head)
-        found = mining.find_fixes(git_dir, head, read_project(name, files)[1].test_roots, commits)
+        found = candidates.find_fixes(git_dir, head, read_project(name, files)[1].test_roots, commits)
         both = len(found.candidates) + found.gone
         gone = f", {found.gone} of them cannot be reverted any more" if both else ""
         first = f" ({found.first} without a parent)" if found.first else ""
@@ -246,7 +246,7 @@ def mine(
         if found.candidates:
             source = _Source(directory, name, files, _MINE, needs)
             definition, made = _verify_candidates(source, found.candidates, sandbox, n, workers, trials, stage)
-            if rows := mining.add_messages(made.rows, found.messages):
+            if rows := candidates.add_messages(made.rows, found.messages):
                 task_set.write(directory, definition, rows, made_by=_MINE, suite=made.suite)
     counts = {"commits": found.looked_at, "first": found.first, "gone": found.gone}
     _report_made(name, directory, len(rows), trials, json, **counts)

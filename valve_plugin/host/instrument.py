@@ -23,6 +23,9 @@ from valve_plugin.config import Settings, changed_settings, resolve
 from valve_plugin.errors import AgentError, ValveError
 from valve_plugin.plugins import load
 
+Agent = TypeVar("Agent")
+_SEAM = "_valve_seam"
+
 
 class Host:
     """The plugins of one command line, or of one `instrument` call. Safe to use from several threads."""
@@ -115,11 +118,6 @@ class Host:
 def report_failure(name: str, event: str, error: BaseException) -> None:
     """Report a plugin's failure in one line."""
     say(f"plugin {name!r} failed in {event}: {type(error).__name__}: {error}", error)
-
-
-Agent = TypeVar("Agent")
-
-_SEAM = "_valve_seam"
 
 
 class Seam:

@@ -39,6 +39,18 @@ TIMES_FILE = "times.jsonl"
 _MAX_BYTES = 1 << 30
 Bounds = tuple[float, float]
 """Lower and upper bound, in points; equal when no rollout errored."""
+SIMULATED = (
+    "**SIMULATION of the solver.** The tasks, the tests, the sandboxed rollouts, the gate and the ledgers are real; "
+    "the model is scripted. These numbers show that the machinery works, and nothing about any model or method."
+)
+_GAIN = "Gain is against step 0, which all conditions share"
+_FIRST = ("repository", "model", "condition", "seed")
+FILES = ("tables.md", "results.csv")
+_HEAD = (
+    "Condition", "Final avg (gain)", "Gain ± 1.96 SE", "Peak gain", "Drawdown", "Skills/principles", "Steps", "Hours",
+    "Hours/step",
+)  # fmt: skip
+_WHERE = ("Condition", "Seed", "Evaluations: step, version, rate, ledger line", "Ledger")
 
 
 class CurvePoint(NamedTuple):
@@ -181,15 +193,6 @@ def read_times(folder: Path) -> dict[str, float]:
     return times
 
 
-SIMULATED = (
-    "**SIMULATION of the solver.** The tasks, the tests, the sandboxed rollouts, the gate and the ledgers are real; "
-    "the model is scripted. These numbers show that the machinery works, and nothing about any model or method."
-)
-_GAIN = "Gain is against step 0, which all conditions share"
-_FIRST = ("repository", "model", "condition", "seed")
-FILES = ("tables.md", "results.csv")
-
-
 def markdown(rows: Sequence[RunResult], title: str, *, simulated: bool, remarks: Mapping[str, str] = {}) -> str:
     """Return all tables as one page.
 
@@ -233,13 +236,6 @@ def comma_separated(rows: Sequence[RunResult]) -> str:
              r.curve[-1].line]
         )  # fmt: skip
     return out.getvalue()
-
-
-_HEAD = (
-    "Condition", "Final avg (gain)", "Gain ± 1.96 SE", "Peak gain", "Drawdown", "Skills/principles", "Steps", "Hours",
-    "Hours/step",
-)  # fmt: skip
-_WHERE = ("Condition", "Seed", "Evaluations: step, version, rate, ledger line", "Ledger")
 
 
 def _describe_seeds(rows: Sequence[RunResult]) -> list[str]:

@@ -34,8 +34,7 @@ from valve_plugin.records import Attempt, Bank, Context, Panel, live_task
 from valve_plugin.redact import Redactor, gather
 from valve_plugin.sandbox import scratch
 from valve_plugin.sandbox.supervisor import VALVE_MAIN, child_process, python_command
-from valve_plugin.shell_words import quote
-from valve_plugin.words import one_line, plural
+from valve_plugin.words import one_line, plural, quote
 
 MAX_PATCH_BYTES = 10_000_000
 NOT_RUN = "NotRun"

@@ -30,6 +30,19 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 Point = tuple[float, float]
 _Scale = Callable[[Point], Point]
 """From a chart's values to places in the document."""
+_SHAPES = {
+    "square": "M-4,-4H4V4H-4Z",
+    "diamond": "M0,-5.5L5.5,0L0,5.5L-5.5,0Z",
+    "up": "M0,-5L5,4H-5Z",
+    "down": "M0,5L5,-4H-5Z",
+    "cross": "M-4,-4L4,4M-4,4L4,-4",
+    "circle": "M-4,0A4,4 0 1 0 4,0A4,4 0 1 0 -4,0Z",
+}
+_MOST_TICKS = 40
+_ALL_NAMED = 6
+"""Up to this number of holdout evaluations all are labelled, else the first and the last; so are floors, else none."""
+_HALF = 0.2
+"""Half of a band's width; evaluations are 1 apart."""
 
 
 class Line(NamedTuple):
@@ -231,16 +244,6 @@ def _path(points: Sequence[Point], colour: str, dash: str = "", width: float = 1
     return f'<polyline points="{drawn}" style="fill:none;stroke:var(--{colour});stroke-width:{width:g}{dashes}"/>'
 
 
-_SHAPES = {
-    "square": "M-4,-4H4V4H-4Z",
-    "diamond": "M0,-5.5L5.5,0L0,5.5L-5.5,0Z",
-    "up": "M0,-5L5,4H-5Z",
-    "down": "M0,5L5,-4H-5Z",
-    "cross": "M-4,-4L4,4M-4,4L4,-4",
-    "circle": "M-4,0A4,4 0 1 0 4,0A4,4 0 1 0 -4,0Z",
-}
-
-
 def _text(x: float, y: float, text: str, *, anchor: str = "start", colour: str = INK, turn: int = 0) -> str:
     turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
     style = f"fill:var(--{colour})"
@@ -249,13 +252,6 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", colour: str =
 
 def _plain(text: str) -> str:
     return escape(_CONTROLS.sub("?", text))
-
-
-_MOST_TICKS = 40
-_ALL_NAMED = 6
-"""Up to this number of holdout evaluations all are labelled, else the first and the last; so are floors, else none."""
-_HALF = 0.2
-"""Half of a band's width; evaluations are 1 apart."""
 
 
 def figures(runs: Sequence[RunReport]) -> list[Figure]:

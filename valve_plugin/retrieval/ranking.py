@@ -24,6 +24,23 @@ from valve_plugin.theory.similarity import UNIT, Score, tokens
 
 QUERY_LIMIT = 100_000
 """Characters of task id and issue that are read; a longer text is a log file, and its head says what it is."""
+MOST = 5
+"""Items of a kind that are injected at most, whatever the settings allow."""
+FLOOR = 40
+"""Percent of the best score that an item must reach."""
+EVIDENCE = 10 * UNIT
+"""Least lexical score: about one rare word of the title in an item's sentence, or three of the text in its body."""
+_RERANKED = 50
+_TITLE = 2
+_ABSENT = 20
+"""Imagined notes without the word, so that a word counts for something in a bank of one note."""
+_BODY, _HEAD = 1, 3
+"""Weights of a word in name or body, and in search sentence or scope hint."""
+_IMPACT = {_BODY: 100, _HEAD: 173}
+"""Hundredths that a word of this weight counts: square roots."""
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_COMMON = frozenset((Path(__file__).parent / "common_words.txt").read_text("ascii").split())
+"""Words that say nothing about which note fits: English, the headings of issue forms, and Python's own."""
 
 
 class RankedItem(NamedTuple):
@@ -76,25 +93,6 @@ class PaperIndex:
             ]  # fmt: skip
             found.append(sorted(ranked, key=lambda r: (-r.score.total, r.item.created_step, r.item.name)))
         return found
-
-
-MOST = 5
-"""Items of a kind that are injected at most, whatever the settings allow."""
-FLOOR = 40
-"""Percent of the best score that an item must reach."""
-EVIDENCE = 10 * UNIT
-"""Least lexical score: about one rare word of the title in an item's sentence, or three of the text in its body."""
-_RERANKED = 50
-_TITLE = 2
-_ABSENT = 20
-"""Imagined notes without the word, so that a word counts for something in a bank of one note."""
-_BODY, _HEAD = 1, 3
-"""Weights of a word in name or body, and in search sentence or scope hint."""
-_IMPACT = {_BODY: 100, _HEAD: 173}
-"""Hundredths that a word of this weight counts: square roots."""
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_COMMON = frozenset((Path(__file__).parent / "common_words.txt").read_text("ascii").split())
-"""Words that say nothing about which note fits: English, the headings of issue forms, and Python's own."""
 
 
 class _Match(NamedTuple):

@@ -26,9 +26,9 @@ from valve_plugin.tasks.grading import watch
 from valve_plugin.tasks.grading.testrun import TestRun
 from valve_plugin.tasks.make import candidates as smith
 from valve_plugin.tasks.make import generate as generating
-from valve_plugin.tasks.make.candidates import Candidate, order_candidates
+from valve_plugin.tasks.make.candidates import Candidate, is_excluded, order_candidates
 from valve_plugin.tasks.make.define import SuiteNeeds, read_source
-from valve_plugin.tasks.make.generate import CandidateResult, generate, is_excluded, stable_suite
+from valve_plugin.tasks.make.generate import CandidateResult, generate, stable_suite
 from valve_plugin.tasks.repository import prepare, read_definition
 from valve_plugin.tasks.task_set import SmithRow, check_rows, is_test_id
 

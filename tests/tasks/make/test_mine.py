@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.tools import git
 from valve_plugin.sandbox.git import read_log
-from valve_plugin.tasks.make.mine import revert
+from valve_plugin.tasks.make.candidates import revert
 
 LINES = [f"line {n}\n" for n in range(12)]
 

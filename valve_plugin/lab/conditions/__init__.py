@@ -20,7 +20,7 @@ _PLACES = {
     "valve": "ablations:VALVE",
     "sentence": "ablations:SENTENCE",
     "no-principles": "ablations:NO_PRINCIPLES",
-    "document": "document:DOCUMENT",
+    "document": "ablations:DOCUMENT",
     "inject-all": "ablations:INJECT_ALL",
     "batch": "ablations:BATCH",
     "all-tasks": "ablations:ALL_TASKS",

@@ -163,7 +163,7 @@ def _proposal(store: BankStore, step: Mapping[str, Any], attempts: Sequence[Atte
 
 SKILLOPT = Condition(  # its package, trainer and gate, on the same tasks and rollouts
     steps=None,
-    hooks="valve_plugin.lab.conditions.document:WholeDocuments",
+    hooks="valve_plugin.lab.conditions.ablations:WholeDocuments",
     gated=False,
     train=train,
     require=require,

@@ -59,6 +59,8 @@ SECOND, PADDING, VERBATIM = 0.5, 0.3, 0.5
 REWORDED = "always_"
 """How the name of a lesson in other words begins; it has the same effect."""
 _WORD = r"(?<![\w.\-]){}(?![\w\-])"
+T = TypeVar("T")
+Part = str | int
 
 
 class Lesson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,10 +116,6 @@ def lessons() -> tuple[Lesson, ...]:
     """Return all lessons, in file order."""
     raw = parse_toml(files(__package__).joinpath("lessons.toml").read_text("utf-8"))
     return convert(raw["lesson"], tuple[Lesson, ...], where="lessons.toml")
-
-
-T = TypeVar("T")
-Part = str | int
 
 
 class Draw:

@@ -20,6 +20,15 @@ from valve_plugin.records import Task
 _FILE = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)")
 _HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)")
 _NAME = re.compile(r"\b(?:def|class)\s+(\w+)")
+_SLIPS: tuple[tuple[str, str], ...] = (
+    (r"==", "!="), (r"!=", "=="), (r"<=", "<"), (r">=", ">"),
+    (r"(?<![<\-=])>(?![=>])", ">="), (r"(?<![<=])<(?![=<])", "<="),
+    (r"\bis not\b", "is"), (r"\bnot in\b", "in"), (r"\bnot\b ", ""), (r"\bis\b(?! not)", "is not"),
+    (r"\band\b", "or"), (r"\bor\b", "and"), (r"\bTrue\b", "False"), (r"\bFalse\b", "True"),
+    (r"(?<=[\w)\]]) \+ (?=[\w(\[])", " - "), (r"(?<=[\w)\]]) - (?=[\w(\[])", " + "), (r"(?<![\w.])1(?![\w.])", "0"),
+    (r"(?<![\w.])0(?![\w.])", "1"), (r"\bNone\b", "False"),
+)  # fmt: skip
+SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
 class LineChange(NamedTuple):
@@ -90,16 +99,6 @@ def function_of(patch: str) -> str:
     return ""
 
 
-_SLIPS: tuple[tuple[str, str], ...] = (
-    (r"==", "!="), (r"!=", "=="), (r"<=", "<"), (r">=", ">"),
-    (r"(?<![<\-=])>(?![=>])", ">="), (r"(?<![<=])<(?![=<])", "<="),
-    (r"\bis not\b", "is"), (r"\bnot in\b", "in"), (r"\bnot\b ", ""), (r"\bis\b(?! not)", "is not"),
-    (r"\band\b", "or"), (r"\bor\b", "and"), (r"\bTrue\b", "False"), (r"\bFalse\b", "True"),
-    (r"(?<=[\w)\]]) \+ (?=[\w(\[])", " - "), (r"(?<=[\w)\]]) - (?=[\w(\[])", " + "), (r"(?<![\w.])1(?![\w.])", "0"),
-    (r"(?<![\w.])0(?![\w.])", "1"), (r"\bNone\b", "False"),
-)  # fmt: skip
-
-
 def slips(all_changes: Sequence[LineChange]) -> list[list[LineChange]]:
     """Return every variant of the fix in which one operator or constant of one restored line is wrong."""
     return [
@@ -140,9 +139,6 @@ def append(path: str, lines: Sequence[str]) -> str:
     """Return a bash command that adds lines to the end of a file."""
     body = "\n".join(lines)
     return f"cat >> {quote(path)} <<'EOF'\n{body}\nEOF"
-
-
-SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
 @dataclass(frozen=True)

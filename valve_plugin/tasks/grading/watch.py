@@ -17,10 +17,9 @@ from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import read_tree
 from valve_plugin.sandbox.supervisor import CommandResult, ProcessLimits, Sample, Watcher
 from valve_plugin.sandbox.workspace import Workspace
-from valve_plugin.shell_words import quote
 from valve_plugin.tasks.grading.testrun import Message, TestRun
 from valve_plugin.tasks.repository import PreparedRepository
-from valve_plugin.words import plural
+from valve_plugin.words import plural, quote
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -18,7 +18,6 @@ from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import MAX_SECONDS, File, find_git_dir, git, read_files, trust_checkout, user_ignore_file
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.sandbox.trees import create_file, open_below, remove_tree
-from valve_plugin.shell_words import quote
 from valve_plugin.tasks import repository
 from valve_plugin.tasks.issue_text import headline, pytest_output
 from valve_plugin.tasks.make.project import (
@@ -31,7 +30,7 @@ from valve_plugin.tasks.make.project import (
     requirement_name,
 )
 from valve_plugin.tasks.repository import PreparedRepository, Repository, prepare
-from valve_plugin.words import plural
+from valve_plugin.words import plural, quote
 
 Say = Callable[[str], None]
 

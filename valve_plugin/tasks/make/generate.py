@@ -34,12 +34,11 @@ from valve_plugin.tasks.make.candidates import Candidate
 from valve_plugin.tasks.make.define import CPU_SECONDS, Say, SuiteNeeds, add_declared, collection_errors, define
 from valve_plugin.tasks.make.project import examine, find_cures
 from valve_plugin.tasks.repository import FILE_NAME, PreparedRepository, Repository, prepare, read_definition
-from valve_plugin.tasks.states import commit_tree, is_protected, open_commit
+from valve_plugin.tasks.states import commit_tree, open_commit
 from valve_plugin.tasks.task_set import ROWS_NAME, SmithRow, is_test_id
 
 MAX_SINGLE_RUNS = 200
 """If at most this many tests fail, only these run again, by name; else the whole suite runs again."""
-_NOT_SOURCE = ("docs/", "setup.py", "examples/", "benchmarks/")
 _MAX_SURVEY_BYTES, _MAX_JOURNAL_BYTES = 1 << 28, 1 << 30
 
 
@@ -67,11 +66,6 @@ class GeneratedSet(NamedTuple):
 
     suite: list[str]
     rows: list[SmithRow]
-
-
-def is_excluded(path: str, test_roots: Sequence[str]) -> bool:
-    """Whether a file gets no bugs, because it is a test, documentation or packaging."""
-    return is_protected(path, test_roots) or path.startswith(_NOT_SOURCE)
 
 
 def define_repository(
