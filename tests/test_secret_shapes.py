@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import random
 import re
 import re._parser as parser  # type: ignore[import-not-found,unused-ignore]
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -45,6 +46,45 @@ PREFIXES = """
 sk-proj- sk-ant-api03- ghp_ glpat- glrt- xoxb-12- xapp-1- hf_ npm_ gsk_ xai- pplx- nvapi- dop_v1_ dckr_pat_ shpat_
 sq0csp- PMAK- lin_api_ figd_ sbp_ sntrys_ glsa_ NRAK- dp.pt. hvs. tskey-auth- pul- rubygems_ ATATT3x EAACE pscale_tkn_
 whsec_ re_ ntn_ lsv2_pt_ pcsk_ tvly- r8_ e2b_ jina_ phx_ bkua_ sqp_ ops_ newco_live_ brandnew- acme_pat_"""
+
+# How many a language gives a value to a name.
+LANGUAGES = [
+    'const api_key string = "{}"',
+    'var api_key = []byte("{}")',
+    "api_key = [[{}]]",
+    'api_key = """\n{}"""',
+    "api_key = \\\n    {}",
+    'static const char api_key[] = "{}";',
+    '#define api_key "{}"',
+    "read -r api_key <<< {}",
+    "<api_key>\n  {}\n</api_key>",
+    '<api_key type="string">{}</api_key>',
+    "<api_key><![CDATA[{}]]></api_key>",
+    "<key>api_key</key>\n<string>{}</string>",
+    "api_key: |\n  {}",
+    "api_key: !!str {}",
+    "api_key:\n  - {}",
+    '{{"key": "api_key", "value": "{}"}}',
+    "api_key:\r\n {}",
+    "ENV['api_key'] ||= '{}'",
+    "my $api_key = q{{{}}};",
+    'let api_key: &\'static str = r#"{}"#;',
+    'api_key = os.environ.get("X") or "{}"',
+    'api_key = ["{}"]',
+    'api_key <- "{}"',
+    '(setq api_key "{}")',
+    "api_key ?= {}",
+    'Dim api_key As String = "{}"',
+    'api_key : constant String := "{}";',
+    'api_key: .asciz "{}"',
+    'NSString *api_key = @"{}";',
+    'public string api_key {{ get; set; }} = "{}";',
+    'std::string api_key{{"{}"}};',
+    'variable "api_key" {{\n  default = "{}"\n}}',
+    "**api_key:** {}",
+    "-api_key {}",
+    "secret -> {}",
+]
 
 # kind -> (text with {} in the secret's place, secret)
 SPELLINGS: dict[str, list[tuple[str, str]]] = {
@@ -240,6 +280,19 @@ SPELLINGS: dict[str, list[tuple[str, str]]] = {
         ("api_key\n  Input should be x [type=string_type, input_value='{}', input_type=str]", made(32)),
         ("MIIEvQIBADANBgkqhkiG9w0BAQEFAASC{}", made(600, B64)),
     ],
+    "languages": [
+        *((text, secret) for text in LANGUAGES for secret in (made(32, HEX, "l"), made(36, seed="l"))),
+        *((text.replace("api_key", "password"), SIGNED) for text in LANGUAGES),
+        ('<add name="pw" value="{}" type="password">', made(30)),
+        ('"{}" -> api_key', made(30)),
+        ("echo {} | docker login --password-stdin", made(30)),
+        ("config.setPassword('{}');", SHORT),
+        ("INSERT INTO users (name, password) VALUES ('joe', '{}');", made(30)),
+        ("IDENTIFIED BY {};", SIGNED),
+        ('api_key := "{}"', made(24, "0123456789x", "d").replace("x", "1") + "7"),
+        ("-Dapi.key={}", HEX32),
+        ("process.env.TOKEN ?? '{}'", HEX32),
+    ],
     "connection strings": [
         ("DefaultEndpointsProtocol=https;AccountName=a;AccountKey={};EndpointSuffix=x", LONG),
         ("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey={}", made(43, B64) + "="),
@@ -263,6 +316,31 @@ def test_a_secret_goes_however_it_is_printed(text: str, secret: str) -> None:
         assert inside not in cleaned, cleaned
         assert "[redacted:" in cleaned
         assert longest_part(secret, cleaned) < max(8, len(secret) // 2), cleaned
+
+
+@pytest.mark.parametrize("hide", [
+    lambda text: base64.b64encode(text.encode()).decode(),
+    lambda text: base64.encodebytes(text.encode() * 3).decode(),
+    lambda text: base64.b64encode(base64.b64encode(text.encode())).decode(),
+    lambda text: base64.b32encode(text.encode()).decode(),
+    lambda text: base64.b64encode(gzip.compress(text.encode())).decode(),
+    lambda text: text.encode().hex(),
+    lambda text: "".join(f"%{ord(c):02x}" for c in text),
+    lambda text: "".join(f"\\u{ord(c):04x}" for c in text),
+    lambda text: "".join(f"\\x{ord(c):02x}" for c in text),
+    lambda text: "".join(f"&#{ord(c)};" for c in text),
+    lambda text: text.replace(KEY, '" + "'.join(KEY[n : n + 4] for n in range(0, 40, 4))),
+    lambda text: json.dumps(text.replace(KEY, f'{KEY[:9]}" . "{KEY[9:]}')),
+    lambda text: text.replace(KEY, f'{KEY[:20]}"\n    "{KEY[20:]}'),
+    lambda text: text.replace(KEY, " ".join(KEY)),
+    lambda text: text.replace(KEY, "\n".join(KEY)),
+])  # fmt: skip
+def test_an_unknown_key_goes_in_codes_and_in_pieces(hide: Callable[[str], str]) -> None:
+    hidden = hide(f'api_key = "{KEY}"\n')
+    cleaned = Redactor({})(f"before\n{hidden}\nafter")
+    assert "[redacted:" in cleaned
+    bare = re.sub(r"[^A-Za-z0-9]", "", hidden)
+    assert not any(bare[n : n + 16] in re.sub(r"[^A-Za-z0-9]", "", cleaned) for n in range(40, len(bare) - 40))
 
 
 def longest_part(secret: str, text: str) -> int:

@@ -8,34 +8,34 @@ catch what the process never knew. The time is linear in the text.
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 import os
 import re
-import sys
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
 from valve_plugin.files import read_regular
+from valve_plugin.readings import Reading, decoded, letters_of, readings
 from valve_plugin.secret_shapes import Span, find, is_random, table
 
-_LOWER = bytes(range(256)).lower()
-_SIGNS = bytes(c for c in range(256) if not chr(c).isalnum() or c > 127)
-_IS_SMALL = bytes(c not in _SIGNS for c in range(256))
 _FRAGMENT = 11
 """Letters and digits of the shortest part of a known value that is looked for: with eight of them anywhere in it, at
 every fourth place, none is missed."""
-_LONGEST = 4_000
+_SHORTEST = 8
+"""Letters and digits of the shortest known value that is looked for whatever stands between them."""
+_LONGEST = 1_000
 """Characters of a known value whose parts are looked for."""
 MIN_NAMED = 6
 """Characters of the shortest value that is redacted for its key-like name."""
 MIN_ANY = 8
 """Characters of the shortest value of an `.env` file that is redacted whatever its name."""
+_DEEPEST = 3
+"""Codes in codes that are undone."""
 _MAX_DIRS, _MAX_DEPTH, _MAX_ENV_BYTES = 500, 3, 1_000_000
 _SKIP_DIRS = {".git", "node_modules", "__pycache__", "site-packages"}
 # Values of `.env` files that say nothing: replacing them would only make texts unreadable.
@@ -59,16 +59,20 @@ class Redactor:
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         """Take secret value -> label, for example {"hunter22": "DB_PASSWORD"}."""
-        self._forms: dict[str, str] = {}
-        self._windows: dict[int, _Piece] = {}
+        self._exact: dict[str, str] = {}
+        self._short: dict[bytes, _Piece] = {}
+        self._windows: dict[int, list[tuple[_Piece, int]]] = {}
         for value in sorted(secrets, key=lambda v: (-len(v), v)):
             label = secrets[value]
-            for form in _forms(value):
-                self._forms.setdefault(form, label)
+            for form in _forms(value) if len(letters_of(value)) < _SHORTEST else (value,):
+                self._exact.setdefault(form, label)
             for piece in _pieces(value, label):
-                for n in range(len(piece.small) - 7):
-                    window = int.from_bytes(piece.small[n : n + 8], sys.byteorder)
-                    self._windows.setdefault(window, piece._replace(at=n))
+                if len(piece.small) < _FRAGMENT:
+                    self._short.setdefault(piece.small, piece)
+                for first in range(min(8, len(piece.small) - 7)):
+                    view = memoryview(piece.small)[first : first + (len(piece.small) - first) // 8 * 8].cast("Q")
+                    for n, window in enumerate(view):
+                        self._windows.setdefault(window, []).append((piece, first + 8 * n))
 
     @classmethod
     def of(cls, environ: Mapping[str, str], workspace: Path | None = None, config: Any = None) -> Redactor:
@@ -102,19 +106,25 @@ class Redactor:
 
     def leaks(self, data: bytes) -> bool:
         """Tell whether binary data holds a secret: such a file cannot be redacted, only left out."""
-        return bool(self._spans(data.decode("latin-1"))) or any(_bytes(form) in data for form in self._forms)
+        return bool(self._spans(data.decode("latin-1"))) or any(_bytes(form) in data for form in self._exact)
 
-    def _spans(self, text: str) -> list[Span]:
+    def _spans(self, text: str, depth: int = 0) -> list[Span]:
         """Return the secrets of a text, in order and apart; of two that overlap the known one names both."""
-        known = list(self._spread(text)) if self._windows else []
-        for form, label in self._forms.items():  # as it is, or in an encoding
+        reading = Reading(text)
+        known = list(self._spread(reading.text)) if self._windows else []
+        shaped = list(find(reading.text))
+        for start, end, inside in decoded(reading.text) if depth < _DEEPEST else ():
+            shaped += [(start, end, label) for _, _, label in self._spans(inside, depth + 1)[:1]]
+        every = [
+            (reading.place(start), reading.place(end), rank, label)
+            for rank, found in enumerate((known, shaped))
+            for start, end, label in found
+        ]
+        for form, label in self._exact.items():
             at = text.find(form)
             while at >= 0:
-                known.append((at, at + len(form), label))
+                every.append((at, at + len(form), 0, label))
                 at = text.find(form, at + len(form))
-        every = [
-            (start, end, rank, label) for rank, found in enumerate((known, find(text))) for start, end, label in found
-        ]
         merged: list[tuple[int, int, int, str]] = []
         for start, end, rank, label in sorted(every):
             if merged and start < merged[-1][1]:
@@ -126,28 +136,43 @@ class Redactor:
         return [(start, end, label) for start, end, _, label in merged if end > start]
 
     def _spread(self, text: str) -> Iterator[Span]:
-        """Yield where a known value stands in pieces: with spaces, quotes, colours or line ends in between.
+        """Yield where a known value stands in pieces: with spaces, quotes, names or line ends in between.
 
         Only letters and digits count, in lower case. Every eighth byte's number is looked up among those of all
         values, so the time does not depend on how many there are.
         """
-        flat = _flat(text)
-        small = flat.translate(_LOWER, _SIGNS)
+        for n, letters in enumerate(readings(text)):
+            steps = ((0, 1), *((first, step) for step in (2, 3) for first in range(step) if not n))
+            for first, step in steps:
+                for start, end, piece in self._found(letters.small[first::step]):
+                    begin, last = (letters.place(first + step * at) for at in (start, end - 1))
+                    end = last + 1
+                    if piece.tail and text.startswith(piece.tail, end):
+                        end += len(piece.tail)
+                    if piece.head and text.endswith(piece.head, 0, begin):
+                        begin -= len(piece.head)
+                    yield begin, end, piece.label
+
+    def _found(self, small: bytes) -> Iterator[tuple[int, int, _Piece]]:
+        """Yield (start, end, piece) of the known values, or long parts of them, in a row of letters."""
+        for short, piece in self._short.items():
+            at = small.find(short)
+            while at >= 0:
+                yield at, at + len(short), piece
+                at = small.find(short, at + len(short))
         hits = []
         for first in (0, 4):
             whole = memoryview(small)[first : first + (len(small) - first) // 8 * 8] if len(small) > first + 8 else b""
             numbers = memoryview(whole).cast("Q") if whole else ()
             hits += [(first + 8 * n, number) for n, number in enumerate(numbers) if number in self._windows]
-        # Where the letters and digits stand in the text, by their number.
-        place = array("Q", compress(range(len(flat)), flat.translate(_IS_SMALL))) if hits else array("Q")
         done = 0
         for at, number in sorted(hits):
             if at >= done:
-                piece = self._windows[number]
-                start, end = _extend(small, at, piece, done)
-                if end - start == len(piece.small) or (piece.random and end - start >= _FRAGMENT):
-                    done = end
-                    yield place[start], place[end - 1] + 1, piece.label
+                several = [(*_extend(small, at, piece.small, own, done), piece) for piece, own in self._windows[number]]
+                good = [s for s in several if s[1] - s[0] == len(s[2].small) or s[1] - s[0] >= s[2].least]
+                if good:
+                    yield max(good, key=lambda s: s[1] - s[0])
+                    done = max(s[1] for s in good)
 
 
 class _Piece(NamedTuple):
@@ -155,31 +180,22 @@ class _Piece(NamedTuple):
 
     small: bytes
     label: str
-    random: bool
-    """Whether a part of it tells the whole: then parts are replaced too."""
-    at: int = 0
-    """Where in it the window is."""
+    least: int
+    """How many letters and digits of it tell the whole."""
+    head: str = ""
+    """Signs before the first letter or digit."""
+    tail: str = ""
 
 
-def _extend(small: bytes, at: int, piece: _Piece, done: int) -> tuple[int, int]:
-    """Return how far a text agrees with a known value around the window that was found at `at`."""
-    start, own = at, piece.at
-    while own and start > done and small[start - 1] == piece.small[own - 1]:
-        start, own = start - 1, own - 1
-    end, own = at + 8, piece.at + 8
-    while own < len(piece.small) and end < len(small) and small[end] == piece.small[own]:
-        end, own = end + 1, own + 1
+def _extend(small: bytes, at: int, known: bytes, own: int, done: int) -> tuple[int, int]:
+    """Return how far a text agrees with a known value around the window that was found at `at`, its `own`."""
+    start, first = at, own
+    while first and start > done and small[start - 1] == known[first - 1]:
+        start, first = start - 1, first - 1
+    end, last = at + 8, own + 8
+    while last < len(known) and end < len(small) and small[end] == known[last]:
+        end, last = end + 1, last + 1
     return start, end
-
-
-def _flat(text: str) -> bytes:
-    """Return a text as ASCII of the same length, with escapes and colours blank."""
-    flat = text.encode("ascii", "replace")
-    if b"\x1b" in flat:
-        flat = re.sub(rb"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]", lambda m: b" " * len(m[0]), flat)
-    for escape in (b"\\n", b"\\r", b"\\t", b"\\x", b"\\u00", b"0x", b"0X"):
-        flat = flat.replace(escape, b" " * len(escape))
-    return flat
 
 
 def _replaced(text: str, start: int, end: int, spans: Sequence[Span]) -> str:
@@ -313,25 +329,53 @@ def _of_config(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield how programs print a value: raw, backwards, escaped as in Python and JSON, in a URL, in hex, in base64."""
+    """Yield how programs print a value that is too short to be looked for letter by letter."""
     escaped = json.dumps(value)[1:-1]
     yield from (value, value.replace("\\", "\\\\"), value[::-1])
     yield from (escaped, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(escaped)[1:-1])
     raw = _bytes(value)
-    yield from (quote(raw, safe=""), quote(raw), quote_plus(raw), raw.hex(), raw.hex().upper(), raw[::-1].hex())
-    for offset in range(3):  # what base64 makes at the places of a triple, without what neighbours change
-        text = base64.b64encode(b"\0" * offset + raw).rstrip(b"=").decode()
-        core = text[(0, 2, 3)[offset] : len(text) - (1 if (offset + len(raw)) % 3 else 0)]
+    yield from (quote(raw, safe=""), quote(raw), quote_plus(raw), raw.hex(), raw.hex().upper())
+    for core in _aligned(raw, base64.b64encode, 3, 4):
         if len(core) >= MIN_NAMED:
             yield from (core, core.replace("+", "-").replace("/", "_"))
 
 
+def _codes(value: str) -> Iterator[str]:
+    """Yield a value in every code that is looked for; only letters and digits count, in lower case."""
+    raw = _bytes(value)
+    yield from (value[::-1], codecs.encode(value, "rot13"), value[::2], value[1::2])
+    for data in (raw, raw[::-1], value.encode("utf-16-le", "surrogatepass")[:-1]):
+        yield data.hex()
+        yield from _aligned(data, base64.b64encode, 3, 4)
+        yield from _aligned(data, base64.b32encode, 5, 8)
+    yield from (raw.hex()[::-1], base64.b64encode(raw).decode()[::-1])
+    for encode in (base64.b85encode, base64.a85encode):
+        yield from _aligned(raw, encode, 4, 5)
+    for data in (raw, b"\0" + raw):  # two bytes as one number, as `od -x` has them
+        yield b"".join(data[n : n + 2][::-1] for n in range(len(data) % 2, len(data), 2)).hex()
+    for form in ("{}", "{:03o}", "{:08b}", "{:#x}", "{:#o}", "{:#b}", "U{:04X}", "chr{}"):
+        yield "".join(map(form.format, raw))
+    if len(raw) < 100:
+        yield from (str(int.from_bytes(raw, "big")), str(int.from_bytes(raw, "little")))
+
+
+def _aligned(raw: bytes, encode: Callable[[bytes], bytes], unit: int, width: int) -> Iterator[str]:
+    """Yield what a code makes of bytes at every place in its unit, without what their neighbours change."""
+    whole = width if unit == 4 else 1  # base85 mixes all the bytes of a unit
+    for offset in range(unit):
+        first, last = -(-offset * width // (unit * whole)), (offset + len(raw)) * width // (unit * whole)
+        yield encode(b"\0" * offset + raw).decode()[first * whole : last * whole]
+
+
 def _pieces(value: str, label: str) -> Iterator[_Piece]:
-    """Yield the forms of a value that may stand in pieces, from the longest value on."""
-    for form in dict.fromkeys(_forms(value[:_LONGEST])):
-        small = _flat(form).translate(_LOWER, _SIGNS)
-        if len(small) >= _FRAGMENT:
-            yield _Piece(small, label, is_random(form, _FRAGMENT))
+    """Yield the forms of a value that are looked for letter by letter; the first is itself."""
+    value = value[:_LONGEST]
+    part = is_random(value, _FRAGMENT) or bool(re.fullmatch(r"[0-9a-fA-F-]{16,}", value) and len(set(value)) > 5)
+    for form in dict.fromkeys((value, Reading(value).text, *_codes(value))):
+        if len(small := letters_of(form)) >= _SHORTEST:
+            least = max(_FRAGMENT, _SHORTEST * len(small) // len(value)) if part else len(small)
+            head, tail = re.match(r"[^A-Za-z0-9]*", form), re.search(r"[^A-Za-z0-9]*\Z", form[-100:])
+            yield _Piece(small, label, least, head[0] if head else "", tail[0] if tail else "")
 
 
 def _bytes(value: str) -> bytes:

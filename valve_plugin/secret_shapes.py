@@ -12,7 +12,7 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -33,7 +33,6 @@ _PLACEHOLDER = re.compile(
     r"|redacted|masked|hidden|omitted|change)\b.*|.*(?:[-_ ]here|change[-_]?me|example|placeholder|redacted)"
     r"|(?:user(?:name)?|pass(?:word|wd)?|pwd|secret|token|key|api_?key|credentials?|auth)s?[\d_]{0,2})"
 )
-_SIGNS = {r"\u0027": "'", r"\u0022": '"', r"\u003c": "<", r"\u003e": ">", r"\u0026": "&"}
 _TEST_ID = re.compile(r"[\w./-]{1,200}\.py(?:::|\Z)")
 _STEMS = ("pass", "pwd", "secret", "credential", "token", "key", "auth", "sig", "sess", "cookie", "salt", "pw", "psk")
 # After the stem: the rest of the name, perhaps a type, a sign, and the value in quotes or without.
@@ -50,7 +49,7 @@ _KEY_LINE = re.compile(
 _KEY_END = re.compile(r"[\s+\">|,'-]{0,60}[A-Za-z0-9+/=]{0,80}[\s+\">|,'-]{0,60}-----END [A-Z ]{0,40}-----")
 _KEY_LINE_BACKWARDS = re.compile(r"[\s+\">|,'-]{0,60}={0,2}[A-Za-z0-9+/]{16,}")
 _KEY_BODY = r"MII\w[\w+/]{2}IBA(?:AK|DANBgkqhki)|M[HIC][^I]|b3BlbnNzaC1rZXktdj"
-_NAME, _NAME_ON = re.compile(r"[\w.-]{0,40}\Z"), re.compile(r"\A[\w.-]*")
+_OF_NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _REST = re.compile(r"[^\s\"'`]*(?:[ ][a-z0-9]{1,30}){0,7}(?![^\s\"'`])|")  # signs, and words up to the line's end
 # A bare value that is an expression: names joined by dots or operators, or a name of several words.
 _CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[.:]?|[A-Za-z]*_\w*|[\d.,:]+|(?:[A-Z][a-z]+)+")
@@ -67,6 +66,17 @@ _FIELDS = {
     for sign in ",;|\t"
 }
 _LINE_BEGINS = re.compile(r"(?:^|[\n\"'`>|;]|[-+#$%:] ?|\b(?:export|set|env|ENV|-e|--env) )[ \t]*\Z")
+
+
+_VALUE = re.compile(r"[^\s\"'`<>(){}\[\],;|=:]{6,}={0,2}")
+_LONE = re.compile(r"(?<!\w)[\w-]([\s\"',;|]{1,8})[\w-](?:\1[\w-]){14,}(?!\w)")
+"""A key with something between each two of its characters."""
+_DIGIT, _PATH = re.compile(r"\d"), re.compile(r"^[./~]|/.*/.*/|\.\w{1,4}$")
+_NEAR = 80
+"""Characters before a value in which its name is looked for."""
+_NAME_WORD, _GLUE_WORD = re.compile(r"[A-Za-z][\w.-]*"), re.compile(r"[A-Za-z]\w*")
+_QUOTES = ('"', "'", "`")
+_ANY_STEM = re.compile("|".join(_STEMS), re.IGNORECASE)
 
 
 class Kind(NamedTuple):
@@ -98,19 +108,14 @@ def table() -> Table:
     )
 
 
-def find(text: str) -> Iterator[Span]:
-    """Yield the secrets of known kinds in a text; they may overlap."""
-    # Every character stays at its place, and JSON in JSON reads like text.
-    flat = text.encode("ascii", "replace").decode("ascii")
-    if "\\" in flat:
-        for escape, meant in (("\\\\", " \\"), ("\\\\", " \\"), ("\\n", "\n "), ("\\r", "\r "), ("\\t", "\t ")):
-            flat = flat.replace(escape, meant)
-        flat = flat.replace('\\"', '" ').replace("\\'", "' ").replace("\\/", " /")
-        for code, sign in _SIGNS.items():  # as JSON that is safe in HTML has them, mini's observations for one
-            flat = flat.replace(code, sign + " " * 5)
+def find(flat: str) -> Iterator[Span]:
+    """Yield the secrets of known kinds in an ASCII text without escapes (`readings.Reading`); they may overlap."""
     lower = flat.lower()
     yield from _tokens(flat)
     yield from _private_keys(flat)
+    for row in _LONE.finditer(flat):
+        if is_random(row[0][:: 1 + len(row[1])], 16, strict=True):
+            yield *row.span(), "token"
     for kind in table().kinds:
         for begin in kind.begins:
             if begin in lower:
@@ -124,6 +129,7 @@ def find(text: str) -> Iterator[Span]:
         yield from _assignments(stem, flat, lower)
     if stems:
         yield from _columns(flat)
+        yield from _near_names(flat)
 
 
 @cache
@@ -187,32 +193,106 @@ def _assignments(stem: str, text: str, lower: str) -> Iterator[Span]:
     for match in _compiled(stem, _ASSIGNED).finditer(lower):
         start, end = match.span(match.lastindex or 0)
         quoted = match.lastindex != 4 or (text[start - 1] == ">" and text.startswith("</", end))
-        head = len(_NAME.findall(text[max(match.start() - 40, 0) : match.start()])[0])
-        name = _NAME_ON.findall(text[match.start() - head : start])[0]
-        sign = text[match.start() - head + len(name) : start].strip(" \t\r\n\"'`])rRbBuUfF")
-        at = match.start() - head
+        before = text[max(match.start() - 40, 0) : match.start()]
+        at = match.start() - len(before) + len(before.rstrip(_OF_NAMES))
+        rest = text[at:start].lstrip(_OF_NAMES)
+        name, sign = text[at : start - len(rest)], rest.strip(" \t\r\n\"'`])rRbBuUfF")
         # Without a sign, the value comes after a space: of an option, or in a line of a Dockerfile or shell.
         if not sign and not name.startswith("--") and not _WORD_FOLLOWS.search(text, max(at - 20, 0), at):
-            gap = text[match.start() - head + len(name) : start]
-            if (
-                not re.fullmatch(r"[ \t]*(?:  |\t)[ \t]*", gap)
-                or _strength(name) < 2
-                or not is_random(text[start:end], 10)
-            ):
-                continue  # no column of a table
+            continue
         if _strength(name) == 1 and (word := _WORD_BEFORE.search(text, max(at - 20, 0), at)):
             name = f"{word[1]}_{name}"  # "encryption key"
         env = _is_env_line(text, at, start, end) or text[max(at - 1, 0) : at] in ("?", "&")
         if env and not quoted:
             end = _REST.match(text, end).end()  # type: ignore[union-attr]
-        if not quoted and not env and _strength(name) == 3 and (rest := _PHRASE.match(text, start)):
-            quoted, end = text[at - 1 : at] in ("", "\n"), rest.end()
+        if not quoted and not env and _strength(name) == 3 and (phrase := _PHRASE.match(text, start)):
+            quoted, end = text[at - 1 : at] in ("", "\n"), phrase.end()
         value = text[start:end]
         if sign == "," and not re.search(r"\d", value):
             continue  # two texts in a list
         if is_assigned_secret(name, value, quoted=quoted, env=env, end=text[end : end + 1]):
             start += len(value) - len(value.lstrip())
             yield start, start + len(value.strip()), "assigned secret"
+
+
+def _near_names(text: str) -> Iterator[Span]:
+    """Yield the values that stand near a key-like name, in the syntax of any language.
+
+    What looks like a key by itself needs only the name on its line, before or after it. Else signs, and words of
+    declarations and markup (`words.glue`), may stand between, and the value has to pass as one that is assigned.
+    """
+    for match in _VALUE.finditer(text):
+        if not _DIGIT.search(match[0]):
+            continue
+        start, end = match.span()
+        if text[end : end + 1] not in _QUOTES:
+            end -= len(match[0]) - len(match[0].rstrip(".!?:"))
+        value, before = text[start:end], text[max(start - _NEAR, 0) : start]
+        strong = _is_key(value) and not _DIGEST_OF.search(before)
+        if name := _name_before(before):
+            glue = before[name.end :]
+            option = before[: name.start].endswith("-")
+            if (strong and "\n" not in glue) or _is_declared(name.text, glue, text[end : end + 1], value, option):
+                yield start, end, "assigned secret"
+        elif strong:
+            after = text[end : end + _NEAR]
+            name = next((n for m in _NAME_WORD.finditer(after) if (n := _name(m)).strength > 1), None)
+            if name and ("\n" not in (glue := after[: name.start]) or _is_glue(glue)):
+                yield start, end, "assigned secret"
+
+
+def _is_key(value: str) -> bool:
+    """Whether a text looks like a key whatever stands around it; no path, and no hash of the usual lengths."""
+    if len(value) < 20 or len(value) > 400 or _PATH.search(value) or _ANY_STEM.search(value):
+        return False
+    if re.fullmatch(r"[0-9a-fA-F]{32,}", value):
+        return len(value) not in (40, 64) and bool(re.search("[a-fA-F]", value))
+    return is_random(value, 20, strict=True)
+
+
+class _Name(NamedTuple):
+    text: str
+    start: int
+    end: int
+    strength: int
+
+
+def _name(word: re.Match[str], before: str = "") -> _Name:
+    """Return a word as a name, with its strength; the name of a file has none."""
+    ending = re.search(r"\.([a-z]{1,4})\Z", word[0])
+    text = f"{before}_{word[0]}" if before else word[0]
+    return _Name(text, *word.span(), 0 if ending and not _strength(ending[1]) else _strength(text))
+
+
+def _name_before(before: str) -> _Name | None:
+    """Return the last key-like name in what stands before a value, no more than two lines above it."""
+    if not _ANY_STEM.search(before):
+        return None
+    words = list(_NAME_WORD.finditer(before))
+    for n in range(len(words) - 1, -1, -1):
+        name = _name(words[n])
+        if name.strength == 1 and n and name.start - words[n - 1].end() == 1:
+            name = _name(words[n], words[n - 1][0])  # "encryption key"
+        if name.strength > 1:
+            return name if before.count("\n", name.end) < 3 else None
+    return None
+
+
+def _is_glue(text: str) -> bool:
+    return all(word.lower() in table().words["glue"] for word in _GLUE_WORD.findall(text))
+
+
+def _is_declared(name: str, glue: str, end: str, value: str, option: bool) -> bool:
+    """Whether what stands between a name and a value gives the one to the other."""
+    if not _is_glue(glue):
+        return False
+    quoted = glue[-1:] in ('"', "'", "`", ">") and end in ('"', "'", "`", "<")
+    sign = option or bool(re.search(r"[:=(\[{>~|?]|<[-<]| - ", glue))
+    column = bool(re.fullmatch(r"[ \t]*(?:  |\t)[ \t]*", glue)) and is_random(value, 10)
+    alone = "\n" in glue and end in ("", "\n", "\r")
+    if not quoted and _ANY_STEM.search(value):
+        return False  # another name
+    return (quoted or sign or column or alone) and is_assigned_secret(name, value, quoted=quoted, end=end)
 
 
 def _columns(text: str) -> Iterator[Span]:
@@ -259,6 +339,8 @@ def is_assigned_secret(name: str, value: str, *, quoted: bool = True, env: bool 
     strength = _strength(name)
     if not strength or "[redacted:" in value or is_placeholder(value) or _TEST_ID.match(value):
         return False
+    if re.fullmatch(r"\d{16,}" if strength < 3 else r"\d{6,}", value):
+        return strength > 1
     if not quoted and not env and ((end and end in "([{") or _CODE.fullmatch(value)):
         return False
     if strength == 3:  # a password may be short, a word, or several
@@ -293,12 +375,17 @@ def _is_password(value: str, *, quoted: bool, env: bool) -> bool:
     return True
 
 
-@cache
+@lru_cache(maxsize=65_536)
 def _strength(name: str) -> int:
     """Return 3 for a password's name, 2 for a key's, 1 for what often is one, 0 for all others."""
+    # What stands after the last dot may be it alone, as in `process.env.TOKEN`, and `-D` gives Java properties.
+    return max(map(_word_strength, (name, name.rpartition(".")[2], re.sub(r"\AD(?=[a-z])", "", name))))
+
+
+def _word_strength(name: str) -> int:
     rows = table().words
     parts = [w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
-    words = set(parts[1:] if parts[:1] == ["id"] else parts)  # an id_token is one, a token_id is none
+    words = set(parts[1:] if parts[:1] in (["id"], ["set"]) else parts)  # an id_token is one, a token_id is none
     if parts and parts[-1] in rows["password"]:
         words -= {"store", "var"}  # keyStorePassword, TF_VAR_password
     if not words or words & rows["harmless"]:
