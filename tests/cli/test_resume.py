@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.cli.banks import NOISE
 from valve_plugin.bank.entries import Proposed
-from valve_plugin.cli import output, resume
+from valve_plugin.cli import output
 from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import InfrastructureError
 from valve_plugin.lab.demo import example
@@ -23,7 +23,7 @@ WORDS = st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0"), 
 def test_a_shell_reads_what_was_typed(words):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["/usr/bin/valve", "evolve", *words])
-        told = resume.command()
+        told = output.resume_command()
     assert output.one_line(told) == told
     read = subprocess.run(["/bin/bash", "-c", f"printf '%s\\0' {told}"], capture_output=True, check=True)
     assert read.stdout.decode().split("\0")[:-1] == ["valve", "evolve", *words]
@@ -42,7 +42,7 @@ def test_no_key_and_no_second_epoch(monkeypatch, setting):
     monkeypatch.setattr("sys.argv", ["valve", "evolve", "tasks", "--new-epoch", "-c", setting])
     with (
         pytest.raises(InfrastructureError, match="it is down; then start it again: valve evolve tasks -c") as stopped,
-        resume.advise_on_stop(),
+        output.advise_on_stop(),
     ):
         raise InfrastructureError("it is down")
     assert "hunter22" not in str(stopped.value)
@@ -55,14 +55,14 @@ def test_valve_advises_the_command_that_was_interrupted(bank, valve, monkeypatch
     assert valve("--json")["next"]["command"] == valve("--json", "--bank", str(bank.dir))["next"]["command"] == gate
     typed = ["valve", "evolve", "tasks/", "--simulate", "--bank", str(bank.dir), "-c", "seed=7"]
     monkeypatch.setattr("sys.argv", typed)
-    resume.remember(bank.local)
+    output.remember(bank.local)
     for words in ((), ("--bank", str(bank.dir))):
         assert valve("--json", *words)["next"]["command"] == " ".join(typed)
     monkeypatch.chdir(tmp_path)  # where tasks/ is not
     assert valve("--json", "--bank", str(bank.dir))["next"]["command"].startswith("valve gate --simulate")
     monkeypatch.chdir(bank.dir.parent)
     monkeypatch.setattr("sys.argv", ["valve", "demo", "--out", "x"])
-    resume.remember(bank.local)
+    output.remember(bank.local)
     assert valve("--json")["next"]["command"] == gate
 
 

@@ -27,9 +27,9 @@ from valve_plugin.cli.runs import open_run
 from valve_plugin.errors import BankBusyError, ConfigError, TaskError
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.lab import folder, results
+from valve_plugin.lab.folder import Experiment, ExperimentRun, list_runs, read
 from valve_plugin.lab.results import collect
 from valve_plugin.lab.run import SHARED, complete_run, draw_split, task_folder
-from valve_plugin.lab.spec import Experiment, ExperimentRun, list_runs, read
 from valve_plugin.records import Proposal
 from valve_plugin.tasks import split as splits
 from valve_plugin.tasks.task_set import load

@@ -18,10 +18,8 @@ from valve_plugin.codec import canonical, digest, plain
 from valve_plugin.errors import ValveError
 from valve_plugin.evidence.summary import Savings
 from valve_plugin.records import Proposal, live_task
-from valve_plugin.report.build import build_run, changed_place, columns, gates
-from valve_plugin.report.findings import answers, findings
-from valve_plugin.report.items import KeptAttempts
-from valve_plugin.report.measurements import heatmap
+from valve_plugin.report.build import KeptAttempts, build_run, changed_place, columns, gates
+from valve_plugin.report.findings import answers, findings, heatmap
 from valve_plugin.report.run import RunReport
 from valve_plugin.report.templates import text
 

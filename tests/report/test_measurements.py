@@ -12,7 +12,7 @@ from tests.report.runs import Maker
 from tests.strategies import outcomes
 from valve_plugin.records import Outcome
 from valve_plugin.report.build import build_run
-from valve_plugin.report.measurements import HeatCell, heat_cell, heatmap, holdout_signs
+from valve_plugin.report.findings import HeatCell, heat_cell, heatmap, holdout_signs
 from valve_plugin.report.run import PanelCell, Rollout, RunReport
 
 

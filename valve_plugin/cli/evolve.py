@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from valve_plugin.cli import output, resume, runs, task_sets, together
+from valve_plugin.cli import output, runs, task_sets, together
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.cli.output import plural
 from valve_plugin.errors import ConfigError
@@ -304,7 +304,7 @@ def run_queue(
         )
         for one in queue
     ]
-    with resume.advise_on_stop():
+    with output.advise_on_stop():
         ended = together.run(jobs, settings, limits_of(settings))
     rows = {}
     for one in queue:
@@ -328,7 +328,7 @@ def run_queue(
         money = f", ${usd:.2f}" if usd else ""
         output.say(f"{plural(len(rows), 'bank')}: {plural(rollouts, 'rollout')} in this run{money}")
     if failed := [row["code"] for row in rows.values() if row["code"]]:
-        again = resume.command()
+        again = output.resume_command()
         advice = f": {again}" if again else ""
         first = "" if set(failed) == {output.INFRASTRUCTURE} else "repair what is named above; then "
         output.note(

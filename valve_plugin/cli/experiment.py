@@ -17,7 +17,7 @@ from valve_plugin.files import make_dir, write_atomic
 
 if TYPE_CHECKING:
     from valve_plugin.evolve.open import OpenRun
-    from valve_plugin.lab.spec import Experiment, ExperimentRun
+    from valve_plugin.lab.folder import Experiment, ExperimentRun
 
 commands = Commands(
     "experiment",
@@ -48,8 +48,8 @@ def run(
     tables name it (exit code 3: host or provider failed; 4: its budget is used up; 2: it cannot continue).
     """
     from valve_plugin.lab import folder
+    from valve_plugin.lab.folder import list_runs, read
     from valve_plugin.lab.results import FILES, collect, comma_separated, markdown
-    from valve_plugin.lab.spec import list_runs, read
 
     experiment = read(file)
     names = [v.name for v in experiment.condition]
@@ -138,7 +138,7 @@ def _complete_runs(
 
 def complete(file: str, place: str, out: str, given: dict[str, Any]) -> None:
     """Complete the run with this folder, in a process of its own."""
-    from valve_plugin.lab.spec import list_runs, read
+    from valve_plugin.lab.folder import list_runs, read
 
     experiment = read(Path(file))
     (run,) = [run for run in list_runs(experiment) if run.path.as_posix() == place]

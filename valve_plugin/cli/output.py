@@ -1,4 +1,4 @@
-"""What every command prints, how a table fits the terminal, and how a command fails.
+"""What every command prints, how a table fits the terminal, how a command fails, and the command that resumes it.
 
 Results go to stdout, everything else to stderr. Text from banks, ledgers and models is data: it is never
 markup, and escape sequences are left out. Exit codes: 0 ok, 1 a negative finding, 2 wrong use, 3 infrastructure,
@@ -14,20 +14,22 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from valve_plugin.codec import plain
-from valve_plugin.errors import ConfigError, ValveError
+from valve_plugin.errors import ConfigError, InfrastructureError, ValveError
 from valve_plugin.extras import missing_package
+from valve_plugin.words import join, quote
 from valve_plugin.words import plural as plural
-from valve_plugin.words import quote
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from valve_plugin.bank.local import LocalStore
 
 FINDING = 1
 """Exit code of a command that worked and found something wrong."""
@@ -60,6 +62,8 @@ live: Console | None = None
 GAP = "  "
 LEAST = 20
 """Width below which a column of free text says too little; where there are several, the last is then left out."""
+_START = "start it again"
+_NOTE = "run"
 
 
 def clean(text: str) -> str:
@@ -335,3 +339,52 @@ def _width(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
+
+
+def resume_command() -> str:
+    """Return the command line of this process, quoted for a shell, without keys; empty if it is not `valve`."""
+    from valve_plugin.redact import Redactor
+
+    if os.path.basename(sys.argv[0]) not in ("valve", "__main__.py"):
+        return ""
+    typed = [word for word in sys.argv[1:] if word != "--new-epoch"]  # by now it is open
+    return Redactor.of(os.environ, config=[_assigned(word) for word in typed])(join(["valve", *typed]))
+
+
+def _assigned(word: str) -> Any:
+    """Return what a word like `a.b=VALUE` sets, as nested data; a list within may hold such words again."""
+    name, equals, text = word.partition("=")
+    value: Any = text
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+    if isinstance(value, list):
+        value = [[one, _assigned(one)] if isinstance(one, str) else one for one in value]
+    return {name.rpartition(".")[2]: value} if equals else None
+
+
+@contextmanager
+def advise_on_stop() -> Iterator[None]:
+    """Name the command that resumes the run when a failure or Ctrl-C stops it."""
+    again = resume_command()
+    advice = _START + (f": {again}" if again else "")
+    try:
+        yield
+    except InfrastructureError as e:
+        if _START in str(e):
+            raise
+        raise InfrastructureError(f"{e}; then {advice}") from e
+    except KeyboardInterrupt as e:
+        raise KeyboardInterrupt(*(e.args or [f"to continue, {advice}"])) from e
+
+
+def remember(local: LocalStore) -> None:
+    """Record the current command: `valve` shows it if the run is stopped."""
+    typed = resume_command()
+    resumes = not typed.startswith("valve demo")  # which begins anew
+    local.remember(_NOTE, f"{os.getcwd()}\n{typed}" if resumes else "")
+
+
+def recall(local: LocalStore) -> str:
+    """Return the last run's command; empty if it was typed in another directory, as its paths may be relative."""
+    where, _, typed = local.recall(_NOTE).partition("\n")
+    return typed if where == os.getcwd() else ""

@@ -15,7 +15,7 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from valve_plugin import events
-from valve_plugin.cli import output, resume
+from valve_plugin.cli import output
 from valve_plugin.cli.run_view import SIMULATION, View, draw, eta, fold, line, rows, working
 from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import BankError
@@ -80,7 +80,7 @@ class Progress:
         self._local.clear_telemetry(EVENTS)
         self._hook = run.manager.hook
         note = SIMULATION if run.settings.model == SCRIPTED_MODEL else ""
-        send(self._hook, start_event(run, note, resume.command()))
+        send(self._hook, start_event(run, note, output.resume_command()))
         if sys.stderr.isatty():
             self._live = _live(lambda: self.view, stderr=True)
             self._live.start()

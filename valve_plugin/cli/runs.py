@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from valve_plugin.cli import output, resume, task_sets
+from valve_plugin.cli import output, task_sets
 from valve_plugin.cli.options import flag, option, overrides
 from valve_plugin.errors import BankNotFoundError, BudgetError
 from valve_plugin.words import quote
@@ -111,13 +111,13 @@ def open_run(
     chosen = bank_for_run(bank, simulate, tasks)
     scripted = partial(serve_scripted, proposals=proposals) if simulate else None
     with (
-        resume.advise_on_stop(),
+        output.advise_on_stop(),
         opening.open_run(
             tasks, chosen, given, scripted=scripted, extend=with_hooks, say=say, stages=Stage(), **options
         ) as run,
     ):
         if options.get("purpose", "learn") in ("learn", "drain"):
-            resume.remember(run.store.local)
+            output.remember(run.store.local)
         yield run
 
 

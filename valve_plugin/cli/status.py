@@ -168,7 +168,7 @@ def _facts(bank: str) -> dict[str, Any]:
 def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
     from valve_plugin.bank.identity import is_foreign, is_own
     from valve_plugin.bank.scripted_bank import find_simulation, is_scripted
-    from valve_plugin.cli import resume
+    from valve_plugin.cli import output
     from valve_plugin.evidence.history import brief
     from valve_plugin.evidence.summary import count_attempts
 
@@ -191,7 +191,7 @@ def _of_bank(store: BankStore, here: Checkout) -> dict[str, Any]:
         "set_aside": sorted(f"{w.kind} {w.name}" for w in withheld),
         "waiting": waiting[0] if waiting else "",
         "simulation": is_scripted(store.dir),
-        "interrupted": resume.recall(store.local) if waiting else "",
+        "interrupted": output.recall(store.local) if waiting else "",
         "last_verdict": verdict
         and {"decision": verdict.decision, "proposal": verdict.proposal_id, "words": brief(verdict)},
         "warnings": list(store.warnings),
@@ -218,7 +218,7 @@ def _task_sets() -> list[dict[str, Any]]:
 
 def _last_run(store: BankStore) -> dict[str, Any] | None:
     """Return the last learning run on this machine."""
-    from valve_plugin.cli import progress, resume
+    from valve_plugin.cli import output, progress
 
     run = progress.Watched(store.local)
     view, command = run.view, run.view.run.command
@@ -229,7 +229,7 @@ def _last_run(store: BankStore) -> dict[str, Any] | None:
         "going": going,
         "ended": "" if going else run.ending,
         "at": f"task {view.position} of {view.of}" if view.of else "",
-        "command": command if command == resume.recall(store.local) else "",
+        "command": command if command == output.recall(store.local) else "",
     }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from valve_plugin.cli import output, resume, task_sets, tasks_make
+from valve_plugin.cli import output, task_sets, tasks_make
 from valve_plugin.cli.options import Commands, Json, argument, flag, option
 from valve_plugin.cli.runs import UnsafeLocal
 from valve_plugin.cli.stage import Stage
@@ -136,7 +136,7 @@ def show(
     "valve tasks verify owner/name                       # every task, three times with and without its fix",
     "valve tasks verify tasks/ --times 1 --limit 5       # a first impression",
 )
-@resume.advise_on_stop()
+@output.advise_on_stop()
 def verify(
     tasks: task_sets.Given = "",
     times: Annotated[int, option("--times", "N", "Runs of each.", min=1)] = 3,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from valve_plugin.cli import output, resume, task_sets
+from valve_plugin.cli import output, task_sets
 from valve_plugin.cli.options import Commands, Json, argument, flag, option
 from valve_plugin.cli.runs import UnsafeLocal
 from valve_plugin.cli.stage import Meter, Stage
@@ -86,7 +86,7 @@ MAKING = Making()
     "valve tasks generate ../lib --python ../lib/.venv --n 50 --workers 4",
     "valve tasks generate pypi:tomlkit==0.13.2 --repo python-poetry/tomlkit --n 20",
 )
-@resume.advise_on_stop()
+@output.advise_on_stop()
 def generate(
     path: Source = ".",
     n: Wanted = 20,
@@ -143,7 +143,7 @@ def generate(
     "valve tasks import rows.jsonl --repo owner/name  # in the image that the rows name, if it is here",
     "valve tasks import rows.jsonl --source ../lib --python ../lib/.venv --out tasks/",
 )
-@resume.advise_on_stop()
+@output.advise_on_stop()
 def import_(
     source: Annotated[
         str, argument("SOURCE", "Hub id of a data set, one saved on disk, or a file: JSON, JSON lines, CSV, parquet.")
@@ -200,7 +200,7 @@ def import_(
     "valve tasks mine                               # the checkout you are in",
     "valve tasks mine ../lib --commits 2000 --n 50 --python ../lib/.venv",
 )
-@resume.advise_on_stop()
+@output.advise_on_stop()
 def mine(
     path: Annotated[str, argument("PATH", "A git checkout. Default: here.", show_default=False)] = ".",
     n: Wanted = 20,
@@ -297,7 +297,7 @@ def _verify_candidates(
     directory, name, files, command, needs = source
     output.make_folder("--out", directory)
     definition = build.define_repository(directory, name, files, command, needs, say=stage, wanted=n)
-    prepared, known = build.survey(directory, definition, command, sandbox, stage, again=resume.command())
+    prepared, known = build.survey(directory, definition, command, sandbox, stage, again=output.resume_command())
     stage.on("trying candidate bugs")
     made = build.try_candidates(directory, prepared, known, ordered, sandbox, wanted=n, workers=workers, report=trials)
     return prepared.repository, made

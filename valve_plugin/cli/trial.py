@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output, ranges, resume, runs, task_sets
+from valve_plugin.cli import output, ranges, runs, task_sets
 from valve_plugin.cli.options import Commands, Json, argument, option, read_input
 from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
@@ -65,7 +65,7 @@ def try_text(
     sides = Sides(_context(others), _context(texts))
     with (
         Progress() as progress,
-        resume.advise_on_stop(),
+        output.advise_on_stop(),
         open_trial(
             folder, given, sides, pairs=pairs, negligible=negligible, observer=progress,
             scripted=runs.serve_scripted if solving.simulate else None, say=runs.say, stages=Stage(),

@@ -61,8 +61,7 @@ from valve_plugin.records import (
     Verdict,
 )  # fmt: skip
 from valve_plugin.theory import acceptance
-from valve_plugin.theory.acceptance import pass_chance
-from valve_plugin.theory.odds import GateOdds, gate_odds
+from valve_plugin.theory.acceptance import GateOdds, gate_odds, pass_chance
 
 _MOST_FUTURES = 6
 _ENOUGH = 3

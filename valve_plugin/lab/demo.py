@@ -20,8 +20,7 @@ from valve_plugin.lab.run import copy_tasks
 from valve_plugin.lab.simulation import parameters
 from valve_plugin.plugins import send
 from valve_plugin.records import Proposal
-from valve_plugin.report.build import stream
-from valve_plugin.report.items import KeptAttempts
+from valve_plugin.report.build import KeptAttempts, stream
 from valve_plugin.tasks import split
 from valve_plugin.tasks.task_set import load
 

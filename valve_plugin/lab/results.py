@@ -33,7 +33,7 @@ from valve_plugin.evidence.items import mean_effect
 from valve_plugin.files import append_shared, read_limited
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.lab import folder
-from valve_plugin.lab.spec import Experiment, ExperimentRun, list_runs
+from valve_plugin.lab.folder import Experiment, ExperimentRun, list_runs
 
 TIMES_FILE = "times.jsonl"
 _MAX_BYTES = 1 << 30

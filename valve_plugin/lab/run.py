@@ -22,8 +22,8 @@ from valve_plugin.evolve.open import OpenRun, require_able
 from valve_plugin.evolve.steps import Steps
 from valve_plugin.files import make_dir, make_private_dir, write_atomic
 from valve_plugin.lab import folder
+from valve_plugin.lab.folder import Experiment, ExperimentRun
 from valve_plugin.lab.results import TimeRecorder
-from valve_plugin.lab.spec import Experiment, ExperimentRun
 from valve_plugin.paths import local_dir
 from valve_plugin.plugins import send
 from valve_plugin.tasks import split as splits

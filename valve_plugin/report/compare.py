@@ -7,8 +7,7 @@ from math import fsum, log
 from typing import Any, NamedTuple
 
 from valve_plugin.evidence.cost import APART, run_cost
-from valve_plugin.report.findings import AnswerCard
-from valve_plugin.report.measurements import count_signs, resolved_by_task
+from valve_plugin.report.findings import AnswerCard, count_signs, resolved_by_task
 from valve_plugin.report.run import RunReport
 from valve_plugin.theory.confidence_sequence import mean_floor
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from valve_plugin import __version__
 from valve_plugin.bank.local import LocalStore
@@ -19,10 +20,8 @@ from valve_plugin.extract.digest import digest, printable
 from valve_plugin.records import is_live
 from valve_plugin.report.compare import comparison_card, comparison_columns, task_pairs
 from valve_plugin.report.figures import figures, page_svg
-from valve_plugin.report.findings import answers, findings, lesson, origins
-from valve_plugin.report.items import group_items
-from valve_plugin.report.measurements import heatmap
-from valve_plugin.report.run import RunReport
+from valve_plugin.report.findings import answers, findings, heatmap, lesson, origins
+from valve_plugin.report.run import ProposedItem, RunReport
 from valve_plugin.report.templates import environment, json_for_script
 from valve_plugin.words import visible
 
@@ -31,6 +30,25 @@ TOKENS = 1_200
 _PATCH = 6_000
 _TASK = 1_500
 _REASON = 600
+
+
+class ItemGroup(NamedTuple):
+    """A group of items on the page."""
+
+    in_bank: bool
+    states: dict[str, int]
+    places: list[int]
+    """Positions in the list of items, in display order."""
+
+
+def group_items(items: Sequence[ProposedItem]) -> list[ItemGroup]:
+    """Return the bank's items, then the others, each group with the newest first."""
+    order = sorted(range(len(items)), key=lambda n: (-items[n].line, n))
+    found = []
+    for in_bank in (True, False):
+        places = [place for place in order if (items[place].version is not None) is in_bank]
+        found.append(ItemGroup(in_bank, Counter(items[place].state for place in places), places))
+    return [group for group in found if group.places]
 
 
 def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
