@@ -487,19 +487,26 @@ def summary(states: Sequence[State], budget: int) -> dict[str, float]:
 
 
 def table(rows: Sequence[dict[str, Any]], budget: int) -> Iterator[str]:
-    """Yield the lines of one budget: means with 95 % intervals of the mean; medians of the rollouts to a gain."""
-    yield (f"{'world':10} {'base':>4} {'learner':12} {'n':>2} {'gain':>12} {'peak':>12} {'drawdown':>11} "
-           f"{'lessons':>11} {'useless':>11} {'harmful':>11} {'to +5':>6} {'to +10':>6} {'waves':>11}")  # fmt: skip
-    for world, base, learner in sorted({(r["world"], r["base"], r["learner"]) for r in rows}, key=_place):
-        runs = [r for r in rows if (r["world"], r["base"], r["learner"]) == (world, base, learner)]
-        found = [summary([State(*s) for s in r["states"]], budget) for r in runs]
-        waves = [_waves(r, budget) for r in runs]
-        cells = [
-            _mean([f[name] for f in found]) for name in ("gain", "peak", "drawdown", "lessons", "useless", "harmful")
-        ]
-        reached = [f"{np.median([f[name] for f in found]):6.0f}" for name in ("to +5", "to +10")]
-        yield (f"{world:10} {base:4.2f} {learner:12} {len(runs):2} {cells[0]:>12} {cells[1]:>12} "
-               f"{' '.join(f'{c:>11}' for c in cells[2:])} {' '.join(reached)} {_mean(waves, 0):>11}")  # fmt: skip
+    """Yield the lines of one budget: means and medians (of the rollouts to a gain), with their 95 % intervals."""
+    names = ("gain", "peak", "drawdown", "largest fall", "lessons", "useless", "harmful")
+    heads = ["fresh ahead", "to +5", "to +10", "waves"]
+    yield f"{'world':10} {'base':>4} {'learner':12} {'n':>2} {' '.join(f'{h:>12}' for h in names)} " + _columns(heads)
+    cells: dict[tuple[str, float, str], dict[int, dict[str, float]]] = {}
+    for r in rows:
+        found = summary([State(*s) for s in r["states"]], budget) | {"waves": _waves(r, budget)}
+        cells.setdefault((r["world"], r["base"], r["learner"]), {})[r["seed"]] = found
+    for cell in sorted(cells, key=_place):
+        runs, ours = cells[cell], cells.get((*cell[:2], "VALVE fresh"), {})
+        ahead = [ours[seed]["gain"] - runs[seed]["gain"] for seed in sorted(runs.keys() & ours.keys())]
+        means = [_mean([run[name] for run in runs.values()]) for name in names]
+        more = [_median([run[name] for run in runs.values()]) for name in ("to +5", "to +10")]
+        more = [_mean(ahead) if ahead else "", *more, _mean([run["waves"] for run in runs.values()], 0)]
+        line = f"{cell[0]:10} {cell[1]:4.2f} {cell[2]:12} {len(runs):2} {' '.join(f'{m:>12}' for m in means)}"
+        yield f"{line} {_columns(more)}"
+
+
+def _columns(cells: Sequence[str]) -> str:
+    return " ".join(f"{cell:>20}" for cell in cells)
 
 
 def _place(cell: tuple[str, float, str]) -> tuple[int, float, int]:
@@ -514,6 +521,15 @@ def _waves(run: dict[str, Any], budget: int) -> float:
 def _mean(values: Sequence[float], digits: int = 1) -> str:
     half = 1.96 * float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return f"{np.mean(values):.{digits}f} ± {half:.{digits}f}"
+
+
+def _median(values: Sequence[float]) -> str:
+    """Return the median, and between which of the ordered values it is with probability 0.95."""
+    ordered, n = sorted(values), len(values)
+    rank = next(k for k in range(n) if sum(math.comb(n, i) for i in range(k + 1)) > 0.025 * 2**n)
+    low, high = ordered[max(rank - 1, 0)], ordered[n - max(rank, 1)]
+    middle, low, high = (f"{v:.0f}" if v < math.inf else "never" for v in (float(np.median(ordered)), low, high))
+    return f"{middle} ({low} to {high})"
 
 
 def run(world: str, base: float, learner: str, seed: int, budget: int) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,3 +50,20 @@ def test_peers_run_in_it_by_their_own_packages(learner):
     assert row["rollouts"] >= 500
     table = list(peers.table([json.loads(json.dumps(row))], 600))
     assert learner in table[1]
+
+
+def test_the_table_has_an_interval_for_medians_and_the_lead_seed_by_seed():
+    assert peers._median([*range(1, 20), math.inf]) == "10 (6 to 15)"
+    assert peers._median([1, math.inf, math.inf]) == "never (1 to never)"
+
+    def row(learner: str, seed: int, gain: float) -> dict[str, Any]:
+        states = [[0, 0, 0.0, 0, 0, 0], [9, 1, gain, 0, 0, 1]]
+        cell = {"world": "drawn", "base": 0.64, "learner": learner, "seed": seed}
+        return {**cell, "rollouts": 9, "waves": 1, "states": states}
+
+    fresh, peer = (
+        [row(name, seed, lead + seed) for seed in (1, 2)] for name, lead in (("VALVE fresh", 6), ("GEPA", 1))
+    )
+    of_fresh, of_peer = list(peers.table([*reversed(peer), *fresh], 9))[1:]
+    assert "5.0 ± 0.0" in of_peer
+    assert "0.0 ± 0.0" in of_fresh
