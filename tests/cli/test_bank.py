@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.banks import BAD, BODY, GOOD, TASKS, worsened
 from tests.cli.conftest import Run
 from valve_plugin.bank.store import BankStore
 from valve_plugin.evidence.summary import bank_facts
+from valve_plugin.lab.demo import example
 from valve_plugin.records import Context
 from valve_plugin.report.build import build_run
 from valve_plugin.report.page import render_page
@@ -100,3 +104,18 @@ def test_a_reader_that_goes_away_is_no_error(bank: BankStore) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert done.stdout.split()[-1] in ("0", "141")
+
+
+@pytest.mark.parametrize("condition", ["valve", "document", "inject-all", "skillopt"])
+def test_the_ledger_of_an_experiments_run_is_derived_again_by_its_own_condition(
+    project: Path, valve: Run, condition: str
+) -> None:
+    kept = Path(__file__).parents[2] / "docs" / "ledgers" / "funcy" / f"{condition}.seed-0.jsonl.gz"
+    bank = project / ".valve"
+    bank.mkdir()
+    (bank / "ledger.jsonl").write_bytes(gzip.decompress(kept.read_bytes()))
+    deep = ("bank", "verify", "--deep", "--tasks", str(example("funcy")))
+    (bank / "valve.toml").write_text(f'condition = "{condition}"\n')
+    assert "intact" in valve(*deep)
+    (bank / "valve.toml").write_text("")
+    valve(*deep, code=0 if condition == "valve" else 1)

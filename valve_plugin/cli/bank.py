@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -235,7 +237,7 @@ def verify(
     if repair:
         for line in mend(directory):
             output.note(f"valve: {line}", style="yellow")
-    receipt = recompute(directory, tasks) if deep else None
+    receipt = recompute(directory, tasks, **_condition(directory)) if deep else None
     findings = receipt.findings if receipt else tuple(examine(directory))
     damaged = any(finding.level == "error" for finding in findings)
     if json:
@@ -256,6 +258,19 @@ def verify(
         output.note("Verification detects damage; it is not a signature.")
     if damaged:
         raise typer.Exit(output.FINDING)
+
+
+def _condition(directory: Path) -> dict[str, Any]:
+    """Return what retrieved and learned in a bank that is of an experiment's run; nothing for VALVE itself."""
+    from valve_plugin import config, plugins
+    from valve_plugin.lab.conditions import find, with_hooks
+
+    with suppress(ConfigError):  # which `verify` reports
+        settings = config.load(directory)
+        if settings.condition:
+            hook = plugins.load(with_hooks(settings).plugins).hook
+            return {"retrieve": hook.valve_retrieve, "taught": find(settings.condition).train is not None}
+    return {}
 
 
 def _find_proposal(store: BankStore, wanted: str) -> Proposal | None:

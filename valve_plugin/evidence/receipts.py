@@ -40,6 +40,7 @@ from valve_plugin.evidence.evaluations import read_measurements
 from valve_plugin.extract.duplicates import sort_duplicates
 from valve_plugin.gate.plan import (
     Plan,
+    Retrieve,
     baseline_plan,
     deployed_share,
     gate_plan,
@@ -50,6 +51,8 @@ from valve_plugin.gate.plan import (
     screen_context,
 )
 from valve_plugin.records import (
+    Bank,
+    Context,
     Merge,
     PanelOutcome,
     PanelTask,
@@ -84,6 +87,8 @@ class _LedgerReader(LedgerState):
     settings: Settings
     tasks: list[Task] | None
     """Tasks of the task set; None if it is not here."""
+    retrieve: Retrieve
+    taught: bool
     replayed: Replay = field(default_factory=lambda: Replay(trusting=True))  # `verify` was first
     seen: list[Entry] = field(default_factory=list)
     left_out: set[Merge | Suppressed] = field(default_factory=set)
@@ -98,6 +103,10 @@ class _LedgerReader(LedgerState):
     @property
     def state(self) -> Replay:
         return self.replayed
+
+    def context(self, settings: Settings, bank: Bank, task: Task) -> Context:
+        """Return what a bank gives for a task."""
+        return self.retrieve(settings=settings, bank=bank, task_id=task.instance_id, issue=task.problem_statement)
 
     def panel_settings(self) -> Settings | None:
         """Return the settings of the panel's measurements, or None (counted as missing) without its embedding."""
@@ -127,11 +136,14 @@ class _LedgerReader(LedgerState):
         return None
 
 
-def examine(path: Path, tasks: str = "") -> Receipt:
+def examine(path: Path, tasks: str = "", retrieve: Retrieve = contexts.retrieve, *, taught: bool = False) -> Receipt:
     """Recompute all decisions in a bank directory's ledger.
 
     Args:
         tasks: the panel's task set; if empty, the task set the bank was last used with, if it is here.
+        retrieve: what composed the contexts.
+        taught: another learner than VALVE made the attempts, under texts that are not in the ledger.
+
     Raises:
         BankNotFoundError: there is no bank.
         TaskError: the named task set does not exist.
@@ -140,7 +152,7 @@ def examine(path: Path, tasks: str = "") -> Receipt:
     if any(f.level == "error" for f in findings):
         return Receipt(recomputed={}, findings=tuple(findings), missing=("all: the ledger is damaged",))
     store = BankStore.open(path)
-    reader = _LedgerReader(store.settings(), _tasks(store, tasks))
+    reader = _LedgerReader(store.settings(), _tasks(store, tasks), retrieve, taught)
     for number, entry in enumerate(store.entries(), start=1):
         findings += [
             BankFinding(level="error", file=ledger.FILE_NAME, place=f"line {number}", message=problem)
@@ -170,7 +182,7 @@ def _entry_problems(reader: _LedgerReader, entry: Entry) -> Iterator[str]:
     elif isinstance(entry, Baseline | Remeasured):
         if known := reader.measured_panel(len(entry.result.outcomes)):
             reader.count["contexts"] += len(known[1])
-            plan = baseline_plan(known[0], reader, known[1], contexts.retrieve)
+            plan = baseline_plan(known[0], reader, known[1], reader.retrieve)
             yield from _rollout_problems(entry.result.outcomes, plan)
     elif isinstance(entry, LeftOut):
         yield from _left_out_problems(reader, entry)
@@ -221,17 +233,18 @@ def _attempt_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
     reader.missing["source attempts of proposals (their choice, numbers and outcomes)"] += len(entry.attempts)
     screened = reader.state.proposals.get(sets_aside(entry, FAILED_AGAIN))
     for note in entry.attempts:
-        task = reader.by_id.get(note.task_id)
+        task = None if reader.taught else reader.by_id.get(note.task_id)
         if task is None:
-            reader.missing["contexts of attempts (their task is not in the task set)"] += 1
+            why = "their texts are not in the ledger" if reader.taught else "their task is not in the task set"
+            reader.missing[f"contexts of attempts ({why})"] += 1
             continue
         settings = reader.panel_settings()
         if settings is None:
             continue
         reader.count["contexts"] += 1
-        context = contexts.retrieve(settings, reader.bank, task.instance_id, task.problem_statement)
+        context = reader.context(settings, reader.bank, task)
         if screened:
-            context = screen_context(settings, reader.bank, task, screened, contexts.retrieve)
+            context = screen_context(settings, reader.bank, task, screened, reader.retrieve)
         if context.hash != note.context_hash:
             recorded = note.context_hash[:12]
             yield f"an attempt at {note.task_id} had context {recorded}, recomputed: {context.hash[:12]}; {_SETTINGS}"
@@ -246,7 +259,7 @@ def _aside_problems(reader: _LedgerReader, entry: Proposed) -> Iterator[str]:
     known = reader.state.proposals.get(sets_aside(entry, UNREACHED))
     if known and (found := reader.measured_panel(0)):
         settings, tasks = found
-        if reaches(settings, reader.bank, tasks, known, contexts.retrieve):
+        if reaches(settings, reader.bank, tasks, known, reader.retrieve):
             yield f"proposal {known.id} was set aside, but panel tasks retrieve it; {_SETTINGS}"
 
 
@@ -269,7 +282,7 @@ def _reading_problems(reader: _LedgerReader, entry: Evaluated) -> Iterator[str]:
     hashes: dict[str, str] = {}
     for pin in entry.holdout:
         if task := reader.by_id.get(pin.instance_id):
-            hashes[pin.instance_id] = contexts.retrieve(settings, bank, task.instance_id, task.problem_statement).hash
+            hashes[pin.instance_id] = reader.context(settings, bank, task).hash
         else:
             reader.missing["contexts of holdout rollouts (their task is not in the task set)"] += entry.rollouts
     reader.count["contexts"] += len(hashes)
@@ -293,14 +306,14 @@ def _verdict_problems(reader: _LedgerReader, verdict: Verdict) -> Iterator[str]:
         return
     settings, tasks = found
     proposal = reader.state.proposals[verdict.proposal_id]
-    plan = gate_plan(settings, reader, tasks, proposal, contexts.retrieve)
+    plan = gate_plan(settings, reader, tasks, proposal, reader.retrieve)
     reader.count["contexts"] += len(tasks)
     yield from _rollout_problems(outcomes, plan)
     if verdict.reused != plan.reused:
         yield "reuses other outcomes of the current bank than those with an unchanged context"
     deployed = 0
     if verdict.decision == "accept":
-        deployed = deployed_share(settings, moves.apply(reader.bank, proposal), tasks, plan, contexts.retrieve)
+        deployed = deployed_share(settings, moves.apply(reader.bank, proposal), tasks, plan, reader.retrieve)
     if deployed != verdict.deployed:
         yield f"deployed is {verdict.deployed}, but {deployed} panel tasks get the judged context"
 
@@ -311,7 +324,7 @@ def _left_out_problems(reader: _LedgerReader, entry: LeftOut) -> Iterator[str]:
     if found is None:
         return
     settings, tasks = found
-    plan = left_out_plan(settings, reader, tasks, entry.without, contexts.retrieve)
+    plan = left_out_plan(settings, reader, tasks, entry.without, reader.retrieve)
     reader.count["contexts"] += len(plan.order)
     if plan.order != tuple(dict.fromkeys(o.task_id for o in entry.outcomes)):
         yield f"without {entry.without[0]} {entry.without[1]} other panel tasks change than those that ran; {_SETTINGS}"

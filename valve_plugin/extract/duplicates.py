@@ -126,7 +126,7 @@ def _comparable(item: Item) -> _Comparable:
     return _compared(item.text, item.markdown, item.scope_hint)
 
 
-@lru_cache(maxsize=10_000)  # a bank is compared with again and again
+@lru_cache(maxsize=100_000)  # a bank is compared with again and again; a larger one would find nothing here
 def _compared(*fields: str) -> _Comparable:
     normal = tuple(" ".join(unicodedata.normalize("NFKC", field).casefold().split()) for field in fields)
     return _Comparable(normal, frozenset(token for field in fields for token in tokens(field)))
