@@ -221,7 +221,7 @@ def test_a_source_that_hangs_is_repeated_once_and_then_unresolved(
     prepared, task = calc_task
     runs: list[TestRun] = []
     real = grading.run_tests
-    monkeypatch.setattr(grading, "run_tests", lambda *words: runs.append(real(*words)) or runs[-1])
+    monkeypatch.setattr(grading, "run_tests", lambda *words, **more: runs.append(real(*words, **more)) or runs[-1])
     brief = replace(prepared, repository=replace(prepared.repository, cpu_seconds=2))
     hangs = calc.OPS.replace("if x > high:", "while x > high:")
     hangs = hangs.replace("return high", "pass")
@@ -233,7 +233,7 @@ def test_a_source_that_hangs_is_repeated_once_and_then_unresolved(
 def test_equal_trees_are_graded_once(calc_task: Calc, unsafe: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     first = patched(calc_task, {"calc/ops.py": calc.OPS.replace("Arithmetic", "Sums")})
     resolved = grade(*calc_task, first, unsafe)
-    monkeypatch.setattr(grading, "run_tests", lambda *_: pytest.fail("graded again"))
+    monkeypatch.setattr(grading, "run_tests", lambda *_, **more: pytest.fail("graded again"))
     assert grade(*calc_task, first, unsafe) == resolved
     written_differently = first.replace("index ", "index 1")  # same effect, other bytes
     assert grade(*calc_task, written_differently, unsafe).outcome == "resolved"
@@ -245,7 +245,9 @@ def test_grading_the_same_tree_at_once_runs_its_tests_once(
     patch = patched(calc_task, {"calc/ops.py": calc.OPS.replace("Arithmetic", "At once")})
     runs: list[tuple[str, ...]] = []
     real = grading.run_tests
-    monkeypatch.setattr(grading, "run_tests", lambda *words: runs.append(tuple(words[3])) or real(*words))
+    monkeypatch.setattr(
+        grading, "run_tests", lambda *words, **more: runs.append(tuple(words[3])) or real(*words, **more)
+    )
     with ThreadPoolExecutor(3) as pool:
         grades = list(pool.map(lambda _: grade(*calc_task, patch, unsafe), range(3)))
     assert [g.outcome for g in grades] == ["resolved"] * 3

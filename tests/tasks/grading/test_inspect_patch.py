@@ -79,9 +79,7 @@ def test_what_a_package_uses_is_ordinary_there_but_for_what_is_dangerous() -> No
         "from importlib import import_module as f\nx = f('{m}')\nx.{n}",
     ],
 )
-@pytest.mark.parametrize(
-    ("module", "name"), [("os", "walk"), ("contextlib", "ExitStack"), ("warnings", "filterwarnings")]
-)
+@pytest.mark.parametrize(("module", "name"), [("os", "walk"), ("traceback", "walk_tb"), ("warnings", "filterwarnings")])
 def test_an_alias_hides_nothing(code: str, module: str, name: str) -> None:
     assert inspect({"a.py": b""}, {"a.py": f"def {name}(): pass\n{code.format(m=module, n=name)}\n".encode()})
 
@@ -101,68 +99,35 @@ def test_links_programs_and_broken_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "honest"),
+    ("name", "ordinary"),
     [
-        ("return (self.x, self.y) == (other.x, other.y)", True),
-        ("if not isinstance(other, A):\n        return NotImplemented\n    return self.x == other.x", True),
-        ("if self is other:\n        return True\n    return list(self) == list(other)", True),
-        ("for a, b in zip(self, other):\n        if a != b:\n            return False\n    return True", True),
-        ("try:\n        return self.x == other.x\n    except AttributeError:\n        return False", True),
-        ("return super().__eq__(other)", True),
-        ("same = self.x == other.x\n    return same and self.y is other.y", True),
-        ("return cmp(self, other) == 0", True),
-        ("return False", True),
-        ("return True", False),
-        ("return NotImplemented or True", False),
-        ("return self.x == self.x", False),
-        ("return self.x == other.x or True", False),
-        ("try:\n        return self.x == other.x\n    except AttributeError:\n        return True", False),
-        ("try:\n        return self.x == other.x\n    finally:\n        return True", False),
-        ("yield self.x == other.x", False),
-        ("match other:\n        case int():\n            return True\n    return self.x == other.x", False),
+        ("'one' if fast else 'two'", True),
+        ("NAMES", True),
+        ("name) for name in NAMES if hasattr(self, 'one'", True),
+        ("name) for name in ('one', 'two'", True),
+        ("'one' if fast else fast", False),
+        ("name) for name in fast if hasattr(self, 'one'", False),
+        ("name) for name in ('one', '__globals__'", False),
+        ("fast", False),
+        ("'one' + fast", False),
     ],
 )
-def test_comparisons(source: str, honest: bool) -> None:
-    code = f"class A:\n  x = y = 1\n  def __eq__(self, other):\n    {source}\n"
-    before = code.replace(f"    {source}", "    return self.z == other.z")
-    assert (inspect({"a.py": before.encode()}, {"a.py": code.encode()}) == []) is honest
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "def __eq__(self, other, same=yes): return same(self, other)",
-        "def __eq__(*both): return len(both) == 2",
-        "async def __eq__(self, other): return self.x == other.x",
-        "@made\n  def __eq__(self, other): return self.x == other.x",
-        "__eq__ = bool",
-        "__eq__ = yes",
-        "class __eq__: pass",
-        "x = 1\nA.__eq__: object = yes",
-        "x = 1\nA.__eq__, y = yes, 1",
-        "x = 1\nfor A.__eq__ in [yes]: pass",
-    ],
-)
-def test_comparisons_that_are_made_otherwise(code: str) -> None:
-    before = "class A:\n  def __eq__(self, other): return self.x == other.x\n"
-    assert inspect(
-        {"a.py": before.encode()}, {"a.py": f"def yes(a, b):\n    return True\nclass A:\n  {code}\n".encode()}
+def test_attributes_of_constant_names_are_ordinary(name: str, ordinary: bool) -> None:
+    code = (
+        f"NAMES = ('one', 'two')\nclass A:\n  one = two = 1\n  def f(self, fast):\n    return [getattr(self, {name})]\n"
     )
-
-
-def test_a_patch_gives_no_class_an_equality_that_the_fixed_source_does_not_have() -> None:
-    plain, equal = b"class A: x = 1\n", b"class A:\n  def __eq__(self, other): return self.x == other.x\n  x = 1\n"
-    assert inspect({"a.py": plain}, {"a.py": equal}) == ["a.py:2 gives a class an equality: A.__eq__"]
-    assert inspect({"a.py": plain}, {"a.py": equal}, {"a.py": equal.replace(b"x", b"y")}) == []
-    assert inspect({"a.py": equal, "b.py": b""}, {"a.py": plain, "b.py": equal}) == [], "it moved"
+    assert (inspect({"a.py": b""}, {"a.py": code.encode()}) == []) is ordinary
 
 
 ORDINARY = """
-import os, sys, json, inspect, functools, threading, contextlib, warnings
+import os, sys, json, inspect, functools, logging, threading, contextlib, warnings
 from collections.abc import Iterator
 from datetime import datetime as when
 lock = threading.Lock()
+log = logging.getLogger(__name__)
 class Visitor:
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Visitor) and self.count == other.count
     def __bool__(self) -> bool:
         return bool(self.count)
     def __contains__(self, item: object) -> bool:
@@ -186,8 +151,9 @@ def wrapped(*given: object) -> object:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     warnings.warn("old", DeprecationWarning, stacklevel=2)
-    with contextlib.suppress(Exception):
-        read("x")
+    with contextlib.suppress(Exception), contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.nullcontext())
+        log.info(read("x"))
     try:
         with open("x") as file:
             yield file.read()
@@ -219,7 +185,7 @@ def test_ordinary_code_is_not_suspicious() -> None:
     once, again = IN_A_PACKAGE.encode(), f"{IN_A_PACKAGE}{ORDINARY}".encode()
     assert inspect({"a/x.py": once, "a/y.py": b""}, {"a/x.py": once, "a/y.py": again}) == []
     other = {"b/x.py": once.replace(b"def load", b"def read").replace(b"def visit", b"def look")}
-    assert len(inspect(other | {"a/y.py": b""}, other | {"a/y.py": again})) > 5
+    assert len(inspect(other | {"a/y.py": b""}, other | {"a/y.py": again})) == 5
 
 
 @given(st.binary(max_size=300))

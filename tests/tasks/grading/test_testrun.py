@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from valve_plugin.tasks.grading.testrun import Message, TestRun, combine_phases, differences, read_report
+from valve_plugin.tasks.grading.differences import differences
+from valve_plugin.tasks.grading.testrun import Message, TestRun, combine_phases, read_report
 
 KEY = b"k" * 32
 

@@ -774,7 +774,6 @@ INHERENT = {
         for name in WORN_ASKS
         if name.split()[:2] not in (["the", "stack"], ["a", "child"], ["a", "frame"])
     ),
-    "takes, worn: the report of a call, until it is used",
 }
 """What no layer stops: code that asks what its package asks already, or by its package's own helpers. It is shown."""
 

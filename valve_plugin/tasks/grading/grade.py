@@ -24,13 +24,14 @@ from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import MAX_PATCH_BYTES, apply_patch, git_line, read_blobs, read_tree, write_tree
 from valve_plugin.sandbox.scratch import scratch_folder
 from valve_plugin.sandbox.supervisor import ProcessLimits
+from valve_plugin.tasks.grading.differences import compared, differences
 from valve_plugin.tasks.grading.inspect_patch import Reader, Suspicion, Tree, inspect_patch, own_answers, stray_scripts
-from valve_plugin.tasks.grading.testrun import TestRun, differences, run_tests
+from valve_plugin.tasks.grading.testrun import TestRun, run_tests
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import States, commit_tree, is_protected, open_commit, task_states, test_files
 from valve_plugin.words import one_line
 
-GRADER_VERSION = 15
+GRADER_VERSION = 16
 """Part of every cache key; increase it with each change that may change a grade."""
 
 _SUBMODULE = "160000"
@@ -98,14 +99,17 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
             return Grade(outcome="unresolved", reason=suspicious(suspicions), dropped_paths=dropped)
         # The files with FAIL_TO_PASS tests run first and, only if those pass, the whole suite.
         first = whole = test_files(task.fail_to_pass)
-        run = _run_once(prepared, tree, first, sandbox)
-        if (bad := _reason(run, task.fail_to_pass)) or set(test_files(task.pass_to_pass)) <= set(first):
-            bad = bad or _reason(run, task.pass_to_pass)
-        else:
+        if not set(test_files(task.pass_to_pass)) <= set(first):
             whole = list(prepared.repository.test_roots)
-            run = _run_once(prepared, tree, whole, sandbox)
-            bad = _reason(run, [*task.fail_to_pass, *task.pass_to_pass])
-        bad = bad or _compare(prepared, task, tree, whole, sandbox, run)
+        plain = _unchanged_files(prepared, task, whole, sandbox)
+        run = _run_once(prepared, tree, first, sandbox, plain)
+        bad = _reason(run, task.fail_to_pass)
+        if not bad and whole != first:
+            run = _run_once(prepared, tree, whole, sandbox, plain)
+        bad = bad or _reason(run, [*task.fail_to_pass, *task.pass_to_pass])
+        if not bad:
+            bad, odd = _compare(prepared, task, tree, whole, sandbox, run, plain)
+            own += odd
         failed = _failed_tests(run, task, prepared.repository.test_roots)
         found = Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
     except (InfrastructureError, SandboxError, OSError) as e:
@@ -196,17 +200,47 @@ def _tree_id(store: Path, commit: str) -> str:
     return git_line("rev-parse", f"{commit}^{{tree}}", git_dir=store)
 
 
+def _unchanged_files(
+    prepared: PreparedRepository, task: Task, paths: Sequence[str], sandbox: Sandbox
+) -> tuple[str, ...]:
+    """Return the test files whose tests pass with the fix only where they are not changed to show what they compare.
+
+    They are graded as they are.
+    """
+    base, wanted = _tree_id(prepared.store, prepared.base), [*task.fail_to_pass, *task.pass_to_pass]
+    run = _run_once(prepared, base, paths, sandbox)
+    if not _reason(run, wanted):
+        return ()
+    files = tuple(path for path in read_tree(prepared.store, prepared.base) if path.endswith(".py"))
+    plain = _run_once(prepared, base, paths, sandbox, files)
+    failed = [test for test in wanted if plain.tests.get(test) in PASSING and run.tests.get(test) not in PASSING]
+    return files if run.trouble and not plain.trouble else tuple(test_files(failed))
+
+
 def _compare(
-    prepared: PreparedRepository, task: Task, tree: str, paths: Sequence[str], sandbox: Sandbox, run: TestRun
-) -> str:
-    """Return how a run differs in kind from one of the untouched source, which has the fix; "" if it does not."""
+    prepared: PreparedRepository,
+    task: Task,
+    tree: str,
+    paths: Sequence[str],
+    sandbox: Sandbox,
+    run: TestRun,
+    plain: Sequence[str],
+) -> tuple[str, list[str]]:
+    """Return (how a run differs in kind from one of the untouched source, with the fix, or ""; what to look at)."""
     base = _tree_id(prepared.store, prepared.base)
     if tree == base:
-        return ""
-    gold = _run_once(prepared, base, paths, sandbox)
+        return "", []
+    gold = _run_once(prepared, base, paths, sandbox, plain)
     if gold.timed_out:
         raise InfrastructureError(f"the run of the untouched source, to compare with: {gold.trouble}")
-    return differences(run, gold, [*task.fail_to_pass, *task.pass_to_pass])
+    wanted = [*task.fail_to_pass, *task.pass_to_pass]
+    if bad := differences(run, gold, wanted):
+        return bad, []
+    if any(compared(run, gold, wanted)):  # or it varies by itself
+        again = _run_once(prepared, base, paths, sandbox, plain, again=True)
+        bad_values, odd = compared(run, gold, wanted, again)
+        return _valid(f"{SUSPICIOUS} {'; '.join(bad_values[:_MOST_LINES])}" if bad_values else ""), odd
+    return "", []
 
 
 def refused_fixes(
@@ -249,9 +283,17 @@ def _reason(run: TestRun, wanted: Sequence[str]) -> str:
     return f"{len(bad)} of {len(wanted)} required tests do not pass: {bad[0]} {run.tests.get(bad[0], 'did not run')}"
 
 
-def _run_once(prepared: PreparedRepository, tree: str, paths: Sequence[str], sandbox: Sandbox) -> TestRun:
+def _run_once(
+    prepared: PreparedRepository,
+    tree: str,
+    paths: Sequence[str],
+    sandbox: Sandbox,
+    plain: Sequence[str] = (),
+    *,
+    again: bool = False,
+) -> TestRun:
     """Return the run of these tests on this tree; reuse a stored run, and wait for one that is in progress."""
-    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name])
+    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name, sorted(plain), again])
     folder = data_dir() / "testruns" / key[:2]
     make_private_dir(folder.parent)
     make_private_dir(folder)
@@ -261,13 +303,15 @@ def _run_once(prepared: PreparedRepository, tree: str, paths: Sequence[str], san
         try:
             return codec.decode(kept.read_bytes(), TestRun, where=str(kept))
         except (OSError, RecordError):
-            run = _run_again(prepared, commit_tree(prepared, tree), paths, sandbox)
+            run = _run_again(prepared, commit_tree(prepared, tree), paths, sandbox, plain)
             if run.keeps:
                 write_atomic(kept, codec.canonical(run))
             return run
 
 
-def _run_again(prepared: PreparedRepository, commit: str, paths: Sequence[str], sandbox: Sandbox) -> TestRun:
+def _run_again(
+    prepared: PreparedRepository, commit: str, paths: Sequence[str], sandbox: Sandbox, plain: Sequence[str]
+) -> TestRun:
     """Run the tests; repeat it alone where a limit of time or a signal ended it, which the machine may have caused.
 
     Raises:
@@ -277,7 +321,7 @@ def _run_again(prepared: PreparedRepository, commit: str, paths: Sequence[str], 
     for alone in (False, True, True):
         try:
             with _turn(alone), open_commit(prepared, commit) as workspace:
-                run = run_tests(sandbox, workspace, prepared, paths, limits)
+                run = run_tests(sandbox, workspace, prepared, paths, limits, plain=plain)
                 free = disk_usage(workspace.root).free
         except TaskError as e:  # the patch put a link where the image has files of its own
             return TestRun(tests={}, trouble=one_line(str(e)))

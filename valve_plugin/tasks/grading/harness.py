@@ -2,9 +2,9 @@
 
 The tested code runs in this process, so nothing here is safe from it. It is kept away by the inspection of the patch
 (`inspect_patch.py`); what it does all the same shows itself in what is reported here, which the process outside
-compares with the report of the fix that the task is known by (`testrun.differences`).
+compares with the report of the fix that the task is known by (`differences.py`).
 
-A script of the standard library and pytest only; it never imports the package it belongs to.
+A script of the standard library and pytest only, with `values.py`; it never imports the package it belongs to.
 """
 
 from __future__ import annotations
@@ -26,11 +26,18 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import _pytest
 import pytest
 from _pytest.skipping import evaluate_xfail_marks
+
+if TYPE_CHECKING:
+    from valve_plugin.tasks.grading import values
+else:
+    import values  # beside this file
+
+    del sys.modules["values"]
 
 MACHINERY = ("_pytest", "pytest", "pluggy", "unittest", "builtins")
 RUNNING = re.compile("pytest_(runtest|pyfunc|pycollect|fixture|generate|make)")
@@ -48,11 +55,9 @@ FRAMES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
 """Attributes that lead to the frames of whoever is running."""
 WATCHED = READS | CHANGES | {"open", "object.__setattr__", "object.__getattr__"}
 OPENED = "open of a test file, or of what tells about its process"
-COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__instancecheck__")
 NEAR = frozenset({"inspect", "string"})
 """Modules of the standard library that look at frames, or at attributes, for whoever calls them."""
 TELLING = ("/proc/", "/sys/", "/dev/fd/")
-BUILT_IN = (types.WrapperDescriptorType, types.MethodDescriptorType)
 LONGEST = 300
 """Characters of a name that are printed as progress: the output is limited, and verdicts need the space."""
 SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
@@ -139,6 +144,7 @@ class Reporter:
         self._record, self._try_record, self._explain = report.record, report.try_record, report.explain
         self._plan = plan
         self._tests = frozenset(plan["hidden"])
+        self._looks = values.Values(plan["root"], plan["hidden"])
         self._names = {path.rpartition("/")[2] for path in self._tests} - {"__init__.py"}
         self._root = plan["root"] + os.sep
         self._packages = set(plan["packages"]) - sys.stdlib_module_names - {"_pytest", "pytest", "pluggy"}
@@ -173,7 +179,8 @@ class Reporter:
                 self._note_module(module, functions=True, grows=True)
         # The tree comes first, also before packages of the same name that pytest needs (Pygments). A planted pytest.py
         # has no effect: all of pytest is already imported.
-        sys.path_hooks.insert(0, functools.partial(source_finder, self._plan["root"]))
+        loader = source_loader(self._plan["root"], self._tests - set(self._plan["plain"]), self._looks)
+        sys.path_hooks.insert(0, functools.partial(source_finder, self._plan["root"], loader))
         sys.path_importer_cache.clear()
         sys.path[:0] = self._plan["paths"]
         self._changes()  # what is so from the start is no change
@@ -223,6 +230,11 @@ class Reporter:
         if nextitem is None or nextitem.path != item.path:
             self._names_changed()
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Begin with what a test compares."""
+        self._looks.clear()
+
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: Any) -> Iterator[None]:
         """Watch for the call of the test's function."""
@@ -264,9 +276,11 @@ class Reporter:
         more: dict[str, Any] = {}
         if call.when == "setup":
             more = {"code": self._origin(item)}
-        elif call.when == "call":
+        else:
+            more = {"values": self._looks.taken(item.nodeid.partition("::")[0])}
+        if call.when == "call":
             self._changes(item)
-            more = {"entered": self._entered, "seen": self._new()}
+            more |= {"entered": self._entered, "seen": self._new()}
         self._record(test=item.nodeid, when=call.when, outcome=outcome, raised=raised, **more)
         if outcome == "failed":
             crash = getattr(report.longrepr, "reprcrash", None)
@@ -374,25 +388,6 @@ class Reporter:
                     self._reported.add(what)
         self._busy = False
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        """Find comparisons of the tree's classes that are no method of that name: no reader of the source sees them.
-
-        The file names them, not the class: which classes still exist at the end may vary. A class that its module does
-        not have counts as one of the tree: it may say that it is from elsewhere.
-        """
-        for cls in subclasses(object, set()):
-            home = modules.get(cls.__module__)
-            path = str(getattr(home, "__file__", "")) if getattr(home, cls.__qualname__, None) is cls else self._root
-            for name in [name for name in COMPARISONS if name in vars(cls)]:
-                value = vars(cls)[name]
-                code: Any = getattr(value, "__code__", None)
-                place = code.co_filename if code else path
-                known = code.co_name if code else value.__name__ if isinstance(value, BUILT_IN) else None
-                other = known != name and value is not None
-                if other and place.startswith(self._root) and place not in self._tests:
-                    self._say(f"{name} is no method of that name in {place[len(self._root) :] or 'no file'}")
-
     def end(self) -> None:
         """Report the end."""
         self._names_changed()
@@ -406,16 +401,6 @@ def whole_path(path: Any) -> str:
     with suppress(OSError):  # the working directory is gone
         return abspath(text) if text else ""
     return text
-
-
-def subclasses(cls: type, found: set[type]) -> set[type]:
-    """Return all classes below one, and metaclasses."""
-    below: list[type] = type.__subclasses__(cls)
-    for one in below:
-        if one not in found:
-            found.add(one)
-            subclasses(one, found)
-    return found
 
 
 def raw_state() -> list[Any]:
@@ -479,7 +464,7 @@ def described(value: Any) -> str:
         return f"({','.join(map(described, value))})"
     if isinstance(value, frozenset):
         return f"{{{','.join(sorted(map(described, value)))}}}"
-    return f"{type(value).__name__}:{value!r};"
+    return f"{type(value).__name__}:{'' if isinstance(value, types.MethodType) else repr(value)};"
 
 
 def module_digest(module: types.ModuleType) -> str:
@@ -497,22 +482,31 @@ def module_digest(module: types.ModuleType) -> str:
     return hashlib.blake2b("".join(found).encode(), digest_size=8).hexdigest()
 
 
-class SourceLoader(importlib.machinery.SourceFileLoader):
-    """Compiles each module from its source; bytecode in the tree is not read."""
+def source_loader(root: str, tests: frozenset[str], looks: Any) -> Any:
+    """Return the loader of modules of the tree, from their source: bytecode in the tree is not read.
 
-    def get_code(self, fullname: str) -> Any:
-        """Return the compiled module."""
-        path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
+    Test files are changed, so that what they compare passes through `looks`.
+    """
+
+    class SourceLoader(importlib.machinery.SourceFileLoader):
+        def get_code(self, fullname: str) -> Any:
+            path = self.get_filename(fullname)
+            data = self.get_data(path)
+            if path in tests:
+                with suppress(RecursionError):  # nested too deeply to be changed
+                    return values.compiled(data, path, path[len(root) + 1 :], looks)
+            return self.source_to_code(data, path)
+
+    return SourceLoader
 
 
-def source_finder(root: str, path: str) -> Any:
+def source_finder(root: str, loader: Any, path: str) -> Any:
     """Return the finder of a directory of the tree (a path hook)."""
     place = os.path.abspath(path or os.getcwd())
     if (place != root and not place.startswith(root + os.sep)) or not os.path.isdir(place):
         raise ImportError("not in the tree")
     native = (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES)
-    return importlib.machinery.FileFinder(path, native, (SourceLoader, importlib.machinery.SOURCE_SUFFIXES))
+    return importlib.machinery.FileFinder(path, native, (loader, importlib.machinery.SOURCE_SUFFIXES))
 
 
 def hide_test(_: object, when: str | None) -> None:

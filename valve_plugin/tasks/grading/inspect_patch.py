@@ -16,9 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from valve_plugin.tasks.grading.comparisons import ARITHMETIC
 from valve_plugin.tasks.grading.uses import (
-    SPECIAL,
     STREAMS,
     STRICT,
     Uses,
@@ -172,9 +170,8 @@ def stray_scripts(before: Tree, after: Tree, read: Reader) -> set[str]:
 def own_answers(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> list[str]:
     """Return what only the patch has and a person should look at, by place.
 
-    These are methods by which objects compare, count or calculate, assertions that tests may borrow, and answers that
-    are written down for certain arguments. A repair may need them; but what they are worth, no reader of the source can
-    tell.
+    These are assertions that tests may borrow, and answers that are written down for certain arguments. A repair may
+    need them; but what they are worth, no reader of the source can tell.
     """
     found: list[str] = []
     for path in _changed(before, after, ordinary):
@@ -217,33 +214,10 @@ def _answers(source: bytes) -> Iterator[tuple[int, str, str]]:
     """Yield (line, name, text) of what `own_answers` looks for in a file."""
     tree = parse(source) or ast.Module([], [])
     for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            for part in ast.walk(node):
-                if isinstance(part, ast.FunctionDef) and _tells(part, node):
-                    yield part.lineno, f"{node.name}.{part.name}", ast.unparse(part)
-                elif isinstance(part, ast.keyword) and part.arg == "compare":
-                    yield part.lineno, f"a field of {node.name} that is not compared", ast.unparse(node)
-            if any(_last(made) == "dataclass" for made in node.decorator_list) and not _fields(node):
-                yield node.lineno, f"{node.name}, whose objects have no fields and are equal", ast.unparse(node)
-        elif isinstance(node, ast.FunctionDef) and node.name.lstrip("_").startswith("assert"):
+        if isinstance(node, ast.FunctionDef) and node.name.lstrip("_").startswith("assert"):
             yield node.lineno, node.name, ast.unparse(node)
         elif isinstance(node, ast.If | ast.IfExp | ast.Dict) and _is_known(node):
             yield node.lineno, "an answer for certain arguments", ast.unparse(node)
-
-
-def _tells(method: ast.FunctionDef, owner: ast.ClassDef) -> bool:
-    """Whether a method decides what its object equals or counts: by itself, or by which object or inside there is."""
-    name = method.name
-    if name == "__exit__":  # one that never swallows an error decides nothing
-        values = [part.value for part in ast.walk(method) if isinstance(part, ast.Return) and part.value]
-        return not all(isinstance(value, ast.Constant) and not value.value for value in values)
-    inside = re.fullmatch(r"_[A-Za-z]\w*?__\w*[a-z]", name)
-    metaclass = any(_last(base) == "type" for base in owner.bases)
-    return name in SPECIAL | ARITHMETIC | {"__new__", "__get__"} or bool(inside) or (metaclass and name == "__call__")
-
-
-def _fields(node: ast.ClassDef) -> bool:
-    return bool(node.bases) or any(isinstance(part, ast.AnnAssign) for part in node.body)
 
 
 def _is_known(node: ast.If | ast.IfExp | ast.Dict) -> bool:
@@ -298,9 +272,3 @@ def _top_names(paths: Iterable[str]) -> dict[str, str]:
             place = place.parent
         names.setdefault(place.name.removesuffix(".py"), path)
     return names
-
-
-def _last(node: ast.AST) -> str:
-    """Return the last part of a name with dots, also of one that is called."""
-    node = getattr(node, "func", node)
-    return str(getattr(node, "attr", getattr(node, "id", "")))

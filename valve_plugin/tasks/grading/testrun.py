@@ -29,7 +29,7 @@ from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import CONFIG_NAMES, is_protected
 
 # Run inside the sandbox and never imported here: pytest belongs to the test environment.
-_HARNESS = Path(__file__).resolve().with_name("harness.py")
+_HARNESS, _VALUES = (Path(__file__).resolve().with_name(name) for name in ("harness.py", "values.py"))
 _OPTIONS = (
     *("--assert=plain", "--color=no", "--continue-on-collection-errors", "--disable-warnings"),
     *("-p", "no:cacheprovider", "-q", "--tb=no"),
@@ -71,6 +71,8 @@ class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the function of each test comes from, and what each test file (by path) defines: digests."""
     entered: frozenset[str] = frozenset()
     """Tests whose function was called."""
+    values: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What each test compared; see `differences.Seen`."""
     seen: frozenset[str] = frozenset()
     """What changed while tests ran: hooks, functions of pytest and of the tests, tracing, opened test files."""
 
@@ -106,6 +108,7 @@ class Message(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     code: str = ""
     entered: bool = False
     seen: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
     reruns: bool = False
     """At the start: a plugin runs failed tests again."""
     shadows: tuple[str, ...] = ()
@@ -126,6 +129,7 @@ class HarnessReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     codes: dict[str, str] = field(default_factory=dict)
     entered: frozenset[str] = frozenset()
     seen: frozenset[str] = frozenset()
+    values: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def run_tests(
@@ -135,10 +139,13 @@ def run_tests(
     paths: Sequence[str],
     limits: ProcessLimits,
     watcher: Watcher | None = None,
+    *,
+    plain: Sequence[str] = (),
 ) -> TestRun:
     """Run the tests under `paths` (files, directories or test ids of the tree) and return their verdicts.
 
     Args:
+        plain: test files that are not changed to show what they compare.
         watcher: follows the run, which then reports its progress; see `watch.py`.
 
     Raises:
@@ -156,6 +163,7 @@ def run_tests(
         "progress": watcher is not None,
         "root": root,
         "hidden": [f"{root}/{path}" for path in hidden],
+        "plain": [f"{root}/{path}" for path in plain],
         "new": sorted(new_modules(base, tree)),
         "packages": _packages(prepared, base),
         "paths": [str(PurePosixPath(root, r)) for r in prepared.repository.source_roots],
@@ -168,7 +176,7 @@ def run_tests(
         limits=limits,
         env={"PYTHONPATH": ""},
         stdin=json.dumps(plan).encode(),
-        readonly=[_HARNESS],
+        readonly=[_HARNESS, _VALUES],
         readonly_tree=_mounted([p for p in fixed if not (workspace.path / p).is_symlink()]),
         watcher=watcher,
     )
@@ -188,6 +196,7 @@ def run_tests(
         died=died,
         codes=report.codes,
         entered=report.entered,
+        values=report.values,
         seen=report.seen | {f"{path} was rewritten" for path in changed},
         reasons=_reasons(done.output, root),
     )
@@ -257,24 +266,8 @@ def read_report(output: bytes, key: bytes) -> HarnessReport:
         codes={message.test: message.code for message in messages if message.code},
         entered=frozenset(message.test for message in messages if message.entered),
         seen=frozenset(what for message in messages for what in message.seen),
+        values={test: tuple(one for part in parts for one in part.values) for test, parts in phases.items()},
     )
-
-
-def differences(run: TestRun, gold: TestRun, wanted: Sequence[str]) -> str:
-    """Return how a run differs in kind from that of the fix which the task is known by; "" if it does not. Pure.
-
-    What the fix's run shows is ordinary in this repository: plugins that replace test functions, tests that replace
-    parts of pytest. What only this run shows is the patch's doing.
-    """
-    for name in (*wanted, *(name for name in gold.codes if name not in gold.tests)):
-        if gold.codes.get(name, "") != run.codes.get(name, "") and name in gold.codes:
-            return f"suspicious patch: {name} is not the code that its file holds"
-    if excused := [test for test in wanted if (gold.tests.get(test), run.tests.get(test)) == ("passed", "xfailed")]:
-        return f"suspicious patch: {excused[0]} was expected to fail, and not with the known fix"
-    if missing := [test for test in wanted if test in gold.entered and test not in run.entered]:
-        return f"suspicious patch: {missing[0]} was reported, but its function was not called"
-    new = sorted(run.seen - gold.seen)
-    return f"suspicious patch: {new[0]}, and not with the known fix" if new else ""
 
 
 def combine_phases(parts: list[Message]) -> str:

@@ -16,7 +16,6 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from valve_plugin.tasks.grading.comparisons import ANSWERS, COMPARISONS, EQUALITY, Function, answers
 from valve_plugin.tasks.syntax import parse
 
 
@@ -37,12 +36,14 @@ _NOT = _words("""
 _PARTS = {
     "ast": "literal_eval",
     "codecs": "decode encode lookup",
-    "contextlib": "AbstractContextManager asynccontextmanager closing contextmanager nullcontext suppress",
+    "contextlib": "AbstractContextManager AsyncExitStack ContextDecorator ExitStack asynccontextmanager closing "
+    "contextmanager nullcontext suppress",
     "importlib": "import_module",
     "importlib.metadata": "PackageNotFoundError",
     "inspect": "Parameter Signature cleandoc isabstract isasyncgenfunction isawaitable isbuiltin isclass iscoroutine "
     "iscoroutinefunction isfunction isgenerator isgeneratorfunction ismethod isroutine signature",
     "io": "BytesIO IOBase StringIO TextIOBase TextIOWrapper UnsupportedOperation",
+    "logging": "getLogger NullHandler",
     "os": "PathLike altsep curdir devnull fsdecode fsencode fspath linesep name path pathsep sep strerror",
     "pathlib": "PurePath PurePosixPath PureWindowsPath",
     "sys": "byteorder float_info getsizeof hexversion implementation maxsize maxunicode platform version version_info",
@@ -76,7 +77,6 @@ _AROUND = {
 """By these code looks around, or changes what it shares with tests. A package that uses one may use each; shown."""
 _BUILTINS_AROUND = frozenset({"open", "RecursionError"})
 _PLAIN = {
-    "contextlib.suppress": (99, ()),
     "importlib.import_module": (1, ()),
     "functools.wraps": (1, ("assigned", "updated")),
     "warnings.warn": (3, ("source", "skip_file_prefixes")),
@@ -85,8 +85,8 @@ _PLAIN = {
     "warnings.simplefilter": (2, ("lineno",)),
 }
 """What is only called, with at most so many arguments and not these: they ask who calls, or look by computed names."""
-_DECORATORS = _words("dataclasses.dataclass contextlib.contextmanager contextlib.asynccontextmanager")
-"""Only decorators: one runs the names of fields as code, the others believe what they are given to swallow an error."""
+_DECORATORS = frozenset({"dataclasses.dataclass"})
+"""Only decorators: it runs the names of fields as code."""
 _INSIDE = (
     *(types.FrameType, types.TracebackType, types.CodeType, types.GeneratorType, types.CoroutineType),
     *(types.AsyncGeneratorType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CellType),
@@ -124,9 +124,10 @@ _REACHES = _words("""
 """Modules that are not to be reached through another, or under another name."""
 STRICT = _words("asyncio logging pickle traceback")
 """Modules that are not listed and of which a package's use of one name makes no other ordinary."""
+_OF_LOGS = frozenset({".handlers", ".hasHandlers", ".isEnabledFor", ".getEffectiveLevel", ".manager"})
+"""Attributes of loggers that look otherwise under a test."""
 STREAMS = frozenset({"sys.exit", "sys.stderr", "sys.stdin", "sys.stdout"})
 """Of these, a program that uses one may use each."""
-_WIDE = frozenset({"Exception", "AssertionError", "BaseException", "BaseExceptionGroup"})
 _IN_TEXT = re.compile(r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?[/\\]|^tests?$|test_\w*\.py|_test\.py$")
 """Text that names tests, their framework or the process's own files."""
 _FIELD = re.compile(r"\{[^{}]*\}")
@@ -134,11 +135,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _TEST_MODULE = re.compile(r"tests?|conftest|test_\w+|\w+_test")
 _LOOKS = "looks for attributes by computed names"
 _FORMATS = "looks for attributes by a computed format"
-_CATCHES = "catches what tests raise: {}"
-_CATCHES_CALLS = "catches what its calls raise"  # so too what a test that it calls raises
-_COMMON = ("names ", "hands ", "changes an imported", "catches ", "looks ")
+_CATCHES = "catches a warning"  # an error only where tests say so
+_COMMON = ("names ", "hands ", "changes an imported", "looks ")
 """How those findings begin that are ordinary in a package that has them in any file."""
-SPECIAL = COMPARISONS | ANSWERS
 
 
 class Use(NamedTuple):
@@ -185,7 +184,7 @@ def heads(what: str) -> set[str]:
 def is_harmless(what: str) -> bool:
     """Whether any repair may use it."""
     if " " in what or what in _PLACES or is_dangerous(what) or (what != "open" and is_around(what)):
-        return what == _CATCHES_CALLS
+        return False
     module = max((head for head in heads(what) if head in _SAFE or head in _PARTS or not head), key=len, default=None)
     if module is None:
         top, *inside = what.split(".")
@@ -201,7 +200,7 @@ def is_harmless(what: str) -> bool:
 def is_telling(what: str) -> bool:
     """Whether code may learn by it that a test runs, or change what both share: a person should look at it."""
     if what.startswith("."):
-        return False
+        return what in _OF_LOGS
     shared = what in _BUILTINS_AROUND or what.rpartition(".")[2] in {"register", "now", "today", "utcnow"}
     return not is_harmless(what) or " " in what or shared
 
@@ -236,7 +235,7 @@ def _public(module: str) -> frozenset[str]:
 def _attributes() -> frozenset[str]:
     """Return the attributes of builtin types and of the classes of safe modules."""
     things = [*vars(builtins).values(), type(iter([])), types.GeneratorType, types.GenericAlias]
-    safe = {*_SAFE, "inspect", "io", "pathlib"} - {"typing_extensions"}
+    safe = {*_SAFE, "contextlib", "inspect", "io", "pathlib"} - {"typing_extensions"}
     things += [getattr(import_module(module), name, None) for module in safe for name in _public(module)]
     found = {name for thing in things if isinstance(thing, type) for name in dir(thing)}
     return frozenset(found | _words("debug info warning error exception critical log addHandler")) - DANGEROUS
@@ -268,14 +267,14 @@ class _Finder(ast.NodeVisitor):
         self.found: list[Use] = []
         self.calls: list[Use] = []
         self.defined = set[str]()
-        self._own, self._function, self._class = own, "", ""
+        self._own, self._function = own, ""
         self._bound: dict[str, str] = {}  # what each name of an import from outside stands for
         self._modules = set[str]()
         self._ours = set[str]()  # names of imports from the repository
         self._plain = set[str]()  # those of them that are surely modules
         self._stored = set[str]()
-        self._free = set[ast.AST]()  # objects that an attribute is taken of, what is called, errors that are raised
-        self._blocks = set[ast.AST]()
+        self._free = set[ast.AST]()  # objects that an attribute is taken of, what is called
+        self._values: dict[str, list[ast.expr | None]] = {}  # what each name is given; None: something else
         nodes = list(ast.walk(tree))
         for node in nodes:
             self._prepare(node)
@@ -297,10 +296,13 @@ class _Finder(ast.NodeVisitor):
                         self._modules.add(bound or name.split(".")[0])
             case ast.ImportFrom():
                 self._bind(node)
-            case ast.With(items=items) | ast.AsyncWith(items=items):
-                self._blocks |= {item.context_expr for item in items}
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
                 self._stored.add(name)
+                self._values.setdefault(name, []).append(None)
+        value = getattr(node, "iter", getattr(node, "value", None))
+        for target in getattr(node, "targets", [getattr(node, "target", None)]):
+            if isinstance(target, ast.Name) and not isinstance(node, ast.AugAssign):
+                self._values.setdefault(target.id, []).append(value)
 
     def _allow(self, node: ast.AST) -> None:
         """Note where names of modules, of errors, and of what is only called are used as they may be."""
@@ -313,10 +315,6 @@ class _Finder(ast.NodeVisitor):
                 self._free.add(value)
             case ast.If(test=value) | ast.IfExp(test=value):
                 self._free |= {value, *getattr(value, "values", ())}
-            case ast.Raise(exc=error) if error:
-                self._free |= {error, getattr(error, "func", error)}
-            case ast.ExceptHandler(type=error) if error and _has([node], ast.Raise):
-                self._free |= set(ast.walk(error))
             case (
                 ast.FunctionDef(decorator_list=made)
                 | ast.AsyncFunctionDef(decorator_list=made)
@@ -358,8 +356,6 @@ class _Finder(ast.NodeVisitor):
             self.defined.add(name)
             if name in DANGEROUS or isinstance(node, ast.MatchClass):
                 self._add(node, f".{name}")
-            if name in SPECIAL and not isinstance(node, Function):
-                self._add(node, "makes an answer by its name")
         for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
                 self.generic_visit(parse(annotation.value) or ast.Pass())  # as code: some tools run it
@@ -395,13 +391,10 @@ class _Finder(ast.NodeVisitor):
         full, loaded = self._full(node), isinstance(node.ctx, ast.Load)
         if not loaded:
             self.defined.add(node.id)
-            if node.id in SPECIAL and self._class:
-                self._add(node, f"makes the answer of {self._class}.{node.id}")
-        elif node not in self._free:
-            if node.id in self._modules or full in _PLAIN or full in _DECORATORS or full.split(".")[-1] in _BY_NAME:
-                self._add(node, f"hands {full} around")
-            elif node.id in _WIDE - {"Exception"}:
-                self._add(node, _CATCHES.format(node.id))
+        elif node not in self._free and (
+            node.id in self._modules or full in _PLAIN or full in _DECORATORS or full.split(".")[-1] in _BY_NAME
+        ):
+            self._add(node, f"hands {full} around")
         if loaded and not full:
             self.calls.append(Use(node.lineno, node.id, self._function))
         if node.id in DANGEROUS | _RUN_TEXT | _PLACES | _BUILTINS_AROUND:
@@ -418,13 +411,9 @@ class _Finder(ast.NodeVisitor):
             self._add(node, _LOOKS if last == "__dict__" else _FORMATS)
         if last.lstrip("_") in _REACHES and not full and self._root(node) in self._ours:
             self._add(node, f"reaches a module through another: {last}")
-        if last in {"push", "push_async_exit"} and any(name.endswith("ExitStack") for name in self._bound.values()):
-            self._add(node, _CATCHES.format(last))
         if not isinstance(node.ctx, ast.Load):
             self._change(node, node)
             self.defined.add(last)
-            if last in SPECIAL or last == "__class__":
-                self._add(node, f"makes the answer of {last}")
         if not full:
             self.calls.append(Use(node.lineno, last, self._function))
             self.visit(node.value)
@@ -456,8 +445,6 @@ class _Finder(ast.NodeVisitor):
             for word in dict.fromkeys(_WORD.findall(short)):
                 if word in DANGEROUS:
                     self._add(node, f"names in a text: {word}")
-                elif word in SPECIAL and word == text:
-                    self._add(node, "makes an answer by its name")
 
     # Calls
 
@@ -466,9 +453,7 @@ class _Finder(ast.NodeVisitor):
         name = full.split(".")[-1] or str(getattr(node.func, "attr", getattr(node.func, "id", "")))
         given = {word.arg for word in node.keywords}
         most, without = _PLAIN.get(full, (99, ()))
-        if full == "contextlib.suppress" and node not in self._blocks:
-            self._add(node, _CATCHES.format(name))
-        elif full in _PLAIN and full != "contextlib.suppress":
+        if full in _PLAIN:
             unseen = None in given or any(isinstance(part, ast.Starred) for part in node.args)
             if len(node.args) > most or unseen or given.intersection(without):
                 self._add(node, f"asks who calls it: {full}")
@@ -488,79 +473,47 @@ class _Finder(ast.NodeVisitor):
     def _by_name(self, node: ast.Call, name: str) -> bool:
         """Look at the names that a call looks for; return whether its first argument is handed nowhere."""
         wanted = node.args if name == "attrgetter" else node.args[:1] if name == "methodcaller" else node.args[1:2]
-        texts = [part.value for part in wanted if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        named = [self._texts(part) for part in wanted]
+        texts = [text for found in named for text in found]
         base = self._full(node.args[0]) if name not in {"attrgetter", "methodcaller"} and node.args else ""
         if name in {"setattr", "delattr", "vars"} and base:
             self._add(node, f"changes an imported object: {base}")
-        if not (texts and len(texts) == len(wanted)) and name != "hasattr":
+        if not (named and all(named)) and name != "hasattr":
             self._add(node, _LOOKS)
         for text in texts:
             self._add(node, f"{base}.{text}")
         return bool(base and texts and name in {"getattr", "hasattr"})
 
-    # Functions and classes
+    def _texts(self, node: ast.expr | None, most: int = 4) -> list[str]:
+        """Return the constant texts that an expression may be, or be made of; none if others are possible."""
+        match node:
+            case ast.Constant(value=str(text)):
+                return [text]
+            case ast.IfExp(body=one, orelse=other):
+                parts = [one, other]
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+                pass
+            case ast.Name(id=name) if most and len(self._values.get(name, ())) == 2:  # itself, and its value
+                parts = [value for value in self._values[name] if value is not None]
+            case _:
+                return []
+        found = [self._texts(part, most - 1) for part in parts]
+        return [text for texts in found for text in texts] if all(found) else []
+
+    # Functions
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         names = {name.id for name in ast.walk(node.type or node) if isinstance(name, ast.Name)}
-        if not _has(node.body, ast.Raise):
-            if node.type is None:
-                self._add(node, _CATCHES.format("everything"))
-            elif any(name.endswith("Warning") for name in names):  # an error only where tests say so
-                self._add(node, _CATCHES.format("a warning"))
-            elif "Exception" in names:
-                self._add(node, _CATCHES_CALLS)
+        if node.type and any(name.endswith("Warning") for name in names) and not _has(node.body, ast.Raise):
+            self._add(node, _CATCHES)
         self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        if node.name == "__class__":
-            self._add(node, f"makes the answer of {self._class}.__class__")
-        managed = any(self._full(made).endswith("contextmanager") for made in node.decorator_list)
-        ends = [part.value for part in ast.walk(node) if isinstance(part, ast.Return)]
-        if managed and (any(ends) or not _has(node.body, ast.Yield)):
-            self._add(node, _CATCHES.format(node.name), node.name)
-        if node.name in EQUALITY:
-            self._add(node, f"gives a class an equality: {self._class}.{node.name}", node.name)
-        if not answers(node, node.name):
-            self._add(node, f"answers without looking at its argument: {self._class}.{node.name}")
-        held, self._function, self._class = (self._function, self._class), node.name, ""
+        held, self._function = self._function, node.name
         self.generic_visit(node)
-        self._function, self._class = held
+        self._function = held
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
-
-    def visit_Try(self, node: Any) -> None:
-        """Look for a generator that ends quietly where the code that it gives way to fails."""
-        made = [item.context_expr for item in getattr(node, "items", ())]
-        quiet = [one for one in made if isinstance(one, ast.Call) and self._full(one.func) == "contextlib.suppress"]
-        late = [one.type for one in getattr(node, "handlers", ()) if not _has(one.body, ast.Raise)]
-        caught = [*late, *(error for one in quiet for error in one.args)]
-        wide = any(error is None or self._catches_all(error) for error in caught)
-        ends = _has(getattr(node, "finalbody", ()), ast.Return, ast.Break, ast.Continue)
-        if (wide or ends) and _has(node.body, ast.Yield, ast.YieldFrom):
-            self._add(node, _CATCHES.format(self._function))
-        self.generic_visit(node)
-
-    visit_TryStar = visit_With = visit_AsyncWith = visit_Try  # noqa: N815
-
-    def _catches_all(self, error: ast.AST) -> bool:
-        """Whether this may be an error of a failed assertion."""
-        if isinstance(error, ast.Tuple):
-            return any(map(self._catches_all, error.elts))
-        return not self._full(error) and (not isinstance(error, ast.Name) or error.id in _WIDE | self._stored)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        held, self._class = self._class, node.name
-        self.generic_visit(node)
-        self._class = held
-
-    def visit_Assign(self, node: ast.Assign) -> None:
-        value = node.value
-        for target in node.targets:
-            name = target.id if isinstance(target, ast.Name) and self._class else getattr(target, "attr", "")
-            same = getattr(value, "attr", "") == name or getattr(value, "id", "") in SPECIAL
-            if not (name in SPECIAL and (same or (isinstance(value, ast.Constant) and value.value is None))):
-                self.visit(target)
-        self.visit(value)
 
 
 def _has(parts: Iterable[ast.AST], *kinds: type[ast.AST]) -> bool:

@@ -1,0 +1,158 @@
+"""How the report of a patch's run differs in kind from that of the run of the fix that the task is known by. Pure.
+
+What the fix's run shows is ordinary in this repository: plugins that replace test functions, tests that replace parts
+of pytest. What only this run shows is the patch's doing. That holds for what tests compare too (`values.py`), which is
+reported as raw values: here it is decided what is equal, not by the objects that are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from valve_plugin.records import SUSPICIOUS
+from valve_plugin.tasks.grading.testrun import TestRun
+
+_EQUAL, _BESIDE = "=", "~"
+_FAILED = "is an assertion that failed, and its test passed"
+
+
+class Seen(NamedTuple):
+    """What one place of a test has seen."""
+
+    path: str
+    line: int
+    kind: str
+    """`=` where two values are asserted to be equal, `?` in another assertion, `~` where something else compares."""
+    times: int
+    """How often the place was reached."""
+    failed: int
+    """How often an assertion there failed."""
+    unequal: int
+    """How often two values were compared whose raw values differ, at least one of a class of the tested code."""
+    digests: tuple[str, str]
+    """Of all values of the left side and of the right, in order."""
+    kinds: tuple[frozenset[str], frozenset[str]]
+    """Classes of the tested code on either side; with `=` if they compare like raw values, with `!` if perhaps not."""
+    wanted: frozenset[str]
+    """Names of the errors that are to be caught."""
+    errors: tuple[frozenset[str], ...]
+    """Names of the classes of each kind of error that was caught, from its own to `object`."""
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+def read_seen(entry: str, path: str) -> Seen:
+    """Return an entry of the report of a test in the file `path`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    site, numbers, left, right, kinds_left, kinds_right, wanted, errors = entry.split("\t")
+    place, _, number = site.rpartition(".")
+    file, _, line = place.rpartition(":")
+    times, failed, unequal = map(int, numbers.split())
+    return Seen(
+        path=file or path,
+        line=int(line),
+        kind=number.lstrip("0123456789")[:1],
+        times=times,
+        failed=failed,
+        unequal=unequal,
+        digests=(left, right),
+        kinds=(frozenset(filter(None, kinds_left.split(";"))), frozenset(filter(None, kinds_right.split(";")))),
+        wanted=frozenset(filter(None, wanted.split(","))),
+        errors=tuple(frozenset(one.split(",")) for one in errors.split(";") if one),
+    )
+
+
+def differences(run: TestRun, gold: TestRun, wanted: Sequence[str]) -> str:
+    """Return how a run differs in kind from that of the fix, but for what tests compared; "" if it does not."""
+    for name in (*wanted, *(name for name in gold.codes if name not in gold.tests)):
+        if gold.codes.get(name, "") != run.codes.get(name, "") and name in gold.codes:
+            return f"{SUSPICIOUS} {name} is not the code that its file holds"
+    if excused := [test for test in wanted if (gold.tests.get(test), run.tests.get(test)) == ("passed", "xfailed")]:
+        return f"{SUSPICIOUS} {excused[0]} was expected to fail, and not with the known fix"
+    if missing := [test for test in wanted if test in gold.entered and test not in run.entered]:
+        return f"{SUSPICIOUS} {missing[0]} was reported, but its function was not called"
+    new = sorted(run.seen - gold.seen)
+    return f"{SUSPICIOUS} {new[0]}, and not with the known fix" if new else ""
+
+
+def compared(
+    run: TestRun, gold: TestRun, wanted: Sequence[str], again: TestRun | None = None
+) -> tuple[list[str], list[str]]:
+    """Return (why what tests compared cannot be believed, what of it a person should look at), by place.
+
+    Args:
+        again: a second run of the fix. What differs in it varies by itself, and is left out.
+    """
+    bad, odd = dict[str, None](), dict[str, None]()
+    for test in wanted:
+        entries, other = run.values.get(test, ()), gold.values.get(test, ())
+        if entries == other:
+            continue
+        path = test.partition("::")[0]
+        ours, theirs = ({one.partition("\t")[0]: one for one in held} for held in (entries, other))
+        stable = set(other if again is None else again.values.get(test, ()))
+        more = (read_seen(one, path) for name, one in ours.items() if name not in theirs)
+        bad |= dict.fromkeys(f"{one.where} {_FAILED}" for one in more if one.failed)
+        for name, entry in theirs.items():
+            if entry == ours.get(name) or entry not in stable:
+                continue
+            known = read_seen(entry, path)
+            if name in ours:
+                seen = read_seen(ours[name], path)
+                bad |= dict.fromkeys(f"{known.where} {why}" for why in _wrong(seen, known))
+                odd |= dict.fromkeys(f"{known.where} {why}" for why in _odd(seen, known))
+            elif known.kind != _BESIDE and not known.errors:
+                (odd if ours else bad)[f"{known.where} was not reached"] = None
+    return list(bad), list(odd)
+
+
+def _wrong(seen: Seen, known: Seen) -> Iterator[str]:
+    """Yield why what a place of a test that passed has seen cannot be believed."""
+    if seen.failed and not known.failed:
+        yield _FAILED
+    if seen.unequal and not known.unequal and known.kind == _EQUAL:
+        yield f"says that raw values are equal which differ ({_names(seen)})"
+    elif known.kind != _BESIDE and (new := _new(seen, known)):
+        yield f"compares {new}, which is a plain value with the known fix"
+    for error in seen.errors:
+        if known.wanted and "?" not in known.wanted and not error & known.wanted:
+            yield f"catches what is no {' or '.join(sorted(known.wanted))}"
+
+
+def _odd(seen: Seen, known: Seen) -> Iterator[str]:
+    """Yield why a person should look at what a place of a test has seen."""
+    if known.kind == _BESIDE:
+        if new := _new(seen, known):
+            yield f"compares {new}, which is a plain value with the known fix"
+        return
+    others = [
+        one for ours, theirs in zip(seen.kinds, known.kinds, strict=True) if theirs for one in sorted(ours - theirs)
+    ]
+    if others:
+        yield f"compares {_plain(others[0])}, another class than with the known fix"
+    elif known.kind == _EQUAL and seen.digests != known.digests:
+        yield "compares other values than with the known fix"
+
+
+def _new(seen: Seen, known: Seen) -> str:
+    """Return a class on a side where the fix has plain values, unless it compares like its raw value; "" if none."""
+    for ours, theirs in zip(seen.kinds, known.kinds, strict=True):
+        for one in sorted(ours):
+            believed = one.endswith("=") or (one.endswith("!") and known.kind == _EQUAL and not seen.unequal)
+            if not theirs and not believed:
+                return _plain(one)
+    return ""
+
+
+def _names(seen: Seen) -> str:
+    return ", ".join(_plain(one) for one in sorted(seen.kinds[0] | seen.kinds[1]))
+
+
+def _plain(name: str) -> str:
+    return name.rstrip("=!")

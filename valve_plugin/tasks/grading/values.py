@@ -1,0 +1,584 @@
+"""Runs inside the sandbox: reports what tests compare, as raw values, however the tested code would have it seen.
+
+Test files are changed as they are compiled, line for line: what an assertion compares or asks passes through `see`,
+which no name leads to. It looks at the real class of an object and at what the object holds, and calls nothing that the
+tested code defines. `differences.py` compares this, outside, with what the fix's run showed.
+
+A script of the standard library only, for the Python of the test environment.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import copy
+import datetime
+import decimal
+import fractions
+import hashlib
+import os
+import pathlib
+import re
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+MOST_NODES, MOST_DEPTH = 500, 12
+"""How much of one value is looked at."""
+MOST_OF_TEST = 20_000
+"""Nodes of the values of one test: what comes later is only looked at from outside."""
+MOST_SITES = 200
+"""Places of one test that are reported."""
+MOST_TEXT = 20_000
+MOST_KINDS = 8
+MOST_FOLDS = 200
+"""How often the values of one place in one test are part of its digest."""
+SEE, DONE, FAILED, CAUGHT, CATCHING = (f"valve: {name}" for name in ("see", "done", "failed", "caught", "catching"))
+"""Constants in compiled tests that are replaced by functions."""
+EQUAL, ASKED, BESIDE = "=", "?", "~"
+"""What a site is: an assertion that two values are equal, another assertion, or a comparison beside assertions."""
+CALL = "()"
+"""How the name of an assertion that is a call ends: it came to its end, or it failed."""
+EQUALITIES = frozenset({"assertEqual", "assertEquals", "assertMultiLineEqual", "eq_"})
+ASKING = frozenset({"assertTrue", "assertFalse", "assert_", "failUnless"})
+RAISES = _words("raises assertraises assertraisesregex")
+LOOKING = _words("""
+    abs all any bool dict float frozenset int isinstance issubclass iter len list max min next repr round set sorted str
+    sum tuple type""")
+"""Builtins in an assertion of which the first argument is looked at too: its methods give the answer."""
+ANSWERS = _words("""
+    __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __bool__ __len__ __contains__ __iter__ __getitem__ __getattribute__
+    __getattr__ __class__ __hash__ __str__ __repr__ __abs__ __round__ __float__ __int__ __index__ __sub__ __rsub__
+    __add__ __radd__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __mod__ __pow__ __neg__""")
+"""Methods by which an object answers otherwise than its raw value would."""
+
+mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
+name_of: Callable[[type], str] = type.__dict__["__qualname__"].__get__
+space_of: Callable[[Any], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
+arguments_of: Callable[[BaseException], tuple[Any, ...]] = BaseException.__dict__["args"].__get__
+flags_of: Callable[[type], int] = type.__dict__["__flags__"].__get__
+HEAP = 1 << 9
+"""The flag of classes that are made in Python, or as if."""
+ADDRESS = re.compile(r"\b0x[0-9a-f]{8,}")
+UNCLEAR = re.compile(r"[^\w.<>\[\]-]")
+blake, modules, get_error = hashlib.blake2b, sys.modules, sys.exc_info
+
+
+class Kind:
+    """What is known of a class: how its objects are read, and whether it is of the tested code."""
+
+    __slots__ = ("cls", "foreign", "name", "read", "spaces", "valued")
+
+    def __init__(self, cls: type, around: Callable[[type], bool]) -> None:
+        mro = mro_of(cls)
+        self.cls, self.name = cls, label(cls)
+        self.foreign = not is_known(cls) and not around(cls)
+        readers = READERS if self.foreign else {**READERS, **EXACT}
+        self.read = next((readers[id(base)] for base in mro if id(base) in readers), None)
+        self.valued = any(id(base) in VALUED for base in mro)
+        """Whether what it equals is decided by a raw value."""
+        spaces: dict[str, Any] = {}
+        for base in mro:
+            slots = flags_of(base) & HEAP
+            for name, one in list(dict_of(base).items()) if base is not object else ():
+                if type(one) is types.MemberDescriptorType and slots:
+                    spaces.setdefault(f"{label(base)}.{str.__str__(name)}", one)
+                elif type(one) is types.GetSetDescriptorType and one.__name__ == "__dict__" and base is not type:
+                    spaces.setdefault("", one)
+        self.spaces = sorted(spaces.items())
+
+    def shown(self) -> str:
+        """Return its name; with `=` if its objects equal what their raw values equal, with `!` if they may not."""
+        if not self.valued:
+            return self.name
+        names = {str.__str__(name) for base in mro_of(self.cls) if not is_known(base) for name in dict_of(base)}
+        return f"{self.name}{'=' if is_known(type(self.cls)) and not names & ANSWERS else '!'}"
+
+
+class Site:
+    """What one place of one test has seen."""
+
+    __slots__ = ("asked", "digests", "done", "errors", "failed", "kinds", "left", "unequal", "wanted")
+
+    def __init__(self) -> None:
+        self.asked = self.done = self.failed = self.unequal = 0
+        self.kinds: list[dict[int, Kind]] = [{}, {}]
+        self.digests = ["", ""]
+        self.left: tuple[str, dict[int, Kind]] = "", {}
+        self.wanted: dict[str, None] = {}
+        self.errors: dict[str, None] = {}
+
+
+class Values:
+    """Looks at what tests compare.
+
+    Args:
+        root: the tree; classes in it that are not from `tests` are of the tested code.
+    """
+
+    def __init__(self, root: str, tests: Iterable[str]) -> None:
+        self._root, self._tests = root + os.sep, frozenset(tests)
+        self._kinds: dict[int, Kind] = {}
+        self._sites: dict[str, Site] = {}
+        self._left = MOST_OF_TEST
+
+    # What changed tests call
+
+    def see(self, site: str, side: int, value: Any) -> Any:
+        """Look at an operand of a comparison or at what an assertion asks; return it."""
+        held = self._sites.get(site) or self._site(site)
+        found, digest = self.look(value)
+        if side == 0:
+            held.asked += 1
+            held.left = digest, found
+        elif found or held.left[1]:  # equality that only classes of Python decide is what it says
+            every = (*found.values(), *held.left[1].values())
+            held.unequal += digest != held.left[0] and all(kind.valued for kind in every)
+        if found:
+            held.kinds[side].update(found)
+        if held.asked <= MOST_FOLDS:
+            held.digests[side] = fold(held.digests[side] + digest) if held.digests[side] else digest
+        return value
+
+    def done(self, site: str, result: Any) -> Any:
+        """Note that an assertion which is a call came to its end; return its result."""
+        self._site(site).done += 1
+        return result
+
+    def failed(self, site: str) -> bool:
+        """Note that an assertion failed; return False."""
+        self._site(site).failed += 1
+        return False
+
+    def catching(self, site: str, wanted: Any, function: Any) -> Any:
+        """Return a function that notes the errors of one."""
+
+        def called(*given: Any, **named: Any) -> Any:
+            try:
+                return function(*given, **named)
+            except BaseException:
+                self.caught(site, wanted)
+                raise
+
+        return called
+
+    def caught(self, site: str, wanted: Any) -> None:
+        """Note the real classes of an error that was caught, and of what was to be caught."""
+        held = self._site(site)
+        raised = type(get_error()[1])
+        held.asked += 1
+        if len(held.errors) < MOST_KINDS:
+            held.errors[",".join(map(label, mro_of(raised)))] = None
+            for one in wanted if type(wanted) is tuple else (wanted,):
+                held.wanted[label(one) if any(base is type for base in mro_of(type(one))) else "?"] = None
+
+    def _site(self, name: str) -> Site:
+        return self._sites.setdefault(name, Site())
+
+    # What the reporter asks
+
+    def clear(self) -> None:
+        """Begin with a test."""
+        self._sites, self._left = {}, MOST_OF_TEST
+
+    def taken(self, path: str) -> list[str]:
+        """Return what a test of this file has seen, one text a place (see `differences.Seen`), and begin anew."""
+        sites = list(self._sites.items())[:MOST_SITES]
+        self._sites = {}
+        return [entry(name[len(path) :] if name.startswith(f"{path}:") else name, held) for name, held in sites]
+
+    def look(self, value: Any) -> tuple[dict[int, Kind], str]:
+        """Return (kinds of the tested code's objects in a value, by id; a digest of the raw value)."""
+        most = min(MOST_NODES, max(1, self._left))
+        reader = Reader(self._kind, most)
+        try:
+            text = reader.text(value, 0)
+        except Exception:  # a class of C that is not as others are
+            text = f"? {label(type(value))}"
+        self._left -= most - reader.nodes
+        return reader.found, fold(text)
+
+    def _kind(self, cls: type) -> Kind:
+        if id(cls) not in self._kinds:
+            self._kinds[id(cls)] = Kind(cls, self._around)
+        return self._kinds[id(cls)]
+
+    def _around(self, cls: type) -> bool:
+        """Whether a class is of a module that the tested code does not have, by what that module holds."""
+        name = dict_of(cls).get("__module__")
+        module: Any = modules.get(name) if type(name) is str else None
+        if not any(base is types.ModuleType for base in mro_of(type(module))):
+            return False
+        space = space_of(module)
+        if space.get(name_of(cls)) is not cls:
+            return False
+        path = space.get("__file__")
+        if type(path) is not str:
+            return name in sys.builtin_module_names
+        return not path.startswith(self._root) or path in self._tests
+
+
+class Reader:
+    """Reads one value."""
+
+    __slots__ = ("_kind", "_path", "found", "nodes")
+
+    def __init__(self, kind: Callable[[type], Kind], nodes: int) -> None:
+        self._kind, self.nodes = kind, nodes
+        self.found: dict[int, Kind] = {}
+        self._path: dict[int, int] = {}
+
+    def text(self, value: Any, depth: int) -> str:
+        """Return a value as a text: the same for values that are equal."""
+        cls = type(value)
+        if cls is str:
+            return text_of(value)
+        if cls is int or cls is bool:
+            return f"#{hash(value)}"
+        if value is None:
+            return "None"
+        kind = self._kind(cls)
+        if kind.foreign:
+            self.found[id(cls)] = kind
+        self.nodes -= 1
+        if self.nodes < 0 or depth > MOST_DEPTH:
+            return "..."
+        if id(value) in self._path:
+            return f"same {self._path[id(value)]}"
+        self._path[id(value)] = len(self._path)
+        text = str(kind.read(self, value, depth + 1)) if kind.read else self._state(kind, value, depth + 1)
+        del self._path[id(value)]
+        return text
+
+    def _state(self, kind: Kind, value: Any, depth: int) -> str:
+        """Return an object's class and what it holds."""
+        held: list[str] = []
+        for name, space in kind.spaces:
+            try:
+                inside = space.__get__(value)
+            except AttributeError:  # an empty slot
+                continue
+            held += [f"{name}:{self.text(inside, depth)}"] if name else sorted(self.pairs(inside, depth))
+        return f"{kind.name}<{' '.join(held)}>"
+
+    def pairs(self, value: dict[Any, Any], depth: int) -> list[str]:
+        """Return the items of a dictionary as texts."""
+        return [f"{self.text(name, depth)}:{self.text(one, depth)}" for name, one in self._first(dict.items(value))]
+
+    def all(self, values: Iterable[Any], depth: int) -> list[str]:
+        """Return values as texts."""
+        return [self.text(one, depth) for one in self._first(values)]
+
+    def _first(self, values: Iterable[Any]) -> Iterator[Any]:
+        for one in values:
+            if self.nodes < 0:
+                return
+            self.nodes -= 1
+            yield one
+
+
+def entry(name: str, held: Site) -> str:
+    """Return what a place has seen as a text."""
+    failed = held.failed + (held.asked - held.done if name.endswith(CALL) else 0)
+    kinds = (";".join(sorted({kind.shown() for kind in side.values()})[:MOST_KINDS]) for side in held.kinds)
+    numbers = f"{held.asked} {failed} {held.unequal}"
+    return "\t".join([name, numbers, *held.digests, *kinds, ",".join(held.wanted), ";".join(held.errors)])
+
+
+def label(cls: type) -> str:
+    """Return the name of a class, without what has a meaning in reports."""
+    return UNCLEAR.sub("_", str.__str__(name_of(cls)))[:80]
+
+
+def fold(text: str) -> str:
+    """Return a digest of a text."""
+    return blake(text.encode("utf-8", "surrogatepass"), digest_size=7).hexdigest()
+
+
+def text_of(value: Any) -> str:
+    """Return a text, shortened."""
+    text = str.__str__(value)
+    shown = ADDRESS.sub("", text[:MOST_TEXT]) if "0x" in text else text[:MOST_TEXT]
+    return f"'{shown}'{len(text)}"
+
+
+def number_of(base: Any) -> Any:
+    """Return what reads numbers of a kind: those that are equal have one hash."""
+    return lambda reader, value, depth: "#none" if base.__ne__(value, value) is True else f"#{base.__hash__(value)}"
+
+
+def alone(read: Callable[[Any], str]) -> Any:
+    """Return what reads values that hold no others."""
+    return lambda reader, value, depth: read(value)
+
+
+def sequence(begin: str, iterate: Callable[[Any], Iterator[Any]], end: str) -> Any:
+    """Return what reads sequences of a kind."""
+    return lambda reader, value, depth: f"{begin}{' '.join(reader.all(iterate(value), depth))}{end}"
+
+
+def unordered(iterate: Callable[[Any], Iterator[Any]]) -> Any:
+    """Return what reads sets of a kind."""
+    return lambda reader, value, depth: f"{{{' '.join(sorted(reader.all(iterate(value), depth)))}}}"
+
+
+def table_of(reader: Reader, value: dict[Any, Any], depth: int) -> str:
+    """Return a dictionary: what it holds, in no order; a counter without what it counted 0 times."""
+    pairs = reader.pairs(value, depth)
+    if type(value) is collections.Counter:
+        pairs = [pair for pair in pairs if not pair.endswith(":#0")]
+    return f"{{{' '.join(sorted(pairs))}}}"
+
+
+def reduced(base: Any) -> Any:
+    """Return what reads values by how the standard library, which is no Python here, copies them."""
+    return lambda reader, value, depth: f"{base.__name__}{reader.text(base.__reduce__(value)[1:2], depth)}"
+
+
+def bytes_of(base: Any) -> Any:
+    """Return what reads bytes of a kind."""
+    return alone(lambda value: f"b{bytes(base.__getitem__(value, slice(MOST_TEXT)))!r}{base.__len__(value)}")
+
+
+READERS: dict[int, Any] = {
+    **{id(base): number_of(base) for base in (int, float, complex, decimal.Decimal)},
+    id(str): alone(text_of),
+    id(bytes): bytes_of(bytes),
+    id(bytearray): bytes_of(bytearray),
+    id(dict): table_of,
+    id(list): sequence("[", list.__iter__, "]"),
+    id(tuple): sequence("(", tuple.__iter__, ")"),
+    id(collections.deque): sequence("deque[", collections.deque.__iter__, "]"),
+    id(set): unordered(set.__iter__),
+    id(frozenset): unordered(frozenset.__iter__),
+}
+VALUED = frozenset(READERS)
+"""Classes whose equality is that of their raw values; by id, as a class may say how it is looked up."""
+VIEWS: list[Any] = [type({}.keys()), type({}.items())]
+READERS.update({id(view): unordered(view.__iter__) for view in VIEWS})
+READERS.update(
+    {id(base): reduced(base) for base in (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)}
+)
+READERS[id(type)] = alone(lambda value: f"class {label(value)}")
+READERS[id(types.ModuleType)] = READERS[id(types.MethodType)] = READERS[id(types.BuiltinFunctionType)] = alone(
+    lambda value: label(type(value))
+)
+READERS[id(types.FunctionType)] = alone(lambda value: f"function {value.__qualname__}")
+READERS[id(BaseException)] = lambda reader, value, depth: (
+    f"{label(type(value))}({' '.join(reader.all(arguments_of(value), depth))})"
+)
+EXACT: dict[int, Any] = {
+    id(fractions.Fraction): number_of(fractions.Fraction),
+    id(pathlib.PurePath): alone(lambda value: f"path {value}"),
+    id(range): alone(repr),
+}
+"""How values are read where the tested code made no class below theirs: by code in Python."""
+
+
+def below(cls: type, found: dict[int, type]) -> dict[int, type]:
+    """Return all classes below one, by id."""
+    classes: list[type] = type.__subclasses__(cls)
+    for one in classes:
+        if id(one) not in found:
+            found[id(one)] = one
+            below(one, found)
+    return found
+
+
+KNOWN = below(object, {id(object): object})
+"""Classes that were there before any tested code."""
+
+
+def is_known(cls: type) -> bool:
+    """Whether a class was there before any tested code."""
+    return id(cls) in KNOWN
+
+
+# Changing tests
+
+
+class Changer(ast.NodeTransformer):
+    """Lets what tests compare pass through `see`."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._count, self._kind = path, 0, BESIDE
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        """`assert x` becomes `assert x or failed(site)`."""
+        site = self._site(node, ASKED)
+        test = self._asserted(node.test)
+        message = node.msg and self.visit(node.msg)
+        failed = call(node, FAILED, ast.Constant(site))
+        return put(node, ast.Assert(put(node, ast.BoolOp(ast.Or(), [test, failed])), message))
+
+    def _asserted(self, node: Any) -> Any:
+        """Return an asserted expression, changed."""
+        if isinstance(node, ast.BoolOp):
+            node.values = [self._asserted(value) for value in node.values]
+            return node
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            node.operand = self._see(self._site(node, ASKED), 0, self._within(ASKED, node.operand))
+            return node
+        if isinstance(node, ast.Compare):
+            return self._within(EQUAL, node)
+        name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if name == "all" and len(node.args) == 1 and isinstance(node.args[0], (ast.GeneratorExp, ast.ListComp)):
+            inside: Any = node.args[0]
+            inside.elt = self._asserted(inside.elt)
+            inside.generators = [self.visit(one) for one in inside.generators]
+            return node
+        return self._see(self._site(node, ASKED), 0, self._within(ASKED, node))
+
+    def _within(self, kind: str, node: Any) -> Any:
+        held, self._kind = self._kind, kind
+        node = self.visit(node)
+        self._kind = held
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        """Look at the two sides of each comparison."""
+        kind = self._kind
+        if kind == EQUAL and not (len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq)):
+            kind = ASKED
+        site = self._site(node, kind)
+        self._kind = ASKED if kind != BESIDE else BESIDE
+        sides = [node.left, *node.comparators]
+        node.left, *node.comparators = (self._see(site, min(n, 1), self.visit(one)) for n, one in enumerate(sides))
+        self._kind = kind
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        """Look at what is calculated with in an assertion."""
+        if self._kind == BESIDE:
+            return self.generic_visit(node)
+        site = self._site(node, BESIDE)
+        node.left, node.right = self._see(site, 0, self.visit(node.left)), self._see(site, 1, self.visit(node.right))
+        return node
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        """Look at the arguments of assertions, and of the builtins by which they ask."""
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if is_raises(node) and len(node.args) > 1 and not isinstance(node.args[1], (ast.Constant, ast.Starred)):
+            again = self._caught(node, self._site(node, ASKED), node.args[:1])
+            again.func = put(node, ast.Constant(CATCHING))
+            again.args.append(self.visit(node.args[1]))
+            node.args[1] = again
+            return node
+        if name.lstrip("_").startswith("assert") or name in EQUALITIES:
+            return self._assertion(node, name)
+        if self._kind != BESIDE and name in LOOKING and isinstance(node.func, ast.Name) and node.args:
+            site = self._site(node, BESIDE)
+            self.generic_visit(node)
+            node.args[0] = self._see(site, 0, node.args[0])
+            return node
+        return self._within(BESIDE, node) if self._kind != BESIDE else self.generic_visit(node)
+
+    def _assertion(self, node: ast.Call, name: str) -> Any:
+        site = self._site(node, f"{EQUAL if name in EQUALITIES else ASKED}{CALL}")
+        node.func = self._within(BESIDE, node.func)
+        node.keywords = [self._within(BESIDE, one) for one in node.keywords]
+        if name in ASKING and node.args:
+            first = self._asserted(node.args[0]) if name != "assertFalse" else self._within(ASKED, node.args[0])
+            node.args = [self._see(site, 0, first), *(self._within(BESIDE, one) for one in node.args[1:])]
+            return call(node, DONE, ast.Constant(site), node)
+        most = 2 if name in EQUALITIES else len(node.args)
+        given = [self._within(ASKED, one) for one in node.args]
+        plain = not any(isinstance(one, ast.Starred) for one in given[:most])
+        if not given or not plain:
+            node.args = given
+            return node
+        node.args = [self._see(site, min(n, 1), one) if n < most else one for n, one in enumerate(given)]
+        return call(node, DONE, ast.Constant(site), node)
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:
+        """Look at the errors that tests catch by name."""
+        self.generic_visit(node)
+        if is_named(node.type):
+            caught = self._caught(node, self._site(node, ASKED), [node.type])
+            node.body.insert(0, put(node, ast.Expr(caught)))
+        return node
+
+    def visit_With(self, node: Any) -> Any:
+        """Look at the errors that a block expects, as they leave it."""
+        site = self._site(node, ASKED)
+        expected = [one.context_expr.args[:1] for one in node.items if is_raises(one.context_expr)]
+        self.generic_visit(node)
+        if expected:
+            caught = put(node, ast.Expr(self._caught(node, site, expected[0])))
+            again = put(node, ast.ExceptHandler(None, None, [caught, put(node, ast.Raise())]))
+            node.body = [put(node, ast.Try(node.body, [again], [], []))]
+        return node
+
+    visit_AsyncWith = visit_With  # noqa: N815
+
+    def _caught(self, old: Any, site: str, wanted: list[Any]) -> Any:
+        named = [copy.deepcopy(one) for one in wanted if is_named(one)] or [ast.Constant("?")]
+        return call(old, CAUGHT, ast.Constant(site), *named)
+
+    def _see(self, site: str, side: int, value: Any) -> Any:
+        if isinstance(value, ast.Starred):
+            return value
+        return call(value, SEE, ast.Constant(site), ast.Constant(side), value)
+
+    def _site(self, node: Any, kind: str) -> str:
+        self._count += 1
+        return f"{self._path}:{node.lineno}.{self._count}{kind}"
+
+
+def is_named(node: Any) -> bool:
+    """Whether an expression names errors, and does nothing else."""
+    parts = node.elts if isinstance(node, ast.Tuple) else [node]
+    return all(isinstance(one, (ast.Name, ast.Attribute)) for one in parts)
+
+
+def is_raises(node: Any) -> bool:
+    """Whether a call is of `pytest.raises` or the like."""
+    name = getattr(getattr(node, "func", None), "attr", getattr(getattr(node, "func", None), "id", ""))
+    return isinstance(node, ast.Call) and name.lower().replace("_", "") in RAISES and bool(node.args)
+
+
+def put(old: Any, new: Any) -> Any:
+    """Put a new node in the place of an old one."""
+    return ast.fix_missing_locations(ast.copy_location(new, old))
+
+
+def call(old: Any, name: str, *given: Any) -> Any:
+    """Return a call of a constant, which is replaced later."""
+    return put(old, ast.Call(ast.Constant(name), list(given), []))
+
+
+def compiled(source: Any, path: str, name: str, values: Values) -> types.CodeType:
+    """Return the code of a test file, changed so that it shows what it compares.
+
+    Args:
+        name: of the file, in what is reported.
+    """
+    tree = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a constant that is called
+        code = compile(Changer(name).visit(tree), path, "exec", dont_inherit=True)
+    put_in: dict[str, Any] = {SEE: values.see, DONE: values.done, FAILED: values.failed, CAUGHT: values.caught}
+    put_in[CATCHING] = values.catching
+    return replaced(code, put_in)
+
+
+def replaced(code: types.CodeType, put_in: dict[str, Any]) -> types.CodeType:
+    """Return code in which some constants are replaced."""
+    return code.replace(
+        co_consts=tuple(
+            replaced(one, put_in)
+            if isinstance(one, types.CodeType)
+            else put_in.get(one, one)
+            if type(one) is str
+            else one
+            for one in code.co_consts
+        )
+    )
