@@ -93,6 +93,28 @@ def test_tests_may_replace_builtins_to_feed_the_code(tmp_path: Path, unsafe: Set
     assert (result.outcome, result.reason) == ("resolved", "")
 
 
+ABOUT_ITSELF = """\
+import marshal
+
+from calc.ops import clamp
+
+
+def test_it():
+    assert marshal.dumps(test_it.__code__)
+    assert clamp(5, 0, 9) == 5
+"""
+
+
+def test_tests_that_cannot_show_what_they_compare_are_graded_as_they_are(tmp_path: Path, unsafe: Settings) -> None:
+    path = "tests/test_itself.py"
+    rows = [calc.row(PASS_TO_PASS=[*calc.P2P, f"{path}::test_it"])]
+    found = load(calc.write(tmp_path, rows, files={**calc.FILES, path: ABOUT_ITSELF}))
+    made = prepare(found.repository), found.tasks[0]
+    assert list(refused_fixes(made[0], found.tasks, unsafe)) == []
+    result = grade(*made, calc.change(calc.BUGGY, calc.OPS + "# more\n"), unsafe)
+    assert (result.outcome, result.reason) == ("resolved", f"what these compare was not looked at: {path}")
+
+
 def test_a_wrong_fix_names_a_failing_test_and_stops_after_the_first_run(calc_task: Calc, unsafe: Settings) -> None:
     result = grade(*calc_task, patched(calc_task, {"calc/ops.py": calc.WRONG_FIX}), unsafe)
     assert result.outcome == "unresolved"

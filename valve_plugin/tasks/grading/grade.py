@@ -101,7 +101,7 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         first = whole = test_files(task.fail_to_pass)
         if not set(test_files(task.pass_to_pass)) <= set(first):
             whole = list(prepared.repository.test_roots)
-        plain = _unchanged_files(prepared, task, whole, sandbox)
+        plain = _unchanged_files(prepared, [*task.fail_to_pass, *task.pass_to_pass], whole, sandbox)
         run = _run_once(prepared, tree, first, sandbox, plain)
         bad = _reason(run, task.fail_to_pass)
         if not bad and whole != first:
@@ -114,8 +114,9 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
         found = Grade(outcome="unresolved" if bad else "resolved", reason=bad, tests=run.tests, failed_tests=failed)
     except (InfrastructureError, SandboxError, OSError) as e:
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
-    if found.outcome == "resolved" and own:
-        found = replace(found, reason=_valid(f"{LOOK_AT} {'; '.join(own[:_MOST_LINES])}"))
+    if found.outcome == "resolved" and (own or plain):
+        unseen = f"what these compare was not looked at: {', '.join(plain)}"
+        found = replace(found, reason=_valid(f"{LOOK_AT} {'; '.join(own[:_MOST_LINES])}" if own else unseen))
     return replace(found, dropped_paths=dropped)
 
 
@@ -201,20 +202,19 @@ def _tree_id(store: Path, commit: str) -> str:
 
 
 def _unchanged_files(
-    prepared: PreparedRepository, task: Task, paths: Sequence[str], sandbox: Sandbox
+    prepared: PreparedRepository, wanted: Sequence[str], paths: Sequence[str], sandbox: Sandbox
 ) -> tuple[str, ...]:
-    """Return the test files whose tests pass with the fix only where they are not changed to show what they compare.
+    """Return the test files whose tests pass with the fix only where they do not show what they compare.
 
-    They are graded as they are.
+    As with code that is about its own code. They are graded as they are.
     """
-    base, wanted = _tree_id(prepared.store, prepared.base), [*task.fail_to_pass, *task.pass_to_pass]
+    base = _tree_id(prepared.store, prepared.base)
     run = _run_once(prepared, base, paths, sandbox)
     if not _reason(run, wanted):
         return ()
-    files = tuple(path for path in read_tree(prepared.store, prepared.base) if path.endswith(".py"))
-    plain = _run_once(prepared, base, paths, sandbox, files)
+    plain = _run_once(prepared, base, paths, sandbox, None)
     failed = [test for test in wanted if plain.tests.get(test) in PASSING and run.tests.get(test) not in PASSING]
-    return files if run.trouble and not plain.trouble else tuple(test_files(failed))
+    return tuple(sorted(test_files(wanted if run.trouble and not plain.trouble else failed)))
 
 
 def _compare(
@@ -255,7 +255,11 @@ def refused_fixes(
     """
     base = _tree_id(prepared.store, prepared.base)
     sandbox = sandboxes.choose(settings, prepared.image)
-    run = _run_once(prepared, base, list(prepared.repository.test_roots), sandbox)
+    roots = list(prepared.repository.test_roots)
+    plain = _unchanged_files(
+        prepared, [t for task in tasks for t in (*task.fail_to_pass, *task.pass_to_pass)], roots, sandbox
+    )
+    run = _run_once(prepared, base, roots, sandbox, plain)
     for task in tasks:
         if why := gold_trouble(run, [*task.fail_to_pass, *task.pass_to_pass]):
             yield task, why
@@ -288,12 +292,12 @@ def _run_once(
     tree: str,
     paths: Sequence[str],
     sandbox: Sandbox,
-    plain: Sequence[str] = (),
+    plain: Sequence[str] | None = (),
     *,
     again: bool = False,
 ) -> TestRun:
     """Return the run of these tests on this tree; reuse a stored run, and wait for one that is in progress."""
-    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name, sorted(plain), again])
+    key = codec.digest([GRADER_VERSION, prepared.digest, tree, sorted(paths), sandbox.name, plain, again])
     folder = data_dir() / "testruns" / key[:2]
     make_private_dir(folder.parent)
     make_private_dir(folder)
@@ -310,7 +314,7 @@ def _run_once(
 
 
 def _run_again(
-    prepared: PreparedRepository, commit: str, paths: Sequence[str], sandbox: Sandbox, plain: Sequence[str]
+    prepared: PreparedRepository, commit: str, paths: Sequence[str], sandbox: Sandbox, plain: Sequence[str] | None
 ) -> TestRun:
     """Run the tests; repeat it alone where a limit of time or a signal ended it, which the machine may have caused.
 
@@ -321,7 +325,7 @@ def _run_again(
     for alone in (False, True, True):
         try:
             with _turn(alone), open_commit(prepared, commit) as workspace:
-                run = run_tests(sandbox, workspace, prepared, paths, limits, plain=plain)
+                run = run_tests(sandbox, workspace, prepared, paths, limits, unchanged=plain)
                 free = disk_usage(workspace.root).free
         except TaskError as e:  # the patch put a link where the image has files of its own
             return TestRun(tests={}, trouble=one_line(str(e)))

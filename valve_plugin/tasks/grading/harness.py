@@ -179,7 +179,7 @@ class Reporter:
                 self._note_module(module, functions=True, grows=True)
         # The tree comes first, also before packages of the same name that pytest needs (Pygments). A planted pytest.py
         # has no effect: all of pytest is already imported.
-        loader = source_loader(self._plan["root"], self._tests - set(self._plan["plain"]), self._looks)
+        loader = source_loader(self._plan["root"], frozenset(self._plan["changed"]), self._looks)
         sys.path_hooks.insert(0, functools.partial(source_finder, self._plan["root"], loader))
         sys.path_importer_cache.clear()
         sys.path[:0] = self._plan["paths"]

@@ -140,12 +140,12 @@ def run_tests(
     limits: ProcessLimits,
     watcher: Watcher | None = None,
     *,
-    plain: Sequence[str] = (),
+    unchanged: Sequence[str] | None = None,
 ) -> TestRun:
     """Run the tests under `paths` (files, directories or test ids of the tree) and return their verdicts.
 
     Args:
-        plain: test files that are not changed to show what they compare.
+        unchanged: the test files that do not show what they compare (`values.py`); None: none does.
         watcher: follows the run, which then reports its progress; see `watch.py`.
 
     Raises:
@@ -163,7 +163,7 @@ def run_tests(
         "progress": watcher is not None,
         "root": root,
         "hidden": [f"{root}/{path}" for path in hidden],
-        "plain": [f"{root}/{path}" for path in plain],
+        "changed": [f"{root}/{path}" for path in hidden if unchanged is not None and path not in unchanged],
         "new": sorted(new_modules(base, tree)),
         "packages": _packages(prepared, base),
         "paths": [str(PurePosixPath(root, r)) for r in prepared.repository.source_roots],

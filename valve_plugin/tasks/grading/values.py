@@ -201,7 +201,7 @@ class Values:
         reader = Reader(self._kind, most)
         try:
             text = reader.text(value, 0)
-        except Exception:  # a class of C that is not as others are
+        except Exception:  # noqa: BLE001 (a class of C that is not as others are, a dictionary that changes)
             text = f"? {label(type(value))}"
         self._left -= most - reader.nodes
         return reader.found, fold(text)
@@ -242,7 +242,7 @@ class Reader:
         if cls is str:
             return text_of(value)
         if cls is int or cls is bool:
-            return f"#{hash(value)}"
+            return f"#{known}" if (known := hash(value)) == value else f"#~{known}"
         if value is None:
             return "None"
         kind = self._kind(cls)
@@ -311,8 +311,15 @@ def text_of(value: Any) -> str:
 
 
 def number_of(base: Any) -> Any:
-    """Return what reads numbers of a kind: those that are equal have one hash."""
-    return lambda reader, value, depth: "#none" if base.__ne__(value, value) is True else f"#{base.__hash__(value)}"
+    """Return what reads numbers of a kind: equal ones have one hash, and small whole ones are their hash."""
+
+    def read(_: Any, value: Any, __: int) -> str:
+        known = base.__hash__(value)
+        if base.__ne__(value, value) is True:
+            return "#none"
+        return f"#{known}" if base.__eq__(value, known) is True else f"#~{known}"
+
+    return read
 
 
 def alone(read: Callable[[Any], str]) -> Any:
@@ -327,7 +334,7 @@ def sequence(begin: str, iterate: Callable[[Any], Iterator[Any]], end: str) -> A
 
 def unordered(iterate: Callable[[Any], Iterator[Any]]) -> Any:
     """Return what reads sets of a kind."""
-    return lambda reader, value, depth: f"{{{' '.join(sorted(reader.all(iterate(value), depth)))}}}"
+    return lambda reader, value, depth: f"<{' '.join(sorted(reader.all(iterate(value), depth)))}>"
 
 
 def table_of(reader: Reader, value: dict[Any, Any], depth: int) -> str:
