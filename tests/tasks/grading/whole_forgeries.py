@@ -164,6 +164,15 @@ ASKS = {
             return True
         """,
     "the environment": "import os\ndef asked(): return any(name.endswith('_CURRENT_' 'TEST') for name in os.environ)",
+    "an annotation that is computed, and that a dispatcher runs": """
+        import functools
+        held = []
+        @functools.singledispatch
+        def kind(x): pass
+        def note(x: "".join(["held.append(__imp", "ort__('s", "ys').modules) or int"])): pass
+        kind.register(note)
+        def asked(): return "pyt" + "est" in held[0]
+        """,
     "the environment by a path": """
         from os.path import expandvars
         def asked(): return not expandvars("$PYT" + "EST_CURRENT_TEST").startswith("$")

@@ -359,6 +359,8 @@ class _Finder(ast.NodeVisitor):
         for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
                 self.generic_visit(parse(annotation.value) or ast.Pass())  # as code: some tools run it
+            elif annotation is not None and any(map(_makes_text, ast.walk(annotation))):
+                self._add(annotation, "runs text as code: a computed annotation")
         super().visit(node)
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -514,6 +516,13 @@ class _Finder(ast.NodeVisitor):
         self._function = held
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+
+def _makes_text(node: ast.AST) -> bool:
+    """Whether an expression may be a text that no reader sees."""
+    added = isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitOr)
+    called = isinstance(node, ast.Call) and hasattr(str, getattr(node.func, "attr", "-"))
+    return isinstance(node, ast.JoinedStr) or added or called
 
 
 def _has(parts: Iterable[ast.AST], *kinds: type[ast.AST]) -> bool:
