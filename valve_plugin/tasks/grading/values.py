@@ -30,9 +30,9 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-MOST_NODES, MOST_DEPTH = 500, 12
+MOST_NODES, MOST_DEPTH = 5_000, 12
 """How much of one value is looked at."""
-MOST_OF_TEST = 20_000
+MOST_OF_TEST = 60_000
 """Nodes of the values of one test: what comes later is only looked at from outside."""
 MOST_SITES = 200
 """Places of one test that are reported."""
