@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.report.parsed import page
 from tests.report.runs import Maker
 from valve_plugin.report.build import build_run
-from valve_plugin.report.compare import (
+from valve_plugin.report.findings import (
     compare_holdouts,
     compare_streams,
     comparison_card,

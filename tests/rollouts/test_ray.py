@@ -26,7 +26,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import InfrastructureError
 from valve_plugin.records import Attempt, Context
 from valve_plugin.rollouts import ray_executor, retry
-from valve_plugin.rollouts.ray_messages import Answer
+from valve_plugin.rollouts.ray_node import Answer
 from valve_plugin.rollouts.workers import Workers
 from valve_plugin.sandbox.git import git, read_tree
 from valve_plugin.tasks.repository import BASE_REF, prepare, prepare_from

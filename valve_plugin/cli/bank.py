@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import bank_export, bank_owner, bank_review, output, runs
+from valve_plugin.cli import bank_export, bank_owner, output, runs
 from valve_plugin.cli.gate import retire
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, bank_dir, find_item, flag, open_bank, option
 from valve_plugin.codec import plain
@@ -363,7 +363,7 @@ def lint(bank: BankDir = "", json: Json = False) -> None:
         raise typer.Exit(output.FINDING)
 
 
-for part in (bank_owner, bank_export, bank_review):
+for part in (bank_owner, bank_export):
     commands.registered_commands += part.commands.registered_commands
 commands.add(
     "retire",

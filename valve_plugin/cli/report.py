@@ -84,8 +84,7 @@ def report(
 
 def _as_json(runs: Sequence[RunReport]) -> dict[str, object]:
     """Return the page's numbers and statements as plain data."""
-    from valve_plugin.report.compare import comparison_card
-    from valve_plugin.report.findings import findings
+    from valve_plugin.report.findings import comparison_card, findings
     from valve_plugin.report.templates import text
 
     told: dict[str, object] = {

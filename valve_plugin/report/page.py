@@ -18,9 +18,17 @@ from valve_plugin.errors import BankError
 from valve_plugin.evidence.cost import APART, run_cost, sum_costs
 from valve_plugin.extract.digest import digest, printable
 from valve_plugin.records import is_live
-from valve_plugin.report.compare import comparison_card, comparison_columns, task_pairs
 from valve_plugin.report.figures import figures, page_svg
-from valve_plugin.report.findings import answers, findings, heatmap, lesson, origins
+from valve_plugin.report.findings import (
+    answers,
+    comparison_card,
+    comparison_columns,
+    findings,
+    heatmap,
+    lesson,
+    origins,
+    task_pairs,
+)
 from valve_plugin.report.run import ProposedItem, RunReport
 from valve_plugin.report.templates import environment, json_for_script
 from valve_plugin.words import visible

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from valve_plugin import __version__
-from valve_plugin.rollouts.ray_messages import Answer, Node, Request, encode, nobody, read
+from valve_plugin.rollouts.ray_node import Answer, Node, Request, encode, nobody, read
 from valve_plugin.sandbox.git import git
 from valve_plugin.tasks.repository import BASE_REF
 from valve_plugin.words import one_line

@@ -35,7 +35,7 @@ from valve_plugin.extras import install_command
 from valve_plugin.records import Attempt, Context, Source, Task
 from valve_plugin.redact import is_key_name
 from valve_plugin.rollouts.attempt import keep_trajectory, rollout_key
-from valve_plugin.rollouts.ray_messages import Answer, Node, Request, Rollout, encode, nobody, read
+from valve_plugin.rollouts.ray_node import Answer, Node, Request, Rollout, encode, nobody, read
 from valve_plugin.rollouts.workers import stop_event
 from valve_plugin.sandbox.supervisor import python_command
 from valve_plugin.tasks.repository import find_prepared
