@@ -55,14 +55,17 @@ def attempt(ordinal: int, outcome: Literal["resolved", "unresolved"], **more: An
     return Attempt(id=f"a{ordinal}", task_id="t-1", ordinal=ordinal, source="evolve", outcome=outcome, **more)
 
 
+PATCH = "--- a/a.sql\n+++ b/a.sql\n@@ -1,2 +1,2 @@\n--- a comment of SQL, and no header\n-x\n+y\n+z\n"
+
+
 def test_the_attempts_it_was_learned_from_stand_beside_it(bank: BankStore, valve: Run) -> None:
     bank.local.add_withheld(withhold(replace(ATTACK, source_tasks=("t-1",)), "the reviewing model objects"))
     failed = FailedTest(test="tests/test_a.py::test_b", role="other", reason="KeyError: 'x' (a.py:3)")
-    bank.local.add_attempt(attempt(0, "resolved", steps=4, patch="--- a/a.py\n+++ b/a.py\n-x\n+y\n+z\n"))
+    bank.local.add_attempt(attempt(0, "resolved", steps=4, patch=PATCH))
     bank.local.add_attempt(attempt(1, "unresolved", steps=9, reason="1 of 3 fail", failed_tests=(failed,)))
     rows = [line.split("\t") for line in valve("bank", "review", "green-again").splitlines() if "\t" in line]
     assert ["outcome", "resolved", "unresolved"] in rows
-    assert ["patch", "+2 -1 lines", "+0 -0 lines"] in rows
+    assert ["patch", "+2 -2 lines", "+0 -0 lines"] in rows
     assert ["fails", "", "tests/test_a.py::test_b: KeyError: 'x' (a.py:3)"] in rows
     facts = valve("bank", "review", "green-again", "--json")
     assert [source["attempt"] for source in facts["sources"]] == ["a0", "a1"]

@@ -49,8 +49,12 @@ def test_what_a_failing_attempt_lacks_is_told_where_it_made_no_edit_of_its_own()
     shown = digests(
         [trajectory(("", half, "", 0)), trajectory(("", whole, "", 0))],
         [
-            replace(ATTEMPT, patch="-    x = f()\n+    x = None\n"),
-            replace(ATTEMPT, outcome="resolved", patch="-    x = None\n+    x = f()\n-    x = f()\n+    x = None\n"),
+            replace(ATTEMPT, patch="@@ -1 +1 @@\n-    x = f()\n+    x = None\n"),
+            replace(
+                ATTEMPT,
+                outcome="resolved",
+                patch="@@ -1,2 +1,2 @@\n-    x = None\n+    x = f()\n-    x = f()\n+    x = None\n",
+            ),
         ],
         tokens=4_000,
     )

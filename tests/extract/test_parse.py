@@ -100,7 +100,7 @@ def test_what_is_left_out_is_named_with_its_reason():
         "name": "pasted",
         "markdown": "Write:\n" + "\n".join(f"    value = compute({n})" for n in range(3)),
     }
-    patch = "".join(f"+    value = compute({n})\n" for n in range(3))
+    patch = "@@ -0,0 +1,3 @@\n" + "".join(f"+    value = compute({n})\n" for n in range(3))
     found = parse(changed(skills=[long, pasted, "x", {"name": "bare", "text": "t"}, SKILL]), [patch])
     assert [(x.name, x.why) for x in found.left_out] == [
         ("too_long", "markdown has 151 words, expected at most 150"),

@@ -522,9 +522,11 @@ def _sources(store: BankStore, withheld: Withheld) -> list[Attempt]:
 
 
 def _source(attempt: Attempt) -> dict[str, Any]:
+    from valve_plugin.tasks.syntax import patch_changes
+
     fails = [f"{test.test}: {test.reason}" for test in attempt.failed_tests]
-    patch = [line for line in attempt.patch.splitlines() if not line.startswith(("+++", "---"))]
-    size = f"+{sum(x.startswith('+') for x in patch)} -{sum(x.startswith('-') for x in patch)} lines"
+    signs = [change.text[0] for change in patch_changes(attempt.patch)]
+    size = f"+{signs.count('+')} -{signs.count('-')} lines"
     facts = {"task": attempt.task_id, "attempt": attempt.id, "outcome": attempt.outcome, "reason": attempt.reason}
     return {**facts, "steps": attempt.steps, "patch": size, "fails": fails}
 

@@ -210,9 +210,9 @@ def pick(taskset: TaskSet, wanted: str) -> Task:
 
 def files(task: Task) -> list[str]:
     """Return the files a task's bug changes."""
-    lines = task.patch.splitlines()
-    names = [line[4:].split("\t")[0] for line in lines if line.startswith(("--- ", "+++ "))]
-    return list(dict.fromkeys(name.removeprefix("a/").removeprefix("b/") for name in names if name != "/dev/null"))
+    from valve_plugin.tasks.syntax import patch_changes
+
+    return list(dict.fromkeys(change.path for change in patch_changes(task.patch)))
 
 
 @splitting.add(

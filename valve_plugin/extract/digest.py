@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from valve_plugin.codec import decode
 from valve_plugin.errors import RecordError
 from valve_plugin.records import Attempt
+from valve_plugin.tasks.syntax import patch_changes
 
 BYTES_PER_TOKEN = 3
 """On the safe side: code and English take three to four UTF-8 bytes a token, other scripts two to three."""
@@ -173,9 +175,7 @@ def _edits(turns: Sequence[TrajectoryStep]) -> Iterator[tuple[int, str]]:
 
 def _changed(patch: str) -> set[str]:
     """Return the lines that a patch adds, without white space around them."""
-    lines = (
-        line[1:].strip() for line in patch.splitlines()[:500] if line.startswith("+") and not line.startswith("+++")
-    )
+    lines = (change.text[1:].strip() for change in islice(patch_changes(patch), 500) if change.text[0] == "+")
     return {line for line in lines if len(line) > 3}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,9 +14,7 @@ from valve_plugin.codec import convert, decode, repeated_key
 from valve_plugin.errors import ModelOutputError, RecordError
 from valve_plugin.extract.answer import MAX_BYTES, TWICE, find_object
 from valve_plugin.records import KINDS, Kind
-
-if TYPE_CHECKING:
-    pass
+from valve_plugin.tasks.syntax import patch_changes
 
 MOST_ITEMS = 3
 """Of each kind. This and the next three are stated in the prompt."""
@@ -139,8 +137,7 @@ def _objection(row: Any, draft: Draft, kind: Kind, changed: frozenset[str]) -> s
 
 def _changed_lines(patches: Sequence[str]) -> frozenset[str]:
     """Return the changed lines of patches that say enough to be recognised."""
-    every = (line for patch in patches for line in patch.splitlines() if not line.startswith(("+++", "---")))
-    changed = (line[1:].strip() for line in every if line.startswith(("+", "-")))
+    changed = (change.text[1:].strip() for patch in patches for change in patch_changes(patch))
     return frozenset(line for line in changed if len(line) >= _TELLING)
 
 

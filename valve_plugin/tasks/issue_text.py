@@ -13,7 +13,7 @@ from valve_plugin.sandbox.bubblewrap import Sandbox
 from valve_plugin.sandbox.git import git
 from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import open_commit
-from valve_plugin.tasks.syntax import parse
+from valve_plugin.tasks.syntax import parse, patch_changes
 from valve_plugin.words import plural
 
 NAMES_FIX = "every issue text would name the fix"
@@ -258,15 +258,11 @@ def _names(node: ast.AST) -> set[str]:
 
 def leaks(text: str, patch: str) -> list[str]:
     """Return the parts of an issue text that reveal the fix: names of changed files, and changed lines."""
-    found = []
-    for line in patch.splitlines():
-        if line.startswith(("--- ", "+++ ")):
-            path = PurePosixPath(line[4:].split("\t")[0].removeprefix("a/").removeprefix("b/"))
-            module = ".".join(path.with_suffix("").parts)
-            found += [word for word in (str(path), module) if word in text]
-        elif line[:1] in "+-" and len(line[1:].strip()) >= 20 and line[1:].strip() in text:
-            found.append(line[1:].strip())
-    return sorted(set(found))
+    telling = set[str]()
+    for change in patch_changes(patch):
+        line, path = change.text[1:].strip(), PurePosixPath(change.path)
+        telling |= {change.path, ".".join(path.with_suffix("").parts)} | ({line} if len(line) >= 20 else set())
+    return sorted(word for word in telling if word in text)
 
 
 def _errors(output: str) -> list[list[str]]:

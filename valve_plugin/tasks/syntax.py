@@ -49,7 +49,8 @@ def patch_changes(patch: str) -> Iterator[Change]:
             line, old, new = int(found[1]), int(found[2] or 1), int(found[3] or 1)
             line += old == 0  # an empty side names the line before
         elif text.startswith(("--- ", "+++ ")) and text[4:].rstrip() != "/dev/null":
-            path = text[4:].split("\t")[0].rstrip().partition("/")[2]
+            name = text[4:].split("\t")[0].rstrip()
+            path = name.partition("/")[2] or name
 
 
 def outer_statements(source: bytes, lines: set[int]) -> set[int]:
