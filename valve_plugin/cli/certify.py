@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-from valve_plugin.cli import output, ranges, runs
-from valve_plugin.cli.options import BankDir, Commands, Json, open_bank
-from valve_plugin.cli.ranges import Count, Real, Variance, points, theory_errors
+from valve_plugin.cli import options, output, runs
+from valve_plugin.cli.options import BankDir, Commands, Count, Json, Real, Variance, open_bank, points, theory_errors
 from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
 from valve_plugin.words import plural
@@ -27,15 +26,15 @@ commands = Commands()
     "valve certify --move 0.0583 --accept 3 --horizon 60 --n 50 --variance 0.025",
 )
 def certify(
-    gain: Annotated[Real, ranges.difference("--gain", "G", "Measured holdout gain, 5 points are 0.05.")] = None,
-    drawdown: Annotated[Real, ranges.loss("--drawdown", "D", "Measured peak-to-final holdout drop.")] = None,
-    move: Annotated[Real, ranges.difference("--move", "G", "Panel gain of an accepted move.")] = None,
-    n: Annotated[Count, ranges.tasks("--n", "N", "Holdout or panel tasks.")] = None,
-    banks: Annotated[Count, ranges.banks("--banks", "A", "Different banks checkpointed, for --drawdown.")] = None,
-    accept: Annotated[Count, ranges.accepts("--accept", "K", "Which accept it was, for --move.")] = None,
-    horizon: Annotated[Count, ranges.queries("--horizon", "T", "Gate queries declared first, for --move.")] = None,
+    gain: Annotated[Real, options.difference("--gain", "G", "Measured holdout gain, 5 points are 0.05.")] = None,
+    drawdown: Annotated[Real, options.loss("--drawdown", "D", "Measured peak-to-final holdout drop.")] = None,
+    move: Annotated[Real, options.difference("--move", "G", "Panel gain of an accepted move.")] = None,
+    n: Annotated[Count, options.tasks("--n", "N", "Holdout or panel tasks.")] = None,
+    banks: Annotated[Count, options.banks("--banks", "A", "Different banks checkpointed, for --drawdown.")] = None,
+    accept: Annotated[Count, options.accepts("--accept", "K", "Which accept it was, for --move.")] = None,
+    horizon: Annotated[Count, options.queries("--horizon", "T", "Gate queries declared first, for --move.")] = None,
     variance: Variance = None,
-    delta: Annotated[Real, ranges.chance("--delta", "P", "Chance of error. Default: the ledger's, or 0.05.")] = None,
+    delta: Annotated[Real, options.chance("--delta", "P", "Chance of error. Default: the ledger's, or 0.05.")] = None,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:

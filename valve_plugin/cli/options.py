@@ -1,4 +1,4 @@
-"""What several commands share: options, the bank they are about, and settings given on the command line."""
+"""What several commands share: options and their ranges, the bank they are about, and settings of the command line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
@@ -16,7 +16,7 @@ import typer
 
 from valve_plugin.cli import output
 from valve_plugin.codec import repeated_key
-from valve_plugin.errors import BankNotFoundError, ConfigError
+from valve_plugin.errors import BankNotFoundError, ConfigError, ValveError
 from valve_plugin.files import read_regular
 from valve_plugin.paths import BANK_NAME
 from valve_plugin.records import Bank, Item
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.checkout import Checkout
     from valve_plugin.config import Use
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Real = float | None
+Count = int | None
+_POINTS = "a difference of rates: 5 points are 0.05"
 
 
 def option(name: str, metavar: str, text: str, *, also: str = "", **how: Any) -> Any:
@@ -42,8 +47,6 @@ def argument(metavar: str, text: str, **how: Any) -> Any:
     """Return an argument of a command; `text` is its help."""
     return typer.Argument(metavar=metavar, help=text, **how)
 
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
 
@@ -244,3 +247,62 @@ def _setting_value(key: str, text: str) -> Any:
     if (twice := repeated_key(text)) is not None:
         raise ConfigError(f"-c {key}={text}: the key {twice!r} is given twice in one object; keep one of the two")
     return value
+
+
+def between(low: float, high: float, hint: str, *, ends: str = "[]") -> Callable[[str, str, str], Any]:
+    """Return a function that makes an option for a number, or a list of numbers, in a range.
+
+    Args:
+        hint: what the number means and how it is written.
+        ends: whether each end belongs to the range, as in `(0, 1]`.
+    """
+
+    def check(given: Any) -> Any:
+        for number in given if isinstance(given, list) else [given]:
+            if number is None:
+                continue
+            above = number > low or (number == low and ends[0] == "[")
+            if not (above and (number < high or (number == high and ends[1] == "]"))):  # false for nan, too
+                shown = f"{number:g}" if isinstance(number, float) else number
+                raise typer.BadParameter(f"{shown} is not in {ends[0]}{low}, {high}{ends[1]}; it is {hint}")
+        return given
+
+    def make(name: str, metavar: str, text: str) -> Any:
+        return typer.Option(name, metavar=metavar, callback=check, help=text)
+
+    return make
+
+
+difference = between(-1, 1, _POINTS)
+loss = between(0, 1, _POINTS)
+tolerable = between(0, 1, _POINTS, ends="(]")
+chance = between(0, 1, "a probability: 1 time in 20 is 0.05", ends="()")
+rate = between(0, 1, "a solve rate: 75 % are 0.75", ends="()")
+noise = between(0, 0.25, "the mean of p(1-p), never above a quarter", ends="(]")
+spread = between(0, 1, "in squared rates: the paper's is 0.025, and none is above 1", ends="(]")
+queries = between(1, 100_000, "a number of gate queries")
+tasks = between(1, 1_000_000, "a number of tasks")
+banks = between(1, 1_000_000, "a number of different banks")
+accepts = between(1, 100_000, "a number of accepts")
+panel_tasks = between(1, 1000, "a number of panel tasks")
+per_task = between(1, 30, "a number of rollouts per task")
+useless = between(0, 1000, "a number of accepts that do not help, in expectation; 0 limits nothing")
+share = between(0, 1, "a share of the panel's tasks", ends="(]")
+passes = between(0, 30, "a number of passes; 0 guards nothing")
+Variance = Annotated[Real, spread("--variance", "V", "Bound on the variance of a paired difference, e.g. 0.025.")]
+
+
+@contextmanager
+def theory_errors() -> Iterator[None]:
+    """Turn a ValueError of the theory, which names the value, into a ConfigError."""
+    try:
+        yield
+    except ValveError:
+        raise
+    except ValueError as e:
+        raise ConfigError(str(e)) from e
+
+
+def points(rate: float) -> str:
+    """Return a difference of rates in signed points."""
+    return f"{100 * rate:+.1f}"

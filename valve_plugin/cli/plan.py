@@ -5,9 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from valve_plugin.cli import output, ranges, runs
-from valve_plugin.cli.options import BankDir, Commands, Json, flag, option, overrides
-from valve_plugin.cli.ranges import Count, Real, Variance, points, theory_errors
+from valve_plugin.cli import options, output, runs
+from valve_plugin.cli.options import (
+    BankDir,
+    Commands,
+    Count,
+    Json,
+    Real,
+    Variance,
+    flag,
+    option,
+    overrides,
+    points,
+    theory_errors,
+)
 from valve_plugin.cli.stage import Stage
 from valve_plugin.errors import BankNotFoundError, ConfigError
 from valve_plugin.words import plural
@@ -45,23 +56,23 @@ commands = Commands()
 )
 def plan(
     variance: Variance = None,
-    delta: Annotated[Real, ranges.chance("--delta", "P", "Chance of error. Default: the epoch's.")] = None,
+    delta: Annotated[Real, options.chance("--delta", "P", "Chance of error. Default: the epoch's.")] = None,
     horizon: Annotated[
-        Count, ranges.queries("--horizon", "T", "Queries; the run has as many proposals. Default: the epoch's.")
+        Count, options.queries("--horizon", "T", "Queries; the run has as many proposals. Default: the epoch's.")
     ] = None,
-    anchor: Annotated[Real, ranges.loss("--anchor", "G", "Panel gain of an accept. Default: the margin.")] = None,
-    tolerance: Annotated[list[float], ranges.tolerable("--tolerance", "G", "Loss to tolerate; repeat.")] = TOLERANCES,
-    panel_size: Annotated[Count, ranges.panel_tasks("--panel-size", "N", "Tasks. Default: the panel's.")] = None,
-    rollouts: Annotated[Count, ranges.per_task("--rollouts", "R", "Per task. Default: the panel's.")] = None,
+    anchor: Annotated[Real, options.loss("--anchor", "G", "Panel gain of an accept. Default: the margin.")] = None,
+    tolerance: Annotated[list[float], options.tolerable("--tolerance", "G", "Loss to tolerate; repeat.")] = TOLERANCES,
+    panel_size: Annotated[Count, options.panel_tasks("--panel-size", "N", "Tasks. Default: the panel's.")] = None,
+    rollouts: Annotated[Count, options.per_task("--rollouts", "R", "Per task. Default: the panel's.")] = None,
     rho: Annotated[str, option("--rho", "RHO", "Margin. Default: the panel's.")] = "",
-    base_rate: Annotated[Real, ranges.rate("--base-rate", "P", "Mean solve rate, instead of recorded ones.")] = None,
+    base_rate: Annotated[Real, options.rate("--base-rate", "P", "Mean solve rate, instead of recorded ones.")] = None,
     mass: Annotated[
-        Real, ranges.noise("--vmass", "V", "Mean of p(1-p) over tasks: near 0 where each always or never passes.")
+        Real, options.noise("--vmass", "V", "Mean of p(1-p) over tasks: near 0 where each always or never passes.")
     ] = None,
     confirm: Annotated[bool | None, flag("--confirm/--no-confirm", "Repeat accepts. Default: the epoch's.")] = None,
-    guard: Annotated[Count, ranges.passes("--guard", "K", "No task may lose K passes. Default: the epoch's.")] = None,
-    false_accepts: Annotated[Real, ranges.useless("--false-accepts", "K", "Useless accepts, at most. 0: any.")] = None,
-    reach: Annotated[Real, ranges.share("--reach", "S", "Share of panel tasks a proposal changes.")] = None,
+    guard: Annotated[Count, options.passes("--guard", "K", "No task may lose K passes. Default: the epoch's.")] = None,
+    false_accepts: Annotated[Real, options.useless("--false-accepts", "K", "Useless accepts, at most. 0: any.")] = None,
+    reach: Annotated[Real, options.share("--reach", "S", "Share of panel tasks a proposal changes.")] = None,
     seed: Annotated[int, option("--seed", "SEED", "Of the runs that are drawn.")] = 0,
     measure: Annotated[Count, option("--measure", "M", "First measure the bank against itself M times.", min=1)] = None,
     tasks: runs.Tasks = "",

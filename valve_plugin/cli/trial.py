@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from valve_plugin.cli import output, ranges, runs, task_sets
+from valve_plugin.cli import options, output, runs, task_sets
 from valve_plugin.cli.options import Commands, Json, argument, option, read_input
 from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError
@@ -36,7 +36,7 @@ def try_text(
     against: Annotated[list[Path], option("--against", "OTHER", "Compare with this text, not with none; repeat.")] = [],  # noqa: B006 (Typer copies it)
     tasks: Annotated[str, option("--tasks", "TASKS", "Task set. Default: that of this repository.")] = "",
     pairs: Annotated[int | None, option("--pairs", "N", "Pairs at most. Default: three for each task.", min=1)] = None,
-    negligible: Annotated[float, ranges.tolerable("--negligible", "D", "Differences up to this do not matter.")] = 0.1,
+    negligible: Annotated[float, options.tolerable("--negligible", "D", "Differences up to this do not matter.")] = 0.1,
     seed: Annotated[int | None, option("--seed", "SEED", "Draw other tasks, with fresh rollouts. Default: 0.")] = None,
     out: Annotated[Path | None, option("--out", "FILE", "Write a page about it, one HTML file.")] = None,
     solving: runs.Solving = runs.SOLVING,
