@@ -66,6 +66,22 @@ def test_a_file_of_a_repository_spends_nothing_and_weakens_nothing(
     assert config.load(elsewhere) == config.load(None)
 
 
+@pytest.mark.parametrize("where", ["unpacked/.valve", "clone/notes", "clone/.valve", "link"])
+def test_every_bank_that_may_have_come_with_a_repository_is_read_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setenv("VALVE_DATA", str(tmp_path / "clone" / "data"))
+    for bank in (tmp_path / "unpacked" / ".valve", tmp_path / "clone" / "notes", config.data_dir() / "banks" / "own"):
+        bank.mkdir(parents=True)
+        (bank / config.FILE_NAME).write_text("workers = 64")
+    (tmp_path / "clone" / ".git").mkdir()
+    (tmp_path / "clone" / ".valve").symlink_to("notes")
+    (tmp_path / "link").symlink_to(tmp_path / "clone" / "notes")
+    with pytest.raises(ConfigError, match="workers is not taken from a file"):
+        config.load(tmp_path / where)
+    assert config.load(config.data_dir() / "banks" / "own").workers == 64  # in user data, whatever is above
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [("nope", "there are "), ("usd", "there are "), ("modl", "did you mean 'model'?"), ("roh", "did you mean 'rho'?")],

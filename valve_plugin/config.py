@@ -321,8 +321,11 @@ def user_file() -> Path:
 
 
 def in_repository(bank_dir: Path) -> bool:
-    """Whether a bank is the `.valve` of a git repository, so that it may have come with a clone."""
-    return bank_dir.name == BANK_NAME and any((above / ".git").exists() for above in bank_dir.absolute().parents)
+    """Whether a bank may have come with a repository: it is a `.valve`, or in a git repository, and not user data."""
+    places = {bank_dir.absolute(), bank_dir.resolve()}
+    if any(place.is_relative_to(data_dir().resolve()) for place in places):
+        return False
+    return any(p.name == BANK_NAME or any((above / ".git").exists() for above in (p, *p.parents)) for p in places)
 
 
 def _refuse_dangerous(layer: Mapping[str, Any], path: Path, *, shared: bool) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
 from valve_plugin.codec import digest, digest_bytes
-from valve_plugin.words import hidden_characters
+from valve_plugin.words import hiding_places
 
 SCHEMA_VERSION: Final = 1
 Kind = Literal["principle", "skill"]
@@ -94,8 +94,8 @@ class Item(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def hidden(self) -> list[str]:
-        """Characters that hide what the item says, as code points; an item that has some is not injected."""
-        return hidden_characters("\n".join((self.name, self.text, self.scope_hint, self.markdown)))
+        """What hides the item's words, such as `U+202E` or `an HTML comment`; an item that has some is not injected."""
+        return hiding_places("\n".join((self.name, self.text, self.scope_hint, self.markdown)))
 
 
 class Bank(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):

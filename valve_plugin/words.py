@@ -50,52 +50,85 @@ def one_line(text: str) -> str:
     return line if len(line) <= 300 else line[:299] + "…"
 
 
-_PLAIN = bytes((*b"\t\n", *range(32, 127)))
-# Format and control characters, variation selectors, fillers that look like nothing, and lone surrogates.
-_SUSPECT = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    "\U000e0000-\U000e0fff\ud800-\udfff]+"
+_UNUSUAL = re.compile(r"[^\x20-\x7e\t\n]")
+_SELECTOR = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_BLANK = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U00016fe4\U0001d159"
+"""Letters, marks and symbols that look like nothing; every other character of their categories shows something."""
+_MOST_MARKS = 4
+"""Marks on one letter: some scripts stack three."""
+_MARKDOWN_CODE = re.compile(
+    r"^ {0,3}(`{3,}|~{3,})[ ]?[\w+#.-]{0,20}[ ]*\n.*?(?:^ {0,3}\1[`~]*[ ]*$|\Z)"
+    r"|(?<![`\\])(`+)(?!`)[^\n]*?(?<!`)\2(?!`)",
+    re.MULTILINE | re.DOTALL,
 )
+_HTML_LINE = re.compile(r"^ {0,3}<[A-Za-z/!?]", re.MULTILINE)
+_NOT_SHOWN = {
+    "an HTML comment": r"<!--|<![A-Z\[]|<\?[a-z=]",
+    "HTML that folds or drops text": r"</?(?:details|summary|template|script|style|noscript|iframe|object|title|svg"
+    r"|select|textarea|dialog|head|meta|link)\b[^<>]*>|<[A-Za-z][\w:-]{0,40}\s[^<>]{0,300}=|<[A-Za-z][^<>]{60,}>",
+    "an image": r"!\[[^\]]{0,2000}\][(\[]",
+    "a title of a link": r"\]\((?:<|[^()\s]{0,500}\s+[\"'(])",
+    "a definition of a link": r"^ {0,3}\[[^\]\n]{1,200}\]:",
+    "words after a fence": r"^ {0,3}(?:`{3,}|~{3,})[ \t]*[^\s`]+[ \t]+\S",
+}
+_LONG_GAPS = {"many blank lines": r"\n(?:[^\S\n]*\n){7}", "many spaces": r"[^\S\n]{80}|\t{10}"}
+
+
+def hiding_places(text: str) -> list[str]:
+    """Return what keeps a person from reading a text: hidden characters, and what a page of Markdown does not show."""
+    prose = _MARKDOWN_CODE.sub("`", text)
+    prose = text if _HTML_LINE.search(prose) else prose  # there, fences are no code
+    found = [name for name, pattern in _LONG_GAPS.items() if re.search(pattern, text)]
+    found += [name for name, pattern in _NOT_SHOWN.items() if re.search(pattern, prose, re.MULTILINE | re.IGNORECASE)]
+    return hidden_characters(text) + found
 
 
 def hidden_characters(text: str) -> list[str]:
     """Return the characters that hide what a text says, each once, as in `U+202E`.
 
-    They are control characters and escape codes, changes of the reading direction, characters without width, tags
-    and variation selectors. Those that a script or an emoji needs are fine where they stand alone after one.
+    Letters, marks, digits, signs and single spaces show themselves; all others hide something, but for what a script
+    or an emoji needs between its own.
     """
-    if text.isascii() and not text.encode().translate(None, _PLAIN):
-        return []
-    found = (m[0] for m in _SUSPECT.finditer(text) if not _is_ordinary(text, m))
-    return sorted({f"U+{ord(c):04X}" for run in found for c in run})
+    return sorted({f"U+{ord(m[0]):04X}" for m in _UNUSUAL.finditer(text) if not _shows(text, m.start())})
 
 
-def visible(text: str) -> str:
-    """Return a text in which characters that hide something stand as their code points, as in `[U+202E]`."""
-
-    def shown(match: re.Match[str]) -> str:
-        return match[0] if _is_ordinary(text, match) else "".join(f"[U+{ord(c):04X}]" for c in match[0])
-
-    return _SUSPECT.sub(shown, text)
+def visible(text: str, form: str = "[U+{:04X}]") -> str:
+    """Return a text in which characters that hide something stand as their code points, or as `form` has them."""
+    shown = _UNUSUAL.sub(lambda m: m[0] if _shows(text, m.start()) else form.format(ord(m[0])), text)
+    return text if shown == text else visible(shown, form)  # a character may need one that went
 
 
-def _is_ordinary(text: str, match: re.Match[str]) -> bool:
-    """Whether a suspect character is one that spelling needs: after an emoji, in Arabic or Indic words, a line end."""
-    run, before = match[0], text[match.start() - 1 : match.start()]
-    after = text[match.end() : match.end() + 1]
-    if run == "\r":
-        return after == "\n"
-    symbol = bool(before) and (unicodedata.category(before) in ("So", "Sm", "Sk", "Po") or before in "0123456789#*")
-    if run in ("\ufe0e", "\ufe0f", "\u200d", "\ufe0f\u200d"):
-        joins = "\u200d" not in run or (bool(after) and unicodedata.category(after) == "So")
-        if symbol and joins:
-            return True
-    if run in ("\u200c", "\u200d"):
-        return "\u0600" <= before <= "\u10ff" and after.isalpha()
-    if run in ("\u200e", "\u200f"):
-        return any(unicodedata.bidirectional(c) in ("R", "AL") for c in before + after)
-    return "\U000e0100" <= run <= "\U000e01ef" and len(run) == 1 and unicodedata.category(before or " ") == "Lo"
+def _shows(text: str, n: int) -> bool:
+    """Whether a reader sees the n-th character of a text, or spelling needs it there."""
+    sign, category = text[n], unicodedata.category(text[n])
+    if category[0] == "C" or category in ("Zl", "Zp") or sign in _BLANK or _SELECTOR.match(sign):
+        before, after = text[n - 1] if n else " ", text[n + 1 : n + 2] or " "
+        return after == "\n" if sign == "\r" else _is_needed(sign, before, after, text[n - 2] if n > 1 else " ")
+    if category[0] == "M":
+        return any(unicodedata.category(c)[0] != "M" for c in text[max(n - _MOST_MARKS, 0) : n]) or n < _MOST_MARKS
+    return category != "Zs" or not text[n - 2 : n].isspace() or n < 2
+
+
+def _is_needed(sign: str, before: str, after: str, first: str) -> bool:
+    """Whether the characters around one that is not seen are of a script or an emoji that needs it there."""
+    if sign in "\u200c\u200d" and "\u0600" <= before <= "\u18aa" and before.isprintable():
+        return (after.isalpha() and after > "\u0600") or unicodedata.combining(before) == 9
+    if sign in "\u200d\ufe0e\ufe0f":
+        emoji = first if before == "\ufe0f" and sign == "\u200d" else before
+        joins = sign != "\u200d" or unicodedata.category(after) == "So"
+        keycap = emoji in "0123456789#*" and after == "\u20e3"
+        return keycap or (
+            joins and emoji > "\x7f" and (unicodedata.category(emoji) in ("So", "Sm", "Sk") or emoji in "‼⁉")
+        )
+    if sign in "\u200e\u200f\u061c":
+        return any(c.isprintable() and unicodedata.bidirectional(c) in ("R", "AL") for c in before + after)
+    if sign == "\u200b":  # between words of scripts that write no spaces
+        return all(
+            "\u0e00" <= c <= "\u0fff" or "\u1000" <= c <= "\u109f" or "\u1780" <= c <= "\u17ff" for c in before + after
+        )
+    if sign in "\u180b\u180c\u180d\u180e\u180f":
+        return "\u1820" <= before <= "\u18aa"
+    return "\U000e0100" <= sign <= "\U000e01ef" and unicodedata.name(before, "").startswith("CJK")
 
 
 def quote(word: str) -> str:

@@ -14,7 +14,7 @@ from valve_plugin.records import Attempt, Item, Outcome, Panel, PanelOutcome, Pa
 
 TASKS = ("bug-a", "bug-b")
 BEFORE, AFTER = digest("block before"), digest("block after")
-BODY = "# Look first\n\nRead every caller with `grep -rn` before you change a signature.\n\n<!-- seen? -->\n"
+BODY = "# Look first\n\nRead every caller with `grep -rn` before you change a signature.\n\n`<!-- seen? -->`\n"
 
 PRINCIPLE = Item(
     kind="principle",

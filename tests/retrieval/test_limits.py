@@ -23,9 +23,15 @@ def item(name: str, body: str, kind: Kind = "principle") -> Item:
 
 
 def test_items_that_hide_something_are_not_injected() -> None:
-    hiding = [item("a", "pay \u202edaer"), item("b", "run\u200b it"), replace(item("c", "x"), text="t\U000e0041")]
+    hiding = [
+        item("a", "pay \u202edaer"),
+        item("b", "run\u200b it"),
+        item("g", "x <!-- y -->"),
+        item("h", "a\ufff0b"),
+        replace(item("c", "x"), text="t\U000e0041"),
+    ]
     bank = Bank(repo="o/r", principles=(*hiding, item("d", "fine")))
-    assert contexts.retrieve(PAPER, bank, "", "about a b c d").items == (("principle", "d"),)
+    assert contexts.retrieve(PAPER, bank, "", "about a b c d g h").items == (("principle", "d"),)
     proposal = Proposal(task_id="t", items=(item("e", "\x1b[8m"),))
     enlarged = replace(bank, principles=(*bank.principles, *proposal.items))
     assert contexts.candidate(PAPER, bank, enlarged, proposal, "", "about e").items == (("principle", "d"),)

@@ -116,6 +116,11 @@ def test_names_of_user_and_host_are_known(sandbox: Sandbox, place: Workspace) ->
     assert sandbox.run(["python3", "-c", code], place).output == b"agent 127.0.0.1\n"
 
 
+def test_proc_does_not_tell_of_the_host(sandbox: Sandbox, place: Workspace) -> None:
+    done = sandbox.run("for f in keys key-users kcore timer_list; do head -c 100 /proc/$f; done 2>/dev/null", place)
+    assert done.output == b""
+
+
 def test_no_server_can_be_reached(sandbox: Sandbox, place: Workspace) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -23,7 +23,7 @@ import typer
 from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError, InfrastructureError, ValveError
 from valve_plugin.extras import missing_package
-from valve_plugin.words import join, quote
+from valve_plugin.words import join, quote, visible
 from valve_plugin.words import plural as plural
 
 if TYPE_CHECKING:
@@ -44,12 +44,6 @@ _SEQUENCES = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS: titles, links, clipboard
     r"|\x1b[ -/]*[0-~]?"  # the other escapes
 )
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and newline
-    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f"  # invisible, or turning the reading order
-    "\ud800-\udfff]"  # lone surrogates: no encoding has them
-)
-
 bank = ""
 """The directory that `--bank` named; commands that are advised name it too."""
 
@@ -68,7 +62,7 @@ _NOTE = "run"
 
 def clean(text: str) -> str:
     """Return `text` without escape sequences, control characters and invisible characters."""
-    return _UNSEEN.sub("", _SEQUENCES.sub("", text))
+    return visible(_SEQUENCES.sub("", text).replace("\r", ""), "")
 
 
 def one_line(text: str) -> str:

@@ -23,8 +23,8 @@ from valve_plugin.extract.duplicates import nearest
 from valve_plugin.extract.parse import Draft
 from valve_plugin.records import Bank, Item, Kind, Withheld
 from valve_plugin.redact import Redactor
+from valve_plugin.words import hiding_places, visible
 
-_INVISIBLE = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f]")
 _LOOKALIKES = str.maketrans("аеорсхуікԁѕјһ", "aeopcxyikdsjh")  # Cyrillic, on purpose
 _MARKUP = re.compile(r"[*\"]|~~|(?<=[a-z])_(?=[a-z])")
 _SENTENCE = re.compile(r"(?<=[.!?;:])\s+|\n+")
@@ -46,7 +46,6 @@ _OPAQUE = re.compile(
     r"(?<![\w+/=-])(?=[\w+/]*[a-z])(?=[\w+/]*[A-Z])(?=[\w+/]*\d)[A-Za-z0-9+/]{60,}={0,2}"
     r"|(?:\\x[0-9a-fA-F]{2}){8,}|(?:\\u[0-9a-fA-F]{4}){8,}"
 )
-_MANY_INVISIBLE = 3
 _MIXED_SCRIPT = re.compile(r"[A-Za-z][\u0370-\u052f\u0530-\u058f]|[\u0370-\u052f\u0530-\u058f][A-Za-z]")
 _DIGITS_IN_WORDS = re.compile(r"\b[a-z]+(?:[013457]+[a-z]+)+\b")
 _LETTERS = str.maketrans("013457", "oleast")
@@ -245,10 +244,8 @@ def _translated(part: str) -> str:
 
 def violations(text: str) -> list[str]:
     """Return the names of the rules that `text` breaks, each once; empty for ordinary text."""
-    marks = _INVISIBLE.findall(text)
-    # A reader sees something else than a model: invisible marks, or letters of two scripts in one word.
-    hides = len(marks) > _MANY_INVISIBLE or any(m >= "\U000e0000" or "\u202a" <= m <= "\u202e" for m in marks)
-    found = ["hides its content"] if hides or _OPAQUE.search(text) or _MIXED_SCRIPT.search(text) else []
+    # A reader sees something else than a model: what a page does not show, or letters of two scripts in one word.
+    found = ["hides its content"] if hiding_places(text) or _OPAQUE.search(text) or _MIXED_SCRIPT.search(text) else []
     return list(dict.fromkeys(found + [name for name, _ in _broken_rules(text)]))
 
 
@@ -276,7 +273,7 @@ def _broken_rules(text: str) -> Iterator[tuple[str, str]]:
 def normalize(text: str) -> str:
     """Return `text` as a model reads it: entities, compatibility forms, look-alikes and markup undone, lower case."""
     text = unicodedata.normalize("NFKC", html.unescape(text)).replace("’", "'")  # noqa: RUF001
-    text = _INVISIBLE.sub("", text).casefold().translate(_LOOKALIKES)
+    text = visible(text, "").casefold().translate(_LOOKALIKES)
     text = _MARKUP.sub(lambda m: " " if m[0] == "_" else "", text)
     return _DIGITS_IN_WORDS.sub(lambda m: m[0].translate(_LETTERS), text)
 

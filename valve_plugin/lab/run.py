@@ -174,7 +174,7 @@ def share_rollouts(bank: Path, shared: Path, names: Sequence[str] = SHARED) -> N
     local = local_dir(bank)
     make_private_dir(local)
     for name in names:
-        make_dir(shared / name)
+        make_private_dir(shared / name)
         if not (local / name).exists():
             (local / name).symlink_to((shared / name).resolve(), target_is_directory=True)
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")
 # Enough of /etc for the dynamic linker, Debian's alternatives and time zones; no accounts, hosts or keys.
 _ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "python3")
+# What tells of the host in /proc, as containers hide it: the names of its keys, its kernel's memory and timers.
+_HIDDEN = ("kcore", "keys", "key-users", "latency_stats", "sched_debug", "timer_list")
 # Semaphores and shared memory use memory, so the mount limits their size.
 _SHM = ("--perms", "1777", "--size", str(256 * MIB), "--tmpfs", "/dev/shm")  # noqa: S108 (inside)
 _END_SECONDS = 60
@@ -251,7 +253,9 @@ def _mounts(workspace: Workspace, readonly: Sequence[Path], fixed: Sequence[str]
     words += _parents("/etc/hosts")
     for name in ("passwd", "group", "hosts"):
         words += ["--ro-bind", str(workspace.root / "etc" / name), f"/etc/{name}"]
-    words += ["--proc", "/proc", "--dev", "/dev", *_SHM, "--bind", str(workspace.tmp), TMP]
+    words += ["--proc", "/proc"]
+    words += [w for n in _HIDDEN if os.path.exists(f"/proc/{n}") for w in ("--ro-bind", "/dev/null", f"/proc/{n}")]
+    words += ["--dev", "/dev", *_SHM, "--bind", str(workspace.tmp), TMP]
     words += [*_parents(HOME), "--bind", str(workspace.home), HOME]
     words += [*_parents(workspace.place), "--bind", str(workspace.path), workspace.place]
     for name in fixed:
