@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from valve_plugin.cli import output, runs, task_sets, together
+from valve_plugin.cli import output, runs, task_sets
 from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.cli.output import plural
 from valve_plugin.errors import ConfigError
@@ -288,6 +288,7 @@ def run_queue(
     Raises:
         typer.Exit: some did not end; with their lowest exit code.
     """
+    from valve_plugin.cli import together
     from valve_plugin.config import resolve
     from valve_plugin.rollouts.retry import limits_of
 
