@@ -177,6 +177,19 @@ def test_honest_repairs_of_other_kinds_resolve_and_nobody_is_told_to_look(
     assert (result.outcome, result.reason) == ("resolved", "")
 
 
+def test_other_state_than_with_the_fix_is_shown_and_not_refused(boxes: Boxes, unsafe: Settings) -> None:
+    code = """
+        class Box(Box):
+            def __init__(self, width, height):
+                super().__init__(width, height)
+                self.area = width * height
+        def turned(box): return Box(box.height, box.width)
+    """
+    result = graded_box(boxes, "turned", code, unsafe)
+    assert result.outcome == "resolved"
+    assert result.reason.startswith(f"{LOOK_AT} tests/test_box.py:66 compares other values than with the known fix")
+
+
 def test_reasons_name_the_lines(calc_task: Calc, unsafe: Settings) -> None:
     patch = calc.change(calc.BUGGY, calc.BUGGY + "import gc\nimport pytest\n")
     reason = grade(*calc_task, patch, unsafe).reason

@@ -112,7 +112,8 @@ def test_tests_that_cannot_show_what_they_compare_are_graded_as_they_are(tmp_pat
     made = prepare(found.repository), found.tasks[0]
     assert list(refused_fixes(made[0], found.tasks, unsafe)) == []
     result = grade(*made, calc.change(calc.BUGGY, calc.OPS + "# more\n"), unsafe)
-    assert (result.outcome, result.reason) == ("resolved", f"what these compare was not looked at: {path}")
+    seen = f"what these compare was not looked at: {path}, conftest.py"
+    assert (result.outcome, result.reason) == ("resolved", f"{seen}, tests/data/python2.py")
 
 
 def test_a_wrong_fix_names_a_failing_test_and_stops_after_the_first_run(calc_task: Calc, unsafe: Settings) -> None:

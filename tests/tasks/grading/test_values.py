@@ -163,6 +163,7 @@ def note(x, y=None):
     return x
 
 def test_order():
+    "Told."
     assert note(1) == note(1) and not note(0), note("never")
     assert note(1) < note(2) < note(3) or note("never")
     assert (held := note([1])) and held in [[1]] and held is not None
@@ -235,7 +236,7 @@ def test_changed_tests_do_the_same() -> None:
     ]
     seen = [read_seen(entry, "test_it.py") for entry in eyes.taken("test_it.py")]
     assert len(seen) > 25
-    assert {one.line for one in seen if one.failed} == {27}
+    assert {one.line for one in seen if one.failed} == {28}
     assert any("KeyError" in one.wanted and one.errors for one in seen)
 
 
@@ -291,6 +292,9 @@ def test_places_that_are_not_reached_and_new_failures() -> None:
     assert compared(runs(one, other), runs(one), ["t.py::a"])[0] == [
         "t.py:8 is an assertion that failed, and its test passed"
     ]
+    assert compared(runs(one), runs(one, seen(":1.1^", "1 0 0", "a")), ["t.py::a"])[0] == [
+        "t.py:1 is a test that was reported, but not called"
+    ]
     assert compared(runs(one), runs(one, other), ["t.py::a"]) == ([], ["t.py:8 was not reached"])
 
 
@@ -298,7 +302,7 @@ entries = st.lists(
     st.builds(
         lambda line, kind, fields, left, right: seen(f":{line}.{line}{kind}", fields, left, right),
         st.integers(1, 5),
-        st.sampled_from("=?~"),
+        st.sampled_from("=?~^"),
         st.sampled_from(["1 0 0", "1 1 0", "2 0 1"]),
         st.sampled_from(["a", "b"]),
         st.sampled_from(["a", "b"]),

@@ -115,7 +115,7 @@ def grade(prepared: PreparedRepository, task: Task, patch: str, settings: Settin
     except (InfrastructureError, SandboxError, OSError) as e:
         return Grade(outcome="errored", reason=f"{type(e).__name__}: {e}")
     if found.outcome == "resolved" and (own or plain):
-        unseen = f"what these compare was not looked at: {', '.join(plain)}"
+        unseen = f"what these compare was not looked at: {', '.join(plain[:_MOST_LINES])}"
         found = replace(found, reason=_valid(f"{LOOK_AT} {'; '.join(own[:_MOST_LINES])}" if own else unseen))
     return replace(found, dropped_paths=dropped)
 
@@ -204,7 +204,7 @@ def _tree_id(store: Path, commit: str) -> str:
 def _unchanged_files(
     prepared: PreparedRepository, wanted: Sequence[str], paths: Sequence[str], sandbox: Sandbox
 ) -> tuple[str, ...]:
-    """Return the test files whose tests pass with the fix only where they do not show what they compare.
+    """Return the test files whose tests pass with the fix only where they do not show what they compare; then helpers.
 
     As with code that is about its own code. They are graded as they are.
     """
@@ -214,7 +214,13 @@ def _unchanged_files(
         return ()
     plain = _run_once(prepared, base, paths, sandbox, None)
     failed = [test for test in wanted if plain.tests.get(test) in PASSING and run.tests.get(test) not in PASSING]
-    return tuple(sorted(test_files(wanted if run.trouble and not plain.trouble else failed)))
+    files = test_files(wanted if run.trouble and not plain.trouble else failed)
+    tests, roots = set(test_files(wanted)), prepared.repository.test_roots
+    tree = read_tree(prepared.store, prepared.base) if files else ()
+    return (
+        *files,
+        *(path for path in tree if path.endswith(".py") and is_protected(path, roots) and path not in tests),
+    )
 
 
 def _compare(

@@ -23,7 +23,7 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from operator import is_
 from typing import TYPE_CHECKING, Any
@@ -62,11 +62,9 @@ LONGEST = 300
 """Characters of a name that are printed as progress: the output is limited, and verdicts need the space."""
 SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
 
-MONITOR = 4  # of the tools of `sys.monitoring` that have no name in the documentation
-
 # Bound now, because tests may replace them in their modules.
 abspath, write, quote, get_frame = os.path.abspath, os.write, json.encoder.encode_basestring_ascii, sys._getframe
-set_profile, get_profile, get_trace, modules = sys.setprofile, sys.getprofile, sys.gettrace, sys.modules
+get_profile, get_trace, modules = sys.getprofile, sys.gettrace, sys.modules
 monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
 
 
@@ -138,7 +136,7 @@ class Progress:
 
 
 class Reporter:
-    """The pytest plugin: reports each test's phases, whether its function was called, and what changed meanwhile."""
+    """The pytest plugin: reports each test's phases, what it compares, and what changed meanwhile."""
 
     def __init__(self, plan: dict[str, Any], report: Report) -> None:
         self._record, self._try_record, self._explain = report.record, report.try_record, report.explain
@@ -157,8 +155,7 @@ class Reporter:
         self._implementations: dict[str, list[Any]] = {}
         self._raw: list[Any] = []
         self._digests: dict[int, str] = {}
-        self._target: types.CodeType | None = None
-        self._inside = self._entered = self._busy = False
+        self._inside = self._busy = False
 
     # Before code of the tree is loaded
 
@@ -210,13 +207,7 @@ class Reporter:
         """Report the code of each test and of its file, and note what their names stand for."""
         for item in session.items:
             function = innermost(getattr(item, "obj", None))
-            self._codes[item.nodeid] = code = function.__code__ if type(function) is types.FunctionType else None
-            if code is not None and monitoring:  # since Python 3.12: an event each time that this code starts
-                if monitoring.get_tool(MONITOR) is None:
-                    monitoring.use_tool_id(MONITOR, "valve")
-                monitoring.set_local_events(MONITOR, code, monitoring.events.PY_START)
-        if monitoring and monitoring.get_tool(MONITOR) == "valve":
-            monitoring.register_callback(MONITOR, monitoring.events.PY_START, self._started)
+            self._codes[item.nodeid] = function.__code__ if type(function) is types.FunctionType else None
         for module in list(modules.values()):
             if isinstance(module, types.ModuleType) and getattr(module, "__file__", None) in self._tests:
                 name = str(module.__file__)[len(self._root) :]
@@ -236,28 +227,11 @@ class Reporter:
         self._looks.clear()
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_runtest_call(self, item: Any) -> Iterator[None]:
-        """Watch for the call of the test's function."""
-        self._target, self._entered, self._inside = self._codes.get(item.nodeid), False, True
-        if self._target is not None and not monitoring and get_profile() is None:
-            self._silently(set_profile, self._profile)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        """Tell the parts of a test from the whole."""
+        self._inside = True
         yield
         self._inside = False
-        if get_profile() == self._profile:
-            self._silently(set_profile, None)
-
-    def _silently(self, call: Callable[..., object], *given: object) -> None:
-        self._busy = True
-        call(*given)
-        self._busy = False
-
-    def _profile(self, frame: types.FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code is self._target:
-            self._entered = True
-            self._silently(set_profile, None)
-
-    def _started(self, code: types.CodeType, _: int) -> None:
-        self._entered |= code is self._target
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[None]:
@@ -280,7 +254,7 @@ class Reporter:
             more = {"values": self._looks.taken(item.nodeid.partition("::")[0])}
         if call.when == "call":
             self._changes(item)
-            more |= {"entered": self._entered, "seen": self._new()}
+            more["seen"] = self._new()
         self._record(test=item.nodeid, when=call.when, outcome=outcome, raised=raised, **more)
         if outcome == "failed":
             crash = getattr(report.longrepr, "reprcrash", None)

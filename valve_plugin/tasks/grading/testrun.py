@@ -69,8 +69,6 @@ class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Exit code of pytest if tested code ended its process (-n or 128 + n for signal n), else None."""
     codes: dict[str, str] = field(default_factory=dict)
     """Where the function of each test comes from, and what each test file (by path) defines: digests."""
-    entered: frozenset[str] = frozenset()
-    """Tests whose function was called."""
     values: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What each test compared; see `differences.Seen`."""
     seen: frozenset[str] = frozenset()
@@ -106,7 +104,6 @@ class Message(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     outcome: str = ""
     raised: bool = False
     code: str = ""
-    entered: bool = False
     seen: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
     reruns: bool = False
@@ -127,7 +124,6 @@ class HarnessReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tampered: str = ""
     """Why the records cannot be trusted; empty if they can."""
     codes: dict[str, str] = field(default_factory=dict)
-    entered: frozenset[str] = frozenset()
     seen: frozenset[str] = frozenset()
     values: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -195,7 +191,6 @@ def run_tests(
         wall=done.limit == "wall",
         died=died,
         codes=report.codes,
-        entered=report.entered,
         values=report.values,
         seen=report.seen | {f"{path} was rewritten" for path in changed},
         reasons=_reasons(done.output, root),
@@ -264,7 +259,6 @@ def read_report(output: bytes, key: bytes) -> HarnessReport:
         or (f"suspicious patch: adds a module {shadows[0]}, which hides another of that name" if shadows else "")
         or (f"{twice} was reported twice" if twice else ""),
         codes={message.test: message.code for message in messages if message.code},
-        entered=frozenset(message.test for message in messages if message.entered),
         seen=frozenset(what for message in messages for what in message.seen),
         values={test: tuple(one for part in parts for one in part.values) for test, parts in phases.items()},
     )

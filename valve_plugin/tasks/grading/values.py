@@ -42,8 +42,8 @@ MOST_FOLDS = 200
 """How often the values of one place in one test are part of its digest."""
 SEE, DONE, FAILED, CAUGHT, CATCHING = (f"valve: {name}" for name in ("see", "done", "failed", "caught", "catching"))
 """Constants in compiled tests that are replaced by functions."""
-EQUAL, ASKED, BESIDE = "=", "?", "~"
-"""What a site is: an assertion that two values are equal, another assertion, or a comparison beside assertions."""
+EQUAL, ASKED, BESIDE, CALLED = "=", "?", "~", "^"
+"""What a site is: an assertion that two values are equal, another assertion, a comparison beside assertions, a test."""
 CALL = "()"
 """How the name of an assertion that is a call ends: it came to its end, or it failed."""
 EQUALITIES = frozenset({"assertEqual", "assertEquals", "assertMultiLineEqual", "eq_"})
@@ -449,6 +449,18 @@ class Changer(ast.NodeTransformer):
         node = self.visit(node)
         self._kind = held
         return node
+
+    def visit_FunctionDef(self, node: Any) -> Any:
+        """Note that the function of a test was called."""
+        site = self._site(node, CALLED)
+        self.generic_visit(node)
+        if node.name.startswith("test"):
+            told = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant)  # a docstring
+            noted = self._see(site, 0, put(node, ast.Constant(None)))
+            node.body.insert(int(told), put(node.body[0], ast.Expr(noted)))
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         """Look at the two sides of each comparison."""
