@@ -17,6 +17,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import SandboxError
 from valve_plugin.records import Task
 from valve_plugin.sandbox import bubblewrap as sandboxes
+from valve_plugin.sandbox import environment
 from valve_plugin.sandbox import workspace as workspaces
 from valve_plugin.sandbox.bubblewrap import Sandbox, UnsafeLocal
 from valve_plugin.sandbox.supervisor import MIB, ProcessLimits
@@ -114,6 +115,22 @@ def test_names_of_user_and_host_are_known(sandbox: Sandbox, place: Workspace) ->
     code = "import pwd, os, socket; print(pwd.getpwuid(os.getuid()).pw_name, socket.gethostbyname('localhost'))"
     code += "; s = socket.create_server(('localhost', 0)); socket.create_connection(s.getsockname())"
     assert sandbox.run(["python3", "-c", code], place).output == b"agent 127.0.0.1\n"
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_the_person_s_umask_changes_nothing_inside(sandbox: Sandbox, tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        tmp_path.chmod(0o755)
+        python = environment.create(tmp_path / "venv", Path(sys.executable), [], lambda _: None)
+        needed = [tmp_path / "venv", environment.base_prefix(tmp_path / "venv")]
+        with workspaces.open_workspace(readonly=needed) as place:
+            done = sandbox.run(f"umask; cat /etc/passwd /etc/hosts; {python} -c 'print(42)'", place)
+    finally:
+        os.umask(before)
+    lines = done.output.decode().splitlines()
+    assert (lines[0], lines[-1]) == ("0022", "42")
+    assert len(lines) == 5
 
 
 def test_proc_does_not_tell_of_the_host(sandbox: Sandbox, place: Workspace) -> None:

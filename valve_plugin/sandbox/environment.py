@@ -13,7 +13,7 @@ from valve_plugin.codec import digest
 from valve_plugin.errors import InfrastructureError, TaskError
 from valve_plugin.files import read_text
 from valve_plugin.sandbox.scratch import scratch_folder
-from valve_plugin.sandbox.supervisor import run_child
+from valve_plugin.sandbox.supervisor import UMASK, run_child
 from valve_plugin.words import plural
 
 _DONE = "valve-complete"
@@ -100,7 +100,7 @@ def _run(command: list[str], what: str) -> None:
     # This process may run in a virtual environment itself; its variables must not affect the new one.
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV", "__PYVENV"))}
     with scratch_folder() as scratch:  # the next run removes temporary files of a killed pip
-        done = run_child(command, env={**env, "TMPDIR": str(scratch)})
+        done = run_child(command, env={**env, "TMPDIR": str(scratch)}, umask=UMASK)
     if done.returncode:
         output = (done.stderr + done.stdout).decode("utf-8", "replace")
         lines = [line for line in output.splitlines() if not line.startswith("WARNING")]

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import psutil
 
 MIB = 1024 * 1024
+UMASK = 0o022
+"""Of what runs in a sandbox, and of what makes files for it, whatever the person's is: a private folder is above."""
 OOM_SCORE = 1000
 """For /proc/PID/oom_score_adj. Without it the kernel may kill this process in place of the command's small ones."""
 VALVE_MAIN = "from valve_plugin.cli import main; main()"
@@ -226,6 +228,7 @@ def supervise(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=pass_fds,
+            umask=UMASK,
         )
     except OSError as e:
         raise SandboxError(f"{command[0]} cannot be started: {e}") from e
@@ -437,6 +440,7 @@ def run_child(
     cwd: Path | None = None,
     data: bytes = b"",
     seconds: float | None = None,
+    umask: int = -1,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command with a keeper and return its output; its processes outlive neither the call nor this process.
 
@@ -444,7 +448,7 @@ def run_child(
         subprocess.TimeoutExpired: it took longer.
     """
     pipe = subprocess.PIPE
-    with child_process(command, env=env, cwd=cwd, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with child_process(command, env=env, cwd=cwd, umask=umask, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         output, errors = process.communicate(data, timeout=seconds)
     return subprocess.CompletedProcess(list(command), process.returncode, output, errors)
 

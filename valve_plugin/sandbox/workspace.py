@@ -145,6 +145,8 @@ def open_workspace(
         (root / "etc" / "passwd").write_text(f"agent:x:{uid}:{uid}::{HOME}:/bin/sh\n")
         (root / "etc" / "group").write_text(f"agent:x:{uid}:\n")
         (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
+        for file in (root / "etc").iterdir():
+            file.chmod(0o644)  # it is read as `uid`
         if store:
             _check_out(workspace, store)
         for folder in own:
