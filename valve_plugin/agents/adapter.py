@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -74,6 +76,14 @@ def prompt(job: Job) -> str:
         f"Solve this issue in the repository at {job.workdir}. Edit its source files in place. Nobody can answer "
         f"questions, so decide yourself.\n\n{job.issue}\n"
     )
+
+
+def objects(output: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of an output with one a line, as agents and transcripts have it; other lines are not."""
+    for line in output.splitlines():
+        with suppress(ValueError):
+            if isinstance(event := json.loads(line), dict):
+                yield event
 
 
 def turn(text: str, *commands: str) -> dict[str, Any]:

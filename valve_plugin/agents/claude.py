@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from valve_plugin.agents import adapter
-from valve_plugin.agents.adapter import Job, Launch, Messages, prompt, result, turn
+from valve_plugin.agents.adapter import Job, Launch, Messages, objects, prompt, result, turn
 
 _NPM = ("claude", "@anthropic-ai/claude-code")
 _NOTES = "notes.md"
@@ -43,12 +44,9 @@ class Claude:
     def messages(self, output: str) -> Messages:
         """See `Adapter`. Its output is one JSON object a line."""
         found: Messages = []
-        for line in output.splitlines():
-            try:
-                event = json.loads(line)
-                content = event["message"]["content"]
-            except (ValueError, KeyError, TypeError):
-                continue
+        for event in objects(output):
+            message = event.get("message")
+            content = message.get("content") if isinstance(message, dict) else None
             parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
             if event.get("type") == "assistant":
                 texts = [str(part.get("text") or part.get("thinking") or "") for part in parts]
@@ -62,27 +60,21 @@ class Claude:
 def model_calls(output: str) -> tuple[str, int]:
     """Return (the last model's name, the number of its answers) of a transcript."""
     model, answers = "", set[str]()
-    for line in output.splitlines():
-        try:
-            event = json.loads(line)
+    for event in objects(output):
+        with suppress(KeyError, TypeError):
             if event["type"] == "assistant":
                 model = str(event["message"]["model"])
                 answers.add(str(event["requestId"] if "requestId" in event else event["message"]["id"]))
-        except (ValueError, KeyError, TypeError):
-            continue
     return model, len(answers)
 
 
 def has_answered(output: str) -> bool:
     """Whether a transcript ends with an answer that uses no tool; Claude Code writes it a moment after the answer."""
-    for line in reversed(output.splitlines()):
-        try:
-            event = json.loads(line)
+    for event in objects("\n".join(reversed(output.splitlines()))):  # few lines are read, of what may be long
+        with suppress(KeyError, TypeError):
             if event["type"] in ("assistant", "user"):
                 uses = [part["type"] == "tool_use" for part in event["message"]["content"]]
                 return event["type"] == "assistant" and not any(uses)
-        except (ValueError, KeyError, TypeError):
-            continue
     return False
 
 

@@ -6,7 +6,7 @@ import json
 import shlex
 
 from valve_plugin.agents import adapter
-from valve_plugin.agents.adapter import Job, Launch, Messages, prompt, result, turn
+from valve_plugin.agents.adapter import Job, Launch, Messages, objects, prompt, result, turn
 
 _NPM = ("codex", "@openai/codex")
 _KEY = "GATEWAY_KEY"
@@ -50,15 +50,11 @@ class Codex:
     def messages(self, output: str) -> Messages:
         """See `Adapter`. Its output is one JSON object a line; text before a command is its thought."""
         found: Messages = []
-        for line in output.splitlines():
-            try:
-                event = json.loads(line)
-                item = event["item"]
-                kind = item["type"]
-            except (ValueError, KeyError, TypeError):
+        for event in objects(output):
+            item = event.get("item")
+            if event.get("type") != "item.completed" or not isinstance(item, dict):
                 continue
-            if event.get("type") != "item.completed":
-                continue
+            kind = item.get("type")
             if kind in ("agent_message", "reasoning"):
                 found.append(turn(str(item.get("text", ""))))
             elif kind == "command_execution":
