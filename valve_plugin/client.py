@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 from functools import cache
@@ -13,6 +14,7 @@ from valve_plugin.errors import ConfigError, RecordError
 from valve_plugin.files import read_regular
 
 REGISTRY = "LITELLM_MODEL_REGISTRY_PATH"
+_PRICES = "model_prices_and_context_window_backup.json"
 _MAX_BYTES = 10_000_000
 
 
@@ -91,9 +93,24 @@ def price(model: str) -> tuple[float, float] | None:
 
 def is_priced(model: str) -> bool:
     """Return whether the cost of a call follows from its tokens, as mini computes it."""
+    if _is_surely_unpriced(model):
+        return False
     litellm = client()
     usage = litellm.Usage(prompt_tokens=1000, completion_tokens=100, total_tokens=1100)
     return cost(litellm.ModelResponse(model=model, usage=usage), model) is not None
+
+
+def _is_surely_unpriced(model: str) -> bool:
+    """Whether litellm's own list, which is read without loading litellm, lacks a model of the plainest provider."""
+    provider, _, name = model.partition("/")
+    spec = importlib.util.find_spec("litellm")
+    if provider != "openai" or name.startswith("ft:") or os.environ.get(REGISTRY) or spec is None or not spec.origin:
+        return False
+    try:
+        prices = read_regular(Path(spec.origin).parent / _PRICES, _MAX_BYTES)
+    except OSError:  # another version keeps it elsewhere
+        return False
+    return f'"{name}"'.encode() not in prices and f'"{model}"'.encode() not in prices
 
 
 def cost(response: Any, model: str) -> float | None:

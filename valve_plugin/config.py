@@ -24,7 +24,9 @@ FILE_NAME = "valve.toml"
 MINI = "mini"
 """The setting `agent` of mini-SWE-agent, which attempts have without the setting."""
 FUSED: Literal["fused"] = "fused"
-"""The ranking of `retrieval = "fused"`, as contexts and panels record it before their embedding."""
+STEMMED: Literal["stemmed"] = "stemmed"
+"""The rankings that leave out what does not fit, as contexts and panels record them before their embedding."""
+Ranking = Literal["stemmed", "fused", "paper"]
 MAX_BYTES = 1_000_000
 
 
@@ -85,7 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     top_principles: Count = 10
     top_skills: Count = 10
-    retrieval: Literal["auto", "fused", "paper"] = "auto"
+    retrieval: Literal["auto", "stemmed", "fused", "paper"] = "auto"
     """fused: weighted words, a model's cosine where one is on disk, and a floor. paper: eq:impl-retrieval. auto: as the
     bank's panel was judged, else fused."""
     context_bytes: Positive = 128_000
@@ -291,9 +293,10 @@ def load(bank_dir: Path | None, overrides: Mapping[str, Any] | None = None) -> S
     return resolve(changed_settings(base), overrides or {}, where="overrides") if overrides else base
 
 
-def ranking_of(recorded: str) -> Literal["fused", "paper"]:
+def ranking_of(recorded: str) -> Ranking:
     """Return the ranking of what a context or a panel recorded as its embedding."""
-    return FUSED if recorded.partition(":")[0] == FUSED else "paper"
+    named = recorded.partition(":")[0]
+    return FUSED if named == FUSED else STEMMED if named == STEMMED else "paper"
 
 
 def pairing_of(settings: Settings) -> Pairing:

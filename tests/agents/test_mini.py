@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,6 +112,15 @@ def test_what_the_refusal_advises_is_taken(tmp_path: Path, counting: None, monke
     (tmp_path / "prices.json").write_text(json.dumps(json.loads(advised[1])))
     monkeypatch.setenv("LITELLM_MODEL_REGISTRY_PATH", str(tmp_path / "prices.json"))
     mini.require_price(settings)
+
+
+def test_a_model_that_nobody_prices_is_refused_without_loading_litellm(counting: None) -> None:
+    script = (
+        "import sys; from valve_plugin.client import is_priced; "
+        "assert not is_priced('openai/nobody-prices-this'); assert 'litellm' not in sys.modules; "
+        "assert is_priced('openai/gpt-4o')"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_where_no_price_is_needed_none_is_asked_for(

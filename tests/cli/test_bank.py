@@ -88,6 +88,36 @@ def test_context_is_what_retrieval_composes(bank: BankStore, valve: Run, project
     assert {item["name"] for item in printed["items"]} == {"look-first", "dates"}
 
 
+NOTE_OF_MONEY = ("bank", "add", "-", "--name", "cents", "--when", "Prices, totals", "--unjudged", "--reason", "x")
+
+
+def test_where_no_note_fits_it_is_said_and_the_nearest_is_named(project: Path, valve: Run) -> None:
+    valve("init")
+    valve(*NOTE_OF_MONEY, stdin="Money is in integer cents; never floats.")
+    assert "never floats" in valve("context", "The total is wrong")
+    assert valve("context", "The footer has a dead link") == ""
+    assert valve.err == "no note fits this task (1 note in the bank; `valve bank list` shows them)\n"
+    printed = valve("context", "The footer has a dead link\n\nand a float", "--json")
+    assert (printed["text"], printed["items"]) == ("", [])
+    assert printed["left_out"] == [{"kind": "skill", "name": "cents", "why": "shares too little with the task"}]
+    assert "; the nearest: cents" in valve.err
+
+
+def test_what_no_attempt_taught_has_no_evidence_to_list(project: Path, valve: Run) -> None:
+    valve("init")
+    valve(*NOTE_OF_MONEY, stdin="Money is in integer cents.")
+    head, row = valve("bank", "list").splitlines()
+    assert dict(zip(head.split("\t"), row.split("\t"), strict=True))["USES"] in ("0", "-")
+    assert [row.split("\t")[head.split("\t").index(name)] for name in ("SUPPORT", "PASSES")] == ["", ""]
+    assert "evidence" not in valve("bank", "show", "cents")
+
+
+def test_options_before_a_command_are_put_behind_it(bank: BankStore) -> None:
+    done = subprocess.run([VALVE, "--json", "context", "a b"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "options go behind the command: valve context 'a b' --json" in done.stderr
+
+
 def test_a_task_is_read_from_a_file_or_a_pipe_of_the_shell(bank: BankStore, valve: Run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for trap in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):

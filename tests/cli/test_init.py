@@ -42,6 +42,20 @@ def test_a_second_time_changes_nothing(project: Path, valve: Run) -> None:
     assert contents(project) == before
 
 
+def test_what_a_bank_has_is_kept_and_shown(project: Path, valve: Run) -> None:
+    valve("init", "--test-command", "tox -e a")
+    again = valve("init", "--test-command", "tox -e b", "--json")["found"]["test_command"]
+    assert again["value"] == "tox -e a" == config.load(project / ".valve").test_command
+    assert "kept; for tox -e b, edit" in again["how"]
+    assert str(project / ".valve" / "valve.toml") in valve("init", "--test-command", "tox -e b")
+
+
+def test_only_the_repositorys_own_bank_is_one_to_commit(project: Path, valve: Run) -> None:
+    git(project, "init", "-q")
+    assert "Commit it" not in valve("init", "--bank", "trial-bank")
+    assert "Commit it" in valve("init")
+
+
 def test_home_is_hardly_meant(project: Path, tmp_path: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(project))
     valve("init", code=2)

@@ -148,9 +148,32 @@ def test_nothing_is_cut_where_there_is_room(table: tuple[list[str], list[list[st
 
 @given(st.integers(40, 120))
 def test_free_text_takes_what_is_left(width: int) -> None:
-    [line] = fit(["ID", "WHY"], [["0a1b2c3d", "word " * 60]], ["WHY"], width).lines
+    [line] = fit(["ID", "TASK"], [["0a1b2c3d", "word " * 60]], ["TASK"], width).lines
     assert width - 5 <= len(line) <= width
     assert line.endswith("…")
+
+
+@given(SENTENCES, st.integers(40, 120))
+def test_no_word_of_a_reason_is_lost(reason: str, width: int) -> None:
+    lines = fit(["ID", "WHY"], [["0a1b2c3d", reason]], ["WHY"], width).lines
+    assert "".join(lines).replace(" ", "") == f"0a1b2c3d{reason}".replace(" ", "")
+    assert all(cell_len(line) <= width for line in lines)
+
+
+@given(st.sampled_from(["", "failed   model    ", "    7  "]), SENTENCES, st.integers(40, 120))
+def test_a_long_line_is_broken_at_words_below_its_text(label: str, text: str, width: int) -> None:
+    lines = output.fold(f"{label}x {text}", width).split("\n")
+    assert "".join(lines).replace(" ", "") == f"{label}x{text}".replace(" ", "")
+    below = " " * (len(label) or 2)
+    assert all(line.startswith(below) and line[len(below) : len(below) + 1] != " " for line in lines[1:])
+    assert all(cell_len(line) <= width or " " not in line.strip() for line in lines[1:])
+
+
+def test_a_command_is_never_broken() -> None:
+    command = f"`valve bank list --bank {'long/' * 20}` shows them"
+    assert command.split("`")[1] in output.fold(f"no note fits this task at all, whatever one may think; {command}", 60)
+    for alone in (f"next       valve {'word ' * 30}", f"         $ {'word ' * 30}"):
+        assert output.fold(alone, 60) == alone
 
 
 @pytest.mark.parametrize("columns", [80, 120, 160])
@@ -162,6 +185,7 @@ def test_attempts_can_be_read_and_named_at_every_width(bank: BankStore, valve: R
     script = "import sys; sys.argv = ['valve', 'attempts', 'list']; from valve_plugin.__main__ import main; main()"
     head, *lines = [line for line in on_terminal(script, term="xterm", columns=columns) if not line.startswith("no ")]
     assert head.split()[:2] == ["ID", "WHEN"]
+    lines = [line for line in lines if not line.startswith(" ")]  # the others go on with a reason
     assert [line.split()[0] for line in lines] == [f"{number}a1b2c3d4e5f6071" for number in (2, 1, 0)]
     assert all("  unresolved" in line and len(line) <= columns for line in lines)
     assert ("REASON" in head) == (columns > 80)

@@ -12,16 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.cli.banks import AFTER, NOISE, outcomes, sample
+from tests.cli.banks import AFTER, NOISE, judge, outcomes, sample
 from tests.cli.conftest import Run
-from valve_plugin.bank.entries import Baseline, Proposed
+from tests.tools import git
+from valve_plugin.bank.entries import Baseline, Judged, Proposed
+from valve_plugin.bank.scripted_bank import HEEDS_ITS_OWN
 from valve_plugin.bank.store import BankStore
 from valve_plugin.cli.demo import _story
+from valve_plugin.cli.evolve import show
+from valve_plugin.codec import digest
 from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.lab.demo import FULL, DemoResult, Passes, example
 from valve_plugin.paths import scripted_bank_dir
-from valve_plugin.records import PanelResult, Proposal
+from valve_plugin.records import PanelResult, Proposal, owner_task
 from valve_plugin.report.build import build_run
+from valve_plugin.report.page import render_page
 
 HINT = "a bank of its own: --bank"
 REAL = ("-c", "model=openai/real")
@@ -122,7 +127,46 @@ def test_without_a_bank_it_is_told_where_the_simulations_is(bank: BankStore, val
     valve("gate", "--simulate", code=2)
     first, second = valve.err.splitlines()
     assert first == f"SIMULATION, in a bank of its own: {own}; to look at it: valve bank log --bank {own}"
-    assert second == f"valve: {own}: there is no simulation here yet; `valve evolve TASKS --simulate` starts one"
+    assert second.startswith(
+        f"valve: {own}: there is no simulation here yet; `valve evolve TASKS --simulate` starts one"
+    )
+
+
+def test_a_repository_without_tasks_does_not_get_the_simulation_of_another(
+    project: Path, valve: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample(scripted_bank_dir("other/library"))
+    git(project, "init", "-q")
+    commands = (["gate"], ["bank", "retire", "dates"], ["eval"], ["panel", "items"], ["context", "dates"])
+    for command in (*commands, ["plan", "--measure", "1"], ["panel", "run", "--current"]):
+        valve(*command, "--simulate", code=2)
+        assert "there is no simulation here yet" in valve.err, command
+        assert "there is none of project" in valve.err, command
+
+
+def test_what_a_gate_says_of_a_persons_note_in_a_simulation_is_called_chance(
+    bank: BankStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(bank, simulate=True)
+    assert "chance" not in capsys.readouterr().out
+    own = Proposal(task_id=owner_task("from AGENTS.md"), items=(replace(NOISE, name="own"),))
+    bank.append(Proposed(proposal=own))
+    judge(bank, own, 3, outcomes(digest("own block"), 0, 1), current_passes=5)
+    show(bank, simulate=False)
+    assert "chance" not in capsys.readouterr().out
+    show(bank, simulate=True)
+    assert HEEDS_ITS_OWN in capsys.readouterr().out
+    bank.append(PROPOSED)
+    assert HEEDS_ITS_OWN in render_page([build_run(bank)], {})
+
+
+def test_what_ran_beside_a_verdict_is_counted(bank: BankStore, valve: Run) -> None:
+    rejected = next(e.verdict for e in bank.entries() if isinstance(e, Judged) and e.verdict.decision == "reject")
+    bank.local.write_telemetry("gates", {"proposal_id": rejected.proposal_id, "ran": 2, "cost_usd": 0.0})
+    assert (
+        "1 of 6 rollouts (query 2 of epoch 1); 1 more ended before the verdict stopped them; 4 of 6 rollouts saved"
+        in (valve("bank", "log"))
+    )
 
 
 def test_who_looks_into_a_bank_without_lessons_is_told_of_the_simulations(

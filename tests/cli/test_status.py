@@ -106,6 +106,10 @@ STATE: dict[str, Any] = {
         ({"waiting": "0123", "panel": None}, "valve tasks generate"),
         ({"queue": 1, "panel": None, "tasks": [{**SET, "tasks": 40}]}, "valve split acme/calc --holdout 8 --panel 20"),
         ({"queue": 1, "panel": None, "tasks": [{**SET, "split": {"panel": 2}}]}, "valve gate --tasks acme/calc"),
+        (
+            {"queue": 1, "panel": None, "tasks": [SET], "model": ""},
+            "mini-extra config set MSWEA_MODEL_NAME PROVIDER/NAME",
+        ),
         ({"run": RUN}, "valve evolve acme/calc"),
         ({"run": {**RUN, "command": ""}}, "valve evolve TASKS"),
         ({"run": {**RUN, "going": True}, "warnings": ["torn"]}, "valve evolve --attach"),
@@ -125,6 +129,14 @@ STATE: dict[str, Any] = {
 )
 def test_the_next_command(change: dict[str, Any], command: str) -> None:
     assert next_step({**STATE, **change})[0] == command
+
+
+def test_why_fits_the_task_sets_that_are_there() -> None:
+    waits = {**STATE, "queue": 1, "panel": None}
+    assert "make one" in next_step({**waits, "tasks": []})[1]
+    unsplit, split = (next_step({**waits, "tasks": [{**SET, "split": one}]})[1] for one in ({}, {"panel": 2}))
+    assert "make one" not in unsplit + split
+    assert ("split once" in unsplit, "split once" in split) == (True, False)
 
 
 def test_what_was_just_done_is_seen(bank: BankStore, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,15 +59,18 @@ def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.Monk
     monkeypatch.setattr(generate, "try_candidate", tries)
     said = valve("tasks", "generate", "--n", "9", *options, code=1)
     assert "   1 dropped: no test notices it\n3 verified tasks (9 wanted" in said
+    assert f"--seed 1 --out {rows.parent}-seed-1" in valve.err
     three = rows.read_bytes()
     assert "3 verified tasks" in valve("tasks", "generate", "--n", "2", *options)
     assert rows.read_bytes() == three
     assert "3 tasks are kept: --n says how many there are at least" in valve.err
     valve("split", "acme/calc", "--holdout", "1", "--panel", "1", "--by", "bug")
-    monkeypatch.setattr(candidates, "find_candidates", lambda *_: CANDIDATES[:2])
+    monkeypatch.setattr(candidates, "find_candidates", lambda *_: pytest.fail("the refusal comes before the search"))
     said = "has 3 tasks (3 of them in its split); the new set would lack 3 of them"
     valve("tasks", "generate", "--n", "9", "--seed", "1", *options, code=2)
     assert said in valve.err
+    assert f"--out {rows.parent}-2" in valve.err
+    monkeypatch.setattr(candidates, "find_candidates", lambda *_: CANDIDATES[:2])
     (tree / "calc/new.py").write_text("")  # another source
     valve("tasks", "generate", "--n", "9", *options, code=2)
     assert said in valve.err

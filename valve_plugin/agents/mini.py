@@ -201,9 +201,9 @@ def require_price(settings: Settings) -> None:
     ):
         return
     raise ConfigError(
-        f"the price of {model} is not known, and mini stops after the first call without a price: "
-        f"{client.pricing_help(model)}, or run without cost tracking: export MSWEA_COST_TRACKING=ignore_errors, and "
-        "limit the run with --max-rollouts N or --max-hours H"
+        f"the price of {model} is not known, and mini stops after the first call without a price. Where calls cost "
+        "nothing, as those of a server of your own, export MSWEA_COST_TRACKING=ignore_errors, and limit the run with "
+        f"--max-rollouts N or --max-hours H; else {client.pricing_help(model)}"
     )
 
 

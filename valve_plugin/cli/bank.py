@@ -44,8 +44,8 @@ def list_(bank: BankDir = "", json: Json = False) -> None:
     """List the items.
 
     Principles, then skills, each in the order they came. STEP is the version that brought an item in, PASSES the
-    resolved among the attempts it was learned from, USES how often it was injected on this machine. NOTE says what no
-    gate judged.
+    resolved among the attempts it was learned from, USES how often it was injected on this machine (-: not counted
+    here). NOTE says what no gate judged.
     """
     from valve_plugin.bank.acts import standing
 
@@ -64,7 +64,7 @@ def list_(bank: BankDir = "", json: Json = False) -> None:
     header = ["KIND", "NAME", "SUPPORT", "PASSES", "STEP", "USES"]
     header += ["NOTE"] * any(map(about, content.items))
     rows = (
-        [i.kind, i.name, i.support, f"{i.passes}/{i.attempts}", i.created_step, _shown_uses(i, uses), about(i)]
+        [i.kind, i.name, *_evidence(i), i.created_step, "-" if uses is None else uses.get(i.key, 0), about(i)]
         for i in content.items
     )
     output.table(header, (row[: len(header)] for row in rows), prose=("NOTE",))
@@ -94,8 +94,9 @@ def show(
         return
     item = find_item(store.bank, name)
     simulation = runs.note_simulation(store.dir, json=json, data=raw)
+    uses = _counts(store)
     if json:
-        output.emit_json({**_facts(item, _counts(store)), "simulation": simulation})
+        output.emit_json({**_facts(item, uses), "simulation": simulation})
     elif raw:
         output.verbatim(item.markdown)
     else:
@@ -104,16 +105,17 @@ def show(
             "retrieved by": item.text,
             "applies to": item.scope_hint,
             "learned from": ", ".join(item.source_tasks),
-            "evidence": f"{item.passes} of {item.attempts} source attempts resolved, support {item.support}",
+            "evidence": f"{item.passes} of {item.attempts} source attempts resolved, support {item.support}"
+            * any(_evidence(item)),
             "since": f"version {item.created_step}" if item.created_step else "",
             "note": standing(store.entries())(item),
-            "uses here": _shown_uses(item, _counts(store)),
+            "uses here": "not on this machine" if uses is None else str(uses.get(item.key, 0)),
         }
         for label, value in rows.items():
             if value:
                 output.say(f"{label:12}  {output.one_line(value)}")
         output.say()
-        output.say(item.markdown)
+        output.verbatim(output.clean(item.markdown) + "\n")
         if output.clean(item.markdown) != item.markdown:
             output.note("valve: the body holds control or invisible characters, left out here", style="yellow")
 
@@ -314,7 +316,7 @@ def _show_proposal(store: BankStore, proposal: Proposal, *, json: bool) -> None:
         replaced = "; replaces the version before it" if item.key in proposal.removed else ""
         output.say(f"\n{item.kind} {item.name}{replaced}", style="bold")
         output.say(output.one_line(item.text))
-        output.say(item.markdown)
+        output.verbatim(output.clean(item.markdown) + "\n")
     for one in answers:
         output.say(f"\nwhat {one['model']} wrote ({one['for']})", style="bold")
         output.verbatim(output.clean(one["answer"]) + "\n")  # unrendered: nothing may hide in it
@@ -330,8 +332,10 @@ def _counts(store: BankStore) -> Uses:
     return store.local.usage() if store.local.exists else None
 
 
-def _shown_uses(item: Item, uses: Uses) -> str:
-    return "not on this machine" if uses is None else str(uses.get(item.key, 0))
+def _evidence(item: Item) -> tuple[str, str]:
+    """Return support and passes; nothing of what a person wrote and nothing since has confirmed."""
+    learned = item.attempts or item.support > 1
+    return (str(item.support), f"{item.passes}/{item.attempts}") if learned else ("", "")
 
 
 @commands.add(

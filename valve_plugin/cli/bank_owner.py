@@ -96,7 +96,8 @@ def import_(
     """Take over notes that exist already.
 
     A file is cut at its headings; a section that is too long is cut at its paragraphs. An item with the name of one
-    in the bank is a new version of it. Everything waits for `valve gate`, unless --unjudged is given.
+    in the bank is a new version of it. Everything waits for `valve gate`, which needs a model and
+    a task set, and no agent gets it before; with --unjudged it is taken as it is.
     """
     from valve_plugin.bank import acts, ledger
     from valve_plugin.bank.exchange import read_path
@@ -327,6 +328,9 @@ def _enter(store: BankStore, coming: Coming, how: How, *, json: bool) -> None:
     elif state == "queued":
         queries = output.plural(len(changes), "query", "queries")
         output.say(output.advice(f"queued; `valve gate` judges it with {queries}"), style="green")
+        output.note(
+            "no agent gets it before that gate, which needs a model and a task set; --unjudged takes it as it is"
+        )
         output.note("`valve bank review` lists what waits, and withdraws it")
 
 

@@ -6,11 +6,13 @@ import json as json_
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from valve_plugin.bank.store import BankStore
 from valve_plugin.cli import output, runs
 from valve_plugin.cli.bank_export import FILES as EXPORTED
 from valve_plugin.cli.bank_export import inside, notes, now, refuse_simulation, write
@@ -19,7 +21,7 @@ from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError, PluginError
 from valve_plugin.extras import install_command
 from valve_plugin.records import Context
-from valve_plugin.words import quote
+from valve_plugin.words import plural, quote
 
 _MAX_BYTES = 1_000_000
 
@@ -51,13 +53,14 @@ def context(
 ) -> None:
     """Print the notes for a task, for any other agent.
 
-    The block is what `mini --plugin valve` adds at the end of the system message. An empty bank gives an empty block
-    and a note on stderr. A simulation's bank is refused: a real agent must not get what a script taught.
+    The block is what `mini --plugin valve` adds at the end of the system message. Where nothing fits, it is empty and
+    stderr says so. A simulation's bank is refused: a real agent must not get what a script taught.
     """
     from valve_plugin import plugins
     from valve_plugin.bank.identity import describe_mismatch, is_foreign
     from valve_plugin.checkout import find
     from valve_plugin.live.context import is_welcome
+    from valve_plugin.retrieval.contexts import near
 
     if hook:
         from valve_plugin.live.context import MAX_BYTES, answer
@@ -85,15 +88,29 @@ def context(
     block = hooks.valve_retrieve(settings=settings, bank=store.bank, task_id="", issue=issue)
     if block is None:
         raise PluginError(f"none of the plugins {', '.join(settings.plugins)} retrieves; add valve to `plugins`")
+    left_out = [(key, "larger than context_bytes") for key in block.left_out]
     if not is_welcome(store, lambda line: output.note(f"valve: {line}", style="yellow")):
-        block = Context(text="", bank_hash=store.bank.hash)
-    if not store.bank.items:
-        output.note(f"{store.dir}: the bank holds no items yet, so there is nothing to inject")
+        block, left_out = Context(text="", bank_hash=store.bank.hash), []
+    elif not block.items:
+        left_out += [(item.key, "shares too little with the task") for item in near(settings, store.bank, issue)]
+        output.note(_nothing(store, [name for (_, name), _ in left_out]))
     if json:
         items = [{"kind": kind, "name": name} for kind, name in block.items]
-        output.emit_json({**plain(block), "items": items, "hash": block.hash, "simulation": simulation})
+        out = [{"kind": kind, "name": name, "why": why} for (kind, name), why in left_out]
+        output.emit_json(
+            {**plain(block), "items": items, "left_out": out, "hash": block.hash, "simulation": simulation}
+        )
     else:
         output.verbatim(block.text)
+
+
+def _nothing(store: BankStore, nearest: Sequence[str]) -> str:
+    """Return the line that says why nothing is injected."""
+    if not store.bank.items:
+        return f"{store.dir}: the bank holds no items yet, so there is nothing to inject"
+    near = f"; the nearest: {', '.join(nearest)}" if nearest else ""
+    held = plural(len(store.bank.items), "note")
+    return f"no note fits this task ({held} in the bank; `valve bank list` shows them){near}"
 
 
 @commands.add(

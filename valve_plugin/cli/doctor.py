@@ -296,7 +296,24 @@ def _check_command(place: Place) -> CheckResult:
         tried = try_command(command, place.settings, place.here.folder, place.bank, _TEST_SECONDS)
     except ValveError as e:
         return CheckResult("missing", f"{command}: not tried: {e}")
-    return CheckResult("failed" if tried.outcome == "errored" else "ok", f"{command}: {tried.reason}")
+    if tried.outcome != "errored":
+        return CheckResult("ok", f"{command}: {tried.reason}")
+    return CheckResult("failed", f"{command}: {tried.reason}; {_line_to_set(place, command)}")
+
+
+def _line_to_set(place: Place, command: str) -> str:
+    """Return where the command of the tests is set, and the line that sets it to a Python that may have them."""
+    from json import dumps
+
+    from valve_plugin.live.check import is_pytest
+
+    environment = next(
+        (f for name in (".venv", "venv") if (f := place.here.folder / name).is_dir()), Path("/path/.venv")
+    )
+    better = f"{environment / 'bin' / 'python'} -m pytest{command.partition('pytest')[2]}"
+    name = "check" if place.settings.check else "test_command"
+    line = f"{name} = {dumps(better if is_pytest(command) else 'COMMAND')}"
+    return f"the line in {place.bank / 'valve.toml'}: {line}"
 
 
 def _bank(place: Place) -> CheckResult:

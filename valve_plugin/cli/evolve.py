@@ -15,7 +15,7 @@ from valve_plugin.cli.output import plural
 from valve_plugin.errors import ConfigError
 from valve_plugin.extras import runnable
 from valve_plugin.paths import scripted_bank_dir
-from valve_plugin.records import short_task_id
+from valve_plugin.records import is_owners, short_task_id
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -181,7 +181,7 @@ def _watch(tasks: str, bank: str, *, json: bool) -> None:
 
 def show(store: BankStore, *, simulate: bool = False) -> None:
     """Print what a bank's proposals came to."""
-    from valve_plugin.bank.scripted_bank import LABEL, is_scripted
+    from valve_plugin.bank.scripted_bank import HEEDS_ITS_OWN, LABEL, is_scripted
     from valve_plugin.evidence.summary import (
         advise,
         fallen_by_accept,
@@ -199,6 +199,8 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
     if table:
         heads = ["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION", "WHY"]
         output.table(heads, table, prose=("WHY",))
+    if (simulate or is_scripted(store.dir)) and any(is_owners(r.proposal.task_id) and r.verdict for r in results):
+        output.say(f"{HEEDS_ITS_OWN} What the gate decided about a person's note is chance.")
     if advice := advise(store.panel(), results):
         output.say(advice)
     always, never = unmixed_tasks(store.entries(), store.local.attempts())
@@ -228,7 +230,12 @@ def _cells(row: ProposalResult, worse: Sequence[str]) -> list[object]:
     parts = ([output.plural(added, "item")] if added else []) + ([f"-{removed}"] if removed else [])
     ran = f"{verdict.ran}/{verdict.n_tasks * verdict.rollouts - len(verdict.reused)}" if verdict else ""
     net = net_passes(verdict) if verdict else ""
-    why = "; ".join(filter(None, [row.aside, why_nothing(row.proposal), f"worse: {', '.join(worse)}" if worse else ""]))
+    why = "; ".join(
+        filter(
+            None,
+            [row.aside, why_nothing(row.proposal), f"worse: {', '.join(map(short_task_id, worse))}" if worse else ""],
+        )
+    )
     passed, what = f"{row.passed}/{row.attempts}", " ".join(parts) or "nothing"
     return [short_task_id(row.task_id), passed, what, row.outcome, net, ran, row.version, output.one_line(why)]
 

@@ -92,6 +92,8 @@ def init(
     name = Detected(repo, "--repo") if repo else detect_name(here)
     found = {"repo": name, "test_command": tests}
     created = _create(directory, here, {name: one.value for name, one in found.items() if one.value})
+    if not created:
+        found = {setting: _kept(directory, setting, asked) for setting, asked in found.items()}
     if json:
         facts = {name: one._asdict() for name, one in found.items()}
         output.emit_json({"bank": str(directory), "created": created, "folder": str(here.folder), "found": facts})
@@ -99,15 +101,28 @@ def init(
     kind = "folder without git" if not here.git else f"package folder of {here.root}" if here.package else "git"
     rows = [("folder", str(here.folder), kind)]
     rows += [(name.replace("_", " "), one.value or "not found", one.how) for name, one in found.items()]
-    if tests.value:
+    if created and tests.value:
         rows[-1] = ("test command", tests.value, f"{tests.how}; not run yet")
     rows += [("bank", str(directory), "created" if created else "there already; nothing was changed")]
     for label, value, how in rows:
         output.say(f"{label:13} {value}  ({how})")
-    if created and here.git and directory.is_relative_to(here.root):
+    if created and here.git and directory == new_bank_dir("", here) and directory.is_relative_to(here.root):
         output.say("Commit it to share it with everyone who works here.")
-    then = "valve doctor" if tests.value else "valve"
-    output.say(f"next: {output.for_bank(runnable(then))}" + "  # runs the tests once, too" * bool(tests.value))
+    runs_tests = bool(found["test_command"].value)
+    then = "valve doctor" if runs_tests else "valve"
+    output.say(f"next: {output.for_bank(runnable(then))}" + "  # runs the tests once, too" * runs_tests)
+
+
+def _kept(directory: Path, setting: str, asked: Detected) -> Detected:
+    """Return the setting that a bank has already, and how to have the one that was asked for."""
+    from valve_plugin.config import FILE_NAME, load
+
+    value = str(getattr(load(directory), setting) or "")
+    if asked.value == value:
+        return asked
+    if asked.how.startswith("--") or not value:
+        return Detected(value, f"kept; for {asked.value}, edit {directory / FILE_NAME}")
+    return Detected(value, f"kept from {FILE_NAME}")
 
 
 def init_command(directory: Path, here: Checkout) -> str:

@@ -5,6 +5,7 @@ markup, and escape sequences are left out. Exit codes: 0 ok, 1 a negative findin
 130 interrupted.
 
 Only free text is cut. Ids, outcomes, numbers and paths are always whole, so that they can be copied.
+On a terminal, long lines are broken at words; commands never are.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,9 +54,16 @@ _ADVISED = re.compile(
     r"`(valve (?:attempts|bank|certify|context|doctor|eval|evolve|extract|gate|panel|plan|report)\b[^`\n]*)`"
 )
 
+_COLUMNS = re.compile(r"^ +| {2,}")
+_PIECES = re.compile(r"(?:`[^`]*`|[^\s`]|`)+")
+"""Words, and commands in backticks with what touches them."""
+_ALONE = ("$ ", "valve ", "mini ", "mini-extra ")
+
 live: Console | None = None
 """The console of a live display at the bottom of the terminal; lines are printed above it."""
 GAP = "  "
+REASONS = ("WHY", "REASON", "NOTE", "ENDED")
+"""Columns whose free text takes more lines where it finds no room: the last word may be the one that matters."""
 LEAST = 20
 """Width below which a column of free text says too little; where there are several, the last is then left out."""
 _START = "start it again"
@@ -110,7 +120,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], prose: Collec
     Args:
         header: names of the columns.
         rows: as many cells each.
-        prose: names of columns of free text, which a terminal may cut or leave out; all others are always whole.
+        prose: names of columns of free text, which a terminal may cut, wrap (`REASONS`) or leave out; all others are
+            always whole.
     """
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
     if not is_terminal():
@@ -213,13 +224,44 @@ def _stop(message: str, code: int) -> typer.Exit:
 
 
 def _print(text: str, style: str, *, stderr: bool) -> None:
-    stream = sys.stderr if stderr else sys.stdout
+    stream, text = sys.stderr if stderr else sys.stdout, clean(text)
+    if stream.isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(fold(line, width) for line in text.split("\n"))
     if not (stream.isatty() and (style or live)):
-        stream.write(f"{clean(text)}\n")  # in one piece, so that lines of two threads do not mix
+        stream.write(f"{text}\n")  # in one piece, so that lines of two threads do not mix
         return
     from rich.text import Text
 
-    (live or console(stderr=stderr)).print(Text(clean(text), style), soft_wrap=True)
+    (live or console(stderr=stderr)).print(Text(text, style), soft_wrap=True)
+
+
+def fold(line: str, width: int) -> str:
+    """Return a line broken at words where it is wider than a terminal, below the place where its text begins.
+
+    A command, in backticks or alone, stays in one piece, so that it can be copied: the terminal itself wraps it.
+    """
+    if _width(line) <= width:
+        return line
+    columns = [gap.end() for gap in _COLUMNS.finditer(line) if gap.end() <= width // 2]
+    start = columns[-1] if columns else 0
+    head, text = line[:start], line[start:]
+    if text.startswith(_ALONE):
+        return line
+    indent = start if start else len(GAP)
+    return head + ("\n" + " " * indent).join(_broken(_PIECES.findall(text), width - indent))
+
+
+def _broken(words: Iterable[str], width: int) -> list[str]:
+    """Return words as lines of a width in cells; a word that is wider has a line of its own."""
+    lines = [""]
+    for word in words:
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and _width(longer) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
 
 
 # The places that a command may write to
@@ -298,7 +340,8 @@ def fit(header: Sequence[str], rows: Sequence[Sequence[str]], prose: Collection[
         text = []
     _share(least, widths, text, max(0, spare()))
     columns = [n for n in shown if n not in (*above, *hidden)]
-    lines = [_lines(row, sorted(above), columns, least) for row in [header, *rows]]
+    wrapped = {n for n in columns if header[n] in REASONS and header[n] in prose}
+    lines = [_lines(row, sorted(above), columns, least, wrapped) for row in [header, *rows]]
     return Fitted(lines[0], [line for row in lines[1:] for line in row], [header[n] for n in sorted(hidden)])
 
 
@@ -311,10 +354,27 @@ def _share(got: dict[int, int], wanted: dict[int, int], text: Sequence[int], roo
         room -= more
 
 
-def _lines(row: Sequence[str], above: Sequence[int], columns: Sequence[int], widths: dict[int, int]) -> list[str]:
-    cells = [_cell(row[n], widths[n]) for n in columns]
-    line = GAP * bool(above) + GAP.join(cells)
-    return [*(row[n] for n in above), *[line.rstrip()] * bool(columns)]
+def _lines(
+    row: Sequence[str], above: Sequence[int], columns: Sequence[int], widths: dict[int, int], wrapped: set[int]
+) -> list[str]:
+    cells = [_wrapped(row[n], widths[n]) if n in wrapped else [row[n]] for n in columns]
+    lines = []
+    for parts in zip_longest(*cells, fillvalue=""):
+        line = GAP.join(_cell(part, widths[n]) for part, n in zip(parts, columns, strict=True))
+        lines.append(f"{GAP * bool(above)}{line}".rstrip())
+    return [*(row[n] for n in above), *lines]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return free text as lines of a width; a word that is wider is cut into pieces."""
+    pieces = []
+    for word in text.split(" "):
+        while _width(word) > width > 1:
+            end = next(n for n in range(len(word), 0, -1) if _width(word[:n]) <= width)
+            pieces.append(word[:end])
+            word = word[end:]
+        pieces.append(word)
+    return _broken(pieces, width)
 
 
 def _cell(text: str, width: int) -> str:

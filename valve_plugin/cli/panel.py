@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from valve_plugin.cli import runs
-from valve_plugin.cli.options import BankDir, Commands, Json, bank_dir, flag, option, read_input
+from valve_plugin.cli.options import BankDir, Commands, Json, flag, option, read_input
 from valve_plugin.codec import decode_once
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import Proposal
@@ -57,7 +57,6 @@ def run(
 
     from valve_plugin import plugins
     from valve_plugin.agents import process
-    from valve_plugin.bank.store import BankStore
     from valve_plugin.gate import panel, plan
     from valve_plugin.gate.panel import stop_with
     from valve_plugin.gate.plan import fixed_panel, require_kept
@@ -69,7 +68,7 @@ def run(
         raise ConfigError("--confirm goes with --proposal: the current bank has nothing to repeat")
     stop_with(parent)
     process.use_server(fork_server)
-    store = BankStore.open(bank_dir(runs.bank_for_run(bank, solving.simulate, tasks)))
+    store = runs.open_store(bank, solving.simulate, tasks)
     given = solving.settings("measure")
     settings = _settings(store, settings_file, given)
     if settings_file is None:  # else a gate asks, which has made sure of it

@@ -213,6 +213,9 @@ def open_store(bank: str, simulate: bool, tasks: str = "") -> BankStore:
         if chosen == bank:
             raise
         start = "`valve evolve TASKS --simulate` starts one"
+        name, sets = ("", []) if tasks else task_sets.of_this_repository()
+        if name and not sets:
+            start = f"{start}, with a task set, and there is none of {name}; {task_sets.MAKE_TASKS}"
         raise BankNotFoundError(f"{chosen}: there is no simulation here yet; {start}") from e
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,7 @@ from valve_plugin.cli.output import plural
 from valve_plugin.cli.task_sets import MAKE_TASKS, display_name, split_command
 from valve_plugin.errors import BankNotFoundError, ValveError
 from valve_plugin.extras import runnable
-from valve_plugin.words import quote
+from valve_plugin.words import join, quote
 
 if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
@@ -58,7 +59,7 @@ def status(
     """
     if ctx.invoked_subcommand is not None:
         if bank or json:
-            ctx.fail(f"options go behind the command: valve {ctx.invoked_subcommand} --bank DIR --json")
+            ctx.fail(f"options go behind the command: {_in_order(ctx.invoked_subcommand, sys.argv[1:])}")
         return
     from valve_plugin.cli.runs import note_simulation
 
@@ -76,13 +77,20 @@ def status(
     output.say(f"{'':10} {facts['next']['why']}", style="dim")
 
 
+def _in_order(command: str, typed: list[str]) -> str:
+    """Return the command line that was meant, with the options behind the command."""
+    start = typed.index(command) if command in typed else len(typed)
+    return join(["valve", *typed[start:], *typed[:start]]) if typed[start:] else f"valve {command} --bank DIR --json"
+
+
 def next_step(facts: dict[str, Any]) -> tuple[str, str]:
     """Return the next command and why, from what `valve --json` shows. Pure."""
     run, queued, panel = facts["run"] or {}, facts["queue"], facts["panel"]
     stopped = run and not run["going"] and run["ended"] != "the run is done"
     learn, why = _learn(facts["tasks"])
     gate = "valve gate" if panel else learn.replace("valve evolve", "valve gate --tasks") or "valve tasks generate"
-    first = "" if panel else f"; a first gate chooses its panel from a task set; {MAKE_TASKS}"
+    first = "" if panel else f"; a first gate takes its panel from a task set{_before_split(facts['tasks'])}"
+    unnamed = queued and not panel and not facts["model"]
     judge = f"valve gate --simulate{'' if panel else ' --tasks TASKS'}" if facts["simulation"] else gate
     rules = (
         (not facts["bank"]["exists"], "valve init", "there is no bank here yet (`valve demo` shows the whole loop)"),
@@ -92,11 +100,19 @@ def next_step(facts: dict[str, Any]) -> tuple[str, str]:
         (facts["waiting"], facts["interrupted"] or judge, f"proposal {facts['waiting']} is not decided yet{first}"),
         (stopped, run.get("command") or "valve evolve TASKS", "the last run was stopped; this continues it"),
         (facts["simulation"], "valve bank log", "a simulation's bank: for a real one, `valve evolve TASKS --bank DIR`"),
+        (unnamed, NAME_MODEL, f"{queued} queued for the gate, which needs a model; this names one for mini and valve"),
         (queued, gate, f"{queued} queued for the gate{first}"),
         (not panel and learn, learn, why),
     )
     found = ((command, why) for applies, command, why in rules if applies)
     return next(found, None) or _by_hand(facts)
+
+
+def _before_split(sets: list[dict[str, Any]]) -> str:
+    """Return what to know before a first gate, as the end of a sentence."""
+    if not sets:
+        return f"; {MAKE_TASKS}"
+    return "" if any(one["split"] for one in sets) else ", and a set is split once: first make all tasks that you want"
 
 
 def _learn(sets: list[dict[str, Any]]) -> tuple[str, str]:

@@ -112,6 +112,9 @@ def generate(
 
     name = task_sets.repository_name(path, repo)
     directory, sandbox, needs = making.folder(name, _GENERATE), making.sandbox(), making.needs(ignore)
+    made_by = f"{_GENERATE} --seed {seed}"
+    if " --seed " in (before := task_set.made_by(directory)) and before != made_by:
+        task_set.require_kept(directory, {}, n)  # another seed gives other tasks
     trials = Trials(n, lambda one: f"{one.modifier} {one.file}")
     with Stage() as stage:
         stage.on(f"reading the source of {name}")
@@ -126,10 +129,11 @@ def generate(
         ordered = candidates.order_candidates(found, seed)
         source = _Source(directory, name, files, _GENERATE, needs)
         definition, made = _verify_candidates(source, ordered, sandbox, n, workers, trials, stage)
-    task_set.write(directory, definition, made.rows, made_by=f"{_GENERATE} --seed {seed}", suite=made.suite)
+    task_set.write(directory, definition, made.rows, made_by=made_by, suite=made.suite)
     if n < len(made.rows):
         output.note(f"{len(made.rows)} tasks are kept: --n says how many there are at least; --out DIR makes fewer")
-    _report_made(name, directory, len(made.rows), trials, json, wanted=n)
+    others = f"{resume.command() or _GENERATE} --seed {seed + 1} --out {quote(f'{directory}-seed-{seed + 1}')}"
+    _report_made(name, directory, len(made.rows), trials, json, others, wanted=n)
     if not json:
         output.note(f"next: {_next_command(directory) or f'valve tasks mine {quote(path)}'}")
     if len(made.rows) < n:
@@ -249,7 +253,7 @@ def mine(
             if rows := candidates.add_messages(made.rows, found.messages):
                 task_set.write(directory, definition, rows, made_by=_MINE, suite=made.suite)
     counts = {"commits": found.looked_at, "first": found.first, "gone": found.gone}
-    _report_made(name, directory, len(rows), trials, json, **counts)
+    _report_made(name, directory, len(rows), trials, json, "", **counts)
     if rows and not json and (then := _next_command(directory)):
         output.note(f"next: {then}")
     if not found.candidates:
@@ -311,8 +315,10 @@ def _sandbox(unsafe_local: bool) -> Sandbox:
     return bubblewrap.choose(Settings(unsafe_local=unsafe_local))
 
 
-def _report_made(name: str, directory: Path, tasks: int, trials: Trials, json: bool, **counts: int) -> None:
-    """Print how many tasks there are now, and why candidates were dropped."""
+def _report_made(
+    name: str, directory: Path, tasks: int, trials: Trials, json: bool, others: str, **counts: int
+) -> None:
+    """Print how many tasks there are now, why candidates were dropped, and `others`, the command that makes others."""
     if json:
         facts = {"repository": name, "path": str(directory) if trials.tried else "", "tasks": tasks}
         output.emit_json({**facts, "tried": len(trials.tried), **counts})
@@ -320,8 +326,10 @@ def _report_made(name: str, directory: Path, tasks: int, trials: Trials, json: b
         for reason, count in Counter(_kind(one.reason) for one in trials.tried if not one.row).most_common():
             output.say(f"{count:4} dropped: {reason}")
         short = tasks < counts.get("wanted", 0)
-        more = f" ({counts['wanted']} wanted, and there are no more candidates; another --seed makes others)"
-        output.say(f"{output.plural(tasks, 'verified task')}{more * short}; {directory}")
+        more = f" ({counts['wanted']} wanted, and there are no more candidates)" if short else ""
+        output.say(f"{output.plural(tasks, 'verified task')}{more}; {directory}")
+        if short and others:
+            output.note(f"another set, with other bugs: {others}")
 
 
 def _next_command(folder: Path) -> str:

@@ -55,7 +55,9 @@ def words(entry: Entry, gates: Mapping[str, Savings] = {}, fallen: Mapping[str, 
         case Judged(verdict=verdict):
             gate = gates.get(verdict.proposal_id) if verdict.decision == "reject" else None
             worse = ", ".join(fallen.get(verdict.proposal_id, ())) if verdict.decision == "accept" else ""
-            return f"{brief(verdict)}{f'; {gate}' if gate else ''}{f'; worse: {worse}' if worse else ''}"
+            late = gate.ran - verdict.ran if gate else 0
+            beside = f"; {late} more ended before the verdict stopped them" if late > 0 else ""
+            return f"{brief(verdict)}{beside}{f'; {gate}' if gate else ''}{f'; worse: {worse}' if worse else ''}"
         case Taken() | OwnerAct():
             return _unjudged(entry)
         case Evaluated():

@@ -148,10 +148,6 @@ def unmixed_tasks(entries: Iterable[Entry], attempts: Iterable[Attempt]) -> tupl
     return sum(True in seen for seen in same), sum(False in seen for seen in same)
 
 
-_ENOUGH = 20
-"""Panel tasks that most proposals reach some of."""
-
-
 _SEVERAL = 3
 """Failed screens, without an accept, after which fewer attempts are worth a thought."""
 
@@ -170,11 +166,12 @@ def advise(panel: Panel | None, results: Sequence[ProposalResult]) -> str:
             "Where there are few tasks to learn from, fewer attempts there (`-c screen=N`; 0: none) let more of them "
             "to the gate"
         )
-    size = max(_ENOUGH, 2 * len(panel.tasks))
     return (
         f"{missed} of {plural(len(wanted), 'proposal')} could not be judged: none of the "
-        f"{plural(len(panel.tasks), 'panel task')} retrieves its notes. More panel tasks help: "
-        f"draw {size} for the next task set and bank (valve split, option --panel)"
+        f"{plural(len(panel.tasks), 'panel task')} retrieves its notes. A larger panel "
+        "reaches more, where the next task set has the tasks for it (valve split, option --panel). Else a new bank "
+        "with `-c retrieval=paper` gives each task the best notes, whether they fit or not; `valve try FILE` measures "
+        "one text"
     )
 
 

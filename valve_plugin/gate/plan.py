@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, get_args
 
 import pluggy
 from msgspec import UNSET
@@ -14,7 +14,7 @@ from valve_plugin.agents import outside
 from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Baseline, EpochOpened
 from valve_plugin.bank.store import BankStore, LedgerState
-from valve_plugin.config import Settings, ranking_of
+from valve_plugin.config import Ranking, Settings, ranking_of
 from valve_plugin.errors import BankError, ConfigError, RecordError, TaskError
 from valve_plugin.records import Bank, Conditions, Context, Decision, Kind, Panel, PanelOutcome, Proposal, Task
 from valve_plugin.retrieval import embedding
@@ -121,7 +121,7 @@ def _agree(name: str, value: Any, kept: Any) -> bool:
         return Decimal(str(value)) == Decimal(str(kept))
     if name == "embedding":
         chosen = embedding.choose(value).name
-        return kept in (value, chosen, embedding.fused_name(chosen))  # under either ranking
+        return kept in (value, *(embedding.recorded_as(ranking, chosen) for ranking in get_args(Ranking)))
     return bool(kept == value or value == "auto")
 
 

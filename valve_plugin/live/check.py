@@ -40,7 +40,7 @@ _ADVICE = (
 )
 _NOT_INSTALLED = (
     "pytest is not installed where the check runs: activate the repository's environment before you start, or name its "
-    "Python in the check"
+    "Python in the command"
 )
 _NO_MODULE = re.compile(rb"No module named '?([\w.]+)")
 _PYTEST = re.compile(r"(?<!-m )(?<![\w./-])(?:pytest|py\.test)(?![\w./-])")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from valve_plugin import __version__
 from valve_plugin.bank.local import LocalStore
+from valve_plugin.bank.scripted_bank import HEEDS_ITS_OWN
 from valve_plugin.errors import BankError
 from valve_plugin.evidence.cost import APART, run_cost, sum_costs
 from valve_plugin.extract.digest import digest, printable
@@ -83,6 +84,7 @@ def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
             two=two,
             lesson=lesson,
             simulated=[run for run in runs if run.simulated],
+            heeds=HEEDS_ITS_OWN if any(item.owned for run in runs if run.simulated for item in run.items) else "",
             apart=APART,
             figures=[
                 {

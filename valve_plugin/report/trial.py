@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from valve_plugin import __version__
+from valve_plugin.bank.scripted_bank import HEEDS_ITS_OWN
 from valve_plugin.evolve.trial import Means, Sides, TaskResult, TrialResult
 from valve_plugin.records import short_task_id
 from valve_plugin.report.page import policy
@@ -93,7 +94,7 @@ def footnotes(result: TrialResult, name: str, *, simulated: bool = False) -> lis
             "the same command tries them again."
         )
     if simulated:
-        lines.append("The scripted model heeds only its own lessons, so here no other text can help or harm.")
+        lines.append(HEEDS_ITS_OWN)
     elif result.answer == "unclear" and result.needed:
         more = max(1, result.needed - int(counts.total))
         lines.append(

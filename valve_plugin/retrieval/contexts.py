@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from valve_plugin.config import Settings
+from valve_plugin.config import STEMMED, Ranking, Settings
 from valve_plugin.records import Bank, Context, Item, Kind, Proposal, is_for_every_task
 from valve_plugin.retrieval import block, embedding
 from valve_plugin.retrieval.ranking import FusedIndex, PaperIndex
@@ -57,20 +57,30 @@ def candidate(settings: Settings, bank: Bank, enlarged: Bank, proposal: Proposal
 
 def recorded_name(settings: Settings) -> str:
     """Return what a panel that is fixed under these settings records as its embedding."""
-    name = embedding.choose(settings.embedding).name
-    return name if settings.retrieval == "paper" else embedding.fused_name(name)
+    return embedding.recorded_as(_ranking(settings), embedding.choose(settings.embedding).name)
+
+
+def near(settings: Settings, bank: Bank, issue: str) -> list[Item]:
+    """Return the few items that share words with an issue, and not enough to be injected, best first."""
+    index = _index(bank, settings)
+    return index.near(issue) if isinstance(index, FusedIndex) else []
+
+
+def _ranking(settings: Settings) -> Ranking:
+    return STEMMED if settings.retrieval == "auto" else settings.retrieval
 
 
 def _index(bank: Bank, settings: Settings) -> Index:
-    return _made(bank, settings.embedding, settings.retrieval != "paper")
+    return _made(bank, settings.embedding, _ranking(settings))
 
 
 @functools.lru_cache(maxsize=4)  # the current and the enlarged bank of a gate, and some room
-def _made(bank: Bank, setting: str, fused: bool) -> Index:
+def _made(bank: Bank, setting: str, ranking: Ranking) -> Index:
     # Nobody should be given an item that hides what it says, whoever wrote it.
     principles, skills = (tuple(i for i in kind if not i.hidden) for kind in (bank.principles, bank.skills))
     shown = replace(bank, principles=principles, skills=skills)
-    return (FusedIndex if fused else PaperIndex)(shown, embedding.choose(setting))
+    vectors = embedding.choose(setting)
+    return PaperIndex(shown, vectors) if ranking == "paper" else FusedIndex(shown, vectors, ranking)
 
 
 def _context(

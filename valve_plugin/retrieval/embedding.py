@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from valve_plugin.codec import decode, digest_bytes
-from valve_plugin.config import FUSED, Settings, is_path, ranking_of
+from valve_plugin.config import Ranking, Settings, is_path, ranking_of
 from valve_plugin.errors import ConfigError
 from valve_plugin.files import read_regular
 from valve_plugin.paths import data_dir
@@ -56,9 +56,11 @@ def choose(setting: str) -> Embedding:
         return _choose(setting)
 
 
-def fused_name(name: str) -> str:
-    """Return what the fused ranking records with vectors of this name: `fused`, or `fused:` and the model's name."""
-    return FUSED if name == HASHING else f"{FUSED}:{name}"
+def recorded_as(ranking: Ranking, name: str) -> str:
+    """Return what a ranking records with vectors of this name: `stemmed`, or `stemmed:` and the model's name."""
+    if ranking == "paper":
+        return name
+    return ranking if name == HASHING else f"{ranking}:{name}"
 
 
 def mismatch(judged: str, now: str) -> str:
@@ -78,7 +80,7 @@ def as_recorded(recorded: str, settings: Settings) -> Settings:
         ConfigError: this machine does not have its embedding; under another, outcomes do not compare.
     """
     ranking = ranking_of(recorded)
-    name = recorded.removeprefix(FUSED).removeprefix(":") or HASHING if ranking == FUSED else recorded
+    name = recorded if ranking == "paper" else recorded.removeprefix(ranking).removeprefix(":") or HASHING
     label = name.partition("@")[0]
     # A ledger names weights, and no place on this machine.
     for possible in (settings.embedding,) if is_path(name) else (label, settings.embedding):

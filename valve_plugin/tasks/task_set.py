@@ -25,7 +25,7 @@ from valve_plugin.paths import data_dir
 from valve_plugin.records import Record, Task
 from valve_plugin.tasks import split as splits
 from valve_plugin.tasks.repository import FILE_NAME, Repository, read_definition
-from valve_plugin.words import plural
+from valve_plugin.words import plural, quote
 
 ROWS_NAME = "tasks.jsonl"
 SUITE_NAME = "suite.txt"
@@ -373,10 +373,11 @@ def require_kept(folder: Path, made: Mapping[str, str], most: int) -> None:
     if not lost or not (pinned or len(there) > most):
         return
     split = f" ({len(pinned)} of them in its split)" if pinned else ""
+    other = quote(f"{folder}-2")
     raise TaskError(
         f"{folder} has {plural(len(there), 'task')}{split}; the new set would lack {len(lost)} of them, because the "
-        "source, the tests, the seed or another option changed. Nothing was written. Use --out DIR for the new set, or "
-        f"remove {folder} if nothing depends on it"
+        "source, the tests, the seed or another option changed. Nothing was written. "
+        f"Add --out {other} for the new set, or remove {folder} if nothing depends on it"
     )
 
 

@@ -25,7 +25,7 @@ def answer(task: Task, prompt: str, draw: Draw, proposals: Mapping[p.ProposalKin
         draw: keyed by seed, task and role.
         proposals: how often which kind of answer comes.
     """
-    function = solver.function_of(task.patch) or "the_function"
+    function = solver.function_of(task.patch) or _tested(task)
     file = next((c.path for c in solver.changes(task.patch)), "the module")
     new = [x for x in p.lessons() if not named(x.item(function, file).name, prompt)]
     known = [x for x in p.lessons() if x not in new]
@@ -39,6 +39,12 @@ def answer(task: Task, prompt: str, draw: Draw, proposals: Mapping[p.ProposalKin
         return shape.reply([repeated if draw.chance(p.VERBATIM, "verbatim") else _reworded(repeated)])
     quality: Quality = "good" if kind == "duplicate" else kind
     return shape.reply([x.item(function, file) for x in _chosen(new, known, quality, task, draw)])
+
+
+def _tested(task: Task) -> str:
+    """Return what the first failing test is about, by its name, for a patch that does not show its function."""
+    name = task.fail_to_pass[0].rpartition("::")[2].partition("[")[0]
+    return name.removeprefix("test_") or name
 
 
 def _chosen(new: list[Lesson], known: list[Lesson], quality: Quality, task: Task, draw: Draw) -> list[Lesson]:

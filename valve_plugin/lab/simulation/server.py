@@ -252,10 +252,12 @@ def own_bank(tasks: str = "") -> Path:
     """Return where the scripted model keeps its bank about a repository; it need not exist.
 
     Args:
-        tasks: the task set of the repository; empty: the repository at hand, or the only one that has such a bank.
+        tasks: the task set of the repository; empty: the repository at hand or, outside of any, the only one that has
+            such a bank.
     """
     if tasks:
         return scripted_bank_dir(load(find(tasks)).repository.name)
-    here = scripted_bank_dir(find_checkout(Path.cwd()).name)
+    checkout = find_checkout(Path.cwd())
+    here = scripted_bank_dir(checkout.name)
     there = sorted(here.parent.glob("*/"))
-    return there[0] if len(there) == 1 else here
+    return there[0] if len(there) == 1 and not checkout.git else here
