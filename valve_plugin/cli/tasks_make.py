@@ -132,7 +132,7 @@ def generate(
     task_set.write(directory, definition, made.rows, made_by=made_by, suite=made.suite)
     if n < len(made.rows):
         output.note(f"{len(made.rows)} tasks are kept: --n says how many there are at least; --out DIR makes fewer")
-    others = f"{resume.command() or _GENERATE} --seed {seed + 1} --out {quote(f'{directory}-seed-{seed + 1}')}"
+    others = f"{output.resume_command() or _GENERATE} --seed {seed + 1} --out {quote(f'{directory}-seed-{seed + 1}')}"
     _report_made(name, directory, len(made.rows), trials, json, others, wanted=n)
     if not json:
         output.note(f"next: {_next_command(directory) or f'valve tasks mine {quote(path)}'}")
