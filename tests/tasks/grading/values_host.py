@@ -156,7 +156,7 @@ def test_opened():
         assert shown(box) == "2x3"
 """
 FILES = {
-    "box/__init__.py": "",
+    "box/__init__.py": "HERE = __file__\n",
     "box/core.py": BOX,
     "tests/test_box.py": TEST_BOX,
     "pytest.ini": "[pytest]\naddopts = -v\n",
@@ -191,6 +191,18 @@ FORGED: dict[str, tuple[str, str]] = {
             for name in ("eq", "ne", "lt", "gt"): put(Same, "__%s__" % name, lambda a, b, no=name == "ne": not no)
             Same.__hash__ = int.__hash__
             return Same(max(x, low))
+        """,
+    ),
+    "a module that says that it is from elsewhere": (
+        "clamp",
+        """
+        __file__ = "/usr/lib/python3/else" + "where.py"
+        class Any:
+            def __eq__(self, other): return True
+            def __ne__(self, other): return False
+            def __lt__(self, other): return True
+            __gt__ = __lt__
+        def clamp(x, low, high): return Any() if x > high else max(x, low)
         """,
     ),
     "a value with two faces": (

@@ -142,7 +142,7 @@ class Reporter:
         self._record, self._try_record, self._explain = report.record, report.try_record, report.explain
         self._plan = plan
         self._tests = frozenset(plan["hidden"])
-        self._looks = values.Values(plan["root"], plan["hidden"])
+        self._looks = values.Values(plan["root"], [*plan["packages"], *plan["new"]])
         self._names = {path.rpartition("/")[2] for path in self._tests} - {"__init__.py"}
         self._root = plan["root"] + os.sep
         self._packages = set(plan["packages"]) - sys.stdlib_module_names - {"_pytest", "pytest", "pluggy"}

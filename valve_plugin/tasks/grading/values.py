@@ -121,11 +121,12 @@ class Values:
     """Looks at what tests compare.
 
     Args:
-        root: the tree; classes in it that are not from `tests` are of the tested code.
+        root: the tree; classes of modules in it are of the tested code.
+        packages: what the tree provides: a module may say that it is from elsewhere.
     """
 
-    def __init__(self, root: str, tests: Iterable[str]) -> None:
-        self._root, self._tests = root + os.sep, frozenset(tests)
+    def __init__(self, root: str, packages: Iterable[str]) -> None:
+        self._root, self._packages = root + os.sep, frozenset(packages)
         self._kinds: dict[int, Kind] = {}
         self._sites: dict[str, Site] = {}
         self._left = MOST_OF_TEST
@@ -218,12 +219,12 @@ class Values:
         if not any(base is types.ModuleType for base in mro_of(type(module))):
             return False
         space = space_of(module)
-        if space.get(name_of(cls)) is not cls:
+        if space.get(name_of(cls)) is not cls or name.partition(".")[0] in self._packages:
             return False
         path = space.get("__file__")
         if type(path) is not str:
             return name in sys.builtin_module_names
-        return not path.startswith(self._root) or path in self._tests
+        return not path.startswith(self._root)
 
 
 class Reader:
