@@ -195,7 +195,7 @@ def test_a_check_command_is_run_in_a_copy(
     need("bwrap")
     found = check("check command", here()._replace(settings=Settings(test_command=command)))
     assert (found.state, found.hint) == (state, ""), found
-    assert ("valve.toml: test_command = " in found.detail) == (state == "failed")
+    assert ("valve.toml: `test_command = " in found.detail) == (state == "failed")
     assert not Path("made").exists()
 
 

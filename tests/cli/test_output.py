@@ -172,7 +172,8 @@ def test_a_long_line_is_broken_at_words_below_its_text(label: str, text: str, wi
 def test_a_command_is_never_broken() -> None:
     command = f"`valve bank list --bank {'long/' * 20}` shows them"
     assert command.split("`")[1] in output.fold(f"no note fits this task at all, whatever one may think; {command}", 60)
-    for alone in (f"next       valve {'word ' * 30}", f"         $ {'word ' * 30}"):
+    starts = ("next       valve", "         $", "next       /bin/valve", "next: /bin/valve", "  /x/mini")
+    for alone in (f"{start} {'word ' * 30}" for start in starts):
         assert output.fold(alone, 60) == alone
 
 

@@ -313,7 +313,7 @@ def _line_to_set(place: Place, command: str) -> str:
     better = f"{environment / 'bin' / 'python'} -m pytest{command.partition('pytest')[2]}"
     name = "check" if place.settings.check else "test_command"
     line = f"{name} = {dumps(better if is_pytest(command) else 'COMMAND')}"
-    return f"the line in {place.bank / 'valve.toml'}: {line}"
+    return f"the line in {place.bank / 'valve.toml'}: `{line}`"
 
 
 def _bank(place: Place) -> CheckResult:

@@ -57,7 +57,7 @@ _ADVISED = re.compile(
 _COLUMNS = re.compile(r"^ +| {2,}")
 _PIECES = re.compile(r"(?:`[^`]*`|[^\s`]|`)+")
 """Words, and commands in backticks with what touches them."""
-_ALONE = ("$ ", "valve ", "mini ", "mini-extra ")
+_ALONE = re.compile(r"(?:next: )?(?:\$ |(?:\S*/)?(?:valve|mini|mini-extra) )")
 
 live: Console | None = None
 """The console of a live display at the bottom of the terminal; lines are printed above it."""
@@ -246,7 +246,7 @@ def fold(line: str, width: int) -> str:
     columns = [gap.end() for gap in _COLUMNS.finditer(line) if gap.end() <= width // 2]
     start = columns[-1] if columns else 0
     head, text = line[:start], line[start:]
-    if text.startswith(_ALONE):
+    if _ALONE.match(text):
         return line
     indent = start if start else len(GAP)
     return head + ("\n" + " " * indent).join(_broken(_PIECES.findall(text), width - indent))

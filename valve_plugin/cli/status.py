@@ -72,7 +72,7 @@ def status(
         output.say(f"{label:10} {text}")
     if facts["simulated"] and not facts["simulation"]:
         path = quote(facts["simulated"])
-        output.say(f"{'simulation':10} what --simulate learned is in a bank of its own: valve --bank {path}")
+        output.say(f"{'simulation':10} what --simulate learned is in a bank of its own: `valve --bank {path}`")
     output.say(f"{'next':10} {facts['next']['command']}", style="bold")
     output.say(f"{'':10} {facts['next']['why']}", style="dim")
 
@@ -90,17 +90,21 @@ def next_step(facts: dict[str, Any]) -> tuple[str, str]:
     learn, why = _learn(facts["tasks"])
     gate = "valve gate" if panel else learn.replace("valve evolve", "valve gate --tasks") or "valve tasks generate"
     first = "" if panel else f"; a first gate takes its panel from a task set{_before_split(facts['tasks'])}"
-    unnamed = queued and not panel and not facts["model"]
+    named = facts["model"] or facts["simulation"] or facts["interrupted"] or panel
     judge = f"valve gate --simulate{'' if panel else ' --tasks TASKS'}" if facts["simulation"] else gate
     rules = (
         (not facts["bank"]["exists"], "valve init", "there is no bank here yet (`valve demo` shows the whole loop)"),
         (facts["foreign"], "valve bank list", f"read only: this bank is of {facts['bank_of']}, not {facts['repo']}"),
         (run.get("going"), "valve evolve --attach", "a run of this bank is active; Ctrl-C only stops watching"),
         (facts["warnings"], "valve bank verify --repair", "makes the other files again from the ledger, which stays"),
+        (
+            queued and not named,
+            NAME_MODEL,
+            f"{queued} queued for the gate, which needs a model; this names one for both",
+        ),
         (facts["waiting"], facts["interrupted"] or judge, f"proposal {facts['waiting']} is not decided yet{first}"),
         (stopped, run.get("command") or "valve evolve TASKS", "the last run was stopped; this continues it"),
         (facts["simulation"], "valve bank log", "a simulation's bank: for a real one, `valve evolve TASKS --bank DIR`"),
-        (unnamed, NAME_MODEL, f"{queued} queued for the gate, which needs a model; this names one for mini and valve"),
         (queued, gate, f"{queued} queued for the gate{first}"),
         (not panel and learn, learn, why),
     )
