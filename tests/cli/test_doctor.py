@@ -156,8 +156,9 @@ def test_a_good_machine(machine: Path, valve: Run, monkeypatch: pytest.MonkeyPat
     need("podman")
     store = sample(Path.cwd() / ".valve")
     (store.dir / "valve.toml").write_text(
-        'repo = "owner/name"\nembedding = "hashing"\nmodel = "openai/any"\ntest_command = "git --version"\n'
+        'repo = "owner/name"\nembedding = "hashing"\ntest_command = "git --version"\n'
     )
+    monkeypatch.setenv("MSWEA_MODEL_NAME", "openai/any")
     rows = rows_of(valve("doctor", "--json"))
     assert states(rows, "ok") == ROWS
     assert not any(row["fix"] for row in rows.values())
