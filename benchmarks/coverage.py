@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from valve_plugin.theory import acceptance, certificates, power
+from valve_plugin.theory import certificates, gate_rule, power
 from valve_plugin.theory.confidence_sequence import log_capital
 
 Array = NDArray[np.float64]
@@ -228,8 +228,8 @@ def useless_accepts(draw: np.random.Generator, runs: int, declared: int) -> tupl
     Args:
         declared: at most so many, kept by a bet on outcomes that serve once; 0: by the margin, in 15 queries.
     """
-    gate_bet = math.log(acceptance.bet_needed(HORIZON, declared)) if declared else -math.inf
-    serve = 1 if declared else acceptance.FRESH_QUERIES
+    gate_bet = math.log(gate_rule.bet_needed(HORIZON, declared)) if declared else -math.inf
+    serve = 1 if declared else gate_rule.FRESH_QUERIES
     rates = _population(draw)[draw.integers(0, TYPES, (runs, PANEL))]
     now, served = np.full((runs, PANEL), -1), np.zeros(runs, dtype=np.int64)
     kind, accepted = draw.integers(0, 3, runs), np.zeros(runs)

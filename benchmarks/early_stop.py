@@ -10,7 +10,7 @@ an accept replaces the current outcomes, while the chances stay, so that each ro
 
     oracle    no order: the least that can make each verdict certain. A reject takes as many failures as make the margin
               out of reach, all of them first; an accept takes the whole panel, which the next gate needs as its
-              current outcomes (`acceptance.decide` accepts no sooner)
+              current outcomes (`gate_rule.decide` accepts no sooner)
 
 `ours` is vectorised; one run of each row is compared with `theory.acceptance` itself. Shares are of the 150 rollouts.
 
@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valve_plugin.records import Outcome, PanelOutcome
-from valve_plugin.theory import acceptance
+from valve_plugin.theory import gate_rule, panel_order
 
 Array = NDArray[Any]
 
 TASKS, ROLLOUTS, RHO = 50, 3, "0.02"
-NEEDED = acceptance.needed_passes(RHO, TASKS, ROLLOUTS)
+NEEDED = gate_rule.needed_passes(RHO, TASKS, ROLLOUTS)
 EFFECTS = {"do-nothing": 0.0, "slightly harmful": -0.02, "helpful": 0.05}
 BASES = (0.64, 0.75, 0.85, 0.92)
 ORDERS = ("random", "current", "ours", "true")
@@ -133,7 +133,7 @@ class Product:
     def __init__(self, baseline: Array) -> None:
         self.tasks = [f"task-{n:02}" for n in range(TASKS)]
         self.current = self.records(baseline, range(TASKS))
-        self.recorded = acceptance.add_counts({}, self.current)
+        self.recorded = panel_order.add_counts({}, self.current)
 
     def records(self, outcomes: Array, order: Any) -> list[PanelOutcome]:
         """Return one run's outcomes in canonical order."""
@@ -145,12 +145,12 @@ class Product:
 
     def differs(self, outcomes: Array, order: Array, length: int, accept: bool) -> bool:
         """Tell whether the product disagrees; then take the gate as the product does."""
-        found = acceptance.task_order(self.tasks, self.recorded, self.current)
+        found = panel_order.task_order(self.tasks, self.recorded, self.current)
         candidate = self.records(outcomes, [self.tasks.index(task) for task in found])
         now, new = [o.outcome for o in self.current], [o.outcome for o in candidate]
-        prefix = acceptance.decisive_prefix(now, new, NEEDED)
-        decision = acceptance.decide(now, new[:prefix], NEEDED)
-        acceptance.add_counts(self.recorded, candidate[:prefix])
+        prefix = gate_rule.decisive_prefix(now, new, NEEDED)
+        decision = gate_rule.decide(now, new[:prefix], NEEDED)
+        panel_order.add_counts(self.recorded, candidate[:prefix])
         if decision == "accept":
             self.current = sorted(candidate, key=lambda o: (o.task_id, o.ordinal))
         wanted = tuple(self.tasks[t] for t in order)

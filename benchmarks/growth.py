@@ -34,7 +34,8 @@ from valve_plugin.extract.duplicates import fit
 from valve_plugin.gate.plan import gate_plan
 from valve_plugin.records import Item, Panel, PanelOutcome, PanelResult, PanelTask, Proposal, Task, Verdict
 from valve_plugin.retrieval.contexts import retrieve
-from valve_plugin.theory.acceptance import decisive_prefix, needed_passes, task_order
+from valve_plugin.theory.gate_rule import decisive_prefix, needed_passes
+from valve_plugin.theory.panel_order import task_order
 
 SETTINGS = Settings(embedding="hashing", retrieval="paper")
 SHARES = (0.01, 0.1, 1.0)

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from valve_plugin.config import Settings
-from valve_plugin.theory import acceptance
+from valve_plugin.theory import gate_rule
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -264,8 +264,8 @@ class Gate:
     def __init__(self, *, fresh: bool) -> None:
         self.fresh, protocol = fresh, "fresh" if fresh else "paper"
         n_tasks = PANEL.stop - PANEL.start
-        self.needed = acceptance.needed_passes(
-            acceptance.margin(Settings().rho, n_tasks, ROLLOUTS, protocol), n_tasks, ROLLOUTS
+        self.needed = gate_rule.needed_passes(
+            gate_rule.margin(Settings().rho, n_tasks, ROLLOUTS, protocol), n_tasks, ROLLOUTS
         )
         self.passes = np.full(n_tasks, -1)
         """Of each panel task under the current bank; -1: not measured."""
@@ -282,13 +282,13 @@ class Gate:
         passed = rng.random((len(tasks), ROLLOUTS)) < after[tasks][:, None]
         current = [_outcome(j < n) for n in self.passes[tasks] for j in range(ROLLOUTS)]
         candidate = [_outcome(p) for p in passed.ravel()]
-        work.spend(acceptance.decisive_prefix(current, candidate, self.needed) or 0)
-        accepted = acceptance.decide(current, candidate, self.needed) == "accept"
+        work.spend(gate_rule.decisive_prefix(current, candidate, self.needed) or 0)
+        accepted = gate_rule.decide(current, candidate, self.needed) == "accept"
         self.served[tasks] += 1
         if accepted:
             self.passes[tasks] = -1 if self.fresh else passed.sum(axis=1)
         elif self.fresh:
-            self.passes[self.served >= acceptance.FRESH_QUERIES] = -1
+            self.passes[self.served >= gate_rule.FRESH_QUERIES] = -1
         return accepted
 
 

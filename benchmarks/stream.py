@@ -44,7 +44,7 @@ from valve_plugin.errors import HorizonError
 from valve_plugin.evolve.loop import evolve
 from valve_plugin.evolve.open import fix_panel
 from valve_plugin.evolve.steps import Steps
-from valve_plugin.gate import judge, panel, plan
+from valve_plugin.gate import judge, panel_run, plan
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Attempt, Item, Proposal
 from valve_plugin.rollouts.workers import stop_event
@@ -275,7 +275,7 @@ def panel_here(
 
     def run() -> None:
         with suppress(CancelledError):
-            panel.run_panel(hook.valve_attempt, store.local, settings, planned, lines.put, stage)
+            panel_run.run_panel(hook.valve_attempt, store.local, settings, planned, lines.put, stage)
         lines.put(None)
 
     PANEL_STOP.clear()
@@ -283,7 +283,7 @@ def panel_here(
     thread.start()
     try:
         while (line := lines.get()) is not None:
-            if isinstance(line, panel.PanelLine):
+            if isinstance(line, panel_run.PanelLine):
                 yield line
     finally:
         for stop in [stop for stop in list(_STOPS) if stop is not None]:

@@ -22,7 +22,7 @@ from valve_plugin.words import quote
 if TYPE_CHECKING:
     import pluggy
 
-    from valve_plugin.live.run import Run
+    from valve_plugin.live.record import Run
 
 TYPED_ONLY = ("check", "attempts")
 """Settings that run commands. In a live run they must come from `-c`, not from a file of the repository."""
@@ -82,7 +82,7 @@ class Valve:
             return None
         from msgspec.structs import replace
 
-        from valve_plugin.live.run import model_of, start
+        from valve_plugin.live.record import model_of, start
 
         def retrieve(bank: Bank, panel: Panel | None) -> Context:
             self._warn_if_foreign(bank, agent)
@@ -109,10 +109,10 @@ class Valve:
         if run is None:
             return None
         if self.settings.attempts > 1:
-            from valve_plugin.live.attempts import run_attempts
+            from valve_plugin.live.several import run_attempts
 
             return run_attempts(run, agent)
-        from valve_plugin.live.run import refused, require_grading
+        from valve_plugin.live.record import refused, require_grading
 
         try:
             require_grading(run, agent)
@@ -128,7 +128,7 @@ class Valve:
         run = self.runs.pop(id(agent), None)
         if run is None:
             return
-        from valve_plugin.live.run import finish, show_hint
+        from valve_plugin.live.record import finish, show_hint
 
         attempt = finish(run, agent, result, error)
         if attempt is None:
@@ -145,7 +145,7 @@ class Valve:
         """Warn once if the bank belongs to another repository than the one in which the agent works."""
         from valve_plugin.bank.identity import describe_mismatch, is_foreign
         from valve_plugin.checkout import find
-        from valve_plugin.live.run import directory
+        from valve_plugin.live.record import directory
 
         where = directory(agent)
         if where is None or self.bank_dir is None or self.warned_foreign or self.repo == bank.repo:

@@ -49,7 +49,7 @@ from valve_plugin.records import (
 )
 from valve_plugin.tasks.repository import Repository
 from valve_plugin.tasks.split import Split
-from valve_plugin.theory import acceptance
+from valve_plugin.theory import gate_rule
 
 MAX_COUNT = 2**53
 counts = st.integers(0, MAX_COUNT)
@@ -317,7 +317,7 @@ class _Teller:
         assert self.epoch is not None
         assert self.outcomes is not None
         order = tuple(self.draw(st.permutations([task.instance_id for task in self.panel.tasks])))
-        needed = acceptance.needed_passes(self.panel.rho, len(order), self.panel.rollouts)
+        needed = gate_rule.needed_passes(self.panel.rho, len(order), self.panel.rollouts)
         asked = self.epoch.conditions or Conditions()
         context = digest(self.ordinal)
         same = self.draw(st.sets(st.sampled_from(order))) if self.panel.pairing == "deployed" else set()
@@ -354,7 +354,7 @@ class _Teller:
     ) -> tuple[Decision, tuple[PanelOutcome, ...]]:
         assert self.outcomes is not None
         found = self._rollouts(order, outcomes if self.draw(st.booleans()) else st.just("resolved"), context)
-        decision, length = acceptance.decide_measurement(
+        decision, length = gate_rule.decide_measurement(
             self.outcomes, (*reused, *found), needed, asked.guard, asked.bet
         )
         return decision, found if length is None else found[: max(0, length - len(reused))]

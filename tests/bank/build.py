@@ -8,7 +8,7 @@ from valve_plugin.bank import moves
 from valve_plugin.bank.entries import Baseline, Entry, EpochOpened, Judged, Opened, OwnerAct, PanelFixed, Proposed
 from valve_plugin.codec import digest
 from valve_plugin.records import Bank, Item, Outcome, Panel, PanelOutcome, PanelResult, PanelTask, Proposal, Verdict
-from valve_plugin.theory.acceptance import needed_passes
+from valve_plugin.theory.gate_rule import needed_passes
 
 REPO = "owner/name"
 TASKS = ("bug-a", "bug-b")

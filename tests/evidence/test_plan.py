@@ -23,8 +23,8 @@ from valve_plugin.evidence.plan import (
     read_panels,
 )
 from valve_plugin.records import Conditions
-from valve_plugin.theory.acceptance import margin_of, needed_passes
 from valve_plugin.theory.estimates import RateSpread
+from valve_plugin.theory.gate_rule import margin_of, needed_passes
 from valve_plugin.theory.power import Beta, Change, Gate, accept_chance, exact_population
 
 REFERENCE = [exact_population(RateSpread(0.75, 0.05))] * 50

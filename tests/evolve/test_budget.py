@@ -27,7 +27,7 @@ from valve_plugin.evolve.budget import next_verdict
 from valve_plugin.evolve.loop import evolve as loop
 from valve_plugin.evolve.open import fix_panel
 from valve_plugin.evolve.steps import ATTEMPTS, Steps, waiting
-from valve_plugin.gate import judge, panel, plan
+from valve_plugin.gate import judge, panel_run, plan
 from valve_plugin.tasks.task_set import load
 
 
@@ -75,14 +75,14 @@ def inside(settings, bank_dir, proposal, *, observe, charge, unused, confirm=Fal
     planned = plan.panel_plan(settings, store, members, proposal, hook.valve_retrieve, confirm=confirm)
     lines = []
     try:
-        panel.run_panel(hook.valve_attempt, store.local, settings, planned, lines.append)
+        panel_run.run_panel(hook.valve_attempt, store.local, settings, planned, lines.append)
     finally:
         for line in lines:
-            if isinstance(line, panel.Charge):
+            if isinstance(line, panel_run.Charge):
                 charge(line.usd, line.rollouts)
             elif isinstance(line, Event):
                 observe(line)
-    yield from (line for line in lines if isinstance(line, panel.PanelLine))
+    yield from (line for line in lines if isinstance(line, panel_run.PanelLine))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from valve_plugin.bank.replay import Replay
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.errors import RecordError
-from valve_plugin.theory.acceptance import recompute
+from valve_plugin.theory.gate_rule import recompute
 
 CONFIRM = ("-c", "confirm=true", "--limit", "8", "--seed", "7")
 

@@ -15,7 +15,7 @@ from valve_plugin.evidence.certify import certify_ledger
 from valve_plugin.evidence.evaluations import read_measurements
 from valve_plugin.evidence.receipts import examine
 from valve_plugin.evidence.summary import version_scores
-from valve_plugin.theory.acceptance import FRESH_QUERIES
+from valve_plugin.theory.gate_rule import FRESH_QUERIES
 
 ONE_SKILL = ("-c", "top_skills=1", "-c", "top_principles=0")
 FRESH = ("-c", "protocol=fresh", "-c", "screen=0", *ONE_SKILL, "--limit", "8", "--seed", "2")

@@ -21,8 +21,8 @@ from valve_plugin.evolve.steps import Steps, waiting
 from valve_plugin.gate.judge import judge
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.records import Attempt, PanelOutcome
-from valve_plugin.theory import acceptance
-from valve_plugin.theory.acceptance import recompute
+from valve_plugin.theory import panel_order
+from valve_plugin.theory.gate_rule import recompute
 
 pytestmark = pytest.mark.usefixtures("installed")
 
@@ -107,7 +107,7 @@ def test_tasks_that_changed_since_the_panel_was_fixed_are_refused(bank, settings
 
 def accepted(store, verdict, proposal):
     """An accept of another proposal at the same query: every rollout resolved under a context of its own."""
-    cells = acceptance.canonical_cells(verdict.order, verdict.rollouts, dict.fromkeys(verdict.order, 0))
+    cells = panel_order.canonical_cells(verdict.order, verdict.rollouts, dict.fromkeys(verdict.order, 0))
     outcomes = tuple(
         PanelOutcome(task_id=task, ordinal=number, outcome="resolved", context_hash="f" * 64) for task, number in cells
     )

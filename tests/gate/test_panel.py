@@ -20,7 +20,7 @@ from valve_plugin.bank.store import BankStore
 from valve_plugin.cli.options import read_input
 from valve_plugin.codec import canonical, decode, plain
 from valve_plugin.errors import ConfigError, InfrastructureError, ValveError
-from valve_plugin.gate.panel import PanelLine, _nameless, _path, panel_process
+from valve_plugin.gate.panel_run import PanelLine, _nameless, _path, panel_process
 
 TOY = ("--unsafe-local", "-c", 'plugins=["valve","toy"]', "-c", "model=toy")
 pytestmark = pytest.mark.usefixtures("installed")
@@ -131,7 +131,7 @@ import json
 from pathlib import Path
 from valve_plugin.codec import decode
 from valve_plugin.config import resolve
-from valve_plugin.gate.panel import panel_process
+from valve_plugin.gate.panel_run import panel_process
 from valve_plugin.records import Proposal
 proposal = decode(Path({str(tmp_path / "p.json")!r}).read_bytes(), Proposal, where="p")
 settings = resolve(json.loads(Path({str(tmp_path / "s.json")!r}).read_bytes()))
@@ -161,7 +161,7 @@ def test_settings_travel_in_a_private_file(bank, settings, monkeypatch, tmp_path
         seen.append(Path(command[command.index("--settings") + 1]).parent.stat().st_mode & 0o077)
         raise InfrastructureError("enough")
 
-    monkeypatch.setattr("valve_plugin.gate.panel.subprocess.Popen", popen)
+    monkeypatch.setattr("valve_plugin.gate.panel_run.subprocess.Popen", popen)
     with pytest.raises(InfrastructureError):
         list(panel_process(settings(BankStore.open(bank), model_kwargs={"api_key": "hunter22hunter"}), bank, None))
     assert "hunter22" not in " ".join(seen[0][0])

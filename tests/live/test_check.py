@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.live.conftest import CHECK, FIX, QUICK, Project, make_bank, make_project
 from tests.tools import need
 from valve_plugin.live.check import base_problem, belongs_to_tests, cannot_grade, find_tools
-from valve_plugin.live.run import CHARACTERS, LINES, last_lines
+from valve_plugin.live.record import CHARACTERS, LINES, last_lines
 from valve_plugin.sandbox import bubblewrap
 from valve_plugin.sandbox.supervisor import CommandResult, Limit
 

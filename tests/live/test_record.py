@@ -17,7 +17,7 @@ from tests.live.conftest import FIX, QUICK, Project
 from valve_plugin import instrument
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.codec import digest
-from valve_plugin.live.run import enqueue, group_of, keep_attempt, learn_from
+from valve_plugin.live.record import enqueue, group_of, keep_attempt, learn_from
 from valve_plugin.records import Attempt
 from valve_plugin.redact import Redactor
 

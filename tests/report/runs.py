@@ -26,7 +26,7 @@ from valve_plugin.records import (
     Suppressed,
     Withheld,
 )
-from valve_plugin.theory import acceptance
+from valve_plugin.theory import gate_rule
 
 REPO = "owner/library"
 
@@ -175,18 +175,18 @@ class Maker:
         now = self.store.current_outcomes()
         assert now is not None
         current = [o.outcome for o in now]
-        needed = acceptance.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
+        needed = gate_rule.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
         ran = self._ran({t.instance_id: self.random.uniform(-0.05, 0.12) for t in self.panel.tasks}, digest(proposal))
-        length = acceptance.decisive_prefix(current, [o.outcome for o in ran], needed)
+        length = gate_rule.decisive_prefix(current, [o.outcome for o in ran], needed)
         assert length is not None
         outcomes = ran[:length]
         if self.panel_kept:
             for o in outcomes:
                 self._panel_attempt(o)
-        accept = acceptance.decide(current, [o.outcome for o in outcomes], needed) == "accept"
+        accept = gate_rule.decide(current, [o.outcome for o in outcomes], needed) == "accept"
         counts = {
             "query": self.store.queries_used() + 1,
-            "current_passes": acceptance.count_passes(current),
+            "current_passes": gate_rule.count_passes(current),
             "deployed": len(self.panel.tasks) if accept else 0,
         }
         self.store.append(decided(self.panel, self.store.bank, proposal, outcomes, accept=accept, **counts))

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.theory.test_acceptance import numbered
+from tests.theory.test_gate_rule import numbered
 from valve_plugin.records import PanelOutcome
-from valve_plugin.theory import acceptance as rule
+from valve_plugin.theory import gate_rule as rule
 from valve_plugin.theory import power
 from valve_plugin.theory.estimates import RateSpread
 from valve_plugin.theory.power import Beta, Change, Gate, accept_chance, change_of, margin_for, simulate

@@ -46,7 +46,7 @@ from valve_plugin.bank.entries import (
 from valve_plugin.codec import canonical, digest
 from valve_plugin.errors import BankCorruptError, HorizonError, RecordError, StaleVerdictError, ValveError
 from valve_plugin.records import Bank, Item, Panel, PanelOutcome, Proposal, Verdict
-from valve_plugin.theory import acceptance
+from valve_plugin.theory import panel_order
 
 
 class Replay:
@@ -370,7 +370,7 @@ class Replay:
 
     def _count(self, outcomes: Iterable[PanelOutcome]) -> None:
         self._use(outcomes)
-        acceptance.add_counts(self.recorded, outcomes)
+        panel_order.add_counts(self.recorded, outcomes)
 
     def _use(self, rollouts: Iterable[PanelOutcome | AttemptNote]) -> None:
         known = self.ordinals

@@ -208,7 +208,7 @@ class BankStore(LedgerState):
             RecordError: the entry may not come now, or its verdict does not follow from its outcomes.
             BankError: the directory cannot be written; the entry is not in the ledger.
         """
-        from valve_plugin.theory.acceptance import recompute  # not needed to read the bank
+        from valve_plugin.theory.gate_rule import recompute  # not needed to read the bank
 
         self._known()  # a damaged ledger is refused before even a lock file is made
         with self._files.locked():

@@ -27,7 +27,7 @@ from valve_plugin.bank.replay import History, Replay, replay
 from valve_plugin.codec import pretty
 from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, ConfigError, RecordError
 from valve_plugin.records import Record
-from valve_plugin.theory.acceptance import recompute
+from valve_plugin.theory.gate_rule import recompute
 
 _REMADE = f"the next write makes it again from {ledger.FILE_NAME}"
 

@@ -57,8 +57,8 @@ def run(
 
     from valve_plugin import plugins
     from valve_plugin.agents import process
-    from valve_plugin.gate import panel, plan
-    from valve_plugin.gate.panel import stop_with
+    from valve_plugin.gate import panel_run, plan
+    from valve_plugin.gate.panel_run import stop_with
     from valve_plugin.gate.plan import fixed_panel, require_kept
     from valve_plugin.tasks.task_set import load
 
@@ -92,12 +92,12 @@ def run(
         stage = plan.staging(store, planned) if until_decided and proposed else None
         printing = threading.Lock()
 
-        def emit(line: panel.Line) -> None:
+        def emit(line: panel_run.Line) -> None:
             with printing:
-                sys.stdout.write(panel.write_line(line).decode() + "\n")
+                sys.stdout.write(panel_run.write_line(line).decode() + "\n")
                 sys.stdout.flush()
 
-        panel.run_panel(hook.valve_attempt, store.local, settings, planned, emit, stage)
+        panel_run.run_panel(hook.valve_attempt, store.local, settings, planned, emit, stage)
 
 
 @commands.add("items", "valve panel items                            # what the panel loses without each item")
@@ -109,7 +109,7 @@ def items(tasks: runs.Tasks = "", bank: BankDir = "", solving: runs.Solving = ru
     again, it continues.
     """
     from valve_plugin.cli.eval import report_items
-    from valve_plugin.gate.leave_one_out import leave_out
+    from valve_plugin.gate.panel_run import leave_out
     from valve_plugin.plugins import send
 
     store = runs.open_store(bank, solving.simulate, tasks)

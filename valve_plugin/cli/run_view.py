@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from valve_plugin import events
 from valve_plugin.events import Event
 from valve_plugin.records import short_task_id
-from valve_plugin.theory.acceptance import accept_odds
 from valve_plugin.theory.budget import Role, Spending, spending_by_role
+from valve_plugin.theory.panel_order import accept_odds
 from valve_plugin.words import clock, plural
 
 if TYPE_CHECKING:

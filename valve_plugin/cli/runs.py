@@ -293,7 +293,7 @@ def say_spent(progress: Progress) -> None:
 def spent_facts(progress: Progress, store: BankStore) -> dict[str, Any]:
     """Return what the run spent, and all that this machine recorded for the bank, as plain data."""
     from valve_plugin.evidence.cost import cost_by_role
-    from valve_plugin.gate.panel import CUT
+    from valve_plugin.gate.panel_run import CUT
 
     local = store.local
     calls, cut = local.read_telemetry("calls"), local.read_telemetry(CUT)

@@ -146,7 +146,7 @@ def main() -> None:
     import typer
 
     from valve_plugin.agents.process import use_server
-    from valve_plugin.gate.panel import stop_with
+    from valve_plugin.gate.panel_run import stop_with
 
     ignore_dotenv()
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]

@@ -17,7 +17,7 @@ from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError
 from valve_plugin.evidence.evaluations import Epoch, Measurements, read_measurements
 from valve_plugin.records import Attempt, Conditions, Panel, PanelOutcome, Record
-from valve_plugin.theory import acceptance, certificates, estimates, power
+from valve_plugin.theory import certificates, estimates, gate_rule, power
 from valve_plugin.theory.power import Beta, Change, Gate
 from valve_plugin.words import plural
 
@@ -183,7 +183,7 @@ class GateTerms(NamedTuple):
     rho: str = "auto"
     confirm: bool = False
     guard: int = 0
-    fresh: int = acceptance.FRESH_QUERIES
+    fresh: int = gate_rule.FRESH_QUERIES
     bet: int = 0
     reach: float = 1.0
     screen: int = Settings().screen
@@ -247,24 +247,24 @@ def gate_terms(
     base, tasks = GateTerms(), size or 50
     if known:
         asked, panel = known.conditions, known.panel
-        tasks, single = size or len(panel.tasks), acceptance.margin("auto", len(panel.tasks), panel.rollouts)
+        tasks, single = size or len(panel.tasks), gate_rule.margin("auto", len(panel.tasks), panel.rollouts)
         rho = "auto" if asked.fresh and panel.rho == single else panel.rho  # in the paper's protocol never one pass
         base = GateTerms(
             known.delta, known.horizon, panel.rollouts, rho, asked.confirm, asked.guard, asked.fresh, asked.bet,
             known.reach, known.screen,
         )  # fmt: skip
     terms = base._replace(**{name: value for name, value in typed.items() if value is not None})
-    terms = terms._replace(rho=acceptance.margin(terms.rho, tasks, terms.rollouts, protocol or "fresh"))
+    terms = terms._replace(rho=gate_rule.margin(terms.rho, tasks, terms.rollouts, protocol or "fresh"))
     if false_accepts is not None:
-        bet = acceptance.bet_needed(terms.horizon, false_accepts)
-        terms = terms._replace(bet=bet, fresh=1 if bet else acceptance.FRESH_QUERIES)
+        bet = gate_rule.bet_needed(terms.horizon, false_accepts)
+        terms = terms._replace(bet=bet, fresh=1 if bet else gate_rule.FRESH_QUERIES)
     if protocol == "paper":
         if terms.bet:
             raise ConfigError('false_accepts goes with protocol = "fresh"; the paper\'s protocol has no such bet')
         terms = terms._replace(fresh=0, screen=0)
     elif protocol and not terms.fresh:
-        terms = terms._replace(fresh=acceptance.FRESH_QUERIES)
-    acceptance.needed_passes(terms.rho, 1, 1)  # raises an error for an invalid margin
+        terms = terms._replace(fresh=gate_rule.FRESH_QUERIES)
+    gate_rule.needed_passes(terms.rho, 1, 1)  # raises an error for an invalid margin
     if terms.guard > terms.rollouts:
         raise ConfigError(
             f"guard is {terms.guard}, expected at most the {plural(terms.rollouts, 'rollout')} a panel task has "
@@ -446,12 +446,12 @@ def compare_with_itself(epoch: Epoch, carried: Sequence[PanelOutcome], version: 
     if not panels:
         return None
     asked = epoch.opened.conditions or Conditions()
-    needed = acceptance.needed_passes(epoch.panel.rho, len(epoch.panel.tasks), epoch.panel.rollouts)
+    needed = gate_rule.needed_passes(epoch.panel.rho, len(epoch.panel.tasks), epoch.panel.rollouts)
     each = 1 + asked.confirm
 
     def accepts(current: Sequence[PanelOutcome], candidates: Sequence[Sequence[PanelOutcome]]) -> bool:
         return all(
-            acceptance.decide_measurement(current, c, needed, asked.guard, asked.bet)[0] == "accept" for c in candidates
+            gate_rule.decide_measurement(current, c, needed, asked.guard, asked.bet)[0] == "accept" for c in candidates
         )
 
     now = [accepts(carried, panels[i : i + each]) for i in range(0, len(panels) - each + 1, each)]
@@ -484,7 +484,7 @@ def conditions_in_words(rule: Gate | GatePlan) -> str:
 
 
 def _rule(rates: Rates, terms: GateTerms) -> Gate:
-    needed = acceptance.needed_passes(terms.rho, len(rates.beliefs), terms.rollouts)
+    needed = gate_rule.needed_passes(terms.rho, len(rates.beliefs), terms.rollouts)
     return Gate(terms.rollouts, needed, terms.confirm, terms.guard, terms.fresh, terms.bet)
 
 
@@ -522,7 +522,7 @@ def _advice(beliefs: Sequence[Beta], rule: Gate, terms: GateTerms, now: Sequence
         if better >= POWER:
             return (
                 f"{quality}. For at most 5 % and at least 80 %, use {plural(more, 'rollout')} per task and margin "
-                f"{acceptance.margin_of(asked, tasks * more)} ({percent(better)} found, {tasks * more} rollouts per "
+                f"{gate_rule.margin_of(asked, tasks * more)} ({percent(better)} found, {tasks * more} rollouts per "
                 "full panel), or more tasks."
             )
     return f"{quality}. At most 5 % and at least 80 % need more tasks, not more rollouts per task."

@@ -64,7 +64,7 @@ from valve_plugin.records import (
 )
 from valve_plugin.retrieval import contexts
 from valve_plugin.tasks import task_set
-from valve_plugin.theory import acceptance
+from valve_plugin.theory import panel_order
 
 _SETTINGS = "were the settings (top_principles, top_skills), the task set or the retrieval plugin different?"
 
@@ -299,7 +299,7 @@ def _verdict_problems(reader: _LedgerReader, verdict: Verdict) -> Iterator[str]:
     state = reader.state
     assert state.panel is not None  # replay refuses a verdict without a panel
     ids = [task.instance_id for task in state.panel.tasks]
-    if verdict.order != acceptance.task_order(ids, state.recorded, state.outcomes or ()):
+    if verdict.order != panel_order.task_order(ids, state.recorded, state.outcomes or ()):
         yield "its tasks are in another order than the one that the earlier lines give"
     found = reader.measured_panel(len(outcomes))
     if found is None:

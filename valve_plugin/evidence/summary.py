@@ -30,7 +30,7 @@ from valve_plugin.codec import convert, plain
 from valve_plugin.errors import RecordError
 from valve_plugin.evidence.evaluations import step_tasks
 from valve_plugin.records import Attempt, Count, Panel, PanelOutcome, Proposal, Record, Verdict, is_live
-from valve_plugin.theory import acceptance
+from valve_plugin.theory import gate_rule
 from valve_plugin.words import plural
 
 _KINDS = {"live": "live", "evolve": "stream", "panel": "panel", "eval": "holdout"}
@@ -106,7 +106,7 @@ def fallen_by_accept(entries: Iterable[Entry]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for _, entry, before, after in _panel_measurements(entries):
         if isinstance(entry, Judged):
-            r, fallen = entry.verdict.rollouts, acceptance.fallen_tasks(before, after)
+            r, fallen = entry.verdict.rollouts, gate_rule.fallen_tasks(before, after)
             found[entry.verdict.proposal_id] = tuple(f"{t} {a}/{r} -> {b}/{r}" for t, (a, b) in fallen.items())
     return found
 

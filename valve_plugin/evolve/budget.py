@@ -16,7 +16,7 @@ from valve_plugin.gate.plan import PlannedRollout, baseline_plan, fixed_panel, g
 from valve_plugin.records import Panel, Task
 from valve_plugin.rollouts.attempt import rollout_key
 from valve_plugin.rollouts.retry import limits_of
-from valve_plugin.theory import acceptance, budget
+from valve_plugin.theory import budget, gate_rule
 from valve_plugin.theory.budget import RolloutCost, max_rollout_cost, mean_rollout_cost
 from valve_plugin.words import duration, plural
 
@@ -171,8 +171,8 @@ def proposal_rollouts(steps: Steps, tasks: Sequence[Task], *, queued: bool = Fal
     if proposal is None:
         return screen + full + repeated
     plan = gate_plan(settings, store, members, proposal, retrieve)
-    needed = acceptance.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
-    if acceptance.decisive_prefix([o.outcome for o in current], [o.outcome for o in plan.reused], needed) is not None:
+    needed = gate_rule.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
+    if gate_rule.decisive_prefix([o.outcome for o in current], [o.outcome for o in plan.reused], needed) is not None:
         return screen
     return screen + _missing(store.local, settings, plan.cells) + repeated
 

@@ -23,7 +23,7 @@ from valve_plugin.events import (
     ignore,
 )
 from valve_plugin.evidence.evaluations import comparison_terms, readings
-from valve_plugin.gate.panel import panel_outcome, rollout_facts, run_durably
+from valve_plugin.gate.panel_run import panel_outcome, rollout_facts, run_durably
 from valve_plugin.gate.plan import PlannedRollout
 from valve_plugin.records import Attempt, Bank, Kind, PanelTask
 from valve_plugin.retrieval import embedding

@@ -60,8 +60,8 @@ from valve_plugin.records import (
     Task,
     Verdict,
 )  # fmt: skip
-from valve_plugin.theory import acceptance
-from valve_plugin.theory.acceptance import GateOdds, gate_odds, pass_chance
+from valve_plugin.theory import gate_rule
+from valve_plugin.theory.panel_order import GateOdds, gate_odds, pass_chance
 
 _MOST_FUTURES = 6
 _ENOUGH = 3
@@ -377,12 +377,12 @@ class ImaginedSteps(Steps):
         assert current is not None
         if epoch.conditions and epoch.conditions.confirm:
             plans.append(continued(plans[0], panel.rollouts))
-        needed = acceptance.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
+        needed = gate_rule.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
         found = []
         for plan in plans:
             stage = staging(self.store, plan)
             assert stage is not None  # it is measured
-            _, high = acceptance.gain_bounds([o.outcome for o in current], [o.outcome for o in plan.reused])
+            _, high = gate_rule.gain_bounds([o.outcome for o in current], [o.outcome for o in plan.reused])
             chances = [self._pass_chance(cell.task) for cell in plan.cells]
             found.append(Measurement(plan, stage, high - needed, chances))
         return found

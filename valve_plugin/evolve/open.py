@@ -43,7 +43,7 @@ from valve_plugin.tasks.grading.grade import refused_fixes
 from valve_plugin.tasks.image import choose_image, place_in_image
 from valve_plugin.tasks.repository import PreparedRepository, prepare
 from valve_plugin.tasks.task_set import TaskSet, find, load
-from valve_plugin.theory import acceptance
+from valve_plugin.theory import gate_rule
 from valve_plugin.words import plural
 
 LAST_TASKS = "tasks"
@@ -360,12 +360,12 @@ def _require_never_gated(store: BankStore) -> None:
 
 
 def _conditions(settings: Settings) -> Conditions:
-    bet = acceptance.bet_needed(settings.horizon, settings.false_accepts)
+    bet = gate_rule.bet_needed(settings.horizon, settings.false_accepts)
     if bet and settings.protocol == "paper":
         raise ConfigError(
             'false_accepts goes with protocol = "fresh": what it promises needs both sides of a query measured anew'
         )
-    fresh = (1 if bet else acceptance.FRESH_QUERIES) * (settings.protocol == "fresh")
+    fresh = (1 if bet else gate_rule.FRESH_QUERIES) * (settings.protocol == "fresh")
     return Conditions(confirm=settings.confirm, guard=settings.guard, fresh=fresh, bet=bet)
 
 
@@ -410,7 +410,7 @@ def choose_panel(settings: Settings, taskset: TaskSet) -> Panel:
     return Panel(
         tasks=chosen,
         rollouts=settings.rollouts,
-        rho=acceptance.margin(settings.rho, len(chosen), settings.rollouts, settings.protocol),
+        rho=gate_rule.margin(settings.rho, len(chosen), settings.rollouts, settings.protocol),
         pairing=pairing_of(settings),
         embedding=contexts.recorded_name(settings),
         seed=seed,

@@ -64,7 +64,7 @@ from valve_plugin.evolve.speculation import Extraction, Key, Prospect, Speculati
 from valve_plugin.extract import ask
 from valve_plugin.extract.digest import digests
 from valve_plugin.extract.duplicates import fit
-from valve_plugin.gate.panel import rollout_facts, run_durably
+from valve_plugin.gate.panel_run import rollout_facts, run_durably
 from valve_plugin.gate.plan import (
     PlannedRollout,
     fixed_panel,

@@ -27,7 +27,7 @@ from valve_plugin.errors import BudgetError, ConfigError, InfrastructureError, T
 from valve_plugin.events import AgentsLoading, AttemptFinished, Observe, TrialAdvanced
 from valve_plugin.evolve.budget import rollout_cost
 from valve_plugin.evolve.open import Place, Say, make_ready, require_able
-from valve_plugin.gate.panel import rollout_facts, run_durably
+from valve_plugin.gate.panel_run import rollout_facts, run_durably
 from valve_plugin.gate.plan import PlannedRollout
 from valve_plugin.records import Attempt, Context, Record, Task
 from valve_plugin.rollouts.attempt import rollout_key

@@ -29,7 +29,7 @@ from valve_plugin.events import (
     RolloutUnused,
     ignore,
 )
-from valve_plugin.gate.panel import PanelLine, panel_outcome, panel_process, rollout_facts, rollout_finished
+from valve_plugin.gate.panel_run import PanelLine, panel_outcome, panel_process, rollout_facts, rollout_finished
 from valve_plugin.gate.plan import (
     Plan,
     baseline_plan,
@@ -50,7 +50,7 @@ from valve_plugin.records import Decision, Outcome, PanelOutcome, PanelResult, P
 from valve_plugin.rollouts.attempt import solver_of
 from valve_plugin.rollouts.retry import Guard, limits_of, with_limits
 from valve_plugin.tasks.task_set import load
-from valve_plugin.theory import acceptance
+from valve_plugin.theory import gate_rule
 from valve_plugin.words import plural
 
 
@@ -159,15 +159,15 @@ class _Gate:
         plan = gate_plan(self.settings, self.store, self.tasks, proposal, self.retrieve)
         if not plan.cells:
             raise UnjudgedError(UNREACHED)
-        needed = acceptance.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
-        passes = acceptance.count_passes(_values(current))
+        needed = gate_rule.needed_passes(self.panel.rho, len(self.panel.tasks), self.panel.rollouts)
+        passes = gate_rule.count_passes(_values(current))
         self.observe(
             GateStarted(
                 proposal_id=proposal.id,
                 query=query,
                 needed=needed,
                 current_passes=passes,
-                reused_passes=acceptance.count_passes(_values(plan.reused)),
+                reused_passes=gate_rule.count_passes(_values(plan.reused)),
                 rollouts=len(plan.cells),
             )
         )
@@ -192,8 +192,8 @@ class _Gate:
             rollouts=self.panel.rollouts,
             needed=needed,
             current_passes=passes,
-            candidate_passes=acceptance.count_passes(_values(outcomes)),
-            unknown=acceptance.count_errored(_values(outcomes)),
+            candidate_passes=gate_rule.count_passes(_values(outcomes)),
+            unknown=gate_rule.count_errored(_values(outcomes)),
             order=plan.order,
             outcomes=outcomes,
             reused=plan.reused,
@@ -253,7 +253,7 @@ class _Gate:
         )
         current = self.store.current_outcomes()
         assert current is not None
-        self.observe(BaselineMeasured(passes=acceptance.count_passes(_values(current)), rollouts=len(current)))
+        self.observe(BaselineMeasured(passes=gate_rule.count_passes(_values(current)), rollouts=len(current)))
         return current
 
     def _complete(self, plan: Plan, what: str) -> PanelResult:
@@ -261,7 +261,7 @@ class _Gate:
         run = _PanelRun(plan, self.observe)
         self._follow(run, None, until=lambda: False)
         outcomes = prefix(plan, run.found)
-        errored = acceptance.count_errored(_values(outcomes))
+        errored = gate_rule.count_errored(_values(outcomes))
         if errored or len(outcomes) < len(plan.cells):
             raise InfrastructureError(
                 f"the {what} lacks {plural(len(plan.cells) - len(outcomes) + errored, 'rollout')} of "

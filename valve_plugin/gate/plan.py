@@ -21,7 +21,7 @@ from valve_plugin.retrieval import embedding
 from valve_plugin.retrieval.contexts import candidate
 from valve_plugin.retrieval.contexts import retrieve as valves_own
 from valve_plugin.rollouts.attempt import solver_of
-from valve_plugin.theory import acceptance
+from valve_plugin.theory import gate_rule, panel_order
 
 
 class Retrieve(Protocol):
@@ -43,7 +43,7 @@ class PlannedRollout(NamedTuple):
 Outcomes = Mapping[tuple[str, int], PanelOutcome]
 """Outcomes of finished rollouts, by task id and ordinal."""
 Stage = Callable[[Outcomes], tuple[Decision, int | None]]
-"""`acceptance.decide_measurement` of one plan: returns (decision, length of the prefix that decides, or None)."""
+"""`gate_rule.decide_measurement` of one plan: returns (decision, length of the prefix that decides, or None)."""
 
 
 class Plan(NamedTuple):
@@ -111,7 +111,7 @@ def differing_settings(given: Mapping[str, Any], panel: Panel, epoch: EpochOpene
         fixed |= {"horizon": epoch.horizon, "delta": epoch.delta, "confirm": terms.confirm, "guard": terms.guard}
         fixed["protocol"] = "fresh" if terms.fresh else "paper"
         asked = given.get("false_accepts", 0)
-        same = acceptance.bet_needed(epoch.horizon, asked) == terms.bet
+        same = gate_rule.bet_needed(epoch.horizon, asked) == terms.bet
         fixed["false_accepts"] = asked if same else epoch.horizon / terms.bet if terms.bet else 0
     return [(name, kept) for name, kept in fixed.items() if name in given and not _agree(name, given[name], kept)]
 
@@ -260,7 +260,7 @@ def gate_plan(
     measured = {o.task_id: o.context_hash for o in current}
     deployed = _deployed(settings, proposal)
     kept = {task for task, context in contexts.items() if deployed and measured[task] == context.hash}
-    order = acceptance.task_order([t.instance_id for t in tasks], store.state.recorded, current)
+    order = panel_order.task_order([t.instance_id for t in tasks], store.state.recorded, current)
     return _plan(settings, store, tasks, contexts, order, tuple(o for o in current if o.task_id in kept))
 
 
@@ -340,9 +340,9 @@ def staging(store: LedgerState, plan: Plan) -> Stage | None:
     current, panel, epoch = store.current_outcomes(), fixed_panel(store), store.epoch()
     if current is None or epoch is None:
         return None
-    needed = acceptance.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
+    needed = gate_rule.needed_passes(panel.rho, len(panel.tasks), panel.rollouts)
     asked = epoch.conditions or Conditions()
-    return lambda found: acceptance.decide_measurement(
+    return lambda found: gate_rule.decide_measurement(
         current, (*plan.reused, *prefix(plan, found)), needed, asked.guard, asked.bet
     )
 
@@ -367,7 +367,8 @@ def _plan(
     fresh = [task for task in order if task not in kept]
     first = {task: store.state.ordinals.get((task, contexts[task].hash), 0) for task in fresh}
     cells = [
-        PlannedRollout(by_id[t], contexts[t], n) for t, n in acceptance.canonical_cells(fresh, settings.rollouts, first)
+        PlannedRollout(by_id[t], contexts[t], n)
+        for t, n in panel_order.canonical_cells(fresh, settings.rollouts, first)
     ]
     return Plan(tuple(order), tuple(cells), reused)
 

@@ -158,7 +158,7 @@ def keep(work: Work, messages: Messages, info: Mapping[str, Any], bank_dir: Path
     """
     from valve_plugin.config import Settings, load
     from valve_plugin.live.check import Check
-    from valve_plugin.live.run import Run, record
+    from valve_plugin.live.record import Run, record
     from valve_plugin.redact import gather
     from valve_plugin.sandbox import scratch
 

@@ -47,7 +47,7 @@ from valve_plugin.evidence.summary import (
 )
 from valve_plugin.evolve.open import LAST_TASKS
 from valve_plugin.evolve.trial import ANSWERS
-from valve_plugin.gate.panel import CUT
+from valve_plugin.gate.panel_run import CUT
 from valve_plugin.paths import trials_dir
 from valve_plugin.records import Attempt, Bank, Item, Kind, PanelOutcome, Proposal, Verdict, is_live, owner_task
 from valve_plugin.report.run import (

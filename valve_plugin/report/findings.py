@@ -13,8 +13,8 @@ from valve_plugin.evidence.cost import APART, run_cost, sum_costs
 from valve_plugin.report.run import PanelCell, PanelColumn, ProposedItem, Rollout, RunReport
 from valve_plugin.report.templates import Statement, statement, task_name, text
 from valve_plugin.theory import estimates
-from valve_plugin.theory.acceptance import needed_passes
 from valve_plugin.theory.confidence_sequence import mean_floor
+from valve_plugin.theory.gate_rule import needed_passes
 
 Tone = Literal["yes", "no", "open", ""]
 _DELTA = 0.05

@@ -17,7 +17,7 @@ from valve_plugin.records import SCHEMA_VERSION, Count, PanelTask, Positive, Rec
 from valve_plugin.sandbox.git import TreeEntry, diff_trees, git, read_tree
 from valve_plugin.tasks.states import changed_files, task_states
 from valve_plugin.tasks.syntax import outer_statements, patch_changes
-from valve_plugin.theory import acceptance, estimates, power
+from valve_plugin.theory import estimates, gate_rule, power
 from valve_plugin.words import plural
 
 if TYPE_CHECKING:
@@ -186,8 +186,8 @@ def fitting_sizes(tasks: int) -> Sizes | None:
 
 def describe_gate(panel: int, rollouts: int = 3, rho: str = "auto", protocol: str = "fresh") -> str:
     """Return a sentence on how often a gate of this size is right and wrong, with the figures of `valve plan`."""
-    rho = acceptance.margin(rho, panel, rollouts, protocol)
-    beliefs, needed = [power.exact_population(TYPICAL)] * panel, acceptance.needed_passes(rho, panel, rollouts)
+    rho = gate_rule.margin(rho, panel, rollouts, protocol)
+    beliefs, needed = [power.exact_population(TYPICAL)] * panel, gate_rule.needed_passes(rho, panel, rollouts)
     wrong, right = (
         power.accept_chance(beliefs, power.Gate(rollouts, needed), power.change_of(beliefs, effect))
         for effect in (0, _EFFECT)

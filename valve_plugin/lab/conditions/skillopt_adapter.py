@@ -26,7 +26,7 @@ from valve_plugin.events import AttemptFinished
 from valve_plugin.evolve.open import OpenRun
 from valve_plugin.evolve.steps import ATTEMPTS
 from valve_plugin.extract.digest import digest
-from valve_plugin.gate.panel import rollout_facts, run_durably
+from valve_plugin.gate.panel_run import rollout_facts, run_durably
 from valve_plugin.gate.plan import PlannedRollout, fixed_panel, panel_tasks
 from valve_plugin.plugins import send
 from valve_plugin.records import Attempt, Context, Task

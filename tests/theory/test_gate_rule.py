@@ -16,8 +16,9 @@ from msgspec import UNSET
 from tests.strategies import conditions
 from valve_plugin.errors import ConfigError
 from valve_plugin.records import PanelOutcome, Verdict
-from valve_plugin.theory import acceptance, confidence_sequence
-from valve_plugin.theory.acceptance import accept_odds, fallen_tasks, gate_odds, recompute
+from valve_plugin.theory import confidence_sequence, gate_rule, panel_order
+from valve_plugin.theory.gate_rule import fallen_tasks, recompute
+from valve_plugin.theory.panel_order import accept_odds, gate_odds
 
 KNOWN = ("resolved", "unresolved")
 outcomes = st.sampled_from(("resolved", "unresolved", "errored"))
@@ -49,26 +50,26 @@ def sides(draw, current_of=outcomes):
     ],
 )
 def test_the_margin_is_exact(rho, n, r, needed):
-    assert acceptance.needed_passes(rho, n, r) == needed
+    assert gate_rule.needed_passes(rho, n, r) == needed
 
 
 @given(st.integers(1, 999), st.integers(1, 60), st.integers(1, 5))
 def test_the_margin_is_the_least_integer_that_reaches_rho(thousandths, n, r):
-    needed = acceptance.needed_passes(f"0.{thousandths:03d}", n, r)
+    needed = gate_rule.needed_passes(f"0.{thousandths:03d}", n, r)
     rho = Fraction(thousandths, 1000)
     assert Fraction(needed, n * r) >= rho > Fraction(needed - 1, n * r)
 
 
 @given(st.integers(1, 9999))
 def test_a_margin_of_one_pass_is_one_on_any_panel(total):
-    assert acceptance.needed_passes(acceptance.margin("auto", total, 1), total, 1) == 1
-    assert acceptance.margin("auto", total, 1, "paper") == "0.02"
+    assert gate_rule.needed_passes(gate_rule.margin("auto", total, 1), total, 1) == 1
+    assert gate_rule.margin("auto", total, 1, "paper") == "0.02"
 
 
 @pytest.mark.parametrize("rho", ["", "nan", "inf", "-0.1", "1", "1e-999999999", "0." + "0" * 60 + "1", "1/50", "0.02x"])
 def test_a_margin_that_is_no_margin_is_refused(rho):
     with pytest.raises(ConfigError, match="rho is"):
-        acceptance.needed_passes(rho, 50, 3)
+        gate_rule.needed_passes(rho, 50, 3)
 
 
 @given(sides())
@@ -79,8 +80,8 @@ def test_decide_agrees_with_every_completion(case):
         for a in completions(current, len(current))
         for b in completions(candidate, len(current))
     }
-    assert acceptance.gain_bounds(current, candidate) == (min(gains), max(gains))
-    decision = acceptance.decide(current, candidate, needed)
+    assert gate_rule.gain_bounds(current, candidate) == (min(gains), max(gains))
+    decision = gate_rule.decide(current, candidate, needed)
     assert (decision == "reject") == (max(gains) < needed)
     all_known = len(candidate) == len(current) and "errored" not in (*current, *candidate)
     assert (decision == "accept") == (all_known and min(gains) >= needed)
@@ -89,10 +90,8 @@ def test_decide_agrees_with_every_completion(case):
 @given(sides())
 def test_the_prefix_is_the_shortest_that_decides(case):
     current, candidate, needed = case
-    decided = [
-        k for k in range(len(candidate) + 1) if acceptance.decide(current, candidate[:k], needed) != "indecisive"
-    ]
-    assert acceptance.decisive_prefix(current, candidate, needed) == (decided[0] if decided else None)
+    decided = [k for k in range(len(candidate) + 1) if gate_rule.decide(current, candidate[:k], needed) != "indecisive"]
+    assert gate_rule.decisive_prefix(current, candidate, needed) == (decided[0] if decided else None)
 
 
 def cells(per_task, first=0):
@@ -104,7 +103,7 @@ def cells(per_task, first=0):
 
 
 def in_order(tasks, history, current):
-    return acceptance.task_order(tasks, acceptance.add_counts({}, history), current)
+    return panel_order.task_order(tasks, panel_order.add_counts({}, history), current)
 
 
 def test_the_order_starts_with_what_fails_most():
@@ -160,22 +159,22 @@ def verdicts(draw):
     reused = tuple(o for o in current if o.task_id in kept)
     order = in_order(tasks, current, current)
     fresh = cells({t: draw(row) for t in order if t not in kept})
-    needed = acceptance.needed_passes(rho, n, r)
+    needed = gate_rule.needed_passes(rho, n, r)
     asked = draw(conditions)
     guard, bet = (asked.guard, asked.bet) if asked else (0, 0)
-    decision, length = acceptance.decide_measurement(current, reused + fresh, needed, guard, bet)
+    decision, length = gate_rule.decide_measurement(current, reused + fresh, needed, guard, bet)
     judged = fresh if length is None else fresh[: max(0, length - len(reused))]
     confirming = UNSET
     if decision == "accept" and asked and asked.confirm:
         again = cells({t: draw(row) for t in order if t not in kept}, first=r)
-        decision, length = acceptance.decide_measurement(current, reused + again, needed, guard, bet)
+        decision, length = gate_rule.decide_measurement(current, reused + again, needed, guard, bet)
         confirming = again if length is None else again[: length - len(reused)]
     now, values = [o.outcome for o in current], [o.outcome for o in judged]
     verdict = Verdict(
         proposal_id="p", decision=decision, epoch=1, query=1, panel_hash=HASH,
         bank_hash=HASH, pairing="deployed" if kept else "paper", rho=rho, n_tasks=n, rollouts=r, needed=needed,
-        current_passes=acceptance.count_passes(now), candidate_passes=acceptance.count_passes(values),
-        unknown=acceptance.count_errored(values),
+        current_passes=gate_rule.count_passes(now), candidate_passes=gate_rule.count_passes(values),
+        unknown=gate_rule.count_errored(values),
         order=order, outcomes=judged, reused=reused, conditions=asked, confirming=confirming,
     )  # fmt: skip
     return verdict, current
@@ -227,7 +226,7 @@ def test_a_guarded_measurement_agrees_with_every_completion(case, guard, r):
         return found.pop() if found == {"reject"} or (found == {"accept"} and complete) else None
 
     first = next((k for k in range(len(candidate) + 1) if settled(k)), None)
-    decision, length = acceptance.decide_measurement(now, then, needed, guard)
+    decision, length = gate_rule.decide_measurement(now, then, needed, guard)
     assert length == first
     assert decision == ("indecisive" if first is None else settled(first))
 
@@ -280,7 +279,7 @@ def test_tasks_that_lose_two_passes_or_their_only_one_have_fallen(passes, r):
 def test_the_bet_is_the_capital_of_the_interval_in_integers(better, worse, needed):
     capital = confidence_sequence.log_capital([(1.0, better), (-1.0, worse)], 0.0)
     if abs(capital - math.log(needed)) > 1e-9:
-        assert acceptance.bet_reaches(better, worse, needed) == (capital > math.log(needed))
+        assert gate_rule.bet_reaches(better, worse, needed) == (capital > math.log(needed))
 
 
 @given(
@@ -300,7 +299,7 @@ def test_a_bet_on_what_does_not_help_seldom_reaches_it(rates, needed):
             following[better, worse + 1] += chance * down
             following[better, worse] += chance * (1 - up - down)
         chances = following
-    reached = sum(c for (better, worse), c in chances.items() if acceptance.bet_reaches(better, worse, needed))
+    reached = sum(c for (better, worse), c in chances.items() if gate_rule.bet_reaches(better, worse, needed))
     assert reached <= 1 / needed + 1e-12
 
 
@@ -311,18 +310,18 @@ def test_the_bet_ends_with_the_first_outcome_after_which_no_completion_reaches_i
     def reached(then):
         better = sum(a != "resolved" and b == "resolved" for a, b in zip(current, then, strict=True))
         worse = sum(a == "resolved" and b != "resolved" for a, b in zip(current, then, strict=True))
-        return acceptance.bet_reaches(better, worse, needed)
+        return gate_rule.bet_reaches(better, worse, needed)
 
     lost = [
         n for n in range(len(candidate) + 1) if not any(map(reached, completions(candidate[:n], len(current))))
     ]  # fmt: skip
-    found = acceptance.bet_prefix(numbered(current, len(current)), numbered(candidate, len(current)), needed)
+    found = gate_rule.bet_prefix(numbered(current, len(current)), numbered(candidate, len(current)), needed)
     assert found == (lost[0] if lost else None)
 
 
 def test_what_a_bet_has_to_reach_is_the_declared_number_over_the_queries():
-    assert acceptance.bet_needed(100, 0) == 0
-    assert [acceptance.bet_needed(100, k) for k in (0.05, 1, 3)] == [2000, 100, 34]
+    assert gate_rule.bet_needed(100, 0) == 0
+    assert [gate_rule.bet_needed(100, k) for k in (0.05, 1, 3)] == [2000, 100, 34]
 
 
 COUNT = st.integers(0, 150)

@@ -15,7 +15,7 @@ from tests.live.conftest import FIX, QUICK, Project
 from tests.tools import need
 from valve_plugin import instrument
 from valve_plugin.agents.protocol import RolloutResult
-from valve_plugin.live.attempts import FinishedAttempt, best
+from valve_plugin.live.several import FinishedAttempt, best
 from valve_plugin.records import Attempt
 from valve_plugin.sandbox import bubblewrap
 
@@ -36,7 +36,7 @@ def by_attempt(*commands: str) -> str:
 @pytest.fixture
 def numbered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the commands of every attempt its number: the scripted model says the same in all of them."""
-    from valve_plugin.live import attempts as live_attempts
+    from valve_plugin.live import several as live_attempts
 
     stock = live_attempts.RolloutSpec
 
@@ -97,7 +97,7 @@ def test_none_passing_leaves_the_tree_untouched(project: Project, capsys: pytest
 def test_ctrl_c_records_what_had_begun_and_says_so(
     project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from valve_plugin.live import attempts as live_attempts
+    from valve_plugin.live import several as live_attempts
 
     def interrupted(*_: object) -> None:
         time.sleep(1)  # the agents are at work, or their processes still load
@@ -130,7 +130,7 @@ def test_without_a_check_nothing_is_applied(project: Project, capsys: pytest.Cap
 def test_a_tree_that_changed_meanwhile_is_left_alone(
     project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from valve_plugin.live import attempts as live_attempts
+    from valve_plugin.live import several as live_attempts
 
     stock = live_attempts._report
 

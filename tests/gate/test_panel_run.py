@@ -15,11 +15,20 @@ from valve_plugin.agents.protocol import Payment, RolloutCancelledError
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import Settings
 from valve_plugin.events import RolloutCut, RunPaused, event_of
-from valve_plugin.gate.panel import CUT, Charge, PanelLine, _Starter, panel_outcome, read_line, run_panel, write_line
+from valve_plugin.gate.panel_run import (
+    CUT,
+    Charge,
+    PanelLine,
+    _Starter,
+    panel_outcome,
+    read_line,
+    run_panel,
+    write_line,
+)
 from valve_plugin.gate.plan import Plan, PlannedRollout, prefix
 from valve_plugin.records import Attempt, Context, PanelOutcome
 from valve_plugin.rollouts.workers import Workers, stop_event
-from valve_plugin.theory import acceptance
+from valve_plugin.theory import gate_rule
 
 PAIRS = st.lists(st.tuples(outcomes, outcomes), min_size=1, max_size=12)
 
@@ -39,7 +48,7 @@ def test_what_starts_decides_as_the_whole_plan_and_one_worker_starts_no_more(pai
         return attempts[cell.ordinal]
 
     def stage(found):
-        return acceptance.decide_measurement(now, prefix(plan, found), needed, guard)
+        return gate_rule.decide_measurement(now, prefix(plan, found), needed, guard)
 
     with Workers(workers) as executor:
         jobs = [executor.submit(partial(_Starter(start, None), cell)) for cell in plan.cells]

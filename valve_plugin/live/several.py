@@ -22,7 +22,7 @@ from valve_plugin.agents.protocol import RolloutResult, RolloutSpec
 from valve_plugin.config import MINI, Settings
 from valve_plugin.errors import InfrastructureError, SandboxError, TaskError, ValveError
 from valve_plugin.live.check import Check, CheckResult, open_copy, shell_environment
-from valve_plugin.live.run import (
+from valve_plugin.live.record import (
     Run,
     grade,
     keep_attempt,
