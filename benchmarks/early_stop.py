@@ -12,7 +12,7 @@ an accept replaces the current outcomes, while the chances stay, so that each ro
               out of reach, all of them first; an accept takes the whole panel, which the next gate needs as its
               current outcomes (`gate_rule.decide` accepts no sooner)
 
-`ours` is vectorised; one run of each row is compared with `theory.acceptance` itself. Shares are of the 150 rollouts.
+`ours` is vectorised; one run of each row is compared with `theory.gate_rule` itself. Shares are of the 150 rollouts.
 
     python benchmarks/early_stop.py [--runs 100] [--gates 100]
 """
@@ -84,7 +84,7 @@ class Gates(NamedTuple):
     accepted: float
     """Share."""
     mismatches: int
-    """Verdicts that differ from the full panel's, and differences from `theory.acceptance`."""
+    """Verdicts that differ from the full panel's, and differences from `theory.gate_rule`."""
 
 
 def simulate(rng: np.random.Generator, base: float, effect: float, runs: int, gates: int) -> Gates:
