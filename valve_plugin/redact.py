@@ -64,7 +64,8 @@ class Redactor:
         self._windows: dict[int, list[tuple[_Piece, int]]] = {}
         for value in sorted(secrets, key=lambda v: (-len(v), v)):
             label = secrets[value]
-            for form in _forms(value) if len(letters_of(value)) < _SHORTEST else (value,):
+            whole = len(letters_of(value)) >= _SHORTEST and Reading(value).text == value
+            for form in (value,) if whole else _forms(value):
                 self._exact.setdefault(form, label)
             for piece in _pieces(value, label):
                 if len(piece.small) < _FRAGMENT:
@@ -162,7 +163,7 @@ class Redactor:
                 at = small.find(short, at + len(short))
         hits = []
         for first in (0, 4):
-            whole = memoryview(small)[first : first + (len(small) - first) // 8 * 8] if len(small) > first + 8 else b""
+            whole = memoryview(small)[first : first + (len(small) - first) // 8 * 8] if len(small) >= first + 8 else b""
             numbers = memoryview(whole).cast("Q") if whole else ()
             hits += [(first + 8 * n, number) for n, number in enumerate(numbers) if number in self._windows]
         done = 0
@@ -329,7 +330,7 @@ def _of_config(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield how programs print a value that is too short to be looked for letter by letter."""
+    """Yield how programs print a value that is too short to be looked for letter by letter, or reads as an escape."""
     escaped = json.dumps(value)[1:-1]
     yield from (value, value.replace("\\", "\\\\"), value[::-1])
     yield from (escaped, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(escaped)[1:-1])
