@@ -24,7 +24,10 @@ from valve_plugin.paths import scripted_bank_dir
 from valve_plugin.tasks import task_set
 
 ADVISED = re.compile(r"`((?:valve|mini-extra) [^`\n]+)`|^next:? +((?:valve|mini-extra) .*?)(?:   .*)?$", re.MULTILINE)
-FILLED = {"PROVIDER/NAME": "openai/gpt-4o-mini", "TASKS": "acme/core", "DIR": "other", "ID": "none", "KEY": "sk-none"}
+FILLED = {
+    "PROVIDER/NAME": "openai/gpt-4o-mini", "TASKS": "acme/core", "DIR": "other", "ID": "none", "KEY": "sk-none",
+    "FILE": "README.md",
+}  # fmt: skip
 """What stands for a person's own choice in a command, and a choice."""
 LONG = ("valve tasks generate", "valve tasks mine", "valve tasks import", "valve demo", "valve report")
 """Commands that take minutes, or arguments of one's own: only whether there are such commands is looked at."""
