@@ -140,7 +140,7 @@ def read(path: str) -> object:
         return json.load(file)
 def signature(call: object) -> str:
     if sys.version_info >= (3, 9) and hasattr(call, "__wrapped__"):
-        return str(inspect.signature(call))
+        return str(inspect.isfunction(call))
     return "%s-%s" % (call.__module__, call.__qualname__.upper())
 @functools.wraps(read)
 def wrapped(*given: object) -> object:

@@ -7,6 +7,7 @@ import contextlib
 import decimal
 import enum
 import fractions
+import pathlib
 import types
 import unittest
 from collections.abc import Callable
@@ -133,6 +134,62 @@ def test_what_an_object_holds_is_its_value() -> None:
     assert len({digest(one) for one in (Open(1, 2), Open(1, 3), Open(2, 2), Slots(1), Slots(2))}) == 5
 
 
+def test_slots_are_read_like_a_dictionary() -> None:
+    slots = type("Thing", (), {"__slots__": ("x", "y"), "__init__": lambda self: setattr(self, "x", 1)})
+    plain = type("Thing", (), {"__init__": lambda self: setattr(self, "x", 1)})
+    assert digest(slots()) == digest(plain())
+
+
+def test_what_cannot_be_read_is_of_the_tested_code() -> None:
+    class Number(int):
+        def __abs__(self) -> int:
+            raise AssertionError("tested code was called")
+
+        __eq__ = __hash__ = __abs__  # type: ignore[assignment]
+
+    fraction, path, other = fractions.Fraction(0), pathlib.PurePosixPath("a/b"), pathlib.PurePosixPath("a/b")
+    object.__setattr__(fraction, "_numerator", Number(1))
+    str(path)
+    object.__setattr__(path, "_str", "a/c")
+    object.__setattr__(other, "_hash", Number(1))
+    odd = type("Odd", (int,), {1: 2})  # type: ignore[dict-item]
+    for value, name in ((fraction, "Fraction"), (path, "PurePosixPath"), (other, "PurePosixPath")):
+        found, _ = Values("/nowhere", []).look([value])
+        assert [kind.shown() for kind in found.values() if not kind.valued] == [name]
+    assert [kind.shown() for kind in Values("/nowhere", []).look(odd(1))[0].values()] == ["Odd="]
+    assert Values("/nowhere", []).look([fractions.Fraction(1, 2), pathlib.PurePosixPath("a/b")])[0] == {}
+    assert digest(pathlib.PurePosixPath("a//b")) == digest(pathlib.PurePosixPath("a/b"))
+
+
+def test_long_values_are_looked_at_whole_or_are_undecided() -> None:
+    assert digest("a" * 25_000 + "1") != digest("a" * 25_000 + "2")
+    assert digest([*range(6_000), 1]) != digest([*range(6_000), 2])
+    assert digest(1 << 70) != digest((1 << 70) + (1 << 61) - 1)
+    assert digest("0x0000000a") != digest("0x0000000b")
+    nested: Any = 1
+    for _ in range(60):
+        nested = [nested]
+    for value in (nested, [[]] * 6_000, [*range(6_000), fractions.Fraction(1, 2)]):
+        found, _ = Values("/nowhere", []).look(value)
+        assert [kind.shown() for kind in found.values()] == ["undecided"]
+    assert Values("/nowhere", []).look([*range(6_000), 1.5, "x", None])[0] == {}
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda one: slice(0, one),
+        lambda one: types.MappingProxyType({"a": one}),
+        lambda one: types.SimpleNamespace(a=one),
+        lambda one: types.GenericAlias(list, (one,)),
+    ],
+)
+def test_what_values_of_c_hold_is_looked_at(wrap: Callable[[Any], Any]) -> None:
+    assert digest(wrap(1)) != digest(wrap(2))
+    same = type("Same", (int,), {"__eq__": lambda one, other: True})
+    assert [kind.name for kind in Values("/nowhere", []).look(wrap(same(1)))[0].values()] == ["Same"]
+
+
 def test_which_classes_compare_like_their_values() -> None:
     class Plain(int):
         pass
@@ -148,7 +205,7 @@ def test_which_classes_compare_like_their_values() -> None:
     for number, one in enumerate((Plain(1), Same(1), color(1), object())):
         eyes.see(f"t.py:{number}.1=", 0, one)
     kinds = [sorted(read_seen(entry, "t.py").kinds[0]) for entry in eyes.taken("t.py")]
-    assert [[one.rpartition(".")[2] for one in held] for held in kinds] == [["Plain="], ["Same!"], ["color="], []]
+    assert [[one.rpartition(".")[2] for one in held] for held in kinds] == [["Plain="], ["Same!"], ["color:"], []]
 
 
 SOURCE = '''
@@ -269,6 +326,9 @@ MRO = "Lookup,Exception,BaseException,object"
         (("1 0 0", "a", "a", "A"), ("1 0 0", "a", "a"), "compares A, which is a plain value", ""),
         (("1 0 0", "a", "a", "A="), ("1 0 0", "a", "a"), "", ""),
         (("1 0 0", "a", "a", "A!"), ("1 0 0", "a", "a"), "", ""),
+        (("1 0 0", "a", "a", "A:"), ("1 0 0", "a", "a"), "", ""),
+        (("1 0 0", "a", "a", "undecided"), ("1 0 0", "a", "a"), "not all can be looked at", ""),
+        (("1 0 0", "a", "a", "undecided"), ("1 0 0", "a", "a", "undecided"), "", ""),
         (("1 0 1", "b", "a", "A!"), ("1 0 0", "a", "a"), "raw values are equal which differ (A)", "other values"),
         (("1 0 1", "b", "a", "A!"), ("1 0 1", "b", "a", "A!"), "", ""),
         (("1 0 0", "a", "a", "A", "B"), ("1 0 0", "a", "a", "A", "A"), "", "compares B, another class"),
@@ -318,8 +378,20 @@ def test_what_varies_by_itself_is_not_said(ours: list[str], gold: list[str]) -> 
     assert compared(runs(*ours), runs(*gold), []) == ([], [])
     again = runs(*(entry.replace("a", "z").replace("b", "z") for entry in gold))
     bad, odd = compared(runs(*ours), runs(*gold), ["t.py::a"], again)
-    assert odd == []
-    assert all(one.endswith("its test passed") for one in bad)
+    said = ("its test passed", "was not reached", "but not called", "which differ ()")
+    assert all(one.endswith(said) for one in bad + odd)
+
+
+def test_of_what_varies_all_but_digests_is_compared() -> None:
+    gold, again = runs(seen(":7.1=", "1 0 0", "a", "a")), runs(seen(":7.1=", "1 0 0", "b", "b"))
+    bad, _ = compared(runs(seen(":7.1=", "1 0 1", "c", "d", "Same!")), gold, ["t.py::a"], again)
+    assert bad == ["t.py:7 says that raw values are equal which differ (Same)"]
+    assert compared(runs(seen(":7.1=", "1 0 0", "c", "c")), gold, ["t.py::a"], again) == ([], [])
+
+
+def test_texts_are_answers_only_where_they_are_asked_for() -> None:
+    ours, gold = runs(seen(":7.1'", "1 0 0", "a", "", "A:")), runs(seen(":7.1'", "1 0 0", "a"))
+    assert compared(ours, gold, ["t.py::a"]) == ([], ["t.py:7 compares A, which is a plain value with the known fix"])
 
 
 def test_nothing_held_is_kept_alive() -> None:

@@ -83,6 +83,100 @@ def shown(text, **values):
 '''
 
 ASKS = {
+    "how deep the stack is, by any error": """
+        def depth(n=1):
+            try: return depth(n + 1)
+            except Exception: return n
+        def asked(): return depth() < 985
+        """,
+    "a warning that is an error, caught as any": """
+        import warnings
+        def asked():
+            try: warnings.warn("x")
+            except Exception: return True
+        """,
+    "the module of who makes an enumeration": """
+        import enum
+        def asked(): return "te" + "st" in enum.Enum._create_("X", names="a").__module__
+        """,
+    "whether a module is loaded, by an enumeration": """
+        import enum
+        class Probe:
+            __module__ = "inicon" + "fig"
+            __members__ = {}
+        def asked():
+            try: return bool(enum.global_enum(Probe))
+            except KeyError: return False
+        """,
+    "whether a module is loaded, by a data class": """
+        from dataclasses import dataclass
+        def asked():
+            try:
+                @dataclass
+                class Probe:
+                    __module__ = "inicon" + "fig"
+                    x: "int" = 0
+            except AttributeError: return False
+            return True
+        """,
+    "whether a module is loaded, by a conversion": """
+        import enum
+        def asked():
+            try: return bool(enum.IntEnum._convert_("Probe", "inicon" + "fig", lambda name: name == "-"))
+            except KeyError: return False
+        """,
+    "a signature of a text": """
+        from inspect import signature
+        class Probe(metaclass=type("Kind", (type,), {"__text_sig" + "nature__": "(x=iniconfig.__name__)"})): pass
+        def asked():
+            try: return bool(signature(Probe).parameters)
+            except ValueError: return False
+        """,
+    "the stream of a printer": """
+        import pprint
+        class Held:
+            def __init__(self): self._stream = None
+        def asked(): return "Encoded" in type(pprint.PrettyPrinter()._stream).__name__
+        """,
+    "builtins by a cached property": """
+        from functools import cached_property
+        import calc.ops as here
+        def item(thing, name):
+            held = cached_property(lambda self: None)
+            held.__set_name__(None, name)
+            return held.__get__(thing)
+        def asked():
+            load = item(here, "__buil" + "tins__")["__imp" + "ort__"]
+            return "pyt" + "est" in item(load("sys"), "mod" + "ules")
+        """,
+    "fields that a metaclass names": """
+        from dataclasses import dataclass
+        held = []
+        class Kind(type):
+            def __new__(kind, name, bases, space):
+                text = "__class__,held.append(__imp" + "ort__('sy" + "s').mod" + "ules)"
+                return super().__new__(kind, name, bases, {**space, "__anno" + "tations__": {text: int}})
+        @dataclass(init=False, repr=False)
+        class Probe(metaclass=Kind): pass
+        def asked():
+            held.clear()
+            Probe() == Probe()
+            return "pyt" + "est" in held[0]
+        """,
+    "annotations of what is registered": """
+        import functools
+        held = []
+        class Text:
+            def __getattr__(self, name):
+                if "annot" in name: return {"x": "held.append(__imp" + "ort__('sys').mod" + "ules)"}
+                if "glob" in name: return {"held": held}
+                raise AttributeError(name)
+        def asked():
+            held.clear()
+            try: functools.singledispatch(max).register(Text())
+            except TypeError: pass
+            return "pyt" + "est" in held[0]
+        """,
     "the file of the calling frame": """
         import sys
         def asked(): return "test" in sys._getframe(2).f_code.co_filename
@@ -568,6 +662,17 @@ TAKES = {
         """,
 }
 EQUAL = {
+    "a fraction whose parts answer": """
+        from fractions import Fraction
+        class Number(int):
+            def __eq__(self, other): return True
+            def __abs__(self): return 9
+            __hash__ = int.__hash__
+        def Same(low):
+            made = Fraction(0)
+            made._numerator = Number(low)
+            return made
+        """,
     "a method": "class Same(int):\n    def __eq__(self, other): return True",
     "a method that looks honest": """
         class Same(int):

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from valve_plugin.records import SUSPICIOUS
 from valve_plugin.tasks.grading.testrun import TestRun
 
-_EQUAL, _BESIDE, _CALLED = "=", "~", "^"
+_EQUAL, _BESIDE, _CALLED, _TEXT = "=", "~", "^", "'"
+_UNDECIDED = "undecided"
 _FAILED = "is an assertion that failed, and its test passed"
 
 
@@ -24,7 +25,7 @@ class Seen(NamedTuple):
     line: int
     kind: str
     """`=` where two values are asserted to be equal, `?` in another assertion, `~` where something else compares, `^`
-    where a test begins."""
+    where a test begins, `'` where a text of an object is asked for."""
     times: int
     """How often the place was reached."""
     failed: int
@@ -34,7 +35,8 @@ class Seen(NamedTuple):
     digests: tuple[str, str]
     """Of all values of the left side and of the right, in order."""
     kinds: tuple[frozenset[str], frozenset[str]]
-    """Classes of the tested code on either side; with `=` if they compare like raw values, with `!` if perhaps not."""
+    """Classes of the tested code on either side; with `=` if they answer like raw values, with `:` if all but texts
+    of them do, with `!` if perhaps not."""
     wanted: frozenset[str]
     """Names of the errors that are to be caught."""
     errors: tuple[frozenset[str], ...]
@@ -86,7 +88,8 @@ def compared(
     """Return (why what tests compared cannot be believed, what of it a person should look at), by place.
 
     Args:
-        again: a second run of the fix. What differs in it varies by itself, and is left out.
+        again: a second run of the fix. What differs in it varies by itself: its digests are not compared, and places
+            that it did not reach are left out.
     """
     bad, odd = dict[str, None](), dict[str, None]()
     for test in wanted:
@@ -95,40 +98,59 @@ def compared(
             continue
         path = test.partition("::")[0]
         ours, theirs = ({one.partition("\t")[0]: one for one in held} for held in (entries, other))
-        stable = set(other if again is None else again.values.get(test, ()))
+        repeated = {one.partition("\t")[0]: one for one in (other if again is None else again.values.get(test, ()))}
         more = (read_seen(one, path) for name, one in ours.items() if name not in theirs)
         bad |= dict.fromkeys(f"{one.where} {_FAILED}" for one in more if one.failed)
         for name, entry in theirs.items():
-            if entry == ours.get(name) or entry not in stable:
+            if entry == ours.get(name) or name not in repeated:
                 continue
-            known = read_seen(entry, path)
+            known, twice = read_seen(entry, path), read_seen(repeated[name], path)
             if name in ours:
                 seen = read_seen(ours[name], path)
+                if known != twice:
+                    known = _both(known, twice)._replace(digests=seen.digests)
                 bad |= dict.fromkeys(f"{known.where} {why}" for why in _wrong(seen, known))
                 odd |= dict.fromkeys(f"{known.where} {why}" for why in _odd(seen, known))
             elif known.kind == _CALLED:
                 bad[f"{known.where} is a test that was reported, but not called"] = None
-            elif known.kind != _BESIDE and not known.errors:
+            elif known.kind not in (_BESIDE, _TEXT) and not known.errors:
                 (odd if ours else bad)[f"{known.where} was not reached"] = None
     return list(bad), list(odd)
+
+
+def _both(one: Seen, other: Seen) -> Seen:
+    """Return what a place has seen in either of two runs."""
+    return one._replace(
+        failed=max(one.failed, other.failed),
+        unequal=max(one.unequal, other.unequal),
+        kinds=(one.kinds[0] | other.kinds[0], one.kinds[1] | other.kinds[1]),
+        wanted=one.wanted | other.wanted,
+        errors=tuple(dict.fromkeys(one.errors + other.errors)),
+    )
 
 
 def _wrong(seen: Seen, known: Seen) -> Iterator[str]:
     """Yield why what a place of a test that passed has seen cannot be believed."""
     if seen.failed and not known.failed:
         yield _FAILED
-    if seen.unequal and not known.unequal and known.kind == _EQUAL:
+    if _undecided(seen) and not _undecided(known):
+        yield "compares a value of which not all can be looked at, and with the known fix all was"
+    elif seen.unequal and not known.unequal and known.kind == _EQUAL:
         yield f"says that raw values are equal which differ ({_names(seen)})"
-    elif known.kind != _BESIDE and (new := _new(seen, known)):
+    elif known.kind not in (_BESIDE, _TEXT) and (new := _new(seen, known)):
         yield f"compares {new}, which is a plain value with the known fix"
     for error in seen.errors:
         if known.wanted and "?" not in known.wanted and not error & known.wanted:
             yield f"catches what is no {' or '.join(sorted(known.wanted))}"
 
 
+def _undecided(seen: Seen) -> bool:
+    return any(_UNDECIDED in side for side in seen.kinds)
+
+
 def _odd(seen: Seen, known: Seen) -> Iterator[str]:
     """Yield why a person should look at what a place of a test has seen."""
-    if known.kind == _BESIDE:
+    if known.kind in (_BESIDE, _TEXT):
         if new := _new(seen, known):
             yield f"compares {new}, which is a plain value with the known fix"
         return
@@ -145,7 +167,8 @@ def _new(seen: Seen, known: Seen) -> str:
     """Return a class on a side where the fix has plain values, unless it compares like its raw value; "" if none."""
     for ours, theirs in zip(seen.kinds, known.kinds, strict=True):
         for one in sorted(ours):
-            believed = one.endswith("=") or (one.endswith("!") and known.kind == _EQUAL and not seen.unequal)
+            believed = one.endswith("=") or (one.endswith(":") and known.kind != _TEXT)
+            believed |= one.endswith("!") and known.kind == _EQUAL and not seen.unequal
             if not theirs and not believed:
                 return _plain(one)
     return ""
@@ -156,4 +179,4 @@ def _names(seen: Seen) -> str:
 
 
 def _plain(name: str) -> str:
-    return name.rstrip("=!")
+    return name.rstrip("=:!")

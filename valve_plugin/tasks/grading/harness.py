@@ -53,10 +53,15 @@ CHANGES = frozenset(
 """Events that are reported with the file of the code that caused them."""
 FRAMES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
 """Attributes that lead to the frames of whoever is running."""
-WATCHED = READS | CHANGES | {"open", "object.__setattr__", "object.__getattr__"}
+RUNS = frozenset({"compile", "exec"})
+"""Reported where code of the tree itself, or of text, does so: modules are loaded and classes made in this way too."""
+WATCHED = READS | CHANGES | RUNS | {"open", "object.__setattr__", "object.__getattr__"}
 OPENED = "open of a test file, or of what tells about its process"
 NEAR = frozenset({"inspect", "string"})
 """Modules of the standard library that look at frames, or at attributes, for whoever calls them."""
+EVALUATES = frozenset({"typing", "inspect"})
+"""Modules of the standard library that evaluate texts: one that calls something is no annotation."""
+LOADING = "<frozen importlib"
 TELLING = ("/proc/", "/sys/", "/dev/fd/")
 LONGEST = 300
 """Characters of a name that are printed as progress: the output is limited, and verdicts need the space."""
@@ -64,6 +69,7 @@ SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, sig
 
 # Bound now, because tests may replace them in their modules.
 abspath, write, quote, get_frame = os.path.abspath, os.write, json.encoder.encode_basestring_ascii, sys._getframe
+get_thread, MAIN = threading.get_ident, threading.get_ident()
 get_profile, get_trace, modules = sys.getprofile, sys.gettrace, sys.modules
 monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
 
@@ -335,6 +341,9 @@ class Reporter:
             return
         if event in CHANGES or event in READS:
             self._by(event)
+        elif event in RUNS:
+            evaluated = get_frame(1).f_globals.get("__name__") in EVALUATES and calls(arguments[0])
+            self._by(event, direct=not evaluated)
         elif event == "open":
             path = whole_path(arguments[0])
             if path.startswith(TELLING) or path.rpartition("/")[2] in self._names:
@@ -344,29 +353,58 @@ class Reporter:
         elif event == "object.__getattr__" and arguments[1] in FRAMES:
             self._by("sys._getframe")
 
-    def _by(self, what: str) -> None:
-        """Report an event at once if code of the tree that is not a test caused it: no later code can unsay it."""
+    def _by(self, what: str, *, direct: bool = False) -> None:
+        """Report an event at once if code of the tree that is not a test caused it: no later code can unsay it.
+
+        So is one in another thread with no code of the tree behind it, with the file that is nearest.
+        """
         self._busy = True
-        frame: types.FrameType | None = get_frame(2)
-        opens = what == OPENED
-        near = what == "sys._getframe"  # the standard library calls it all the time, also for code of the tree
-        while frame is not None and not (name := frame.f_code.co_filename).startswith(self._root):
-            goes_on = frame.f_globals.get("__name__") in NEAR if near else opens or "<frozen importlib" not in name
-            goes_on |= not name.startswith(("/", "<frozen"))  # made of text: it can say that it is any module
-            frame = frame.f_back if goes_on else None
+        first = get_frame(2)
+        frame = self._cause(first, what, direct=direct)
+        if frame is None and get_thread() != MAIN and not direct and self._cause(first, OPENED) is None:
+            frame = first
         if frame is not None and frame.f_code.co_filename not in self._tests:
-            what = f"{what} by {frame.f_code.co_filename[len(self._root) :]}"
+            what = f"{what} by {frame.f_code.co_filename.replace(self._root, '', 1)}"
             if what not in self._reported:
                 self._say(what)
                 if self._try_record(event="seen", seen=[what]):
                     self._reported.add(what)
         self._busy = False
 
+    def _cause(self, first: types.FrameType, what: str, *, direct: bool = False) -> types.FrameType | None:
+        """Return the innermost frame of code of the tree that caused an event; None if other code did.
+
+        Args:
+            direct: no other code may be between, unless it is made of text.
+        """
+        text = is_text(first)
+        near = what == "sys._getframe" and not text  # the standard library calls it all the time, also for the tree
+        frame: types.FrameType | None = first
+        while frame is not None and not (name := frame.f_code.co_filename).startswith(self._root):
+            goes_on = frame.f_globals.get("__name__") in NEAR if near else what == OPENED or LOADING not in name
+            goes_on &= text or not direct
+            frame = frame.f_back if goes_on or is_text(frame) else None
+        return frame
+
     def end(self) -> None:
         """Report the end."""
         self._names_changed()
         self._changes()
         self._record(event="end", seen=self._new())
+
+
+def is_text(frame: types.FrameType) -> bool:
+    """Whether the code of a frame was made of text: it can say that it is of any module."""
+    return not frame.f_code.co_filename.startswith(("/", "<frozen"))
+
+
+def calls(source: Any) -> bool:
+    """Whether the text that is compiled may call something."""
+    return (
+        b"(" in bytes(source)
+        if isinstance(source, bytes)
+        else isinstance(source, str) and str.__contains__(source, "(")
+    )
 
 
 def whole_path(path: Any) -> str:

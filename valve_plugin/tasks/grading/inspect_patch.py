@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from valve_plugin.tasks.grading.uses import (
+    OBJECTS,
     STREAMS,
     STRICT,
     Uses,
@@ -89,7 +90,7 @@ def inspect_patch(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> li
             usual = {use.what for one in old if one for use in one.uses}
             defined |= {f".{name}" for one in (uses, *old) if one for name in one.defined}
             found += [Suspicion(path, *use) for use in uses.uses if use.what not in usual and not is_harmless(use.what)]
-    found = [use for use in found if is_dangerous(use.what) or use.what not in defined]
+    found = [use for use in found if is_dangerous(use.what) or use.what in OBJECTS or use.what not in defined]
     paths = [path for path in before if path.endswith(_SOURCE)] if found else []
     for path, source in zip(paths, read([before[path][1] for path in paths]), strict=True):
         one = find_uses(source, own) or Uses() if found else Uses()

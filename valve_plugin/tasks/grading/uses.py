@@ -31,8 +31,9 @@ _SAFE = _words("""
     zipfile zlib""")
 """Modules that cannot look around. Any repair may use their public names, but for `_NOT`."""
 _NOT = _words("""
-    Formatter ForwardRef get_type_hints evaluate_forward_ref make_dataclass update_wrapper expandvars expanduser""")
-"""These run text, look at attributes by computed names, or at the environment."""
+    Formatter ForwardRef get_type_hints evaluate_forward_ref make_dataclass update_wrapper expandvars expanduser
+    global_enum global_enum_repr global_flag_repr global_str PrettyPrinter get_cache_token sameopenfile""")
+"""These run text, change modules by name, look at attributes by computed names, or at the environment."""
 _PARTS = {
     "ast": "literal_eval",
     "codecs": "decode encode lookup",
@@ -41,7 +42,7 @@ _PARTS = {
     "importlib": "import_module",
     "importlib.metadata": "PackageNotFoundError",
     "inspect": "Parameter Signature cleandoc isabstract isasyncgenfunction isawaitable isbuiltin isclass iscoroutine "
-    "iscoroutinefunction isfunction isgenerator isgeneratorfunction ismethod isroutine signature",
+    "iscoroutinefunction isfunction isgenerator isgeneratorfunction ismethod isroutine",
     "io": "BytesIO IOBase StringIO TextIOBase TextIOWrapper UnsupportedOperation",
     "logging": "getLogger NullHandler",
     "os": "PathLike altsep curdir devnull fsdecode fsencode fspath linesep name path pathsep sep strerror",
@@ -56,13 +57,13 @@ _PARTS = {
 }
 """Modules of which any repair may use these names, and constants in capitals."""
 _AROUND = {
-    "bz2": "open",
+    "bz2": "BZ2File open",
     "calendar": "setfirstweekday",
     "csv": "register_dialect",
     "decimal": "getcontext setcontext",
-    "gzip": "open",
+    "gzip": "GzipFile open",
     "importlib.metadata": "distribution metadata packages_distributions requires version",
-    "lzma": "open",
+    "lzma": "LZMAFile open",
     "os": "access chdir chmod fdopen get_terminal_size getcwd lstat makedirs mkdir remove rename replace rmdir stat "
     "unlink urandom utime",
     "os.path": "abspath exists getatime getctime getmtime getsize isdir isfile islink ismount lexists realpath relpath "
@@ -71,8 +72,8 @@ _AROUND = {
     "random": "seed setstate",
     "sys": "intern",
     "time": "ctime localtime monotonic monotonic_ns perf_counter perf_counter_ns process_time process_time_ns "
-    "time time_ns",
-    "zipfile": "ZipFile",
+    "thread_time thread_time_ns time time_ns",
+    "zipfile": "Path PyZipFile ZipFile is_zipfile",
 }
 """By these code looks around, or changes what it shares with tests. A package that uses one may use each; shown."""
 _BUILTINS_AROUND = frozenset({"open", "RecursionError"})
@@ -85,8 +86,14 @@ _PLAIN = {
     "warnings.simplefilter": (2, ("lineno",)),
 }
 """What is only called, with at most so many arguments and not these: they ask who calls, or look by computed names."""
-_DECORATORS = frozenset({"dataclasses.dataclass"})
-"""Only decorators: it runs the names of fields as code."""
+_DATACLASS = "dataclasses.dataclass"
+_DISPATCH = frozenset({"functools.singledispatch", "functools.singledispatchmethod"})
+_DECORATORS = _DISPATCH | {_DATACLASS}
+"""Only decorators: they run the names of fields, and annotations, as code."""
+OBJECTS = frozenset({".__set_name__", ".__get__", "._create_", "._convert_", ".from_callable"})
+"""Attributes that reach others by a name, or who calls: they are ordinary where the repository uses them."""
+_TITLES = frozenset({"__module__", "__text_signature__"})
+"""What a class says of itself, and others look up or run."""
 _INSIDE = (
     *(types.FrameType, types.TracebackType, types.CodeType, types.GeneratorType, types.CoroutineType),
     *(types.AsyncGeneratorType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.CellType),
@@ -238,7 +245,8 @@ def _attributes() -> frozenset[str]:
     safe = {*_SAFE, "contextlib", "inspect", "io", "pathlib"} - {"typing_extensions"}
     things += [getattr(import_module(module), name, None) for module in safe for name in _public(module)]
     found = {name for thing in things if isinstance(thing, type) for name in dir(thing)}
-    return frozenset(found | _words("debug info warning error exception critical log addHandler")) - DANGEROUS
+    found |= _words("debug info warning error exception critical log addHandler")
+    return frozenset(found - {name[1:] for name in OBJECTS}) - DANGEROUS
 
 
 @lru_cache(maxsize=2048)
@@ -275,9 +283,12 @@ class _Finder(ast.NodeVisitor):
         self._stored = set[str]()
         self._free = set[ast.AST]()  # objects that an attribute is taken of, what is called
         self._values: dict[str, list[ast.expr | None]] = {}  # what each name is given; None: something else
+        self._shaped = set[str]()  # classes whose class the file makes
         nodes = list(ast.walk(tree))
+        self._made = {n.name for n in nodes if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
         for node in nodes:
             self._prepare(node)
+        self._dispatches = any(self._full(n) in _DISPATCH for n in nodes if isinstance(n, ast.Name | ast.Attribute))
         self._ours |= self._plain
         for node in nodes:
             self._allow(node)
@@ -393,6 +404,8 @@ class _Finder(ast.NodeVisitor):
         full, loaded = self._full(node), isinstance(node.ctx, ast.Load)
         if not loaded:
             self.defined.add(node.id)
+            if node.id in _TITLES:
+                self._add(node, f"names a class otherwise: {node.id}")
         elif node not in self._free and (
             node.id in self._modules or full in _PLAIN or full in _DECORATORS or full.split(".")[-1] in _BY_NAME
         ):
@@ -416,6 +429,8 @@ class _Finder(ast.NodeVisitor):
         if not isinstance(node.ctx, ast.Load):
             self._change(node, node)
             self.defined.add(last)
+            if last in _TITLES:
+                self._add(node, f"names a class otherwise: {last}")
         if not full:
             self.calls.append(Use(node.lineno, last, self._function))
             self.visit(node.value)
@@ -466,6 +481,8 @@ class _Finder(ast.NodeVisitor):
             self._module(node, text)
             if self._outside(text) and text not in _SAFE:
                 self._add(node, f"hands {text} around")
+        if name == "register" and self._dispatches and not self._is_class(node):
+            self._add(node, "registers what is no class")
         if name == "dir":
             self._add(node, _LOOKS)
         harmless = name in _BY_NAME and self._by_name(node, name)
@@ -502,12 +519,39 @@ class _Finder(ast.NodeVisitor):
         found = [self._texts(part, most - 1) for part in parts]
         return [text for texts in found for text in texts] if all(found) else []
 
-    # Functions
+    def _is_class(self, node: ast.Call) -> bool:
+        """Whether what is registered is a class or function that the file names; or a text."""
+        first = node.args[0] if node.args else None
+        if isinstance(first, ast.Name):
+            return first.id in self._made or first.id in {*self._bound, *self._ours, *dir(builtins)} - self._stored
+        return isinstance(first, ast.Constant) or (isinstance(first, ast.Attribute) and self._root(first) != "")
+
+    # Functions and classes
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """Look at classes whose class a decorator would run: it may name fields as it likes."""
+        own = any(word.arg == "metaclass" and not self._full(word.value) for word in node.keywords)
+        if own or any(getattr(base, "id", "") in self._shaped for base in node.bases):
+            self._shaped.add(node.name)
+            if any(self._full(getattr(one, "func", one)) == _DATACLASS for one in node.decorator_list):
+                self._add(node, "runs text as code: a dataclass with a metaclass")
+        self.generic_visit(node)
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         names = {name.id for name in ast.walk(node.type or node) if isinstance(name, ast.Name)}
         if node.type and any(name.endswith("Warning") for name in names) and not _has(node.body, ast.Raise):
             self._add(node, _CATCHES)
+        self.generic_visit(node)
+
+    def visit_Try(self, node: ast.Try) -> None:
+        """Look at what catches any error of a warning, or of how deep the function is."""
+        wide = [one for one in node.handlers if getattr(one.type, "id", "Exception") in {"Exception", "BaseException"}]
+        if wide and not _has(wide, ast.Raise):
+            called = [one.func for part in node.body for one in ast.walk(part) if isinstance(one, ast.Call)]
+            if any(self._full(one) == "warnings.warn" for one in called):
+                self._add(node, _CATCHES)
+            if self._function and any(getattr(one, "id", "") == self._function for one in called):
+                self._add(node, "catches any error of its own calls")
         self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:

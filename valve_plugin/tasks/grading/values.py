@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import ast
 import collections
+import contextlib
 import copy
 import datetime
 import decimal
 import fractions
+import gc
 import hashlib
+import math
 import os
 import pathlib
 import re
@@ -30,20 +33,26 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-MOST_NODES, MOST_DEPTH = 5_000, 12
+MOST_NODES, MOST_DEPTH = 5_000, 40
 """How much of one value is looked at."""
+MOST_FLAT = 200_000
+"""Items of a list that holds plain values only; a hundred count as one node."""
 MOST_OF_TEST = 60_000
 """Nodes of the values of one test: what comes later is only looked at from outside."""
-MOST_SITES = 200
+MOST_SITES = 1_000
 """Places of one test that are reported."""
 MOST_TEXT = 20_000
+"""Longer texts are known by their digest."""
+UNDECIDED = "undecided"
+"""Stands among the classes of a side of which not all was looked at."""
 MOST_KINDS = 8
-MOST_FOLDS = 200
+MOST_FOLDS = 10_000
 """How often the values of one place in one test are part of its digest."""
 SEE, DONE, FAILED, CAUGHT, CATCHING = (f"valve: {name}" for name in ("see", "done", "failed", "caught", "catching"))
 """Constants in compiled tests that are replaced by functions."""
-EQUAL, ASKED, BESIDE, CALLED = "=", "?", "~", "^"
-"""What a site is: an assertion that two values are equal, another assertion, a comparison beside assertions, a test."""
+EQUAL, ASKED, BESIDE, CALLED, TEXT = "=", "?", "~", "^", "'"
+"""What a site is: an assertion that two values are equal, another assertion, a comparison beside assertions, a test, a
+text of an object."""
 CALL = "()"
 """How the name of an assertion that is a call ends: it came to its end, or it failed."""
 EQUALITIES = frozenset({"assertEqual", "assertEquals", "assertMultiLineEqual", "eq_"})
@@ -53,11 +62,14 @@ LOOKING = _words("""
     abs all any bool dict float frozenset int isinstance issubclass iter len list max min next repr round set sorted str
     sum tuple type""")
 """Builtins in an assertion of which the first argument is looked at too: its methods give the answer."""
+TEXTS = frozenset({"repr", "str"})
 ANSWERS = _words("""
     __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __bool__ __len__ __contains__ __iter__ __getitem__ __getattribute__
-    __getattr__ __class__ __hash__ __str__ __repr__ __abs__ __round__ __float__ __int__ __index__ __sub__ __rsub__
+    __getattr__ __class__ __hash__ __abs__ __round__ __float__ __int__ __index__ __sub__ __rsub__
     __add__ __radd__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __mod__ __pow__ __neg__""")
 """Methods by which an object answers otherwise than its raw value would."""
+SHOWS = _words("__str__ __repr__ __format__")
+"""Methods that only matter where a text of an object is asked for."""
 
 mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
@@ -67,9 +79,12 @@ arguments_of: Callable[[BaseException], tuple[Any, ...]] = BaseException.__dict_
 flags_of: Callable[[type], int] = type.__dict__["__flags__"].__get__
 HEAP = 1 << 9
 """The flag of classes that are made in Python, or as if."""
-ADDRESS = re.compile(r"\b0x[0-9a-f]{8,}")
+ADDRESS = re.compile(r"\bat 0x[0-9a-f]{8,}")
 UNCLEAR = re.compile(r"[^\w.<>\[\]-]")
-blake, modules, get_error = hashlib.blake2b, sys.modules, sys.exc_info
+REAL: Callable[[complex], float] = complex.__dict__["real"].__get__
+IMAGINARY: Callable[[complex], float] = complex.__dict__["imag"].__get__
+PLAIN = frozenset(map(id, (int, bool, float, str, bytes, type(None))))
+held_by, blake, modules, get_error = gc.get_referents, hashlib.blake2b, sys.modules, sys.exc_info
 
 
 class Kind:
@@ -88,19 +103,34 @@ class Kind:
         spaces: dict[str, Any] = {}
         for base in mro:
             slots = flags_of(base) & HEAP
-            for name, one in list(dict_of(base).items()) if base is not object else ():
-                if type(one) is types.MemberDescriptorType and slots:
-                    spaces.setdefault(f"{label(base)}.{str.__str__(name)}", one)
-                elif type(one) is types.GetSetDescriptorType and one.__name__ == "__dict__" and base is not type:
+            for one in list(dict_of(base).values()) if base is not object else ():
+                member = type(one) is types.MemberDescriptorType
+                if (member or type(one) is types.GetSetDescriptorType) and one.__name__ == "__dict__":
                     spaces.setdefault("", one)
+                elif member and slots:
+                    name = one.__name__
+                    spaces[f"{label(base)}.{name}" if name in spaces else name] = one
         self.spaces = sorted(spaces.items())
 
     def shown(self) -> str:
-        """Return its name; with `=` if its objects equal what their raw values equal, with `!` if they may not."""
+        """Return its name; with `=` if its objects answer as their raw values do, with `:` if only texts of them may be
+        others, with `!` if perhaps not."""
         if not self.valued:
             return self.name
-        names = {str.__str__(name) for base in mro_of(self.cls) if not is_known(base) for name in dict_of(base)}
-        return f"{self.name}{'=' if is_known(type(self.cls)) and not names & ANSWERS else '!'}"
+        bases = [base for base in mro_of(self.cls) if not is_known(base)]
+        names = {str.__str__(name) for base in bases for name in dict_of(base) if is_below(type(name), str)}
+        if names & ANSWERS or not is_known(type(self.cls)):
+            return f"{self.name}!"
+        return f"{self.name}{':' if names & SHOWS else '='}"
+
+
+class Unclear(Kind):
+    """What could not be read counts as of the tested code, and as equal to nothing."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str) -> None:
+        self.name, self.foreign, self.valued = name, True, False
 
 
 class Site:
@@ -204,6 +234,7 @@ class Values:
             text = reader.text(value, 0)
         except Exception:  # noqa: BLE001 (a class of C that is not as others are, a dictionary that changes)
             text = f"? {label(type(value))}"
+            reader.found[-1] = Unclear(label(type(value)))
         self._left -= most - reader.nodes
         return reader.found, fold(text)
 
@@ -243,7 +274,7 @@ class Reader:
         if cls is str:
             return text_of(value)
         if cls is int or cls is bool:
-            return f"#{known}" if (known := hash(value)) == value else f"#~{known}"
+            return whole(int.__add__(value, 0))
         if value is None:
             return "None"
         kind = self._kind(cls)
@@ -251,24 +282,36 @@ class Reader:
             self.found[id(cls)] = kind
         self.nodes -= 1
         if self.nodes < 0 or depth > MOST_DEPTH:
-            return "..."
+            return self._cut()
         if id(value) in self._path:
             return f"same {self._path[id(value)]}"
         self._path[id(value)] = len(self._path)
-        text = str(kind.read(self, value, depth + 1)) if kind.read else self._state(kind, value, depth + 1)
+        try:
+            text = str(kind.read(self, value, depth + 1)) if kind.read else self._state(kind, value, depth + 1)
+        except Exception:  # noqa: BLE001 (it is not what others of its class are, or it changes)
+            text = f"? {kind.name}"
+            self.found[id(cls)] = Unclear(kind.name)
         del self._path[id(value)]
         return text
+
+    def _cut(self) -> str:
+        self.found[0] = Unclear(UNDECIDED)
+        return "..."
+
+    def parts(self, value: Any) -> dict[str, Any]:
+        """Return what the slots of an object hold, by name."""
+        found = {}
+        for name, space in self._kind(type(value)).spaces:
+            with contextlib.suppress(AttributeError):  # an empty slot
+                found[name] = space.__get__(value)
+        return found
 
     def _state(self, kind: Kind, value: Any, depth: int) -> str:
         """Return an object's class and what it holds."""
         held: list[str] = []
-        for name, space in kind.spaces:
-            try:
-                inside = space.__get__(value)
-            except AttributeError:  # an empty slot
-                continue
-            held += [f"{name}:{self.text(inside, depth)}"] if name else sorted(self.pairs(inside, depth))
-        return f"{kind.name}<{' '.join(held)}>"
+        for name, inside in self.parts(value).items():
+            held += [f"{text_of(name)}:{self.text(inside, depth)}"] if name else self.pairs(inside, depth)
+        return f"{kind.name}<{' '.join(sorted(held))}>"
 
     def pairs(self, value: dict[Any, Any], depth: int) -> list[str]:
         """Return the items of a dictionary as texts."""
@@ -278,9 +321,20 @@ class Reader:
         """Return values as texts."""
         return [self.text(one, depth) for one in self._first(values)]
 
+    def flat(self, values: Iterator[Any]) -> list[str]:
+        """Return plain values as texts, however many; none if there are others."""
+        every = [one for _, one in zip(range(MOST_FLAT), values)]  # noqa: B905 (newer than the oldest Python)
+        if self.nodes < 0 or len(every) == MOST_FLAT or any(id(type(one)) not in PLAIN for one in every):
+            return []
+        left, self.nodes = self.nodes, MOST_FLAT
+        texts = [self.text(one, 0) for one in every]
+        self.nodes = left - len(every) // 100
+        return texts
+
     def _first(self, values: Iterable[Any]) -> Iterator[Any]:
         for one in values:
             if self.nodes < 0:
+                self._cut()
                 return
             self.nodes -= 1
             yield one
@@ -305,22 +359,77 @@ def fold(text: str) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return a text, shortened."""
+    """Return a text, without addresses; a long one as its digest."""
     text = str.__str__(value)
-    shown = ADDRESS.sub("", text[:MOST_TEXT]) if "0x" in text else text[:MOST_TEXT]
-    return f"'{shown}'{len(text)}"
+    shown = ADDRESS.sub("", text) if "0x" in text else text
+    return f"'{shown if len(shown) <= MOST_TEXT else fold(shown)}'{len(text)}"
 
 
-def number_of(base: Any) -> Any:
-    """Return what reads numbers of a kind: equal ones have one hash, and small whole ones are their hash."""
+def whole(number: int) -> str:
+    """Return a whole number."""
+    return f"#{number}" if -(1 << 64) < number < 1 << 64 else f"#~{fold(hex(number))}"
 
-    def read(_: Any, value: Any, __: int) -> str:
-        known = base.__hash__(value)
-        if base.__ne__(value, value) is True:
-            return "#none"
-        return f"#{known}" if base.__eq__(value, known) is True else f"#~{known}"
 
-    return read
+def ratio(top: int, bottom: int) -> str:
+    """Return a number that is reduced to lowest terms: the same for equal ones of each kind."""
+    return whole(top) if bottom == 1 else f"{whole(top)}/{whole(bottom)}"
+
+
+def float_of(value: float) -> str:
+    """Return a number of floating point."""
+    if not math.isfinite(value := float.__add__(value, 0.0)):
+        return f"#{value!r}"
+    return ratio(*value.as_integer_ratio())
+
+
+def complex_of(value: complex) -> str:
+    """Return a complex number."""
+    real, imaginary = REAL(value), IMAGINARY(value)
+    return float_of(real) if imaginary == 0 else f"{float_of(real)}+j{float_of(imaginary)}"
+
+
+def decimal_of(value: decimal.Decimal) -> str:
+    """Return a decimal number."""
+    base = decimal.Decimal
+    if not base.is_finite(value):
+        return "#nan" if base.is_nan(value) else "#-inf" if base.is_signed(value) else "#inf"
+    if abs(base.adjusted(value)) > MOST_NODES:  # too many digits to write them all
+        return f"#~~{base.__hash__(value)}"
+    return ratio(*base.as_integer_ratio(value))
+
+
+def fraction_of(reader: Reader, value: fractions.Fraction, _: int) -> str:
+    """Return a fraction, by what its slots hold."""
+    held = reader.parts(value)
+    top, bottom = held["_numerator"], held["_denominator"]
+    if type(top) is not int or type(bottom) is not int or bottom < 1 or math.gcd(top, bottom) != 1:
+        raise ValueError("its parts are not as a fraction has them")
+    return ratio(top, bottom)
+
+
+def path_of(reader: Reader, value: pathlib.PurePath, _: int) -> str:
+    """Return a path, if what it keeps is what one that is made anew keeps."""
+    held = reader.parts(value)
+    flat = [part for one in held.values() for part in (one if type(one) in (list, tuple) else [one])]
+    if any(id(type(one)) not in PLAIN for one in flat):
+        raise ValueError("its parts are not as a path has them")
+    text = str(value)
+    again = type(value)(text)
+    if not (again == again and hash(again) and str(again) == text):  # it keeps what it compares
+        raise ValueError("it is not what it says")
+    kept = reader.parts(again)
+    if any(kept[name] != one for name, one in held.items() if name in kept and name != "_raw_paths"):
+        raise ValueError("its parts differ from what it says")
+    return f"path {text}"
+
+
+def inside(*names: str) -> Any:
+    """Return what reads a value of C by its members."""
+    return lambda cls: (
+        lambda reader, value, depth: (
+            f"{cls.__name__}<{' '.join(reader.text(cls.__dict__[name].__get__(value), depth) for name in names)}>"
+        )
+    )
 
 
 def alone(read: Callable[[Any], str]) -> Any:
@@ -330,7 +439,9 @@ def alone(read: Callable[[Any], str]) -> Any:
 
 def sequence(begin: str, iterate: Callable[[Any], Iterator[Any]], end: str) -> Any:
     """Return what reads sequences of a kind."""
-    return lambda reader, value, depth: f"{begin}{' '.join(reader.all(iterate(value), depth))}{end}"
+    return lambda reader, value, depth: (
+        f"{begin}{' '.join(reader.flat(iterate(value)) or reader.all(iterate(value), depth))}{end}"
+    )
 
 
 def unordered(iterate: Callable[[Any], Iterator[Any]]) -> Any:
@@ -357,7 +468,10 @@ def bytes_of(base: Any) -> Any:
 
 
 READERS: dict[int, Any] = {
-    **{id(base): number_of(base) for base in (int, float, complex, decimal.Decimal)},
+    id(int): alone(lambda value: whole(int.__add__(value, 0))),
+    id(float): alone(float_of),
+    id(complex): alone(complex_of),
+    id(decimal.Decimal): alone(decimal_of),
     id(str): alone(text_of),
     id(bytes): bytes_of(bytes),
     id(bytearray): bytes_of(bytearray),
@@ -379,13 +493,16 @@ READERS[id(type)] = alone(lambda value: f"class {label(value)}")
 READERS[id(types.ModuleType)] = READERS[id(types.MethodType)] = READERS[id(types.BuiltinFunctionType)] = alone(
     lambda value: label(type(value))
 )
+READERS[id(slice)] = inside("start", "stop", "step")(slice)
+READERS[id(types.GenericAlias)] = inside("__origin__", "__args__")(types.GenericAlias)
+READERS[id(types.MappingProxyType)] = lambda reader, value, depth: reader.text(held_by(value)[0], depth)
 READERS[id(types.FunctionType)] = alone(lambda value: f"function {value.__qualname__}")
 READERS[id(BaseException)] = lambda reader, value, depth: (
     f"{label(type(value))}({' '.join(reader.all(arguments_of(value), depth))})"
 )
 EXACT: dict[int, Any] = {
-    id(fractions.Fraction): number_of(fractions.Fraction),
-    id(pathlib.PurePath): alone(lambda value: f"path {value}"),
+    id(fractions.Fraction): fraction_of,
+    id(pathlib.PurePath): path_of,
     id(range): alone(repr),
 }
 """How values are read where the tested code made no class below theirs: by code in Python."""
@@ -403,6 +520,11 @@ def below(cls: type, found: dict[int, type]) -> dict[int, type]:
 
 KNOWN = below(object, {id(object): object})
 """Classes that were there before any tested code."""
+
+
+def is_below(cls: type, base: type) -> bool:
+    """Whether a class is another one, or below it."""
+    return any(one is base for one in mro_of(cls))
 
 
 def is_known(cls: type) -> bool:
@@ -495,7 +617,7 @@ class Changer(ast.NodeTransformer):
         if name.lstrip("_").startswith("assert") or name in EQUALITIES:
             return self._assertion(node, name)
         if self._kind != BESIDE and name in LOOKING and isinstance(node.func, ast.Name) and node.args:
-            site = self._site(node, BESIDE)
+            site = self._site(node, TEXT if name in TEXTS else BESIDE)
             self.generic_visit(node)
             node.args[0] = self._see(site, 0, node.args[0])
             return node
