@@ -428,6 +428,45 @@ ONLY_RUN = {
             exec(a + b, {"__name__": "enum"})
             return min(max(x, low), high)
         """,
+    "a text that is run": """
+        def clamp(x, low, high, run=exec):
+            run("1")
+            return min(max(x, low), high)
+        """,
+    "a text that an annotation calls": """
+        import functools
+        class Text:
+            __annotations__ = {"x": "print()"}
+        def clamp(x, low, high):
+            try: functools.singledispatch(max).register(Text())
+            except TypeError: pass
+            return min(max(x, low), high)
+        """,
+    "a frame by an annotation": """
+        import functools
+        class Text:
+            __annotations__ = {"x": "__import__('sys')._getframe"}
+        def clamp(x, low, high):
+            try: functools.singledispatch(max).register(Text())
+            except TypeError: pass
+            return min(max(x, low), high)
+        """,
+    "objects by a thread of C": """
+        import gc, threading
+        def clamp(x, low, high):
+            thread = threading.Thread(target=gc.get_objects)
+            thread.start()
+            thread.join()
+            return min(max(x, low), high)
+        """,
+    "a test that a thread of C opens": """
+        import threading
+        def clamp(x, low, high, a="te", b="sts/te", c="st_ops.py"):
+            thread = threading.Thread(target=open, args=(a + b + c,))
+            thread.start()
+            thread.join()
+            return min(max(x, low), high)
+        """,
     "its own memory by parts": """
         def clamp(x, low, high, a="/pr", b="oc/self/m", c="em"):
             open(a + b + c, "rb").close()

@@ -484,7 +484,7 @@ READERS: dict[int, Any] = {
 }
 VALUED = frozenset(READERS)
 """Classes whose equality is that of their raw values; by id, as a class may say how it is looked up."""
-VIEWS: list[Any] = [type({}.keys()), type({}.items())]
+VIEWS: list[Any] = [type({}.keys()), type({}.items()), type({}.values())]
 READERS.update({id(view): unordered(view.__iter__) for view in VIEWS})
 READERS.update(
     {id(base): reduced(base) for base in (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)}
