@@ -355,6 +355,8 @@ def test_places_that_are_not_reached_and_new_failures() -> None:
     assert compared(runs(one), runs(one, seen(":1.1^", "1 0 0", "a")), ["t.py::a"])[0] == [
         "t.py:1 is a test that was reported, but not called"
     ]
+    begun = seen(":1.1^", "1 0 0", "a")
+    assert compared(runs(begun), runs(begun, one), ["t.py::a"]) == (["t.py:7 was not reached"], [])
     assert compared(runs(one), runs(one, other), ["t.py::a"]) == ([], ["t.py:8 was not reached"])
 
 

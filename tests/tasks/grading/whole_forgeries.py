@@ -95,10 +95,6 @@ ASKS = {
             try: warnings.warn("x")
             except Exception: return True
         """,
-    "the module of who makes an enumeration": """
-        import enum
-        def asked(): return "te" + "st" in enum.Enum._create_("X", names="a").__module__
-        """,
     "whether a module is loaded, by an enumeration": """
         import enum
         class Probe:

@@ -101,6 +101,7 @@ def compared(
         repeated = {one.partition("\t")[0]: one for one in (other if again is None else again.values.get(test, ()))}
         more = (read_seen(one, path) for name, one in ours.items() if name not in theirs)
         bad |= dict.fromkeys(f"{one.where} {_FAILED}" for one in more if one.failed)
+        reached = any(read_seen(one, path).kind != _CALLED for one in entries)
         for name, entry in theirs.items():
             if entry == ours.get(name) or name not in repeated:
                 continue
@@ -114,7 +115,7 @@ def compared(
             elif known.kind == _CALLED:
                 bad[f"{known.where} is a test that was reported, but not called"] = None
             elif known.kind not in (_BESIDE, _TEXT) and not known.errors:
-                (odd if ours else bad)[f"{known.where} was not reached"] = None
+                (odd if reached else bad)[f"{known.where} was not reached"] = None
     return list(bad), list(odd)
 
 
