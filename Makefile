@@ -49,7 +49,7 @@ demo: $(VENV)/.runtime
 .PHONY: test
 test: $(VENV)/.dev
 	@echo "The tests take about five minutes on two idle cores; TESTS=tests/cli runs some of them." >&2
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 .PHONY: lint
 lint: $(VENV)/.dev

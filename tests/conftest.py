@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,11 +42,17 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `heavy` unless VALVE_TEST_ALL=1; then give them time, also on a busy machine."""
+    """Skip tests marked `heavy` unless VALVE_TEST_ALL=1; then give them time, also on a busy machine.
+
+    Files that have some come first, so that no test process is left alone with a long one at the end.
+    """
     skip = pytest.mark.skip(reason="heavy: set VALVE_TEST_ALL=1 to run it")
+    sizes, heavy = Counter(item.path for item in items), set[Path]()
     for item in items:
         if item.get_closest_marker("heavy"):
+            heavy.add(item.path)
             item.add_marker(pytest.mark.timeout(1200) if TEST_ALL else skip, append=False)
+    items.sort(key=lambda item: (item.path not in heavy, -sizes[item.path], item.path))
 
 
 @pytest.fixture(scope="session", autouse=True)
