@@ -10,6 +10,7 @@ import pytest
 
 from tests import calc
 from tests.once import once
+from tests.tools import some
 from valve_plugin.config import Settings
 from valve_plugin.tasks.grading.grade import grade
 from valve_plugin.tasks.repository import prepare
@@ -140,45 +141,44 @@ ASYNCIO = ASYNC.replace("MARK", "asyncio")
 F2P, P2P = ("tests/test_x.py::test_high",), ("tests/test_x.py::test_low",)
 ASYNC_P2P = ("tests/test_x.py::test_low[-1]", "tests/test_x.py::test_low[-2]", "tests/test_x.py::TestIn::test_low")
 Row = tuple[list[str], str, tuple[str, ...], tuple[str, ...]]
+LATEST = ["pytest>=9", "anyio", "trio", "hypothesis", "pytest-mock", "pytest-timeout"]
+EIGHT = ["pytest<9", "pytest-trio==0.8.0", "pytest-subtests"]
+"""These have several plugins, as real environments do; those that wrap or repeat every test have theirs alone."""
 TABLE: dict[str, Row] = {
     "pytest-asyncio 0.21": (["pytest<8", "pytest-asyncio==0.21.2"], ASYNCIO, F2P, ASYNC_P2P),
     "pytest-asyncio 0.24": (["pytest<9", "pytest-asyncio==0.24.0"], ASYNCIO, F2P, ASYNC_P2P),
     "pytest-asyncio 1.0": (["pytest<9", "pytest-asyncio==1.0.0"], ASYNCIO, F2P, ASYNC_P2P),
     "pytest-asyncio 1.2": (["pytest<9", "pytest-asyncio==1.2.0"], ASYNCIO, F2P, ASYNC_P2P),
-    "pytest-trio": (["pytest<9", "pytest-trio==0.8.0"], ASYNC.replace("MARK", "trio"), F2P, ASYNC_P2P),
-    "anyio": (["pytest", "anyio"], ANYIO, F2P, ASYNC_P2P),
-    "anyio with trio": (["pytest", "anyio", "trio"], ANYIO.replace("'asyncio'", "'trio'"), F2P, ASYNC_P2P),
+    "pytest-trio": (EIGHT, ASYNC.replace("MARK", "trio"), F2P, ASYNC_P2P),
+    "anyio": (LATEST, ANYIO, F2P, ASYNC_P2P),
+    "anyio with trio": (LATEST, ANYIO.replace("'asyncio'", "'trio'"), F2P, ASYNC_P2P),
     "flaky": (["pytest<9", "flaky==3.8.1"], FLAKY, F2P, P2P),
     "rerunfailures": (["pytest", "pytest-rerunfailures"], RERUN, F2P, P2P),
-    "pytest-subtests": (["pytest<9", "pytest-subtests"], SUBTESTS, F2P, ("tests/test_x.py::TestCase::test_low",)),
-    "subtests of pytest 9": (["pytest>=9"], SUBTESTS, F2P, ("tests/test_x.py::TestCase::test_low",)),
+    "pytest-subtests": (EIGHT, SUBTESTS, F2P, ("tests/test_x.py::TestCase::test_low",)),
+    "subtests of pytest 9": (LATEST, SUBTESTS, F2P, ("tests/test_x.py::TestCase::test_low",)),
     "parametrized": (
-        ["pytest"],
+        [],
         PARAMETRIZED,
         ("tests/test_x.py::test_both[high]",),
         ("tests/test_x.py::test_both[low]", "tests/test_x.py::test_low[-1]"),
     ),
     "inherited": (
-        ["pytest"],
+        [],
         INHERITED,
         ("tests/test_x.py::TestOurs::test_high",),
         ("tests/test_x.py::TestCase::test_low",),
     ),
-    "hypothesis": (["pytest", "hypothesis"], HYPOTHESIS, F2P, P2P),
-    "pytest-mock": (["pytest", "pytest-mock"], MOCKED, F2P, P2P),
-    "pytest-timeout": (["pytest", "pytest-timeout"], TIMED, F2P, P2P),
+    "hypothesis": (LATEST, HYPOTHESIS, F2P, P2P),
+    "pytest-mock": (LATEST, MOCKED, F2P, P2P),
+    "pytest-timeout": (LATEST, TIMED, F2P, P2P),
 }
-CHEAP = ("parametrized", "inherited")
-"""Need pytest alone, which is at hand."""
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in CHEAP else pytest.param(name, marks=pytest.mark.heavy) for name in TABLE]
-)
+@pytest.mark.parametrize("name", some(TABLE, *(name for name, row in TABLE.items() if not row[0])))
 def test_a_right_fix_resolves_and_no_other(name: str, tmp_path: Path, unsafe: Settings) -> None:
     requirements, text, fail, keep = TABLE[name]
     files = {"calc/__init__.py": "", "calc/ops.py": calc.OPS, "calc/testing.py": LIBRARY, "tests/test_x.py": text}
-    venv = "" if name in CHEAP else str(environment(name, requirements))
+    venv = str(environment(requirements)) if requirements else ""  # pytest alone is at hand
     row = calc.row(FAIL_TO_PASS=list(fail), PASS_TO_PASS=list(keep))
     found = load(calc.write(tmp_path, [row], files=files, venv=venv))
     where, task = prepare(found.repository), found.tasks[0]
@@ -193,7 +193,7 @@ def test_a_right_fix_resolves_and_no_other(name: str, tmp_path: Path, unsafe: Se
     assert fail[0] in nothing.reason
 
 
-def environment(name: str, requirements: list[str]) -> Path:
+def environment(requirements: list[str]) -> Path:
     """Return a virtual environment with these packages, from the package index."""
 
     def make(folder: Path) -> None:
@@ -202,4 +202,4 @@ def environment(name: str, requirements: list[str]) -> Path:
         done = subprocess.run([*pip, *requirements], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
 
-    return once(f"plugin {name}", make) / "venv"
+    return once(f"plugins {' '.join(requirements)}", make) / "venv"
