@@ -42,7 +42,7 @@ TESTS = ("tests", "benchmarks", "docs", *INSIDE)
 
 
 class Found(NamedTuple):
-    """What is found in one honest change."""
+    """What is found in one honest change; the last two only where they are asked for."""
 
     name: str
     alarms: list[Suspicion]
@@ -50,7 +50,7 @@ class Found(NamedTuple):
     shown: list[str]
 
 
-def repairs(library: str, wanted: int) -> Iterator[Found]:
+def repairs(library: str, wanted: int, *, whole: bool = True) -> Iterator[Found]:
     """Yield what is found in the repairs of up to `wanted` generated bugs of a source archive."""
     files = [file for file in read_source(f"pypi:{library}") if file[1] != "120000"]
     roots = examine({path: content for path, _, content in files}).test_roots
@@ -62,12 +62,11 @@ def repairs(library: str, wanted: int) -> Iterator[Found]:
         base = import_files(store, files, "refs/valve/base")
         for bug in candidates.order_candidates(found, 0)[:wanted]:
             if wrong := apply_patch(store, base, bug.patch, scratch / "index"):
-                yield _inspect(
-                    f"{library} {bug.file} {bug.modifier} {bug.digest}", store, wrong, base, roots, seen=True
-                )
+                name = f"{library} {bug.file} {bug.modifier} {bug.digest}"
+                yield _inspect(name, store, wrong, base, roots, seen=True, whole=whole)
 
 
-def _inspect(name: str, store: Path, bug: str, fixed: str, roots: Sequence[str], *, seen: bool) -> Found:
+def _inspect(name: str, store: Path, bug: str, fixed: str, roots: Sequence[str], *, seen: bool, whole: bool) -> Found:
     """Inspect a repair; `seen` says that the inspection knows the source without the bug, as where it grades."""
     before, after = (
         {path: entry for path, entry in read_tree(store, tree).items() if not is_protected(path, roots)}
@@ -82,8 +81,10 @@ def _inspect(name: str, store: Path, bug: str, fixed: str, roots: Sequence[str],
         contents = read_blobs(store, [name.split(" ")[0] for name in ids])
         return [text + b"\n#\n" * (" " in name) for name, text in zip(ids, contents, strict=True)]
 
-    blind = inspect_patch(before, other, {}, read)
-    alarms = inspect_patch(before, other, after, read) if seen else blind
+    alarms = inspect_patch(before, other, after if seen else {}, read)
+    if not whole:
+        return Found(name, alarms, [], [])
+    blind = inspect_patch(before, other, {}, read) if seen else alarms
     return Found(name, alarms, blind, own_answers(before, other, {}, read))
 
 
@@ -91,15 +92,15 @@ INSPECTION = "valve_plugin/tasks/grading/"
 """Names what patches must not use, so changes of it are not counted."""
 
 
-def reversed_commits(wanted: int, last: str = "HEAD") -> Iterator[Found]:
+def reversed_commits(wanted: int, last: str = "HEAD", *, whole: bool = True) -> Iterator[Found]:
     """Yield what is found in the reverse of this project's commits up to one that change its Python."""
     store, done = ROOT / ".git", 0
     for commit in git("log", "--format=%H", "--no-merges", last, git_dir=store).decode().split()[:-1]:
         names = git("diff-tree", "-r", "--name-only", "-z", f"{commit}~", commit, git_dir=store).decode().split("\0")
         if 0 < sum(path.endswith(".py") and not is_protected(path, TESTS) for path in names) <= MOST_FILES:
-            found = _inspect(commit[:10], store, commit, f"{commit}~", TESTS, seen=False)
+            found = _inspect(commit[:10], store, commit, f"{commit}~", TESTS, seen=False, whole=whole)
             alarms = [one for one in found.alarms if not one.path.startswith(INSPECTION)]
-            yield found._replace(alarms=alarms, blind=alarms)
+            yield found._replace(alarms=alarms, blind=alarms if whole else [])
             done += 1
             if done == wanted:
                 return
