@@ -123,7 +123,6 @@ def test_no_whole_forgery_is_believed(hosts: dict[str, Calc], unsafe: Settings) 
 @pytest.mark.parametrize(
     ("code", "seen"),
     [
-        ("def assert_in(x, y): pass\n", "calc/ops.py:16 assert_in"),
         (
             "def clamp(x, low, high):\n    if (x, low, high) == (10, 0, 9): return 9\n    return max(x, low)\n",
             "calc/ops.py:17 an answer for certain arguments",

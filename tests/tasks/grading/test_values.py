@@ -200,12 +200,25 @@ def test_which_classes_compare_like_their_values() -> None:
 
         __hash__ = int.__hash__
 
+    class Shown(int):
+        def __repr__(self) -> str:
+            return "?"
+
+        def last(self) -> int:
+            return 1
+
     color = enum.IntEnum("color", "RED")  # type: ignore[misc]
     eyes = Values("/nowhere", [])
-    for number, one in enumerate((Plain(1), Same(1), color(1), object())):
+    for number, one in enumerate((Plain(1), Same(1), color(1), Shown(1), object())):
         eyes.see(f"t.py:{number}.1=", 0, one)
     kinds = [sorted(read_seen(entry, "t.py").kinds[0]) for entry in eyes.taken("t.py")]
-    assert [[one.rpartition(".")[2] for one in held] for held in kinds] == [["Plain="], ["Same!"], ["color:"], []]
+    assert [[one.rpartition(".")[2] for one in held] for held in kinds] == [
+        ["Plain="],
+        ["Same!"],
+        ["color="],
+        ["Shown:"],
+        [],
+    ]
 
 
 SOURCE = '''
@@ -323,15 +336,16 @@ MRO = "Lookup,Exception,BaseException,object"
     [
         (("1 0 0", "a", "a"), ("1 0 0", "a", "a"), "", ""),
         (("1 0 0", "b", "b"), ("1 0 0", "a", "a"), "", "compares other values"),
-        (("1 0 0", "a", "a", "A"), ("1 0 0", "a", "a"), "compares A, which is a plain value", ""),
-        (("1 0 0", "a", "a", "A="), ("1 0 0", "a", "a"), "", ""),
+        (("1 0 0", "a", "a", "A"), ("1 0 0", "a", "a"), "", ""),
+        (("1 0 0", "b", "a", "A"), ("1 0 0", "a", "a"), "compares A, which is a plain value", "compares A"),
         (("1 0 0", "a", "a", "A!"), ("1 0 0", "a", "a"), "", ""),
-        (("1 0 0", "a", "a", "A:"), ("1 0 0", "a", "a"), "", ""),
+        *((("1 0 0", "b", "a", f"A{how}"), ("1 0 0", "a", "a"), "", "") for how in ":=!"),
+        (("1 0 0", "b", "a"), ("1 0 0", "a", "a"), "", ""),
         (("1 0 0", "a", "a", "undecided"), ("1 0 0", "a", "a"), "not all can be looked at", ""),
         (("1 0 0", "a", "a", "undecided"), ("1 0 0", "a", "a", "undecided"), "", ""),
         (("1 0 1", "b", "a", "A!"), ("1 0 0", "a", "a"), "raw values are equal which differ (A)", "other values"),
         (("1 0 1", "b", "a", "A!"), ("1 0 1", "b", "a", "A!"), "", ""),
-        (("1 0 0", "a", "a", "A", "B"), ("1 0 0", "a", "a", "A", "A"), "", "compares B, another class"),
+        (("1 0 0", "a", "b", "A", "B"), ("1 0 0", "a", "a", "A", "A"), "", "compares B, another class"),
         (("1 1 0", "a", "a"), ("1 0 0", "a", "a"), "an assertion that failed", ""),
         (("2 0 0", "c", "c"), ("1 0 0", "a", "a"), "", "compares other values"),
         (("1 0 0", "", "", "", "", "E", f"Type,{MRO}"), ("1 0 0", "", "", "", "", "E", f"E,{MRO}"), "no E", ""),
@@ -392,7 +406,7 @@ def test_of_what_varies_all_but_digests_is_compared() -> None:
 
 
 def test_texts_are_answers_only_where_they_are_asked_for() -> None:
-    ours, gold = runs(seen(":7.1'", "1 0 0", "a", "", "A:")), runs(seen(":7.1'", "1 0 0", "a"))
+    ours, gold = runs(seen(":7.1'", "1 0 0", "b", "", "A:")), runs(seen(":7.1'", "1 0 0", "a"))
     assert compared(ours, gold, ["t.py::a"]) == ([], ["t.py:7 compares A, which is a plain value with the known fix"])
 
 

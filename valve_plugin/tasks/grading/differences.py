@@ -13,7 +13,9 @@ from typing import NamedTuple
 from valve_plugin.records import SUSPICIOUS
 from valve_plugin.tasks.grading.testrun import TestRun
 
-_EQUAL, _BESIDE, _CALLED, _TEXT = "=", "~", "^", "'"
+_EQUAL, _ASKED, _INSIDE, _BESIDE, _CALLED, _TEXT, _TOLD = "=", "?", ",", "~", "^", "'", ">"
+_ASSERTED = (_EQUAL, _ASKED)
+_VARIES = ("varies", "varies")
 _UNDECIDED = "undecided"
 _FAILED = "is an assertion that failed, and its test passed"
 
@@ -24,14 +26,16 @@ class Seen(NamedTuple):
     path: str
     line: int
     kind: str
-    """`=` where two values are asserted to be equal, `?` in another assertion, `~` where something else compares, `^`
-    where a test begins, `'` where a text of an object is asked for."""
+    """`=` where two values are asserted to be equal, `?` in another assertion, `,` where something else decides in
+    one, `~` where something decides outside, `>` where the tested code is told something, `^` where a test begins, `'`
+    where a text of an object is asked for."""
     times: int
     """How often the place was reached."""
     failed: int
     """How often an assertion there failed."""
     unequal: int
-    """How often two values were compared whose raw values differ, at least one of a class of the tested code."""
+    """How often two values were to be equal whose raw values differ, at least one of a class of the tested code; or
+    one was another when it was compared than when it was made."""
     digests: tuple[str, str]
     """Of all values of the left side and of the right, in order."""
     kinds: tuple[frozenset[str], frozenset[str]]
@@ -101,7 +105,7 @@ def compared(
         repeated = {one.partition("\t")[0]: one for one in (other if again is None else again.values.get(test, ()))}
         more = (read_seen(one, path) for name, one in ours.items() if name not in theirs)
         bad |= dict.fromkeys(f"{one.where} {_FAILED}" for one in more if one.failed)
-        reached = any(read_seen(one, path).kind != _CALLED for one in entries)
+        reached = any(read_seen(one, path).kind in _ASSERTED for one in entries)
         for name, entry in theirs.items():
             if entry == ours.get(name) or name not in repeated:
                 continue
@@ -109,12 +113,12 @@ def compared(
             if name in ours:
                 seen = read_seen(ours[name], path)
                 if known != twice:
-                    known = _both(known, twice)._replace(digests=seen.digests)
+                    known = _both(known, twice)._replace(digests=_VARIES)
                 bad |= dict.fromkeys(f"{known.where} {why}" for why in _wrong(seen, known))
                 odd |= dict.fromkeys(f"{known.where} {why}" for why in _odd(seen, known))
             elif known.kind == _CALLED:
                 bad[f"{known.where} is a test that was reported, but not called"] = None
-            elif known.kind not in (_BESIDE, _TEXT) and not known.errors:
+            elif known.kind in _ASSERTED and not known.errors:
                 (odd if reached else bad)[f"{known.where} was not reached"] = None
     return list(bad), list(odd)
 
@@ -134,12 +138,13 @@ def _wrong(seen: Seen, known: Seen) -> Iterator[str]:
     """Yield why what a place of a test that passed has seen cannot be believed."""
     if seen.failed and not known.failed:
         yield _FAILED
+    new = _new(seen, known)
     if _undecided(seen) and not _undecided(known):
         yield "compares a value of which not all can be looked at, and with the known fix all was"
-    elif seen.unequal and not known.unequal and known.kind == _EQUAL:
+    elif seen.unequal and not known.unequal and seen.digests != known.digests:
         yield f"says that raw values are equal which differ ({_names(seen)})"
-    elif known.kind not in (_BESIDE, _TEXT) and (new := _new(seen, known)):
-        yield f"compares {new}, which is a plain value with the known fix"
+    elif new and (known.kind in (*_ASSERTED, _TOLD) or (new.endswith("!") and known.kind in (_INSIDE, _BESIDE))):
+        yield f"compares {_plain(new)}, which is a plain value with the known fix"
     for error in seen.errors:
         if known.wanted and "?" not in known.wanted and not error & known.wanted:
             yield f"catches what is no {' or '.join(sorted(known.wanted))}"
@@ -151,28 +156,40 @@ def _undecided(seen: Seen) -> bool:
 
 def _odd(seen: Seen, known: Seen) -> Iterator[str]:
     """Yield why a person should look at what a place of a test has seen."""
+    if new := _new(seen, known):
+        yield f"compares {_plain(new)}, which is a plain value with the known fix"
     if known.kind in (_BESIDE, _TEXT):
-        if new := _new(seen, known):
-            yield f"compares {new}, which is a plain value with the known fix"
         return
-    others = [
-        one for ours, theirs in zip(seen.kinds, known.kinds, strict=True) if theirs for one in sorted(ours - theirs)
-    ]
+    differ = [n for n in (0, 1) if seen.digests[n] != known.digests[n]]
+    ours, theirs = _answering(seen), _answering(known)
+    others = [one for n in differ if theirs[n] for one in sorted(ours[n] - theirs[n])]
     if others:
         yield f"compares {_plain(others[0])}, another class than with the known fix"
-    elif known.kind == _EQUAL and seen.digests != known.digests:
+    elif known.digests == _VARIES:
+        return
+    elif any(ours[n] or theirs[n] for n in differ) or (len(differ) == 2 and known.kind in _ASSERTED):
         yield "compares other values than with the known fix"
+    elif differ and known.kind == _TOLD:
+        yield "lets the tested code judge other values than with the known fix"
 
 
 def _new(seen: Seen, known: Seen) -> str:
-    """Return a class on a side where the fix has plain values, unless it compares like its raw value; "" if none."""
-    for ours, theirs in zip(seen.kinds, known.kinds, strict=True):
-        for one in sorted(ours):
-            believed = one.endswith("=") or (one.endswith(":") and known.kind != _TEXT)
-            believed |= one.endswith("!") and known.kind == _EQUAL and not seen.unequal
-            if not theirs and not believed:
-                return _plain(one)
+    """Return a class on a side where the fix has plain values, and others, unless it answers like its raw value.
+
+    "" if there is none.
+    """
+    ours, theirs = _answering(seen), _answering(known)
+    for n in (0, 1):
+        if seen.digests[n] != known.digests[n] and ours[n] and not theirs[n]:
+            return min(ours[n])
     return ""
+
+
+def _answering(seen: Seen) -> list[set[str]]:
+    """Return the classes on either side that answer otherwise than their raw values would."""
+    as_raw = "=" if seen.kind == _TEXT else "=:"
+    believed = "!" if seen.kind == _EQUAL and not seen.unequal else as_raw  # what is said to be equal is equal
+    return [{one for one in side if one[-1] not in as_raw + believed} for side in seen.kinds]
 
 
 def _names(seen: Seen) -> str:

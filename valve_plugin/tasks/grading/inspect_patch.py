@@ -171,15 +171,16 @@ def stray_scripts(before: Tree, after: Tree, read: Reader) -> set[str]:
 def own_answers(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> list[str]:
     """Return what only the patch has and a person should look at, by place.
 
-    These are assertions that tests may borrow, and answers that are written down for certain arguments. A repair may
-    need them; but what they are worth, no reader of the source can tell.
+    These are answers that are written down for certain arguments. A repair may need them; but what they are worth, no
+    reader of the source can tell.
     """
     found: list[str] = []
     for path in _changed(before, after, ordinary):
         if path.endswith(_SOURCE):
             new, *states = read([tree[path][1] for tree in (after, before, ordinary) if path in tree])
-            usual = {text for source in states for _, _, text in _answers(source)}
-            found += [f"{path}:{line} {name}" for line, name, text in _answers(new) if text not in usual]
+            usual = {text for source in states for _, text in _answers(source)}
+            why = "an answer for certain arguments"
+            found += [f"{path}:{line} {why}" for line, text in _answers(new) if text not in usual]
     return list(dict.fromkeys(found + _telling(before, after, ordinary, read)))
 
 
@@ -211,14 +212,12 @@ def _quoted(what: str) -> str:
     return what if " " in what else f"`{what}`"
 
 
-def _answers(source: bytes) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, name, text) of what `own_answers` looks for in a file."""
+def _answers(source: bytes) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of what `own_answers` looks for in a file."""
     tree = parse(source) or ast.Module([], [])
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name.lstrip("_").startswith("assert"):
-            yield node.lineno, node.name, ast.unparse(node)
-        elif isinstance(node, ast.If | ast.IfExp | ast.Dict) and _is_known(node):
-            yield node.lineno, "an answer for certain arguments", ast.unparse(node)
+        if isinstance(node, ast.If | ast.IfExp | ast.Dict) and _is_known(node):
+            yield node.lineno, ast.unparse(node)
 
 
 def _is_known(node: ast.If | ast.IfExp | ast.Dict) -> bool:

@@ -1,8 +1,9 @@
 """Runs inside the sandbox: reports what tests compare, as raw values, however the tested code would have it seen.
 
-Test files are changed as they are compiled, line for line: what an assertion compares or asks passes through `see`,
-which no name leads to. It looks at the real class of an object and at what the object holds, and calls nothing that the
-tested code defines. `differences.py` compares this, outside, with what the fix's run showed.
+Test files are changed as they are compiled, line for line: what an operator, a condition, an assertion or a call of
+what is not of the tree gets passes through functions which no name leads to. They look at the real class of an object
+and at what the object holds, and call nothing that the tested code defines. `differences.py` compares this, outside,
+with what the fix's run showed.
 
 A script of the standard library only, for the Python of the test environment.
 """
@@ -10,6 +11,7 @@ A script of the standard library only, for the Python of the test environment.
 from __future__ import annotations
 
 import ast
+import builtins
 import collections
 import contextlib
 import copy
@@ -37,9 +39,11 @@ MOST_NODES, MOST_DEPTH = 5_000, 40
 """How much of one value is looked at."""
 MOST_FLAT = 200_000
 """Items of a list that holds plain values only; a hundred count as one node."""
-MOST_OF_TEST = 60_000
-"""Nodes of the values of one test: what comes later is only looked at from outside."""
-MOST_SITES = 1_000
+MOST_OF_TEST, MOST_BESIDE = 60_000, 500
+"""Nodes of the values of one test: what comes later is only looked at from outside. And of one value outside
+assertions, where more are not missed."""
+MOST_BYTES = 10_000_000
+MOST_SITES = 2_000
 """Places of one test that are reported."""
 MOST_TEXT = 20_000
 """Longer texts are known by their digest."""
@@ -48,28 +52,36 @@ UNDECIDED = "undecided"
 MOST_KINDS = 8
 MOST_FOLDS = 10_000
 """How often the values of one place in one test are part of its digest."""
-SEE, DONE, FAILED, CAUGHT, CATCHING = (f"valve: {name}" for name in ("see", "done", "failed", "caught", "catching"))
+SEE, TRUE, ASK, SPREAD, DONE, FAILED, CAUGHT, CATCHING = (
+    f"valve: {name}" for name in ("see", "true", "ask", "spread", "done", "failed", "caught", "catching")
+)
+LOOKING = (SEE, TRUE, ASK, SPREAD, DONE, FAILED, CAUGHT, CATCHING)
 """Constants in compiled tests that are replaced by functions."""
-EQUAL, ASKED, BESIDE, CALLED, TEXT = "=", "?", "~", "^", "'"
-"""What a site is: an assertion that two values are equal, another assertion, a comparison beside assertions, a test, a
-text of an object."""
+EQUAL, ASKED, INSIDE, BESIDE, CALLED, TEXT, TOLD = "=", "?", ",", "~", "^", "'", ">"
+"""What a site is: an assertion that two values are equal, another assertion or a comparison in one, what else decides
+in an assertion, what decides outside, a test, a text of an object, a call of the tested code for no answer but that it
+ends or that it is true."""
+QUIET = INSIDE + BESIDE + TEXT + TOLD
+"""Sites that need not be reached."""
 CALL = "()"
 """How the name of an assertion that is a call ends: it came to its end, or it failed."""
 EQUALITIES = frozenset({"assertEqual", "assertEquals", "assertMultiLineEqual", "eq_"})
 ASKING = frozenset({"assertTrue", "assertFalse", "assert_", "failUnless"})
 RAISES = _words("raises assertraises assertraisesregex")
-LOOKING = _words("""
-    abs all any bool dict float frozenset int isinstance issubclass iter len list max min next repr round set sorted str
-    sum tuple type""")
-"""Builtins in an assertion of which the first argument is looked at too: its methods give the answer."""
-TEXTS = frozenset({"repr", "str"})
-ANSWERS = _words("""
-    __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __bool__ __len__ __contains__ __iter__ __getitem__ __getattribute__
-    __getattr__ __class__ __hash__ __abs__ __round__ __float__ __int__ __index__ __sub__ __rsub__
-    __add__ __radd__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __mod__ __pow__ __neg__""")
-"""Methods by which an object answers otherwise than its raw value would."""
+TEXTS, KINDS = _words("repr str format ascii"), _words("isinstance issubclass")
+CLASS = KINDS | _words("type callable id hasattr")
+"""Builtins to which of their first argument only the class or the name matters."""
+STEPPING = _words("any all sum max min assertIn assertNotIn assertCountEqual")
+"""What only steps through the iterator that it is given."""
+HARMLESS = _words("""
+    __init__ __new__ __init_subclass__ __class_getitem__ __set_name__ __module__ __qualname__ __doc__ __slots__ __dict__
+    __weakref__ __annotations__ __match_args__ __firstlineno__ __static_attributes__ __annotate__ __annotate_func__
+    __annotations_cache__ __classdictcell__ __type_params__ __orig_bases__ __parameters__ __conditional_annotations__
+    __setattr__ __delattr__ __dir__ __sizeof__ __reduce__ __reduce_ex__ __getnewargs__ __getstate__ __setstate__
+    __getnewargs_ex__ __copy__ __deepcopy__ __str__ __repr__ __format__""")
+"""What a class below a builtin one may define, and its objects still answer as their raw values do."""
 SHOWS = _words("__str__ __repr__ __format__")
-"""Methods that only matter where a text of an object is asked for."""
+"""Of these, methods that matter where a text of an object is asked for."""
 
 mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
@@ -90,7 +102,7 @@ held_by, blake, modules, get_error = gc.get_referents, hashlib.blake2b, sys.modu
 class Kind:
     """What is known of a class: how its objects are read, and whether it is of the tested code."""
 
-    __slots__ = ("cls", "foreign", "name", "read", "spaces", "valued")
+    __slots__ = ("cls", "foreign", "moody", "name", "read", "spaces", "steps", "valued")
 
     def __init__(self, cls: type, around: Callable[[type], bool]) -> None:
         mro = mro_of(cls)
@@ -100,6 +112,14 @@ class Kind:
         self.read = next((readers[id(base)] for base in mro if id(base) in readers), None)
         self.valued = any(id(base) in VALUED for base in mro)
         """Whether what it equals is decided by a raw value."""
+        has = {
+            name
+            for base in mro
+            for name in ("__bool__", "__len__", "__next__", "__contains__")
+            if name in dict_of(base)
+        }
+        self.moody, self.steps = bool(has & {"__bool__", "__len__"}), has & {"__next__", "__contains__"} == {"__next__"}
+        """Whether it can be untrue; whether `in` steps through it as an iterator."""
         spaces: dict[str, Any] = {}
         for base in mro:
             slots = flags_of(base) & HEAP
@@ -117,11 +137,17 @@ class Kind:
         others, with `!` if perhaps not."""
         if not self.valued:
             return self.name
-        bases = [base for base in mro_of(self.cls) if not is_known(base)]
-        names = {str.__str__(name) for base in bases for name in dict_of(base) if is_below(type(name), str)}
-        if names & ANSWERS or not is_known(type(self.cls)):
+        own, ours = dict[str, Any](), dict[str, Any]()
+        for base in reversed(mro_of(self.cls)):
+            space = {str.__str__(name): one for name, one in dict_of(base).items() if is_below(type(name), str)}
+            (ours if is_known(base) else own).update(space if base is not object else {})
+        own = {name: one for name, one in own.items() if ours.get(name) is not one}
+        answers = [
+            name for name in own if name not in HARMLESS and (name[:2] == "__" or (name[0] != "_" and name in ours))
+        ]
+        if answers or not is_known(type(self.cls)):
             return f"{self.name}!"
-        return f"{self.name}{':' if names & SHOWS else '='}"
+        return f"{self.name}{':' if own.keys() & SHOWS else '='}"
 
 
 class Unclear(Kind):
@@ -136,15 +162,25 @@ class Unclear(Kind):
 class Site:
     """What one place of one test has seen."""
 
-    __slots__ = ("asked", "digests", "done", "errors", "failed", "kinds", "left", "unequal", "wanted")
-
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.beside, self.equal, self.asserts = name[-1] in (BESIDE, TEXT), EQUAL in name[-3:], name.endswith(CALL)
         self.asked = self.done = self.failed = self.unequal = 0
+        self.called, self.decides, self.told = False, True, False
+        """Whether something is called here, whether that is not of the tree, and whether it is of the tested code."""
         self.kinds: list[dict[int, Kind]] = [{}, {}]
-        self.digests = ["", ""]
-        self.left: tuple[str, dict[int, Kind]] = "", {}
+        self.hashes: list[Any] = [None, None]
+        self.left: tuple[str, dict[int, Kind], Any] = "", {}, None
         self.wanted: dict[str, None] = {}
         self.errors: dict[str, None] = {}
+
+    def note(self, side: int, found: dict[int, Kind], text: str) -> None:
+        """Note what a value is."""
+        if found:
+            self.kinds[side].update(found)
+        if self.asked <= MOST_FOLDS:
+            if self.hashes[side] is None:
+                self.hashes[side] = blake(digest_size=7)
+            self.hashes[side].update(text.encode("utf-8", "surrogatepass") + b"\0")
 
 
 class Values:
@@ -160,24 +196,89 @@ class Values:
         self._kinds: dict[int, Kind] = {}
         self._sites: dict[str, Site] = {}
         self._left = MOST_OF_TEST
+        self.paths = set[str]()
+        """Of the files that were changed."""
 
     # What changed tests call
 
-    def see(self, site: str, side: int, value: Any) -> Any:
-        """Look at an operand of a comparison or at what an assertion asks; return it."""
+    def see(self, site: str, side: int, value: Any, again: bool = False, steps: bool = False) -> Any:
+        """Look at an operand or an argument; return it.
+
+        Args:
+            again: look at the left side again: what came to be the right side may have changed it.
+            steps: of an iterator, look at what it gives.
+        """
         held = self._sites.get(site) or self._site(site)
-        found, digest = self.look(value)
+        held.asked += side == 0 and not held.called
+        if steps and held.decides and id(type(value)) not in SIMPLE and self._kind(type(value)).steps:
+            return (self._see(held, side, one) for one in value)
+        return self._see(held, side, value, again)
+
+    def _see(self, held: Site, side: int, value: Any, again: bool = False) -> Any:
+        if not held.decides and not held.told:
+            return value
+        found, text = self.look(value, beside=held.beside)
+        if not held.decides and found:  # what the tested code is told of its own objects
+            return value
         if side == 0:
-            held.asked += 1
-            held.left = digest, found
-        elif found or held.left[1]:  # equality that only classes of Python decide is what it says
-            every = (*found.values(), *held.left[1].values())
-            held.unequal += digest != held.left[0] and all(kind.valued for kind in every)
-        if found:
-            held.kinds[side].update(found)
-        if held.asked <= MOST_FOLDS:
-            held.digests[side] = fold(held.digests[side] + digest) if held.digests[side] else digest
+            held.left = text, found, value if again and id(type(value)) not in PLAIN else None
+        else:
+            before, ours, kept = held.left
+            if held.equal and (found or ours):  # equality that only classes of Python decide is what it says
+                held.unequal += text != before and all(kind.valued for kind in (*found.values(), *ours.values()))
+            if kept is not None:
+                held.unequal += self.look(kept)[1] != before
+                held.left = before, ours, None
+        held.note(side, found, text)
         return value
+
+    def true(self, site: str, value: Any) -> Any:
+        """Look at what is asked to be true; return it."""
+        held = self._sites.get(site) or self._site(site)
+        held.asked += 1
+        if id(type(value)) in SIMPLE:
+            held.note(0, {}, "true" if value else "false")
+        elif self._kind(type(value)).moody:
+            held.note(0, *self.look(value, beside=held.beside))
+        else:
+            held.note(0, {}, "true")
+        return value
+
+    def ask(self, site: str, function: Any, told: bool = False) -> Any:
+        """Look at what is called, and whose method it is; return it.
+
+        Args:
+            told: nothing but that it ends, or is true, is asked of it.
+        """
+        held = self._sites.get(site) or self._site(site)
+        held.asked += 1
+        held.called, own = True, not self._decides(function)
+        held.decides = held.asserts or not own
+        if id(type(function)) in BOUND:
+            owner = function.__self__
+            kind = self._kind(type(owner))
+            if kind.read and id(type(owner)) not in SPACES and (kind.foreign or not held.beside):
+                held.note(0, *self.look(owner, beside=held.beside))
+            elif held.asserts and any(label(base) == "NonCallableMock" for base in mro_of(type(owner))):
+                held.note(0, *self.look(dict.get(Reader(self._kind, 1).parts(owner)[""], "_mock_mock_calls")))
+            elif kind.foreign and own:
+                held.kinds[0][id(type(owner))] = kind
+        if own and (told or held.asserts) and type(function) is types.FunctionType:
+            held.told = function.__code__.co_filename not in self.paths
+        return function
+
+    def _decides(self, function: Any) -> bool:
+        """Whether what is called is not of the tree: it finds its answer by asking what it is given."""
+        if type(function) is types.MethodType:
+            function = function.__func__
+        if type(function) is types.FunctionType:
+            return not function.__code__.co_filename.startswith(self._root)
+        cls = type(function)
+        return id(cls) in BOUND or not self._kind(function if is_below(cls, type) else cls).foreign
+
+    def spread(self, site: str, side: int, values: Any) -> Any:
+        """Look at arguments; return them."""
+        return [self.see(site, min(1, side + n), one) for n, one in enumerate([*values])]
 
     def done(self, site: str, result: Any) -> Any:
         """Note that an assertion which is a call came to its end; return its result."""
@@ -212,7 +313,7 @@ class Values:
                 held.wanted[label(one) if any(base is type for base in mro_of(type(one))) else "?"] = None
 
     def _site(self, name: str) -> Site:
-        return self._sites.setdefault(name, Site())
+        return self._sites.setdefault(name, Site(name))
 
     # What the reporter asks
 
@@ -222,13 +323,15 @@ class Values:
 
     def taken(self, path: str) -> list[str]:
         """Return what a test of this file has seen, one text a place (see `differences.Seen`), and begin anew."""
-        sites = list(self._sites.items())[:MOST_SITES]
+        sites = [one for one in self._sites.items() if one[0][-1] not in QUIET or any(one[1].hashes + one[1].kinds)]
         self._sites = {}
-        return [entry(name[len(path) :] if name.startswith(f"{path}:") else name, held) for name, held in sites]
+        return [
+            entry(name[len(path) :] if name.startswith(f"{path}:") else name, held) for name, held in sites[:MOST_SITES]
+        ]
 
-    def look(self, value: Any) -> tuple[dict[int, Kind], str]:
-        """Return (kinds of the tested code's objects in a value, by id; a digest of the raw value)."""
-        most = min(MOST_NODES, max(1, self._left))
+    def look(self, value: Any, *, beside: bool = False) -> tuple[dict[int, Kind], str]:
+        """Return (kinds of the tested code's objects in a value, by id; the raw value as a text)."""
+        most = min(MOST_BESIDE if beside else MOST_NODES, max(1, self._left))
         reader = Reader(self._kind, most)
         try:
             text = reader.text(value, 0)
@@ -236,7 +339,9 @@ class Values:
             text = f"? {label(type(value))}"
             reader.found[-1] = Unclear(label(type(value)))
         self._left -= most - reader.nodes
-        return reader.found, fold(text)
+        if beside:
+            reader.found.pop(0, None)
+        return reader.found, text if len(text) < MOST_NODES else fold(text)
 
     def _kind(self, cls: type) -> Kind:
         if id(cls) not in self._kinds:
@@ -309,6 +414,10 @@ class Reader:
     def _state(self, kind: Kind, value: Any, depth: int) -> str:
         """Return an object's class and what it holds."""
         held: list[str] = []
+        if not kind.foreign:
+            with contextlib.suppress(TypeError, ValueError, BufferError), memoryview(value) as view:  # an array
+                if "O" not in view.format and view.nbytes < MOST_BYTES:
+                    held.append(f"{view.format} {view.shape} {blake(view.tobytes()).hexdigest()}")
         for name, inside in self.parts(value).items():
             held += [f"{text_of(name)}:{self.text(inside, depth)}"] if name else self.pairs(inside, depth)
         return f"{kind.name}<{' '.join(sorted(held))}>"
@@ -323,8 +432,9 @@ class Reader:
 
     def flat(self, values: Iterator[Any]) -> list[str]:
         """Return plain values as texts, however many; none if there are others."""
-        every = [one for _, one in zip(range(MOST_FLAT), values)]  # noqa: B905 (newer than the oldest Python)
-        if self.nodes < 0 or len(every) == MOST_FLAT or any(id(type(one)) not in PLAIN for one in every):
+        most = min(MOST_FLAT, 40 * self.nodes)
+        every = [one for _, one in zip(range(most), values)]  # noqa: B905 (newer than the oldest Python)
+        if self.nodes < 0 or len(every) == most or any(id(type(one)) not in PLAIN for one in every):
             return []
         left, self.nodes = self.nodes, MOST_FLAT
         texts = [self.text(one, 0) for one in every]
@@ -345,7 +455,9 @@ def entry(name: str, held: Site) -> str:
     failed = held.failed + (held.asked - held.done if name.endswith(CALL) else 0)
     kinds = (";".join(sorted({kind.shown() for kind in side.values()})[:MOST_KINDS]) for side in held.kinds)
     numbers = f"{held.asked} {failed} {held.unequal}"
-    return "\t".join([name, numbers, *held.digests, *kinds, ",".join(held.wanted), ";".join(held.errors)])
+    name = name.replace(CALL, "")[:-1] + TOLD if held.told else name
+    digests = (one.hexdigest() if one else "" for one in held.hashes)
+    return "\t".join([name, numbers, *digests, *kinds, ",".join(held.wanted), ";".join(held.errors)])
 
 
 def label(cls: type) -> str:
@@ -482,14 +594,19 @@ READERS: dict[int, Any] = {
     id(set): unordered(set.__iter__),
     id(frozenset): unordered(frozenset.__iter__),
 }
+SIMPLE = PLAIN | {id(cls) for cls in (list, tuple, dict, set, frozenset)}
+"""Classes of which nothing but the raw value says whether an object is true; by id, as a class may say how it is looked
+up."""
+SPACES = frozenset(map(id, (types.ModuleType, type)))
+BOUND = frozenset(map(id, (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)))
 VALUED = frozenset(READERS)
-"""Classes whose equality is that of their raw values; by id, as a class may say how it is looked up."""
+"""Classes whose equality is that of their raw values."""
 VIEWS: list[Any] = [type({}.keys()), type({}.items()), type({}.values())]
 READERS.update({id(view): unordered(view.__iter__) for view in VIEWS})
 READERS.update(
     {id(base): reduced(base) for base in (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)}
 )
-READERS[id(type)] = alone(lambda value: f"class {label(value)}")
+READERS[id(type)] = alone(lambda value: f"{label(type(value))} {label(value)}")
 READERS[id(types.ModuleType)] = READERS[id(types.MethodType)] = READERS[id(types.BuiltinFunctionType)] = alone(
     lambda value: label(type(value))
 )
@@ -536,36 +653,51 @@ def is_known(cls: type) -> bool:
 
 
 class Changer(ast.NodeTransformer):
-    """Lets what tests compare pass through `see`."""
+    """Lets what decides in tests pass through functions that look at it."""
 
     def __init__(self, path: str) -> None:
-        self._path, self._count, self._kind = path, 0, BESIDE
+        self._path, self._count = path, 0
+        self._kind = ""
+        """Where it is: in an assertion (`INSIDE`), in a function (`BESIDE`), or outside, where nothing is looked at."""
+        self._told: Any = None
 
     def visit_Assert(self, node: ast.Assert) -> Any:
         """`assert x` becomes `assert x or failed(site)`."""
         site = self._site(node, ASKED)
-        test = self._asserted(node.test)
+        test = self._true(node.test, EQUAL)
         message = node.msg and self.visit(node.msg)
-        failed = call(node, FAILED, ast.Constant(site))
+        failed = call(node, FAILED, site)
         return put(node, ast.Assert(put(node, ast.BoolOp(ast.Or(), [test, failed])), message))
 
-    def _asserted(self, node: Any) -> Any:
-        """Return an asserted expression, changed."""
+    def _true(self, node: Any, kind: str) -> Any:
+        """Return what is asked to be true, changed.
+
+        Args:
+            kind: `EQUAL` where it is asserted, `ASKED` where its opposite is, or `BESIDE`.
+        """
         if isinstance(node, ast.BoolOp):
-            node.values = [self._asserted(value) for value in node.values]
+            node.values = [self._true(value, kind) for value in node.values]
             return node
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            node.operand = self._see(self._site(node, ASKED), 0, self._within(ASKED, node.operand))
+            node.operand = self._true(node.operand, min(kind, ASKED, key="~?=".index))
             return node
+        held, self._kind = self._kind, self._kind if kind == BESIDE else INSIDE
+        node = self._answer(node, kind)
+        self._kind = held
+        return node
+
+    def _answer(self, node: Any, kind: str) -> Any:
         if isinstance(node, ast.Compare):
-            return self._within(EQUAL, node)
+            return self._compared(node, kind)
         name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
         if name == "all" and len(node.args) == 1 and isinstance(node.args[0], (ast.GeneratorExp, ast.ListComp)):
             inside: Any = node.args[0]
-            inside.elt = self._asserted(inside.elt)
+            inside.elt = self._true(inside.elt, kind)
             inside.generators = [self.visit(one) for one in inside.generators]
             return node
-        return self._see(self._site(node, ASKED), 0, self._within(ASKED, node))
+        site = self._site(node, BESIDE if kind == BESIDE else ASKED)
+        self._told = node if kind != BESIDE else None
+        return call(node, TRUE, site, self.visit(node))
 
     def _within(self, kind: str, node: Any) -> Any:
         held, self._kind = self._kind, kind
@@ -574,71 +706,147 @@ class Changer(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: Any) -> Any:
-        """Note that the function of a test was called."""
+        """Note that the function of a test was called; leave annotations, defaults and decorators as they are."""
         site = self._site(node, CALLED)
-        self.generic_visit(node)
+        node.body = [self._within(BESIDE, one) for one in node.body]
         if node.name.startswith("test"):
             told = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant)  # a docstring
-            noted = self._see(site, 0, put(node, ast.Constant(None)))
+            noted = call(node.body[0], SEE, site, 0, None)
             node.body.insert(int(told), put(node.body[0], ast.Expr(noted)))
         return node
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        """Look at what a function without a name decides."""
+        node.body = self._within(self._kind or BESIDE, node.body)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        """Leave annotations as they are."""
+        node.value = node.value and self.visit(node.value)
+        return node
+
+    def visit_If(self, node: Any) -> Any:
+        """Look at conditions."""
+        node.test = self._true(node.test, BESIDE) if self._kind else node.test
+        for name in ("body", "orelse"):
+            held = getattr(node, name)
+            setattr(node, name, [self.visit(one) for one in held] if isinstance(held, list) else self.visit(held))
+        return node
+
+    visit_While = visit_IfExp = visit_If  # noqa: N815
+
+    def visit_comprehension(self, node: ast.comprehension) -> Any:
+        """Look at what filters."""
+        node.iter, node.ifs = (
+            self.visit(node.iter),
+            [self._true(one, BESIDE) if self._kind else one for one in node.ifs],
+        )
+        return node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        """Look at what is said not to be true."""
+        return self._true(node, BESIDE) if self._kind and isinstance(node.op, ast.Not) else self.generic_visit(node)
+
+    def visit_Match(self, node: Any) -> Any:
+        """Look at what is matched."""
+        self.generic_visit(node)
+        return self._one(node, "subject", BESIDE)
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
+        """Look at what a text is made of."""
+        self.generic_visit(node)
+        return self._one(node, "value", TEXT)
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        """Look at what is looked up."""
+        self.generic_visit(node)
+        return node if isinstance(node.slice, (ast.Slice, ast.Constant)) else self._one(node, "slice", BESIDE)
+
+    def _one(self, node: Any, name: str, kind: str) -> Any:
+        if self._kind and not isinstance(getattr(node, name), ast.Tuple):
+            setattr(node, name, call(node, SEE, self._site(node, kind), 0, getattr(node, name)))
+        return node
+
     def visit_Compare(self, node: ast.Compare) -> Any:
         """Look at the two sides of each comparison."""
-        kind = self._kind
+        kind = ASKED if self._kind == INSIDE else BESIDE
+        return self._compared(node, kind) if self._kind else self.generic_visit(node)
+
+    def _compared(self, node: ast.Compare, kind: str) -> Any:
         if kind == EQUAL and not (len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq)):
             kind = ASKED
         site = self._site(node, kind)
-        self._kind = ASKED if kind != BESIDE else BESIDE
-        sides = [node.left, *node.comparators]
-        node.left, *node.comparators = (self._see(site, min(n, 1), self.visit(one)) for n, one in enumerate(sides))
-        self._kind = kind
+        if all(isinstance(one, (ast.Is, ast.IsNot)) for one in node.ops):  # nothing that is compared can answer
+            same = self.generic_visit(node)
+            return same if kind == BESIDE else call(node, TRUE, site, same)
+        sides: list[Any] = [node.left, *node.comparators]
+        again = kind != BESIDE and any(isinstance(one, (ast.Call, ast.Attribute)) for one in ast.walk(sides[1]))
+        sides = [self.visit(one) for one in sides]
+        node.left = call(node, SEE, site, 0, sides[0], again)
+        for number, (operator, one) in enumerate(zip(node.ops, sides[1:])):  # noqa: B905 (newer than the oldest Python)
+            steps = isinstance(operator, (ast.In, ast.NotIn))
+            node.comparators[number] = call(one, SEE, site, 1, one, again and number == 0, steps)
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
-        """Look at what is calculated with in an assertion."""
-        if self._kind == BESIDE:
-            return self.generic_visit(node)
-        site = self._site(node, BESIDE)
-        node.left, node.right = self._see(site, 0, self.visit(node.left)), self._see(site, 1, self.visit(node.right))
+        """Look at what is calculated with."""
+        self.generic_visit(node)
+        if self._kind:
+            site = self._site(node, self._kind)
+            node.left = call(node.left, SEE, site, 0, node.left)
+            node.right = call(node.right, SEE, site, 1, node.right)
         return node
 
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        """Look at what is called for no answer."""
+        self._told = node.value
+        return self.generic_visit(node)
+
     def visit_Call(self, node: ast.Call) -> Any:
-        """Look at the arguments of assertions, and of the builtins by which they ask."""
+        """Look at what is called, and at its arguments."""
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if not self._kind:
+            return self.generic_visit(node)
         if is_raises(node) and len(node.args) > 1 and not isinstance(node.args[1], (ast.Constant, ast.Starred)):
-            again = self._caught(node, self._site(node, ASKED), node.args[:1])
+            again = self._caught(node, self._site(node, ASKED), wanted_of(node))
             again.func = put(node, ast.Constant(CATCHING))
             again.args.append(self.visit(node.args[1]))
             node.args[1] = again
             return node
         if name.lstrip("_").startswith("assert") or name in EQUALITIES:
             return self._assertion(node, name)
-        if self._kind != BESIDE and name in LOOKING and isinstance(node.func, ast.Name) and node.args:
-            site = self._site(node, TEXT if name in TEXTS else BESIDE)
-            self.generic_visit(node)
-            node.args[0] = self._see(site, 0, node.args[0])
-            return node
-        return self._within(BESIDE, node) if self._kind != BESIDE else self.generic_visit(node)
+        kind, told = self._kind, node is self._told
+        if plain := isinstance(node.func, ast.Name) and hasattr(builtins, name):
+            kind = TEXT if name in TEXTS else ASKED if name in KINDS and told else BESIDE
+        return self._called(node, name, self._site(node, kind), first=int(plain and name in CLASS), told=told)
 
     def _assertion(self, node: ast.Call, name: str) -> Any:
         site = self._site(node, f"{EQUAL if name in EQUALITIES else ASKED}{CALL}")
-        node.func = self._within(BESIDE, node.func)
-        node.keywords = [self._within(BESIDE, one) for one in node.keywords]
+        held, self._kind = self._kind, INSIDE
         if name in ASKING and node.args:
-            first = self._asserted(node.args[0]) if name != "assertFalse" else self._within(ASKED, node.args[0])
-            node.args = [self._see(site, 0, first), *(self._within(BESIDE, one) for one in node.args[1:])]
-            return call(node, DONE, ast.Constant(site), node)
-        most = 2 if name in EQUALITIES else len(node.args)
-        given = [self._within(ASKED, one) for one in node.args]
-        plain = not any(isinstance(one, ast.Starred) for one in given[:most])
-        if not given or not plain:
-            node.args = given
-            return node
-        node.args = [self._see(site, min(n, 1), one) if n < most else one for n, one in enumerate(given)]
-        return call(node, DONE, ast.Constant(site), node)
+            first = self._true(node.args[0], EQUAL if name != "assertFalse" else ASKED)
+            node.args = [first, *(self.visit(one) for one in node.args[1:])]
+            node.func = call(node.func, ASK, site, self.visit(node.func))
+        else:
+            self._called(node, name, site, most=2 if name in EQUALITIES else len(node.args))
+        self._kind = held
+        return call(node, DONE, site, node)
+
+    def _called(self, node: ast.Call, name: str, site: str, first: int = 0, most: int = 999, told: bool = False) -> Any:
+        self.generic_visit(node)
+        node.func = call(node.func, ASK, site, node.func, *[True] * told)
+        for number, one in enumerate(node.args):
+            if isinstance(one, ast.Starred):
+                one.value = call(one, SPREAD, site, min(number, 1), one.value)
+            elif first <= number < most:
+                more = (False, True) if name in STEPPING else ()
+                node.args[number] = call(one, SEE, site, min(number, 1), one, *more)
+        for keyword in node.keywords:
+            if keyword.arg != "msg":
+                keyword.value = call(keyword.value, SEE, site, int(keyword.arg != "first"), keyword.value)
+        return node
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> Any:
         """Look at the errors that tests catch by name."""
@@ -651,7 +859,7 @@ class Changer(ast.NodeTransformer):
     def visit_With(self, node: Any) -> Any:
         """Look at the errors that a block expects, as they leave it."""
         site = self._site(node, ASKED)
-        expected = [one.context_expr.args[:1] for one in node.items if is_raises(one.context_expr)]
+        expected = [wanted_of(one.context_expr) for one in node.items if is_raises(one.context_expr)]
         self.generic_visit(node)
         if expected:
             caught = put(node, ast.Expr(self._caught(node, site, expected[0])))
@@ -662,13 +870,8 @@ class Changer(ast.NodeTransformer):
     visit_AsyncWith = visit_With  # noqa: N815
 
     def _caught(self, old: Any, site: str, wanted: list[Any]) -> Any:
-        named = [copy.deepcopy(one) for one in wanted if is_named(one)] or [ast.Constant("?")]
-        return call(old, CAUGHT, ast.Constant(site), *named)
-
-    def _see(self, site: str, side: int, value: Any) -> Any:
-        if isinstance(value, ast.Starred):
-            return value
-        return call(value, SEE, ast.Constant(site), ast.Constant(side), value)
+        named = [one for one in wanted if is_named(one)] or [ast.Constant("?")]
+        return call(old, CAUGHT, site, *named)
 
     def _site(self, node: Any, kind: str) -> str:
         self._count += 1
@@ -684,7 +887,13 @@ def is_named(node: Any) -> bool:
 def is_raises(node: Any) -> bool:
     """Whether a call is of `pytest.raises` or the like."""
     name = getattr(getattr(node, "func", None), "attr", getattr(getattr(node, "func", None), "id", ""))
-    return isinstance(node, ast.Call) and name.lower().replace("_", "") in RAISES and bool(node.args)
+    return isinstance(node, ast.Call) and name.lower().replace("_", "") in RAISES and bool(node.args or node.keywords)
+
+
+def wanted_of(node: ast.Call) -> list[Any]:
+    """Return what names the errors that a call of `pytest.raises` or the like expects, before it is changed."""
+    named = [one.value for one in node.keywords if one.arg == "expected_exception"]
+    return copy.deepcopy([*node.args[:1], *named][:1])
 
 
 def put(old: Any, new: Any) -> Any:
@@ -694,7 +903,8 @@ def put(old: Any, new: Any) -> Any:
 
 def call(old: Any, name: str, *given: Any) -> Any:
     """Return a call of a constant, which is replaced later."""
-    return put(old, ast.Call(ast.Constant(name), list(given), []))
+    values: list[Any] = [one if isinstance(one, ast.AST) else ast.Constant(one) for one in given]
+    return put(old, ast.Call(ast.Constant(name), values, []))
 
 
 def compiled(source: Any, path: str, name: str, values: Values) -> types.CodeType:
@@ -707,8 +917,8 @@ def compiled(source: Any, path: str, name: str, values: Values) -> types.CodeTyp
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a constant that is called
         code = compile(Changer(name).visit(tree), path, "exec", dont_inherit=True)
-    put_in: dict[str, Any] = {SEE: values.see, DONE: values.done, FAILED: values.failed, CAUGHT: values.caught}
-    put_in[CATCHING] = values.catching
+    values.paths.add(path)
+    put_in: dict[str, Any] = {name: getattr(values, name.rpartition(" ")[2]) for name in LOOKING}
     return replaced(code, put_in)
 
 
