@@ -269,7 +269,25 @@ def test_generator():
     try: made.send(2)
     except StopIteration: log.append("end")
 
+def test_what_looks_around():
+    here, it = 5, [1, 2, 3]
+    assert locals()["here"] == eval("here") == 5 and "note" in globals()
+    assert [x for x in it if x > 1 and not x == 3] == [2] and f"{here:>{len(it)}}" == "  5"
+    assert note(*it[:1], **{"y": note(2)}) == 1 if here else note("never")
+    assert 2 in (note(x) for x in it) and any(map(note, it)) and sorted(reversed(it)) == it
+    steps = iter(it)
+    assert 1 in steps and list(steps) == [2, 3]
+    total: int = 0
+    while total < 3: total += note(1)
+    check((lambda x=2: x if x else 0)() == 2)
+    match 1 + 2j:
+        case 1 + 2j if it: note("matched")
+
 class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(note, "clean")
+
     def test(self):
         self.assertEqual(*(1, 1))
         self.assertEqual(note(1), 1, msg="x")

@@ -739,10 +739,8 @@ class Changer(ast.NodeTransformer):
 
     def visit_comprehension(self, node: ast.comprehension) -> Any:
         """Look at what filters."""
-        node.iter, node.ifs = (
-            self.visit(node.iter),
-            [self._true(one, BESIDE) if self._kind else one for one in node.ifs],
-        )
+        node.iter = self.visit(node.iter)
+        node.ifs = [self._true(one, BESIDE) if self._kind else one for one in node.ifs]
         return node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
@@ -750,8 +748,11 @@ class Changer(ast.NodeTransformer):
         return self._true(node, BESIDE) if self._kind and isinstance(node.op, ast.Not) else self.generic_visit(node)
 
     def visit_Match(self, node: Any) -> Any:
-        """Look at what is matched."""
-        self.generic_visit(node)
+        """Look at what is matched; leave patterns as they are."""
+        node.subject = self.visit(node.subject)
+        for case in node.cases:
+            case.guard = case.guard and self.visit(case.guard)
+            case.body = [self.visit(one) for one in case.body]
         return self._one(node, "subject", BESIDE)
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
