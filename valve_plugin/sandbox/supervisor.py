@@ -286,7 +286,7 @@ class _Watch:
                     room = self.limits.output_bytes - len(kept)
                     kept += chunk[:room]
                     dropped |= len(chunk) > room
-                elif _ended(self.process.pid):
+                elif _ended(self.process.pid) and not selector.select(timeout=0):  # nor has it written meanwhile
                     break  # something it left behind still holds the pipe
                 if time.monotonic() >= next_check:
                     self.exceeded = self.check()

@@ -50,8 +50,8 @@ MOST_TEXT = 20_000
 UNDECIDED = "undecided"
 """Stands among the classes of a side of which not all was looked at."""
 MOST_KINDS = 8
-MOST_FOLDS = 10_000
-"""How often the values of one place in one test are part of its digest."""
+MOST_FOLDS, MOST_FOLDS_BESIDE = 10_000, 100
+"""How often the plain values of one place in one test are part of its digest; and outside assertions."""
 SEE, TRUE, ASK, SPREAD, DONE, FAILED, CAUGHT, CATCHING = (
     f"valve: {name}" for name in ("see", "true", "ask", "spread", "done", "failed", "caught", "catching")
 )
@@ -167,6 +167,7 @@ class Site:
         self.asked = self.done = self.failed = self.unequal = 0
         self.called, self.decides, self.told = False, True, False
         """Whether something is called here, whether that is not of the tree, and whether it is of the tested code."""
+        self.most = MOST_FOLDS_BESIDE if self.beside else MOST_FOLDS
         self.kinds: list[dict[int, Kind]] = [{}, {}]
         self.hashes: list[Any] = [None, None]
         self.left: tuple[str, dict[int, Kind], Any] = "", {}, None
@@ -177,7 +178,7 @@ class Site:
         """Note what a value is."""
         if found:
             self.kinds[side].update(found)
-        if self.asked <= MOST_FOLDS:
+        if found or self.asked <= self.most:
             if self.hashes[side] is None:
                 self.hashes[side] = blake(digest_size=7)
             self.hashes[side].update(text.encode("utf-8", "surrogatepass") + b"\0")
@@ -215,13 +216,14 @@ class Values:
         return self._see(held, side, value, again)
 
     def _see(self, held: Site, side: int, value: Any, again: bool = False) -> Any:
-        if not held.decides and not held.told:
+        plain = id(type(value)) in PLAIN
+        if not (held.decides or held.told) or (plain and held.beside and held.asked > held.most):
             return value
         found, text = self.look(value, beside=held.beside)
         if not held.decides and found:  # what the tested code is told of its own objects
             return value
         if side == 0:
-            held.left = text, found, value if again and id(type(value)) not in PLAIN else None
+            held.left = text, found, value if again and not plain else None
         else:
             before, ours, kept = held.left
             if held.equal and (found or ours):  # equality that only classes of Python decide is what it says
@@ -331,6 +333,9 @@ class Values:
 
     def look(self, value: Any, *, beside: bool = False) -> tuple[dict[int, Kind], str]:
         """Return (kinds of the tested code's objects in a value, by id; the raw value as a text)."""
+        cls = type(value)
+        if cls is str or cls is int:
+            return {}, text_of(value) if cls is str else whole(value)
         most = min(MOST_BESIDE if beside else MOST_NODES, max(1, self._left))
         reader = Reader(self._kind, most)
         try:
