@@ -196,7 +196,7 @@ class Values:
         self._root, self._packages = root + os.sep, frozenset(packages)
         self._kinds: dict[int, Kind] = {}
         self._sites: dict[str, Site] = {}
-        self._left = MOST_OF_TEST
+        self._left = [MOST_OF_TEST, MOST_OF_TEST]
         self.paths = set[str]()
         """Of the files that were changed."""
 
@@ -321,7 +321,7 @@ class Values:
 
     def clear(self) -> None:
         """Begin with a test."""
-        self._sites, self._left = {}, MOST_OF_TEST
+        self._sites, self._left = {}, [MOST_OF_TEST, MOST_OF_TEST]
 
     def taken(self, path: str) -> list[str]:
         """Return what a test of this file has seen, one text a place (see `differences.Seen`), and begin anew."""
@@ -336,14 +336,14 @@ class Values:
         cls = type(value)
         if cls is str or cls is int:
             return {}, text_of(value) if cls is str else whole(value)
-        most = min(MOST_BESIDE if beside else MOST_NODES, max(1, self._left))
+        most = min(MOST_BESIDE if beside else MOST_NODES, max(1, self._left[beside]))
         reader = Reader(self._kind, most)
         try:
             text = reader.text(value, 0)
         except Exception:  # noqa: BLE001 (a class of C that is not as others are, a dictionary that changes)
             text = f"? {label(type(value))}"
             reader.found[-1] = Unclear(label(type(value)))
-        self._left -= most - reader.nodes
+        self._left[beside] -= most - reader.nodes
         if beside:
             reader.found.pop(0, None)
         return reader.found, text if len(text) < MOST_NODES else fold(text)
@@ -904,7 +904,7 @@ def wanted_of(node: ast.Call) -> list[Any]:
 
 def put(old: Any, new: Any) -> Any:
     """Put a new node in the place of an old one."""
-    return ast.fix_missing_locations(ast.copy_location(new, old))
+    return ast.copy_location(new, old)
 
 
 def call(old: Any, name: str, *given: Any) -> Any:
@@ -922,7 +922,7 @@ def compiled(source: Any, path: str, name: str, values: Values) -> types.CodeTyp
     tree = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a constant that is called
-        code = compile(Changer(name).visit(tree), path, "exec", dont_inherit=True)
+        code = compile(ast.fix_missing_locations(Changer(name).visit(tree)), path, "exec", dont_inherit=True)
     values.paths.add(path)
     put_in: dict[str, Any] = {name: getattr(values, name.rpartition(" ")[2]) for name in LOOKING}
     return replaced(code, put_in)
