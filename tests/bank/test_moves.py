@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests import strategies
 from valve_plugin.bank.moves import apply
@@ -43,6 +44,22 @@ def test_a_taken_name_is_refused() -> None:
     bank = apply(Bank(repo="r"), Proposal(task_id="t", items=(ITEM,)))
     with pytest.raises(RecordError, match="'dates' is to be added, a name already taken"):
         apply(bank, Proposal(task_id="u", items=(ITEM,)))
+
+
+@given(strategies.banks, strategies.proposals, strategies.proposals)
+def test_a_move_leaves_its_bank_as_it_was(bank: Bank, one: Proposal, other: Proposal) -> None:
+    moves = [Proposal(task_id=p.task_id, items=p.items) for p in (one, other, one)]
+
+    def outcome(before: Bank, move: Proposal) -> Bank | str:
+        try:
+            return apply(before, move)
+        except RecordError as e:
+            return str(e)
+
+    alone = [outcome(replace(bank), move) for move in moves]
+    assert [outcome(bank, move) for move in moves] == alone
+    if isinstance(after := alone[0], Bank):  # the names that are taken go on to the next version
+        assert outcome(after, moves[1]) == outcome(replace(after), moves[1])
 
 
 def test_a_merge_into_nothing_is_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests import strategies
@@ -29,7 +30,7 @@ from valve_plugin.bank.ledger import outline
 from valve_plugin.bank.replay import Replay, version_hashes
 from valve_plugin.codec import digest
 from valve_plugin.errors import HorizonError, RecordError, StaleVerdictError, ValveError
-from valve_plugin.records import Bank, Panel
+from valve_plugin.records import Bank, Item, Panel
 
 
 def replayed(entries: list[Entry]) -> Replay:
@@ -42,6 +43,26 @@ def replayed(entries: list[Entry]) -> Replay:
 def facts(state: Replay) -> dict[str, Any]:
     """Everything a Replay knows, to compare before and after."""
     return {name: repr(value) for name, value in vars(state).items()}
+
+
+GROWTH = st.lists(st.sampled_from(["principle", "skill", "both", "neither", "undo", "drop", "other"]), max_size=12)
+
+
+@given(GROWTH)
+def test_hashes_that_go_on_from_version_to_version_are_those_of_each_bank_alone(steps: list[str]) -> None:
+    banks = [Bank(repo="a/b")]
+    for n, step in enumerate(steps, 1):
+        bank = banks[n // 2] if step == "undo" else banks[-1]
+        new = tuple(
+            Item(kind=kind, name=f"{n}", text="é" * n, markdown=step)
+            for kind in ("principle", "skill")
+            if step in (kind, "both", "other")
+        )
+        old = {"drop": bank.items[1:], "other": ()}.get(step, bank.items)  # `other`: as many items, none of them kept
+        items = (*old, *new)
+        sorts = ([i for i in items if i.kind == kind] for kind in ("principle", "skill"))
+        banks.append(Bank(repo="a/b", version=n, **dict(zip(("principles", "skills"), map(tuple, sorts), strict=True))))
+    assert list(version_hashes(banks)) == list(map(digest, banks))
 
 
 @strategies.few

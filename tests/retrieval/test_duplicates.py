@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.retrieval.banks import banks, shelf
-from valve_plugin.extract.duplicates import sort_duplicates
+from valve_plugin.extract.duplicates import nearest, nearest_before, sort_duplicates
 from valve_plugin.records import Bank, Item, Kind, Merge, Suppressed
 from valve_plugin.theory.similarity import near_duplicate, tokens
 
@@ -117,3 +118,14 @@ def test_accepted_items_merge_when_proposed_again(bank: Bank, skills: tuple[Item
 
 def _tokens(one: Item) -> frozenset[str]:
     return frozenset(tokens(f"{one.text}\n{one.markdown}\n{one.scope_hint}"))
+
+
+SAID = st.lists(st.integers(1, 12), max_size=9).map(lambda found: " ".join(f"w{n}" for n in found) or "...")
+SEVERAL = st.lists(st.tuples(st.sampled_from(["principle", "skill"]), SAID, SAID), max_size=12)
+
+
+@given(SEVERAL)
+def test_the_nearest_before_each_item_is_found_without_a_look_at_all(several: list[tuple[Kind, str, str]]) -> None:
+    items = [item(kind, f"n{n}", text, body) for n, (kind, text, body) in enumerate(several)]
+    plainly = [nearest(one, items[:n]) for n, one in enumerate(items)]
+    assert list(nearest_before(items)) == plainly

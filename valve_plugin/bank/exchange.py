@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,7 @@ from valve_plugin.files import read_regular
 from valve_plugin.records import EVERY_TASK, Item, Kind
 
 if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
 LIMIT = 6_000
@@ -157,11 +159,16 @@ def _cut(body: str, limit: int) -> list[str]:
     return [piece.strip("\n").rstrip() for piece in pieces if piece.strip()]
 
 
-def _parse(text: str) -> list[Token]:
-    """Return the top-level blocks, headings with the token of their text."""
+@cache
+def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    tokens = MarkdownIt("commonmark").parse(text)
+    return MarkdownIt("commonmark")
+
+
+def _parse(text: str) -> list[Token]:
+    """Return the top-level blocks, headings with the token of their text."""
+    tokens = _parser().parse(text)
     return [t for i, t in enumerate(tokens) if t.level == 0 or (i and tokens[i - 1].level == 0)]
 
 

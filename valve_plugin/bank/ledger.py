@@ -6,7 +6,7 @@ bytes, `bank` the hash of the bank after this line. So a known bank can be check
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -123,16 +123,23 @@ def parse(data: bytes, where: str, known: ParsedLedger | None = None) -> ParsedL
     end, start, lines = data.rfind(b"\n") + 1, 0, list[Line]()
     if known and known.lines and digest_bytes(data[: known.size]) == known.digest:
         start, lines = known.size, known.lines.copy()
-    raw_lines = data[start:end].split(b"\n")[:-1]
-    if raw_lines and not start:
+    if end and not start:
         with suppress(RecordError):  # damaged rather than of another version
-            check_version(bytes(decode(raw_lines[0], _FirstLine, where=where).entry), f"{where}: line 1")
+            first = decode(next(_raw_lines(data)), _FirstLine, where=where)
+            check_version(bytes(first.entry), f"{where}: line 1")
     seen = {GENESIS: 0} | {line.hash: line.seq + 1 for line in lines}  # hash of a line -> its 1-based number
-    for number, raw in enumerate(raw_lines, start=len(lines) + 1):
+    for number, raw in enumerate(_raw_lines(data, start), start=len(lines) + 1):
         line = _parse_line(raw, number, seen, f"{where}: line {number}")
         seen[line.hash] = number
         lines.append(line)
     return ParsedLedger(lines, data[end:], end, digest_bytes(data[:end]))
+
+
+def _raw_lines(data: bytes, start: int = 0) -> Iterator[bytes]:
+    """Yield the complete lines from a place on, without their newlines. One at a time: a ledger may be large."""
+    while (end := data.find(b"\n", start)) >= 0:
+        yield data[start:end]
+        start = end + 1
 
 
 def last_line(data: bytes) -> tuple[int, str, str] | None:
@@ -238,7 +245,7 @@ def outline(data: bytes) -> Outline:
     """
     opened, judged, prev = b"", b"", GENESIS
     queries, waiting, types, sources = 0, dict[str, Proposal](), set[str](), set[str]()
-    for raw in data[: data.rfind(b"\n") + 1].splitlines():
+    for raw in _raw_lines(data):
         line = decode(raw, _Line, where=FILE_NAME)
         if line.prev != prev:
             raise RecordError(f"{FILE_NAME}: a line does not follow the one before it; `valve bank verify` names it")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from operator import attrgetter
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -23,13 +22,15 @@ def apply(bank: Bank, proposal: Proposal) -> Bank:
     version = bank.version + 1
     if proposal.removed or proposal.merges:
         bank = _changed(bank, proposal)
-    for kind, known in (("principle", bank.principles), ("skill", bank.skills)):
-        names = [item.name for item in proposal.items if item.kind == kind]
-        taken = {name for name in names if names.count(name) > 1}
-        if taken := taken or set(names).intersection(map(attrgetter("name"), known)):
-            raise RecordError(f"{kind} {min(taken)!r} is to be added, a name already taken: rename it")
+    known = vars(bank).pop("keys", None) or {item.key for item in bank.items}  # goes on to the next version
+    for item in proposal.items:
+        if item.key in known:
+            raise RecordError(f"{item.kind} {item.name!r} is to be added, a name already taken: rename it")
+        known.add(item.key)
     new = _with_items(bank, tuple(replace(i, created_step=version, judged=UNSET) for i in proposal.items))
-    return replace(bank, version=version, principles=bank.principles + new.principles, skills=bank.skills + new.skills)
+    after = replace(bank, version=version, principles=bank.principles + new.principles, skills=bank.skills + new.skills)
+    vars(after)["keys"] = known
+    return after
 
 
 def _changed(bank: Bank, proposal: Proposal) -> Bank:

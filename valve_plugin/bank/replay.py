@@ -392,29 +392,45 @@ class Replay:
 def version_hashes(banks: Iterable[Bank]) -> Iterator[str]:
     """Yield the hashes of versions that follow each other: what `Bank.hash` gives, without encoding old items again.
 
-    A hash is of principles and then skills, so each accept hashes all skills again: their share of what grows faster
-    than a ledger. All processors hash.
+    A hash is of principles and then skills, so each accept of a principle hashes all skills again: their share of what
+    grows faster than a ledger. All processors hash. Versions that only add skills go on with one hash.
     """
     principles, skills = _ItemList(), _ItemList()
-    start, started = hashlib.sha256(), list[tuple[Any, bytearray, int, bytes]]()  # up to the end of the principles
+    start, started = hashlib.sha256(), list[_Started]()  # up to the end of the principles
     for bank in banks:
+        before = principles.json, len(principles.json), skills.json
         kept = principles.take(bank.principles)
         if not kept:
             start = hashlib.sha256(b'{"principles":[')
         start.update(principles.json[kept:])
         skills.take(bank.skills)
-        before = start.copy()
-        before.update(b'],"repo":%b,"skills":[' % canonical(bank.repo))
-        started.append((before, skills.json, len(skills.json), b'],"version":%d}' % bank.version))
+        if not started or before != (principles.json, len(principles.json), skills.json):
+            begun = start.copy()
+            begun.update(b'],"repo":%b,"skills":[' % canonical(bank.repo))
+            started.append(_Started(begun, skills.json, []))
+        started[-1].ends.append((len(skills.json), b'],"version":%d}' % bank.version))
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # only now: what is hashed cannot grow
-        yield from pool.map(_finish, started)
+        for hashes in pool.map(_finish, started):
+            yield from hashes
 
 
-def _finish(started: tuple[Any, bytearray, int, bytes]) -> str:
-    found, json, size, end = started
-    found.update(memoryview(json)[:size])
-    found.update(end)
-    return str(found.hexdigest())
+class _Started(NamedTuple):
+    """Versions with the same principles, of which each has the skills of the one before it."""
+
+    hash: Any
+    json: bytearray
+    ends: list[tuple[int, bytes]]
+    """Of each version: how many bytes of the JSON are its skills, and what follows them."""
+
+
+def _finish(started: _Started) -> list[str]:
+    found, done = list[str](), 0
+    for size, end in started.ends:
+        started.hash.update(memoryview(started.json)[done:size])
+        whole, done = started.hash.copy(), size
+        whole.update(end)
+        found.append(whole.hexdigest())
+    return found
 
 
 class _ItemList:

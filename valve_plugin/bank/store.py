@@ -22,6 +22,7 @@ from valve_plugin.records import Bank, Panel, PanelOutcome
 
 if TYPE_CHECKING:
     from valve_plugin.bank.replay import History, Replay
+    from valve_plugin.bank.verify import BankFinding
 
 
 class LedgerState:
@@ -198,6 +199,12 @@ class BankStore(LedgerState):
         assert self._parsed is not None
         for line in self._parsed.lines:
             yield line.entry
+
+    def verify(self) -> list[BankFinding]:
+        """Return the problems in the directory, see `verify.verify`; lines that were parsed are not parsed again."""
+        from valve_plugin.bank.verify import verify  # not needed to read the bank
+
+        return verify(self.dir, self._parsed)
 
     def append(self, entry: Entry) -> None:
         """Write one entry durably, if it is allowed now; then update the other files.

@@ -44,12 +44,15 @@ class BankFinding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     message: str
 
 
-def verify(path: Path) -> list[BankFinding]:
+def verify(path: Path, known: ledger.ParsedLedger | None = None) -> list[BankFinding]:
     """Return the problems in a bank directory, an empty list if there are none. Nothing is written.
 
     Checks the ledger's form, as strictly as its JSON Schema, and its hash chain, that `bank.json` and
     `panel.json` are byte for byte what the ledger's replay gives, that `valve.toml` can be read, and that every
     verdict follows from its stored outcomes.
+
+    Args:
+        known: what this process has parsed of the ledger; bytes that are still the same are not parsed again.
 
     Raises:
         BankNotFoundError: there is no bank.
@@ -65,7 +68,7 @@ def verify(path: Path) -> list[BankFinding]:
     cut = []
     if head and 0 < lines <= head.seq:
         cut.append(_error(BANK_FILE, "ledger", f"{ledger.FILE_NAME} {truncation(lines, head.seq + 1)}"))
-    found = list(_ledger(path, data, cut, _REMADE + unknown))
+    found = list(_ledger(path, data, known, cut, _REMADE + unknown))
     try:
         config.load(path)
     except ConfigError as e:
@@ -73,10 +76,12 @@ def verify(path: Path) -> list[BankFinding]:
     return found
 
 
-def _ledger(path: Path, data: bytes, cut: list[BankFinding], remade: str) -> Iterator[BankFinding]:
+def _ledger(
+    path: Path, data: bytes, known: ledger.ParsedLedger | None, cut: list[BankFinding], remade: str
+) -> Iterator[BankFinding]:
     """Check the hash chain, the replay, and the files that must match it."""
     try:
-        reading = ledger.parse(data, ledger.FILE_NAME)
+        reading = ledger.parse(data, ledger.FILE_NAME, known)
         verdicts: list[BankFinding] = []
         history = replay(
             reading.lines, ledger.FILE_NAME, before=lambda line, state: verdicts.extend(_verdict(line, state))

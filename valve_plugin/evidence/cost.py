@@ -122,7 +122,8 @@ def cost_by_role(
         cut: telemetry records of rollouts that were stopped early; older ones have no cost and are ignored.
         unused: attempts that nobody asked for.
     """
-    purposes = rollout_purposes(entries, attempts := list(attempts))
+    attempts = list(attempts)
+    purposes = rollout_purposes(entries, attempts) if attempts else {}
     records: dict[Purpose, list[Mapping[str, Any]]] = defaultdict(list)
     for a in attempts:
         if a.source != "live":
@@ -169,7 +170,8 @@ def clock_time(
 
     Source: tab:main-time, tab:ablation-time (held-out evaluation excluded).
     """
-    purposes = rollout_purposes(entries)
+    attempts = list(attempts)
+    purposes = rollout_purposes(entries) if attempts else {}
     own = [(at, float(call.get("seconds", 0.0))) for at, call in calls]
     apart: list[tuple[float, float]] = []
     for a in attempts:

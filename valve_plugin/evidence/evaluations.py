@@ -133,6 +133,8 @@ class Measurements:
     """Checkpoints that were evaluated on the holdout."""
     sealed: tuple[bool | None, str] = (None, "no evaluation on a holdout is recorded")
     """Whether the holdout was sealed, and why; see `holdout_sealed`."""
+    current: tuple[PanelOutcome, ...] | None = None
+    """The current bank's outcomes, in panel order; None where a task has none."""
 
     def on_panel(self, panel_hash: str) -> list[Epoch]:
         """Return the epochs that used this panel."""
@@ -153,8 +155,7 @@ def version_path(entries: Iterable[Entry]) -> list[Checkpoint]:
             found.append(Checkpoint(step + len(new), version))
             seen |= new
         elif makes_version(entry):
-            moved = Checkpoint(step, version + 1)
-            found = [*found, moved] if step == 0 else [*found[:-1], moved]  # the verdict ends the step
+            found[-1 if step else len(found) :] = [Checkpoint(step, version + 1)]  # the verdict ends the step
     return found
 
 
@@ -368,6 +369,7 @@ def read_measurements(entries: Iterable[Entry], *, trusting: bool = True) -> Mea
         _add(found, line, entry, state, before)
     if not trusting and (wrong := state.wrong_version()):
         raise wrong[1]
+    found.current = state.outcomes
     return found
 
 

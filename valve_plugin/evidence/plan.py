@@ -206,7 +206,7 @@ def read_panels(store: BankStore, found: Measurements | None = None) -> Recorded
     if not found.epochs:
         return None
     last = found.epochs[-1]
-    carried, current = None, store.current_outcomes()
+    carried, current = None, found.current
     if current is not None and store.panel() == last.panel:
         passed = Counter(o.task_id for o in current if o.outcome == "resolved")
         carried = tuple(passed[task.instance_id] for task in last.panel.tasks)
@@ -223,7 +223,7 @@ def read_panels(store: BankStore, found: Measurements | None = None) -> Recorded
         current=[c.passes for c in mine if c.again] or [c.passes for c in mine],
         conditions=last.opened.conditions or Conditions(),
         screen=store.settings().screen if last.opened.conditions and last.opened.conditions.fresh else 0,
-        again=compare_with_itself(last, store.current_outcomes() or (), store.bank.version),
+        again=compare_with_itself(last, current or (), store.bank.version),
     )
 
 

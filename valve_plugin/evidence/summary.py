@@ -81,6 +81,7 @@ class VersionScore(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
 def proposal_results(entries: Iterable[Entry]) -> list[ProposalResult]:
     """Return the proposals in ledger order, each with its last verdict."""
     found: dict[str, ProposalResult] = {}
+    waiting: dict[str, set[str]] = defaultdict(set)  # ids by task
     version = 0
     for entry in entries:
         version += makes_version(entry)
@@ -90,14 +91,17 @@ def proposal_results(entries: Iterable[Entry]) -> list[ProposalResult]:
             if (why := why_aside(entry)) and (id_ := p.reason.split()[0]) in found:
                 found[id_] = found[id_]._replace(aside=why)
                 continue
-            waiting = [row for row in found.values() if row.task_id == p.task_id and not (row.verdict or row.taken)]
-            found |= {row.proposal.id: row._replace(replaced=True) for row in waiting}
+            found |= {id_: found[id_]._replace(replaced=True) for id_ in waiting.pop(p.task_id, ())}
+            waiting[p.task_id].add(p.id)
             found[p.id] = ProposalResult(p.task_id, passed, len(entry.attempts), p, None, version)
         elif isinstance(entry, Judged):
             row = found[entry.verdict.proposal_id]
+            waiting[row.task_id].discard(row.proposal.id)
             found[entry.verdict.proposal_id] = row._replace(verdict=entry.verdict, version=version)
         elif isinstance(entry, Taken):
-            found[entry.proposal_id] = found[entry.proposal_id]._replace(taken=True, version=version)
+            row = found[entry.proposal_id]
+            waiting[row.task_id].discard(row.proposal.id)
+            found[entry.proposal_id] = row._replace(taken=True, version=version)
     return list(found.values())
 
 

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from valve_plugin.codec import convert, digest, parse_toml, plain
 from valve_plugin.errors import ConfigError, RecordError
-from valve_plugin.extract.duplicates import nearest
+from valve_plugin.extract.duplicates import nearest_before
 from valve_plugin.extract.parse import Draft
 from valve_plugin.records import Bank, Item, Kind, Withheld
 from valve_plugin.redact import Redactor
@@ -186,8 +186,8 @@ class LintFinding(NamedTuple):
 def lint(bank: Bank, redactor: Redactor) -> list[LintFinding]:
     """Return what is wrong with the items of a bank today, one's own or somebody else's, in the bank's order."""
     found = []
-    for number, item in enumerate(bank.items):
-        text, size, near = text_of(item), len(item.markdown), nearest(item, bank.items[:number])
+    for item, near in zip(bank.items, nearest_before(bank.items), strict=True):
+        text, size = text_of(item), len(item.markdown)
         checks = [("screen", rule) for rule in violations(text)]
         if redactor(text) != text:
             checks.append(("secret", "holds what looks like a key; retire the item and revoke the key"))
