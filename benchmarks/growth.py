@@ -6,8 +6,8 @@ the exponent is that of the time beyond it, between the second and the largest s
 
     python benchmarks/growth.py [--items 10000] [--seed 0] [--keep DIR]
 
-`report`, `duplicates`, `gate plan` and `--deep` are left out at more than 1,200 items, where they take minutes; name
-them with `--only`. The last line has the exponents alone.
+`lint`, `gate plan` and `--deep` are left out at more than 1,200 items, where they take minutes; name them with
+`--only`. The last line has the exponents alone.
 """
 
 from __future__ import annotations
@@ -42,16 +42,20 @@ SHARES = (0.01, 0.1, 1.0)
 COMMANDS = (
     "valve",
     "valve context ISSUE",
+    "valve bank list",
+    "valve bank diff",
+    "valve bank lint",
     "valve bank log",
     "valve bank verify",
     "valve bank verify --deep",
     "valve certify",
+    "valve plan",
     "valve report",
     "duplicates",
     "gate plan",
 )
 """`duplicates` and `gate plan` are one proposal of three items in a process that has read the bank."""
-SLOW = ("valve bank verify --deep", "valve report", "duplicates", "gate plan")
+SLOW = ("valve bank verify --deep", "valve bank lint", "gate plan")
 
 
 def _split(text: str) -> list[str]:

@@ -62,6 +62,39 @@ def test_a_page_has_all_sections_and_every_link_leads_somewhere(long: RunReport)
     assert ids.count("attempt") == 1
 
 
+def test_a_long_run_is_cut_to_its_latest_and_nothing_is_counted_less(
+    long: RunReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = replace(long.ledger[2], problem="changed by hand")
+    run = replace(long, ledger=(*long.ledger[:2], fault, *long.ledger[3:]))
+    whole = render_page([run], {})
+    for name, most in {"ROWS": 6, "ITEMS": 4, "COLUMNS": 5, "_DATA": 9_000}.items():
+        monkeypatch.setattr(f"valve_plugin.report.page.{name}", most)
+    monkeypatch.setattr("valve_plugin.report.figures._LATEST", 7)
+    html = render_page([run], {})
+
+    def told(page: str) -> list[list[str]]:
+        """Return what is told of the whole run: the answers, sums, shelves and receipts."""
+        kinds = (r"<dl class=\"cards\">.*?</dl>", r"<tfoot>.*?</tfoot>", r"<summary>Not in the bank.*?</summary>")
+        return [re.findall(kind, page, re.DOTALL) for kind in (*kinds, r"Receipts: .*?</p>", r"role=\"alert\".*?</p>")]
+
+    assert told(html) == told(whole)
+    assert all(told(html)[:4])
+    seen = Seen(html)
+    assert {link[1:] for link in seen.all("href") if link.startswith("#")} <= set(seen.all("id"))
+    lines = [int(id_.removeprefix("line-")) for id_ in seen.all("id") if id_.startswith("line-")]
+    assert lines == [3, *range(len(run.ledger) - 5, len(run.ledger) + 1)], "what is wrong is never cut"
+    kept, items = ({id_ for id_ in page.all("id") if re.match(r"item-\d", id_)} for page in (seen, Seen(whole)))
+    assert (kept < items, len(kept)) == (True, 8)
+    assert 0 < html.count("<pre>") < 7
+    for shown, of, what in (
+        (6, len(run.gates), "gates"), (5, len(run.columns), "measurements"), (6, len(run.stream), "tasks"),
+        (7, len(run.ledger), "lines"), (7, len(run.gates), "gates."),
+    ):  # fmt: skip
+        assert f"The latest {shown} of {of} {what}" in html
+    assert not re.search(r"The latest \d", whole)
+
+
 def test_a_fault_is_shown_before_all_that_it_puts_in_doubt(tmp_path: Path, data_dir: Path) -> None:
     store = sample(tmp_path / "bank")
     (tmp_path / "bank/bank.json").write_text("{}")

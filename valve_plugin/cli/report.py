@@ -43,8 +43,8 @@ def report(
     """Write a page about a run: gain, certainty, cost.
 
     The page is one file that loads nothing else. It shows every gate, every panel rollout with its patch and
-    trajectory, every item with its source, the certificates and the ledger. Rollouts are shown if this machine has
-    them.
+    trajectory, every item with its source, the certificates and the ledger; of a long run the latest of each, and
+    --json has all. Rollouts are shown if this machine has them.
     """
     from valve_plugin.report.build import build_run
     from valve_plugin.report.page import attempt_details

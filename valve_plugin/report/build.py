@@ -11,7 +11,6 @@ from typing import Any
 from msgspec import UnsetType
 from msgspec.structs import asdict
 
-from valve_plugin.bank import verify
 from valve_plugin.bank.entries import (
     FAILED_AGAIN,
     AttemptNote,
@@ -29,7 +28,6 @@ from valve_plugin.bank.entries import (
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.scripted_bank import is_scripted
 from valve_plugin.bank.store import BankStore
-from valve_plugin.codec import plain
 from valve_plugin.config import SCRIPTED_MODEL
 from valve_plugin.errors import ValveError
 from valve_plugin.evidence import plan
@@ -81,11 +79,15 @@ class KeptAttempts:
 
     def __init__(self, attempts: Sequence[Attempt]) -> None:
         self._ids = {(a.task_id, a.context_hash, a.ordinal): a.id for a in attempts if a.outcome != "errored"}
+        self._rollouts: dict[tuple[int, str, str], Rollout] = {}  # one of each: a long ledger names few
 
     def rollout(self, o: PanelOutcome | AttemptNote) -> Rollout:
         """Return the rollout, with the id of its attempt if that is kept."""
         known = self._ids.get((o.task_id, o.context_hash, o.ordinal), "")
-        return Rollout(ordinal=o.ordinal, outcome=o.outcome, attempt=known)
+        cell = (o.ordinal, o.outcome, known)
+        if cell not in self._rollouts:
+            self._rollouts[cell] = Rollout(ordinal=o.ordinal, outcome=o.outcome, attempt=known)
+        return self._rollouts[cell]
 
     def source(self, note: AttemptNote) -> SourceAttempt:
         """Return a source attempt of a proposal, with its id if it is kept."""
@@ -115,7 +117,8 @@ def proposed_items(
             states[act.verdict.proposal_id] = _STATES[act.verdict.decision]
         elif isinstance(act, Taken):
             states[act.proposal_id] = "taken"
-    stands = _source_proposals(entries, {id_: e.proposal for id_, (_, e) in proposed.items()})
+    made = dict(_made(entries))
+    stands = {item.key: made.get(item.created_step) for item in bank.items}  # the proposal that brought it in
     last = {e.proposal.task_id: id_ for id_, (_, e) in proposed.items()}  # a task's last proposal replaces its others
     found: list[ProposedItem] = []
     for line, entry in proposed.values():
@@ -181,20 +184,13 @@ def _text(item: Item | UnsetType | None) -> dict[str, Any]:
     return {"text": item.text, "markdown": item.markdown, "scope_hint": item.scope_hint}
 
 
-def _source_proposals(entries: Iterable[Entry], proposals: Mapping[str, Proposal]) -> dict[Key, str]:
-    """Return, by item, the id of the proposal that added it to the current bank."""
-    versions: list[dict[Key, str]] = [{}]
+def _made(entries: Iterable[Entry]) -> Iterable[tuple[int, str]]:
+    """Yield each version that a proposal made, with the proposal's id."""
+    version = 0
     for entry in entries:
-        found = versions[-1]
+        version += makes_version(entry)
         if id_ := accepted_proposal(entry):
-            removed, added = proposals[id_].removed, {item.key: id_ for item in proposals[id_].items}
-        elif isinstance(entry, OwnerAct):
-            found = found if isinstance(entry.undo_to, UnsetType) else versions[entry.undo_to]
-            removed, added = (*entry.removes, *(item.key for item in entry.items)), {}
-        else:
-            continue
-        versions.append({key: id_ for key, id_ in found.items() if key not in removed} | added)
-    return versions[-1]
+            yield version, id_
 
 
 def _speculation(runs: Iterable[Mapping[str, Any]]) -> dict[str, float]:
@@ -220,7 +216,7 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
     certificate = certify_ledger(seen)
     points, whole = stream(entries, attempts, kept)
     fallen = fallen_by_accept(entries)
-    faults = verify.verify(store.dir)
+    faults = store.verify()
     by_line = {int(place[1]): f.message for f in faults if (place := _PLACE.match(f.place))}
     extractors = (e.proposal.model for e in entries if isinstance(e, Proposed))
     odds, outlook = plan.plan_bank(store, seen, attempts)
@@ -497,5 +493,5 @@ def _panel(entries: Iterable[Entry]) -> PanelFacts | None:
 
 
 def _line(number: int, entry: Entry, problem: str, fallen: Mapping[str, Sequence[str]]) -> LedgerLine:
-    data, said = plain(entry), words(entry, fallen=fallen)
-    return LedgerLine(number=number, type=data.pop("type"), words=said, problem=problem, data=data)
+    tag = str(type(entry).__struct_config__.tag)
+    return LedgerLine(number=number, type=tag, words=words(entry, fallen=fallen), problem=problem, data=entry)

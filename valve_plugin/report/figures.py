@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
@@ -41,6 +41,8 @@ _SHAPES = {
 _MOST_TICKS = 40
 _ALL_NAMED = 6
 """Up to this number of holdout evaluations all are labelled, else the first and the last; so are floors, else none."""
+_LATEST = 500
+"""Gates in their figure."""
 _HALF = 0.2
 """Half of a band's width; evaluations are 1 apart."""
 
@@ -263,7 +265,9 @@ def figures(runs: Sequence[RunReport]) -> list[Figure]:
         found.append(_figure("holdout", runs, [holdout(runs)]))
     for number, run in enumerate(runs, 1):
         if run.gates:
-            gates = _figure("gates", [run], _gates(run))
+            gates = _figure("gates", [run], _gates(run.gates[-_LATEST:]))
+            if len(run.gates) > _LATEST:
+                gates = gates._replace(caption=f"{gates.caption} The latest {_LATEST} of {len(run.gates):,} gates.")
             if len(runs) > 1:
                 gates = gates._replace(name=f"gates-{number}", title=f"{gates.title}, {'AB'[number - 1]}")
             found.append(gates)
@@ -305,9 +309,10 @@ def window(points: Sequence[StreamPoint]) -> int:
 def rolling_rates(points: Sequence[StreamPoint]) -> list[float]:
     """Return, for each stream task, the resolved rate over the window that ends with it."""
     size = window(points)
-    parts = [points[max(0, end - size) : end] for end in range(1, len(points) + 1)]
-    sums = [(sum(p.passed for p in part), sum(p.graded for p in part)) for part in parts]
-    return [passed / graded if graded else 0.0 for passed, graded in sums]
+    passed = list(accumulate((p.passed for p in points), initial=0))
+    graded = list(accumulate((p.graded for p in points), initial=0))
+    ends = [(max(0, end - size), end) for end in range(1, len(points) + 1)]
+    return [(passed[b] - passed[a]) / (graded[b] - graded[a] or 1) for a, b in ends]
 
 
 def _stream(runs: Sequence[RunReport]) -> list[Chart]:
@@ -402,22 +407,22 @@ def _band(left: float, right: float, low: float, high: float, colour: str, label
     return area, Line([(left, low), (right, low)], colour, "", 2, label)
 
 
-def _gates(run: RunReport) -> list[Chart]:
-    numbers = [g.number for g in run.gates]
-    x = (0.4, max(numbers) + 0.6)
-    margins = [at for g in run.gates for at in ((g.number - 0.5, 100 * g.margin), (g.number + 0.5, 100 * g.margin))]
+def _gates(gates: Sequence[GateResult]) -> list[Chart]:
+    numbers = [g.number for g in gates]
+    x = (min(numbers) - 0.6, max(numbers) + 0.6)
+    margins = [at for g in gates for at in ((g.number - 0.5, 100 * g.margin), (g.number + 0.5, 100 * g.margin))]
     margin = Line(margins, INK, DASHED, 1, "margin")
     # The y axis in which all marks are visible; distant floors and ranges of rejects may leave it
     seen = [
         0.0,
-        *(100 * bound for g in run.gates for bound in (g.high, g.margin, g.high if g.first is None else g.first)),
+        *(100 * bound for g in gates for bound in (g.high, g.margin, g.high if g.first is None else g.first)),
     ]
-    seen += [100 * g.low for g in run.gates if not g.bounded]
+    seen += [100 * g.low for g in gates if not g.bounded]
     room = max(seen) - min(seen) + 1
-    below = 0.25 if any(g.bounded for g in run.gates) else 0.08
+    below = 0.25 if any(g.bounded for g in gates) else 0.08
     y = (min(seen) - below * room, max(seen) + 0.08 * room)
-    gain = [Line([(x[0], 0), (x[1], 0)], SOFT, "", 0.8), margin, *_floors(run.gates, y[0]), *_verdicts(run.gates)]
-    used = Boxes([((g.number - 0.3, 0), (g.number + 0.3, 100 * g.ran / g.total)) for g in run.gates], GRID, INK)
+    gain = [Line([(x[0], 0), (x[1], 0)], SOFT, "", 0.8), margin, *_floors(gates, y[0]), *_verdicts(gates)]
+    used = Boxes([((g.number - 0.3, 0), (g.number + 0.3, 100 * g.ran / g.total)) for g in gates], GRID, INK)
     labels = {float(n): str(n) for n in numbers} if len(numbers) <= _MOST_TICKS else None
     return [
         Chart(gain, x, y, 180, y_label="panel gain, points", x_ticks={}),

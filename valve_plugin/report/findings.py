@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import fsum, log
 from typing import Any, Literal, NamedTuple
 
+from valve_plugin.bank.entries import PanelFixed
 from valve_plugin.evidence.certify import Certificate
 from valve_plugin.evidence.cost import APART, run_cost, sum_costs
 from valve_plugin.report.run import PanelCell, PanelColumn, ProposedItem, Rollout, RunReport
@@ -217,7 +218,7 @@ def certainty(proved: Certificate, *, held: bool) -> AnswerCard:
 
 def lesson(run: RunReport, item: ProposedItem, names: Mapping[str, str]) -> Statement:
     """Return where an item of the bank was learned, what the gate said, and how often it was used."""
-    gate = next((g for g in run.gates if g.proposal_id == item.proposal_id), None) if item.proposal_id else None
+    gate = next(reversed(run.verdicts.get(item.proposal_id, ())), None)
     return statement("lesson", run=run, item=item, gate=gate, place=task_name(item.task_id, names))
 
 
@@ -380,7 +381,7 @@ def comparison_columns(runs: Sequence[RunReport]) -> list[dict[str, int | None]]
     """Return each run's panel tasks that the first also has, panel seed and gate rollouts, for the table of both."""
     found = []
     for run in runs:
-        seeds = [line.data["panel"].get("seed") for line in run.ledger if line.type == "panel_fixed"]
+        seeds = [line.data.panel.seed for line in run.ledger if isinstance(line.data, PanelFixed)]
         shared = len(panel_tasks(run) & panel_tasks(runs[0]))
         gate = sum(s.rollouts for s in run.spent if s.role == "gate")
         found.append({"shared": shared, "seed": seeds[-1] if seeds else None, "gate_rollouts": gate})
@@ -389,5 +390,5 @@ def comparison_columns(runs: Sequence[RunReport]) -> list[dict[str, int | None]]
 
 def panel_tasks(run: RunReport) -> frozenset[str]:
     """Return the task ids of the current panel."""
-    fixed = [line.data["panel"]["tasks"] for line in run.ledger if line.type == "panel_fixed"]
-    return frozenset(task["instance_id"] for task in fixed[-1]) if fixed else frozenset()
+    fixed = [line.data.panel.tasks for line in run.ledger if isinstance(line.data, PanelFixed)]
+    return frozenset(task.instance_id for task in fixed[-1]) if fixed else frozenset()

@@ -13,9 +13,12 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from valve_plugin import __version__
+from valve_plugin.bank.entries import Proposed
 from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.scripted_bank import HEEDS_ITS_OWN
+from valve_plugin.codec import canonical
 from valve_plugin.errors import BankError
+from valve_plugin.evidence.certify import CertifiedAccept
 from valve_plugin.evidence.cost import APART, run_cost, sum_costs
 from valve_plugin.extract.digest import digest, printable
 from valve_plugin.records import is_live
@@ -30,10 +33,14 @@ from valve_plugin.report.findings import (
     origins,
     task_pairs,
 )
-from valve_plugin.report.run import ProposedItem, RunReport
+from valve_plugin.report.run import GateResult, ItemState, LedgerLine, PanelColumn, ProposedItem, RunReport, StreamPoint
 from valve_plugin.report.templates import environment, json_for_script
 from valve_plugin.words import visible
 
+ROWS, ITEMS, COLUMNS = 500, 200, 60
+"""The latest that the page holds: rows of each list, items of each group, measurements in a table of tasks."""
+_DATA = 3_000_000
+"""Characters of JSON of ledger lines, those of the latest lines."""
 TOKENS = 1_200
 """Tokens of one trajectory digest."""
 _PATCH = 6_000
@@ -42,12 +49,14 @@ _REASON = 600
 
 
 class ItemGroup(NamedTuple):
-    """A group of items on the page."""
+    """A group of items, of which the page holds the newest."""
 
     in_bank: bool
-    states: dict[str, int]
+    states: Mapping[ItemState, int]
+    """Of all its items."""
     places: list[int]
-    """Positions in the list of items, in display order."""
+    """Positions of the newest in the list of items, in display order."""
+    total: int
 
 
 def group_items(items: Sequence[ProposedItem]) -> list[ItemGroup]:
@@ -56,8 +65,43 @@ def group_items(items: Sequence[ProposedItem]) -> list[ItemGroup]:
     found = []
     for in_bank in (True, False):
         places = [place for place in order if (items[place].version is not None) is in_bank]
-        found.append(ItemGroup(in_bank, Counter(items[place].state for place in places), places))
+        states = Counter(items[place].state for place in places)
+        found.append(ItemGroup(in_bank, states, places[:ITEMS], len(places)))
     return [group for group in found if group.places]
+
+
+class Extract(NamedTuple):
+    """What the page of a long run holds of each list. Sums, answers and captions are of the whole run."""
+
+    gates: Sequence[GateResult]
+    columns: Sequence[PanelColumn]
+    evaluations: Sequence[PanelColumn]
+    shelves: Sequence[ItemGroup]
+    moves: Sequence[CertifiedAccept]
+    stream: Sequence[StreamPoint]
+    lines: Sequence[LedgerLine]
+    """The latest, and before them those in which verification found something."""
+    data: int
+    """Number of the first line whose data is there as well."""
+
+
+def extract(run: RunReport) -> Extract:
+    """Return the latest of each list of a run."""
+    latest, room, data = run.ledger[-ROWS:], _DATA, len(run.ledger) + 1
+    for line in reversed(latest):
+        if (room := room - len(canonical(line.data))) < 0:
+            break
+        data = line.number
+    return Extract(
+        gates=run.gates[-ROWS:],
+        columns=run.columns[-COLUMNS:],
+        evaluations=run.evaluations[-COLUMNS:],
+        shelves=group_items(run.items),
+        moves=run.certificate.moves[-ROWS:],
+        stream=run.stream[-ROWS:],
+        lines=(*[line for line in run.ledger[:-ROWS] if line.problem][:ROWS], *latest),
+        data=data,
+    )
 
 
 def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
@@ -98,6 +142,7 @@ def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
             versus=comparison_card(*runs) if two else None,
             sides=comparison_columns(runs),
             pairs=task_pairs(runs),
+            rows=ROWS,
             attempts=json_for_script(attempts),
             version=__version__,
         )
@@ -107,6 +152,7 @@ def render_page(runs: Sequence[RunReport], attempts: Mapping[str, Any]) -> str:
 
 def _part(run: RunReport, number: int, of: int) -> dict[str, Any]:
     """Return the template values of one run."""
+    shown = extract(run)
     return {
         "run": run,
         "prefix": "" if of == 1 else f"run{number}-",
@@ -114,14 +160,15 @@ def _part(run: RunReport, number: int, of: int) -> dict[str, Any]:
         "answers": answers(run),
         "findings": findings(run),
         "origins": origins(run),
-        "panel": heatmap(run.columns),
-        "holdout": heatmap(run.evaluations),
-        "shelves": group_items(run.items),
+        "shown": shown,
+        "lines": {line.number for line in shown.lines},
+        "panel": heatmap(shown.columns),
+        "holdout": heatmap(shown.evaluations),
         "latest": max((i.version for i in run.items if i.version is not None), default=None),
         "total": run_cost(run.spent),
         "all": sum_costs(run.spent),
         "apart": any(s.role in APART for s in run.spent),
-        "proposed": {line.data["proposal"]["task_id"]: line for line in run.ledger if line.type == "proposed"},
+        "proposed": {line.data.proposal.task_id: line for line in run.ledger if isinstance(line.data, Proposed)},
         "judged": {g.task_id: g for g in run.gates},
         "mixed_only": not run.stream_whole and any(not is_live(p.task_id) for p in run.stream),
         "faults": len(run.problems) + sum(bool(line.problem) for line in run.ledger),
@@ -153,11 +200,12 @@ def attempt_details(runs: Iterable[tuple[RunReport, LocalStore]], budget: int) -
     found: dict[str, dict[str, Any]] = {}
     for run, local in runs:
         known = {a.id: a for a in local.attempts()}
-        columns = (*sorted(run.columns, key=lambda c: c.decision != "accept"), *run.evaluations)
+        shown = extract(run)
+        columns = (*sorted(shown.columns, key=lambda c: c.decision != "accept"), *shown.evaluations)
         rollouts = [
-            *(r for item in run.items for r in item.sources),
+            *(r for shelf in shown.shelves for place in shelf.places for r in run.items[place].sources),
             *(r for column in columns for cell in column.cells for r in cell.rollouts),
-            *(r for point in run.stream for r in point.rollouts),
+            *(r for point in shown.stream for r in point.rollouts),
         ]
         for id_ in (r.attempt for r in rollouts):
             if id_ not in known or id_ in found:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Literal
 
+from valve_plugin.bank.entries import Entry
 from valve_plugin.evidence.certify import Certificate
 from valve_plugin.evidence.cost import ClockTime, RoleCost
 from valve_plugin.evidence.plan import GatePlan, RunPlan
@@ -193,7 +197,7 @@ class LedgerLine(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     words: str
     problem: str = ""
     """What verification found wrong here."""
-    data: dict[str, Any]
+    data: Entry
 
 
 class TriedText(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -215,7 +219,7 @@ class PanelFacts(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pairing: Pairing
 
 
-class RunReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """One bank's whole history."""
 
     label: str
@@ -264,6 +268,14 @@ class RunReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def accepts(self) -> tuple[GateResult, ...]:
         """Gates that accepted their proposal."""
         return tuple(g for g in self.gates if g.decision == "accept")
+
+    @cached_property
+    def verdicts(self) -> Mapping[str, Sequence[GateResult]]:
+        """Gates by the id of the proposal that they judged; a query that went on has several."""
+        found: dict[str, list[GateResult]] = defaultdict(list)
+        for gate in self.gates:
+            found[gate.proposal_id].append(gate)
+        return dict(found)
 
     @property
     def ran(self) -> bool:

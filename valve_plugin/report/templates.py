@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from valve_plugin.bank.entries import Entry
+from valve_plugin.codec import plain
 from valve_plugin.evidence.certify import guarantee, tasks_for_gain
 from valve_plugin.records import short_task_id
 from valve_plugin.report.run import StreamPoint
@@ -19,6 +21,7 @@ from valve_plugin.words import duration, format_time, plural, points, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markdown_it import MarkdownIt
     from markupsafe import Markup
 
 
@@ -59,7 +62,7 @@ def environment(*, html: bool = True) -> Environment:
     )
     filters = (
         points, signed_points, plural, duration, format_time, join_numbers, short_task_id, task_name, attempt_ids,
-        tasks_for_gain, guarantee, render_markdown, format_json, split_caption, allow_breaks, code_spans,
+        tasks_for_gain, guarantee, render_markdown, format_entry, split_caption, allow_breaks, code_spans,
     )  # fmt: skip
     made.filters |= {function.__name__: function for function in filters}
     made.filters["say"] = functools.partial(_render, made)
@@ -113,12 +116,24 @@ def code_spans(text: str) -> Markup:
 
 def render_markdown(markdown: str) -> Markup:
     """Return Markdown as safe HTML: tags, links and images stay plain text, so nothing loads or runs."""
-    from markdown_it import MarkdownIt
     from markupsafe import Markup
 
+    return Markup(_markdown_parser().render(markdown))  # noqa: S704 (the parser escapes all text; tests attack it)
+
+
+@functools.cache
+def _markdown_parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    parser.disable(["link", "image", "autolink", "reference", "html_block", "html_inline"])
-    return Markup(parser.render(markdown))  # noqa: S704 (the parser escapes all text; tests attack it)
+    return parser.disable(["link", "image", "autolink", "reference", "html_block", "html_inline"])
+
+
+def format_entry(entry: Entry) -> str:
+    """Return a ledger entry as indented JSON text, without its type."""
+    data = plain(entry)
+    del data["type"]
+    return format_json(data)
 
 
 def format_json(data: Any, indent: str = "") -> str:
