@@ -132,11 +132,12 @@ def _row(number: int, name: str, fixed: str) -> dict[str, object]:
     }
 
 
-TOY = (
-    "--panel-size", "4", "--rollouts", "2", "--unsafe-local",
-    "-c", 'plugins=["valve","toy"]', "-c", "model=toy", "-c", "retrieval=paper", "-c", "embedding=hashing",
-    "-c", "rho=0.1", "-c", "protocol=paper",
+ASK = (
+    "--unsafe-local", "-c", 'plugins=["valve","toy"]', "-c", "model=toy", "-c", "retrieval=paper", "-c",
+    "embedding=hashing",
 )  # fmt: skip
+"""How to ask for rollouts with the toy plugin."""
+TOY = (*ASK, "--panel-size", "4", "--rollouts", "2", "-c", "rho=0.1", "-c", "protocol=paper")
 """How to evolve with the toy plugin, in the paper's protocol."""
 
 

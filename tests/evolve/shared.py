@@ -37,16 +37,17 @@ def toy() -> Path:
 
 @pytest.fixture(scope="session")
 def evolve(calc: Path, toy: Path) -> Evolve:
-    """Evolve a bank with the toy plugin: in this process, where litellm is loaded once, or in one with variables."""
+    """Evolve a bank with the toy plugin and these variables, in this process, where litellm is loaded once."""
 
     def run(bank: Path, *arguments: str, check: bool = True, **env: str) -> library.Done:
         words = ["evolve", *library.TOY, str(calc), "--bank", str(bank), *arguments]
         path = os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")])
-        if env:
+        if "TOY_CLOCK" in env:  # takes effect when the plugin is imported, and for good
             return library.valve(*words, check=check, PYTHONPATH=path, **env)
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(str(toy))
-            patch.setenv("PYTHONPATH", path)
+            for name, value in {**env, "PYTHONPATH": path}.items():
+                patch.setenv(name, value)
             done = CliRunner().invoke(app, words)
         assert not check or done.exit_code == 0, done.output
         return library.Done(words, done.exit_code, done.stdout, done.stderr)

@@ -177,32 +177,23 @@ def test_another_terminal_follows_a_run_that_started_earlier(calc, toy, evolve, 
     none = library.valve("evolve", "--attach", "--bank", tmp_path / "bank", check=False)
     assert none.returncode == 2, "there is no bank yet"
     path = os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")])
-    command = [
-        sys.executable,
-        "-m",
-        "valve_plugin",
-        "evolve",
-        *library.TOY,
-        str(calc),
-        "--bank",
-        str(tmp_path / "bank"),
-    ]
+    command = [sys.executable, "-m", "valve_plugin", "evolve", "--bank", str(tmp_path / "bank")]
     hold = tmp_path / "hold"
     run = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": path, "TOY_SECONDS": "0.2", "TOY_HOLD": str(hold)},
+        [*command, *library.TOY, str(calc)],
+        env={**os.environ, "PYTHONPATH": path, "TOY_SECONDS": "0.2", "TOY_HOLD": str(hold)},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert any(line.startswith("task ") for line in run.stderr), "it runs"
     hold.touch()
-    attach = [sys.executable, "-m", "valve_plugin", "evolve", "--attach", "--bank", str(tmp_path / "bank")]
-    glance = subprocess.Popen(attach, stdout=subprocess.PIPE, text=True)
+    glance = subprocess.Popen([*command, "--attach"], stdout=subprocess.PIPE, text=True)
     assert glance.stdout.readline(), "what happens now"
     assert glance.stdout.readline().startswith("spent")
     glance.send_signal(signal.SIGINT)
     assert glance.communicate(timeout=60)[0].endswith("stopped watching; the run goes on\n")
     assert glance.returncode == 0
     assert run.poll() is None
-    watch = subprocess.Popen(attach, stdout=subprocess.PIPE, text=True)
+    watch = subprocess.Popen([*command, "--attach"], stdout=subprocess.PIPE, text=True)
     assert next(line for line in watch.stdout if line.startswith("by role")), "the last figure"
     hold.unlink()
     assert next(line for line in watch.stdout if line.startswith(("task ", "gate ", "accepted", "rejected"))), "new"

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.bank.build import decided
+from tests.evolve.library import ASK
 from valve_plugin import plugins
 from valve_plugin.bank.entries import Baseline, EpochOpened, Evaluated, PanelFixed, Proposed
 from valve_plugin.bank.store import BankStore
@@ -184,19 +185,6 @@ def test_what_was_read_is_neither_learned_from_nor_judged_on_without_its_split(t
     assert held.isdisjoint(t.instance_id for t in panel.tasks)
     assert len(stream) + len(panel.tasks) + len(held) == len(everything.tasks)
     assert any(isinstance(e, EpochOpened) for e in store.entries())
-
-
-ASK = (
-    "--unsafe-local",
-    "-c",
-    'plugins=["valve","toy"]',
-    "-c",
-    "model=toy",
-    "-c",
-    "retrieval=paper",
-    "-c",
-    "embedding=hashing",
-)
 
 
 def test_the_command(make, tasks, tmp_path, monkeypatch):

@@ -8,22 +8,11 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
+from tests.evolve.library import ASK
 from valve_plugin.bank.entries import Judged, Proposed
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
 from valve_plugin.cli import app
-
-ASK = (
-    "--unsafe-local",
-    "-c",
-    'plugins=["valve","toy"]',
-    "-c",
-    "model=toy",
-    "-c",
-    "retrieval=paper",
-    "-c",
-    "embedding=hashing",
-)
 
 
 @pytest.fixture

@@ -21,8 +21,7 @@ from valve_plugin.rollouts.workers import stop_event
 
 
 @pytest.mark.parametrize(
-    ("workers", "share"),
-    [(4, 0.5), *(pytest.param(w, s, marks=pytest.mark.heavy) for w, s in ((2, 0.1), (4, 10)))],
+    ("workers", "share"), [(4, 0.5), *(pytest.param(w, s, marks=pytest.mark.heavy) for w, s in ((2, 0.1), (4, 10)))]
 )
 def test_the_ledger_is_the_same(evolve, whole, tmp_path, workers, share):
     done = evolve(tmp_path / "bank", "--workers", str(workers), "--speculate", str(share), "--json")

@@ -22,12 +22,7 @@ ANSWER = {"issue_summary": "s", "principles": [PRINCIPLE], "skills": [SKILL]}
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        json.dumps(ANSWER),
-        f"```json\n{json.dumps(ANSWER)}\n```",
-        f"\n```\n{json.dumps(ANSWER)}\n```\n",
-    ],
+    "text", [json.dumps(ANSWER), f"```json\n{json.dumps(ANSWER)}\n```", f"\n```\n{json.dumps(ANSWER)}\n```\n"]
 )
 def test_a_good_answer_is_read(text):
     found = parse_strictly(text)

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from tests import calc
 from valve_plugin.tasks.issue_text import code_of_test as code_of
-from valve_plugin.tasks.issue_text import (
-    compose,
-    describe_failure,
-    error_lines,
-    headline,
-    mask_varying_text,
-)
+from valve_plugin.tasks.issue_text import compose, describe_failure, error_lines, headline, mask_varying_text
 from valve_plugin.tasks.syntax import parse
 
 SOURCE = '''

@@ -162,12 +162,7 @@ TABLE: dict[str, Row] = {
         ("tests/test_x.py::test_both[high]",),
         ("tests/test_x.py::test_both[low]", "tests/test_x.py::test_low[-1]"),
     ),
-    "inherited": (
-        [],
-        INHERITED,
-        ("tests/test_x.py::TestOurs::test_high",),
-        ("tests/test_x.py::TestCase::test_low",),
-    ),
+    "inherited": ([], INHERITED, ("tests/test_x.py::TestOurs::test_high",), ("tests/test_x.py::TestCase::test_low",)),
     "hypothesis": (LATEST, HYPOTHESIS, F2P, P2P),
     "pytest-mock": (LATEST, MOCKED, F2P, P2P),
     "pytest-timeout": (LATEST, TIMED, F2P, P2P),
