@@ -18,7 +18,7 @@ from tests.cli import banks
 from tests.tools import git, need, until
 from valve_plugin.bank.local import local_store
 from valve_plugin.cli import app
-from valve_plugin.cli.connect import with_hooks, without_hooks
+from valve_plugin.cli.connect import connection, with_hooks, without_hooks
 from valve_plugin.extract.digest import steps
 
 OTHERS = st.lists(st.fixed_dictionaries({"hooks": st.just([{"type": "command", "command": "lint"}])}), min_size=1)
@@ -31,6 +31,8 @@ def test_undo_gives_back_what_was_there(settings: dict[str, Any], check: str) ->
     connected = with_hooks(settings, "valve", check)
     assert connected != settings
     assert without_hooks(connected) == settings == without_hooks(settings)
+    found = connection(connected)
+    assert (connection(settings), found and found.program) == (None, "valve")
 
 
 PROMPT = "The callers break after changing a signature"
@@ -142,3 +144,21 @@ def test_the_settings_of_one_person_are_not_for_git(tmp_path: Path, monkeypatch:
         undone = CliRunner().invoke(app, ["connect", "claude", "--undo", "--yes"])
         assert undone.stdout.endswith(f"{settings}: removed\n")
     assert (tmp_path / ".git/info/exclude").read_text().count("settings.local.json") == 1
+
+
+def test_an_environment_inside_a_clone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "clone/.venv/bin/valve"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    here = tmp_path / "here"
+    here.mkdir()
+    git(here, "init", "-q")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    for clone in (False, True):
+        if clone:
+            git(tmp_path / "clone", "init", "-q")
+        made = CliRunner().invoke(app, ["connect", "claude", "--yes"])
+        assert made.exit_code == 0, made.output
+        assert (f"in the clone {tmp_path / 'clone'}" in made.stderr) == clone

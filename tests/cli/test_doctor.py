@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -24,6 +25,7 @@ from tests.tools import need
 from valve_plugin import config
 from valve_plugin.checkout import find
 from valve_plugin.cli import doctor
+from valve_plugin.cli.connect import with_hooks
 from valve_plugin.cli.doctor import CheckResult, Place, cheapest, checks, escapes, examine, lines
 from valve_plugin.config import SAMPLING, Settings
 from valve_plugin.extras import pip_install
@@ -40,7 +42,8 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do [ "$1" = --json-status-fd ] && status=$
 PATH=/usr/bin:/bin "$@"; code=$?; [ -z "$status" ] || echo '{"exit-code": 0}' >&$status; exit $code
 """
 ROWS = {
-    "python", "git", "start-up file", "model", "check command", "bank", "user data", "sandbox", "container engine",
+    "python", "git", "start-up file", "model", "check command", "bank", "claude", "user data", "sandbox",
+    "container engine",
 }  # fmt: skip
 
 
@@ -87,11 +90,25 @@ def edited_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     (sample(Path.cwd() / ".valve").dir / "bank.json").write_text('{"format": 99}')
 
 
+def moved_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connect Claude Code to a valve whose Python is then deleted."""
+    old = Path("old env/bin")
+    old.mkdir(parents=True)
+    settings = with_hooks({}, shlex.quote(str(old.absolute() / "valve")), "make 'all tests'")
+    Path(".claude").mkdir()
+    Path(".claude/settings.local.json").write_text(json.dumps(settings))
+    (old / "valve").write_text("#!/nowhere/python\n")
+    (old / "valve").chmod(0o755)
+    assert "/nowhere/python is not there" in check("claude").detail
+    shutil.rmtree("old env")
+
+
 BROKEN: dict[str, tuple[str, Callable[..., object]]] = {
     "no bank": ("bank", lambda monkeypatch: None),
     "a bank of another version": ("bank", edited_cache),
     "user data in a repository": ("user data", in_a_repository),
     "user data below a device": ("user data", lambda monkeypatch: monkeypatch.setenv("VALVE_DATA", "/dev/null/x")),
+    "the environment of the hooks deleted": ("claude", moved_away),
     "the start-up file switched off": ("start-up file", lambda monkeypatch: monkeypatch.setenv("VALVE_STARTUP", "0")),
 }
 
@@ -143,7 +160,7 @@ def test_a_bare_machine(machine: Path, valve: Run, monkeypatch: pytest.MonkeyPat
     rows = rows_of(valve("doctor", "--json", code=1))
     assert set(rows) == ROWS
     assert states(rows, "failed") == {"git", "model", "sandbox"}
-    assert states(rows, "ok") == {"python", "user data"}
+    assert states(rows, "ok") == {"python", "claude", "user data"}
     programs = {name: (shlex.split(row["fix"]) or [""])[0].rpartition("/")[2] for name, row in rows.items()}
     assert (programs["model"], programs["start-up file"]) == ("mini-extra", "unset")
     assert programs["bank"] == programs["check command"] == "valve"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json as json_
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -21,7 +22,7 @@ from valve_plugin.codec import plain
 from valve_plugin.errors import ConfigError, PluginError
 from valve_plugin.extras import install_command
 from valve_plugin.records import Context
-from valve_plugin.words import plural, quote
+from valve_plugin.words import join, plural, quote
 
 _MAX_BYTES = 1_000_000
 
@@ -180,6 +181,12 @@ def connect(
         output.say(f"{path}: {done if changed else 'nothing to change'}")
     if agent == "claude" and changed and after and find(path.parent).git:
         _keep_private(path)
+    if agent == "claude" and not undo and (clone := clone_around(Path(_words()[0]))):
+        output.note(
+            f"valve: the hooks run {_words()[0]}, in the clone {clone}: when that is moved or deleted, the notes stop, "
+            "and only `valve doctor` says so; installed with uv or pipx, valve stays where it is",
+            style="yellow",
+        )
 
 
 def _keep_private(path: Path) -> None:
@@ -212,12 +219,16 @@ def _hooked(path: Path, before: str, check: str, *, undo: bool) -> str:
         raise ConfigError(f"{path}: expected an object whose `hooks` hold a list for {' and '.join(_HOOKS)}")
     settings = without_hooks(found)
     if not undo:
-        found_here = shutil.which("valve")  # the whole path, because a hook's shell may have another PATH
-        program = quote(found_here) if found_here else f"{quote(sys.executable)} -m valve_plugin"
-        settings = with_hooks(settings, program, check)
+        settings = with_hooks(settings, join(_words()), check)
     if settings == found:
         return before
     return json_.dumps(settings, indent=2, ensure_ascii=False) + "\n" if settings else ""
+
+
+def _words() -> list[str]:
+    """Return the start of the hooks' commands: the whole path, because a hook's shell may have another PATH."""
+    found = shutil.which("valve")
+    return [found] if found else [sys.executable, "-m", "valve_plugin"]
 
 
 def with_hooks(settings: dict[str, Any], program: str, check: str) -> dict[str, Any]:
@@ -247,15 +258,50 @@ def without_hooks(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_ours(entry: Any) -> bool:
+    return bool(_our_commands(entry))
+
+
+def _our_commands(entry: Any) -> list[str]:
     found = entry.get("hooks", []) if isinstance(entry, dict) else []
     commands = [str(hook.get("command")) for hook in found if isinstance(hook, dict)]
-    return any("valve" in command and (f" {_NOTES}" in command or f" {_RECORD}" in command) for command in commands)
+    return [c for c in commands if "valve" in c and (f" {_NOTES}" in c or f" {_RECORD}" in c)]
 
 
-def _program() -> str:
-    """Return the start of the hooks' commands: the whole path, because a hook's shell may have another PATH."""
-    found = shutil.which("valve")
-    return quote(found) if found else f"{quote(sys.executable)} -m valve_plugin"
+class Connection(NamedTuple):
+    """What Claude Code's hooks run."""
+
+    program: str
+    check: str
+
+
+def connection(settings: Any) -> Connection | None:
+    """Return what the hooks in Claude Code's settings run; None: it is not connected. Pure."""
+    hooks = settings.get("hooks") if isinstance(settings, dict) else None
+    entries = [
+        e for event in _HOOKS if isinstance(hooks, dict) and isinstance(found := hooks.get(event), list) for e in found
+    ]
+    words = [_split(command) for entry in entries for command in _our_commands(entry)]
+    if not words:
+        return None
+    checks = [line[line.index("--check") + 1] for line in words if "--check" in line[:-1]]
+    return Connection(words[0][0], checks[0] if checks else "")
+
+
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # quoted in a way that only a shell reads
+        return command.split()
+
+
+def claude_settings(folder: Path) -> Path:
+    """Return the file of Claude Code's hooks in a repository."""
+    return folder / _FILES["claude"]
+
+
+def clone_around(program: Path) -> Path | None:
+    """Return the clone that a program is in; None: it is in none."""
+    return next((above for above in program.parents if (above / ".git").exists()), None)
 
 
 @commands.add(

@@ -6,6 +6,7 @@ text of a repository is always quoted in them.
 
 from __future__ import annotations
 
+import json as json_
 import os
 import platform
 import re
@@ -139,6 +140,7 @@ def checks() -> dict[str, Check]:
         "check command": _check_command,
         **{f"{_EXTRA}{name}": partial(_extra, name) for name in _WITHOUT},
         "bank": _bank,
+        "claude": _claude,
         "user data": _user_data,
         "sandbox": _sandbox,
         "container engine": _engine,
@@ -334,6 +336,35 @@ def _bank(place: Place) -> CheckResult:
         repair = own_command("valve", "bank", "verify", "--repair", "--bank", str(place.bank))
         return CheckResult("failed", f"{worst.file} {worst.place}: {worst.message}", "" if of_ledger else repair)
     return CheckResult("ok", "; ".join([f"{place.bank}: all verified", *(one.message for one in found)]))
+
+
+def _claude(place: Place) -> CheckResult:
+    """Check that what Claude Code's hooks run is there: they never stop a prompt, so they fail without a word."""
+    from valve_plugin.cli.connect import claude_settings, connection
+
+    path = claude_settings(place.here.folder)
+    try:
+        found = connection(json_.loads(path.read_text("utf-8"))) if path.exists() else None
+    except ValueError as e:
+        return CheckResult("failed", f"{path}: its hooks cannot be read: {e}")
+    if found is None:
+        return CheckResult("ok", "Claude Code is not connected here; `valve connect claude` gives it the notes")
+    if gone := [program for program in needed_programs(found.program) if shutil.which(program) is None]:
+        again = own_command("valve", "connect", "claude", "--yes", *(["--check", found.check] if found.check else []))
+        text = f"Claude Code gets no notes: the hooks in {path} run {found.program}, and {gone[0]} is not there"
+        return CheckResult("failed", text, again)
+    return CheckResult("ok", f"Claude Code's hooks run {found.program}")
+
+
+def needed_programs(program: str) -> list[str]:
+    """Return a program and, of an installed script, the Python in its first lines."""
+    found = shutil.which(program)
+    if found is None:
+        return [program]
+    with open(found, "rb") as file:
+        head = file.read(1024)
+    script = re.match(rb"#!(?:/bin/sh\n'{3}exec' )?[\"]?(/[^\s\"]+)", head)  # the long form is that of long paths
+    return [program, *([os.fsdecode(script[1])] if script else [])]
 
 
 # ---- this machine
