@@ -840,13 +840,15 @@ class Changer(ast.NodeTransformer):
         self._kind = held
         return call(node, DONE, site, node)
 
-    def _called(self, node: ast.Call, name: str, site: str, first: int = 0, most: int = 999, told: bool = False) -> Any:
+    def _called(
+        self, node: ast.Call, name: str, site: str, first: int = 0, most: int = MOST_SITES, told: bool = False
+    ) -> Any:
         self.generic_visit(node)
         node.func = call(node.func, ASK, site, node.func, *[True] * told)
         for number, one in enumerate(node.args):
             if isinstance(one, ast.Starred):
                 one.value = call(one, SPREAD, site, min(number, 1), one.value)
-            elif first <= number < most:
+            elif first <= number < most and (site.endswith(CALL) or not isinstance(one, ast.Constant)):
                 more = (False, True) if name in STEPPING else ()
                 node.args[number] = call(one, SEE, site, min(number, 1), one, *more)
         for keyword in node.keywords:
@@ -876,7 +878,7 @@ class Changer(ast.NodeTransformer):
     visit_AsyncWith = visit_With  # noqa: N815
 
     def _caught(self, old: Any, site: str, wanted: list[Any]) -> Any:
-        named = [one for one in wanted if is_named(one)] or [ast.Constant("?")]
+        named = [one for one in wanted if is_named(one)] or ["?"]
         return call(old, CAUGHT, site, *named)
 
     def _site(self, node: Any, kind: str) -> str:
@@ -909,8 +911,9 @@ def put(old: Any, new: Any) -> Any:
 
 def call(old: Any, name: str, *given: Any) -> Any:
     """Return a call of a constant, which is replaced later."""
-    values: list[Any] = [one if isinstance(one, ast.AST) else ast.Constant(one) for one in given]
-    return put(old, ast.Call(ast.Constant(name), values, []))
+    where = {member: getattr(old, member) for member in ("lineno", "col_offset", "end_lineno", "end_col_offset")}
+    values: list[Any] = [one if isinstance(one, ast.AST) else ast.Constant(one, **where) for one in given]
+    return ast.Call(ast.Constant(name, **where), values, [], **where)
 
 
 def compiled(source: Any, path: str, name: str, values: Values) -> types.CodeType:
@@ -922,7 +925,7 @@ def compiled(source: Any, path: str, name: str, values: Values) -> types.CodeTyp
     tree = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a constant that is called
-        code = compile(ast.fix_missing_locations(Changer(name).visit(tree)), path, "exec", dont_inherit=True)
+        code = compile(Changer(name).visit(tree), path, "exec", dont_inherit=True)
     values.paths.add(path)
     put_in: dict[str, Any] = {name: getattr(values, name.rpartition(" ")[2]) for name in LOOKING}
     return replaced(code, put_in)
