@@ -268,8 +268,10 @@ class GateStarted(Event, frozen=True, kw_only=True):
     needed: int
     """Passes that the candidate needs beyond those of the current bank."""
     current_passes: int
+    kept: int = 0
+    """Rollouts whose context stays the same, so that they need not run."""
     reused_passes: int = 0
-    """Passes of rollouts whose context stays the same, so that they need not run."""
+    """Passes of those."""
     rollouts: int
     """Rollouts to run."""
 

@@ -58,7 +58,7 @@ def kept(bank: BankStore, monkeypatch: pytest.MonkeyPatch) -> BankStore:
 
 def test_runs_of_the_person_are_listed_the_latest_first(kept: BankStore, valve: Run) -> None:
     header, *rows = [line.split("\t") for line in valve("attempts", "list").splitlines()]
-    assert header == ["ID", "WHEN", "TASK", "OUTCOME", "REASON", "DROPPED", "ITEMS"]
+    assert header == ["ID", "WHEN", "TASK", "OUTCOME", "REASON", "RESTORED", "NOTES"]
     assert [row[0] for row in rows] == [FAILED.id, UNKNOWN.id]
     assert rows[0][1:] == [
         "2023-11-14 22:13", "Fix the sums patch: they are wrong [bold]everywhere[/bold],…", "unresolved", FAILED.reason,
@@ -87,7 +87,7 @@ def test_one_is_shown_and_nothing_in_it_passes_for_a_line_of_ours(kept: BankStor
     assert [line for line in shown.splitlines() if line in ("patch:", "task:")] == ["task:", "patch:"]
     fields = dict(line.split(maxsplit=1) for line in shown.partition("\n\n")[0].splitlines())
     assert fields["attempt"] == f"{FAILED.id}, unresolved"
-    assert (fields["why"], fields["check"], fields["items"]) == (FAILED.reason, FAILED.check, "skill dates")
+    assert (fields["why"], fields["check"], fields["notes"]) == (FAILED.reason, FAILED.check, "skill dates")
     assert (fields["took"], fields["ended"]) == ("7 steps, 61 s, $0.2500", "Submitted")
     assert fields["trajectory"].startswith(f"mini-extra inspect {kept.local.dir}/unpacked/{FAILED.id}")
     assert valve("attempts", "show") == shown, "the latest"

@@ -26,7 +26,7 @@ VALVE = Path(sys.executable).with_name("valve")
 def test_list(bank: BankStore, valve: Run) -> None:
     bank.local.count_use(Context(text="x", items=(("skill", "dates"),)))
     assert valve("bank", "list").splitlines() == [
-        "KIND\tNAME\tSUPPORT\tPASSES\tSTEP\tUSES",
+        "KIND\tNAME\tSUPPORT\tPASSED\tSINCE\tUSED",
         "principle\tlook-first\t1\t2/3\t1\t0",
         "skill\tdates\t1\t2/3\t1\t1",
     ]
@@ -38,7 +38,7 @@ def test_list(bank: BankStore, valve: Run) -> None:
 def test_show(bank: BankStore, valve: Run) -> None:
     shown = valve("bank", "show", "look-first")
     assert BODY in shown
-    assert "2 of 3 source attempts resolved" in shown
+    assert "2 of 3 source attempts passed" in shown
     assert valve("bank", "show", "look-first", "--raw") == BODY
     assert valve("bank", "show", "skill/dates", "--json")["scope_hint"] == "datetime code"
     assert "Compare [bold]dates[/bold] in UTC" in valve("bank", "show", "dates")
@@ -107,8 +107,8 @@ def test_what_no_attempt_taught_has_no_evidence_to_list(project: Path, valve: Ru
     valve("init")
     valve(*NOTE_OF_MONEY, stdin="Money is in integer cents.")
     head, row = valve("bank", "list").splitlines()
-    assert dict(zip(head.split("\t"), row.split("\t"), strict=True))["USES"] in ("0", "-")
-    assert [row.split("\t")[head.split("\t").index(name)] for name in ("SUPPORT", "PASSES")] == ["", ""]
+    assert dict(zip(head.split("\t"), row.split("\t"), strict=True))["USED"] in ("0", "-")
+    assert [row.split("\t")[head.split("\t").index(name)] for name in ("SUPPORT", "PASSED")] == ["", ""]
     assert "evidence" not in valve("bank", "show", "cents")
 
 

@@ -144,11 +144,11 @@ def test_approved_waits_for_the_gate_and_is_not_in_the_bank(bank: BankStore, wit
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["nothing-like-it"], "no withheld item"),
-        (["--drop"], "which item"),
+        (["nothing-like-it"], "no withheld note"),
+        (["--drop"], "which note"),
         (["green-again", "--drop", "--approve"], "contradict"),
         (["green-again", "--drop", "--edit"], "contradict"),
-        (["--edit"], "which item"),
+        (["--edit"], "which note"),
     ],
 )
 def test_wrong_use(withheld: Withheld, valve: Run, args: list[str], says: str) -> None:

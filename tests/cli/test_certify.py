@@ -134,7 +134,7 @@ def test_a_gate_is_planned_from_its_bank(bank: BankStore, valve: Run) -> None:
     assert printed["cost"]["proposals"] == 5
     text = valve("plan")
     assert "\tNOW\t" in text
-    assert "dollars unknown" in text
+    assert "dollars   unknown" in text
 
 
 def test_another_gate_is_not_compared_with_what_is_carried(bank: BankStore, valve: Run) -> None:
@@ -148,6 +148,12 @@ def test_a_gate_is_planned_before_anything_ran(project: Path, valve: Run) -> Non
     assert printed["gate"]["odds"][0]["fresh"] == pytest.approx(0.45, abs=0.02)
     assert printed["sizing"]["variance"] == pytest.approx(0.05 * 5 / 3)
     assert printed["assumed"] is False
+    told = valve("plan", "--usd-per-rollout", "0.5").splitlines()
+    assert [line.split()[0] for line in told[:3]] == ["rollouts", "dollars", "panel"]
+    priced = valve("plan", "--usd-per-rollout", "0.5", "--json")["cost"]
+    assert priced["usd"] == pytest.approx(priced["rollouts"] / 2, abs=1)
+    assert "--usd-per-rollout" in valve("plan").splitlines()[1], "how to have dollars"
+    assert ("ACCEPTS" in valve("plan", "--sizes"), "ACCEPTS" in valve("plan")) == (True, False)
     typical = valve("plan", "--json")
     assert typical["assumed"] is True
     assert (typical["gate"], typical["cost"]) == (printed["gate"], printed["cost"]), "these are the typical numbers"

@@ -42,7 +42,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do [ "$1" = --json-status-fd ] && status=$
 PATH=/usr/bin:/bin "$@"; code=$?; [ -z "$status" ] || echo '{"exit-code": 0}' >&$status; exit $code
 """
 ROWS = {
-    "python", "git", "start-up file", "model", "check command", "bank", "claude", "user data", "sandbox",
+    "python", "git", "start-up file", "model", "test command", "bank", "claude", "user data", "sandbox",
     "container engine",
 }  # fmt: skip
 
@@ -163,7 +163,7 @@ def test_a_bare_machine(machine: Path, valve: Run, monkeypatch: pytest.MonkeyPat
     assert states(rows, "ok") == {"python", "claude", "user data"}
     programs = {name: (shlex.split(row["fix"]) or [""])[0].rpartition("/")[2] for name, row in rows.items()}
     assert (programs["model"], programs["start-up file"]) == ("mini-extra", "unset")
-    assert programs["bank"] == programs["check command"] == "valve"
+    assert programs["bank"] == programs["test command"] == "valve"
 
 
 def test_a_good_machine(machine: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_a_check_command_is_run_in_a_copy(
         monkeypatch.setattr("valve_plugin.cli.doctor._TEST_SECONDS", 2)
     forget()
     need("bwrap")
-    found = check("check command", here()._replace(settings=Settings(test_command=command)))
+    found = check("test command", here()._replace(settings=Settings(test_command=command)))
     assert (found.state, found.hint) == (state, ""), found
     assert ("valve.toml: `test_command = " in found.detail) == (state == "failed")
     assert not Path("made").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import venv
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from valve_plugin import config
 from valve_plugin.bank.store import BankStore
 from valve_plugin.checkout import find
 from valve_plugin.cli.init import detect_name, detect_tests
+from valve_plugin.records import Attempt
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -134,6 +137,51 @@ NPM_DEFAULT = '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit
 )
 def test_how_tests_are_run(tmp_path: Path, files: dict[str, str], command: str) -> None:
     assert detect_tests(put(tmp_path, files)).value == command
+
+
+@pytest.mark.parametrize(
+    ("files", "installed", "command"),
+    [
+        ({"test_a.py": "from unittest import TestCase"}, False, "python -m unittest"),
+        ({"test_a.py": "from unittest import TestCase"}, True, "python -m pytest"),
+        ({"test_a.py": "import unittest\nimport pytest\n"}, False, "python -m pytest"),
+        ({"test_a.py": "def test_a(): pass"}, False, "python -m pytest"),
+        ({"pytest.ini": "", "test_a.py": "import unittest"}, False, "python -m pytest"),
+        ({"tests/test_a.py": "import unittest"}, False, "python -m unittest discover tests"),
+        ({"tests/test_a.py": "import unittest", "tests/__init__.py": ""}, False, "python -m unittest"),
+        ({"toolz/tests/test_core.py": "import pytest", "toolz/__init__.py": ""}, False, "python -m pytest"),
+    ],
+)
+def test_unittest_runs_what_needs_no_more_where_pytest_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], installed: bool, command: str
+) -> None:
+    bare = tmp_path / "bare"
+    venv.create(bare, with_pip=False, symlinks=True)
+    if installed:
+        put(next(bare.glob("lib/python*/site-packages")), {"pytest/__init__.py": ""})
+    monkeypatch.setenv("PATH", f"{bare / 'bin'}")
+    assert detect_tests(put(tmp_path / "project", files)).value == command
+
+
+def test_what_a_bank_that_is_gone_left_is_told(project: Path, tmp_path: Path, valve: Run) -> None:
+    first = tmp_path / "first"
+    valve("init", "--bank", str(first), "--repo", "owner/name")
+    local = BankStore.open(first).local
+    local.remember_bank()
+    local.add_attempt(Attempt(id="a", task_id="t", ordinal=0, source="live", outcome="resolved"))
+    assert "earlier bank" not in valve.err
+    shutil.rmtree(first)
+    valve("init", "--bank", str(tmp_path / "second"), "--repo", "owner/name")
+    assert "1 attempt of an earlier bank of owner/name, which is gone" in valve.err
+
+
+def test_what_comes_next_is_the_same_where_no_test_command_was_found(project: Path, valve: Run) -> None:
+    said = valve("init").splitlines()
+    assert "valve.toml: `test_command = " in said[-2]
+    (project / "tests").mkdir()
+    (project / "tests/test_a.py").write_text("")
+    found = valve("init", "--bank", "other").splitlines()[-1]
+    assert ("doctor" in said[-1], "doctor" in found) == (True, True)
 
 
 def test_binary_files_are_survived(tmp_path: Path) -> None:

@@ -190,4 +190,4 @@ def test_attempts_can_be_read_and_named_at_every_width(bank: BankStore, valve: R
     assert [line.split()[0] for line in lines] == [f"{number}a1b2c3d4e5f6071" for number in (2, 1, 0)]
     assert all("  unresolved" in line and len(line) <= columns for line in lines)
     assert ("REASON" in head) == (columns > 80)
-    assert "DROPPED" not in head
+    assert "RESTORED" not in head

@@ -150,7 +150,9 @@ def test_a_run_on_another_machine_goes_on_while_its_record_grows(tmp_path: Path)
 
 
 def test_an_accept_names_the_tasks_it_makes_worse():
-    assert line(replace(VERDICT, worse=("t 2/2 -> 0/2",))).endswith("now version 1; worse: t 2/2 -> 0/2")
+    fallen = line(replace(VERDICT, worse=("t 2/2 -> 0/2", "u 3/3 -> 2/3")))
+    assert "now version 1; worse: t 2/2 -> 0/2, u 3/3 -> 2/3 " in fallen
+    assert "-c guard=2)" in fallen, "the most that would have rejected it"
 
 
 def test_piped_lines_of_a_followed_or_finished_run_say_it_is_a_simulation(capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,17 @@ def tree(project: Path) -> Path:
     return project
 
 
+def test_a_missing_extra_is_said_before_the_source_is_read(
+    tree: Path, valve: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "swesmith", None)
+    monkeypatch.setattr("valve_plugin.tasks.make.define.read_source", lambda *_: pytest.fail("read"))
+    valve("tasks", "generate", "--unsafe-local", "--out", str(tree.parent / "made"), code=2)
+    assert "the extra `smith`, 0.9 GB, is needed: " in valve.err
+
+
 def test_tasks_of_a_source_tree(tree: Path, valve: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "load_modifiers", lambda: None)
     monkeypatch.setattr(candidates, "find_candidates", lambda *_: CANDIDATES)
     venv = str(lean())
     options = ["--python", venv, "--unsafe-local", "--repo", "acme/calc"]

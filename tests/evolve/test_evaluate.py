@@ -230,7 +230,7 @@ def test_each_item_alone_is_a_report_that_spends_the_holdout(make, tasks, tmp_pa
     sorting.write_text('code_semantics = ["good"]\n')
     lines = CliRunner().invoke(app, [*arguments, "--categories", str(sorting)]).stdout.splitlines()
     assert lines[1].split("\t")[-1] == "code_semantics"
-    assert lines[2].split("\t") == ["CATEGORY", "ITEMS", "GAIN", "INTERVAL"]
+    assert lines[2].split("\t") == ["CATEGORY", "NOTES", "GAIN", "INTERVAL"]
     assert lines[3].split("\t")[:3] == ["code_semantics", "1", "+12.5"]
     wrong = CliRunner().invoke(app, ["eval", "--bank", str(store.dir), "--categories", str(sorting), "--show"])
     assert (wrong.exit_code, "give --items as well" in wrong.stderr) == (2, True)
@@ -239,7 +239,7 @@ def test_each_item_alone_is_a_report_that_spends_the_holdout(make, tasks, tmp_pa
 def test_no_item_is_no_reading_of_the_holdout(tasks, tmp_path, installed):
     store = BankStore.create(tmp_path / "empty", "acme/core")
     done = CliRunner().invoke(app, ["eval", str(tasks), "--bank", str(store.dir), *ASK, "--items"])
-    assert (done.exit_code, "holds no items" in done.stderr, done.stdout) == (2, True, "")
+    assert (done.exit_code, "holds no notes" in done.stderr, done.stdout) == (2, True, "")
     assert len(list(store.entries())) == 1
 
 

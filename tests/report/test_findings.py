@@ -32,8 +32,8 @@ def _states(run: RunReport) -> list[str]:
     ("before", "after", "tasks", "better", "tone", "sure"),
     [
         (4, 2, 2, "perhaps_lower", "open", "too_few"),
-        (12, 15, 10, "perhaps_higher", "open", "open"),
-        (12, 12, 10, "same", "open", "open"),
+        (12, 15, 10, "perhaps_higher", "open", "too_few"),
+        (12, 12, 10, "same", "open", "too_few"),
         (24, 9, 10, "perhaps_lower", "open", "open"),
         (225, 75, 100, "lower", "no", "open"),
         (75, 225, 100, "higher", "yes", "gain"),
@@ -128,7 +128,7 @@ def test_how_sure_names_what_it_rests_on(long: RunReport) -> None:
     assert drawdown is not None
     sure = answers(long)[2]
     assert (sure.state, sure.values["unproven"], sure.values["unmet"]) == (
-        "open", ["tasks like yours"], []
+        "too_few", ["tasks like yours"], []
     )  # fmt: skip
     assert certainty(long.certificate, held=True).texts == (text(sure.headline), text(sure.reason))
     broken = replace(long.certificate.assumptions[0], status="unmet", needed_for=("gain",))

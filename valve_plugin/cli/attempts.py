@@ -57,8 +57,8 @@ def list_by_default(ctx: typer.Context, bank: BankDir = "", json: Json = False) 
 def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
     """List attempts, the latest first.
 
-    TASK is how the task begins. An attempt is resolved or unresolved only where a check could grade it. DROPPED lists
-    the test files that it changed and that were put back before grading. ITEMS lists what its prompt got from the bank.
+    TASK is how the task begins. An attempt is resolved or unresolved only where a check could grade it. RESTORED
+    lists the test files that it changed and that did not count. NOTES lists what its prompt got from the bank.
     Not used: an idle worker made it ahead of a run that then did not ask for it; it counts in no result.
     """
     store = open_bank(bank)
@@ -77,7 +77,7 @@ def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
         more = f"; {others} of stream, panel and evaluation: `valve attempts list --all`" if found else ""
         output.note(f"no run of your own is recorded on this machine: `mini --plugin valve -t ...` records one{more}")
         return
-    header = ["ID", "WHEN", *["SOURCE"] * all_, "TASK", "OUTCOME", "REASON", "DROPPED", "ITEMS"]
+    header = ["ID", "WHEN", *["SOURCE"] * all_, "TASK", "OUTCOME", "REASON", "RESTORED", "NOTES"]
     rows = [
         [
             *(a.id, format_time(a.recorded_at, local=True), *[a.source] * all_, _title(a)),
@@ -86,7 +86,7 @@ def list_(all_: All = False, bank: BankDir = "", json: Json = False) -> None:
         ]
         for a, used in shown
     ]
-    output.table(header, rows, prose=("TASK", "REASON", "DROPPED", "ITEMS"))
+    output.table(header, rows, prose=("TASK", "REASON", "RESTORED", "NOTES"))
 
 
 @commands.add(
@@ -152,9 +152,9 @@ def show(
             "recorded": f"{format_time(attempt.recorded_at, local=True)}, {source}",
             "why": attempt.reason,
             "check": attempt.check,
-            "dropped": ", ".join(attempt.dropped_paths)
+            "restored": ", ".join(attempt.dropped_paths)
             and f"{', '.join(attempt.dropped_paths)} (changes to tests do not count)",
-            "items": items or "none",
+            "notes": items or "none",
             "model": attempt.model,
             "took": ", ".join(filter(None, spent)),
             "ended": attempt.exit_status,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from valve_plugin.bank.store import BankStore
 
     Uses = Mapping[tuple[Kind, str], int] | None
-    """How often each item was injected; None: that is counted on another machine, or for another user."""
+    """How often each note was injected; None: that is counted on another machine, or for another user."""
 
 commands = Commands(
     "bank",
@@ -41,11 +41,11 @@ commands = Commands(
     "valve bank list --json | jq -r '.items[].name'",
 )
 def list_(bank: BankDir = "", json: Json = False) -> None:
-    """List the items.
+    """List the notes.
 
-    Principles, then skills, each in the order they came. STEP is the version that brought an item in, PASSES the
-    resolved among the attempts it was learned from, USES how often it was injected on this machine (-: not counted
-    here). NOTE says what no gate judged.
+    Principles, then skills, each in the order they came. SUPPORT is the number of proposals that brought a note, PASSED
+    how many passed of the attempts it was learned from, SINCE the version that brought it in, USED how often it was
+    injected on this machine (-: not counted here). REMARK says what no gate judged.
     """
     from valve_plugin.bank.acts import standing
 
@@ -61,28 +61,28 @@ def list_(bank: BankDir = "", json: Json = False) -> None:
         output.note(f"The bank of {content.repo} is empty at version {content.version}.")
         return
     about = standing(store.entries())
-    header = ["KIND", "NAME", "SUPPORT", "PASSES", "STEP", "USES"]
-    header += ["NOTE"] * any(map(about, content.items))
+    header = ["KIND", "NAME", "SUPPORT", "PASSED", "SINCE", "USED"]
+    header += ["REMARK"] * any(map(about, content.items))
     rows = (
         [i.kind, i.name, *_evidence(i), i.created_step, "-" if uses is None else uses.get(i.key, 0), about(i)]
         for i in content.items
     )
-    output.table(header, (row[: len(header)] for row in rows), prose=("NOTE",))
+    output.table(header, (row[: len(header)] for row in rows), prose=("REMARK",))
 
 
 @commands.add(
     "show",
-    "valve bank show check-callers-first          # one item and where it came from",
+    "valve bank show check-callers-first          # one note and where it came from",
     "valve bank show check-callers-first --raw    # every character of its body as it is injected",
     "valve bank show 1f0c9a7b                     # a proposal, and what the model wrote for it",
 )
 def show(
-    name: Annotated[str, argument("NAME", "Name of the item, kind/name, or id of a proposal.")],
+    name: Annotated[str, argument("NAME", "Name of the note, kind/name, or id of a proposal.")],
     raw: Annotated[bool, flag("--raw", "Print the body alone, exactly as it is injected.")] = False,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
-    """Show one item, or one proposal.
+    """Show one note, or one proposal.
 
     Of a proposal, also the answers of the model it was read from, on the machine that extracted it.
     """
@@ -105,7 +105,7 @@ def show(
             "retrieved by": item.text,
             "applies to": item.scope_hint,
             "learned from": ", ".join(item.source_tasks),
-            "evidence": f"{item.passes} of {item.attempts} source attempts resolved, support {item.support}"
+            "evidence": f"{item.passes} of {item.attempts} source attempts passed, support {item.support}"
             * any(_evidence(item)),
             "since": f"version {item.created_step}" if item.created_step else "",
             "note": standing(store.entries())(item),
@@ -167,7 +167,7 @@ def diff(
 ) -> None:
     """Compare two versions, or two banks.
 
-    Shows which items came, went, or have other words.
+    Shows which notes came, went, or have other words.
     """
     from difflib import unified_diff
 
@@ -226,7 +226,7 @@ def verify(
     stored outcomes. This finds damage and mistakes. It is not a signature: whoever can write the directory can also
     write a ledger that verifies. Exit code 1 when something is wrong.
 
-    --deep also derives contexts, rollout numbers, the order of panel tasks, duplicates, the passes that items claim and
+    --deep also derives contexts, rollout numbers, the order of panel tasks, duplicates, the passes that notes claim and
     certificates again, and compares panel and holdout with the task set. It needs no key and no network, and works on
     another machine. What needs missing data (a task set, an embedding model) is listed.
     """
@@ -344,9 +344,9 @@ def _evidence(item: Item) -> tuple[str, str]:
     "valve bank lint --json | jq -r '.findings[].name'",
 )
 def lint(bank: BankDir = "", json: Json = False) -> None:
-    """Look for items nobody should be given.
+    """Look for notes nobody should be given.
 
-    Runs today's rules for proposals on each item, and checks for keys, control characters, size and duplicates.
+    Runs today's rules for proposals on each note, and checks for keys, control characters, size and duplicates.
     Exit code 1 when something is found. Rules see wording, not intent: "nothing found" is no proof.
     """
     from valve_plugin.extract.screen import lint as examine
@@ -362,7 +362,7 @@ def lint(bank: BankDir = "", json: Json = False) -> None:
         for one in findings:
             output.say(output.one_line(f"{one.kind} {one.name}: {one.check}: {one.message}"), style="red")
         if not findings:
-            output.say(f"{output.plural(items, 'item')}: nothing found", style="green")
+            output.say(f"{output.plural(items, 'note')}: nothing found", style="green")
     if findings:
         raise typer.Exit(output.FINDING)
 

@@ -44,7 +44,7 @@ def export(
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
-    """Write the bank's items where other agents look for instructions.
+    """Write the bank's notes where other agents look for instructions.
 
     Only the part between the marks is ours, and running it twice changes nothing. Skills are folders of the Agent
     Skills format: an agent reads name and description always, and the rest on demand. What no gate judged says so.
@@ -121,7 +121,7 @@ def _wanted(to: Format, out: str, store: BankStore) -> dict[str, str | None]:
             if is_ours(now(path) or ""):
                 found[str(path)] = None
             elif str(path) in files:
-                raise ConfigError(f"{path} is a skill of your own with the name of an item; rename one of the two")
+                raise ConfigError(f"{path} is a skill of your own with the name of a note; rename one of the two")
         return {**found, **files}
     part = notes(store)
     if place == "-":

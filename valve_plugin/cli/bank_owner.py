@@ -37,7 +37,7 @@ class How(NamedTuple):
     unjudged: Annotated[bool, flag("--unjudged", "Take them at once. The ledger, certificates and exports say so.")] = (
         False
     )
-    each: Annotated[bool, flag("--each", "Judge every item on its own: one gate query each.")] = False
+    each: Annotated[bool, flag("--each", "Judge every note on its own: one gate query each.")] = False
     reason: Reason = ""
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be done, and change nothing.")] = False
 
@@ -53,7 +53,7 @@ HOW = How()
 )
 def add(
     file: Annotated[str, argument("FILE", "Text or Markdown; - reads stdin.")],
-    name: Annotated[str, option("--name", "NAME", "Take the whole text as one item of this name.")] = "",
+    name: Annotated[str, option("--name", "NAME", "Take the whole text as one note of this name.")] = "",
     when: Annotated[str, option("--when", "SENTENCE", "With --name: which tasks get it. Default: every task.")] = "",
     kind: KindOf = "skill",
     how: How = HOW,
@@ -70,7 +70,7 @@ def add(
     data = read_input(file, _MAX_BYTES)
     label = "stdin" if file == "-" else Path(file).name
     if when and not name:
-        raise ConfigError("--when is about one item; give its --name, too")
+        raise ConfigError("--when is about one note; give its --name, too")
     if name:
         scope = "" if when else EVERY_TASK
         text = data.decode("utf-8", "replace")
@@ -95,7 +95,7 @@ def import_(
 ) -> None:
     """Take over notes that exist already.
 
-    A file is cut at its headings; a section that is too long is cut at its paragraphs. An item with the name of one
+    A file is cut at its headings; a section that is too long is cut at its paragraphs. A note with the name of one
     in the bank is a new version of it. Everything waits for `valve gate`, which needs a model and
     a task set, and no agent gets it before; with --unjudged it is taken as it is.
     """
@@ -128,7 +128,7 @@ def merge(
     """Bring two branches of a bank together.
 
     What both have stays. What the other side added, changed or removed since is proposed here again, because it was
-    judged beside other items. Where both sides changed an item, this side's stays.
+    judged beside other notes. Where both sides changed a note, this side's stays.
     """
     from valve_plugin.bank import acts
 
@@ -138,7 +138,7 @@ def merge(
 
 @commands.add("remove", "valve bank remove check-callers-first --reason 'no longer true'", "valve bank remove a b c")
 def remove(names: Names, reason: Reason = "", bank: BankDir = "", json: Json = False) -> None:
-    """Take items out, without a gate.
+    """Take notes out, without a gate.
 
     `valve bank retire` asks the gate instead, and keeps what was certified.
     """
@@ -152,15 +152,15 @@ def remove(names: Names, reason: Reason = "", bank: BankDir = "", json: Json = F
 
 @commands.add("rename", "valve bank rename dates compare-dates-in-utc")
 def rename(
-    old: Annotated[str, argument("OLD", "The item, as name or kind/name.")],
+    old: Annotated[str, argument("OLD", "The note, as name or kind/name.")],
     new: Annotated[str, argument("NEW", "Its new name.")],
     reason: Reason = "",
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
-    """Give an item another name.
+    """Give a note another name.
 
-    The name is part of what the agent reads, so a renamed item counts as not judged.
+    The name is part of what the agent reads, so a renamed note counts as not judged.
     """
     from msgspec.structs import replace
 
@@ -178,12 +178,12 @@ def rename(
 
 @commands.add("edit", "valve bank edit dates                        # in $EDITOR; what is saved counts as not judged")
 def edit(
-    name: Annotated[str, argument("NAME", "The item, as name or kind/name.")],
+    name: Annotated[str, argument("NAME", "The note, as name or kind/name.")],
     reason: Reason = "",
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
-    """Change an item in $EDITOR, without a gate."""
+    """Change a note in $EDITOR, without a gate."""
     from valve_plugin.bank import acts
     from valve_plugin.extract.screen import edited, written
 
@@ -201,7 +201,7 @@ def edit(
 @commands.add(
     "undo",
     "valve bank undo                              # takes back the last accept, or the last thing you did",
-    "valve bank undo --to 3                       # the items of version 3 again",
+    "valve bank undo --to 3                       # the notes of version 3 again",
 )
 def undo(
     to: Annotated[int | None, option("--to", "VERSION", "Go back to this version.", min=0)] = None,
@@ -211,7 +211,7 @@ def undo(
 ) -> None:
     """Go back to an earlier version.
 
-    Its items become a new version, so nothing is lost. A second undo goes back further; --to takes an undo back.
+    Its notes become a new version, so nothing is lost. A second undo goes back further; --to takes an undo back.
     """
     from valve_plugin.bank import acts
 
@@ -406,16 +406,16 @@ def _note_epoch(store: BankStore) -> None:
     "valve bank review 3fa1c09b --drop            # never again; a proposal that waits is withdrawn",
 )
 def review(
-    item: Annotated[str, argument("ITEM", "Id as listed, or name. Default: list them all.", show_default=False)] = "",
+    item: Annotated[str, argument("NOTE", "Id as listed, or name. Default: list them all.", show_default=False)] = "",
     approve: Annotated[bool, flag("--approve", "Propose it again; the gate decides.")] = False,
     drop: Annotated[bool, flag("--drop", "Discard it, also when it is proposed again.")] = False,
     edit: Annotated[bool, flag("--edit", "Change it in $EDITOR first.")] = False,
     bank: BankDir = "",
     json: Json = False,
 ) -> None:
-    """Decide about withheld items, and withdraw waiting proposals.
+    """Decide about withheld notes, and withdraw waiting proposals.
 
-    Withheld items are kept on this machine only. Approving an item does not accept it: the next `valve gate` judges
+    Withheld notes are kept on this machine only. Approving a note does not accept it: the next `valve gate` judges
     it as a proposal of its own, which counts as one gate query. A proposal that waits for the gate is withdrawn with
     --drop, unless its gate has begun; `valve bank show ID` shows it.
     """
@@ -426,7 +426,7 @@ def review(
     if drop and (approve or edit):
         raise ConfigError(f"--{'approve' if approve else 'edit'} and --drop contradict each other; give one")
     if (approve or drop or edit) and not item:
-        raise ConfigError("which item? name one that `valve bank review` lists")
+        raise ConfigError("which note? name one that `valve bank review` lists")
     waiting = sorted(store.local.withheld(), key=lambda w: (w.kind, w.name, w.content_hash))
     queued = undecided(store.entries())
     if not item:
@@ -492,7 +492,7 @@ def _find_withheld(waiting: list[Withheld], wanted: str) -> Withheld:
     found = [w for w in waiting if w.name == wanted or w.content_hash.startswith(wanted)]
     if len(found) == 1:
         return found[0]
-    problem = f"{len(found)} withheld items match" if found else "no withheld item matches"
+    problem = f"{len(found)} withheld notes match" if found else "no withheld note matches"
     raise ConfigError(f"{problem} {wanted!r}; `valve bank review` lists their ids")
 
 

@@ -176,11 +176,13 @@ def _cap(cap: AcceptCap) -> str:
 
 
 def _bound(name: str, bound: Bound) -> str:
-    from valve_plugin.evidence.certify import guarantee
+    from valve_plugin.evidence.certify import guarantee, too_few
 
     number = f"{100 * bound.measured:.1f}" if name == "drawdown" else points(bound.measured)
     seen = f"{name:9} {number} points measured on {plural(bound.tasks, 'task')}"
     says = guarantee(bound, f" on tasks like these, with probability {1 - bound.delta:.4g}")
     if bound.vacuous:
         return f"{seen}; not certified: too few tasks, the radius is {100 * bound.radius:.1f} points"
+    if too_few(bound):
+        return f"{seen}; too few to say much: {says}"
     return f"{seen}; {says} (radius {100 * bound.radius:.1f})"

@@ -45,7 +45,7 @@ class Found(NamedTuple):
     "valve clean trajectories --repo owner/name",
 )
 def clean(
-    kinds: Annotated[list[str] | None, argument("[KIND]...", f"What to remove: {', '.join(_KINDS)}.")] = None,
+    kinds: Annotated[list[str] | None, argument("KIND", f"What to remove: {', '.join(_KINDS)}.")] = None,
     repo: Annotated[str, option("--repo", "OWNER/NAME", "Only of this repository.")] = "",
     yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
     json: Json = False,

@@ -108,7 +108,7 @@ def context(
 def _nothing(store: BankStore, nearest: Sequence[str]) -> str:
     """Return the line that says why nothing is injected."""
     if not store.bank.items:
-        return f"{store.dir}: the bank holds no items yet, so there is nothing to inject"
+        return f"{store.dir}: the bank holds no notes yet, so there is nothing to inject"
     near = f"; the nearest: {', '.join(nearest)}" if nearest else ""
     held = plural(len(store.bank.items), "note")
     return f"no note fits this task ({held} in the bank; `valve bank list` shows them){near}"

@@ -125,7 +125,7 @@ def _show(results: Mapping[str, DemoResult], problems: list[str], folder: Path, 
     output.table(["TASK", "GATED", "VERDICT", "VERSION", "UNGATED", "TAKEN", "VERSION"], table)
     for name, result in results.items():
         bank, attempts = result.run.store.bank, output.plural(sum(result.attempts), "attempt")
-        items = output.plural(len(bank.items), "item")
+        items = output.plural(len(bank.items), "note")
         output.say(f"{name:8} {sum(result.passed)} of {attempts} passed; version {bank.version} holds {items}")
     output.say()
     for line in _story(results["gated"], results["ungated"], size):

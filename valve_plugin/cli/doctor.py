@@ -46,7 +46,7 @@ _LEAST_GIB = 2
 """Disk space that one rollout may use."""
 _WITHOUT = {
     "smith": "`valve tasks generate` needs it",
-    "semantic": "items are ranked by hashed words",
+    "semantic": "notes are ranked by hashed words",
     "mcp": "`valve mcp` needs it",
     "ray": "rollouts run on this machine only",
     "mlflow": "`-c tracker=mlflow` needs it",
@@ -137,7 +137,7 @@ def checks() -> dict[str, Check]:
         "git": _git,
         "start-up file": _start_up_file,
         "model": _model,
-        "check command": _check_command,
+        "test command": _check_command,
         **{f"{_EXTRA}{name}": partial(_extra, name) for name in _WITHOUT},
         "bank": _bank,
         "claude": _claude,
@@ -290,7 +290,7 @@ def _check_command(place: Place) -> CheckResult:
     command = place.settings.check or place.settings.test_command
     if not command:
         there = (place.bank / "ledger.jsonl").exists()
-        where = f"; set test_command in {place.bank / 'valve.toml'}" if there else ""
+        where = f"; set {_line_to_set(place, 'pytest')}" if there else ""
         hint = "" if there else init_command(place.bank, place.here)
         return CheckResult("missing", f"no test command is known, so no attempt is graded without one{where}", hint)
     output.note(f"running the tests for up to {_TEST_SECONDS} s: {output.one_line(command)}", style="dim")
@@ -305,8 +305,7 @@ def _check_command(place: Place) -> CheckResult:
 
 def _line_to_set(place: Place, command: str) -> str:
     """Return where the command of the tests is set, and the line that sets it to a Python that may have them."""
-    from json import dumps
-
+    from valve_plugin.cli.init import line_to_set
     from valve_plugin.live.check import is_pytest
 
     environment = next(
@@ -314,8 +313,7 @@ def _line_to_set(place: Place, command: str) -> str:
     )
     better = f"{environment / 'bin' / 'python'} -m pytest{command.partition('pytest')[2]}"
     name = "check" if place.settings.check else "test_command"
-    line = f"{name} = {dumps(better if is_pytest(command) else 'COMMAND')}"
-    return f"the line in {place.bank / 'valve.toml'}: `{line}`"
+    return line_to_set(place.bank, better if is_pytest(command) else "COMMAND", name)
 
 
 def _bank(place: Place) -> CheckResult:

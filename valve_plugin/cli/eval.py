@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from valve_plugin.evidence.items import Effect, Key
 
 SPENT = (
-    "Report only. This holdout is now spent: a bank whose items were kept or retired by these numbers cannot be "
+    "Report only. This holdout is now spent: a bank whose notes were kept or retired by these numbers cannot be "
     "certified on it. `valve bank retire` asks the gate instead"
 )
 READ = (
-    "Report only. Retiring an item by these numbers uses the panel beyond its verdicts, so `valve certify` marks later "
+    "Report only. Retiring a note by these numbers uses the panel beyond its verdicts, so `valve certify` marks later "
     "certificates as unmet; a new panel starts over"
 )
 
@@ -36,14 +36,14 @@ commands = Commands()
     "eval",
     "valve eval                          # step 0, every 10 mixed tasks, and the last version",
     "valve eval --show                   # what is on record; runs nothing",
-    "valve eval --items                  # each item of the last version alone; spends the holdout",
+    "valve eval --items                  # each note of the last version alone; spends the holdout",
     "valve eval tasks/ --workers 4 --json",
 )
 def evaluate(
     tasks: Annotated[str, argument("TASKS", "With a split.json. Default: the last one used.")] = "",
     version: Annotated[list[int], option("--version", "V", "Evaluate this version only; repeat.", min=0)] = [],  # noqa: B006 (Typer copies it)
     rollouts: Annotated[int, option("--rollouts", "R", "Rollouts per task.", min=1)] = 3,
-    items: Annotated[bool, flag("--items", "Measure each item of the last version alone, against version 0.")] = False,
+    items: Annotated[bool, flag("--items", "Measure each note of the last version alone, against version 0.")] = False,
     categories: Annotated[Path | None, option("--categories", "FILE", "With --items: categories, as TOML.")] = None,
     show: Annotated[bool, flag("--show", "Print what is on record and run nothing.")] = False,
     bank: BankDir = "",
@@ -57,7 +57,7 @@ def evaluate(
     a task the same block, they share its rollouts. An errored rollout is unknown: the number becomes an interval that
     is not final (exit code 3). Run again to retry only what errored.
 
-    You sort items into categories yourself. The file lists item names under the paper's three: environment
+    You sort notes into categories yourself. The file lists note names under the paper's three: environment
     (execution), repair_strategy (the repair process), code_semantics (program behavior).
     """
     from valve_plugin.evidence.evaluations import checkpoints, readings
@@ -67,9 +67,9 @@ def evaluate(
 
     store = runs.open_store(bank, solving.simulate, tasks)
     if categories is not None and not items:
-        raise ConfigError("--categories sorts single items: give --items as well")
+        raise ConfigError("--categories sorts single notes: give --items as well")
     if items and not store.bank.items:
-        raise ConfigError(f"{store.dir}: the bank holds no items to measure")
+        raise ConfigError(f"{store.dir}: the bank holds no notes to measure")
     sorting = read_categories(categories, store.bank.items) if categories else {}
     if not show:
         given = solving.settings("evaluate")
@@ -194,7 +194,7 @@ def report_items(
         output.table(head, body)
         if groups:
             sums = [[name, n, *_shown(e)] for name, (n, e) in groups.items()]
-            output.table(["CATEGORY", "ITEMS", what.upper(), "INTERVAL"], sums)
+            output.table(["CATEGORY", "NOTES", what.upper(), "INTERVAL"], sums)
         output.say(note)
     if not panel:
         note_incomparable(list(store.entries()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from valve_plugin.cli import output, runs, task_sets
-from valve_plugin.cli.options import BankDir, Commands, Json, argument, flag, open_bank, option
+from valve_plugin.cli.options import RARE, BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.cli.output import plural
 from valve_plugin.errors import ConfigError
 from valve_plugin.extras import runnable
@@ -39,45 +39,60 @@ _MOST_SAID = 120
     "valve evolve tasks/ --simulate --panel-size 6        # without a key: a SIMULATION",
     "valve evolve tasks/ --budget-usd 20 --max-hours 8    # stops there; the same command continues",
     "valve evolve tasks/ --agent claude                   # Claude Code solves; also codex, or a command",
+    "valve evolve tasks/ --new-epoch -c guard=2           # reject where a panel task loses 2 passes",
     "valve evolve tasks/ --attach                         # watch it from another terminal",
     "valve evolve --all sets/ --workers 8                 # every task set in a folder, at once",
 )
 def evolve(
     tasks: Annotated[str, argument("TASKS", f"{task_sets.ABOUT} A file of rows works, too.")] = "",
-    bank: BankDir = "",
-    panel_size: runs.PanelSize = None,
-    rollouts: Annotated[int | None, option("--rollouts", "R", "Panel rollouts per task. Default: 3.", min=1)] = None,
-    limit: Annotated[int | None, option("--limit", "N", "Use only the first N tasks of the stream.", min=1)] = None,
-    seed: Annotated[int | None, option("--seed", "SEED", "Seed of what is drawn. Default: 0.")] = None,
     solving: runs.Solving = runs.SOLVING,
+    limits: runs.Limits = runs.LIMITS,
+    panel_size: runs.PanelSize = None,
+    bank: BankDir = "",
+    attach: Annotated[bool, flag("--attach", "Watch the run that another terminal started on this bank.")] = False,
+    all_: Annotated[
+        str, option("--all", "DIR", "Learn from each task set in DIR, with workers and budget shared.")
+    ] = "",
+    json: Json = False,
+    rollouts: Annotated[
+        int | None, option("--rollouts", "R", "Panel rollouts per task. Default: 3.", min=1, rich_help_panel=RARE)
+    ] = None,
+    limit: Annotated[
+        int | None,
+        option("--limit", "N", "Use only the first N tasks of the stream.", min=1, rich_help_panel=RARE),
+    ] = None,
+    seed: Annotated[
+        int | None, option("--seed", "SEED", "Seed of what is drawn. Default: 0.", rich_help_panel=RARE)
+    ] = None,
     new_epoch: runs.NewEpoch = False,
     no_early_stop: runs.NoEarlyStop = False,
     speculate: Annotated[
         float | None,
-        option("--speculate", "SHARE", "Rollouts idle workers may waste per useful one. Default: 0.1.", min=0),
+        option(
+            "--speculate",
+            "SHARE",
+            "Rollouts that may run ahead in vain, per useful one. Default: 0.1.",
+            min=0,
+            rich_help_panel=RARE,
+        ),
     ] = None,
-    ungated: Annotated[bool, flag("--ungated", "Take every proposal without a gate, only to compare.")] = False,
-    all_: Annotated[
-        str, option("--all", "DIR", "Learn from each task set in DIR, with workers and budget shared.")
-    ] = "",
-    attach: Annotated[bool, flag("--attach", "Watch the run that another terminal started on this bank.")] = False,
-    limits: runs.Limits = runs.LIMITS,
-    json: Json = False,
+    ungated: Annotated[
+        bool, flag("--ungated", "Take every proposal without a gate, only to compare.", rich_help_panel=RARE)
+    ] = False,
 ) -> None:
     """Learn from a stream of tasks.
 
     Each task is attempted three times. Where some attempts pass and some fail, the model compares them and proposes
-    principles and skills. They enter the bank only if the panel, tasks that are not in the stream, gains by the
-    margin. Interrupted and started again, the run continues.
+    notes. They enter the bank only if enough more attempts at the panel, a fixed set of other tasks, pass with them.
+    Interrupted and started again, the run continues.
 
-    Workers that would be idle do what the run is likely to ask for next; the ledger is the same. What a wrong guess
-    wastes stays within --speculate, and counts for the limits; 0 leaves them idle.
+    The margin is how many more have to pass. The ledger is the file in the bank that records all of it. An epoch is the
+    span in which one first measurement of the panel counts. Free workers run ahead what is likely to be asked for next,
+    which changes no result.
 
-    With --all each task set has the bank and the ledger that it would have alone. --workers and the limits are for all
-    of them together; --bank names the folder of the banks. What stops one run stops no other.
-
-    With --ungated the bank takes every proposal from the same stream: nothing is judged or certified. A gated bank
-    cannot be run with --ungated, and an ungated bank needs --new-epoch to be gated.
+    With --all each task set has a bank of its own; --workers and the limits are for all of them together, and --bank
+    names the folder of the banks. With --ungated nothing is judged or certified; a gated bank cannot be run with it,
+    and an ungated bank needs --new-epoch to be gated.
     """
     if all_ and tasks:
         raise ConfigError("--all names a folder of task sets and TASKS a single one: give one of them")
@@ -227,7 +242,7 @@ def _cells(row: ProposalResult, worse: Sequence[str]) -> list[object]:
     from valve_plugin.evidence.summary import why_nothing
 
     added, removed, verdict = len(row.proposal.items), len(row.proposal.removed), row.verdict
-    parts = ([output.plural(added, "item")] if added else []) + ([f"-{removed}"] if removed else [])
+    parts = ([output.plural(added, "note")] if added else []) + ([f"-{removed}"] if removed else [])
     ran = f"{verdict.ran}/{verdict.n_tasks * verdict.rollouts - len(verdict.reused)}" if verdict else ""
     net = net_passes(verdict) if verdict else ""
     why = "; ".join(

@@ -101,17 +101,17 @@ def _note_real(store: BankStore) -> None:
 
 
 def retire(
-    name: Annotated[str, argument("NAME", "Name of the item, or kind/name.")],
+    name: Annotated[str, argument("NAME", "Name of the note, or kind/name.")],
     tasks: runs.Tasks = "",
     bank: BankDir = "",
     solving: runs.Solving = runs.SOLVING,
     new_epoch: runs.NewEpoch = False,
     json: Json = False,
 ) -> None:
-    """Take an item out of the bank, if the panel gains by the margin.
+    """Take a note out of the bank, if the panel gains by the margin.
 
-    The bank without the item is judged like any other move: it counts as a gate query and is a line of the ledger.
-    Tasks whose context stays the same keep their outcomes. Exit code 1 when the item stays.
+    The bank without the note is judged like any other move: it counts as a gate query and is a line of the ledger.
+    Tasks whose context stays the same keep their outcomes. Exit code 1 when the note stays.
     """
     from valve_plugin.evidence.summary import bank_facts
     from valve_plugin.evolve.loop import settle

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from valve_plugin.cli import output
 from valve_plugin.cli.options import Commands, Json, argument, flag, new_bank_dir, option, remember_bank
-from valve_plugin.errors import BankError, ConfigError
+from valve_plugin.errors import BankError, ConfigError, ValveError
 from valve_plugin.extras import own_command, runnable
 from valve_plugin.files import read_text
-from valve_plugin.words import quote
+from valve_plugin.words import plural, quote
 
 if TYPE_CHECKING:
     from valve_plugin.checkout import Checkout
@@ -20,7 +23,8 @@ _NAME = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 _PACKAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _METADATA = ("pyproject.toml", "setup.cfg", "setup.py", "PKG-INFO")
 _MAX_BYTES = 500_000
-_PYTEST = "python -m pytest"
+_PYTEST, _UNITTEST = "python -m pytest", "python -m unittest"
+_LOOK_FOR_PYTEST = "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)"
 _TESTS = (
     ("pyproject.toml", r"\[tool\.pytest", _PYTEST),
     ("pytest.ini", "", _PYTEST),
@@ -109,8 +113,19 @@ def init(
     if created and here.git and directory == new_bank_dir("", here) and directory.is_relative_to(here.root):
         output.say("Commit it to share it with everyone who works here.")
     runs_tests = bool(found["test_command"].value)
-    then = "valve doctor" if runs_tests else "valve"
-    output.say(f"next: {output.for_bank(runnable(then))}" + "  # runs the tests once, too" * runs_tests)
+    if not runs_tests:
+        output.say(f"To have attempts graded, set {line_to_set(directory, _PYTEST)}, or how else the tests are run.")
+    then = "runs the tests once, too" if runs_tests else "names what is missing"
+    output.say(f"next: {output.for_bank(runnable('valve doctor'))}  # {then}")
+
+
+def line_to_set(bank: Path, command: str, name: str = "test_command") -> str:
+    """Return the line of a bank's settings that sets the test command, and where it goes."""
+    from json import dumps
+
+    from valve_plugin.config import FILE_NAME
+
+    return f"the line in {bank / FILE_NAME}: `{name} = {dumps(command)}`"
 
 
 def _kept(directory: Path, setting: str, asked: Detected) -> Detected:
@@ -158,6 +173,10 @@ def _create(directory: Path, here: Checkout, settings: dict[str, Any]) -> bool:
         return False
     for warning in store.warnings if created else ():
         output.note(f"valve: {warning}", style="yellow")
+    local = BankStore.open(directory).local  # which takes over what a bank that is gone has left
+    if created and (left := len(local.attempts())):
+        what = f"{plural(left, 'attempt')} of an earlier bank of {repo}, which is gone, came to this one"
+        output.note(f"valve: {what}; to begin without, delete {local.dir}", style="yellow")
     if not identity.is_own(repo, directory, here):  # where the names alone do not show that the bank belongs here
         identity.remember_folder(directory, here)
     return created
@@ -177,7 +196,43 @@ def detect_name(here: Checkout) -> Detected:
 def detect_tests(folder: Path) -> Detected:
     """Return the command that runs the tests, by the files that are there."""
     for pattern, text, command in _TESTS:
-        for path in sorted(folder.glob(pattern)):
+        found = sorted(folder.glob(pattern))
+        for path in found:
             if not text or re.search(text, read_text(path, _MAX_BYTES), re.MULTILINE):
-                return Detected(command, path.relative_to(folder).as_posix())
-    return Detected("", "nothing here says how tests are run; set test_command in valve.toml")
+                where = path.relative_to(folder).as_posix()
+                return _by_files(folder, found, where) if path.match("test_*.py") else Detected(command, where)
+    return _detect_deeper(folder)
+
+
+def _detect_deeper(folder: Path) -> Detected:
+    """Return how the tests are run that `valve tasks generate` would find, which may lie anywhere."""
+    from valve_plugin.tasks.make.define import read_source
+    from valve_plugin.tasks.make.project import examine
+
+    try:
+        contents = {path: content for path, _, content in read_source(str(folder))}
+    except ValveError:  # too large, or git fails
+        contents = {}
+    if roots := examine(contents).test_roots:
+        tests = [folder / path for path in sorted(contents) if path.startswith(roots)]
+        return _by_files(folder, tests, roots[0])
+    return Detected("", "nothing here says how tests are run")
+
+
+def _by_files(folder: Path, tests: Sequence[Path], where: str) -> Detected:
+    """Return the command for these test files: unittest's where they need no more and pytest is not installed."""
+    texts = [read_text(path, _MAX_BYTES) for path in tests if path.match("test*.py")]
+    plain = any(re.search(r"^(import|from) unittest\b", text, re.MULTILINE) for text in texts)
+    if not plain or any("pytest" in text for text in texts) or _has_pytest():
+        return Detected(_PYTEST, where)
+    inside = tests[0].parent
+    found = inside == folder or (inside / "__init__.py").exists()  # by unittest itself
+    command = _UNITTEST if found else f"{_UNITTEST} discover {quote(inside.relative_to(folder).as_posix())}"
+    return Detected(command, f"{where}; pytest is not installed")
+
+
+def _has_pytest() -> bool:
+    """Whether the `python` of this shell, which will run the command, has pytest; nothing of the folder is imported."""
+    python = shutil.which("python")
+    look = [python or "", "-I", "-c", _LOOK_FOR_PYTEST]
+    return python is not None and subprocess.run(look, capture_output=True, check=False).returncode == 0

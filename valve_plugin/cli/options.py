@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from valve_plugin.cli import output
 from valve_plugin.codec import repeated_key
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 Real = float | None
 Count = int | None
+RARE = "Rarely needed"
+"""Section of the help for options that few people need."""
 _POINTS = "a difference of rates: 5 points are 0.05"
 
 
@@ -70,6 +73,22 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
+class SectionedCommand(TyperCommand):
+    """A command whose help has a section for each `rich_help_panel` of its options, also without Rich."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, the options, and after them the sections with a name of their own."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            usual = "Arguments" if param.param_type_name == "argument" else "Options"
+            if record := param.get_help_record(ctx):
+                sections.setdefault(getattr(param, "rich_help_panel", None) or usual, []).append(record)
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
 class Commands(typer.Typer):
     """The commands of one module; with a name, a group of commands as `valve NAME` with examples in its help."""
 
@@ -78,7 +97,7 @@ class Commands(typer.Typer):
 
     def add(self, name: str, *lines: str, **how: Any) -> Callable[[Command], Command]:
         """Return a decorator that makes a function the command `name`; `lines` are the examples in its help."""
-        register = self.command(name, epilog=examples(*lines), **how)
+        register = self.command(name, **{"cls": SectionedCommand, "epilog": examples(*lines), **how})
 
         def add(function: Command) -> Command:
             register(_with_groups(function))
@@ -196,7 +215,7 @@ def find_item(bank: Bank, name: str) -> Item:
         raise ConfigError(f"a principle and a skill are called {name!r}; say principle/{name} or skill/{name}")
     near = get_close_matches(name, [item.name for item in bank.items], n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`valve bank list` shows what there is"
-    raise ConfigError(f"no item {name!r} in version {bank.version} of the bank of {bank.repo}; {hint}")
+    raise ConfigError(f"no note {name!r} in version {bank.version} of the bank of {bank.repo}; {hint}")
 
 
 def overrides(specs: Sequence[str], use: Use, *, simulate: bool = False, **options: Any) -> dict[str, Any]:

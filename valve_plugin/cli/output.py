@@ -62,7 +62,7 @@ _ALONE = re.compile(r"(?:next: )?(?:\$ |(?:\S*/)?(?:valve|mini|mini-extra) )")
 live: Console | None = None
 """The console of a live display at the bottom of the terminal; lines are printed above it."""
 GAP = "  "
-REASONS = ("WHY", "REASON", "NOTE", "ENDED")
+REASONS = ("WHY", "REASON", "REMARK", "ENDED")
 """Columns whose free text takes more lines where it finds no room: the last word may be the one that matters."""
 LEAST = 20
 """Width below which a column of free text says too little; where there are several, the last is then left out."""

@@ -83,7 +83,7 @@ def run(
         if proposal:
             proposed = decode_once(read_input(proposal, _MAX_BYTES), Proposal, where=proposal)
             if proposed.empty:
-                raise ConfigError(f"{proposal}: proposes no item, so there is nothing to measure")
+                raise ConfigError(f"{proposal}: proposes no note, so there is nothing to measure")
         fixed = plan.fixed_panel(store)
         settings = plan.panel_settings(settings, fixed)
         members = plan.panel_tasks(fixed, taskset.tasks)
@@ -102,10 +102,10 @@ def run(
 
 @commands.add("items", "valve panel items                            # what the panel loses without each item")
 def items(tasks: runs.Tasks = "", bank: BankDir = "", solving: runs.Solving = runs.SOLVING, json: Json = False) -> None:
-    """Measure the panel without each item of the bank: leave-one-out.
+    """Measure the panel without each note of the bank: leave-one-out.
 
-    Only tasks whose context changes without the item are run. This is a report: it removes no item and is no gate
-    query. It is kept in the ledger, so that a gate about retiring the item runs fresh rollouts. Interrupted and started
+    Only tasks whose context changes without the note are run. This is a report: it removes no note and is no gate
+    query. It is kept in the ledger, so that a gate about retiring the note runs fresh rollouts. Interrupted and started
     again, it continues.
     """
     from valve_plugin.cli.eval import report_items

@@ -52,28 +52,46 @@ commands = Commands()
     "valve plan --confirm                                 # and if an accept had to repeat?",
     "valve plan --false-accepts 5                         # the margin that lets in so few useless ones",
     "valve plan --measure 20 --workers 4                  # try it: 20 proposals that change nothing",
+    "valve plan --panel-size 20 --usd-per-rollout 0.05    # in dollars, too",
+    "valve plan --sizes                                   # how many tasks exclude a loss",
     "valve plan --variance 0.025 --horizon 60 --anchor 0.0583 --json",
 )
 def plan(
-    variance: Variance = None,
-    delta: Annotated[Real, options.chance("--delta", "P", "Chance of error. Default: the epoch's.")] = None,
+    panel_size: Annotated[Count, options.panel_tasks("--panel-size", "N", "Panel tasks. Default: the panel's.")] = None,
+    rollouts: Annotated[Count, options.per_task("--rollouts", "R", "Per panel task. Default: the panel's.")] = None,
+    rho: Annotated[
+        str, option("--rho", "RHO", "Share of more passes that an accept takes. Default: the panel's.")
+    ] = "",
     horizon: Annotated[
-        Count, options.queries("--horizon", "T", "Queries; the run has as many proposals. Default: the epoch's.")
+        Count, options.queries("--horizon", "T", "Gate queries, one for each proposal. Default: the epoch's.")
     ] = None,
-    anchor: Annotated[Real, options.loss("--anchor", "G", "Panel gain of an accept. Default: the margin.")] = None,
-    tolerance: Annotated[list[float], options.tolerable("--tolerance", "G", "Loss to tolerate; repeat.")] = TOLERANCES,
-    panel_size: Annotated[Count, options.panel_tasks("--panel-size", "N", "Tasks. Default: the panel's.")] = None,
-    rollouts: Annotated[Count, options.per_task("--rollouts", "R", "Per task. Default: the panel's.")] = None,
-    rho: Annotated[str, option("--rho", "RHO", "Margin. Default: the panel's.")] = "",
-    base_rate: Annotated[Real, options.rate("--base-rate", "P", "Mean solve rate, instead of recorded ones.")] = None,
+    usd_per_rollout: Annotated[
+        Real, option("--usd-per-rollout", "USD", "What a rollout costs. Default: what the recorded ones did.", min=0)
+    ] = None,
+    base_rate: Annotated[
+        Real, options.rate("--base-rate", "P", "Share of rollouts that pass. Default: recorded.")
+    ] = None,
     mass: Annotated[
         Real, options.noise("--vmass", "V", "Mean of p(1-p) over tasks: near 0 where each always or never passes.")
     ] = None,
     confirm: Annotated[bool | None, flag("--confirm/--no-confirm", "Repeat accepts. Default: the epoch's.")] = None,
-    guard: Annotated[Count, options.passes("--guard", "K", "No task may lose K passes. Default: the epoch's.")] = None,
+    guard: Annotated[
+        Count, options.passes("--guard", "K", "Reject where a task loses K passes; 0: never. Default: the epoch's.")
+    ] = None,
     false_accepts: Annotated[Real, options.useless("--false-accepts", "K", "Useless accepts, at most. 0: any.")] = None,
-    reach: Annotated[Real, options.share("--reach", "S", "Share of panel tasks a proposal changes.")] = None,
+    reach: Annotated[
+        Real, options.share("--reach", "S", "Share of panel tasks whose notes a proposal changes.")
+    ] = None,
     seed: Annotated[int, option("--seed", "SEED", "Of the runs that are drawn.")] = 0,
+    sizes: Annotated[bool, flag("--sizes", "Also print how many tasks exclude a loss.")] = False,
+    tolerance: Annotated[
+        list[float], options.tolerable("--tolerance", "G", "That loss; may be repeated.")
+    ] = TOLERANCES,
+    anchor: Annotated[
+        Real, options.loss("--anchor", "G", "Panel gain of each accept there. Default: the margin.")
+    ] = None,
+    variance: Variance = None,
+    delta: Annotated[Real, options.chance("--delta", "P", "Chance that it is wrong. Default: the epoch's.")] = None,
     measure: Annotated[Count, option("--measure", "M", "First measure the bank against itself M times.", min=1)] = None,
     tasks: runs.Tasks = "",
     workers: runs.Workers = None,
@@ -85,11 +103,10 @@ def plan(
 ) -> None:
     """Say what this gate can tell apart, and how many tasks a promise takes.
 
-    From the outcomes of complete panels it computes how often one query accepts a proposal that changes nothing, does
-    harm, or is worth 3, 5 or 10 points, and draws what a run of many queries comes to: useless and useful items, gain,
-    rollouts and cost. It also computes the sizes of holdout and panel for each tolerance. Where nothing is recorded yet
-    it assumes typical numbers, and says so: three quarters of the rollouts pass, and most tasks pass nearly always or
-    nearly never.
+    First what a run takes, and whether the panel is large enough. Then how often one query accepts a proposal that
+    changes nothing, does harm, or is worth 3, 5 or 10 points, and what a run of many queries comes to, drawn from the
+    outcomes of complete panels. Where nothing is recorded yet it assumes typical numbers, and says so: three quarters
+    of the rollouts pass, and most tasks pass nearly always or nearly never.
 
     --measure tries the gate for real: it measures the current bank M times on fresh rollouts, each time as a proposal
     that changes nothing. The measurements go to the ledger, use no gate query and change nothing. Interrupted and
@@ -128,7 +145,7 @@ def plan(
         stage.on("drawing runs of this gate")
         rates = plans.panel_rates(known, typed, panel_size)
         variance, why = plans.plan_variance(known, typed, variance, terms.rollouts)
-        sizes = plans.plan_sizes(
+        sizing = plans.plan_sizes(
             tolerance,
             variance=variance,
             delta=terms.delta,
@@ -137,19 +154,23 @@ def plan(
         )
         gate = plans.plan_gate(rates, terms, known, seed=seed) if rates else None
         seen = store.local.attempts() if store else []
-        run = plans.plan_run(rates, terms, known, seen, seed) if rates else None
+        run = plans.plan_run(rates, terms, known, seen, seed, usd_per_rollout) if rates else None
     again = known.again if known else None
     simulation = runs.note_simulation(store.dir, json=json) if store else False
     if json:
-        facts = {"sizing": sizes, "variance_from": why, "gate": gate, "cost": run, "measured": again}
+        facts = {"sizing": sizing, "variance_from": why, "gate": gate, "cost": run, "measured": again}
         output.emit_json({"simulation": simulation, "assumed": assumed, **facts})
         return
     if gate and run:
+        _show_answer(gate, run, given=usd_per_rollout is not None)
         _show_gate(gate, _ASSUMED.format(TYPICAL) if assumed else "")
         _show_run(run)
     if again:
         _show_comparison(again)
-    _show_sizes(sizes, why)
+    if sizes or not gate:
+        _show_sizes(sizing, why)
+    else:
+        output.note("how many tasks exclude a loss: `valve plan --sizes`")
 
 
 def _open(bank: str, tasks: str, *, measuring: bool, simulate: bool) -> BankStore | None:
@@ -185,6 +206,18 @@ def _measure(store: BankStore | None, gates: int, tasks: str, given: dict[str, o
     return store
 
 
+def _show_answer(gate: GatePlan, run: RunPlan, *, given: bool) -> None:
+    """Print what most people look for: rollouts, dollars, and whether the panel is large enough."""
+    each = run.usd / run.rollouts if run.usd and run.rollouts else 0.0
+    basis = f"${each:.3g} a rollout" + ("" if given else f", the mean of {run.measured} here")
+    dollars = f"${run.usd:,.2f} ({basis})" if run.usd else "unknown: no cost is recorded; give --usd-per-rollout USD"
+    output.say(
+        f"rollouts  about {run.rollouts:,} for {plural(run.proposals, 'proposal')}; the stream's own come on top"
+    )
+    output.say(f"dollars   {dollars}")
+    output.say(f"panel     {gate.advice}\n")
+
+
 def _show_gate(gate: GatePlan, assumed: str) -> None:
     """Print what one query accepts, and what would make the gate better; `assumed` comes first."""
     from valve_plugin.evidence.plan import conditions_in_words, percent
@@ -215,12 +248,10 @@ def _show_gate(gate: GatePlan, assumed: str) -> None:
         )
     most = f"ROLLOUTS OF {total * (1 + gate.confirm)}"
     output.table(["A PROPOSAL THAT", "IS ACCEPTED", "WHOLE TASKS", *["NOW"] * carried, most], rows)
-    output.say()
-    output.say(gate.advice, style="bold")
-    now = " NOW: against the outcomes that the next gate compares with." if carried else ""
+    now = " NOW: against what the next gate compares with." if carried else ""
     output.say(
-        "IS ACCEPTED: by one query with fresh baselines, where its effect is spread evenly over rollouts. WHOLE TASKS: "
-        f"where it mends or breaks whole tasks.{now} ROLLOUTS: what the query takes on average.\n"
+        "IS ACCEPTED: by one query, a fresh baseline, an even effect. WHOLE TASKS: it mends or breaks whole ones."
+        f"{now} ROLLOUTS: mean.\n"
     )
 
 
@@ -233,10 +264,11 @@ def _show_run(run: RunPlan) -> None:
         output.say(f"accepts  {kind.accepted:.1f} of {kind.proposals:.0f} that {what}")
     between = f"{points(run.low)} to {points(run.high)}"
     output.say(f"gain     {points(run.gain)} points on tasks that no gate saw; 9 of 10 runs gain {between}")
-    money = "dollars unknown: no cost is recorded" if run.usd is None else f"${run.usd:.2f}"
-    time = "hours unknown: no time is recorded" if run.hours is None else f"{run.hours:.1f} hours in sequence"
-    basis = f" (means of {plural(run.measured, 'panel rollout')} here)" if run.measured else ""
-    output.say(f"takes    {plural(run.rollouts, 'rollout')}; {money}; {time}{basis}\n")
+    if run.hours is not None:
+        output.say(
+            f"takes    {run.hours:.1f} hours in sequence, by the mean of {plural(run.measured, 'panel rollout')} here"
+        )
+    output.say()
 
 
 def _show_comparison(again: SelfComparison) -> None:
@@ -262,15 +294,15 @@ def _accepted(share: AcceptShare) -> str:
 
 def _show_sizes(sizes: Sizing, why: str) -> None:
     """Print how many tasks each tolerance needs; `why` is the source of the variance."""
-    output.say("How many tasks rule out a larger loss than that", style="bold")
-    output.say(
-        "VERSIONS: holdout tasks, so that the fall from the best of so many versions to the last is at most so much "
-        "more than was measured. ACCEPTS: panel tasks, so that none of so many accepts, each measured "
-        f"{points(sizes.anchor)} points or more, loses more, in {plural(sizes.horizon, 'query', 'queries')}. Both with "
-        f"probability {1 - sizes.delta:g}, where the tasks are a random sample of yours and the variance of a paired "
-        f"difference is at most {sizes.variance:.4g} ({why}).\n"
-    )
+    output.say("How many tasks exclude a larger loss than that", style="bold")
     first = sizes.rows[0]
     header = ["LOSS", *[f"{a} VERSIONS" for a in first.holdout], *[f"{k} ACCEPTS" for k in first.panel]]
     rows = [[f"{100 * r.tolerance:g} points", *r.holdout.values(), *r.panel.values()] for r in sizes.rows]
     output.table(header, rows)
+    queries = plural(sizes.horizon, "query", "queries")
+    output.say("VERSIONS: holdout tasks, for a fall from the best of so many to the last beyond the measured one.")
+    output.say(f"ACCEPTS: panel tasks, for so many that measured {points(sizes.anchor)} points each, in {queries}.")
+    output.say(
+        f"With probability {1 - sizes.delta:g} for tasks like yours; variance of a paired difference "
+        f"{sizes.variance:.4g} ({why})."
+    )

@@ -32,7 +32,7 @@ commands = Commands()
 )
 def report(
     banks: Annotated[
-        list[Path] | None, argument("BANK BANK", "With --compare: the two bank directories.", show_default=False)
+        list[Path] | None, argument("BANK", "With --compare: two bank directories.", show_default=False)
     ] = None,
     compare: Annotated[bool, flag("--compare", "Put two runs on one page.")] = False,
     out: Annotated[Path | None, option("--out", "FILE", "Where to write the page. Default: in user data.")] = None,
@@ -43,7 +43,7 @@ def report(
     """Write a page about a run: gain, certainty, cost.
 
     The page is one file that loads nothing else. It shows every gate, every panel rollout with its patch and
-    trajectory, every item with its source, the certificates and the ledger; of a long run the latest of each, and
+    trajectory, every note with its source, the certificates and the ledger; of a long run the latest of each, and
     --json has all. Rollouts are shown if this machine has them.
     """
     from valve_plugin.report.build import build_run

@@ -50,7 +50,8 @@ def _verdict(event: events.VerdictReached) -> str:
     ran = f"{event.rollouts} of {plural(event.of * (1 + event.repeated), 'rollout')}"
     if event.decision == "accept":
         passes = plural(event.candidate_passes, "pass", "passes")
-        worse = f"; worse: {', '.join(event.worse)}" if event.worse else ""
+        advice = f" (to reject such: --new-epoch -c guard={max(map(_lost, event.worse))})" if event.worse else ""
+        worse = f"; worse: {', '.join(event.worse)}{advice}" if event.worse else ""
         return f"accepted  {passes}, {wanted} needed; now version {event.version}{worse}"
     if event.decision == "indecisive":
         return f"undecided after {ran}: errored ones could change the verdict"
@@ -62,6 +63,19 @@ def _verdict(event: events.VerdictReached) -> str:
     if least == most:  # no rollout is open
         return f"rejected  {plural(event.current_passes + most, 'pass', 'passes')}, {wanted} needed, after {ran}"
     return f"rejected  {out_of_reach} after {ran}"
+
+
+def _lost(fallen: str) -> int:
+    """Return the passes that a task lost, of `TASK 3/3 -> 1/3`."""
+    before, after = (int(part.rpartition(" ")[2].partition("/")[0]) for part in fallen.split(" -> "))
+    return before - after
+
+
+def _gate(event: events.GateStarted) -> str:
+    total = event.rollouts + event.kept
+    kept = f": {event.rollouts} of {plural(total, 'rollout')} run, {event.kept} outcomes are kept where the notes stay"
+    needs = plural(event.current_passes + event.needed, "pass", "passes")
+    return f"gate {event.query:<4} needs {needs}{kept * bool(event.kept)}"
 
 
 def _is_tenth(event: events.EvaluationAdvanced | events.TrialAdvanced) -> bool:
@@ -88,7 +102,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     events.ScreenStarted: lambda e: f"screen    its own task again, with it: {plural(e.attempts, 'attempt')} must pass",
     events.BaselineStarted: lambda e: f"baseline  {plural(e.rollouts, 'rollout')} of the current bank on the panel",
     events.BaselineMeasured: lambda e: f"baseline  {e.passes} of {e.rollouts} passed",
-    events.GateStarted: lambda e: f"gate {e.query:<4} needs {plural(e.current_passes + e.needed, 'pass', 'passes')}",
+    events.GateStarted: _gate,
     events.ConfirmationStarted: lambda e: f"confirm   margin reached; again on {plural(e.rollouts, 'fresh rollout')}",
     events.VerdictReached: _verdict,
     events.VerdictStale: lambda e: f"stale     {e.reason}",

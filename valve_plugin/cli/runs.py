@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from valve_plugin.cli import output, task_sets
-from valve_plugin.cli.options import flag, option, overrides
+from valve_plugin.cli.options import RARE, flag, option, overrides
 from valve_plugin.errors import BankNotFoundError, BudgetError
 from valve_plugin.words import quote
 
@@ -36,12 +36,18 @@ Set = Annotated[list[str], option("-c", "KEY=VALUE", "A setting for this run; ma
 Tasks = Annotated[str, option("--tasks", "TASKS", "The panel's task set. Default: the last one used.")]
 Simulate = Annotated[bool, flag("--simulate", "Run a SIMULATION with a scripted model: no key, its own bank.")]
 Workers = Annotated[int | None, option("--workers", "N", "Rollouts run at the same time. Default: 1.", min=1)]
-UnsafeLocal = Annotated[bool, flag("--unsafe-local", "Run rollouts without a sandbox, with all your permissions.")]
+UnsafeLocal = Annotated[
+    bool, flag("--unsafe-local", "Run rollouts without a sandbox, with all your permissions.", rich_help_panel=RARE)
+]
 PanelSize = Annotated[
     int | None, option("--panel-size", "N", "Tasks of the panel. Default: 50.", also="--panel", min=1)
 ]
-NewEpoch = Annotated[bool, flag("--new-epoch", "Open a new epoch: a new baseline and new gate queries.")]
-NoEarlyStop = Annotated[bool, flag("--no-early-stop", "Run whole panels, to compare. Verdicts are the same.")]
+NewEpoch = Annotated[
+    bool, flag("--new-epoch", "Measure the panel anew and begin new gate queries.", rich_help_panel=RARE)
+]
+NoEarlyStop = Annotated[
+    bool, flag("--no-early-stop", "Run whole panels, to compare. Verdicts are the same.", rich_help_panel=RARE)
+]
 
 
 class Solving(NamedTuple):
@@ -55,9 +61,9 @@ class Solving(NamedTuple):
     set_: Set = []  # noqa: RUF012 (Typer copies it)
     simulate: Simulate = False
     unsafe_local: UnsafeLocal = False
-    keep_history: Annotated[bool, flag("--keep-history", "Leave the image's git history, though it shows the fix.")] = (
-        False
-    )
+    keep_history: Annotated[
+        bool, flag("--keep-history", "Leave the image's git history, though it shows the fix.", rich_help_panel=RARE)
+    ] = False
 
     def settings(self, use: Use, **more: Any) -> dict[str, Any]:
         """Return the settings that the command line gives; see `overrides`."""

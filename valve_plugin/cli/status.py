@@ -277,7 +277,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "gate", f"none: the bank reached version {bank['version']} without a gate"
     if facts["quarantine"]:
         names = ", ".join(facts["set_aside"][:3]) + (", ..." if facts["quarantine"] > 3 else "")
-        waits = plural(facts["quarantine"], "item waits", "items wait")
+        waits = plural(facts["quarantine"], "note waits", "notes wait")
         yield "quarantine", f"{waits} for `valve bank review`: {names}"
     if facts["last_verdict"]:
         yield "last", facts["last_verdict"]["words"]

@@ -127,6 +127,8 @@ class Certificate(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 _HALF, _ALL = 0.5, 0.9
 """A loss of so many tasks says as good as nothing: of half of them, where a half was not even measured, or of most."""
+_LARGE = 0.1
+"""The largest effect that `valve plan` looks for, in rate units."""
 LIKE_YOURS = "tasks like yours"
 _PANEL, _HOLDOUT = ("panel",), ("gain", "drawdown")
 
@@ -206,23 +208,36 @@ def guarantee(bound: Bound, where: str = "") -> str:
     return f"{'not worse than' if bound.value < 0 else 'at least'} {100 * bound.value:+.1f} points{where}"
 
 
+def too_few(found: Bound | CertifiedAccept) -> bool:
+    """Whether there are too few tasks to say much: what is left open is more than what was measured and than 10 points.
+
+    Of a measured loss more tasks would say the same, so this is false.
+    """
+    if isinstance(found, Bound) and found.banks is not None:
+        return found.vacuous or found.value - found.measured > _LARGE
+    measured, floor = (found.measured, found.value) if isinstance(found, Bound) else (found.panel_gain, found.floor)
+    return found.vacuous or (measured >= 0 and -floor > max(measured, _LARGE))
+
+
 def tasks_for_gain(found: Bound | CertifiedAccept) -> str:
     """Return a sentence: how many tasks would certify this gain, with everything else as measured.
 
-    Source: app:sizing-proof, with M = 2 for any statement and M = 1 for no loss (rem:range).
+    Source: app:sizing-proof, with M = 1 for no loss (rem:range).
     """
     if isinstance(found, Bound):
-        whose, measured, log_term = "The holdout's gain", found.measured, math.log(1 / found.delta)
+        whose, measured, log_term, more = "The holdout's gain", found.measured, math.log(1 / found.delta), ""
     else:
         whose = f"Version {found.version}'s accept" if found.version else "This accept"
-        measured, log_term = found.panel_gain, found.log_term
-    if measured <= 0:
+        measured, log_term, more = found.panel_gain, found.log_term, ", and for later accepts"
+    if measured <= -_LARGE:
         return "No gain was measured, so more tasks would not certify one."
-    no_loss = certificates.smallest_n(measured, log_term, found.variance)
-    speaks = min(no_loss, certificates.smallest_n(1 + measured, log_term, found.variance, 2.0))
+    if measured <= 0:
+        least = certificates.smallest_n(measured + _LARGE, log_term, found.variance)
+        return f"No gain was measured; about {least:,} tasks would exclude a loss of {100 * _LARGE:g} points."
+    least = certificates.smallest_n(measured, log_term, found.variance)
     return (
-        f"{whose} ({100 * measured:+.1f} points) would need about {speaks:,} tasks for any statement, and about "
-        f"{no_loss:,} to exclude a loss."
+        f"{whose} ({100 * measured:+.1f} points) would need about {least:,} tasks to exclude a loss; more where "
+        f"results vary more between tasks{more}."
     )
 
 

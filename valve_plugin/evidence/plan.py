@@ -385,6 +385,7 @@ def plan_run(
     known: RecordedPanels | None,
     attempts: Sequence[Attempt],
     seed: int = 0,
+    usd_each: float | None = None,
 ) -> RunPlan:
     """Return what a run of as many proposals as queries are declared comes to, 300 at most, if they are as `KINDS`.
 
@@ -392,6 +393,7 @@ def plan_run(
 
     Args:
         attempts: this machine's, for the cost of a rollout.
+        usd_each: cost of a rollout in USD; None: the mean of those attempts.
     """
     beliefs, queries = rates.beliefs, min(terms.horizon, _MOST_QUERIES)
     room = power.most_gain(beliefs, terms.reach)
@@ -403,7 +405,8 @@ def plan_run(
         seed=seed, runs=power.draws(beliefs, terms.rollouts, 300), now=_now(rates, terms, known), screen=terms.screen,
     )  # fmt: skip
     seen = [a for a in attempts if a.source == "panel" and a.outcome in ("resolved", "unresolved")]
-    usd = sum(a.cost_usd for a in seen) / len(seen) if seen else 0.0
+    recorded = sum(a.cost_usd for a in seen) / len(seen) if seen else 0.0
+    usd = recorded if usd_each is None else usd_each
     seconds = sum(a.seconds for a in seen) / len(seen) if seen else 0.0
     return RunPlan(
         proposals=queries,

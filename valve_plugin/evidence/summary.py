@@ -184,7 +184,7 @@ def why_nothing(proposal: Proposal) -> str:
     parts = [proposal.reason] if proposal.empty and proposal.reason else []
     parts += [f"{w.kind} {w.name} withheld: {w.why}" for w in proposal.withheld]
     parts += [f"{plural(len(proposal.suppressed), 'near-duplicate')} left out"] if proposal.suppressed else []
-    parts += [f"support for {plural(len(proposal.merges), 'known item')}"] if proposal.merges else []
+    parts += [f"support for {plural(len(proposal.merges), 'known note')}"] if proposal.merges else []
     return "; ".join(parts)
 
 

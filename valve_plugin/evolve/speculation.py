@@ -121,15 +121,14 @@ class Waste(NamedTuple):
 
     @property
     def described(self) -> str:
-        """This in words; empty if idle workers did nothing."""
+        """What it cost, in words; empty if nothing was wasted."""
         wasted = self.ended + self.unused
-        if not (self.early or self.waiting or wasted):
+        if not wasted:
             return ""
-        money = f", ${self.usd:.2f}" if self.usd else ""
-        waits = f", {self.waiting} wait for the next start" if self.waiting else ""
+        money = f", ${self.usd:.2f}," if self.usd else ""
         return (
-            f"idle workers: {self.early} of {plural(self.useful, 'useful rollout')} ran early{waits}; "
-            f"they wasted {plural(wasted, 'rollout')}{money}"
+            f"saved time: {self.early} of {plural(self.useful, 'rollout')} ran ahead on free workers; "
+            f"{plural(wasted, 'more')}{money} ran in vain (--speculate 0 stops that)"
         )
 
 

@@ -295,7 +295,7 @@ class Steps:
         found = fit(proposal, self.store.bank)
         if found == proposal or not found.empty:
             return found
-        return replace(found, reason="every item is a duplicate of what the bank has now")
+        return replace(found, reason="every note is a duplicate of what the bank has now")
 
     def pending(self) -> Proposal | None:
         """Return the proposal that waits for a verdict, updated to the present bank, or None."""

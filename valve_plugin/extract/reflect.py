@@ -102,7 +102,7 @@ def reflect(
     try:
         answer = style.shaped(_answer(settings, empty.model, messages, style, [a.patch for a in attempts]))
     except ModelOutputError as e:
-        return replace(empty, reason=str(e))
+        return replace(empty, reason=f"the model's answer was malformed: {str(e).replace('the answer', 'it', 1)}")
     return _fill_proposal(empty, answer, bank, source_of(attempts), settings, style)
 
 
@@ -240,8 +240,8 @@ def _fill_proposal(
     )
     if found.items:
         return found
-    reason = f"no item could be used: {answer.left_out[0].why}" if answer.left_out else NOTHING
-    return replace(found, reason="every item was a duplicate or was withheld" if answer.drafts else reason)
+    reason = f"no note could be used: {answer.left_out[0].why}" if answer.left_out else NOTHING
+    return replace(found, reason="every note was a duplicate or was withheld" if answer.drafts else reason)
 
 
 def _version(kind: Kind, draft: Draft, known: Collection[tuple[Kind, str]]) -> Draft:

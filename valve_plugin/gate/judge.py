@@ -167,6 +167,7 @@ class _Gate:
                 query=query,
                 needed=needed,
                 current_passes=passes,
+                kept=len(plan.reused),
                 reused_passes=gate_rule.count_passes(_values(plan.reused)),
                 rollouts=len(plan.cells),
             )

@@ -9,7 +9,7 @@ from math import fsum, log
 from typing import Any, Literal, NamedTuple
 
 from valve_plugin.bank.entries import PanelFixed
-from valve_plugin.evidence.certify import Certificate
+from valve_plugin.evidence.certify import Certificate, too_few
 from valve_plugin.evidence.cost import APART, run_cost, sum_costs
 from valve_plugin.report.run import PanelCell, PanelColumn, ProposedItem, Rollout, RunReport
 from valve_plugin.report.templates import Statement, statement, task_name, text
@@ -197,11 +197,11 @@ def certainty(proved: Certificate, *, held: bool) -> AnswerCard:
     """
     needed = "gain" if held else "panel"
     rests, unmet = [a for a in proved.assumptions if needed in a.needed_for], proved.unmet(needed)
-    certified = [m for m in proved.moves if not m.vacuous]
+    certified = [m for m in proved.moves if not too_few(m)]
     worst = min(certified, key=lambda m: m.floor, default=None)
     if held:
         gain = proved.gain
-        state = "unread" if gain is None else "too_few" if gain.vacuous else "gain" if gain.value >= 0 else "open"
+        state = "unread" if gain is None else "too_few" if too_few(gain) else "gain" if gain.value >= 0 else "open"
     else:
         state = "no_accept" if not proved.moves else "panel" if worst else "too_few_panel"
     if unmet and state in ("gain", "open", "panel"):

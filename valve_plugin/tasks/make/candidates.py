@@ -59,6 +59,19 @@ def is_excluded(path: str, test_roots: Sequence[str]) -> bool:
     return is_protected(path, test_roots) or path.startswith(_NOT_SOURCE)
 
 
+def load_modifiers() -> None:
+    """Import the modifiers, which is slow: once, before processes are forked.
+
+    Raises:
+        ConfigError: the extra is not installed.
+    """
+    try:
+        import swesmith.bug_gen.adapters
+        import swesmith.bug_gen.procedural.python  # noqa: F401
+    except ImportError as e:
+        raise ConfigError(f"{e}; the extra `smith`, 0.9 GB, is needed: {install_command('smith')}") from e
+
+
 def find_candidates(
     root: Path,
     skip: Callable[[str], bool],
@@ -73,11 +86,7 @@ def find_candidates(
     Raises:
         ConfigError: the extra is not installed.
     """
-    try:
-        import swesmith.bug_gen.adapters
-        import swesmith.bug_gen.procedural.python  # noqa: F401 (slow: once, before processes are forked)
-    except ImportError as e:
-        raise ConfigError(f"SWE-smith is not installed ({e}); run: {install_command('smith')}") from e
+    load_modifiers()
     found = [folder.path(name) for folder in walk(root.resolve()) for name in folder.others if name.endswith(".py")]
     names = [name for name in sorted(found, key=lambda path: path.split("/")) if not skip(name)]
     by_patch: dict[str, Candidate] = {}
