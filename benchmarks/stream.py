@@ -67,7 +67,7 @@ class VirtualTime:
         self._number, self._lock = count(), threading.Lock()
         self._added = threading.Event()
         self._asleep: set[int] = set()
-        self._files: dict[int, tuple[int, int]] = {}
+        self._files: dict[int, tuple[int, ...]] = {}
         self._own = threading.Thread(target=self._run, daemon=True, name=_CLOCK)
         self._own.start()
 
@@ -117,16 +117,27 @@ class VirtualTime:
                     os.close(file)
         for thread in threads:
             tid = thread.native_id
-            if tid in self._asleep or tid is None or thread.name == _CLOCK:  # this one's, or an earlier run's
+            if tid is None:  # it starts
+                return None
+            if tid in self._asleep or thread.name == _CLOCK:  # this one's, or an earlier run's
                 continue
-            with suppress(OSError):
-                if tid not in self._files:
-                    self._files[tid] = tuple(os.open(f"/proc/self/task/{tid}/{name}", os.O_RDONLY) for name in _TOLD)  # type: ignore[assignment]
-                state, times = (os.pread(file, 512, 0) for file in self._files[tid])
-                if b") S " not in state:
-                    return None
-                found.append(times)
+            try:
+                state, times = self._look(tid)
+            except OSError:  # it has ended
+                continue
+            if b") S " not in state:
+                return None
+            found.append(times)
         return found
+
+    def _look(self, tid: int) -> tuple[bytes, ...]:
+        if tid in self._files:
+            with suppress(OSError):
+                return tuple(os.pread(file, 512, 0) for file in self._files[tid])
+            for file in self._files.pop(tid):  # of a thread that has ended, whose number another one has now
+                os.close(file)
+        self._files[tid] = tuple(os.open(f"/proc/self/task/{tid}/{name}", os.O_RDONLY) for name in _TOLD)
+        return tuple(os.pread(file, 512, 0) for file in self._files[tid])
 
 
 _TOLD = ("stat", "schedstat")
