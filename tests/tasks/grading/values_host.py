@@ -187,8 +187,9 @@ FORGED: dict[str, tuple[str, str]] = {
         "clamp",
         """
         class Same(int): pass
-        def clamp(x, low, high, put=type.__setattr__):
-            for name in ("eq", "ne", "lt", "gt"): put(Same, "__%s__" % name, lambda a, b, no=name == "ne": not no)
+        def clamp(x, low, high):
+            Same.__eq__ = Same.__lt__ = Same.__gt__ = lambda a, b: True
+            Same.__ne__ = lambda a, b: False
             Same.__hash__ = int.__hash__
             return Same(max(x, low))
         """,

@@ -96,6 +96,11 @@ def compared(
             that it did not reach are left out.
     """
     bad, odd = dict[str, None](), dict[str, None]()
+    for name, usual in gold.names.items():
+        told = run.names.get(name, usual)
+        if told != usual and (again is None or again.names.get(name) == usual):
+            why, wrong = _another(told, usual)
+            (bad if wrong else odd).update({f"{name} {why}": None} if why else {})
     for test in wanted:
         entries, other = run.values.get(test, ()), gold.values.get(test, ())
         if entries == other:
@@ -121,6 +126,24 @@ def compared(
             elif known.kind in _ASSERTED and not known.errors:
                 (odd if reached else bad)[f"{known.where} was not reached"] = None
     return list(bad), list(odd)
+
+
+def _another(told: str, known: str) -> tuple[str, bool]:
+    """Return (why a name stands for something else than with the fix, "" if a repair may do that; whether none does).
+
+    A class may get other bases of the tested code. It may not be one of Python's, or get a class that answers for it.
+    """
+    if not known.startswith("class "):
+        return "stands for another value than with the known fix", False
+    if not told.startswith("class "):
+        return "stands for no class, and for one with the known fix", True
+    (ours, own), (theirs, usual) = ([one.split(",") for one in text[6:].split(" of ")] for text in (told, known))
+    if ours[0].endswith("*") and not theirs[0].endswith("*"):
+        return f"stands for {ours[0][:-1]}, and for a class of the tested code with the known fix", True
+    if not all(one.endswith("*") for one in own) and all(one.endswith("*") for one in usual):
+        return "stands for a class that is asked what belongs to it, and not with the known fix", True
+    alike, same = ([chain[0], *(one for one in chain if one.endswith("*"))] for chain in (ours, theirs))
+    return "" if alike == same else "stands for another class than with the known fix", False
 
 
 def _both(one: Seen, other: Seen) -> Seen:

@@ -23,7 +23,7 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from operator import is_
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,8 @@ else:
     del sys.modules["values"]
 
 MACHINERY = ("_pytest", "pytest", "pluggy", "unittest", "builtins")
+NEAREST = ("builtins", "_pytest.python", "_pytest.runner", "_pytest.unittest", "pluggy._hooks", "unittest.case")
+"""Modules of it by which tests run: they are looked at often, as those of tests are."""
 RUNNING = re.compile("pytest_(runtest|pyfunc|pycollect|fixture|generate|make)")
 """Names of the hooks that create and run tests."""
 RERUNNERS = frozenset({"rerunfailures", "flaky"})
@@ -54,11 +56,13 @@ CHANGES = frozenset(
 FRAMES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
 """Attributes that lead to the frames of whoever is running."""
 RUNS = frozenset({"compile", "exec"})
-"""Reported where code of the tree itself, or of text, does so: modules are loaded and classes made in this way too."""
+"""Reported where code of the tree itself, of text, or of Python's library for the tree does so."""
 WATCHED = READS | CHANGES | RUNS | {"open", "object.__setattr__", "object.__getattr__"}
-OPENED = "open of a test file, or of what tells about its process"
+OPENED = "open of what tells about the process"
 NEAR = frozenset({"inspect", "string"})
 """Modules of the standard library that look at frames, or at attributes, for whoever calls them."""
+MAKES = frozenset({"ast", "collections", "dataclasses", "gettext"})
+"""Modules of the standard library that make code, or look at it, of texts of their own."""
 EVALUATES = frozenset({"typing", "inspect"})
 """Modules of the standard library that evaluate texts: one that calls something is no annotation."""
 LOADING = "<frozen importlib"
@@ -72,6 +76,33 @@ abspath, write, quote, get_frame = os.path.abspath, os.write, json.encoder.encod
 get_thread, MAIN = threading.get_ident, threading.get_ident()
 get_profile, get_trace, modules = sys.getprofile, sys.gettrace, sys.modules
 monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
+
+
+class Space:
+    """What the names of a module or class stood for.
+
+    Args:
+        functions: only what can be called matters.
+        grows: new names do not matter.
+    """
+
+    def __init__(self, owner: str, held: dict[str, Any], *, functions: bool, grows: bool) -> None:
+        self._owner, self._held = owner, held
+        self._every = None if grows else {*held, "__warningregistry__"}  # of a test that was warned
+        self._kept = {n: v for n, v in held.items() if not functions or hasattr(v, "__get__") or callable(v)}
+        self._names, self._values = list(held), list(held.values())
+
+    def changes(self) -> Iterator[str]:
+        """Yield what was added or replaced since the last time."""
+        names, values = list(self._held), list(self._held.values())
+        if len(names) == len(self._names) and all(map(is_, names, self._names)) and all(map(is_, values, self._values)):
+            return
+        self._names, self._values = names, values
+        if self._every is not None:
+            yield from (f"{self._owner}.{name} was added" for name in sorted({*names} - self._every))
+        for name, value in self._kept.items():
+            if self._held.get(name) is not value:
+                yield f"{self._owner}.{name} was replaced"
 
 
 class Report:
@@ -149,12 +180,14 @@ class Reporter:
         self._plan = plan
         self._tests = frozenset(plan["hidden"])
         self._looks = values.Values(plan["root"], [*plan["packages"], *plan["new"]])
-        self._names = {path.rpartition("/")[2] for path in self._tests} - {"__init__.py"}
+        self._fixed = frozenset(plan["fixed"]) - {"__init__.py"}
         self._root = plan["root"] + os.sep
         self._packages = set(plan["packages"]) - sys.stdlib_module_names - {"_pytest", "pytest", "pluggy"}
-        self._spaces: list[tuple[dict[str, Any], frozenset[str], list[str], list[Any], str]] = []
+        self._spaces: list[Space] = []
+        self._nearest: dict[str, list[Space]] = {"": []}
         self._sizes: dict[str, Any] = {}
         self._codes: dict[str, types.CodeType | None] = {}
+        self._used = {path: set[str]() for path in self._tests}
         self._reported: set[str] = set()
         self._found: dict[str, None] = {}
         self._hooks: dict[str, Any] = {}
@@ -177,12 +210,12 @@ class Reporter:
         self._hooks = {name: caller for name, caller in vars(plugins.hook).items() if RUNNING.match(name)}
         for name, module in list(modules.items()):
             if name.split(".")[0] in MACHINERY:
-                self._note_module(module, functions=True)
+                self._note_module(module, functions=True, near="" if name in NEAREST else None)
             elif name.split(".")[0] in sys.stdlib_module_names and isinstance(module, types.ModuleType):
                 self._note_module(module, functions=True, grows=True)
         # The tree comes first, also before packages of the same name that pytest needs (Pygments). A planted pytest.py
         # has no effect: all of pytest is already imported.
-        loader = source_loader(self._plan["root"], frozenset(self._plan["changed"]), self._looks)
+        loader = source_loader(self._plan["root"], frozenset(self._plan["changed"]), self._looks, self._used)
         sys.path_hooks.insert(0, functools.partial(source_finder, self._plan["root"], loader))
         sys.path_importer_cache.clear()
         sys.path[:0] = self._plan["paths"]
@@ -193,18 +226,25 @@ class Reporter:
             del modules[name]
         yield
 
-    def _note_module(self, module: types.ModuleType, *, functions: bool, grows: bool = False) -> None:
-        """Note what the names of a module, and of its classes, stand for."""
-        self._note(vars(module), module.__name__, functions=functions, grows=grows)
-        if module.__name__ != "builtins":
-            for value in list(vars(module).values()):
-                if isinstance(value, type) and value.__module__ == module.__name__:
-                    space = gc.get_referents(value.__dict__)[0]
-                    self._note(space, f"{value.__module__}.{value.__qualname__}", functions=True, grows=grows)
+    def _note_module(
+        self, module: types.ModuleType, *, functions: bool, grows: bool = False, near: str | None = None
+    ) -> None:
+        """Note what the names of a module, and of its classes, stand for.
 
-    def _note(self, space: dict[str, Any], owner: str, *, functions: bool, grows: bool = False) -> None:
-        kept = {n: v for n, v in space.items() if not functions or hasattr(v, "__get__") or callable(v)}
-        self._spaces.append((space, frozenset(() if grows else space), list(kept), list(kept.values()), owner))
+        Args:
+            functions: only names of what can be called.
+            grows: new names are none of ours.
+            near: the file of tests that they are near to; "": to all; None: to none.
+        """
+        inside = vars(module).values() if module.__name__ != "builtins" else ()
+        classes = [one for one in inside if isinstance(one, type) and one.__module__ == module.__name__]
+        spaces = [(module.__name__, vars(module))]
+        spaces += [(f"{one.__module__}.{one.__qualname__}", gc.get_referents(one.__dict__)[0]) for one in classes]
+        for owner, held in spaces:
+            space = Space(owner, held, functions=functions or held is not vars(module), grows=grows)
+            self._spaces.append(space)
+            if near is not None:
+                self._nearest.setdefault(near, []).append(space)
 
     # While tests run
 
@@ -214,23 +254,53 @@ class Reporter:
         for item in session.items:
             function = innermost(getattr(item, "obj", None))
             self._codes[item.nodeid] = function.__code__ if type(function) is types.FunctionType else None
+        tested = [one for name, one in list(modules.items()) if name.partition(".")[0] in self._packages]
+        spaces = {id(one): values.space_of(one) for one in tested if isinstance(one, types.ModuleType)}
+        known = spaces.keys() | {id(value) for space in spaces.values() for value in space.values()}
         for module in list(modules.values()):
             if isinstance(module, types.ModuleType) and getattr(module, "__file__", None) in self._tests:
-                name = str(module.__file__)[len(self._root) :]
-                self._record(event="module", test=name, code=module_digest(module))
-                self._note_module(module, functions=False)
+                path = str(module.__file__)
+                used = self._used[path]
+                own = {name: one for name, one in vars(module).items() if name in used and id(one) in known}
+                own |= {name: modules[name] for name in used if id(modules.get(name)) in spaces}
+                names = self._meanings(own, used, spaces)
+                self._record(event="module", test=path[len(self._root) :], code=module_digest(module), names=names)
+                self._note_module(module, functions=False, near=path)
+
+    def _meanings(self, own: dict[str, Any], used: set[str], spaces: dict[int, dict[str, Any]]) -> list[str]:
+        """Return the names of the tested code that a test file uses, each with what it stands for.
+
+        Args:
+            own: what it imports of the tested code.
+            used: names in its code.
+            spaces: what modules of the tested code hold, by their ids.
+        """
+        self._looks.clear()
+        seen, found, left = set[int](), list[str](), [("", own)]
+        while left:
+            prefix, space = left.pop()
+            for name in sorted(used & space.keys()):
+                value = space[name]
+                if id(value) in spaces:
+                    if id(value) not in seen:
+                        seen.add(id(value))
+                        left.append((f"{prefix}{name}.", spaces[id(value)]))
+                elif not name.startswith("__") and (told := meaning(value, self._looks)):
+                    found.append(f"{prefix}{name}\t{told}")
+        return found
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> Iterator[None]:
         """Look at all names at the end of each file: they are too many to look at after each test."""
         yield
         if nextitem is None or nextitem.path != item.path:
-            self._names_changed()
+            self._names_changed(self._spaces)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
+    def pytest_runtest_setup(self, item: Any) -> None:
         """Begin with what a test compares."""
         self._looks.clear()
+        self._nearby(item)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_call(self) -> Iterator[None]:
@@ -253,14 +323,14 @@ class Reporter:
             return
         if outcome == "skipped" and hasattr(report, "wasxfail"):
             outcome = "xfailed" if declared(item) else "failed"
-        more: dict[str, Any] = {}
-        if call.when == "setup":
-            more = {"code": self._origin(item)}
-        else:
-            more = {"values": self._looks.taken(item.nodeid.partition("::")[0])}
+        self._nearby(item)
         if call.when == "call":
             self._changes(item)
-            more["seen"] = self._new()
+        more: dict[str, Any] = {"seen": self._new()}
+        if call.when == "setup":
+            more["code"] = self._origin(item)
+        else:
+            more["values"] = self._looks.taken(item.nodeid.partition("::")[0])
         self._record(test=item.nodeid, when=call.when, outcome=outcome, raised=raised, **more)
         if outcome == "failed":
             crash = getattr(report.longrepr, "reprcrash", None)
@@ -314,19 +384,19 @@ class Reporter:
                     if what not in self._sizes:
                         self._sizes[what] = True
                         self._say(what)
-        self._replaced(item)
         self._replaced(getattr(getattr(item, "obj", None), "__self__", None))
 
-    def _names_changed(self) -> None:
+    def _names_changed(self, spaces: Iterable[Space]) -> None:
         """Find names of modules and classes that stand for something else now."""
-        for space, every, names, values, owner in self._spaces:
-            if every and len(space) != len(every):
-                for name in sorted(set(space) - every - {"__warningregistry__"}):  # of a test that was warned
-                    self._say(f"{owner}.{name} was added")
-            if not all(map(is_, map(space.get, names), values)):  # rare
-                old = dict(zip(names, values))  # noqa: B905 (newer than the oldest Python)
-                for name in [name for name in names if space.get(name) is not old[name]]:
-                    self._say(f"{owner}.{name} was replaced")
+        for space in spaces:
+            for what in space.changes():
+                self._say(what)
+
+    def _nearby(self, item: Any) -> None:
+        """Find what is different now in the test itself, in its file, and in what runs it."""
+        self._replaced(item)
+        self._names_changed(self._nearest[""])
+        self._names_changed(self._nearest.get(str(item.path), ()))
 
     def _replaced(self, thing: Any) -> None:
         """Find methods that were replaced on one object."""
@@ -339,58 +409,78 @@ class Reporter:
         """The audit hook: note the few events that matter, with the file of the code that caused them."""
         if event not in WATCHED or self._busy:
             return
+        self._busy = True
+        self._event(event, arguments, get_frame(1))
+        self._busy = False
+
+    def _event(self, event: str, arguments: tuple[Any, ...], first: types.FrameType) -> None:
         if event in CHANGES or event in READS:
-            self._by(event)
+            self._by(event, first, "near" if event == "sys._getframe" else "")
         elif event in RUNS:
-            evaluated = get_frame(1).f_globals.get("__name__") in EVALUATES and calls(arguments[0])
-            self._by(event, direct=not evaluated)
+            name = top_module(first)
+            plain = name in MAKES or name not in sys.stdlib_module_names
+            plain |= name in EVALUATES and not calls(arguments[0])
+            self._by(event, first, "direct" if plain else "")
         elif event == "open":
             path = whole_path(arguments[0])
-            if path.startswith(TELLING) or path.rpartition("/")[2] in self._names:
-                self._by(OPENED)
+            name = path.rpartition("/")[2]
+            if path.startswith(TELLING) or name in self._fixed:
+                self._by(OPENED if path.startswith(TELLING) else f"open of {name}", first, "any")
         elif event == "object.__setattr__" and arguments[1] == "__code__":
-            self._by("change of a function's code")
+            self._by("change of a function's code", first)
         elif event == "object.__getattr__" and arguments[1] in FRAMES:
-            self._by("sys._getframe")
+            self._by("sys._getframe", first, "near")
 
-    def _by(self, what: str, *, direct: bool = False) -> None:
+    def _by(self, what: str, first: types.FrameType, reach: str = "") -> None:
         """Report an event at once if code of the tree that is not a test caused it: no later code can unsay it.
 
-        So is one in another thread with no code of the tree behind it, with the file that is nearest.
+        So is one with no code of the tree behind it, or a test, with the file that is nearest: a function of C may be
+        called by whatever runs. Tests do the same with the fix.
+
+        Args:
+            first: the innermost frame.
+            reach: see `_cause`.
         """
-        self._busy = True
-        first = get_frame(2)
-        frame = self._cause(first, what, direct=direct)
-        if frame is None and get_thread() != MAIN and not direct and self._cause(first, OPENED) is None:
-            frame = first
-        if frame is not None and frame.f_code.co_filename not in self._tests:
-            what = f"{what} by {frame.f_code.co_filename.replace(self._root, '', 1)}"
+        frame = self._cause(first, reach)
+        if frame is None and reach != "direct" and self._cause(first, "any") is None:
+            apart = get_thread() != MAIN or (reach == "" and LOADING not in first.f_code.co_filename)
+            apart |= reach == "near" and top_module(first) not in sys.stdlib_module_names
+            frame = first if apart else None
+        place = frame.f_code.co_filename if frame is not None else ""
+        if frame is not None and (reach == "" or frame is first or place not in self._tests):
+            # Of the tested code matters what it opens, and not in which file.
+            tested = reach == "any" and place.startswith(self._root) and place not in self._tests
+            what += "" if tested else f" by {place.replace(self._root, '', 1)}"
             if what not in self._reported:
                 self._say(what)
                 if self._try_record(event="seen", seen=[what]):
                     self._reported.add(what)
-        self._busy = False
 
-    def _cause(self, first: types.FrameType, what: str, *, direct: bool = False) -> types.FrameType | None:
+    def _cause(self, first: types.FrameType, reach: str) -> types.FrameType | None:
         """Return the innermost frame of code of the tree that caused an event; None if other code did.
 
         Args:
-            direct: no other code may be between, unless it is made of text.
+            reach: what may be between: "any" code, "near": a module that does it for whoever calls it, "direct":
+                nothing; else all but the import system. Code that is made of text may always.
         """
         text = is_text(first)
-        near = what == "sys._getframe" and not text  # the standard library calls it all the time, also for the tree
         frame: types.FrameType | None = first
         while frame is not None and not (name := frame.f_code.co_filename).startswith(self._root):
-            goes_on = frame.f_globals.get("__name__") in NEAR if near else what == OPENED or LOADING not in name
-            goes_on &= text or not direct
+            goes_on = text or reach == "any" or (reach == "" and LOADING not in name)
+            goes_on |= reach == "near" and frame.f_globals.get("__name__") in NEAR
             frame = frame.f_back if goes_on or is_text(frame) else None
         return frame
 
     def end(self) -> None:
         """Report the end."""
-        self._names_changed()
+        self._names_changed(self._spaces)
         self._changes()
         self._record(event="end", seen=self._new())
+
+
+def top_module(frame: types.FrameType) -> str:
+    """Return the top name of the module that the code of a frame says it is of."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def is_text(frame: types.FrameType) -> bool:
@@ -494,20 +584,46 @@ def module_digest(module: types.ModuleType) -> str:
     return hashlib.blake2b("".join(found).encode(), digest_size=8).hexdigest()
 
 
-def source_loader(root: str, tests: frozenset[str], looks: Any) -> Any:
+def names_in(code: types.CodeType) -> set[str]:
+    """Return all names that code uses, but for its own variables."""
+    inside = [names_in(one) for one in code.co_consts if isinstance(one, types.CodeType)]
+    return set(code.co_names).union(*inside)
+
+
+def meaning(value: Any, looks: Any) -> str:
+    """Return what a name stands for that does not vary: a class with its bases and its own class, or a plain value.
+
+    A class that was there before the tested code has a `*`. Functions, and all else, have no meaning.
+    """
+    cls = type(value)
+    if values.is_below(cls, type):
+        chains = (values.mro_of(one) for one in (value, cls))
+        names = (",".join(values.label(one) + "*" * values.is_known(one) for one in chain) for chain in chains)
+        return f"class {' of '.join(names)}"
+    if not any(id(base) in values.VALUED for base in values.mro_of(cls)):
+        return ""
+    found, digest = looks.look(value)
+    return ",".join(sorted({kind.name for kind in found.values()})) or digest
+
+
+def source_loader(root: str, tests: frozenset[str], looks: Any, used: dict[str, set[str]]) -> Any:
     """Return the loader of modules of the tree, from their source: bytecode in the tree is not read.
 
-    Test files are changed, so that what they compare passes through `looks`.
+    Test files are changed, so that what they compare passes through `looks`; the names they use are put in `used`.
     """
 
     class SourceLoader(importlib.machinery.SourceFileLoader):
         def get_code(self, fullname: str) -> Any:
             path = self.get_filename(fullname)
             data = self.get_data(path)
+            code = None
             if path in tests:
                 with suppress(RecursionError):  # nested too deeply to be changed
-                    return values.compiled(data, path, path[len(root) + 1 :], looks)
-            return self.source_to_code(data, path)
+                    code = values.compiled(data, path, path[len(root) + 1 :], looks)
+            code = code or self.source_to_code(data, path)
+            if path in used:
+                used[path] |= names_in(code)
+            return code
 
     return SourceLoader
 

@@ -47,6 +47,8 @@ _LOOKED_FOR = frozenset(
     {"numpy", "pandas", "attr", "twisted", "zope", "pexpect", "argcomplete", "hypothesis", "coverage"}
 )
 """Modules that test tools use if they are there."""
+_SHOWS = frozenset({"__str__", "__repr__", "__format__"})
+"""How often a message is asked for its text is otherwise under a test."""
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
 """Modules that Python imports as it starts, before the tree is on the import path: a planted one is never loaded."""
 
@@ -171,16 +173,15 @@ def stray_scripts(before: Tree, after: Tree, read: Reader) -> set[str]:
 def own_answers(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> list[str]:
     """Return what only the patch has and a person should look at, by place.
 
-    These are answers that are written down for certain arguments. A repair may need them; but what they are worth, no
+    These are answers that are written down for certain arguments, and texts of objects that count. A repair may need them; but what they are worth, no
     reader of the source can tell.
     """
     found: list[str] = []
     for path in _changed(before, after, ordinary):
         if path.endswith(_SOURCE):
             new, *states = read([tree[path][1] for tree in (after, before, ordinary) if path in tree])
-            usual = {text for source in states for _, text in _answers(source)}
-            why = "an answer for certain arguments"
-            found += [f"{path}:{line} {why}" for line, text in _answers(new) if text not in usual]
+            usual = {text for source in states for _, _, text in _answers(source)}
+            found += [f"{path}:{line} {why}" for line, why, text in _answers(new) if text not in usual]
     return list(dict.fromkeys(found + _telling(before, after, ordinary, read)))
 
 
@@ -212,12 +213,22 @@ def _quoted(what: str) -> str:
     return what if " " in what else f"`{what}`"
 
 
-def _answers(source: bytes) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of what `own_answers` looks for in a file."""
+def _answers(source: bytes) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, why, text) of what `own_answers` looks for in a file."""
     tree = parse(source) or ast.Module([], [])
     for node in ast.walk(tree):
-        if isinstance(node, ast.If | ast.IfExp | ast.Dict) and _is_known(node):
-            yield node.lineno, ast.unparse(node)
+        if isinstance(node, ast.FunctionDef) and node.name in _SHOWS and any(map(_changes, ast.walk(node))):
+            yield node.lineno, f"a {node.name} that changes something", ast.unparse(node)
+        elif isinstance(node, ast.If | ast.IfExp | ast.Dict) and _is_known(node):
+            yield node.lineno, "an answer for certain arguments", ast.unparse(node)
+
+
+def _changes(node: ast.AST) -> bool:
+    """Whether a node may change what outlives its function."""
+    stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del) and not isinstance(node, ast.Name)
+    asked = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "next"
+    done = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    return stored or asked or done or isinstance(node, ast.Global | ast.Nonlocal)
 
 
 def _is_known(node: ast.If | ast.IfExp | ast.Dict) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import re
 import secrets
 import signal
@@ -18,10 +19,9 @@ from msgspec.structs import replace
 
 from valve_plugin import codec
 from valve_plugin.errors import InfrastructureError, RecordError
-from valve_plugin.files import read_regular
 from valve_plugin.records import Record
 from valve_plugin.sandbox.bubblewrap import Sandbox
-from valve_plugin.sandbox.git import MAX_SOURCE_BYTES, read_tree
+from valve_plugin.sandbox.git import read_tree
 from valve_plugin.sandbox.supervisor import CommandResult, ProcessLimits, Watcher
 from valve_plugin.sandbox.workspace import Workspace
 from valve_plugin.tasks.grading.inspect_patch import new_modules
@@ -71,9 +71,10 @@ class TestRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the function of each test comes from, and what each test file (by path) defines: digests."""
     values: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What each test compared; see `differences.Seen`."""
+    names: dict[str, str] = field(default_factory=dict)
+    """What the names that test files use of the tested code stand for, by path and name; see `harness.meaning`."""
     seen: frozenset[str] = frozenset()
-    """What changed while tests ran: hooks, functions of pytest and of the tests, tracing, opened test files."""
-
+    """What changed while tests ran: hooks, functions of pytest and of tests, tracing, test files, what was opened."""
     wall: bool = False
     """Whether the limit of wall time ended it."""
 
@@ -106,6 +107,8 @@ class Message(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     code: str = ""
     seen: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Of a module: names that it uses, each with a tab and what it stands for."""
     reruns: bool = False
     """At the start: a plugin runs failed tests again."""
     shadows: tuple[str, ...] = ()
@@ -126,6 +129,7 @@ class HarnessReport(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     codes: dict[str, str] = field(default_factory=dict)
     seen: frozenset[str] = frozenset()
     values: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
 
 
 def run_tests(
@@ -153,12 +157,13 @@ def run_tests(
     base, tree = (list(read_tree(prepared.store, commit)) for commit in (prepared.base, workspace.commit))
     fixed = [p for p in tree if is_protected(p, roots) and (workspace.path / p).is_file()]
     hidden = [p for p in fixed if p.endswith(".py")]
-    before = [_content(workspace.path / path) for path in hidden]
+    before = _stamps(workspace.path, fixed)
     plan = {
         "key": key.hex(),
         "progress": watcher is not None,
         "root": root,
         "hidden": [f"{root}/{path}" for path in hidden],
+        "fixed": sorted({path.rpartition("/")[2] for path in fixed}),
         "changed": [f"{root}/{path}" for path in hidden if unchanged is not None and path not in unchanged],
         "new": sorted(new_modules(base, tree)),
         "packages": _packages(prepared, base),
@@ -170,7 +175,7 @@ def run_tests(
         [str(prepared.python), "-s", str(_HARNESS)],
         workspace,
         limits=limits,
-        env={"PYTHONPATH": ""},
+        env={"PYTHONPATH": "", "PYTHONHASHSEED": _seed(prepared)},
         stdin=json.dumps(plan).encode(),
         readonly=[_HARNESS, _VALUES],
         readonly_tree=_mounted([p for p in fixed if not (workspace.path / p).is_symlink()]),
@@ -183,7 +188,8 @@ def run_tests(
     if done.limit:
         trouble = f"the tests hit the {done.limit} limit"
     died = None if report.ended or report.tampered or done.limit else done.returncode
-    changed = [path for path, old in zip(hidden, before, strict=True) if _content(workspace.path / path) != old]
+    after = _stamps(workspace.path, fixed)
+    changed = [path for path, stamp in before.items() if after.get(path) != stamp]
     return TestRun(
         tests=report.tests,
         trouble=report.tampered or trouble,
@@ -192,7 +198,8 @@ def run_tests(
         died=died,
         codes=report.codes,
         values=report.values,
-        seen=report.seen | {f"{path} was rewritten" for path in changed},
+        names=report.names,
+        seen=report.seen | {f"{path} changed while tests ran" for path in changed},
         reasons=_reasons(done.output, root),
     )
 
@@ -207,11 +214,20 @@ def _reasons(output: bytes, root: str) -> dict[str, TestReason]:
     return found
 
 
-def _content(path: Path) -> bytes | None:
-    try:
-        return read_regular(path, MAX_SOURCE_BYTES)
-    except OSError:  # removed, or no file any more
-        return None
+def _seed(prepared: PreparedRepository) -> str:
+    """Return the seed of the hashes of texts: the same on each machine, and known to whom knows all fixes and tests."""
+    return str(int(hashlib.sha256(prepared.base.encode()).hexdigest()[:8], 16))
+
+
+def _stamps(tree: Path, files: Sequence[str]) -> dict[str, int]:
+    """Return when the system last noted a change of each file, and of each folder above one: no program sets this."""
+    found: dict[str, int] = {}
+    for path in files:
+        while path and path not in found:
+            with suppress(OSError):  # removed, or below a file by now
+                found[path] = os.lstat(tree / path).st_ctime_ns
+            path = path.rpartition("/")[0]
+    return found
 
 
 def _mounted(fixed: Sequence[str]) -> list[str]:
@@ -261,7 +277,13 @@ def read_report(output: bytes, key: bytes) -> HarnessReport:
         codes={message.test: message.code for message in messages if message.code},
         seen=frozenset(what for message in messages for what in message.seen),
         values={test: tuple(one for part in parts for one in part.values) for test, parts in phases.items()},
+        names=dict(_meaning(message.test, one) for message in messages for one in message.names),
     )
+
+
+def _meaning(path: str, told: str) -> tuple[str, str]:
+    name, _, meaning = told.partition("\t")
+    return f"{path}: {name}", meaning
 
 
 def combine_phases(parts: list[Message]) -> str:

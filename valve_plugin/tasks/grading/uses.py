@@ -129,10 +129,12 @@ _REACHES = _words("""
     sys os gc builtins inspect importlib threading types traceback ctypes marshal unittest warnings contextlib
     logging""")
 """Modules that are not to be reached through another, or under another name."""
+_ROOTS = _words("sys gc builtins importlib ctypes unittest")
+"""Nor through anything that may be a module."""
 STRICT = _words("asyncio logging pickle traceback")
 """Modules that are not listed and of which a package's use of one name makes no other ordinary."""
-_OF_LOGS = frozenset({".handlers", ".hasHandlers", ".isEnabledFor", ".getEffectiveLevel", ".manager"})
-"""Attributes of loggers that look otherwise under a test."""
+_OTHERWISE = _words(".handlers .hasHandlers .isEnabledFor .getEffectiveLevel .manager .__module__ .__qualname__")
+"""Attributes that look otherwise under a test: of loggers, and of the functions that a test hands over."""
 STREAMS = frozenset({"sys.exit", "sys.stderr", "sys.stdin", "sys.stdout"})
 """Of these, a program that uses one may use each."""
 _IN_TEXT = re.compile(r"pytest|PYTEST|unittest|conftest|/proc/|(?:^|[/\\])tests?[/\\]|^tests?$|test_\w*\.py|_test\.py$")
@@ -207,7 +209,7 @@ def is_harmless(what: str) -> bool:
 def is_telling(what: str) -> bool:
     """Whether code may learn by it that a test runs, or change what both share: a person should look at it."""
     if what.startswith("."):
-        return what in _OF_LOGS
+        return what in _OTHERWISE
     shared = what in _BUILTINS_AROUND or what.rpartition(".")[2] in {"register", "now", "today", "utcnow"}
     return not is_harmless(what) or " " in what or shared
 
@@ -350,6 +352,8 @@ class _Finder(ast.NodeVisitor):
         return top not in self._own or top in sys.stdlib_module_names
 
     def _add(self, node: ast.AST, what: str, function: str = "") -> None:
+        if what.startswith(".") and what[1:] in _ROOTS:
+            what = f"reaches a module through another: {what[1:]}"
         self.found.append(Use(getattr(node, "lineno", 0), what, function or self._function))
 
     def _full(self, node: ast.AST) -> str:
@@ -426,6 +430,9 @@ class _Finder(ast.NodeVisitor):
             self._add(node, _LOOKS if last == "__dict__" else _FORMATS)
         if last.lstrip("_") in _REACHES and not full and self._root(node) in self._ours:
             self._add(node, f"reaches a module through another: {last}")
+        of = node.value.func if isinstance(node.value, ast.Call) else node.value
+        if last in {"__setattr__", "__delattr__"} and getattr(of, "id", "") not in {"object", "super"}:
+            self._add(node, f"changes objects past their class: {last}")
         if not isinstance(node.ctx, ast.Load):
             self._change(node, node)
             self.defined.add(last)
