@@ -40,8 +40,11 @@ else:
     del sys.modules["values"]
 
 MACHINERY = ("_pytest", "pytest", "pluggy", "unittest", "builtins")
-NEAREST = ("builtins", "_pytest.python", "_pytest.runner", "_pytest.unittest", "pluggy._hooks", "unittest.case")
-"""Modules of it by which tests run: they are looked at often, as those of tests are."""
+NEAREST = frozenset(
+    {"builtins", "unittest.case.TestCase", "_pytest.unittest.TestCaseFunction", "_pytest.python.Function"}
+    | {"_pytest.runner", "pluggy._hooks.HookCaller"}
+)
+"""Modules and classes of it by which tests run: they are looked at with each test, as the tests' own names are."""
 RUNNING = re.compile("pytest_(runtest|pyfunc|pycollect|fixture|generate|make)")
 """Names of the hooks that create and run tests."""
 RERUNNERS = frozenset({"rerunfailures", "flaky"})
@@ -210,7 +213,7 @@ class Reporter:
         self._hooks = {name: caller for name, caller in vars(plugins.hook).items() if RUNNING.match(name)}
         for name, module in list(modules.items()):
             if name.split(".")[0] in MACHINERY:
-                self._note_module(module, functions=True, near="" if name in NEAREST else None)
+                self._note_module(module, functions=True)
             elif name.split(".")[0] in sys.stdlib_module_names and isinstance(module, types.ModuleType):
                 self._note_module(module, functions=True, grows=True)
         # The tree comes first, also before packages of the same name that pytest needs (Pygments). A planted pytest.py
@@ -226,15 +229,12 @@ class Reporter:
             del modules[name]
         yield
 
-    def _note_module(
-        self, module: types.ModuleType, *, functions: bool, grows: bool = False, near: str | None = None
-    ) -> None:
+    def _note_module(self, module: types.ModuleType, *, functions: bool, grows: bool = False) -> None:
         """Note what the names of a module, and of its classes, stand for.
 
         Args:
             functions: only names of what can be called.
             grows: new names are none of ours.
-            near: the file of tests that they are near to; "": to all; None: to none.
         """
         inside = vars(module).values() if module.__name__ != "builtins" else ()
         classes = [one for one in inside if isinstance(one, type) and one.__module__ == module.__name__]
@@ -243,8 +243,8 @@ class Reporter:
         for owner, held in spaces:
             space = Space(owner, held, functions=functions or held is not vars(module), grows=grows)
             self._spaces.append(space)
-            if near is not None:
-                self._nearest.setdefault(near, []).append(space)
+            if owner in NEAREST or not functions:
+                self._nearest.setdefault("" if functions else str(module.__file__), []).append(space)
 
     # While tests run
 
@@ -265,7 +265,7 @@ class Reporter:
                 own |= {name: modules[name] for name in used if id(modules.get(name)) in spaces}
                 names = self._meanings(own, used, spaces)
                 self._record(event="module", test=path[len(self._root) :], code=module_digest(module), names=names)
-                self._note_module(module, functions=False, near=path)
+                self._note_module(module, functions=False)
 
     def _meanings(self, own: dict[str, Any], used: set[str], spaces: dict[int, dict[str, Any]]) -> list[str]:
         """Return the names of the tested code that a test file uses, each with what it stands for.
@@ -300,7 +300,7 @@ class Reporter:
     def pytest_runtest_setup(self, item: Any) -> None:
         """Begin with what a test compares."""
         self._looks.clear()
-        self._nearby(item)
+        self._replaced(item)
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_call(self) -> Iterator[None]:
@@ -323,14 +323,17 @@ class Reporter:
             return
         if outcome == "skipped" and hasattr(report, "wasxfail"):
             outcome = "xfailed" if declared(item) else "failed"
-        self._nearby(item)
-        if call.when == "call":
-            self._changes(item)
-        more: dict[str, Any] = {"seen": self._new()}
-        if call.when == "setup":
+        more: dict[str, Any] = {}
+        if call.when == "setup":  # what an earlier test left for this one is there by now
+            self._names_changed(self._nearest[""])
+            self._names_changed(self._nearest.get(str(item.path), ()))
             more["code"] = self._origin(item)
         else:
             more["values"] = self._looks.taken(item.nodeid.partition("::")[0])
+        if call.when == "call":
+            self._changes(item)
+        if call.when != "teardown":
+            more["seen"] = self._new()
         self._record(test=item.nodeid, when=call.when, outcome=outcome, raised=raised, **more)
         if outcome == "failed":
             crash = getattr(report.longrepr, "reprcrash", None)
@@ -384,6 +387,7 @@ class Reporter:
                     if what not in self._sizes:
                         self._sizes[what] = True
                         self._say(what)
+        self._replaced(item)
         self._replaced(getattr(getattr(item, "obj", None), "__self__", None))
 
     def _names_changed(self, spaces: Iterable[Space]) -> None:
@@ -391,12 +395,6 @@ class Reporter:
         for space in spaces:
             for what in space.changes():
                 self._say(what)
-
-    def _nearby(self, item: Any) -> None:
-        """Find what is different now in the test itself, in its file, and in what runs it."""
-        self._replaced(item)
-        self._names_changed(self._nearest[""])
-        self._names_changed(self._nearest.get(str(item.path), ()))
 
     def _replaced(self, thing: Any) -> None:
         """Find methods that were replaced on one object."""
@@ -442,10 +440,11 @@ class Reporter:
             reach: see `_cause`.
         """
         frame = self._cause(first, reach)
-        if frame is None and reach != "direct" and self._cause(first, "any") is None:
+        if frame is None and reach != "direct":
             apart = get_thread() != MAIN or (reach == "" and LOADING not in first.f_code.co_filename)
             apart |= reach == "near" and top_module(first) not in sys.stdlib_module_names
-            frame = first if apart else None
+            known = f"{what} by {first.f_code.co_filename}" in self._reported
+            frame = first if apart and not known and self._cause(first, "any") is None else None
         place = frame.f_code.co_filename if frame is not None else ""
         if frame is not None and (reach == "" or frame is first or place not in self._tests):
             # Of the tested code matters what it opens, and not in which file.
