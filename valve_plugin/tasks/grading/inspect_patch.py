@@ -173,8 +173,8 @@ def stray_scripts(before: Tree, after: Tree, read: Reader) -> set[str]:
 def own_answers(before: Tree, after: Tree, ordinary: Tree, read: Reader) -> list[str]:
     """Return what only the patch has and a person should look at, by place.
 
-    These are answers that are written down for certain arguments, and texts of objects that count. A repair may need them; but what they are worth, no
-    reader of the source can tell.
+    These are answers that are written down for certain arguments, and texts of objects that count. A repair may need
+    them; but what they are worth, no reader of the source can tell.
     """
     found: list[str] = []
     for path in _changed(before, after, ordinary):
