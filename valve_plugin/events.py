@@ -89,6 +89,8 @@ class TaskStarted(Event, frozen=True, kw_only=True):
 
     NAME = "task_started"
     task_id: str
+    title: str = ""
+    """The task's name for people, where it has one."""
     position: int
     """Counted from 1."""
     of: int
@@ -99,6 +101,8 @@ class TaskFinished(Event, frozen=True, kw_only=True):
 
     NAME = "task_finished"
     task_id: str
+    title: str = ""
+    """The task's name for people, where it has one."""
     passed: int
     attempts: int
 

@@ -131,6 +131,11 @@ def _is_needed(sign: str, before: str, after: str, first: str) -> bool:
     return "\U000e0100" <= sign <= "\U000e01ef" and unicodedata.name(before, "").startswith("CJK")
 
 
+def outcome_word(outcome: str) -> str:
+    """Return an attempt's outcome as people read it: `passed`, `failed` or what else it is."""
+    return {"resolved": "passed", "unresolved": "failed"}.get(outcome, outcome)
+
+
 def quote(word: str) -> str:
     """Return a word quoted for bash and zsh, in characters that a terminal shows and copies unchanged."""
     if all(char.isprintable() for char in word) and " ".join(word.split()) == word:

@@ -260,6 +260,7 @@ def test_half_a_line_waits_for_its_other_half(tmp_path_factory, first, second):
 def test_without_a_screen_each_task_says_where_the_stream_is(capsys: pytest.CaptureFixture[str]) -> None:
     shown = progress.Progress("gated    ")
     shown.valve_event(TaskStarted(task_id="t", position=2, of=4))
-    shown.valve_event(TaskFinished(task_id="t", passed=1, attempts=3))
+    shown.valve_event(TaskFinished(task_id="t", title="f in x.py (01)", passed=1, attempts=3))
     first = capsys.readouterr().err
-    assert re.fullmatch(r"gated    task      t: 1 of 3 passed, mixed  \[2/4, time left unknown yet\]\n", first)
+    said = r"gated    task      f in x\.py \(01\): 1 of 3 passed, mixed  \[2/4, time left unknown yet\]\n"
+    assert re.fullmatch(said, first)

@@ -27,6 +27,15 @@ _ONE_OF_EACH = """() => {
 """Leaves the first and last rows of every list, and one of each kind: axe takes a minute for 36,000 elements."""
 
 
+_DRAWN = """() => [...document.querySelectorAll('figure svg')].filter((s) => s.checkVisibility()).map((s) => {
+  const box = s.getBoundingClientRect(), texts = [...s.querySelectorAll('text')];
+  const cut = texts.filter((t) => { const b = t.getBoundingClientRect();
+    return b.left < box.left || b.right > box.right || b.top < box.top || b.bottom > box.bottom; });
+  const heights = texts.map((t) => s.getScreenCTM().a * parseFloat(getComputedStyle(t).fontSize));
+  return [Math.min(...heights), cut.map((t) => t.textContent)];
+})"""
+
+
 @contextmanager
 def chromium() -> Iterator[Any]:
     """Start the browser; a missing one skips the test, or fails it where all tests have to run."""
@@ -50,6 +59,12 @@ def opened(browser: Any, path: Path, **options: Any) -> tuple[Any, list[str]]:
     tab.on("request", lambda r: said.append(r.url) if r.url != path.as_uri() else None)
     tab.goto(path.as_uri())
     return tab, said
+
+
+def figure_texts(tab: Any) -> tuple[list[float], list[str]]:
+    """Return, of the figures that can be seen, the height of the smallest text of each in pixels, and what is cut."""
+    drawn = tab.evaluate(_DRAWN)
+    return [height for height, _ in drawn], [text for _, cut in drawn for text in cut]
 
 
 def metrics(tab: Any) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.report.browser import check, metrics, opened, violations
+from tests.report.browser import check, figure_texts, metrics, opened, violations
 from tests.report.runs import Maker
 from tests.report.test_page import attacked
 from tests.tools import need_module
@@ -27,6 +27,8 @@ MOST_BOXES = 6_000
 """Laid out at first, of 80,000 elements: what is off the screen takes no time. It was 36,788 once, and seconds."""
 A4 = 702
 """Width in pixels of what a sheet shows, between margins of 1.2 cm."""
+LETTER = 11
+"""Pixels that the text of a figure is high at least."""
 MARK = "SIMULATION: a scripted model took part"
 _STREAM, _GATES = "No. Task Attempts Bank version What came of it", "Gate Verdict"
 
@@ -82,7 +84,7 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
         tab.evaluate("new Promise((done) => { requestAnimationFrame(() => setTimeout(done, 100)); })")
         assert bar.locator("[aria-current]").all_inner_texts() == [name]
     cells = tab.locator(".heat button")
-    named = tab.get_by_role("button", name=re.compile(r"^panel_\d, Gate 1: [0-3] of [1-3] attempts? resolved$"))
+    named = tab.get_by_role("button", name=re.compile(r"^panel_\d, Gate 1: [0-3] of [1-3] attempts? passed$"))
     first = next(c for c in run.columns if c.label == "Gate 1")
     assert named.count() == len(first.cells), "what a cell is called"
     cells.first.press("Enter")
@@ -160,6 +162,19 @@ def test_in_a_browser_keys_search_and_phone(tmp_path: Path, data_dir: Path, brow
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("width", [1280, 801, 800, 360])
+def test_in_a_browser_figures_can_be_read(tmp_path: Path, grown: Maker, browser: Any, width: int) -> None:
+    grown.evaluate(0, 12)
+    path = tmp_path / "r.html"
+    path.write_text(render_page([build_run(grown.store)], {}), encoding="utf-8")
+    tab, _ = opened(browser, path, viewport={"width": width, "height": 900})
+    heights, cut = figure_texts(tab)
+    assert len(heights) == 4
+    assert min(heights) >= LETTER
+    assert cut == []
+
+
+@pytest.mark.heavy
 @pytest.mark.parametrize("width", [1280, 390])
 def test_in_a_browser_a_trial_is_read_without_a_script(tmp_path: Path, browser: Any, width: int) -> None:
     means = Means(passed=1.0, steps=18.25, seconds=92.0, usd=None, tokens=None)
@@ -167,6 +182,7 @@ def test_in_a_browser_a_trial_is_read_without_a_script(tmp_path: Path, browser: 
         answer="unclear", counts=PairCounts(1, 1, 1), interval=Interval(-0.5, 0.5), alike=Interval(-1, 1), tasks=1,
         planned=3, needed=None, without=means, with_text=means,
         by_task=(TaskResult(task_id="o__r.1.lm_rewrite__0123abcd", pairs=3, without=3, with_text=3),),
+        course=((0, 0.0, -1.0, 1.0), (1, 1.0, -0.9, 1.0), (2, 0.0, -0.8, 0.8), (3, 0.0, -0.5, 0.5)),
     )  # fmt: skip
     sides = Sides(Context(text="old words"), Context(text="new words"))
     path = tmp_path / "trial.html"
@@ -174,6 +190,10 @@ def test_in_a_browser_a_trial_is_read_without_a_script(tmp_path: Path, browser: 
     path.write_text(page, encoding="utf-8")
     tab = check(browser, path, viewport={"width": width, "height": 900})
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    heights, cut = figure_texts(tab)
+    assert [min(heights) >= LETTER, len(heights), cut] == [True, 1, []]
+    said = tab.locator("figure text:visible").evaluate_all("all => all.map((one) => one.textContent)")
+    assert [text for text in said if text in "0123"] == ["0", "0", "1", "2", "3"], "the middle, and every pair"
     assert tab.locator("pre:visible").all_inner_texts() == ["old words", "new words"]
     numbers = tab.locator("td").filter(has_text=re.compile(r"^(100\.0 %|unknown|92\.0)$"))
     assert numbers.count() == 8
@@ -228,11 +248,11 @@ def test_on_paper_nothing_is_missing_or_torn(tmp_path: Path, data_dir: Path, bro
     assert all(sheet[0] == MARK for sheet in sheets)
     assert all(len(sheet) > 4 for sheet in sheets), "no sheet for a last line alone"
     _complete(run, " ".join(line for sheet in sheets for line in sheet))
-    heads = {"Overview", "Figures", "Gates", "Panel, task by task", "Items", "Certificates", "Cost", "Stream", "Ledger"}
+    heads = {"Overview", "Figures", "Gates", "Panel, task by task", "Notes", "Certificates", "Cost", "Stream", "Ledger"}
     for sheet in sheets:
         assert sheet[-1] not in heads, "a heading ends no sheet"
         assert not sheet[-1].startswith((_STREAM, _GATES)), "nor does the head of a table"
-    continued = [" ".join(sheet) for sheet in sheets if sum(" of 3 resolved" in line for line in sheet) > 2]
+    continued = [" ".join(sheet) for sheet in sheets if sum(" of 3 passed" in line for line in sheet) > 2]
     assert len(continued) > 1
     assert all(_STREAM in sheet for sheet in continued), "a table that goes on has its head again"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import uuid4
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
@@ -18,7 +17,7 @@ from valve_plugin.codec import canonical, digest, plain
 from valve_plugin.errors import ValveError
 from valve_plugin.evidence.summary import Savings
 from valve_plugin.records import Proposal, live_task
-from valve_plugin.report.build import KeptAttempts, build_run, changed_place, columns, gates
+from valve_plugin.report.build import KeptAttempts, build_run, columns, gates
 from valve_plugin.report.findings import answers, findings, heatmap
 from valve_plugin.report.run import RunReport
 from valve_plugin.report.templates import text
@@ -124,20 +123,3 @@ def test_any_history_can_be_reported(story: Story, tmp_path: Path, data_dir: Pat
         *(s for f in findings(run).values() for s in f),
     ]
     assert all(map(text, said)), "every state has its words"
-
-
-X = "--- a/x.py\n+++ b/x.py\n"
-
-
-@pytest.mark.parametrize(
-    ("patch", "place"),
-    [
-        (f"{X}@@ -1,3 +1,3 @@ def outer(a):\n     b = 1\n-    c = 2\n+    c = 3\n", "outer in x.py"),
-        (f"{X}@@ -1,4 +1,4 @@\n def one():\n     pass\n def two():\n-    a\n+    b\n", "two in x.py"),
-        ("--- a/x.txt\n+++ b/x.txt\n@@ -1 +1 @@\n-a\n+b\n", "x.txt"),
-        ("--- a/gone.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n", "gone.py"),
-        ("", ""),
-    ],
-)
-def test_a_task_is_named_by_function_and_file(patch: str, place: str) -> None:
-    assert changed_place(patch) == place

@@ -39,7 +39,7 @@ def test_streams_of_the_same_tasks_are_paired(pair: tuple[RunReport, RunReport])
     assert found["rates"] == rates
     card = comparison_card(a, b)
     assert (card.state, card.tone, card.values["rates"]) == ("stream", "open", rates)
-    assert text(card.headline).startswith("B resolved more")
+    assert text(card.headline).startswith("B passed more")
     backward = compare_streams(replace(b, stream=tuple(reversed(b.stream))), a)
     assert (backward["same_order"], backward["signs"]) == (False, (1, 0, 15))
     other = compare_streams(a, replace(b, stream=b.stream[1:]))

@@ -91,7 +91,15 @@ def test_ticks_are_few_and_inside(low: float, width: float, most: int) -> None:
 
 @given(st.floats(1e-3, 1e6), st.integers(2, 20), st.booleans())
 def test_an_axis_from_zero_has_more_than_one_tick(high: float, most: int, whole: bool) -> None:
-    assert len(ticks(0, high, most, whole=whole)) > 1 or (whole and high < 1)
+    found = ticks(0, high, most, whole=whole)
+    assert len(found) > 1 or (whole and high < 1)
+    assert not whole or all(value == round(value) for value in found), "of what is counted there is no half"
+
+
+@given(st.floats(1e-3, 1e4), st.integers(1, 20), st.booleans())
+def test_a_label_says_where_its_tick_stands(high: float, most: int, whole: bool) -> None:
+    found = ticks(0, high, most, whole=whole)
+    assert all(float(label) == pytest.approx(value, rel=1e-5, abs=1e-9) for value, label in found.items())
 
 
 def test_a_floor_below_the_picture_is_told(long: RunReport) -> None:

@@ -14,7 +14,7 @@ from valve_plugin.paths import BANK_NAME, scripted_bank_dir
 from valve_plugin.words import quote
 
 LABEL = "SIMULATION: the scripted model, no real one; its figures show how things work, not how well"
-HEEDS_ITS_OWN = "The scripted model heeds only its own lessons, so here no other text can help or harm."
+HEEDS_ITS_OWN = "The scripted model heeds only its own notes, so here no other text can help or harm."
 _MARK = f'"model":"{SCRIPTED_MODEL}"'.encode()
 
 

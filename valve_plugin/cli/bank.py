@@ -131,11 +131,14 @@ def log(bank: BankDir = "", json: Json = False) -> None:
     from valve_plugin.bank.entries import Judged, OwnerAct, Proposed, Taken, makes_version
     from valve_plugin.evidence.history import facts, words
     from valve_plugin.evidence.summary import fallen_by_accept, gate_savings
+    from valve_plugin.evolve.open import LAST_TASKS
+    from valve_plugin.tasks.names import put_names, task_names
 
     store = open_bank(bank)
     simulation = runs.note_simulation(store.dir, json=json)
     gates = gate_savings(store.entries(), store.local.read_telemetry("gates"))
     fallen = fallen_by_accept(store.entries())
+    names = {} if json else task_names(store.local.recall(LAST_TASKS), store.local.attempts(), ids=True)
     version, rows = 0, []
     for number, entry in enumerate(store.entries(), start=1):
         version += makes_version(entry)
@@ -149,7 +152,7 @@ def log(bank: BankDir = "", json: Json = False) -> None:
         if isinstance(entry, Judged):
             style = {"accept": "green", "reject": "", "indecisive": "yellow"}[entry.verdict.decision]
         now = f"; now version {version}" if makes_version(entry) else ""
-        output.say(f"{number:>5}  {output.one_line(words(entry, gates, fallen))}{now}", style=style)
+        output.say(f"{number:>5}  {output.one_line(put_names(words(entry, gates, fallen), names))}{now}", style=style)
     if json:
         output.emit_json(rows)
 

@@ -205,12 +205,15 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
         total_savings,
         unmixed_tasks,
     )
+    from valve_plugin.evolve.open import LAST_TASKS
+    from valve_plugin.tasks.names import task_names
 
     if simulate or is_scripted(store.dir):
         output.say(LABEL)
     fallen = fallen_by_accept(store.entries())
     results = proposal_results(store.entries())
-    table = [_cells(row, fallen.get(row.proposal.id, ())) for row in results]
+    names = task_names(store.local.recall(LAST_TASKS), store.local.attempts(), ids=True)
+    table = [_cells(row, fallen.get(row.proposal.id, ()), names) for row in results]
     if table:
         heads = ["TASK", "PASSED", "PROPOSED", "VERDICT", "NET PASSES", "ROLLOUTS", "VERSION", "WHY"]
         output.table(heads, table, prose=("WHY",))
@@ -237,9 +240,10 @@ def show(store: BankStore, *, simulate: bool = False) -> None:
     )
 
 
-def _cells(row: ProposalResult, worse: Sequence[str]) -> list[object]:
+def _cells(row: ProposalResult, worse: Sequence[str], names: Mapping[str, str]) -> list[object]:
     from valve_plugin.evidence.history import net_passes
     from valve_plugin.evidence.summary import why_nothing
+    from valve_plugin.tasks.names import put_names
 
     added, removed, verdict = len(row.proposal.items), len(row.proposal.removed), row.verdict
     parts = ([output.plural(added, "note")] if added else []) + ([f"-{removed}"] if removed else [])
@@ -248,11 +252,12 @@ def _cells(row: ProposalResult, worse: Sequence[str]) -> list[object]:
     why = "; ".join(
         filter(
             None,
-            [row.aside, why_nothing(row.proposal), f"worse: {', '.join(map(short_task_id, worse))}" if worse else ""],
+            [row.aside, why_nothing(row.proposal), put_names(f"worse: {', '.join(worse)}", names) if worse else ""],
         )
     )
     passed, what = f"{row.passed}/{row.attempts}", " ".join(parts) or "nothing"
-    return [short_task_id(row.task_id), passed, what, row.outcome, net, ran, row.version, output.one_line(why)]
+    task = names.get(row.task_id) or short_task_id(row.task_id)
+    return [task, passed, what, row.outcome, net, ran, row.version, output.one_line(why)]
 
 
 class QueuedBank(NamedTuple):

@@ -78,6 +78,10 @@ def _gate(event: events.GateStarted) -> str:
     return f"gate {event.query:<4} needs {needs}{kept * bool(event.kept)}"
 
 
+def _name(event: events.TaskStarted | events.TaskFinished) -> str:
+    return event.title or short_task_id(event.task_id)
+
+
 def _is_tenth(event: events.EvaluationAdvanced | events.TrialAdvanced) -> bool:
     """Whether another tenth is done: these get a line."""
     return event.done * 10 // event.of > (event.done - 1) * 10 // event.of
@@ -95,7 +99,7 @@ def _try(event: events.Waiting) -> str:
 _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     events.AgentsLoading: lambda e: "loading   the agents, which takes a moment",
     events.TaskFinished: lambda e: (
-        f"task      {short_task_id(e.task_id)}: {e.passed} of {e.attempts} passed, {'' if e.mixed else 'not '}mixed"
+        f"task      {_name(e)}: {e.passed} of {e.attempts} passed, {'' if e.mixed else 'not '}mixed"
     ),
     events.ExtractionStarted: lambda e: f"extract   the model compares {plural(e.attempts, 'attempt')}",
     events.ProposalRecorded: _proposed,
@@ -257,7 +261,7 @@ def _fold_run(view: View, event: Event) -> View:
         case events.RunEnded():
             return view._replace(ended=event.how, judging=None, now="")
         case events.TaskStarted():
-            now = f"attempts at {short_task_id(event.task_id)}"
+            now = f"attempts at {_name(event)}"
             return view._replace(position=event.position, of=event.of, now=now)
         case events.TaskFinished():
             return view._replace(tasks_done=view.tasks_done + 1, mixed=view.mixed + event.mixed)

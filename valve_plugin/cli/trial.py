@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,6 +73,9 @@ def try_text(
     ):  # fmt: skip
         _announce(trial, ask=not (limits.yes or json))
         result = trial.run()
+    from valve_plugin.tasks.names import name_patches
+
+    names = name_patches({task.instance_id: task.patch for task in trial.tasks}, ids=True)
     name, other = _names(files), _names(against)
     said = verdict(result, name, other, negligible)
     # for the report, which shows the last answer about each text
@@ -82,14 +85,16 @@ def try_text(
     if out:
         from valve_plugin.report.trial import render_trial_page
 
-        page = render_trial_page(result, name, other, sides, negligible=negligible, simulated=solving.simulate)
+        page = render_trial_page(
+            result, name, other, sides, negligible=negligible, simulated=solving.simulate, names=names
+        )
         with output.explain_errors("--out", out):
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(page, encoding="utf-8")
     if json:
         output.emit_json({**facts(result, trial), "text": name, "against": other, "simulation": solving.simulate})
     else:
-        show(result, name, other, negligible=negligible, simulate=solving.simulate)
+        show(result, name, other, negligible=negligible, simulate=solving.simulate, names=names)
     if result.answer == "harms":
         raise typer.Exit(output.FINDING)
 
@@ -184,7 +189,15 @@ def facts(result: TrialResult, trial: Trial) -> dict[str, Any]:
     }
 
 
-def show(result: TrialResult, name: str, other: str, *, negligible: float, simulate: bool = False) -> None:
+def show(
+    result: TrialResult,
+    name: str,
+    other: str,
+    *,
+    negligible: float,
+    simulate: bool = False,
+    names: Mapping[str, str] = {},
+) -> None:
     """Print the answer, on one screen."""
     from valve_plugin.report.trial import footnotes, measured_rows, moved_tasks, verdict
 
@@ -199,7 +212,7 @@ def show(result: TrialResult, name: str, other: str, *, negligible: float, simul
         rows = measured_rows(result.without, result.with_text, result.interval, simulated=simulate)
         output.table(heads, rows)
         output.say()
-        gained, lost = (moved_tasks(result.by_task, sign) for sign in (1, -1))
+        gained, lost = (moved_tasks(result.by_task, sign, names) for sign in (1, -1))
         output.say(f"fixed  {gained}")
         output.say(f"broke  {lost}")
     for line in footnotes(result, name, simulated=simulate):

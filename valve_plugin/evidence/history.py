@@ -21,14 +21,10 @@ from valve_plugin.bank.entries import (
     Taken,
 )
 from valve_plugin.records import Conditions, Verdict
-from valve_plugin.words import plural
+from valve_plugin.words import outcome_word, plural
 
 if TYPE_CHECKING:
     from valve_plugin.evidence.summary import Savings
-
-
-_ENDED = {"resolved": "passed", "unresolved": "failed", "errored": "errored"}
-"""Outcomes in the words of the other lines."""
 
 
 def words(entry: Entry, gates: Mapping[str, Savings] = {}, fallen: Mapping[str, Sequence[str]] = {}) -> str:
@@ -155,7 +151,7 @@ def _signed(number: int) -> str:
 def _proposed(entry: Proposed) -> str:
     proposal = entry.proposal
     results = Counter(note.outcome for note in entry.attempts)
-    seen = ", ".join(f"{n} {_ENDED[outcome]}" for outcome, n in sorted(results.items()))
+    seen = ", ".join(f"{n} {outcome_word(outcome)}" for outcome, n in sorted(results.items()))
     source = f"from {proposal.task_id} ({seen})" if seen else f"from {proposal.task_id}"
     parts = [f"{item.kind} {item.name}" for item in proposal.items]
     parts += [f"without {kind} {name}" for kind, name in proposal.removed]

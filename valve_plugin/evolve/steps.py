@@ -78,6 +78,7 @@ from valve_plugin.records import Attempt, Bank, Context, Outcome, Proposal, Sour
 from valve_plugin.rollouts.attempt import rollout_key
 from valve_plugin.rollouts.retry import Guard, iterate_results, limits_of, with_limits
 from valve_plugin.rollouts.workers import Workers
+from valve_plugin.tasks.names import name_patches, put_names
 from valve_plugin.tasks.task_set import load
 from valve_plugin.words import plural
 
@@ -151,7 +152,8 @@ class Steps:
                 head, mixed = self.store.head, len(mixed_tasks(self.store, ids))
             if mixed >= self.settings.max_mixed:
                 return
-            self._tell(TaskStarted(task_id=ids[number], position=number + 1, of=len(ids)))
+            title = _named([stream[number]]).get(ids[number], "")
+            self._tell(TaskStarted(task_id=ids[number], title=title, position=number + 1, of=len(ids)))
             self._go_on(number)
             yield stream[number]
 
@@ -180,7 +182,8 @@ class Steps:
         attempts = self._attempts(self.cells(task, context), lambda a: False)
         self.store.local.count_use(context)
         passed = sum(a.outcome == "resolved" for a in attempts)
-        self._tell(TaskFinished(task_id=task.instance_id, passed=passed, attempts=len(attempts)))
+        title = _named([task]).get(task.instance_id, "")
+        self._tell(TaskFinished(task_id=task.instance_id, title=title, passed=passed, attempts=len(attempts)))
         return attempts
 
     def _attempts(self, cells: Sequence[PlannedRollout], last: Callable[[Attempt], bool]) -> list[Attempt]:
@@ -401,7 +404,8 @@ class Steps:
             return
         verdict = decision.verdict
         worse = fallen_by_accept(self.store.entries()).get(proposal.id, ()) if verdict.decision == "accept" else ()
-        self._tell(_verdict_event(verdict, worse=worse, **about))
+        names = _named(self.panel_members()) if worse else {}
+        self._tell(_verdict_event(verdict, worse=tuple(put_names(line, names) for line in worse), **about))
         if verdict.decision == "accept":
             self._tell(ProposalAccepted(**about))
         if verdict.decision == "indecisive":
@@ -549,6 +553,10 @@ def _verdict_event(verdict: Verdict, **about: Any) -> VerdictReached:
         rollouts=verdict.ran,
         of=verdict.n_tasks * verdict.rollouts - len(verdict.reused),
     )
+
+
+def _named(tasks: Sequence[Task]) -> dict[str, str]:
+    return name_patches({task.instance_id: task.patch for task in tasks}, ids=True)
 
 
 def _answered(value: T | None, step: str) -> T:

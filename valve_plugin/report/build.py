@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from msgspec import UnsetType
@@ -29,7 +28,6 @@ from valve_plugin.bank.local import LocalStore
 from valve_plugin.bank.scripted_bank import is_scripted
 from valve_plugin.bank.store import BankStore
 from valve_plugin.config import SCRIPTED_MODEL
-from valve_plugin.errors import ValveError
 from valve_plugin.evidence import plan
 from valve_plugin.evidence.certify import CertifiedAccept, certify_ledger
 from valve_plugin.evidence.cost import clock_time, cost_by_role
@@ -64,13 +62,12 @@ from valve_plugin.report.run import (
     StreamPoint,
     TriedText,
 )
-from valve_plugin.tasks import task_set
+from valve_plugin.tasks.names import put_names, task_names
 
 Key = tuple[Kind, str]
 _STATES: dict[str, ItemState] = {"accept": "accepted", "reject": "rejected", "indecisive": "waiting"}
 LATEST = 20
 """Number of trials in the list."""
-_FUNCTION = re.compile(r"^(?:@@ .*@@|[ +-]) *(?:async )?(?:def|class|function|func|fn) (\w+)")
 _PLACE = re.compile(r"line (\d+)")
 
 
@@ -219,6 +216,7 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
     faults = store.verify()
     by_line = {int(place[1]): f.message for f in faults if (place := _PLACE.match(f.place))}
     extractors = (e.proposal.model for e in entries if isinstance(e, Proposed))
+    names = task_names(store.local.recall(LAST_TASKS), attempts)
     odds, outlook = plan.plan_bank(store, seen, attempts)
     models = sorted({m for m in (*(a.model for a in attempts), *extractors) if m})
     return RunReport(
@@ -251,9 +249,9 @@ def build_run(store: BankStore, label: str = "") -> RunReport:
         certificate=certificate,
         odds=odds,
         outlook=outlook,
-        tasks=task_names(store.local.recall(LAST_TASKS), attempts),
+        tasks=names,
         trials=tried_texts(store.bank.repo),
-        ledger=tuple(_line(n, e, by_line.get(n, ""), fallen) for n, e in enumerate(entries, 1)),
+        ledger=tuple(_line(n, e, by_line.get(n, ""), fallen, names) for n, e in enumerate(entries, 1)),
         problems=tuple(f"{f.file}: {f.message}" for f in faults if not _PLACE.match(f.place)),
     )
 
@@ -447,34 +445,6 @@ def tried_texts(repo: str) -> tuple[TriedText, ...]:
     return tuple(found.values())[:LATEST]
 
 
-def task_names(tasks: str, attempts: Iterable[Attempt]) -> dict[str, str]:
-    """Return the function and file of each task: of its bug in the task set, else of a patch that resolved it."""
-    patches = {a.task_id: a.patch for a in attempts if a.outcome == "resolved" and not is_live(a.task_id)}
-    with suppress(ValveError, OSError):  # it may be gone
-        patches |= {t.instance_id: t.patch for t in task_set.load(task_set.find(tasks)).tasks if tasks}
-    places = {task: place for task, patch in patches.items() if (place := changed_place(patch))}
-    count = Counter(places.values())
-    last = {task: task.rpartition(".")[2].rpartition("__")[2] for task in places}  # of an id of SWE-smith's, its hash
-    return {task: f"{place} ({last[task]})" if count[place] > 1 else place for task, place in places.items()}
-
-
-def changed_place(patch: str) -> str:
-    """Return `function in file` of the first change of a patch; of a change outside of functions, the file."""
-    file, function = "", ""
-    for line in patch.splitlines():
-        if line.startswith(("--- ", "+++ ")):
-            file = name.removeprefix("b/") if (name := line[4:].split("\t")[0]) != "/dev/null" else file
-            continue
-        if line.startswith("@@"):
-            function = ""
-        if found := _FUNCTION.search(line):
-            function = found[1]
-        if file and line[:1] in ("+", "-"):
-            break
-    file = file.removeprefix("a/")
-    return f"{function} in {file}" if function and file else file
-
-
 def _sizes(points: Sequence[StreamPoint], store: BankStore) -> tuple[BankSize, ...]:
     """Return the bank's size at the start and after each stream task with an accepted proposal."""
     places = [0, *(p.position for p in points if p.accepted)]
@@ -492,6 +462,8 @@ def _panel(entries: Iterable[Entry]) -> PanelFacts | None:
     return PanelFacts(tasks=len(last.tasks), rollouts=last.rollouts, rho=last.rho, pairing=last.pairing)
 
 
-def _line(number: int, entry: Entry, problem: str, fallen: Mapping[str, Sequence[str]]) -> LedgerLine:
-    tag = str(type(entry).__struct_config__.tag)
-    return LedgerLine(number=number, type=tag, words=words(entry, fallen=fallen), problem=problem, data=entry)
+def _line(
+    number: int, entry: Entry, problem: str, fallen: Mapping[str, Sequence[str]], names: Mapping[str, str]
+) -> LedgerLine:
+    tag, said = str(type(entry).__struct_config__.tag), put_names(words(entry, fallen=fallen), names)
+    return LedgerLine(number=number, type=tag, words=said, problem=problem, data=entry)

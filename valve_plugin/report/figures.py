@@ -22,7 +22,8 @@ INK, SOFT, GRID, ACCENT, SECOND, WARN = "ink", "soft", "grid", "accent", "second
 DASHED, DOTTED, MIXED = "7 4", "2 3", "8 3 2 3"
 PERCENT = {n / 4: f"{25 * n} %" for n in range(5)}
 """Ticks of a share."""
-_WIDE, _NARROW = 760, 360
+_WIDE, _NARROW = 760, 330
+"""Widths in units. Text is 11 high, and at least as many pixels high on a phone that is 360 pixels wide."""
 _LETTER, _ROW = 6.2, 17.0
 """Width of a letter and height of a line of text."""
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -76,6 +77,13 @@ class Boxes(NamedTuple):
     opacity: float = 1.0
 
 
+class Area(NamedTuple):
+    """The area inside of a line through points."""
+
+    points: Sequence[Point]
+    colour: str = GRID
+
+
 class Note(NamedTuple):
     """Text above a point, below it, or to its left."""
 
@@ -84,7 +92,7 @@ class Note(NamedTuple):
     side: str = "above"
 
 
-Part = Line | Marks | Boxes | Note
+Part = Line | Marks | Boxes | Area | Note
 
 
 class Chart(NamedTuple):
@@ -233,6 +241,9 @@ def _part(part: Part, at: _Scale) -> Iterator[str]:
                 f'<rect x="{min(x, to_x):.1f}" y="{min(y, to_y):.1f}" width="{abs(to_x - x):.1f}" '
                 f'height="{abs(to_y - y):.1f}" style="fill:var(--{part.colour});{edge}opacity:{part.opacity:g}"/>'
             )
+    elif isinstance(part, Area):
+        drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(at, part.points))
+        yield f'<polygon points="{drawn}" style="fill:var(--{part.colour})"/>'
     else:
         x, y = at(part.at)
         dy = {"above": -9, "below": 18}.get(part.side, 4)
@@ -321,8 +332,8 @@ def _stream(runs: Sequence[RunReport]) -> list[Chart]:
     most = max(max(s.principles, s.skills) for run in runs for s in run.sizes)
     x = (0.0, max(p.position for run in runs for p in run.stream) + 0.5)
     return [
-        Chart(rate, x, (0, 1), 190, y_label="resolved rate", x_ticks={}, y_ticks=PERCENT),
-        Chart(size, x, (0, max(1, most)), 70, "stream task", "items", y_ticks=ticks(0, max(1, most), 2, whole=True)),
+        Chart(rate, x, (0, 1), 190, y_label="pass rate", x_ticks={}, y_ticks=PERCENT),
+        Chart(size, x, (0, max(1, most)), 70, "stream task", "notes", y_ticks=ticks(0, max(1, most), 2, whole=True)),
     ]
 
 
@@ -331,7 +342,7 @@ def _curve(run: RunReport, pen: Pen) -> Iterator[Part]:
     rates = list(zip((p.position for p in run.stream), rolling_rates(run.stream), strict=True))
     few = window(run.stream) - 1
     if rates[few:]:
-        yield Line(rates[few:], pen.colour, pen.dash, label=f"{pen.prefix}resolved rate")
+        yield Line(rates[few:], pen.colour, pen.dash, label=f"{pen.prefix}pass rate")
     yield Line(rates[: few + 1], pen.colour, DOTTED, 2.2, f"{pen.prefix}under {few + 1} tasks")
     came, shape = ("accept", "up") if run.gated else ("taken", "down")
     behind = [rates[i : i + 2] for i, p in enumerate(run.stream) if p.accepted]

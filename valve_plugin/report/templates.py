@@ -17,7 +17,7 @@ from valve_plugin.codec import plain
 from valve_plugin.evidence.certify import guarantee, tasks_for_gain, too_few
 from valve_plugin.records import short_task_id
 from valve_plugin.report.run import StreamPoint
-from valve_plugin.words import duration, format_time, plural, points, visible
+from valve_plugin.words import duration, format_time, outcome_word, plural, points, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -61,8 +61,9 @@ def environment(*, html: bool = True) -> Environment:
         undefined=StrictUndefined,
     )
     filters = (
-        points, signed_points, plural, duration, format_time, join_numbers, short_task_id, task_name, attempt_ids,
-        tasks_for_gain, too_few, guarantee, render_markdown, format_entry, split_caption, allow_breaks, code_spans,
+        points, signed_points, plural, duration, format_time, join_numbers, short_task_id, task_name, outcome_word,
+        attempt_ids, tasks_for_gain, too_few, guarantee, render_markdown, format_entry, split_caption, allow_breaks,
+        code_spans,
     )  # fmt: skip
     made.filters |= {function.__name__: function for function in filters}
     made.filters["say"] = functools.partial(_render, made)

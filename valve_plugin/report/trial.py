@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 
 from valve_plugin import __version__
 from valve_plugin.bank.scripted_bank import HEEDS_ITS_OWN
 from valve_plugin.evolve.trial import Means, Sides, TaskResult, TrialResult
-from valve_plugin.records import short_task_id
+from valve_plugin.report.figures import DASHED, SOFT, Area, Chart, Figure, Line, page_svg
 from valve_plugin.report.page import policy
-from valve_plugin.report.templates import environment
+from valve_plugin.report.templates import environment, task_name
 from valve_plugin.words import one_line, plural, points, visible
 
 _SHOWN = 6
 """Tasks shown that a text fixed or broke."""
-_WIDE, _HIGH = 640, 200
 
 
 def render_trial_page(
-    result: TrialResult, name: str, other: str, sides: Sides, *, negligible: float, simulated: bool
+    result: TrialResult,
+    name: str,
+    other: str,
+    sides: Sides,
+    *,
+    negligible: float,
+    simulated: bool,
+    names: Mapping[str, str] = {},
 ) -> str:
-    """Return the page of a trial: the answer, its course, every task and both texts."""
+    """Return the page of a trial: the answer, its course, every task by its name and both texts."""
     from markupsafe import Markup
 
     css = (resources.files("valve_plugin.report") / "assets" / "page.css").read_text(encoding="utf-8")
     rows = []
     if result.without and result.with_text:
         rows = measured_rows(result.without, result.with_text, result.interval, simulated=simulated)
-    course = {}  # the interval and the difference after each pair, as points of an SVG
-    if len(result.course) > 1:
-        scale = _WIDE / result.course[-1][0]
-
-        def at(pairs: int, rate: float) -> str:
-            return f"{pairs * scale:.1f},{_HIGH * (1 - rate) / 2:.1f}"
-
-        low, seen, high = ([at(row[0], row[n]) for row in result.course] for n in (2, 1, 3))
-        course = {"band": " ".join([*low, *high[::-1]]), "line": " ".join(seen)}
     page: str = (
         environment()
         .get_template("trial.html.j2")
@@ -48,14 +45,33 @@ def render_trial_page(
             heads=[other or "without", name if other else "with"],
             rows=rows,
             notes=footnotes(result, name, simulated=simulated),
-            course=course,
-            size=(_WIDE, _HIGH),
+            course=[Markup(page_svg(course(result), narrow=narrow)) for narrow in (False, True)]  # noqa: S704 (escaped there)
+            if len(result.course) > 1
+            else [],
             texts=[(other, sides.without.text), (name, sides.with_text.text)],
             simulated=simulated,
+            names=names,
             version=__version__,
         )
     )
     return visible(page)
+
+
+def course(result: TrialResult) -> Figure:
+    """Return the difference and its interval after each pair, as a figure."""
+    seen, low, high = ([(float(row[0]), row[n]) for row in result.course] for n in (1, 2, 3))
+    pairs = seen[-1][0]
+    chart = Chart(
+        [Area([*low, *high[::-1]], "part"), Line([(0, 0), (pairs, 0)], SOFT, DASHED, 1), Line(seen)],
+        (0, pairs),
+        (-1, 1),
+        200,
+        "pairs",
+        "difference, points",
+        y_ticks={n / 100: f"{n:+d}" if n else "0" for n in range(-100, 101, 50)},
+    )
+    caption = "The difference in points after each pair (line) and its interval (band); dashed: no difference."
+    return Figure("course", "The difference and its interval after each pair", caption, [chart])
 
 
 def verdict(result: TrialResult, name: str, other: str, negligible: float) -> str:
@@ -134,11 +150,13 @@ _MEANS = (
 """Field of `Means`, its name, and how it is written; all are per rollout."""
 
 
-def moved_tasks(rows: Sequence[TaskResult], sign: int) -> str:
+def moved_tasks(rows: Sequence[TaskResult], sign: int, names: Mapping[str, str] = {}) -> str:
     """Return the tasks that passed more (or less) often with the text, those that moved most first."""
     moved = [row for row in (rows if sign > 0 else rows[::-1]) if (row.with_text - row.without) * sign > 0]
     if not moved:
         return "none"
-    shown = [f"{one_line(short_task_id(r.task_id))} ({r.without}/{r.pairs} to {r.with_text}/{r.pairs})" for r in moved]
+    shown = [
+        f"{one_line(task_name(r.task_id, names))}: {r.without}/{r.pairs} to {r.with_text}/{r.pairs}" for r in moved
+    ]
     more = f", and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return ", ".join(shown[:_SHOWN]) + more

@@ -57,7 +57,7 @@ const describe = (id, place, ids) => {
     return part;
   }
   const nth = ids.length > 1 ? `${place + 1} of ${ids.length}: ` : "";
-  part.append(make("h3", `${nth}attempt ${a.ordinal + 1}, ${a.outcome}`));
+  part.append(make("h3", `${nth}attempt ${a.ordinal + 1}, ${{ resolved: "passed", unresolved: "failed" }[a.outcome] ?? a.outcome}`));
   const list = make("dl", undefined, "facts");
   fact(list, "why", a.reason);
   fact(list, "check", a.check);
@@ -65,7 +65,7 @@ const describe = (id, place, ids) => {
   fact(list, "model calls", a.steps);
   fact(list, "seconds", a.seconds);
   if (a.usd) fact(list, "cost", `$${a.usd}`);
-  fact(list, "injected items", a.injected);
+  fact(list, "injected notes", a.injected);
   fact(list, "test edits dropped", a.dropped);
   part.append(list);
   if (a.printed) part.append(section("Check, its last lines", a.printed));
