@@ -8,22 +8,40 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import os
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from valve_plugin import events
 from valve_plugin.errors import ConfigError
 from valve_plugin.extras import install_command
+from valve_plugin.files import hold_lock
 from valve_plugin.hookspecs import hookimpl
 from valve_plugin.paths import data_dir
 from valve_plugin.theory.budget import Role, Spending, spending_by_role
 
 _TOLD = (events.TaskFinished, events.VerdictReached, events.EvaluationRecorded, events.RunEnded)
 """Events after which the costs are logged; each rollout would be too often."""
+_QUIET = {"DISABLE_TELEMETRY": "true", "LOGGING_LEVEL": "WARNING"}  # read by its import; else it tells of its tables
+_SETTINGS = {**_QUIET, "HTTP_REQUEST_TIMEOUT": "10", "HTTP_REQUEST_MAX_RETRIES": "1"}
+"""MLflow's own, where the person has none. A run waits for its tracker, and MLflow alone would try for minutes."""
+
+
+def _own_store(place: Path) -> str:
+    """Return the address of the store in user data, made aside first: tables that are half made stay so."""
+    store = place / "runs.db"
+    if not store.exists():
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        make: Any = SqlAlchemyStore  # it has no types
+        with TemporaryDirectory(dir=place) as aside:
+            make(f"sqlite:///{aside}/runs.db", (place / "artifacts").as_uri()).engine.dispose()
+            Path(aside, "runs.db").replace(store)
+    return f"sqlite:///{store}"
 
 
 class Tracker:
@@ -45,32 +63,35 @@ class Tracker:
         with self._lock:
             try:
                 if isinstance(event, events.RunStarted):
-                    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-                    for name in ("mlflow", "alembic"):
-                        logging.getLogger(name).setLevel(logging.WARNING)  # they would tell of tables they make
-                    from mlflow import MlflowClient
-
-                    uri, place = os.environ.get("MLFLOW_TRACKING_URI", ""), data_dir() / "mlflow"
-                    if not uri:
-                        place.mkdir(mode=0o700, parents=True, exist_ok=True)  # the page quotes the person's code
-                    self._client = MlflowClient(tracking_uri=uri or f"sqlite:///{place.resolve()}/runs.db")
-                    known = self._client.get_experiment_by_name(name := f"valve {event.repo}")
-                    where = None if uri else (place / "artifacts" / event.repo.replace("/", "__")).resolve().as_uri()
-                    experiment = (
-                        known.experiment_id if known else self._client.create_experiment(name, artifact_location=where)
-                    )
-                    tags = {"valve.command": event.command, "valve.note": event.note, "valve.bank": event.bank}
-                    self._run = self._client.create_run(experiment, tags=tags, run_name=event.note or None).info.run_id
-                    self._bank, self._spent, self._verdicts = Path(event.bank), {}, []
-                    for name in ("workers", "rho", "of", "version"):
-                        self._client.log_param(self._run, name, getattr(event, name))
-                    if event.panel_passes is not None:
-                        self._metric("panel_passes", event.panel_passes, event.version)
+                    self._start(event)
                 elif self._run:
                     self._log(event)
             except Exception as e:  # noqa: BLE001 (a store that fails costs its records, not the run)
                 self._run = ""
                 sys.stderr.write(f"valve: no more is logged to MLflow: {type(e).__name__}: {str(e)[:300]!r}\n")
+
+    def _start(self, event: events.RunStarted) -> None:
+        for setting, value in _SETTINGS.items():
+            os.environ.setdefault(f"MLFLOW_{setting}", value)
+        from mlflow import MlflowClient
+
+        uri, place = os.environ.get("MLFLOW_TRACKING_URI", ""), (data_dir() / "mlflow").resolve()
+        where = None if uri else (place / "artifacts" / event.repo.replace("/", "__")).as_uri()
+        name = f"valve {event.repo}"
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)  # the page quotes the person's code
+        opening, busy = place / "opening.lock", f"{place}: another run has been opening the store for 5 minutes"
+        # MLflow makes its tables without a lock, and runs start at the same time.
+        with nullcontext() if uri.startswith("http") else hold_lock(opening, 300, busy):
+            self._client = MlflowClient(tracking_uri=uri or _own_store(place))
+            known = self._client.get_experiment_by_name(name)
+            experiment = known.experiment_id if known else self._client.create_experiment(name, artifact_location=where)
+        tags = {"valve.command": event.command, "valve.note": event.note, "valve.bank": event.bank}
+        self._run = self._client.create_run(experiment, tags=tags, run_name=event.note or None).info.run_id
+        self._bank, self._spent, self._verdicts = Path(event.bank), {}, []
+        for name in ("workers", "rho", "of", "version"):
+            self._client.log_param(self._run, name, getattr(event, name))
+        if event.panel_passes is not None:
+            self._metric("panel_passes", event.panel_passes, event.version)
 
     def _log(self, event: events.Event) -> None:
         from valve_plugin.bank.store import BankStore
@@ -94,19 +115,24 @@ class Tracker:
                 text = "\n\n".join(f"# {item.kind} {item.name}\n\n{item.markdown}" for item in items)
                 self._client.log_text(self._run, text, f"versions/{event.version}.md")
             case events.BaselineMeasured():
-                self._metric("panel_passes", event.passes, 0)
+                self._metric("panel_passes", event.passes, event.version)
             case events.TaskFinished():
                 self._metric("task_passes", event.passed, len(self._verdicts))
         if isinstance(event, _TOLD):
-            for role, spent in self._spent.items():
-                self._metric(f"usd.{role}", spent.usd, len(self._verdicts))
-                self._metric(f"rollouts.{role}", spent.rollouts, len(self._verdicts))
-            self._metric("usd", sum(spent.usd for spent in self._spent.values()), len(self._verdicts))
+            self._costs(len(self._verdicts))
         if isinstance(event, events.RunEnded):
             self._page()
             self._client.set_tag(self._run, "valve.ended", event.how)
             self._client.set_terminated(self._run, "FINISHED" if event.how == "the run is done" else "KILLED")
             self._run = ""
+
+    def _costs(self, step: int) -> None:
+        usd = {f"usd.{role}": spent.usd for role, spent in self._spent.items()}
+        for name, value in {**usd, "usd": sum(usd.values())}.items():
+            if value:  # 0: nobody counted it
+                self._metric(name, value, step)
+        for role, spent in self._spent.items():
+            self._metric(f"rollouts.{role}", spent.rollouts, step)
 
     def _page(self) -> None:
         from valve_plugin.bank.store import BankStore

@@ -258,6 +258,8 @@ class BaselineMeasured(Event, frozen=True, kw_only=True):
     """The baseline is complete and in the ledger."""
 
     NAME = "baseline"
+    version: int
+    """Of the bank that was measured."""
     passes: int
     rollouts: int
 

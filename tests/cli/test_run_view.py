@@ -64,7 +64,7 @@ def story():
     items = ("principle: check_the_sign", "skill: grep_it [bold]not markup[/bold]")
     found += [(ProposalRecorded(items=items, withheld=1), 71), (BaselineStarted(rollouts=60), 72)]
     found += [(rollout(RESOLVED if n % 3 else UNRESOLVED, n + 1, 60), 100) for n in range(60)]
-    found += [(BaselineMeasured(passes=40, rollouts=60), 500)]
+    found += [(BaselineMeasured(version=0, passes=40, rollouts=60), 500)]
     found += [(GateStarted(query=1, rollouts=57, needed=2, current_passes=40, reused_passes=3), 501)]
     found += [(rollout(RESOLVED, n + 1, replayed=n < 5), 600) for n in range(20)]
     return [(event, float(at)) for event, at in found]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,27 @@ from valve_plugin.errors import PluginError
 from valve_plugin.evolve.open import plugin_names
 
 KEY = "hunter22-hunter22"
+TRACK = """
+import sys
+from valve_plugin import events
+from valve_plugin.hooks.mlflow import Tracker
+
+tracker = Tracker()
+tracker.valve_event(events.RunStarted(repo=sys.argv[1], panel_passes=3))
+tracker.valve_event(events.BaselineMeasured(version=0, passes=3, rollouts=8))
+verdict = {"needed": 1, "net": (2, 2), "rollouts": 8, "of": 8}
+tracker.valve_event(
+    events.VerdictReached(decision="accept", version=1, current_passes=3, candidate_passes=5, **verdict)
+)
+tracker.valve_event(events.BaselineMeasured(version=1, passes=5, rollouts=8))
+tracker.valve_event(events.ModelCalled(seconds=1.0))
+tracker.valve_event(events.TaskFinished(task_id="a", passed=1, attempts=2))
+"""
+"""Some events of a run, whose costs nobody counted, of the repository that is its argument."""
+
+
+def track(repo: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", TRACK, repo], stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.heavy
@@ -61,6 +86,52 @@ def test_a_run_is_in_the_store_without_its_keys(
         *asked, "--bank", tmp_path / "other", "--limit", "1", MLFLOW_TRACKING_URI=f"sqlite:///{tmp_path}/file/x.db"
     )
     assert done.stderr.count("no more is logged to MLflow") == 1
+
+
+@pytest.mark.heavy
+def test_runs_that_start_at_once_on_a_fresh_store_are_all_logged(data_dir: Path) -> None:
+    need_module("mlflow")
+    repos = ("acme/core", "acme/core", "acme/web")
+    assert [run.communicate(timeout=600)[1] for run in [track(repo) for repo in repos]] == ["", "", ""], (
+        "nothing is said"
+    )
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{data_dir}/mlflow/runs.db")
+    runs = [
+        run
+        for repo in set(repos)
+        for run in client.search_runs([client.get_experiment_by_name(f"valve {repo}").experiment_id])
+    ]
+    assert len(runs) == len(repos)
+    for run in runs:
+        history = client.get_metric_history(run.info.run_id, "panel_passes")
+        assert {(one.step, one.value) for one in history} == {(0, 3), (1, 5)}, "by the version that was measured"
+        assert run.data.metrics["rollouts.extractor"] == 1
+        assert not [name for name in run.data.metrics if name.startswith("usd")], "unknown is not 0"
+
+
+@pytest.mark.heavy
+def test_a_run_that_is_killed_while_it_makes_the_store_leaves_none(data_dir: Path) -> None:
+    need_module("mlflow")
+    with track("acme/core") as killed:
+        while not any(path.stat().st_size for path in data_dir.glob("mlflow/**/runs.db")):
+            assert killed.poll() is None, "or nothing is tested"
+            time.sleep(0.02)
+        killed.kill()
+    assert not (data_dir / "mlflow" / "runs.db").exists(), "a store has all of its tables"
+    assert track("acme/core").communicate(timeout=600)[1] == ""
+
+
+@pytest.mark.heavy
+def test_a_server_that_is_away_holds_a_run_for_seconds(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_module("mlflow")
+    with socket.socket() as nobody:  # bound, so no other process listens there, and not listening itself
+        nobody.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        _, said = track("acme/core").communicate(timeout=60)
+    (line,) = said.splitlines()
+    assert "no more is logged to MLflow" in line
 
 
 def test_a_tracker_is_one_more_plugin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -254,7 +254,8 @@ class _Gate:
         )
         current = self.store.current_outcomes()
         assert current is not None
-        self.observe(BaselineMeasured(passes=gate_rule.count_passes(_values(current)), rollouts=len(current)))
+        passes = gate_rule.count_passes(_values(current))
+        self.observe(BaselineMeasured(version=self.store.bank.version, passes=passes, rollouts=len(current)))
         return current
 
     def _complete(self, plan: Plan, what: str) -> PanelResult:
