@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import threading
@@ -10,8 +11,10 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from tests.agents.support import SUBMIT, saying
@@ -22,11 +25,11 @@ from tests.rollouts.cluster import RayCluster, path_without
 from tests.tools import need, need_module, until
 from valve_plugin.agents.retry import listen_to_waits
 from valve_plugin.cli import app
-from valve_plugin.config import Settings
-from valve_plugin.errors import InfrastructureError
+from valve_plugin.config import SCRIPTED_MODEL, Settings
+from valve_plugin.errors import ConfigError, InfrastructureError
 from valve_plugin.records import Attempt, Context
 from valve_plugin.rollouts import ray_executor, retry
-from valve_plugin.rollouts.ray_node import Answer
+from valve_plugin.rollouts.ray_node import Answer, has_key
 from valve_plugin.rollouts.workers import Workers
 from valve_plugin.sandbox.git import git, read_tree
 from valve_plugin.tasks.repository import BASE_REF, prepare, prepare_from
@@ -192,6 +195,27 @@ def test_what_a_rollout_spent_before_its_worker_died_is_known(tasks: Path, clust
     assert lost.cost_usd > 0
 
 
+@pytest.mark.heavy
+def test_a_node_without_a_key_takes_no_rollout(
+    tasks: Path, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.start("keyed", OPENAI_API_KEY="hunter22")
+    monkeypatch.setenv("OPENAI_API_KEY", "hunter22")
+    needs = Settings(ray_address=cluster.address, model="openai/x")
+    assert sorted("OPENAI_API_KEY" in node.problem for node in ray_executor.nodes(needs)) == [False, True, True, True]
+    assert [node.key for node in ray_executor.nodes(needs) if not node.problem] == [True]
+    free = ray_executor.nodes(Settings(ray_address=cluster.address, model="ollama/x"))
+    assert not any("KEY" in node.problem for node in free)
+    taskset, before = load(tasks), cluster.rollouts("head") + cluster.rollouts("second")
+    prepare(taskset.repository)
+    monkeypatch.setattr(ray_executor, "_key_variable", lambda settings: "OPENAI_API_KEY")
+    settings = replace(saying(SUBMIT, ray_address=cluster.address), model="openai/said")
+    made = [ray_executor.attempt(settings, taskset.tasks[0], Context(text=""), n, "evolve") for n in range(2)]
+    assert [one.outcome for one in made] == ["unresolved"] * 2
+    assert cluster.rollouts("keyed") == 2
+    assert cluster.rollouts("head") + cluster.rollouts("second") == before
+
+
 def test_a_cluster_that_stays_away_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     away = Answer(away="no Ray cluster answers")
     ray_executor._require_present("here", away)  # it may come back
@@ -210,6 +234,70 @@ def test_what_travels_has_no_key() -> None:
     assert sent.model_kwargs == {"max_tokens": 9, "extra_headers": {"x": "y"}}
     more = {"api_keys": ["hunter22"], "api_base": "https://me:hunter22@host/v1"}
     assert ray_executor._sent(Settings(model="a/b", model_kwargs=more)).model_kwargs == {"api_base": "https://host/v1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"api_base": "https://h/v1?api_key=hunter22"}, {"api_base": "https://h/v1"}),
+        (
+            {"api_base": "https://h/v1?version=2&api-key=hunter22&x=1#a"},
+            {"api_base": "https://h/v1?version=2&x=1#a"},
+        ),
+        ({"headers": [["Authorization", "Bearer hunter22"], ["x", "y"]]}, {"headers": [["x", "y"]]}),
+        ({"api_key": {"v": "hunter22"}, "max_tokens": 9}, {"max_tokens": 9}),
+    ],
+)
+def test_keys_of_every_shape_stay(given: dict[str, object], kept: dict[str, object]) -> None:
+    entry = f"model.model_kwargs={json.dumps(given)}"
+    sent = ray_executor._sent(Settings(model="a/b", model_kwargs=given, mini_config=(entry,)))
+    assert sent.model_kwargs == kept
+    assert json.loads(sent.mini_config[0].partition("=")[2]) == kept
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"agent": "solve --with s3cret-hunter22"},
+        {"test_command": "DEPLOY=s3cret-hunter22 pytest"},
+        {"model_kwargs": {"extra_body": {"who": "s3cret-hunter22"}}},
+        {"mini_config": ("agent.note=s3cret-hunter22",)},
+    ],
+)
+def test_a_known_key_in_any_other_setting_is_refused(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    ray_executor._sent(settings := Settings(model="a/b", **given))
+    monkeypatch.setenv("DEPLOY_TOKEN", "s3cret-hunter22")
+    with pytest.raises(ConfigError, match=f"{next(iter(given))} holds a secret .DEPLOY_TOKEN") as refused:
+        ray_executor._sent(settings)
+    assert "hunter22" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "variable"),
+    [
+        (Settings(model="openai/x"), "OPENAI_API_KEY"),
+        (Settings(model="mistral/x", model_kwargs={"api_key": "hunter22"}), "MISTRAL_API_KEY"),
+        (Settings(model="ollama/x"), ""),
+        (Settings(model=SCRIPTED_MODEL), ""),
+        (Settings(model="bedrock/x"), ""),  # nodes may have a role
+        (saying(SUBMIT), ""),
+    ],
+)
+def test_a_node_needs_the_key_that_this_machine_has(
+    settings: Settings, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "hunter22")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "hunter22")
+    assert ray_executor._key_variable(settings) == variable
+
+
+def test_another_variable_that_litellm_takes_is_a_key_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)
+    assert not has_key("anthropic/x", os.environ)
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "hunter22")
+    assert has_key("anthropic/x", os.environ)
+    assert not has_key("openai/x", {"OPENAI_API_KEY": ""})
 
 
 def test_a_cluster_that_is_not_there_is_said_so() -> None:

@@ -138,9 +138,10 @@ class _Cluster:
             answer = self._follow(job, connection)
             if answer is not None:
                 return answer
-            alive = [one["NodeID"] for one in self._alive()]
-            if all(one in self._unfit for one in alive):
-                return Answer(error=("SandboxError", nobody({one: self._unfit[one] for one in alive})))
+            alive = self._alive()
+            if all(one["NodeID"] in self._unfit for one in alive):
+                why = {_name(one): self._unfit[one["NodeID"]] for one in alive}
+                return Answer(error=("SandboxError", nobody(why)))
 
     def _follow(self, job: Any, connection: Connection) -> Answer | None:
         """Pass on what a rollout says until its last answer; None where its node takes no rollout."""
@@ -169,7 +170,19 @@ class _Cluster:
             raise
         finally:
             self._busy[at] -= 1
-        return replace(last, goes_on=False, lost="it ended without an answer") if last.goes_on else last
+        return (
+            replace(last, goes_on=False, lost="it ended without an answer") if last.goes_on else self._placed(last, at)
+        )
+
+    def _placed(self, answer: Answer, at: str) -> Answer:
+        """Return an answer that names its node where something failed there, as a refused key does."""
+        name = next((_name(one) for one in self._ray.nodes() if one["NodeID"] == at), at)
+        if answer.error:
+            return replace(answer, error=(answer.error[0], f"node {name}: {answer.error[1]}"))
+        made = answer.attempt
+        if made and made.outcome == "errored":
+            return replace(answer, attempt=replace(made, reason=f"node {name}: {made.reason}"))
+        return answer
 
     def _heard(self, job: Any, connection: Connection) -> Iterator[tuple[str, str, bytes]]:
         """Yield what a rollout says, and cancel it once the driver says anything or is gone.
@@ -200,15 +213,14 @@ class _Cluster:
         jobs = {}
         for node in self._alive():
             look = self._there.options(num_cpus=0, label_selector={_NODE_ID: node["NodeID"]})
-            jobs[look.remote("look_here", __version__, request.settings)] = node
+            jobs[look.remote("look_here", __version__, request.settings, request.key_variable)] = node
         ends = time.monotonic() + _PROBE_SECONDS
         return Answer(nodes=tuple(self._seen(job, node, ends - time.monotonic()) for job, node in jobs.items()))
 
     def _node(self, node: Mapping[str, Any]) -> Node:
         at = node["NodeID"]
-        name = f"{node['NodeManagerAddress']} {at[:8]}"
         cores, problem = node["Resources"]["CPU"], self._unfit.get(at, "")
-        return Node(name=name, cores=cores, problem=problem, rollouts=self._busy[at])
+        return Node(name=_name(node), cores=cores, problem=problem, rollouts=self._busy[at])
 
     def _seen(self, job: Any, node: Mapping[str, Any], seconds: float) -> Node:
         try:
@@ -218,6 +230,10 @@ class _Cluster:
             problem, found = _said(e) or "it does not answer", b""
         seen, known = read(found, Node) if found else Node(), self._node(node)
         return replace(seen, name=known.name, cores=known.cores, problem=problem)
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return f"{node['NodeManagerAddress']} {node['NodeID'][:8]}"
 
 
 def _said(error: Exception) -> str:

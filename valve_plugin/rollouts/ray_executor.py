@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from valve_plugin import errors
 from valve_plugin.agents import mini, process
+from valve_plugin.agents.faults import key_variable
 from valve_plugin.agents.protocol import Payment, RolloutCancelledError
 from valve_plugin.agents.retry import report_step, report_wait
 from valve_plugin.codec import digest
@@ -33,7 +35,7 @@ from valve_plugin.config import SCRIPTED_MODEL, Settings
 from valve_plugin.errors import ConfigError, InfrastructureError, SandboxError, ValveError
 from valve_plugin.extras import install_command
 from valve_plugin.records import Attempt, Context, Source, Task
-from valve_plugin.redact import is_key_name
+from valve_plugin.redact import MIN_NAMED, Redactor, gather, is_key_name
 from valve_plugin.rollouts.attempt import keep_trajectory, rollout_key
 from valve_plugin.rollouts.ray_node import Answer, Node, Request, Rollout, encode, nobody, read
 from valve_plugin.rollouts.workers import stop_event
@@ -48,6 +50,9 @@ _CANCEL_SECONDS = 30.0
 _SCRIPTED = ("OPENAI_API_BASE", "OPENAI_BASE_URL", "OPENAI_API_KEY", "MSWEA_COST_TRACKING", "NO_PROXY", "no_proxy")
 """Variables of the scripted model, whose key is none."""
 
+_QUERY = re.compile(r"(?<=[?&])([^=&#\s]+)=[^&#\s]*&?")
+_REDACTED = re.compile(r"\[redacted:([^\]]*)\]")
+
 
 def attempt(settings: Settings, task: Task, context: Context, ordinal: int, source: Source) -> Attempt:
     """Run one rollout on a node of the cluster; see `rollouts.attempt.attempt`.
@@ -60,6 +65,7 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
         settings=sent, task=task, context=context, ordinal=ordinal, source=source, repository=prepared.repository,
         base=prepared.base, python=prepared.base_python, key=rollout_key(sent, task, context, ordinal),
         environ={name: os.environ[name] for name in _SCRIPTED if name in os.environ and sent.model == SCRIPTED_MODEL},
+        key_variable=_key_variable(settings),
     )  # fmt: skip
     request = Request(rollout=encode(rollout), base=prepared.base, store=str(prepared.store))
     answer = _ask(settings.ray_address, request)
@@ -109,7 +115,7 @@ def nodes(settings: Settings) -> tuple[Node, ...]:
     """
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(f"executor is 'ray', which is not installed here: {install_command('ray')}")
-    answer = _ask(settings.ray_address, Request(settings=encode(_sent(settings))))
+    answer = _ask(settings.ray_address, Request(settings=encode(_sent(settings)), key_variable=_key_variable(settings)))
     if answer.away:
         raise InfrastructureError(f"{answer.away}; start it, or name another: RAY_ADDRESS=HOST:PORT in the environment")
     return answer.nodes
@@ -133,37 +139,84 @@ def require_nodes(settings: Settings) -> None:
 
 
 def _sent(settings: Settings) -> Settings:
-    """Return the settings for a node, with the driver's model and without keys."""
+    """Return the settings for a node, with the driver's model and without keys.
+
+    What is named like a key is left out, and passwords and keys in addresses; a key anywhere else is refused.
+
+    Raises:
+        ConfigError: a setting holds a secret that cannot be left out.
+    """
     mini.load_user_settings()
     model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
     arguments, config = _without_keys(settings.model_kwargs), tuple(filter(None, map(_entry, settings.mini_config)))
-    return replace(settings, executor="local", model=model, model_kwargs=arguments, mini_config=config)
+    sent = replace(settings, executor="local", model=model, model_kwargs=arguments, mini_config=config)
+    found = gather(os.environ, None, [settings.model_kwargs, [_held(one) for one in settings.mini_config]])
+    # Of a file of keys all values count, also addresses; here only those that are named like keys, and passwords
+    known = {key: name for key, name in found.items() if is_key_name(name) or os.environ.get(name, "").strip() != key}
+    redact = Redactor(known)
+    for name, value in to_builtins(sent).items():
+        shown = json.dumps(redact.tree(value))
+        if what := _REDACTED.search(shown):
+            raise ConfigError(
+                f"the setting {name} holds a secret ({what[1]}), and keys do not travel to the nodes of a cluster: "
+                f"{one_line(shown)[:200]}. Take it out; each node has its keys in its own environment"
+            )
+    return sent
+
+
+def _key_variable(settings: Settings) -> str:
+    """Return the variable of the model's key where this machine has one, so that each node needs it; else nothing.
+
+    A local server needs none, and machines of a cloud may have a role in the place of a key.
+    """
+    model = settings.model or os.environ.get("MSWEA_MODEL_NAME", "")
+    variable, given = key_variable(model), settings.model_kwargs.get("api_key") or ""
+    stock = not settings.model_class or settings.model_class.startswith("litellm")
+    if not (model and stock and variable.endswith("_API_KEY")) or model == SCRIPTED_MODEL:
+        return ""
+    return variable if os.environ.get(variable) or len(str(given)) >= MIN_NAMED else ""
 
 
 def _without_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        kept = {k: v for k, v in value.items() if not (is_key_name(str(k)) and isinstance(v, str | list | tuple))}
-        return {k: _without_keys(v) for k, v in kept.items()}
+        return {k: _without_keys(v) for k, v in value.items() if not _is_key(k, v)}
     if isinstance(value, str):
-        return re.sub(r"(\w://)[^/@\s]*@", r"\1", value)  # a user and a password in an address
-    return [_without_keys(v) for v in value] if isinstance(value, list | tuple) else value
+        value = re.sub(r"(\w://)[^/@\s]*@", r"\1", value)  # a user and a password in an address
+        kept = _QUERY.sub(lambda m: "" if is_key_name(m[1]) else m[0], value) if "://" in value else value
+        return value if kept == value else re.sub(r"[?&](?=#|$)", "", kept)
+    if isinstance(value, list | tuple):  # of pairs, too, as headers may be given
+        pairs = (v for v in value if not (isinstance(v, list | tuple) and len(v) == 2 and _is_key(*v)))
+        return [_without_keys(v) for v in pairs]
+    return value
+
+
+def _is_key(name: Any, value: Any) -> bool:
+    """Whether this is text, or holds some, under a name of keys; numbers, as of max_tokens, are none."""
+    if isinstance(value, Mapping):
+        return any(_is_key(name, below) for below in value.values())
+    return isinstance(name, str) and is_key_name(name) and isinstance(value, str | list | tuple)
+
+
+def _held(given: str) -> dict[str, Any]:
+    """Return an entry NAME=VALUE of `mini_config` as what it sets; nothing for a file."""
+    name, equals, value = given.partition("=")
+    with suppress(ValueError):
+        return {name: json.loads(value)} if equals else {}
+    return {name: value} if equals else {}
 
 
 def _entry(given: str) -> str:
     """Return an entry of `mini_config` without keys; empty if it is one."""
-    name, equals, value = given.partition("=")
-    held: Any = value
-    with suppress(ValueError):
-        held = json.loads(value)
-    kept = _without_keys({name: held})
-    if not equals or kept == {name: held}:
+    held = _held(given)
+    kept = _without_keys(held)
+    if kept == held:
         return given
-    return f"{name}={json.dumps(kept[name])}" if kept else ""
+    return "".join(f"{name}={json.dumps(value)}" for name, value in kept.items())
 
 
 def _ask(address: str, request: Request) -> Answer:
     """Ask the bridge and wait for its last answer; a set stop event cancels the rollout."""
-    address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+    address = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address
     stop, paid = stop_event(), Payment()
     place = Path(process.server_address()).with_name(f"ray-{digest(address)[:8]}")
     try:

@@ -16,6 +16,7 @@ from valve_plugin import __version__
 from valve_plugin.agents import faults, mini
 from valve_plugin.agents.protocol import Payment, payment_of
 from valve_plugin.agents.retry import listen_to_waits
+from valve_plugin.client import client
 from valve_plugin.config import Settings
 from valve_plugin.errors import ConfigError, InfrastructureError, SandboxError, ValveError
 from valve_plugin.events import Waiting
@@ -49,6 +50,8 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """`rollout_key` of all this; a node where it differs has another agent, image or file."""
     environ: Mapping[str, str] = {}
+    key_variable: str = ""
+    """Variable of the model's key, which a node has to have itself; empty if none is needed."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +78,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     store: str = ""
     """Path of the git repository that has `base`."""
     settings: bytes = b""
+    key_variable: str = ""
+    """As of a rollout, for what the nodes can do."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +164,8 @@ def run_here(version: str, data: bytes, bundle: list[Any]) -> Iterator[tuple[str
 def _unfit(rollout: Rollout, fetch: Callable[[], bytes]) -> str:
     """Return why this node cannot run a rollout; empty if it can."""
     settings, task = rollout.settings, rollout.task
+    if problem := _lacks_key(settings.model, rollout.key_variable):
+        return problem
     try:
         prepared = prepare_from(rollout.repository, rollout.base, fetch)
         bubblewrap.choose(settings, place_in_image(prepared, task, settings).image)
@@ -171,17 +178,34 @@ def _unfit(rollout: Rollout, fetch: Callable[[], bytes]) -> str:
     return ""
 
 
-def look_here(version: str, data: bytes) -> Iterator[tuple[str, bytes]]:
+def look_here(version: str, data: bytes, key_variable: str) -> Iterator[tuple[str, bytes]]:
     """Say why this node takes no rollout, and what it can do."""
     if version != __version__:
         yield f"it has valve {__version__}, the driver {version}", b""
         return
     settings = read(data, Settings)
-    mini.load_user_settings()
-    has_key = bool(os.environ.get(faults.key_variable(settings.model)))
+    lacks = _lacks_key(settings.model, key_variable)
     sandbox, problem = _sandbox(settings)
-    node = Node(python=platform.python_version(), valve=__version__, sandbox=sandbox, key=has_key)
-    yield problem, encode(node)
+    node = Node(
+        python=platform.python_version(), valve=__version__, sandbox=sandbox, key=has_key(settings.model, os.environ)
+    )
+    yield "; ".join(filter(None, (problem, lacks))), encode(node)
+
+
+def has_key(model: str, environ: Mapping[str, str]) -> bool:
+    """Whether there is a key for a model, under the provider's variable or another one that litellm takes."""
+    variable = faults.key_variable(model)
+    if variable in environ:
+        return bool(environ[variable])
+    return bool(model) and bool(client().validate_environment(model)["keys_in_environment"])
+
+
+def _lacks_key(model: str, variable: str) -> str:
+    """Return that this node lacks the key of this variable; empty if it has it, or none is needed."""
+    mini.load_user_settings()
+    if not variable or has_key(model, os.environ):
+        return ""
+    return f"it has no key for {model}: set {variable} in the environment of its `ray start`, or in mini's file of keys"
 
 
 def _sandbox(settings: Settings) -> tuple[str, str]:
