@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -36,6 +38,7 @@ RUN = (
 PER_RUN = 9
 """Kills a run gets, at most."""
 PAUSED = 3
+_END_SECONDS = 60.0
 
 
 def start(tasks: Path, bank: Path, *more: str) -> subprocess.Popen[bytes]:
@@ -52,23 +55,40 @@ def ended(run: subprocess.Popen[bytes]) -> bool:
 
 
 def struck(
-    tasks: Path, bank: Path, cluster: RayCluster, hits: Counter[str], most: int, seconds: float, chance: random.Random
+    tasks: Path,
+    bank: Path,
+    cluster: RayCluster,
+    hits: Counter[str],
+    most: int,
+    seconds: float,
+    chance: random.Random,
+    keep: Callable[[], object],
 ) -> None:
-    """Run to the end, under so many kills of each kind altogether and PER_RUN in this run at most; count them."""
+    """Run to the end, under so many kills of each kind altogether and PER_RUN in this run at most; count and keep them.
+
+    What is started here ends with it, also where it fails.
+    """
     run, kills = start(tasks, bank, *cluster.arguments), 0
-    while True:
-        kind = min(KINDS, key=lambda kind: hits[kind])
-        try:
-            run.wait(chance.uniform(0, 2 * seconds / PER_RUN) if kills < PER_RUN and hits[kind] < most else None)
-        except subprocess.TimeoutExpired:
-            struck = cluster.kill(kind, chance)
-            hits[kind] += struck
-            kills += struck
-            cluster.start(*NODES)
-        if run.poll() is not None:
-            if ended(run):
-                return
-            run = start(tasks, bank, *cluster.arguments)
+    try:
+        while True:
+            kind = min(KINDS, key=lambda kind: hits[kind])
+            try:
+                run.wait(chance.uniform(0, 2 * seconds / PER_RUN) if kills < PER_RUN and hits[kind] < most else None)
+            except subprocess.TimeoutExpired:
+                struck = cluster.kill(kind, chance)
+                hits[kind] += struck
+                kills += struck
+                keep()
+                cluster.start_again(*NODES)
+            if run.poll() is not None:
+                if ended(run):
+                    return
+                run = start(tasks, bank, *cluster.arguments)
+    finally:
+        run.terminate()  # nothing where it has ended
+        with suppress(subprocess.TimeoutExpired):
+            run.communicate(timeout=_END_SECONDS)
+        run.kill()
 
 
 def main() -> None:
@@ -89,13 +109,21 @@ def main() -> None:
         hits = Counter(dict.fromkeys(KINDS, 0) | done["hits"])
         while min(hits.values()) < given.kills and time.monotonic() - began < given.hours * 3600:
             bank = folder / f"bank-{done['banks']}"
-            struck(tasks, bank, cluster, hits, given.kills, seconds, random.Random(f"{given.seed} {bank.name}"))
+            chance = random.Random(f"{given.seed} {bank.name} {sum(hits.values())}")
+            struck(tasks, bank, cluster, hits, given.kills, seconds, chance, lambda: keep(state, done, hits))
             done["banks"] += 1
             done["equal"] += (bank / "ledger.jsonl").read_bytes() == expected
-            state.write_text(json.dumps(done | {"hits": hits}))
+            keep(state, done, hits)
             ledgers = f"{done['equal']} of {done['banks']}"
             print(f"{time.monotonic() - began:.0f} s: kills {dict(hits)}, ledgers {ledgers}", flush=True)
     print(f"ledgers equal: {done['equal']} of {done['banks']}")
+
+
+def keep(state: Path, done: Mapping[str, object], hits: Mapping[str, int]) -> None:
+    """Write what is done; the next start goes on with it, also in the middle of a run."""
+    new = state.with_suffix(".new")
+    new.write_text(json.dumps({**done, "hits": hits}))
+    new.replace(state)
 
 
 def measured(folder: Path, cluster: RayCluster) -> tuple[Path, bytes, float]:
@@ -105,7 +133,7 @@ def measured(folder: Path, cluster: RayCluster) -> tuple[Path, bytes, float]:
         library.write(tasks, lean())
     assert ended(start(tasks, folder / "local"))
     expected = (folder / "local" / "ledger.jsonl").read_bytes()
-    cluster.start(*NODES)
+    cluster.start_again(*NODES)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as bank:
         assert ended(start(tasks, Path(bank, "bank"), *cluster.arguments))

@@ -176,6 +176,7 @@ def test_a_model_that_mini_cannot_price_is_refused_before_a_bank_is_made(evolve,
 def test_another_terminal_follows_a_run_that_started_earlier(calc, toy, evolve, tmp_path):
     none = library.valve("evolve", "--attach", "--bank", tmp_path / "bank", check=False)
     assert none.returncode == 2, "there is no bank yet"
+    assert "no run has begun" in none.stderr
     path = os.pathsep.join([str(toy), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "valve_plugin", "evolve", "--bank", str(tmp_path / "bank")]
     hold = tmp_path / "hold"

@@ -27,6 +27,12 @@ _ENVIRON = {
 }
 _WORKER = "ray::there"
 HEAD = "head"
+_STARTS = 4
+_PAUSE_SECONDS = 10.0
+
+
+class StartError(RuntimeError):
+    """A node did not start, or end, in the time that Ray gives it."""
 
 
 class RayCluster:
@@ -61,6 +67,18 @@ class RayCluster:
                 own = {"VALVE_DATA": str(self.folder / name), **environ}
                 self._ask(name, {"num_cpus": 1, "env_vars": own, "temp_dir": self._temp, **more})
                 self._nodes.add(name)
+
+    def start_again(self, *names: str) -> None:
+        """Start nodes, as `start` does; where one is too slow for Ray, everything starts anew, a few times."""
+        for tried in range(1, _STARTS + 1):
+            try:
+                return self.start(*names)
+            except StartError:
+                self.kill(HEAD, random.Random(0))
+                if tried == _STARTS:
+                    raise
+                time.sleep(_PAUSE_SECONDS * tried)
+        return None
 
     def kill(self, kind: str, chance: random.Random) -> bool:
         """Kill -9 a worker in the middle of a rollout, a node other than the head, or the head and so all nodes.
@@ -102,7 +120,11 @@ class RayCluster:
         assert self._holder.stdout is not None
         self._holder.stdin.write(json.dumps([name, options]) + "\n")
         self._holder.stdin.flush()
-        assert self._holder.stdout.readline() == "done\n"
+        said = self._holder.stdout.readline().strip()
+        if said != "done":
+            raise StartError(
+                f"the node {name!r} did not {'start' if options else 'end'}: {said or 'its process ended'}"
+            )
 
     def _children(self) -> list[psutil.Process]:
         return psutil.Process(self._holder.pid).children(recursive=True) if self._holder else []
@@ -150,7 +172,11 @@ def hold() -> None:
         if options is None:
             cluster.remove_node(nodes.pop(name), allow_graceful=False)
         else:
-            nodes[name] = cluster.add_node(object_store_memory=80_000_000, **options)
+            try:
+                nodes[name] = cluster.add_node(object_store_memory=80_000_000, **options)
+            except Exception as e:  # noqa: BLE001  # Ray raises Exception itself where a node needs more than 30 s
+                print(f"{type(e).__name__}: {e}".splitlines()[0], file=replies, flush=True)
+                continue
         print("done", file=replies, flush=True)
     cluster.shutdown()
 

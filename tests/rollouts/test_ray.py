@@ -21,7 +21,8 @@ from tests.agents.support import SUBMIT, saying
 from tests.evolve import library
 from tests.lean import lean
 from tests.once import once
-from tests.rollouts.cluster import RayCluster, path_without
+from tests.rollouts import cluster as cluster_module
+from tests.rollouts.cluster import RayCluster, StartError, path_without
 from tests.tools import need, need_module, until
 from valve_plugin.agents.retry import listen_to_waits
 from valve_plugin.cli import app
@@ -214,6 +215,25 @@ def test_a_node_without_a_key_takes_no_rollout(
     assert [one.outcome for one in made] == ["unresolved"] * 2
     assert cluster.rollouts("keyed") == 2
     assert cluster.rollouts("head") + cluster.rollouts("second") == before
+
+
+def test_a_node_that_is_slow_to_start_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = [StartError("a node did not start")] * 2
+    ends: list[str] = []
+
+    def start(self: RayCluster, *names: str) -> None:
+        if slow:
+            raise slow.pop()
+
+    monkeypatch.setattr(RayCluster, "start", start)
+    monkeypatch.setattr(RayCluster, "kill", lambda self, kind, chance: ends.append(kind))
+    monkeypatch.setattr(cluster_module, "_PAUSE_SECONDS", 0.0)
+    cluster = RayCluster(tmp_path)
+    cluster.start_again("head")
+    assert ends == ["head", "head"]  # with all that had begun
+    slow = [StartError("a node did not start")] * 9
+    with pytest.raises(StartError):
+        cluster.start_again("head")
 
 
 def test_a_cluster_that_stays_away_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from valve_plugin.cli import output, runs, task_sets
 from valve_plugin.cli.options import RARE, BankDir, Commands, Json, argument, flag, open_bank, option
 from valve_plugin.cli.output import plural
-from valve_plugin.errors import ConfigError
+from valve_plugin.errors import BankNotFoundError, ConfigError
 from valve_plugin.extras import runnable
 from valve_plugin.paths import scripted_bank_dir
 from valve_plugin.records import is_owners, short_task_id
@@ -71,7 +72,7 @@ def evolve(
         option(
             "--speculate",
             "SHARE",
-            "Rollouts that may run ahead in vain, per useful one. Default: 0.1.",
+            "Rollouts that may run ahead in vain, per useful one. Default: 0.1, a tenth.",
             min=0,
             rich_help_panel=RARE,
         ),
@@ -180,16 +181,20 @@ def _watch(tasks: str, bank: str, *, json: bool) -> None:
     from valve_plugin.bank.store import BankStore
     from valve_plugin.cli.progress import attach
 
-    if tasks and not bank:  # the bank that `valve evolve TASKS` would use
-        from valve_plugin.bank.identity import find_bank
-        from valve_plugin.checkout import find
-        from valve_plugin.tasks import task_set
-        from valve_plugin.tasks.task_set import load
+    try:
+        if tasks and not bank:  # the bank that `valve evolve TASKS` would use
+            from valve_plugin.bank.identity import find_bank
+            from valve_plugin.checkout import find
+            from valve_plugin.tasks import task_set
+            from valve_plugin.tasks.task_set import load
 
-        name = load(task_set.find(tasks)).repository.name
-        store = BankStore.open(find_bank("", find(Path.cwd()), name))
-    else:
-        store = open_bank(bank)
+            name = load(task_set.find(tasks)).repository.name
+            store = BankStore.open(find_bank("", find(Path.cwd()), name))
+        else:
+            store = open_bank(bank)
+    except BankNotFoundError as e:  # the first run of a bank makes it
+        begun = "no run has begun at this bank; start it, or wait until it has"
+        raise BankNotFoundError(re.sub("there is no bank here; make one with `[^`]*`", begun, str(e))) from e
     if not attach(store, json=json):
         raise typer.Exit(output.FINDING)
 

@@ -84,8 +84,9 @@ class Progress:
         if sys.stderr.isatty():
             self._live = _live(lambda: self.view, stderr=True)
             self._live.start()
-        send(self._hook, events.AgentsLoading())  # the first rollout waits for it, silently
-        if run.settings.executor == "ray":
+        if run.settings.executor != "ray":
+            send(self._hook, events.AgentsLoading())  # the first rollout waits for it, silently
+        else:
             threading.Thread(target=self._census, args=(run,), daemon=True).start()
 
     def _census(self, run: OpenRun) -> None:
