@@ -13,9 +13,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
+from typer.testing import CliRunner
 
 from valve_plugin.bank.local import LocalStore
-from valve_plugin.cli import progress
+from valve_plugin.cli import app, progress
 from valve_plugin.cli.run_view import View, draw, eta, fold, line, rows
 from valve_plugin.events import (
     AgentsWorking,
@@ -147,6 +148,11 @@ def test_a_run_on_another_machine_goes_on_while_its_record_grows(tmp_path: Path)
     assert progress.Watched(local).alive
     os.utime(local.telemetry_path(progress.EVENTS), (0, 0))
     assert not progress.Watched(local).alive
+
+
+def test_watching_before_the_first_run_has_begun_says_so(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["evolve", "--attach", "--bank", str(tmp_path / "bank")])
+    assert (done.exit_code, "no run has begun" in done.output, "valve init" in done.output) == (2, True, False)
 
 
 def test_an_accept_names_the_tasks_it_makes_worse():
