@@ -200,17 +200,17 @@ def test_what_a_rollout_spent_before_its_worker_died_is_known(tasks: Path, clust
 def test_a_node_without_a_key_takes_no_rollout(
     tasks: Path, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.start("keyed", OPENAI_API_KEY="hunter22")
-    monkeypatch.setenv("OPENAI_API_KEY", "hunter22")
-    needs = Settings(ray_address=cluster.address, model="openai/x")
-    assert sorted("OPENAI_API_KEY" in node.problem for node in ray_executor.nodes(needs)) == [False, True, True, True]
+    cluster.start("keyed", MISTRAL_API_KEY="hunter22")
+    monkeypatch.setenv("MISTRAL_API_KEY", "hunter22")
+    needs = Settings(ray_address=cluster.address, model="mistral/x")
+    assert sorted("MISTRAL_API_KEY" in node.problem for node in ray_executor.nodes(needs)) == [False, True, True, True]
     assert [node.key for node in ray_executor.nodes(needs) if not node.problem] == [True]
     free = ray_executor.nodes(Settings(ray_address=cluster.address, model="ollama/x"))
     assert not any("KEY" in node.problem for node in free)
     taskset, before = load(tasks), cluster.rollouts("head") + cluster.rollouts("second")
     prepare(taskset.repository)
-    monkeypatch.setattr(ray_executor, "_key_variable", lambda settings: "OPENAI_API_KEY")
-    settings = replace(saying(SUBMIT, ray_address=cluster.address), model="openai/said")
+    monkeypatch.setattr(ray_executor, "_key_variable", lambda settings: "MISTRAL_API_KEY")
+    settings = replace(saying(SUBMIT, ray_address=cluster.address), model="mistral/said")
     made = [ray_executor.attempt(settings, taskset.tasks[0], Context(text=""), n, "evolve") for n in range(2)]
     assert [one.outcome for one in made] == ["unresolved"] * 2
     assert cluster.rollouts("keyed") == 2

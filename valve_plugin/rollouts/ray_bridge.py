@@ -20,6 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from valve_plugin import __version__
+from valve_plugin.agents.faults import without_wrappers
 from valve_plugin.rollouts.ray_node import Answer, Node, Request, encode, nobody, read
 from valve_plugin.sandbox.git import git
 from valve_plugin.tasks.repository import BASE_REF
@@ -181,7 +182,7 @@ class _Cluster:
             return replace(answer, error=(answer.error[0], f"node {name}: {answer.error[1]}"))
         made = answer.attempt
         if made and made.outcome == "errored":
-            return replace(answer, attempt=replace(made, reason=f"node {name}: {made.reason}"))
+            return replace(answer, attempt=replace(made, reason=f"node {name}: {without_wrappers(made.reason)}"))
         return answer
 
     def _heard(self, job: Any, connection: Connection) -> Iterator[tuple[str, str, bytes]]:
