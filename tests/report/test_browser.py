@@ -258,7 +258,7 @@ def test_on_paper_nothing_is_missing_or_torn(tmp_path: Path, data_dir: Path, bro
 
 
 def _complete(run: RunReport, told: str) -> None:
-    for text in ("Is this bank better?", "Resolved rate over the stream", "Assumptions", "Made by valve"):
+    for text in ("Is this bank better?", "Pass rate over the stream", "Assumptions", "Made by valve"):
         assert text in told
     assert all(re.search(rf"\bstream_{n}\b", told) for n in range(len(run.stream)))
     mine = [item.name for item in run.items if item.version is not None]
