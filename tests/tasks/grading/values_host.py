@@ -22,6 +22,7 @@ BOX = '''\
 import contextlib
 
 WORDS = ["one", "two", "three"]
+HALF = "\\ud800"  # half a character, as tables of characters have
 
 
 class ParseError(Exception):
@@ -82,7 +83,7 @@ import unittest
 
 import pytest
 
-from box.core import WORDS, Box, ParseError, around, clamp, even, half, number, opened, parse, shown, turned
+from box.core import HALF, WORDS, Box, ParseError, around, clamp, even, half, number, opened, parse, shown, turned
 
 
 def test_clamp():
@@ -149,6 +150,7 @@ def test_turned():
 def test_number():
     expected = list(range(1, len(WORDS) + 1))
     assert [number(word) for word in WORDS] == expected
+    assert len(HALF) == 1
 
 
 def test_opened():

@@ -31,7 +31,7 @@ from valve_plugin.tasks.repository import PreparedRepository
 from valve_plugin.tasks.states import States, commit_tree, is_protected, open_commit, task_states, test_files
 from valve_plugin.words import one_line
 
-GRADER_VERSION = 19
+GRADER_VERSION = 20
 """Part of every cache key; increase it with each change that may change a grade."""
 
 _SUBMODULE = "160000"

@@ -75,7 +75,8 @@ LONGEST = 300
 SIGNALS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
 
 # Bound now, because tests may replace them in their modules.
-abspath, write, quote, get_frame = os.path.abspath, os.write, json.encoder.encode_basestring_ascii, sys._getframe
+abspath, write, get_frame = os.path.abspath, os.write, sys._getframe
+quote_ascii = json.encoder.encode_basestring_ascii
 get_thread, MAIN = threading.get_ident, threading.get_ident()
 get_profile, get_trace, modules = sys.getprofile, sys.gettrace, sys.modules
 monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
@@ -137,6 +138,11 @@ class Report:
         values = {"test": str(test)[:500], "message": str(message)[:1000], "place": str(place)[:500]}
         body = ",".join(f'"{name}":{quote(value)}' for name, value in values.items())
         write(self._fd, f"\n@reason {{{body}}}\n".encode())
+
+
+def quote(text: str) -> str:
+    """Return a text as JSON; half characters, which no reader takes, by their numbers."""
+    return quote_ascii(text.encode("utf-8", "backslashreplace").decode())
 
 
 def encoded(value: Any) -> str:
