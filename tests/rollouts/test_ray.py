@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from valve_plugin.cli import app
 from valve_plugin.config import SCRIPTED_MODEL, Settings
 from valve_plugin.errors import ConfigError, InfrastructureError
 from valve_plugin.records import Attempt, Context
-from valve_plugin.rollouts import ray_executor, retry
+from valve_plugin.rollouts import ray_bridge, ray_executor, retry
 from valve_plugin.rollouts.ray_node import Answer, has_key
 from valve_plugin.rollouts.workers import Workers
 from valve_plugin.sandbox.git import git, read_tree
@@ -341,3 +342,31 @@ def test_a_repository_is_fetched_once_and_by_its_commit(calc: Path, data_dir: Pa
     assert there[0].store != made.store
     assert read_tree(there[0].store, BASE_REF) == read_tree(made.store, BASE_REF)
     assert fetched == [made.base]
+
+
+class _Deaf:
+    """Ray, where the first cancellation is lost. The real one loses it now and then, so no test can wait for that."""
+
+    def __init__(self) -> None:
+        self.cancelled = 0
+
+    def wait(self, jobs: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        return (jobs, []) if self.cancelled > 1 else ([], jobs)
+
+    def get(self, said: Any) -> Any:
+        return said
+
+    def cancel(self, job: Any) -> None:
+        self.cancelled += 1
+
+    def remote(self, **options: Any) -> Any:
+        return lambda function: function
+
+
+def test_a_lost_cancellation_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_bridge, "_CANCEL_SECONDS", 0.0)
+    here, there = Pipe()
+    there.send_bytes(b"cancel")
+    deaf = _Deaf()
+    assert list(ray_bridge._Cluster(deaf)._heard(iter(()), here)) == []
+    assert deaf.cancelled == 2

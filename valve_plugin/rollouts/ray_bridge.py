@@ -35,6 +35,8 @@ _SILENT_SECONDS = 20.0
 """A cluster that does not answer the bridge for so long is gone."""
 _QUIET_SECONDS = 30.0
 """A rollout that has begun and does not say for so long that it goes on is lost: its node or worker hangs."""
+_CANCEL_SECONDS = 3.0
+"""After so long a cancelled rollout that has not ended is cancelled again."""
 _NODE_ID = "ray.io/node-id"
 
 
@@ -188,10 +190,12 @@ class _Cluster:
     def _heard(self, job: Any, connection: Connection) -> Iterator[tuple[str, str, bytes]]:
         """Yield what a rollout says, and cancel it once the driver says anything or is gone.
 
+        Ray cancels by an interrupt, which code that ignores errors for a moment may lose: it is tried again.
+
         Raises:
             TimeoutError: it began, and is silent.
         """
-        cancelled, heard = False, math.inf
+        cancel_at, heard = 0.0, math.inf
         while True:
             if self._ray.wait([job], timeout=_POLL_SECONDS)[0]:
                 try:
@@ -201,9 +205,9 @@ class _Cluster:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _QUIET_SECONDS:
                 raise TimeoutError
-            elif not cancelled and connection.poll():
+            if time.monotonic() > cancel_at and connection.poll():
                 self._ray.cancel(job)
-                cancelled = True
+                cancel_at = time.monotonic() + _CANCEL_SECONDS
 
     def _alive(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]

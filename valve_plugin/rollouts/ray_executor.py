@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -68,10 +68,12 @@ def attempt(settings: Settings, task: Task, context: Context, ordinal: int, sour
         key_variable=_key_variable(settings),
     )  # fmt: skip
     request = Request(rollout=encode(rollout), base=prepared.base, store=str(prepared.store))
-    answer = _ask(settings.ray_address, request)
+    answer, stop = _ask(settings.ray_address, request), stop_event()
+    finished = answer.attempt is not None and answer.attempt.outcome != "errored"
+    if answer.cancelled or (stop is not None and stop.is_set() and not finished):  # its end may look like a loss
+        made = answer.attempt
+        raise RolloutCancelledError(Payment(made.steps, made.cost_usd) if made else answer.paid)
     _require_present(settings.ray_address, answer)
-    if answer.cancelled:
-        raise RolloutCancelledError(answer.paid)
     if answer.error:
         raise getattr(errors, answer.error[0], ValveError)(answer.error[1])
     rollout_id = rollout_key(settings, task, context, ordinal)[:16]
@@ -222,13 +224,15 @@ def _ask(address: str, request: Request) -> Answer:
     try:
         with _connect(place, address) as connection:
             connection.send_bytes(encode(request))
-            while (answer := _next(connection, stop)).goes_on:
+            for answer in _answers(connection, stop):
+                if not answer.goes_on:
+                    return answer
                 if answer.wait:
                     report_wait(answer.wait)
                 if answer.paid != paid:
                     paid = answer.paid
                     report_step(paid.calls, paid.usd)
-            return answer
+        raise EOFError
     except (EOFError, OSError):
         if stop is not None and stop.is_set():
             raise RolloutCancelledError(paid) from None
@@ -239,16 +243,15 @@ def _ask(address: str, request: Request) -> Answer:
         return Answer(away=f"no Ray cluster answers {where} ({one_line(said)[:300]})", paid=paid)
 
 
-def _next(connection: Connection, stop: threading.Event | None) -> Answer:
-    """Return the bridge's next answer. Where it should stop, it is told so, and gets some seconds for a last one."""
+def _answers(connection: Connection, stop: threading.Event | None) -> Iterator[Answer]:
+    """Yield what the bridge says. Where the rollout should stop, the bridge is told, and has some seconds more."""
     give_up = float("inf")
-    while not connection.poll(_POLL_SECONDS):
+    while time.monotonic() < give_up:
+        if connection.poll(_POLL_SECONDS):
+            yield read(connection.recv_bytes(), Answer)
         if stop is not None and stop.is_set() and give_up == float("inf"):
             connection.send_bytes(b"cancel")
             give_up = time.monotonic() + _CANCEL_SECONDS
-        if time.monotonic() > give_up:
-            raise EOFError
-    return read(connection.recv_bytes(), Answer)
 
 
 def _connect(place: Path, address: str) -> Connection:
