@@ -14,7 +14,7 @@ from tests.evolve.test_ledger import ledger, verdicts
 from tests.tools import until
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
-from valve_plugin.evolve.speculation import LEAST, Prospect, Speculation, Work, choose, expected_waste, key_of
+from valve_plugin.evolve.speculation import LEAST, Prospect, Speculation, Waste, Work, choose, expected_waste, key_of
 from valve_plugin.gate.plan import PlannedRollout
 from valve_plugin.records import Attempt, Context, Task
 from valve_plugin.rollouts.workers import stop_event
@@ -134,6 +134,12 @@ def test_idle_workers_start_the_likeliest_and_end_what_is_not_likely_any_more():
         until(lambda: sorted(run.begun) == [1, 2, 3] and run.stopped == [2])
         assert ahead.waste.ended == 1
     assert sorted(run.stopped) == [1, 2, 3], "the end of the run ends all"
+
+
+def test_what_was_saved_and_wasted_is_said_in_numbers():
+    assert not Waste(useful=3, early=2).described
+    assert ": 1,000 of 2,000 rollouts" in Waste(useful=2000, early=1000, ended=2).described
+    assert "1,018 more, $0.75, ran" in Waste(useful=3, ended=18, unused=1000, usd=0.75).described
 
 
 def test_what_runs_already_is_awaited_not_run_again():

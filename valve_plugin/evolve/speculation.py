@@ -127,8 +127,8 @@ class Waste(NamedTuple):
             return ""
         money = f", ${self.usd:.2f}," if self.usd else ""
         return (
-            f"saved time: {self.early} of {plural(self.useful, 'rollout')} ran ahead on free workers; "
-            f"{plural(wasted, 'more')}{money} ran in vain (--speculate 0 stops that)"
+            f"saved time: {self.early:,} of {plural(self.useful, 'rollout')} ran ahead on free workers; "
+            f"{wasted:,} more{money} ran in vain (--speculate 0 stops that)"
         )
 
 
