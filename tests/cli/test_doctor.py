@@ -30,6 +30,8 @@ from valve_plugin.cli.doctor import CheckResult, Place, cheapest, checks, escape
 from valve_plugin.config import SAMPLING, Settings
 from valve_plugin.extras import pip_install
 from valve_plugin.lab.simulation import server
+from valve_plugin.rollouts import ray_executor
+from valve_plugin.rollouts.ray_node import Node
 from valve_plugin.sandbox.bubblewrap import Bubblewrap, UnsafeLocal
 from valve_plugin.tasks.task_set import load
 
@@ -290,6 +292,23 @@ def test_the_sandbox_is_tried_for_real(data_dir: Path) -> None:
     assert escapes(UnsafeLocal()) == [
         *("network", "namespaces of their own", "files of this machine", "environment variables")
     ]
+
+
+def test_a_node_of_a_cluster_is_a_row_with_the_model_that_it_has_a_key_for(
+    machine: Path, valve: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    able = Node(name="host 1", cores=1, python="3.11.7", valve="0.1.0", sandbox="bubblewrap", key=True)
+    bare = Node(name="host 2", problem="it has no sandbox")
+    monkeypatch.setattr(ray_executor, "nodes", lambda settings: (able, bare))
+    monkeypatch.setenv("MSWEA_MODEL_NAME", "openai/gpt-5")
+    first, second = valve("doctor", "--executor", "ray", code=1).splitlines()[:2]
+    assert first.split(maxsplit=1) == [
+        "ok",
+        "host 1  1 core, Python 3.11.7, valve 0.1.0, bubblewrap, a key for openai/gpt-5",
+    ]
+    assert second.split(maxsplit=1) == ["failed", "host 2  it has no sandbox"]
+    monkeypatch.setattr(ray_executor, "nodes", lambda settings: (able,))
+    valve("doctor", "--executor", "ray")
 
 
 def test_extras_that_are_not_installed_are_one_row_unless_all_is_asked_for() -> None:

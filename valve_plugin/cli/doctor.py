@@ -186,7 +186,8 @@ def _nodes(settings: Settings) -> dict[str, CheckResult]:
 
     found = {}
     for node in nodes(settings):
-        key = f"{'a' if node.key else 'no'} key for {settings.model or 'the default model'}"
+        model = settings.model or os.environ.get("MSWEA_MODEL_NAME") or "the default model"
+        key = f"{'a' if node.key else 'no'} key for {model}"
         able = f"{output.plural(round(node.cores), 'core')}, Python {node.python}, valve {node.valve}, {node.sandbox}"
         found[node.name] = CheckResult("failed", node.problem) if node.problem else CheckResult("ok", f"{able}, {key}")
     return found
