@@ -13,6 +13,8 @@ from valve_plugin.codec import digest, digest_bytes
 from valve_plugin.words import hiding_places
 
 SCHEMA_VERSION: Final = 1
+LedgerVersion = Literal[1, 2]
+"""Of a ledger and its `bank.json`; it says how a bank is hashed, see `bank_hash`."""
 Kind = Literal["principle", "skill"]
 KINDS: tuple[Kind, ...] = ("principle", "skill")
 Outcome = Literal["resolved", "unresolved", "errored"]
@@ -106,6 +108,8 @@ class Bank(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=T
     """Number of accepted moves and owner's acts that led here."""
     principles: tuple[Item, ...] = ()
     skills: tuple[Item, ...] = ()
+    schema_version: LedgerVersion = 2
+    """Of its ledger."""
 
     @property
     def items(self) -> tuple[Item, ...]:
@@ -114,8 +118,22 @@ class Bank(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=T
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of the canonical bank; what verdicts are judged against and commits compare."""
-        return digest(self)
+        """What verdicts are judged against and commits compare, see `bank_hash`."""
+        return bank_hash(self)
+
+
+def bank_hash(bank: Bank) -> str:
+    """Return the SHA-256 of what a bank holds, as its ledger's version takes it.
+
+    1: of the canonical bank. 2: of repo, version and the hashes of principles and skills, each the SHA-256 of its
+    items' own hashes in order. Versions that add items then go on with two hashes, see `replay.version_hashes`.
+    """
+    if bank.schema_version == 1:
+        return digest(
+            {"repo": bank.repo, "version": bank.version, "principles": bank.principles, "skills": bank.skills}
+        )
+    kinds = (digest_bytes("".join(map(digest, items)).encode()) for items in (bank.principles, bank.skills))
+    return digest([bank.repo, bank.version, *kinds])
 
 
 class Merge(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -69,7 +69,7 @@ LEDGERS: dict[str, tuple[Callable[[bytes], bytes], type[ValveError], str]] = {
         BankCorruptError,
         r"line 2: .*'dream'",
     ),
-    "a newer version": (line(0, lambda b: b.replace(b'version":1', b'version":7')), BankError, "schema_version is 7"),
+    "a newer version": (line(0, lambda b: b.replace(b'version":2', b'version":7')), BankError, "schema_version is 7"),
     "conflict marks": (lambda b: b + b"=======\n", LedgerForkedError, "line 7: conflict mark of git"),
     "another's lines after ours": (lambda b: b + b.splitlines(True)[-1], LedgerForkedError, "line 7: follows line 5"),
 }

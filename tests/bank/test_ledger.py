@@ -85,7 +85,7 @@ def test_two_branches_put_together_are_a_fork(story: Story, ours: str, theirs: s
         ledger.parse(merged, "x")
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, [1], "x" * 500])
+@pytest.mark.parametrize("version", [0, 3, "1", None, [1], "x" * 500])
 def test_another_version_is_said_before_what_it_does_differently(accept: list[Entry], version: object) -> None:
     lines = lines_of(written(accept))
     first = json.loads(lines[0])
@@ -97,7 +97,7 @@ def test_another_version_is_said_before_what_it_does_differently(accept: list[En
     assert "x: line 1" in message
     assert len(message) < 300
     if version is not None:
-        assert "this valve reads 1; use the version of valve-plugin that wrote it" in message
+        assert "this valve reads 1 and 2; use the version of valve-plugin that wrote it" in message
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,7 +38,7 @@ WRONG: dict[str, Spoil] = {
     "edited": lambda p: p.write_bytes(p.read_bytes().replace(b'"', b'" ', 1)),
     "no UTF-8": lambda p: p.write_bytes(b"\xff"),
     "of another version": lambda p: p.write_bytes(
-        p.read_bytes().replace(b'"schema_version": 1', b'"schema_version": 9')
+        re.sub(rb'"schema_version": \d', b'"schema_version": 9', p.read_bytes())
     ),
     "a folder": folder,
     "a link": link,

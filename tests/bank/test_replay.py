@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -28,9 +29,9 @@ from valve_plugin.bank.entries import (
 )
 from valve_plugin.bank.ledger import outline
 from valve_plugin.bank.replay import Replay, version_hashes
-from valve_plugin.codec import digest
+from valve_plugin.codec import canonical, digest
 from valve_plugin.errors import HorizonError, RecordError, StaleVerdictError, ValveError
-from valve_plugin.records import Bank, Item, Panel
+from valve_plugin.records import Bank, Item, LedgerVersion, Panel, bank_hash
 
 
 def replayed(entries: list[Entry]) -> Replay:
@@ -48,9 +49,11 @@ def facts(state: Replay) -> dict[str, Any]:
 GROWTH = st.lists(st.sampled_from(["principle", "skill", "both", "neither", "undo", "drop", "other"]), max_size=12)
 
 
-@given(GROWTH)
-def test_hashes_that_go_on_from_version_to_version_are_those_of_each_bank_alone(steps: list[str]) -> None:
-    banks = [Bank(repo="a/b")]
+@given(GROWTH, st.sampled_from(get_args(LedgerVersion)))
+def test_hashes_that_go_on_from_version_to_version_are_those_of_each_bank_alone(
+    steps: list[str], written: LedgerVersion
+) -> None:
+    banks = [Bank(repo="a/b", schema_version=written)]
     for n, step in enumerate(steps, 1):
         bank = banks[n // 2] if step == "undo" else banks[-1]
         new = tuple(
@@ -61,8 +64,22 @@ def test_hashes_that_go_on_from_version_to_version_are_those_of_each_bank_alone(
         old = {"drop": bank.items[1:], "other": ()}.get(step, bank.items)  # `other`: as many items, none of them kept
         items = (*old, *new)
         sorts = ([i for i in items if i.kind == kind] for kind in ("principle", "skill"))
-        banks.append(Bank(repo="a/b", version=n, **dict(zip(("principles", "skills"), map(tuple, sorts), strict=True))))
-    assert list(version_hashes(banks)) == list(map(digest, banks))
+        kinds = dict(zip(("principles", "skills"), map(tuple, sorts), strict=True))
+        banks.append(replace(banks[0], version=n, **kinds))
+    assert list(version_hashes(banks)) == list(map(bank_hash, banks))
+
+
+def test_the_hash_of_a_bank_by_hand() -> None:
+    items = tuple(Item(kind="skill", name=name, text=name, markdown=name) for name in "ab")
+    bank = Bank(repo="a/b", version=3, skills=items)
+
+    def sha(data: bytes) -> str:
+        return hashlib.sha256(data).hexdigest()
+
+    kinds = sha(b""), sha("".join(sha(canonical(item)) for item in items).encode())
+    assert bank.hash == sha(canonical(["a/b", 3, *kinds]))
+    old = {"principles": [], "repo": "a/b", "skills": list(items), "version": 3}
+    assert replace(bank, schema_version=1).hash == sha(canonical(old))
 
 
 @strategies.few
@@ -70,7 +87,7 @@ def test_hashes_that_go_on_from_version_to_version_are_those_of_each_bank_alone(
 def test_replay_is_the_fold_of_the_accepted_moves_and_counts_every_rollout(story: Story) -> None:
     state = replayed(story.entries)
     assert state.banks == story.banks
-    assert [bank.hash for bank in state.banks] == [digest(bank) for bank in state.banks]
+    assert [bank.hash for bank in state.banks] == [bank_hash(bank) for bank in state.banks]
     assert [bank.hash for bank in state.banks] == list(version_hashes(state.banks))
     assert [bank.version for bank in state.banks] == list(range(len(state.banks)))
     assert (state.panel, state.epoch, state.queries, state.outcomes) == (

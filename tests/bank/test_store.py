@@ -175,9 +175,9 @@ class TestOpen:
 
     def test_a_ledger_of_another_version(self, bank_dir: Path) -> None:
         path = bank_dir / "bank.json"
-        path.write_bytes(path.read_bytes().replace(b'"schema_version": 1', b'"schema_version": 2'))
+        path.write_bytes(path.read_bytes().replace(b'"schema_version": 2', b'"schema_version": 3'))
         before = snapshot(bank_dir)
-        with pytest.raises(BankError, match=r"bank.json: schema_version is 2, this valve reads 1; use the version"):
+        with pytest.raises(BankError, match=r"bank.json: schema_version is 3, this valve reads 1 and 2; use"):
             BankStore.open(bank_dir)
         assert snapshot(bank_dir) == before
 

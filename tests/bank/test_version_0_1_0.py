@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.bank import build
-from valve_plugin.bank.entries import EpochOpened, Proposed
+from valve_plugin.bank.entries import EpochOpened, OwnerAct, Proposed
 from valve_plugin.bank.scripted_bank import is_scripted
 from valve_plugin.bank.store import BankStore
 from valve_plugin.bank.verify import verify
+from valve_plugin.codec import digest
 from valve_plugin.evidence.receipts import examine
 from valve_plugin.tasks.task_set import load
 
@@ -47,6 +48,14 @@ def test_it_can_be_continued(bank: BankStore) -> None:
     assert (bank.dir / "ledger.jsonl").read_bytes().startswith(lines), "what was written stays byte for byte"
     assert verify(bank.dir) == []
     assert BankStore.open(bank.dir).bank == bank.bank
+
+
+def test_its_hashes_go_on_as_they_began(bank: BankStore) -> None:
+    before, keys = bank.bank.hash, tuple(item.key for item in bank.bank.items)
+    after = digest({"repo": "Suor/funcy", "version": 2, "principles": [], "skills": []})
+    bank.append(OwnerAct(act="remove", reason="outdated", removes=keys, bank_hash=before, bank_after=after))
+    assert verify(bank.dir) == []
+    assert BankStore.open(bank.dir).bank.schema_version == 1
 
 
 def test_its_task_set_and_split_are_read() -> None:

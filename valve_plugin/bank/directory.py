@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,7 +20,7 @@ from valve_plugin.bank.ledger import BANK_FILE, PANEL_FILE, check_version
 from valve_plugin.codec import decode, pretty
 from valve_plugin.errors import BankCorruptError, BankError, BankNotFoundError, RecordError
 from valve_plugin.paths import BANK_NAME
-from valve_plugin.records import SCHEMA_VERSION, Bank, Count, Hash, Item, Record
+from valve_plugin.records import Bank, Count, Hash, Item, LedgerVersion, Record
 from valve_plugin.words import quote
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Head(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class BankFile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`bank.json`: the accepted bank, and the last ledger line that it includes."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: LedgerVersion = 2
     ledger: Head
     repo: str
     version: Count
@@ -67,7 +67,7 @@ class BankFile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def bank(self) -> Bank:
         """The bank alone."""
-        return Bank(repo=self.repo, version=self.version, principles=self.principles, skills=self.skills)
+        return Bank(**{name: getattr(self, name) for name in Bank.__struct_fields__})
 
     def matches(self, history: History) -> bool:
         """Whether it has the bank of the ledger line it names."""
@@ -81,9 +81,7 @@ class _HeadOnly(msgspec.Struct):
 
 def render_bank_file(bank: Bank, head: Head) -> bytes:
     """Return the exact bytes of `bank.json` for a bank at a ledger head."""
-    return pretty(
-        BankFile(ledger=head, repo=bank.repo, version=bank.version, principles=bank.principles, skills=bank.skills)
-    )
+    return pretty(BankFile(ledger=head, **{name: getattr(bank, name) for name in Bank.__struct_fields__}))
 
 
 def parse_bank_file(data: bytes, where: str) -> BankFile:

@@ -8,13 +8,13 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import UNSET, Meta, UnsetType
 
 from valve_plugin.records import (
-    SCHEMA_VERSION,
     AttemptOutcome,
     Conditions,
     Count,
     Hash,
     Item,
     Kind,
+    LedgerVersion,
     Name,
     Panel,
     PanelOutcome,
@@ -31,7 +31,7 @@ class Opened(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     """First line of every ledger."""
 
     repo: Annotated[str, Meta(min_length=1, max_length=300)]
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: LedgerVersion = 2
 
 
 class PanelFixed(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="panel_fixed"):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
 from valve_plugin.bank.entries import Entry, EpochOpened, Judged, PanelFixed
 from valve_plugin.codec import canonical, decode, digest_bytes
 from valve_plugin.errors import BankCorruptError, BankError, LedgerForkedError, RecordError
-from valve_plugin.records import SCHEMA_VERSION, Count, Hash, Panel, Proposal, Record, Verdict
+from valve_plugin.records import Count, Hash, LedgerVersion, Panel, Proposal, Record, Verdict
 
 FILE_NAME = "ledger.jsonl"
 BANK_FILE = "bank.json"
@@ -87,9 +87,9 @@ def check_version(data: bytes, where: str) -> None:
         version = decode(data, _Version, where=where).schema_version
     except RecordError:
         return  # damaged rather than of another version
-    if version is not None and version != SCHEMA_VERSION:
+    if version is not None and version not in get_args(LedgerVersion):
         raise BankError(
-            f"{where}: schema_version is {version!s:.40}, this valve reads {SCHEMA_VERSION}; "
+            f"{where}: schema_version is {version!s:.40}, this valve reads 1 and 2; "
             "use the version of valve-plugin that wrote it"
         )
 

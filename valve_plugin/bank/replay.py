@@ -17,13 +17,11 @@ the same on both sides of the accept, so it did not depend on them.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import ChainMap, Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from functools import singledispatchmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import UNSET
 
@@ -43,9 +41,9 @@ from valve_plugin.bank.entries import (
     Remeasured,
     Taken,
 )
-from valve_plugin.codec import canonical, digest
+from valve_plugin.codec import digest
 from valve_plugin.errors import BankCorruptError, HorizonError, RecordError, StaleVerdictError, ValveError
-from valve_plugin.records import Bank, Item, Panel, PanelOutcome, Proposal, Verdict
+from valve_plugin.records import Bank, Item, Panel, PanelOutcome, Proposal, Verdict, bank_hash
 from valve_plugin.theory import panel_order
 
 
@@ -125,7 +123,7 @@ class Replay:
 
     @_feed.register
     def _opened(self, entry: Opened) -> None:
-        self.banks.append(Bank(repo=entry.repo))
+        self.banks.append(Bank(repo=entry.repo, schema_version=entry.schema_version))
 
     @_feed.register
     def _panel_fixed(self, entry: PanelFixed) -> None:
@@ -389,64 +387,32 @@ class Replay:
         return f"the current one is {self.bank.hash[:12]}"
 
 
-def version_hashes(banks: Iterable[Bank]) -> Iterator[str]:
-    """Yield the hashes of versions that follow each other: what `Bank.hash` gives, without encoding old items again.
-
-    A hash is of principles and then skills, so each accept of a principle hashes all skills again: their share of what
-    grows faster than a ledger. All processors hash. Versions that only add skills go on with one hash.
-    """
+def version_hashes(banks: Sequence[Bank]) -> Iterator[str]:
+    """Yield the hashes of versions that follow each other: what `Bank.hash` gives, without hashing old items again."""
     principles, skills = _ItemList(), _ItemList()
-    start, started = hashlib.sha256(), list[_Started]()  # up to the end of the principles
     for bank in banks:
-        before = principles.json, len(principles.json), skills.json
-        kept = principles.take(bank.principles)
-        if not kept:
-            start = hashlib.sha256(b'{"principles":[')
-        start.update(principles.json[kept:])
-        skills.take(bank.skills)
-        if not started or before != (principles.json, len(principles.json), skills.json):
-            begun = start.copy()
-            begun.update(b'],"repo":%b,"skills":[' % canonical(bank.repo))
-            started.append(_Started(begun, skills.json, []))
-        started[-1].ends.append((len(skills.json), b'],"version":%d}' % bank.version))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # only now: what is hashed cannot grow
-        for hashes in pool.map(_finish, started):
-            yield from hashes
-
-
-class _Started(NamedTuple):
-    """Versions with the same principles, of which each has the skills of the one before it."""
-
-    hash: Any
-    json: bytearray
-    ends: list[tuple[int, bytes]]
-    """Of each version: how many bytes of the JSON are its skills, and what follows them."""
-
-
-def _finish(started: _Started) -> list[str]:
-    found, done = list[str](), 0
-    for size, end in started.ends:
-        started.hash.update(memoryview(started.json)[done:size])
-        whole, done = started.hash.copy(), size
-        whole.update(end)
-        found.append(whole.hexdigest())
-    return found
+        if bank.schema_version == 1:
+            yield bank_hash(bank)
+        else:
+            kinds = principles.take(bank.principles), skills.take(bank.skills)
+            yield digest([bank.repo, bank.version, *kinds])
 
 
 class _ItemList:
-    """Items and their canonical JSON without its brackets."""
+    """The hash of a version's items of one kind, which goes on to the next version."""
 
     def __init__(self) -> None:
-        self.items, self.json = tuple[Item, ...](), bytearray()
+        self._items, self._hash = tuple[Item, ...](), hashlib.sha256()
+        self._known = dict[int, bytes]()  # hashes by id: the banks keep all items alive
 
-    def take(self, items: tuple[Item, ...]) -> int:
-        """Make these the items; return how many bytes of the JSON stayed."""
-        if items[: len(self.items)] != self.items:
-            self.items, self.json = (), bytearray()
-        kept, new = len(self.json), canonical(items[len(self.items) :])[1:-1]
-        self.json += b"," + new if kept and new else new
-        self.items = items
-        return kept
+    def take(self, items: tuple[Item, ...]) -> str:
+        if items[: len(self._items)] != self._items:
+            self._items, self._hash = (), hashlib.sha256()
+        for item in items[len(self._items) :]:
+            known = self._known.get(id(item)) or self._known.setdefault(id(item), digest(item).encode())
+            self._hash.update(known)
+        self._items = items
+        return self._hash.hexdigest()
 
 
 class History(NamedTuple):
@@ -512,7 +478,7 @@ def replay(
             f"{where}: no complete line; {ledger.RESTORE}, or move the whole directory away to start anew"
         )
     if trusting:
-        _require_named(chain[-1][1], digest(state.bank), place)
+        _require_named(chain[-1][1], bank_hash(state.bank), place)
     state.trusting = False
     return History(state, chain)
 

@@ -220,18 +220,21 @@ def rules() -> tuple[Rule, ...]:
     raw = parse_toml(files(__package__).joinpath("rules.toml").read_text("utf-8"))
 
     def compiled(row: dict[str, Any]) -> Rule:
-        verbs, objects, phrases = (list(map(_pattern, row.get(key, ()))) for key in ("verbs", "objects", "phrases"))
-        if verbs:
-            phrases.append(rf"(?:{'|'.join(verbs)})\b.{{0,60}}?(?:{'|'.join(objects)})")
-        return Rule(row["name"], re.compile("|".join(phrases)), row.get("advice", False), row.get("code", False))
+        verbs, objects, phrases = (_either(row.get(key, ())) for key in ("verbs", "objects", "phrases"))
+        both = rf"(?:{verbs})\b.{{0,60}}?(?:{objects})" if verbs else ""
+        pattern = re.compile("|".join(filter(None, (phrases, both))))
+        return Rule(row["name"], pattern, row.get("advice", False), row.get("code", False))
 
     return tuple(map(compiled, raw["rule"]))
 
 
-def _pattern(entry: str) -> str:
-    """Return an entry of rules.toml as a regular expression."""
-    edge = r"(?<!\w)" if entry[0].isalnum() or entry[0] == "(" else ""
-    return edge + "".join(map(_translated, re.split(r"(\([^)]*\)\??| \.\.\. |[* ])", entry)))
+def _either(entries: Sequence[str]) -> str:
+    """Return entries of rules.toml as one regular expression, which looks for the start of a word once for all."""
+    words, others = list[str](), list[str]()
+    for entry in entries:
+        pattern = "".join(map(_translated, re.split(r"(\([^)]*\)\??| \.\.\. |[* ])", entry)))
+        (words if entry[0].isalnum() or entry[0] == "(" else others).append(pattern)
+    return "|".join([rf"(?<!\w)(?:{'|'.join(words)})"] * bool(words) + others)
 
 
 def _translated(part: str) -> str:
@@ -257,17 +260,24 @@ def suspicious_sentences(text: str) -> list[str]:
 def _broken_rules(text: str) -> Iterator[tuple[str, str]]:
     """Yield (rule, sentence) wherever a sentence breaks a rule, in the order of the table."""
     whole = normalize(text)
-    advice = _ANTI_PATTERN.sub("\n", whole)  # what not to do may be named there
-    prose = {False: _CODE.sub(" ` ", whole), True: _CODE.sub(" ` ", advice)}
+    texts = (False, whole), (True, _ANTI_PATTERN.sub("\n", whole))  # what not to do may be named there
+    lines = {(a, code): _sentences(t if code else _CODE.sub(" ` ", t)) for a, t in texts for code in (True, False)}
     for rule in rules():
-        looked_at = (advice if rule.advice else whole) if rule.code else prose[rule.advice]
-        for sentence in (" ".join(s.split()) for s in _SENTENCE.split(looked_at) if s.strip()):
+        looked_at = lines[rule.advice, rule.code]
+        if not rule.pattern.search(looked_at):  # faster than sentence by sentence, and no sentence is in two lines
+            continue
+        for sentence in looked_at.split("\n"):
             for m in rule.pattern.finditer(sentence):
                 # Does it merely warn of it?
                 warns = _NEGATED.search(sentence[: m.start()]) or _CRITICIZED.search(sentence[m.end() :])
                 if not (rule.advice and warns):
                     yield rule.name, sentence
                     break
+
+
+def _sentences(text: str) -> str:
+    """Return the sentences of a text, one a line."""
+    return "\n".join(" ".join(s.split()) for s in _SENTENCE.split(text) if s.strip())
 
 
 def normalize(text: str) -> str:
