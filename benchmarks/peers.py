@@ -567,7 +567,8 @@ def main() -> None:
     print("SIMULATION. Drawn parameters: " + ", ".join(f"{name} {value:.3g}" for name, value in DRAWN.items()))
     for budget in [b for b in BUDGETS if b <= args.budget] or [args.budget]:
         print(f"\n{budget:,} rollouts; means with 95 % intervals of the mean\n")
-        print("\n".join(table([r for r in rows if r["budget"] == args.budget], budget)))
+        wanted = [r for r in rows if r["budget"] == args.budget and r["seed"] < args.seeds]
+        print("\n".join(table(wanted, budget)))
 
 
 if __name__ == "__main__":
